@@ -1,0 +1,45 @@
+# PY=python3 uses a given interpreter as it is (an offline GPU machine); otherwise .venv is made when it is missing.
+SHELL := /bin/bash
+ifdef PY
+  RUN := PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(PY)
+  READY :=
+else
+  RUN := .venv/bin/python
+  READY := .venv/ready
+endif
+KW := $(RUN) -m kernelwright
+DEMO := examples/add_scale_bias_relu
+
+.PHONY: help demo test test-gpu check bench clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+.venv/ready: pyproject.toml constraints.txt
+	python3 -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## diagnose a real program, prove a faster version, open demo.html
+	$(KW) why $(DEMO).py --html demo.html
+	$(KW) verify $(DEMO).py $(DEMO).cpp
+	-$(KW) verify $(DEMO).py examples/wrong/add_scale_bias_relu_fp16.py
+	$(KW) bench $(DEMO).py $(DEMO).cpp
+
+test: $(READY)  ## every test that needs no GPU
+	$(RUN) -m pytest
+
+test-gpu: $(READY)  ## the tests that need a CUDA device
+	$(RUN) -m pytest -m gpu
+
+check: $(READY)  ## lint, format, types, sizes
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m pyright
+	@wc -l $$(git ls-files 'src/*.py') | sort -rn | awk '$$2 != "total" && $$1 > 250 {print "long:", $$1, $$2}'
+
+bench: $(READY)  ## time every example against its candidates
+	@for p in examples/*.py; do for c in $${p%.py}.cpp $${p%.py}_triton.py; do [ ! -f $$c ] || $(KW) bench $$p $$c; done; done
+
+clean:  ## remove what make has made
+	rm -rf .venv .pytest_cache .ruff_cache demo.html

@@ -1,0 +1,39 @@
+"""Kernelwright: says what a program waits on, and proves the faster version.
+
+Importing this is cheap: nothing of torch is touched until a name is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Machine": "core.records",
+    "Work": "core.records",
+    "Floor": "core.records",
+    "Verdict": "core.records",
+    "Timing": "core.records",
+    "Diagnosis": "core.records",
+    "Problem": "problems",
+    "Candidate": "problems",
+    "KernelwrightError": "core.errors",
+    "machine": "machine",
+    "why": "diagnose",
+    "watch": "diagnose",
+    "verify": "verify",
+    "bench": "judge",
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kernelwright' has no attribute {name!r}")
+    return getattr(import_module(f"kernelwright.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

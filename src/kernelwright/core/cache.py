@@ -1,0 +1,37 @@
+"""The one cache folder: content-addressed, atomic, and never trusted without a check."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def cache_dir(kind: str) -> Path:
+    """The folder of one kind of entry, made when missing; `KERNELWRIGHT_CACHE` moves the root."""
+    root = os.environ.get("KERNELWRIGHT_CACHE")
+    folder = (Path(root) if root else Path.home() / ".cache" / "kernelwright") / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def digest(*parts: str | bytes) -> str:
+    """A short content hash over parts, each with its length, so that parts cannot run together."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little") + data)
+    return state.hexdigest()[:24]
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Writes the whole file or nothing: a reader never sees half of it, and two writers cannot mix."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

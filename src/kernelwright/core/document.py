@@ -1,0 +1,60 @@
+"""The one JSON document that every verb prints: an envelope around a record, and back."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from kernelwright.core.errors import KernelwrightError, UsageError
+
+SCHEMA_VERSION = 1
+STATUSES = ("ok", "finding", "error")
+T = TypeVar("T")
+
+
+def document(verb: str, record: msgspec.Struct | dict[str, Any], *, status: str = "ok", next: list[str] = []) -> dict:  # noqa: B006
+    """The record's fields inside the envelope `schema`, `verb`, `status`, `next`.
+
+    Raises:
+        ValueError: a field of the record would hide one of the envelope.
+    """
+    fields = msgspec.to_builtins(record)
+    envelope = {
+        "schema": {"name": f"kernelwright.{verb}", "version": SCHEMA_VERSION},
+        "verb": verb,
+        "status": status,
+        "next": list(next),
+    }
+    if status not in STATUSES or (clash := envelope.keys() & fields.keys()):
+        raise ValueError(f"cannot envelop {verb}: status {status!r}, clashing fields {clash if fields else ''}")
+    return envelope | fields
+
+
+def error_document(verb: str, error: KernelwrightError) -> dict:
+    """The document of a verb that could not answer."""
+    fault = {"code": error.code, "message": error.message, "where": error.where}
+    return document(verb, {"error": fault}, status="error", next=[error.next] if error.next else [])
+
+
+def encode(doc: dict | msgspec.Struct) -> str:
+    """JSON with sorted indentation, ending without a newline; NaN and infinity become null."""
+    return msgspec.json.format(msgspec.json.encode(doc), indent=2).decode()
+
+
+def decode(text: str | bytes, record: type[T]) -> T:
+    """The record inside a document that `encode` wrote.
+
+    Raises:
+        UsageError: not JSON, another schema version, or fields that do not fit the record.
+    """
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, Any])
+        schema = fields.pop("schema", {})
+        if schema.get("version") != SCHEMA_VERSION:
+            raise UsageError(f"schema {schema!r} is not version {SCHEMA_VERSION}", next="write it again with this kw")
+        for name in ("verb", "status", "next"):
+            fields.pop(name, None)
+        return msgspec.convert(fields, type=record)
+    except msgspec.MsgspecError as fault:
+        raise UsageError(f"not a document of {record.__name__}: {fault}") from fault

@@ -1,0 +1,104 @@
+"""Every error that a person can meet, as one tree.
+
+KernelwrightError
+├── UsageError                what was asked for cannot be done            exit 2
+│   ├── NotFoundError         a file, a name or a machine that is not there
+│   ├── ProblemError          the reference program does not load or run
+│   └── CandidateError        the candidate cannot be loaded (verify turns it into a rejection)
+│       ├── CompileError      the compiler refused the source
+│       └── SignatureError    it takes other arguments or parameters than the reference
+├── EnvironmentError          this machine lacks what is needed            exit 2
+│   ├── MissingDependency     a package that an extra installs
+│   └── DeviceError           no such device here
+├── LimitError                stopped from outside                         exit 2
+│   ├── TimeLimitError
+│   ├── MemoryLimitError
+│   └── CrashError            the process died: a signal, an abort
+└── InternalError             our own bug                                  exit 101
+"""
+
+from __future__ import annotations
+
+
+class KernelwrightError(Exception):
+    """An error with its value in the message, a stable code, and the next step.
+
+    Args:
+        message: what was wrong, with the value that was wrong.
+        next: a command or a sentence that says what to do now.
+        where: the file, line or stage in which it happened.
+    """
+
+    code = "error"
+    exit_code = 2
+
+    def __init__(self, message: str, *, next: str = "", where: str = "") -> None:
+        super().__init__(message)
+        self.message, self.next, self.where = message, next, where
+
+
+class UsageError(KernelwrightError):
+    code = "usage"
+
+
+class NotFoundError(UsageError):
+    code = "not-found"
+
+
+class ProblemError(UsageError):
+    code = "problem-error"
+
+
+class CandidateError(UsageError):
+    code = "candidate-error"
+
+
+class CompileError(CandidateError):
+    code = "compile-error"
+
+
+class SignatureError(CandidateError):
+    code = "wrong-parameters"
+
+
+class EnvironmentError(KernelwrightError):  # noqa: A001 - the name the tree gives it; nobody here means OSError by it
+    code = "environment"
+
+
+class MissingDependency(EnvironmentError):
+    code = "missing-dependency"
+
+
+class DeviceError(EnvironmentError):
+    code = "no-device"
+
+
+class LimitError(KernelwrightError):
+    code = "limit"
+
+
+class TimeLimitError(LimitError):
+    code = "timeout"
+
+
+class MemoryLimitError(LimitError):
+    code = "out-of-memory"
+
+
+class CrashError(LimitError):
+    code = "crash"
+
+
+class InternalError(KernelwrightError):
+    code = "internal"
+    exit_code = 101
+
+
+def by_code() -> dict[str, type[KernelwrightError]]:
+    """Every error class of the tree by its code, so that an error can cross a process boundary."""
+    found, todo = {}, [KernelwrightError]
+    while todo:
+        cls = todo.pop()
+        found[cls.code] = cls
+        todo.extend(cls.__subclasses__())
+    return found

@@ -1,0 +1,385 @@
+"""The nouns as records: immutable, typed, with the unit in each name, and the same in Python and in JSON.
+
+A number that was not measured is None, never 0. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Device = Literal["cpu", "cuda", "emulated"]
+Regime = Literal["compute-bound", "memory-bound", "overhead-bound", "latency-bound", "undetermined"]
+Outcome = Literal["FASTER", "SAME", "SLOWER", "UNCLEAR"]
+Provenance = Literal["measured", "datasheet"]
+REJECTIONS = (
+    "compile-error",
+    "runtime-error",
+    "timeout",
+    "out-of-memory",
+    "crash",
+    "wrong-shape",
+    "wrong-dtype",
+    "wrong-device",
+    "wrong-structure",
+    "wrong-parameters",
+    "not-finite",
+    "inaccurate",
+    "input-mutated",
+    "nondeterministic",
+)
+"""Every code that `Reason.code` may hold; `docs/verdicts.md` says what each means."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all records."""
+
+
+# ---- Machine
+
+
+class MemoryLevel(Record, frozen=True, kw_only=True):
+    """One level of the memory system; bandwidths count the bytes that the program names, read plus written."""
+
+    name: str
+    capacity_bytes: int | None = None
+    read_gb_s: float | None = None
+    write_gb_s: float | None = None
+    copy_gb_s: float | None = None
+    triad_gb_s: float | None = None
+
+
+class Spec(Record, frozen=True, kw_only=True):
+    """A datasheet: dense figures only, each as the vendor prints it."""
+
+    name: str
+    title: str
+    device: Device
+    dram_gb_s: float
+    dram_bytes: int
+    cache_bytes: int | None
+    multiprocessors: int | None
+    matrix_tflop_s: dict[str, float]
+    vector_tflop_s: dict[str, float]
+    source: str
+
+
+class Machine(Record, frozen=True, kw_only=True):
+    """A device with its ceilings.
+
+    `levels` runs from the nearest cache to main memory, which is last. `matrix_tflop_s` is the rate of a large
+    product per dtype, `vector_tflop_s` that of everything else. `spec` names the datasheet, if one is known.
+    """
+
+    name: str
+    device: Device
+    provenance: Provenance
+    levels: tuple[MemoryLevel, ...]
+    matrix_tflop_s: dict[str, float]
+    vector_tflop_s: dict[str, float] = {}
+    threads: int | None = None
+    multiprocessors: int | None = None
+    dispatch_us: float | None = None
+    launch_us: float | None = None
+    graph_launch_us: float | None = None
+    fault_us_per_mib: float | None = None
+    spec: Spec | None = None
+    software: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+
+
+# ---- Work
+
+
+class Work(Record, frozen=True, kw_only=True):
+    """What must be done: FLOPs per unit (`matrix/float32`, `vector/float32`), and bytes that must move."""
+
+    flops: dict[str, int] = {}
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    @property
+    def total_flops(self) -> int:
+        return sum(self.flops.values())
+
+    @property
+    def total_bytes(self) -> int:
+        return self.bytes_read + self.bytes_written
+
+    def __add__(self, other: Work) -> Work:
+        flops = dict(self.flops)
+        for unit, count in other.flops.items():
+            flops[unit] = flops.get(unit, 0) + count
+        return Work(
+            flops=flops,
+            bytes_read=self.bytes_read + other.bytes_read,
+            bytes_written=self.bytes_written + other.bytes_written,
+        )
+
+
+OperatorKind = Literal[
+    "pointwise", "reduction", "scan", "matrix", "convolution", "attention", "gather", "copy", "random", "view", "other"
+]  # fmt: skip
+
+
+class Operator(Record, frozen=True, kw_only=True):
+    """One call of one operator as the program made it.
+
+    `reads` and `writes` number the storages it touches, so that a reader can follow a value from one call to the
+    next; `known` is False when nobody registered a formula for its FLOPs; `module` is the path of the nn.Module
+    that made the call, empty outside one; `fresh_bytes` is what it allocated.
+    """
+
+    index: int
+    name: str
+    kind: OperatorKind
+    known: bool
+    work: Work
+    shapes: str
+    module: str = ""
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    fresh_bytes: int = 0
+
+
+class ProgramWork(Record, frozen=True, kw_only=True):
+    """The work of one run of a program: operator by operator as written, and as one ideal fused pass.
+
+    `coverage` is the share of the calls (by bytes moved) whose FLOPs are known.
+    """
+
+    operators: tuple[Operator, ...]
+    as_written: Work
+    fused: Work
+    coverage: float
+    output_bytes: int
+
+
+class Floor(Record, frozen=True, kw_only=True):
+    """The least time that a machine allows for some work, and what limits it (`DRAM`, `matrix/float32`)."""
+
+    time_us: float
+    limiter: str
+    memory_us: float
+    compute_us: float
+    provenance: Provenance
+
+
+# ---- Timing
+
+
+class Conditions(Record, frozen=True, kw_only=True):
+    """Under what conditions samples were taken."""
+
+    device: Device
+    clock: Literal["host", "events", "graph"]
+    cache: Literal["cold", "warm"]
+    allocation: str
+    threads: int | None
+    processes: int = 1
+
+
+class Timing(Record, frozen=True, kw_only=True):
+    """Samples of one arm. `low_us` and `high_us` bound the median at 95 %; `disturbed` samples were seen and left out."""
+
+    name: str
+    time_us: float
+    low_us: float
+    high_us: float
+    samples_us: tuple[float, ...]
+    repetitions: int
+    conditions: Conditions
+    disturbed: int = 0
+    faults_per_call: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Comparison(Record, frozen=True, kw_only=True):
+    """`ratio` is time of `b` over time of `a`: above 1, `a` is faster. The interval is at 99 %."""
+
+    a: str
+    b: str
+    verdict: Outcome
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+    method: str
+
+
+class Arm(Record, frozen=True, kw_only=True):
+    """One arm of a benchmark beside its floor and its hard bound; `suspicious` says why, or is None."""
+
+    name: str
+    time_us: float
+    low_us: float
+    high_us: float
+    floor_us: float | None
+    hard_bound_us: float | None
+    suspicious: str | None
+    timing: Timing
+
+
+class Bench(Record, frozen=True, kw_only=True):
+    problem: str
+    machine: Machine
+    arms: tuple[Arm, ...]
+    comparisons: tuple[Comparison, ...]
+
+
+# ---- Verdict
+
+
+class Reason(Record, frozen=True, kw_only=True):
+    """Why a candidate was rejected: `code` is one of `REJECTIONS`."""
+
+    code: str
+    detail: str
+
+
+class Accuracy(Record, frozen=True, kw_only=True):
+    """The error of the worst input set. `times_reference` is the candidate's error over the reference's own,
+    both against the golden; `times_limit` above 1 rejects."""
+
+    policy: str
+    error: float
+    reference_error: float
+    limit: float
+    times_reference: float
+    times_limit: float
+    metric: str
+    distribution: str
+    output: str
+    index: tuple[int, ...]
+    got: str
+    right: str
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """`accepted`, or rejected with one named reason and the evidence.
+
+    `sets` counts the input sets that were run; `golden` names how the right answer was made; `sandbox` lists the
+    protections that were active.
+    """
+
+    accepted: bool
+    reason: Reason | None
+    problem: str
+    candidate: str
+    device: Device
+    sets: int
+    golden: str
+    accuracy: Accuracy | None = None
+    sandbox: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    time_s: float = 0.0
+
+
+# ---- Diagnosis
+
+
+class OperatorReading(Record, frozen=True, kw_only=True):
+    """One line of the operator table; `calls` operators of one name and module together."""
+
+    name: str
+    module: str
+    calls: int
+    time_us: float
+    share: float
+    floor_us: float
+    regime: Regime
+    bytes: int
+    flops: int
+    gain_us: float
+    kind: OperatorKind
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP per byte; None when it moves nothing."""
+        return self.flops / self.bytes if self.bytes else None
+
+
+class Evidence(Record, frozen=True, kw_only=True):
+    """One metric with the threshold that it was held against and where it comes from."""
+
+    metric: str
+    value: str
+    threshold: str
+    source: str
+
+
+class Move(Record, frozen=True, kw_only=True):
+    """What to do next. `kind` is stable (`fuse`, `graph`, `dtype`, `batch`, `layout`, `split`, `stop`)."""
+
+    kind: str
+    what: str
+    predicted_us: float
+    why: str = ""
+    command: str = ""
+    operators: tuple[int, ...] = ()
+
+
+class Floors(Record, frozen=True, kw_only=True):
+    as_written_us: float
+    fused_us: float
+    limiter: str
+
+
+class WorkSummary(Record, frozen=True, kw_only=True):
+    flops: int
+    bytes_as_written: int
+    bytes_fused: int
+
+
+class Diagnosis(Record, frozen=True, kw_only=True):
+    """What a program waits on, how far it is from the floor, and what to do next.
+
+    `time_us` is None for a predicted machine, where nothing was run. `fault_us` is the part of the time that goes
+    to page faults, `overhead_us` the part in which the device waits for the host.
+    """
+
+    problem: str
+    program: str
+    regime: Regime
+    sentence: str
+    coverage: float
+    time_us: float | None
+    floors: Floors
+    work: WorkSummary
+    operators: tuple[OperatorReading, ...]
+    moves: tuple[Move, ...]
+    evidence: tuple[Evidence, ...]
+    machine: Machine
+    predicted: bool = False
+    fault_us: float | None = None
+    overhead_us: float | None = None
+    timing: Timing | None = None
+    notes: tuple[str, ...] = ()
+
+
+# ---- Search (filled by later rooms)
+
+
+class Trial(Record, frozen=True, kw_only=True):
+    """One candidate on one machine."""
+
+    source_hash: str
+    configuration: dict[str, str | int | float | bool]
+    machine: str
+    verdict: Verdict | None = None
+    timing: Timing | None = None
+
+
+class WorklogEntry(Record, frozen=True, kw_only=True):
+    hypothesis: str
+    predicted_us: float | None
+    trial: Trial
+    outcome: str
+
+
+class Worklog(Record, frozen=True, kw_only=True):
+    """Trials in order, each with hypothesis, prediction and outcome."""
+
+    title: str
+    entries: tuple[WorklogEntry, ...] = ()

@@ -1,0 +1,1 @@
+"""Clocks, statistics, paired comparison, and the conditions under which samples are taken."""

@@ -1,0 +1,123 @@
+"""The one place that reads a clock.
+
+On the CPU the host's monotonic clock. On CUDA two events around the calls, cross-checked against the host clock that
+runs until the device is idle: device time can never exceed it, so an event pair that says more is a lie.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+Call = Callable[[], object]
+CROSS_CHECK_SLACK_US = 20.0
+
+
+class Clock(Protocol):
+    """Times `repetitions` calls in a row and gives microseconds for one of them."""
+
+    name: str
+
+    def time_us(self, call: Call, repetitions: int = 1) -> float: ...
+
+
+class HostClock:
+    name = "host"
+
+    def time_us(self, call: Call, repetitions: int = 1) -> float:
+        start = time.perf_counter_ns()
+        for _ in range(repetitions):
+            call()
+        return (time.perf_counter_ns() - start) / 1e3 / repetitions
+
+
+class EventClock:
+    """Device time between two events, never more than the host saw pass.
+
+    Raises:
+        RuntimeError: the events claim more than the host clock, so one of the clocks was tampered with or is broken.
+    """
+
+    name = "events"
+
+    def time_us(self, call: Call, repetitions: int = 1) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        begin.record()
+        for _ in range(repetitions):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        wall_us = (time.perf_counter_ns() - start) / 1e3
+        device_us = begin.elapsed_time(end) * 1e3
+        if device_us > wall_us + CROSS_CHECK_SLACK_US:
+            raise RuntimeError(f"events say {device_us:.1f} us, the host clock only {wall_us:.1f} us")
+        return device_us / repetitions
+
+
+class GraphClock:
+    """Device time of a captured CUDA graph of the calls: small kernels without the cost of launching them."""
+
+    name = "graph"
+
+    def __init__(self) -> None:
+        self._graphs: dict[tuple[int, int], tuple[Call, torch.cuda.CUDAGraph]] = {}
+
+    def time_us(self, call: Call, repetitions: int = 1) -> float:
+        key = (id(call), repetitions)
+        if key not in self._graphs:
+            self._graphs[key] = (call, capture(call, repetitions))
+        return EventClock().time_us(self._graphs[key][1].replay) / repetitions
+
+
+def capture(call: Call, repetitions: int = 1) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of `repetitions` calls, warmed up on a side stream as capture demands."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(repetitions):
+            call()
+    return graph
+
+
+def clock_for(device: str) -> Clock:
+    return EventClock() if device == "cuda" else HostClock()
+
+
+def wall_s() -> float:
+    """Seconds on the monotonic host clock, for budgets and limits."""
+    return time.perf_counter()
+
+
+def synchronize(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def repetitions_for(call: Call, clock: Clock, least_us: float) -> int:
+    """How many calls make one sample last at least `least_us`."""
+    call_us = max(clock.time_us(call), 1e-3)
+    if call_us < least_us:
+        call_us = max(clock.time_us(call, max(2, int(least_us / call_us / 4))), 1e-3)
+    return max(1, min(100_000, int(-(-least_us // call_us))))
+
+
+def steady_us(call: Call, device: str, *, budget_s: float = 0.3, least_us: float = 200.0, best: bool = False) -> float:
+    """Median (or with `best` the least) microseconds of one call after warm-up; at least five samples, for ceilings."""
+    clock = clock_for(device)
+    call()
+    repetitions = repetitions_for(call, clock, least_us)
+    samples: list[float] = []
+    deadline = wall_s() + budget_s
+    while len(samples) < 5 or (wall_s() < deadline and len(samples) < 200):
+        samples.append(clock.time_us(call, repetitions))
+    samples.sort()
+    return samples[0] if best else samples[len(samples) // 2]
