@@ -26,8 +26,10 @@ def document(verb: str, record: msgspec.Struct | dict[str, Any], *, status: str 
         "status": status,
         "next": list(next),
     }
-    if status not in STATUSES or (clash := envelope.keys() & fields.keys()):
-        raise ValueError(f"cannot envelop {verb}: status {status!r}, clashing fields {clash if fields else ''}")
+    if status not in STATUSES:
+        raise ValueError(f"no status {status!r}; there are {', '.join(STATUSES)}")
+    if hidden := envelope.keys() & fields.keys():
+        raise ValueError(f"the record's {', '.join(sorted(hidden))} would hide the envelope's")
     return envelope | fields
 
 
@@ -50,8 +52,8 @@ def decode(text: str | bytes, record: type[T]) -> T:
     """
     try:
         fields = msgspec.json.decode(text, type=dict[str, Any])
-        schema = fields.pop("schema", {})
-        if schema.get("version") != SCHEMA_VERSION:
+        schema = fields.pop("schema", None)
+        if not isinstance(schema, dict) or schema.get("version") != SCHEMA_VERSION:
             raise UsageError(f"schema {schema!r} is not version {SCHEMA_VERSION}", next="write it again with this kw")
         for name in ("verb", "status", "next"):
             fields.pop(name, None)

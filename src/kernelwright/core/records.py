@@ -208,26 +208,6 @@ class Comparison(Record, frozen=True, kw_only=True):
     method: str
 
 
-class Arm(Record, frozen=True, kw_only=True):
-    """One arm of a benchmark beside its floor and its hard bound; `suspicious` says why, or is None."""
-
-    name: str
-    time_us: float
-    low_us: float
-    high_us: float
-    floor_us: float | None
-    hard_bound_us: float | None
-    suspicious: str | None
-    timing: Timing
-
-
-class Bench(Record, frozen=True, kw_only=True):
-    problem: str
-    machine: Machine
-    arms: tuple[Arm, ...]
-    comparisons: tuple[Comparison, ...]
-
-
 # ---- Verdict
 
 
@@ -276,6 +256,33 @@ class Verdict(Record, frozen=True, kw_only=True):
     time_s: float = 0.0
 
 
+# ---- Benchmark
+
+
+class Arm(Record, frozen=True, kw_only=True):
+    """One arm of a benchmark beside its floor and its hard bound; `suspicious` says why, or is None."""
+
+    name: str
+    time_us: float
+    low_us: float
+    high_us: float
+    floor_us: float | None
+    hard_bound_us: float | None
+    suspicious: str | None
+    timing: Timing
+
+
+class Bench(Record, frozen=True, kw_only=True):
+    """Arms timed against each other; only candidates that were accepted (or not asked about) have an arm."""
+
+    problem: str
+    machine: Machine
+    arms: tuple[Arm, ...]
+    comparisons: tuple[Comparison, ...]
+    verdicts: tuple[Verdict, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 # ---- Diagnosis
 
 
@@ -298,6 +305,17 @@ class OperatorReading(Record, frozen=True, kw_only=True):
     def intensity(self) -> float | None:
         """FLOP per byte; None when it moves nothing."""
         return self.flops / self.bytes if self.bytes else None
+
+
+class ModuleReading(Record, frozen=True, kw_only=True):
+    """The calls that one nn.Module made itself, without its children's; `gain_us` is what could be saved there."""
+
+    module: str
+    calls: int
+    time_us: float
+    share: float
+    gain_us: float
+    regime: Regime
 
 
 class Evidence(Record, frozen=True, kw_only=True):
@@ -355,7 +373,55 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     fault_us: float | None = None
     overhead_us: float | None = None
     timing: Timing | None = None
+    modules: tuple[ModuleReading, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+# ---- Evidence
+
+
+class MoveOutcome(Record, frozen=True, kw_only=True):
+    """A move of a diagnosis, predicted and then made: `made_by` says with what."""
+
+    kind: str
+    what: str
+    before_us: float
+    predicted_us: float
+    achieved_us: float
+    made_by: str
+
+    @property
+    def error(self) -> float:
+        """How far the prediction was off, as a share of what was achieved."""
+        return abs(self.predicted_us - self.achieved_us) / self.achieved_us
+
+
+class EvidenceRecord(Record, frozen=True, kw_only=True):
+    """A measured result tied to the sources that it was built from.
+
+    `sources` maps each source, relative to the repository, to the hash of its normalised text. `state` is
+    `measured`, or `pending` with the reason in `notes` where no machine could be had.
+    """
+
+    kind: str
+    name: str
+    state: Literal["measured", "pending"]
+    device: Device
+    machine: str
+    date: str
+    software: dict[str, str]
+    sources: dict[str, str]
+    diagnosis: Diagnosis | None = None
+    moves: tuple[MoveOutcome, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class EvidenceReport(Record, frozen=True, kw_only=True):
+    """What `kw evidence` found: every record by path, those whose sources changed since, and those still pending."""
+
+    records: tuple[str, ...]
+    stale: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
 
 
 # ---- Search (filled by later rooms)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import copy
+import functools
 import inspect
-from collections.abc import Callable
+import random
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +20,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 Args = tuple[list[Any], dict[str, Any]]
+MODEL_SEED = 0
+LINE_WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,7 @@ class Problem:
         text: the program in one line, for the head of a report.
         deterministic: a candidate must give the same bits twice.
         module: the nn.Module behind `program`, whose parameters a candidate receives by name.
+        init_inputs: what `Model` was constructed with, and what `ModelNew` will be.
     """
 
     name: str
@@ -52,9 +62,18 @@ class Problem:
 
     def inputs(self, device: str, seed: int) -> Args:
         """Inputs drawn with `seed`, on `device`."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             return to_device(self.make_inputs(), device)
+
+    @functools.cached_property
+    def example(self) -> Args:
+        """Inputs whose tensors have shape, strides and dtype but no values, for checks before anything runs."""
+        return to_device(self.inputs("cpu", 0), "meta")
+
+    def records_gradients(self, inputs: Args) -> bool:
+        """Whether the program is to run with gradients: an input asks for them, or a live caller has them on."""
+        asked = any(tensor.requires_grad for tensor in tensors(inputs))
+        return asked or (self.source is None and torch.is_grad_enabled())
 
     def on(self, device: str) -> Callable[..., Any]:
         """The program with its parameters on `device`; a copy where they have to move."""
@@ -74,9 +93,29 @@ class Candidate:
     notes: tuple[str, ...] = field(default=())
 
 
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seeds torch, `random`, and NumPy where it is loaded; all of them are put back afterwards."""
+    numpy = sys.modules.get("numpy")
+    python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if numpy:
+            numpy.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            if numpy:
+                numpy.random.set_state(numpy_state)
+
+
 def clone_inputs(inputs: Any) -> Any:
     """The same tree with every tensor copied, strides, dtype and requires_grad kept, shared storages kept shared."""
-    return copy.deepcopy(pytree.tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), inputs))
+    return copy.deepcopy(
+        pytree.tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), inputs)
+    )
 
 
 def to_device(inputs: Any, device: str) -> Any:
@@ -89,14 +128,21 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def one_line(fn: Callable[..., Any]) -> str:
-    """The returned expression of a function or forward(), when its source says it in one line; else empty."""
+    """The expression that a function or forward() is, when it is only one that fits in a line; else empty."""
     target = fn.forward if isinstance(fn, torch.nn.Module) else fn
     try:
-        lines = [line.strip() for line in inspect.getsource(target).splitlines()]
-    except (OSError, TypeError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(target))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
         return ""
-    returns = [line.removeprefix("return ") for line in lines if line.startswith("return ")]
-    return returns[0] if len(returns) == 1 and len(returns[0]) <= 80 else ""
+    body = [node for node in getattr(tree, "body", []) if not _is_docstring(node)]
+    if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
+        return ""
+    text = re.sub(r"\b(torch|nn\.functional|F|self)\.(?=[a-z])", "", ast.unparse(body[0].value).replace("torch.nn", "nn"))
+    return text if len(text) <= LINE_WIDTH else ""
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def stem(source: str) -> str:

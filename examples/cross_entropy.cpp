@@ -1,0 +1,59 @@
+// Cross-entropy that reads the logits once: maximum and sum of exponentials are kept together, block by block, and
+// the sum is rescaled when a larger maximum turns up. Nothing of the logits' size is written.
+//
+// kw: entry  cross_entropy
+// kw: dims   logits: float32[M, N]; target: int64[M]
+// kw: out    loss: float32[]
+// kw: args   logits, target, loss, M, N
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+constexpr int64_t kBlock = 2048;  // 8 KB of logits: the second walk over a block finds it in the first cache
+
+// exp(x) for x <= 0: 2^k * e^r with |r| <= ln(2)/2, ln(2) in two parts; below -87.3 the result is zero, NaN stays NaN.
+static inline float exp_of_negative(float x) {
+    const float clamped = x < -87.3f ? -87.3f : x;
+    const float shifted = clamped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum rounds to a whole number
+    const float k = shifted - 12582912.0f;
+    const float r = std::fma(k, 1.42860677e-6f, std::fma(k, -0.693148613f, clamped));
+    float p = 1.9875691500e-4f;
+    p = std::fma(p, r, 1.3981999507e-3f);
+    p = std::fma(p, r, 8.3334519073e-3f);
+    p = std::fma(p, r, 4.1665795894e-2f);
+    p = std::fma(p, r, 1.6666665459e-1f);
+    p = std::fma(p, r, 5.0000001201e-1f);
+    p = std::fma(p * r, r, r) + 1.0f;
+    const float power = std::bit_cast<float>((std::bit_cast<int32_t>(shifted) + 127) << 23);
+    return x < -87.3f ? 0.0f : p * power;
+}
+
+static float log_sum_exp(const float* x, int64_t N) {
+    float top = -std::numeric_limits<float>::infinity();
+    double sum = 0.0;
+    for (int64_t start = 0; start < N; start += kBlock) {
+        const float* __restrict__ block = x + start;
+        const int64_t count = std::min(kBlock, N - start);
+        float highest = top, part = 0.0f;
+#pragma omp simd reduction(max : highest)
+        for (int64_t i = 0; i < count; ++i) highest = block[i] > highest ? block[i] : highest;
+        if (highest > top) sum *= std::exp(static_cast<double>(top) - highest);
+        top = highest;
+#pragma omp simd reduction(+ : part)
+        for (int64_t i = 0; i < count; ++i) part += exp_of_negative(block[i] - top);
+        sum += part;
+    }
+    return top + static_cast<float>(std::log(sum));
+}
+
+extern "C" void cross_entropy(const float* logits, const int64_t* target, float* loss, int64_t M, int64_t N) {
+    double total = 0.0;
+#pragma omp parallel for schedule(static) reduction(+ : total)
+    for (int64_t row = 0; row < M; ++row) {
+        const float* x = logits + row * N;
+        total += log_sum_exp(x, N) - x[target[row]];
+    }
+    *loss = static_cast<float>(total / M);
+}

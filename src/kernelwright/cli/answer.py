@@ -1,0 +1,126 @@
+"""How every verb answers: runs its deed in a guarded child, shows progress, prints the record, gives the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from kernelwright.core.document import document, encode, error_document
+from kernelwright.core.errors import KernelwrightError, UsageError
+
+T = TypeVar("T", bound=msgspec.Struct)
+DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a person wants the answer."""
+
+    json: bool = False
+    html: str | None = None
+    debug: bool = False
+
+
+def answer(
+    verb: str,
+    deed: Callable[[], T],
+    record: type[T],
+    manner: Manner,
+    finish: Callable[[T], tuple[str, list[str]]] = lambda _: ("ok", []),
+) -> int:
+    """Runs `deed` in a child within limits, prints its record, writes the page.
+
+    Args:
+        finish: gives the document's status and what to do next.
+    Returns:
+        0 for ok, 1 for a finding, the error's own code otherwise.
+    """
+    try:
+        found = msgspec.msgpack.decode(_guarded(deed, manner), type=record)
+        if manner.html:
+            _write_page(found, Path(manner.html))
+    except KernelwrightError as fault:
+        if manner.debug and (notes := getattr(fault, "__notes__", None)):
+            sys.stderr.write("\n".join(notes) + "\n")
+        return fail(verb, fault, json=manner.json)
+    status, next_steps = finish(found)
+    if manner.json:
+        print(encode(document(verb, found, status=status, next=next_steps)))
+    else:
+        from kernelwright.report.terminal import show
+
+        show(found)  # type: ignore[arg-type]
+        if manner.html:
+            print(f"\nwrote {manner.html}")
+    return 1 if status == "finding" else 0
+
+
+def fail(verb: str, error: KernelwrightError, *, json: bool) -> int:
+    """Prints an error in the manner asked for and gives its exit code."""
+    if json:
+        print(encode(error_document(verb, error)))
+    else:
+        from rich.console import Console
+
+        from kernelwright.report.terminal import show
+
+        show(error, Console(stderr=True))
+    return error.exit_code
+
+
+def choose_device(device: str) -> str:
+    """Checks the name of a device and lets the examples take their size from it.
+
+    Raises:
+        UsageError: neither cpu nor cuda.
+    """
+    if device not in DEVICES:
+        raise UsageError(f"no device {device!r}; there are {', '.join(DEVICES)}")
+    if device == "cuda":
+        os.environ.setdefault("KW_SIZE", "gpu")
+    return device
+
+
+def _guarded(deed: Callable[[], Any], manner: Manner) -> bytes:
+    from kernelwright.measure.conditions import use_huge_pages
+    from kernelwright.sandbox import guard
+
+    use_huge_pages()
+    with _Progress() as progress:
+        return guard(lambda: msgspec.msgpack.encode(deed()), on_stage=progress.stage, debug=manner.debug)
+
+
+class _Progress:
+    """One line on stderr that says what is being done; silent where stderr is no terminal."""
+
+    def __enter__(self) -> _Progress:
+        self._status = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status("starting")
+            self._status.start()
+        return self
+
+    def stage(self, what: str) -> None:
+        if self._status:
+            self._status.update(what)
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
+
+
+def _write_page(record: Any, path: Path) -> None:
+    from kernelwright.report.page import page
+
+    try:
+        path.write_text(page(record), encoding="utf-8")
+    except OSError as fault:
+        raise UsageError(f"cannot write {path}: {fault.strerror}", next="name a file in a folder that exists") from fault

@@ -1,0 +1,43 @@
+"""kw why: what a program waits on, how far it is from the floor, what to do next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kernelwright.cli.answer import Manner, answer, choose_device
+from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
+from kernelwright.core.records import Diagnosis
+
+
+def why(
+    target: Annotated[
+        list[str], typer.Argument(help="PROBLEM [CANDIDATE], or -- python SCRIPT ARGS to watch code that is running.")
+    ],
+    device: DeviceOption = "cpu",
+    spec: SpecOption = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="Read the program as torch.compile runs it.")] = False,
+    limit_s: Annotated[float, typer.Option("--limit", help="Longest time of one run, in seconds.")] = 120.0,
+    json: JsonOption = False,
+    html: HtmlOption = None,
+    debug: DebugOption = False,
+) -> int:
+    """What does this program wait on? Its regime, its floors, and the next moves with their predicted times.
+
+    Example: kw why examples/softmax.py --html softmax.html
+    """
+
+    def deed() -> Diagnosis:
+        from kernelwright.diagnose import script, why
+
+        where = choose_device(device)
+        if script.is_command(target):
+            return script.watch_script(target, device=where)
+        return why.why_files(target, device=where, spec=spec, compiled=compiled, limit_s=limit_s)
+
+    return answer("why", deed, Diagnosis, Manner(json, html, debug), _finish)
+
+
+def _finish(found: Diagnosis) -> tuple[str, list[str]]:
+    return "ok", [move.command or move.what for move in found.moves]

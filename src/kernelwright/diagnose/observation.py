@@ -1,0 +1,138 @@
+"""What was seen of one program: each call with its time beside its floor, and the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelwright.core.records import Floor, Machine, Operator, ProgramWork, Regime, Timing
+from kernelwright.machine.floor import floor
+from kernelwright.measure.operators import OperatorTimes
+
+NEAR_ROOF = 0.6
+"""From this share of a measured ceiling on, that ceiling is what a call waits on; from SATURATED on nothing is left."""
+SATURATED = 0.8
+SMALL_CALL_DISPATCHES = 5
+"""A call that takes no more than this many bare dispatches is overhead, whatever it computes."""
+ASSUMED_LAUNCH_US = 5.0
+"""Host time of one eager operator on a CUDA machine that is not there; 5.0 us was measured on an H200's host."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator call: its time, the part of it that went to page faults, and its floor."""
+
+    operator: Operator
+    time_us: float
+    fault_us: float
+    floor: Floor
+    regime: Regime
+
+    @property
+    def net_us(self) -> float:
+        return max(self.time_us - self.fault_us, 1e-3)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One program on one machine. `time_us` is the clean time of the whole, taken without looking at the parts;
+    `idle_us` the part of it in which the device waited for the host."""
+
+    program: str
+    machine: Machine
+    work: ProgramWork
+    calls: tuple[Call, ...]
+    time_us: float
+    fused: Floor
+    idle_us: float
+    timing: Timing | None
+    predicted: bool = False
+
+    @property
+    def fault_us(self) -> float:
+        return sum(call.fault_us for call in self.calls)
+
+    @property
+    def as_written_us(self) -> float:
+        return sum(call.floor.time_us for call in self.calls)
+
+
+def observe(
+    program: str,
+    machine: Machine,
+    work: ProgramWork,
+    times: OperatorTimes,
+    time_us: float,
+    timing: Timing | None = None,
+) -> Observation:
+    """Joins counted work with measured times, call by call.
+
+    Raises:
+        ValueError: the counted run and the timed one made another number of calls.
+    """
+    if len(times.times_us) != len(work.operators):
+        raise ValueError(f"{len(work.operators)} calls were counted and {len(times.times_us)} timed")
+    calls = [_call(machine, op, t, op.index in times.faulted) for op, t in zip(work.operators, times.times_us, strict=True)]
+    total = sum(call.time_us for call in calls)
+    if machine.device == "cpu" and total > time_us:  # the clock around each call disturbs it a little
+        calls = [_call(machine, c.operator, c.time_us * time_us / total, c.fault_us > 0) for c in calls]
+        total = time_us
+    cold = timing is not None and timing.conditions.cache == "cold"
+    fused = floor(work.fused, machine, cold=cold)
+    return Observation(program, machine, work, tuple(calls), time_us, fused, max(time_us - total, 0.0), timing)
+
+
+def predict(program: str, machine: Machine, work: ProgramWork) -> Observation:
+    """An observation of a machine that is not there: each call takes its floor or one launch, whichever is more."""
+    calls = []
+    for operator in work.operators:
+        least = floor(operator.work, machine, cold=False)
+        regime = _roof(least) if least.time_us > ASSUMED_LAUNCH_US else "overhead-bound"
+        calls.append(Call(operator, least.time_us, 0.0, least, regime if operator.kind != "view" else "overhead-bound"))
+    launched = sum(operator.kind != "view" for operator in work.operators)
+    total = sum(call.time_us for call in calls)
+    time_us = max(total, launched * ASSUMED_LAUNCH_US)
+    fused = floor(work.fused, machine)
+    return Observation(program, machine, work, tuple(calls), time_us, fused, time_us - total, None, predicted=True)
+
+
+def _call(machine: Machine, operator: Operator, time_us: float, faulted: bool) -> Call:
+    least = floor(operator.work, machine, cold=False)
+    fault_us = 0.0
+    if faulted and machine.fault_us_per_mib:
+        fault_us = min(machine.fault_us_per_mib * operator.fresh_bytes / 2**20, 0.9 * time_us)
+    return Call(operator, time_us, fault_us, least, _regime(machine, operator, time_us, time_us - fault_us, least))
+
+
+def _regime(machine: Machine, operator: Operator, time_us: float, net_us: float, least: Floor) -> Regime:
+    if not operator.known:
+        return "undetermined"
+    if least.time_us >= NEAR_ROOF * net_us:
+        return _roof(least)
+    if operator.kind == "view" or (
+        machine.device == "cpu" and time_us <= SMALL_CALL_DISPATCHES * (machine.dispatch_us or 1.0)
+    ):
+        return "overhead-bound"
+    return "latency-bound"
+
+
+def _roof(least: Floor) -> Regime:
+    return "compute-bound" if least.compute_us > least.memory_us else "memory-bound"
+
+
+def shares(observation: Observation) -> dict[Regime, float]:
+    """How much of the time, page faults aside, goes to calls of each regime; idle time of the device is overhead."""
+    spent: dict[Regime, float] = dict.fromkeys(
+        ("compute-bound", "memory-bound", "overhead-bound", "latency-bound", "undetermined"), 0.0
+    )
+    for call in observation.calls:
+        spent[call.regime] += call.net_us
+    spent["overhead-bound"] += observation.idle_us
+    total = sum(spent.values()) or 1.0
+    return {regime: part / total for regime, part in spent.items()}
+
+
+def reach(calls: Sequence[Call]) -> float:
+    """Floor over time of some calls together, page faults aside: 1 is at the machine's speed."""
+    net = sum(call.net_us for call in calls)
+    return sum(call.floor.time_us for call in calls) / net if net else 0.0

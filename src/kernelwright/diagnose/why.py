@@ -1,0 +1,144 @@
+"""One program, read: counted in one run, timed in others, each operator clocked in a third kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernelwright.core.errors import ProblemError, UsageError
+from kernelwright.core.progress import stage
+from kernelwright.core.records import Diagnosis, Machine, Operator, ProgramWork
+from kernelwright.diagnose.observation import Observation, observe, predict
+from kernelwright.diagnose.reading import diagnosis
+from kernelwright.machine import machine as machine_here
+from kernelwright.machine.floor import last_cache_bytes
+from kernelwright.measure.operators import OperatorTimes, operator_times
+from kernelwright.measure.paired import time_arms
+from kernelwright.problems import Problem, load_candidate, load_problem
+from kernelwright.problems.problem import tensors
+from kernelwright.work import count
+
+RUN_LIMIT_S = 120.0
+TIMING_BUDGET_S = 2.0
+
+
+def why(
+    target: Problem | Callable[..., Any] | str,
+    *args: Any,
+    device: str | None = None,
+    spec: str | None = None,
+    compiled: bool = False,
+    limit_s: float = RUN_LIMIT_S,
+    reference: ProgramWork | None = None,
+    **kwargs: Any,
+) -> Diagnosis:
+    """What a program waits on, its floors, and the next moves with their predicted times.
+
+    Args:
+        target: a problem, a path to one, or a callable that is then called with `args` and `kwargs`.
+        device: `cpu` or `cuda`; by default where the inputs are.
+        spec: the name of a datasheet: nothing is timed, everything is predicted for that machine.
+        compiled: read the program as torch.compile runs it.
+        limit_s: the longest that one run of the program may take, where someone watches (the command line does).
+        reference: the work of the program that `target` replaces, for code in which torch sees no operators.
+    Raises:
+        ProblemError: the program raised, or makes other calls every time it runs.
+    """
+    problem = _problem(target, args, kwargs)
+    where = device or _device_of(args, kwargs)
+    here = machine_here(where, spec=spec)
+    if spec:
+        stage("counting the work", limit_s)
+        return diagnosis(predict(problem.text, here, _counted(problem, "cpu")), problem.name)
+    if compiled:
+        from kernelwright.diagnose.compiled import observe_compiled
+
+        return diagnosis(observe_compiled(problem, here, where, limit_s), f"{problem.name}, compiled")
+    return diagnosis(_observe(problem, here, where, limit_s, reference), problem.name)
+
+
+def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
+    """`why` for the command line: PROBLEM, or PROBLEM CANDIDATE to read the candidate instead of the reference.
+
+    Raises:
+        UsageError: more than two targets.
+    """
+    if len(targets) > 2:
+        raise UsageError(f"{len(targets)} targets; a problem and at most one candidate", next="kw why --help")
+    problem = load_problem(targets[0])
+    if len(targets) == 1:
+        return why(problem, **options)
+    device = options.get("device") or "cpu"
+    candidate = load_candidate(targets[1], problem, device)
+    reference = _counted(problem, device) if candidate.language != "python" else None
+    read = replace(problem, name=f"{problem.name}: {candidate.name}", program=candidate.program, module=None)
+    return why(read, reference=reference, **options)
+
+
+def _problem(target: Problem | Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Problem:
+    if isinstance(target, str):
+        return load_problem(target)
+    return target if isinstance(target, Problem) else Problem.from_callable(target, *args, **kwargs)
+
+
+def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return "cuda" if any(tensor.is_cuda for tensor in tensors((args, kwargs))) else "cpu"
+
+
+def _observe(
+    problem: Problem, here: Machine, device: str, limit_s: float, reference: ProgramWork | None
+) -> Observation:
+    import torch
+
+    program, inputs = problem.on(device), problem.inputs(device, seed=0)
+    with torch.set_grad_enabled(problem.records_gradients(inputs)):
+        stage("running the program once", limit_s)
+        _run(program, inputs)
+        stage("counting the work", 2 * limit_s)
+        work = as_one(problem.name, reference) if reference else count(program, *inputs)
+        stage("timing the program")
+        timing = time_arms(
+            {"now": program}, inputs, device=device, last_cache_bytes=last_cache_bytes(here), budget_s=TIMING_BUDGET_S
+        ).timings["now"]
+        if reference:
+            return observe(problem.text, here, work, OperatorTimes([timing.time_us], set()), timing.time_us, timing)
+        stage("clocking each operator")
+        times = operator_times(lambda: program(*inputs[0], **inputs[1]), device, 3 if timing.time_us > 1e6 else 7)
+    try:
+        return observe(problem.text, here, work, times, timing.time_us, timing)
+    except ValueError as fault:
+        raise ProblemError(
+            f"the program makes other calls every time it runs: {fault}",
+            next="watch it while it runs: kw why -- python your_script.py",
+        ) from fault
+
+
+def as_one(name: str, reference: ProgramWork) -> ProgramWork:
+    """Code in which torch sees no operators, as one operator that does the reference's compulsory work."""
+    operator = Operator(index=0, name=name, kind="other", known=reference.coverage >= 1, work=reference.fused, shapes="")
+    return ProgramWork(
+        operators=(operator,),
+        as_written=reference.fused,
+        fused=reference.fused,
+        coverage=reference.coverage,
+        output_bytes=reference.output_bytes,
+    )
+
+
+def _counted(problem: Problem, device: str) -> ProgramWork:
+    inputs = problem.inputs(device, seed=0)
+    import torch
+
+    with torch.set_grad_enabled(problem.records_gradients(inputs)):
+        return count(problem.on(device), *inputs)
+
+
+def _run(program: Callable[..., Any], inputs: Any) -> None:
+    try:
+        program(*inputs[0], **inputs[1])
+    except Exception as fault:
+        raise ProblemError(
+            f"the program raised {type(fault).__name__}: {fault}",
+            next="run the file by itself first, with the inputs of get_inputs()",
+        ) from fault

@@ -1,0 +1,59 @@
+"""Times arms inside a process of its own: the task that a bench runs in a nursery, twice for each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kernelwright.measure.paired import Rounds, time_arms
+from kernelwright.problems import Problem
+
+BASELINES = ("eager", "compile")
+BASELINE_NAMES = {"eager": "eager", "compile": "torch.compile"}
+
+
+def baseline_program(which: str, problem: Problem, device: str) -> Callable[..., Any]:
+    """The reference as torch runs it: `eager`, or `compile` with static shapes, as a person would call it."""
+    program = problem.on(device)
+    if which == "eager":
+        return program
+    import torch
+
+    torch._dynamo.reset()
+    return torch.compile(program, dynamic=False)
+
+
+def time_in_process(
+    programs: dict[str, Callable[..., Any]], problem: Problem, *, device: str, seed: int, cache_bytes: int, budget_s: float
+) -> Rounds:
+    """Rounds over programs that may share this process, on inputs drawn with `seed`, without recording gradients."""
+    import torch
+
+    inputs = problem.inputs(device, seed)
+    with torch.set_grad_enabled(problem.records_gradients(inputs)):
+        return time_arms(programs, inputs, device=device, last_cache_bytes=cache_bytes, budget_s=budget_s)
+
+
+def time_task(payload: dict) -> dict:
+    """Runs in a nursery's child: loads the problem, then either the named baselines or one candidate, and times them."""
+    from kernelwright.measure.conditions import use_huge_pages
+    from kernelwright.problems import load_candidate, load_problem
+
+    use_huge_pages()
+    device, problem = payload["device"], load_problem(payload["problem"])
+    if payload.get("candidate"):
+        program = load_candidate(payload["candidate"], problem, device).program
+        programs = {payload["name"]: program}
+    else:
+        programs = {BASELINE_NAMES[w]: baseline_program(w, problem, device) for w in payload["baselines"]}
+    rounds = time_in_process(
+        programs,
+        problem,
+        device=device,
+        seed=payload["seed"],
+        cache_bytes=payload["cache_bytes"],
+        budget_s=payload["budget_s"] * len(programs),
+    )
+    return msgspec.to_builtins(rounds.timings)

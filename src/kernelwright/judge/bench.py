@@ -1,0 +1,186 @@
+"""Is a candidate faster than what people have now, by how much, and how far from the floor.
+
+A candidate from a file is a stranger: it is verified first, and then timed in fresh processes that alternate with
+fresh processes of the baselines. Live Python objects share this process and alternate in rounds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from itertools import product
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from kernelwright.core.errors import UsageError
+from kernelwright.core.progress import stage
+from kernelwright.core.records import Arm, Bench, Comparison, Machine, Timing, Verdict
+from kernelwright.judge.arms import BASELINE_NAMES, BASELINES, baseline_program, time_in_process
+from kernelwright.machine import machine as measured_machine
+from kernelwright.machine.floor import floor, hard_bound_us, last_cache_bytes
+from kernelwright.measure.paired import Rounds
+from kernelwright.measure.statistics import compare_processes, median_interval
+from kernelwright.problems import Candidate, Problem, load_problem
+from kernelwright.problems.problem import stem
+from kernelwright.sandbox import Limits, Nursery
+from kernelwright.verify import verify
+from kernelwright.work import count
+
+LEAST_PAIRS, PAIRS = 5, 7
+SAMPLING_S = 0.6
+PROCESS_LIMIT_S = 300.0
+VERIFY_SETS = 3
+
+
+def bench(
+    problem: Problem | str,
+    *candidates: Candidate | Callable[..., Any] | str,
+    baselines: Sequence[str] = ("eager",),
+    device: str = "cpu",
+    pairs: int = PAIRS,
+    check: bool = True,
+) -> Bench:
+    """Times candidates against baselines, beside the floor and the hard bound of the problem.
+
+    Args:
+        candidates: paths (each timed in `pairs` fresh processes) or live callables (timed in this process).
+        baselines: any of `eager`, `compile`.
+        check: verify each candidate first; a rejected one is not timed.
+    Raises:
+        UsageError: an unknown baseline, fewer than five pairs, a path beside a live problem.
+    """
+    if unknown := set(baselines) - set(BASELINES):
+        raise UsageError(f"no baseline {sorted(unknown)}; there are {', '.join(BASELINES)}")
+    if pairs < LEAST_PAIRS:
+        raise UsageError(f"{pairs} process pairs say too little; {LEAST_PAIRS} at least")
+    loaded = load_problem(problem) if isinstance(problem, str) else problem
+    here = measured_machine(device)
+    verdicts = tuple(verify(problem, c, device=device, sets=VERIFY_SETS) for c in candidates) if check else ()
+    timed = [c for c, v in zip(candidates, verdicts, strict=True) if v.accepted] if check else list(candidates)
+    timings, comparisons = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here))
+    return _benched(loaded, here, device, timings, comparisons, verdicts)
+
+
+def _time_all(
+    problem: Problem, candidates: list[Any], baselines: Sequence[str], device: str, pairs: int, cache_bytes: int
+) -> tuple[list[Timing], list[Comparison]]:
+    live = [c for c in candidates if not isinstance(c, str)]
+    if live and len(live) < len(candidates):
+        raise UsageError("live candidates and files cannot be timed in one bench", next="bench them one kind at a time")
+    if live or (not candidates and problem.source is None):
+        return _time_live(problem, live, baselines, device, cache_bytes)
+    if problem.source is None:
+        raise UsageError("a candidate from a file needs a problem from a file", next="save the problem as a file")
+    return _time_strangers(problem.source, candidates, baselines, device, pairs, cache_bytes)
+
+
+def _time_live(
+    problem: Problem, candidates: list[Any], baselines: Sequence[str], device: str, cache_bytes: int
+) -> tuple[list[Timing], list[Comparison]]:
+    programs = {BASELINE_NAMES[b]: baseline_program(b, problem, device) for b in baselines}
+    ours = {}
+    for index, candidate in enumerate(candidates):
+        fallback = getattr(candidate, "__name__", f"candidate {index + 1}")
+        ours[getattr(candidate, "name", fallback)] = getattr(candidate, "program", candidate)
+    rounds: Rounds = time_in_process(
+        ours | programs,
+        problem,
+        device=device,
+        seed=secrets.randbits(31),
+        cache_bytes=cache_bytes,
+        budget_s=2.0 * (len(ours) + len(programs)),
+    )
+    return list(rounds.timings.values()), [rounds.compare(a, b) for a, b in product(ours, programs)]
+
+
+def _time_strangers(
+    source: str, candidates: list[str], baselines: Sequence[str], device: str, pairs: int, cache_bytes: int
+) -> tuple[list[Timing], list[Comparison]]:
+    names = _names(candidates)
+    taken: dict[str, list[Timing]] = {}
+    shared = {"problem": source, "device": device, "cache_bytes": cache_bytes, "budget_s": SAMPLING_S}
+    groups: list[dict[str, Any]] = [{"candidate": c, "name": n} for c, n in zip(candidates, names, strict=True)]
+    groups.append({"baselines": list(baselines)})
+    with Nursery() as nursery:
+        for pair in range(pairs):
+            seed = secrets.randbits(31)
+            for group in groups if pair % 2 else reversed(groups):
+                stage(f"pair {pair + 1} of {pairs}: {group.get('name', 'baselines')}")
+                answer = nursery.run("kernelwright.judge.arms:time_task", shared | group | {"seed": seed}, _limits())
+                for name, timing in answer.items():
+                    taken.setdefault(name, []).append(msgspec.convert(timing, Timing))
+    comparisons = [_compare(taken, a, BASELINE_NAMES[b]) for a, b in product(names, baselines)]
+    return [_merged(timings) for timings in taken.values()], comparisons
+
+
+def _limits() -> Limits:
+    return Limits(time_s=PROCESS_LIMIT_S)
+
+
+def _names(candidates: list[str]) -> list[str]:
+    """`candidate` when there is one, the file names when there are more, numbered where those repeat."""
+    if len(candidates) == 1:
+        return ["candidate"]
+    stems = [stem(c) for c in candidates]
+    return [f"{s} ({i + 1})" if stems.count(s) > 1 else s for i, s in enumerate(stems)]
+
+
+def _compare(taken: dict[str, list[Timing]], a: str, b: str) -> Comparison:
+    return compare_processes(a, [t.time_us for t in taken[a]], b, [t.time_us for t in taken[b]])
+
+
+def _merged(timings: list[Timing]) -> Timing:
+    """One timing over processes: each process counts once, by its median."""
+    medians = [t.time_us for t in timings]
+    low, high = median_interval(medians)
+    return msgspec.structs.replace(
+        timings[0],
+        time_us=median(medians),
+        low_us=low,
+        high_us=high,
+        samples_us=tuple(medians),
+        conditions=msgspec.structs.replace(timings[0].conditions, processes=len(timings)),
+        disturbed=sum(t.disturbed for t in timings),
+        faults_per_call=median(t.faults_per_call or 0.0 for t in timings),
+        notes=tuple(dict.fromkeys(note for t in timings for note in t.notes)),
+    )
+
+
+def _benched(
+    problem: Problem,
+    machine: Machine,
+    device: str,
+    timings: list[Timing],
+    comparisons: list[Comparison],
+    verdicts: tuple[Verdict, ...],
+) -> Bench:
+    stage("counting the work", 120)
+    work = count(problem.on(device), *problem.inputs(device, seed=0)).fused
+    cold = bool(timings) and timings[0].conditions.cache == "cold"
+    floor_us = floor(work, machine, cold=cold).time_us
+    bound_us = hard_bound_us(work, machine.spec) if machine.spec else None
+    arms = tuple(_arm(timing, floor_us, bound_us) for timing in sorted(timings, key=lambda t: t.time_us))
+    return Bench(
+        problem=problem.name, machine=machine, arms=arms, comparisons=tuple(comparisons), verdicts=verdicts
+    )
+
+
+def _arm(timing: Timing, floor_us: float, bound_us: float | None) -> Arm:
+    suspicious = None
+    if bound_us and timing.time_us < bound_us:
+        suspicious = (
+            f"{timing.time_us:.1f} us is less than the {bound_us:.1f} us in which the compulsory bytes can cross the "
+            "datasheet's peak bandwidth: check the outputs of the timed calls"
+        )
+    return Arm(
+        name=timing.name,
+        time_us=timing.time_us,
+        low_us=timing.low_us,
+        high_us=timing.high_us,
+        floor_us=floor_us,
+        hard_bound_us=bound_us,
+        suspicious=suspicious,
+        timing=timing,
+    )

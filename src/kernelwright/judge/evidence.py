@@ -1,0 +1,92 @@
+"""Records that tie a measured result to the sources behind it, and the check that they still belong together.
+
+`evidence/<machine>/regimes/<example>.json` holds the diagnosis of one example with its moves, predicted and made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kernelwright.core.document import decode, document, encode
+from kernelwright.core.errors import NotFoundError
+from kernelwright.core.progress import stage
+from kernelwright.core.records import EvidenceRecord, EvidenceReport
+from kernelwright.diagnose import why
+from kernelwright.judge.moves import make_moves, maker
+from kernelwright.judge.sources import hashes, import_closure, label, located, source_hash
+
+EXAMPLES = "examples"
+REGIME_ROOTS = ("kernelwright.diagnose.why", "kernelwright.judge.moves")
+
+
+def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> EvidenceReport:
+    """Diagnoses examples on this machine, makes their moves, writes one record each.
+
+    Raises:
+        NotFoundError: no example of that name beside the evidence folder.
+    """
+    root = Path(folder).resolve().parent
+    written = []
+    for path in _examples(root, names):
+        stage(f"evidence for {path.stem}")
+        found = why(str(path), device=device)
+        sources = [path, *import_closure(*REGIME_ROOTS)]
+        sources += [Path(by) for move in found.moves if (by := maker(move, path, device)) and Path(by).exists()]
+        entry = EvidenceRecord(
+            kind="regimes",
+            name=path.stem,
+            state="measured",
+            device="cuda" if device == "cuda" else "cpu",
+            machine=found.machine.name,
+            date=datetime.now(UTC).date().isoformat(),
+            software=found.machine.software,
+            sources=hashes(sources, root),
+            diagnosis=found,
+            moves=tuple(make_moves(path, found, device)),
+        )
+        target = Path(folder) / _slug(found.machine.name) / entry.kind / f"{entry.name}.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(encode(document("evidence", entry)) + "\n", encoding="utf-8")
+        written.append(str(target))
+    return EvidenceReport(records=tuple(written))
+
+
+def check(folder: str = "evidence") -> EvidenceReport:
+    """Compares every record with the sources as they are now.
+
+    A record is stale when a source changed, went missing, or joined the import closure since.
+    """
+    root, stale, pending = Path(folder).resolve().parent, [], []
+    paths = sorted(Path(folder).glob("*/*/*.json"))
+    closure = {label(path, root): path for path in import_closure(*REGIME_ROOTS)}
+    for path in paths:
+        entry = load(path)
+        if entry.state == "pending":
+            pending.append(str(path))
+        elif changed := _changed(entry, closure, root):
+            stale.append(f"{path}: {', '.join(changed)}")
+    return EvidenceReport(records=tuple(map(str, paths)), stale=tuple(stale), pending=tuple(pending))
+
+
+def load(path: Path) -> EvidenceRecord:
+    """One record from its file."""
+    return decode(path.read_bytes(), EvidenceRecord)
+
+
+def _changed(entry: EvidenceRecord, closure: dict[str, Path], root: Path) -> list[str]:
+    now = {name: located(name, root) for name in entry.sources} | closure
+    return [n for n, p in sorted(now.items()) if not p.exists() or entry.sources.get(n) != source_hash(p)]
+
+
+def _examples(root: Path, names: Sequence[str]) -> list[Path]:
+    there = {p.stem: p for p in sorted((root / EXAMPLES).glob("*.py")) if "def get_inputs" in p.read_text()}
+    if unknown := [name for name in names if name not in there]:
+        raise NotFoundError(f"no example {unknown[0]!r}", next=f"there are {', '.join(there)}")
+    return [there[name] for name in names or there]
+
+
+def _slug(machine: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")

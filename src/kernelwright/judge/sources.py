@@ -1,0 +1,89 @@
+"""Which sources a result is built from, and their hashes: comments, docstrings and layout do not count."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from kernelwright.core.cache import digest
+
+PACKAGE = Path(__file__).resolve().parent.parent
+_C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def source_hash(path: Path) -> str:
+    """Hash of what a source means: Python by its syntax tree without docstrings, C++ without comments and layout.
+
+    The `kw:` header of a C++ source is a comment that means something, so it stays.
+    """
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return digest(_normal_python(text))
+    header = [line for line in text.splitlines() if line.lstrip().startswith("// kw:")]
+    return digest(" ".join([*header, *_C_COMMENT.sub(" ", text).split()]))
+
+
+def _normal_python(text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            kept = [child for child in node.body if not _is_docstring(child)]
+            node.body = kept or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def import_closure(*modules: str) -> tuple[Path, ...]:
+    """Every file of this package that the modules import, directly or through others, wherever the import stands."""
+    todo, seen = [p for m in modules for p in _files(m)], set()
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        todo.extend(file for name in imported(path) for file in _files(name))
+    return tuple(sorted(seen))
+
+
+def imported(path: Path) -> set[str]:
+    """The names inside this package that a file imports, functions and lazy imports included."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in names if name.startswith("kernelwright.")}
+
+
+def _files(module: str) -> list[Path]:
+    """The file of a module and the `__init__` of every package above it; nothing for a name that is no module."""
+    parts = module.split(".")[1:]
+    found = []
+    for depth in range(1, len(parts) + 1):
+        base = PACKAGE.joinpath(*parts[:depth])
+        found += [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
+    return found
+
+
+def hashes(paths: Iterable[Path], root: Path) -> dict[str, str]:
+    """Hash of each source by its path relative to `root`; sources of this package by `kernelwright/...`."""
+    return {label(path, root): source_hash(path) for path in paths}
+
+
+def label(path: Path, root: Path) -> str:
+    path = path.resolve()
+    if path.is_relative_to(PACKAGE):
+        return str(Path("kernelwright") / path.relative_to(PACKAGE))
+    return str(path.relative_to(root.resolve()))
+
+
+def located(name: str, root: Path) -> Path:
+    """The inverse of `label`."""
+    parts = Path(name).parts
+    return PACKAGE.joinpath(*parts[1:]) if parts[0] == "kernelwright" else root / name

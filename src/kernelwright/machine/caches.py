@@ -1,0 +1,85 @@
+"""The data caches of this CPU, as the operating system tells."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSFS = Path("/sys/devices/system/cpu")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+@dataclass(frozen=True)
+class CpuCache:
+    """One level: what one instance holds, and how many instances the threads in use can reach."""
+
+    name: str
+    instance_bytes: int
+    instances: int
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self.instance_bytes * self.instances
+
+
+def cpu_caches(threads: int, *, sysfs: Path = SYSFS, cpus: set[int] | None = None) -> tuple[CpuCache, ...]:
+    """Data caches from the nearest to the last; empty when nobody tells.
+
+    A cache that each core has for itself counts once for every thread used, one that all share counts once.
+    """
+    if sys.platform == "darwin" and sysfs == SYSFS:
+        return _from_sysctl(threads)
+    found: dict[int, tuple[int, set[str]]] = {}
+    for cpu in sorted(cpus if cpus is not None else _usable_cpus()):
+        for folder in sorted((sysfs / f"cpu{cpu}" / "cache").glob("index*")):
+            entry = _read(folder)
+            if entry is not None:
+                level, size, sharers = entry
+                found.setdefault(level, (size, set()))[1].add(sharers)
+    return tuple(
+        CpuCache(f"L{level}", size, min(threads, len(sharers))) for level, (size, sharers) in sorted(found.items())
+    )
+
+
+def _usable_cpus() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _read(folder: Path) -> tuple[int, int, str] | None:
+    """(level, bytes, which CPUs share it) of one sysfs entry; None for instructions and for what cannot be read."""
+    try:
+        kind, level, size, sharers = (
+            (folder / name).read_text().strip() for name in ("type", "level", "size", "shared_cpu_list")
+        )
+        digits, unit = re.fullmatch(r"(\d+)([KMG]?)", size).groups()  # type: ignore[union-attr]
+    except (OSError, AttributeError):
+        return None
+    return None if kind == "Instruction" else (int(level), int(digits) * _UNITS[unit], sharers)
+
+
+def _from_sysctl(threads: int) -> tuple[CpuCache, ...]:
+    """macOS: the performance cores where there are two kinds; their L2 is shared by a cluster."""
+    l1 = _sysctl("hw.perflevel0.l1dcachesize") or _sysctl("hw.l1dcachesize")
+    l2 = _sysctl("hw.perflevel0.l2cachesize") or _sysctl("hw.l2cachesize")
+    l3 = _sysctl("hw.l3cachesize")
+    sharing = _sysctl("hw.perflevel0.cpusperl2") or 1
+    sizes = (("L1", l1, threads), ("L2", l2, -(-threads // sharing)), ("L3", l3, 1))
+    return tuple(CpuCache(name, size, count) for name, size, count in sizes if size)
+
+
+def _sysctl(name: str) -> int:
+    text = sysctl_text(name)
+    return int(text) if text.isdigit() else 0
+
+
+def sysctl_text(name: str) -> str:
+    """What macOS answers to `sysctl -n NAME`; empty where it knows nothing."""
+    try:
+        answer = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()

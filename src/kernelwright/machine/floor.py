@@ -1,0 +1,128 @@
+"""The least time for some work on a machine: a floor from its ceilings, and the hard bound from its datasheet."""
+
+from __future__ import annotations
+
+from typing import overload
+
+from kernelwright.core.errors import InternalError
+from kernelwright.core.records import Floor, Machine, MemoryLevel, Spec, Work
+
+_WIDER = {
+    "float8_e4m3fn": ("float16", "bfloat16", "float32"),
+    "float8_e5m2": ("float8_e4m3fn", "float16", "bfloat16", "float32"),
+    "float16": ("float32",),
+    "bfloat16": ("float32",),
+    "tfloat32": ("float32",),
+}
+"""Formats that hold every value of a narrower one: its arithmetic never needs to be slower than theirs. A build of
+torch without half-precision products would otherwise put a ceiling a hundred times too low."""
+
+_NEAREST = {"uint8": ("int8",), "float16": ("bfloat16",), "bfloat16": ("float16",), "complex64": ("float32",)}
+_NEAREST |= {"complex128": ("float64",)}
+
+
+def floor(work: Work, machine: Machine, *, footprint_bytes: int | None = None, cold: bool = True) -> Floor:
+    """The least time that the ceilings of `machine` allow for `work`, and which of them limits.
+
+    Args:
+        work: FLOPs per unit, bytes read and written.
+        machine: measured or from a datasheet.
+        footprint_bytes: distinct bytes that are touched; the bytes of `work` when not given.
+        cold: the data comes from main memory. Otherwise from the smallest level that holds the footprint and whose
+            bandwidth is known.
+    Raises:
+        InternalError: the machine has no bandwidth for main memory, or no arithmetic rate at all.
+    """
+    footprint = work.total_bytes if footprint_bytes is None else footprint_bytes
+    level = machine.levels[-1] if cold else _holding(machine, footprint)
+    memory_us = _memory_us(work, level)
+    parts_us = {unit: flops / _rate_tflop_s(machine, unit) / 1e6 for unit, flops in work.flops.items() if flops}
+    compute_us = sum(parts_us.values())
+    limiter = level.name if memory_us >= compute_us else max(parts_us, key=lambda unit: parts_us[unit])
+    return Floor(
+        time_us=max(memory_us, compute_us),
+        limiter=limiter,
+        memory_us=memory_us,
+        compute_us=compute_us,
+        provenance=machine.provenance,
+    )
+
+
+@overload
+def hard_bound_us(work: Work, spec: Spec) -> float: ...
+@overload
+def hard_bound_us(work: Work, spec: None) -> None: ...
+def hard_bound_us(work: Work, spec: Spec | None) -> float | None:
+    """What no program can beat: the compulsory bytes, less what the last cache can still hold, at the peak bandwidth.
+
+    FLOPs of the program as written are left out: a rewrite may need fewer. None without a datasheet (a CPU).
+    """
+    if spec is None:
+        return None
+    return max(0, work.total_bytes - (spec.cache_bytes or 0)) / spec.dram_gb_s / 1e3
+
+
+def bandwidth_gb_s(level: MemoryLevel, written_share: float) -> float | None:
+    """Bandwidth of a level for a mix in which `written_share` of the bytes is written; None when nothing is known.
+
+    Measured at no writes (read), a third (triad), a half (copy) and all (write); between two of them the time of a
+    byte is interpolated, beyond the known ones the nearest counts.
+    """
+    figures = ((0.0, level.read_gb_s), (1 / 3, level.triad_gb_s), (0.5, level.copy_gb_s), (1.0, level.write_gb_s))
+    known = [(share, gb_s) for share, gb_s in figures if gb_s]
+    if not known:
+        return None
+    below = max((point for point in known if point[0] <= written_share), default=known[0])
+    above = min((point for point in known if point[0] >= written_share), default=known[-1])
+    if below[0] == above[0]:
+        return below[1]
+    weight = (written_share - below[0]) / (above[0] - below[0])
+    return 1 / ((1 - weight) / below[1] + weight / above[1])
+
+
+def _memory_us(work: Work, level: MemoryLevel) -> float:
+    if not work.total_bytes:
+        return 0.0
+    gb_s = bandwidth_gb_s(level, work.bytes_written / work.total_bytes)
+    if gb_s is None:
+        raise InternalError(f"no bandwidth of {level.name} is known", next="kw machine --remeasure")
+    return work.total_bytes / gb_s / 1e3
+
+
+def _holding(machine: Machine, footprint_bytes: int) -> MemoryLevel:
+    """The smallest level with a known bandwidth that holds the footprint, else main memory."""
+    for level in machine.levels[:-1]:
+        fits = level.capacity_bytes is not None and footprint_bytes <= level.capacity_bytes
+        if fits and bandwidth_gb_s(level, 0.0) is not None:
+            return level
+    return machine.levels[-1]
+
+
+def _rate_tflop_s(machine: Machine, unit: str) -> float:
+    """The rate of `matrix/<dtype>` or `vector/<dtype>`.
+
+    The best of the dtype itself and of every wider format that could do the same. When none of them is known: the
+    nearest dtype; for a product the vector unit of that dtype and then an FP32 product; the FP32 vector rate
+    (integers too); at last the fastest rate there is, so that a floor errs on the low side.
+    """
+    kind, _, dtype = unit.partition("/")
+    rates = machine.matrix_tflop_s if kind == "matrix" else machine.vector_tflop_s
+    own = [rates[name] for name in (dtype, *_WIDER.get(dtype, ())) if name in rates]
+    if own:
+        return max(own)
+    for table, name in _stand_ins(machine, kind, dtype):
+        if name in table:
+            return table[name]
+    fastest = max([*machine.matrix_tflop_s.values(), *machine.vector_tflop_s.values()], default=0.0)
+    if not fastest:
+        raise InternalError(f"no arithmetic rate of {machine.name} is known", next="kw machine --remeasure")
+    return fastest
+
+
+def _stand_ins(machine: Machine, kind: str, dtype: str) -> list[tuple[dict[str, float], str]]:
+    """Where to look for a rate that nobody measured, in order; integers are never sent to FP32 matrix units."""
+    rates = machine.matrix_tflop_s if kind == "matrix" else machine.vector_tflop_s
+    order = [(rates, name) for name in _NEAREST.get(dtype, ())]
+    if kind == "matrix" and not dtype.startswith(("int", "uint", "bool")):
+        order += [(machine.vector_tflop_s, dtype), (rates, "float32")]
+    return [*order, (machine.vector_tflop_s, "float32")]

@@ -1,0 +1,77 @@
+"""Input buffers in rotation, so that a call meets memory that the calls before it did not leave in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch.utils import _pytree as pytree
+
+Cache = Literal["cold", "warm"]
+COLD_FROM_BYTES = 2**20
+MOST_COPIES = 256
+
+
+class Rotation:
+    """Copies of one set of inputs, used in turn.
+
+    Cold: enough copies that together they pass twice the last cache. Inputs below a MiB stay warm: a program that
+    small never meets a cold cache in real life either, and its time is its overhead.
+
+    Args:
+        inputs: (args, kwargs) on the device.
+        last_cache_bytes: capacity of the last cache of the device.
+        cache: what is wanted; `self.cache` says what was done.
+    """
+
+    def __init__(self, inputs: tuple[Any, Any], last_cache_bytes: int, cache: Cache = "cold") -> None:
+        footprint = _storage_bytes(inputs)
+        self.cache: Cache = "cold" if cache == "cold" and footprint >= COLD_FROM_BYTES else "warm"
+        wanted = -(-2 * last_cache_bytes // footprint) + 1 if self.cache == "cold" else 1
+        self.sets = [inputs, *(_copy(inputs) for _ in range(min(wanted, MOST_COPIES) - 1))]
+        self._pristine: tuple[Any, Any] | None = None
+
+    def bind(self, program: Callable[..., Any]) -> Callable[[], Any]:
+        """A call of `program` without arguments that takes the next buffers each time."""
+        sets, count, position = self.sets, len(self.sets), -1
+
+        def call() -> Any:
+            nonlocal position
+            position = (position + 1) % count
+            args, kwargs = sets[position]
+            return program(*args, **kwargs)
+
+        if count == 1:
+            args, kwargs = sets[0]
+            return lambda: program(*args, **kwargs)
+        return call
+
+    def protect(self, program: Callable[..., Any]) -> None:
+        """Runs `program` once; if it changes its inputs, keeps a copy that `restore` writes back."""
+        before = _copy(self.sets[0])
+        versions = [t._version for t in _tensors(self.sets[0])]
+        program(*self.sets[0][0], **self.sets[0][1])
+        if versions != [t._version for t in _tensors(self.sets[0])]:
+            self._pristine = before
+            self.restore()
+
+    def restore(self) -> None:
+        """Undoes what in-place programs did to the buffers; nothing for the others."""
+        if self._pristine is not None:
+            with torch.no_grad():
+                for inputs in self.sets:
+                    for target, source in zip(_tensors(inputs), _tensors(self._pristine), strict=True):
+                        target.copy_(source)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _copy(tree: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone().requires_grad_(t.requires_grad), tree)
+
+
+def _storage_bytes(tree: Any) -> int:
+    return max(1, sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _tensors(tree)}.values()))

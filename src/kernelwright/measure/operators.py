@@ -1,0 +1,117 @@
+"""How long each operator of a program took, as the program ran.
+
+A mode below every other one clocks the call alone: what other modes do around it (counting) is outside the window.
+On CUDA the profiler tells the device time of the kernels that the call launched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelwright.measure.clock import HostClock, steady_us
+from kernelwright.measure.conditions import page_faults
+
+FAULTS_FROM_NS = 100_000
+"""Only calls this long can owe time to page faults; asking costs a microsecond."""
+
+
+class ClockMode(TorchDispatchMode):
+    """Host nanoseconds and page faults of each operator, in the order of the calls.
+
+    Attributes:
+        spans_ns: one entry a call. On CUDA this is host time: `device_times_us` has the device's.
+        faulted: indices of the calls that met page faults.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__()
+        self.spans_ns: list[int] = []
+        self.faulted: set[int] = set()
+        self._label = device == "cuda"
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._label:
+            with torch.profiler.record_function(f"kw:{len(self.spans_ns)}"):
+                return self._clocked(func, args, kwargs)
+        faults = page_faults()
+        result = self._clocked(func, args, kwargs)
+        if self.spans_ns[-1] > FAULTS_FROM_NS and page_faults() > faults:
+            self.faulted.add(len(self.spans_ns) - 1)
+        return result
+
+    def _clocked(self, func: Any, args: Any, kwargs: Any) -> Any:
+        index = len(self.spans_ns)
+        self.spans_ns.append(0)
+        start = perf_counter_ns()
+        result = func(*args, **kwargs)
+        self.spans_ns[index] = perf_counter_ns() - start
+        return result
+
+
+class OperatorTimes:
+    """Microseconds per call in order, and which calls met page faults."""
+
+    def __init__(self, times_us: list[float], faulted: set[int]) -> None:
+        self.times_us, self.faulted = times_us, faulted
+
+
+@contextlib.contextmanager
+def clocked(device: str) -> Iterator[Callable[[], OperatorTimes]]:
+    """Clocks every operator inside the block; the value answers after the block has ended.
+
+    Other modes that are entered inside the block stay outside the clock's window.
+    """
+    mode = ClockMode(device)
+    if device != "cuda":
+        with mode:
+            yield lambda: OperatorTimes(_less_redispatch(mode.spans_ns), mode.faulted)
+        return
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profile, mode:
+        yield lambda: OperatorTimes(_device_times_us(profile, len(mode.spans_ns)), mode.faulted)
+        torch.cuda.synchronize()
+
+
+def operator_times(call: Callable[[], Any], device: str, passes: int = 5) -> OperatorTimes:
+    """Median time of each operator over several runs of `call`; runs with another number of calls are left out."""
+    seen: list[OperatorTimes] = []
+    for _ in range(passes):
+        with clocked(device) as answer:
+            call()
+        seen.append(answer())
+    usual = max((len(s.times_us) for s in seen), key=[len(s.times_us) for s in seen].count)
+    alike = [s for s in seen if len(s.times_us) == usual]
+    times = [median(column) for column in zip(*(s.times_us for s in alike), strict=True)]
+    return OperatorTimes(times, set.intersection(*(s.faulted for s in alike)))
+
+
+def _less_redispatch(spans_ns: list[int]) -> list[float]:
+    """Host spans less what the mode's own call adds to the smallest operator, measured now."""
+    extra_us = redispatch_us() if spans_ns else 0.0
+    return [max(span / 1e3 - extra_us, 0.05) for span in spans_ns]
+
+
+def redispatch_us() -> float:
+    """How much longer a tiny operator takes under the mode's clock than by itself."""
+    tiny = torch.ones(1)
+    plain = steady_us(lambda: tiny.add(tiny), "cpu", budget_s=0.01)
+    mode = ClockMode()
+    with mode:
+        HostClock().time_us(lambda: tiny.add(tiny), 300)
+    return max(median(mode.spans_ns) / 1e3 - plain, 0.0)
+
+
+def _device_times_us(profile: Any, calls: int) -> list[float]:
+    times = [0.0] * calls
+    for event in profile.events():
+        if event.name.startswith("kw:") and event.device_type == torch.autograd.DeviceType.CPU:
+            times[int(event.name[3:])] = float(event.device_time_total)
+    return times

@@ -1,0 +1,71 @@
+"""What samples say, and how sure that is. Pure arithmetic, no clock and no torch.
+
+Medians and order statistics, because timing noise is one-sided; ratios in logarithms, because a/b and b/a must agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist, fmean, median, stdev
+
+from kernelwright.core.records import Comparison, Outcome
+
+MARGIN = 0.02
+"""Differences below this are not worth a claim: FASTER and SLOWER need the whole interval beyond it, SAME inside it."""
+
+# Two-sided 99 % Student quantiles by degrees of freedom (NIST e-Handbook, table 1.3.6.7.2).
+_STUDENT_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947)
+
+
+def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Distribution-free interval of the median from order statistics (normal approximation of the binomial).
+
+    With fewer than six samples the range is all that can be said.
+    """
+    ordered, count = sorted(samples), len(samples)
+    if count < 6:
+        return ordered[0], ordered[-1]
+    reach = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(count) / 2
+    low = max(0, math.floor(count / 2 - reach))
+    high = min(count - 1, math.ceil(count / 2 + reach))
+    return ordered[low], ordered[high]
+
+
+def verdict(low: float, high: float) -> Outcome:
+    """What an interval of time(b) / time(a) says of `a`."""
+    if low > 1 + MARGIN:
+        return "FASTER"
+    if high < 1 / (1 + MARGIN):
+        return "SLOWER"
+    return "SAME" if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN else "UNCLEAR"
+
+
+def compare_rounds(name_a: str, a_us: Sequence[float], name_b: str, b_us: Sequence[float]) -> Comparison:
+    """Paired samples of one process, sample i of both taken in the same round."""
+    logs = [math.log(b / a) for a, b in zip(a_us, b_us, strict=True)]
+    low, high = median_interval(logs, 0.99)
+    return _comparison(name_a, name_b, median(logs), low, high, len(logs), "rounds in one process, order drawn anew")
+
+
+def compare_processes(name_a: str, a_us: Sequence[float], name_b: str, b_us: Sequence[float]) -> Comparison:
+    """Medians of fresh process pairs: a Student interval over pairs, since within a process samples are not
+    independent of its memory layout.
+
+    Raises:
+        ValueError: fewer than five pairs.
+    """
+    if len(a_us) < 5:
+        raise ValueError(f"{len(a_us)} process pairs; five at least")
+    logs = [math.log(b / a) for a, b in zip(a_us, b_us, strict=True)]
+    quantile = _STUDENT_99[min(len(logs) - 1, len(_STUDENT_99)) - 1]
+    reach = quantile * stdev(logs) / math.sqrt(len(logs))
+    centre = fmean(logs)
+    return _comparison(name_a, name_b, centre, centre - reach, centre + reach, len(logs), "fresh process pairs")
+
+
+def _comparison(a: str, b: str, centre: float, low: float, high: float, pairs: int, method: str) -> Comparison:
+    ratio, least, most = math.exp(centre), math.exp(low), math.exp(high)
+    return Comparison(
+        a=a, b=b, verdict=verdict(least, most), ratio=ratio, low=least, high=most, pairs=pairs, method=method
+    )

@@ -1,0 +1,71 @@
+"""Whole-number expressions from a header, such as `M*N + 1`, worked out without running any code of the file."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+}
+Number = int | float
+
+
+def parse(text: str) -> ast.expr:
+    """The expression in `text`.
+
+    Raises:
+        ValueError: it is not one expression of numbers, names, + - * / // % and calls of plain functions.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as fault:
+        raise ValueError(f"{text!r} is not an expression") from fault
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            raise ValueError(f"{text!r} may hold numbers, names, + - * / // % and functions, not {type(node).__name__}")
+    return tree
+
+
+def names(tree: ast.expr) -> set[str]:
+    """The variables of an expression, without the functions that it calls."""
+    calls = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in calls}
+
+
+def evaluate(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[str, Callable[..., Number]]) -> Number:
+    """The value of an expression that `parse` accepted.
+
+    Raises:
+        KeyError: a name or a function that is not there.
+        ValueError: a division by zero, or something that is no number.
+    """
+    match tree:
+        case ast.Constant(value=int() | float() as value):
+            return value
+        case ast.Name(id=name):
+            return values[name]
+        case ast.UnaryOp(op=op, operand=operand):
+            return OPERATORS[type(op)](evaluate(operand, values, functions))
+        case ast.BinOp(left=left, op=op, right=right):
+            sides = evaluate(left, values, functions), evaluate(right, values, functions)
+            try:
+                return OPERATORS[type(op)](*sides)
+            except ZeroDivisionError as fault:
+                raise ValueError(f"{ast.unparse(tree)} divides by zero") from fault
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+            # A bare name is handed over as text: `numel(x)` asks about the tensor x, which is no number.
+            return functions[name](*(a.id if isinstance(a, ast.Name) and a.id not in values else
+                                     evaluate(a, values, functions) for a in args))  # fmt: skip
+    raise ValueError(f"{ast.unparse(tree)} is not a number")
+
+
+_ALLOWED = (ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.BinOp, ast.Call, *OPERATORS)

@@ -1,0 +1,166 @@
+"""The `kw:` comment block at the top of a C++ candidate: its grammar, and nothing about running it.
+
+    // kw: entry  row_sums                       the extern "C" function, which returns void
+    // kw: dims   x: float32[M, N]               shape of an input or parameter, with the dtype if it matters
+    // kw: out    out: float32[M]                one line per output, in the order of the program's outputs
+    // kw: args   x, out, M, N                   what the function is called with, in its order
+    // kw: returns dict                          only for programs that return a dict, a list, or nothing
+    // kw: strided x                             only where the function reads x through stride(x, 0)
+
+`docs/candidates.md` explains each line with an example.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from kernelwright.core.errors import SignatureError
+from kernelwright.core.units import DTYPE_BYTES
+from kernelwright.problems import arithmetic
+from kernelwright.problems.state import identifier
+
+KINDS = ("entry", "dims", "out", "args", "returns", "strided")
+CONTAINERS = ("tuple", "list", "dict", "none")
+_LINE = re.compile(r"^\s*//\s*kw:\s*(\w*)\s*(.*?)\s*$")
+_TENSOR = re.compile(r"^([A-Za-z_][\w.]*)\s*:\s*(?:(?P<dtype>\w+)\s*)?(?:\[(?P<inside>.*)\])?(?P<plain>.*)$")
+_NAME = re.compile(r"^[A-Za-z_][\w.]*$")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tensor of the header. `dims` is None when the line gives none; `like` names a tensor of the same shape."""
+
+    name: str
+    dtype: str | None
+    dims: tuple[ast.expr, ...] | None
+    line: int
+    like: str | None = None
+
+    @property
+    def in_place(self) -> bool:
+        """An output that is an argument of the program, written where it is."""
+        return self.dtype is None and self.dims is None and self.like is None
+
+
+@dataclass
+class Header:
+    """What a `kw:` block says; names are one word, `norm.weight` is `norm_weight`."""
+
+    path: str
+    entry: str = ""
+    entry_line: int = 1
+    dims: dict[str, Shape] = field(default_factory=dict)
+    outputs: dict[str, Shape] = field(default_factory=dict)
+    args: list[tuple[str, ast.expr]] = field(default_factory=list)
+    args_line: int = 1
+    returns: str = ""
+    strided: set[str] = field(default_factory=set)
+
+    def fail(self, message: str, line: int) -> NoReturn:
+        raise SignatureError(message, where=f"{self.path}:{line}", next="docs/candidates.md shows every kw: line")
+
+
+def parse_header(source: str, path: str) -> Header:
+    """The `kw:` block of a source, which stands before its first line of code.
+
+    Raises:
+        SignatureError: no block, an unknown or incomplete line; `where` is that line.
+    """
+    header = Header(path)
+    for number, text in enumerate(source.splitlines(), 1):
+        if text.strip() and not text.lstrip().startswith(("//", "/*", "*")):
+            break
+        if match := _LINE.match(text):
+            _read(header, match[1], match[2], number)
+    if not header.entry:
+        header.fail("no `// kw: entry NAME` in the comment at the top", 1)
+    if not header.args:
+        header.fail("no `// kw: args ...` in the comment at the top", header.entry_line)
+    if not header.outputs:
+        header.fail("no `// kw: out ...` in the comment at the top: what does it compute?", header.entry_line)
+    passed = {one.id for _, one in header.args if isinstance(one, ast.Name)}
+    for shape in header.outputs.values():
+        if shape.name not in passed:
+            header.fail(f"output {shape.name} is not among `kw: args`, so nothing would write it", shape.line)
+    return header
+
+
+def _read(header: Header, kind: str, text: str, line: int) -> None:
+    match kind:
+        case "entry":
+            header.entry, header.entry_line = text, line
+            if not text.isidentifier():
+                header.fail(f"entry {text!r} is not the name of a function", line)
+        case "dims":
+            for part in filter(None, map(str.strip, text.split(";"))):
+                shape = _dims(header, part, line)
+                header.dims[shape.name] = shape
+        case "out":
+            shape = _out(header, text, line)
+            if shape.name in header.outputs:
+                header.fail(f"output {shape.name} is named twice", line)
+            header.outputs[shape.name] = shape
+        case "args":
+            header.args_line = line if not header.args else header.args_line
+            header.args += [(part, _expression(header, part, line)) for part in _split(text)]
+        case "returns":
+            header.returns = text
+            if text not in CONTAINERS:
+                header.fail(f"returns {text!r} must be one of {', '.join(CONTAINERS)}", line)
+        case "strided":
+            header.strided |= {identifier(name) for name in re.split(r"[\s,]+", text)}
+        case _:
+            header.fail(f"`kw: {kind}` is not one of {', '.join(KINDS)}", line)
+
+
+def _dims(header: Header, text: str, line: int) -> Shape:
+    """`x: M N`, `x: float32[M, N]`, `x: [M, N]` or `x: float32`."""
+    match = _TENSOR.match(text)
+    if not match:
+        header.fail(f"dims {text!r} must be like `x: M N` or `x: float32[M, N]`", line)
+    dtype, inside, plain = match["dtype"], match["inside"], match["plain"].split()
+    if inside is None and dtype not in DTYPE_BYTES:
+        inside, dtype = ",".join([*([dtype] if dtype else []), *plain]), None
+    elif plain:
+        header.fail(f"dims {text!r}: write the shape of {match[1]} in brackets after its dtype", line)
+    return Shape(identifier(match[1]), _dtype(header, dtype, line), _shape(header, inside, line), line)
+
+
+def _out(header: Header, text: str, line: int) -> Shape:
+    """`out: float32[M, N]`, `out: like x`, or `x` for an argument that is written in place."""
+    if _NAME.match(text):
+        return Shape(identifier(text), None, None, line)
+    match = _TENSOR.match(text)
+    if match and match["dtype"] == "like" and _NAME.match(match["plain"].strip()):
+        return Shape(identifier(match[1]), None, None, line, like=identifier(match["plain"].strip()))
+    if not match or match["dtype"] is None or match["inside"] is None or match["plain"]:
+        header.fail(f"out {text!r} must be like `out: float32[M, N]`, `out: like x`, or the name of an argument", line)
+    return Shape(
+        identifier(match[1]), _dtype(header, match["dtype"], line), _shape(header, match["inside"], line), line
+    )
+
+
+def _dtype(header: Header, dtype: str | None, line: int) -> str | None:
+    if dtype is not None and dtype not in DTYPE_BYTES:
+        header.fail(f"{dtype!r} is not a dtype: one of {', '.join(DTYPE_BYTES)}", line)
+    return dtype
+
+
+def _shape(header: Header, inside: str | None, line: int) -> tuple[ast.expr, ...] | None:
+    return None if inside is None else tuple(_expression(header, part, line) for part in _split(inside))
+
+
+def _expression(header: Header, text: str, line: int) -> ast.expr:
+    try:
+        return arithmetic.parse(identifier(text) if _NAME.match(text) else text)
+    except ValueError as fault:
+        header.fail(str(fault), line)
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas that are not inside parentheses."""
+    parts = re.split(r",(?![^()]*\))", text)
+    return [part.strip() for part in parts if part.strip()]

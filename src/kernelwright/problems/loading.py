@@ -1,0 +1,154 @@
+"""Problems and candidates from the targets that people type.
+
+A problem is a file in the KernelBench form (`Model`, `get_inputs`, optionally `get_init_inputs`), or a function with
+example inputs: `file.py:function` or `package.module:function`, whose inputs come from `FUNCTION_inputs()` or
+`get_inputs()` beside it. A function called like its file needs no colon. `DETERMINISTIC = True` in the file says
+that a candidate must give the same bits twice.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from kernelwright.core.errors import ProblemError
+from kernelwright.problems.importing import (
+    attribute,
+    blaming,
+    find_file,
+    guarded,
+    import_file,
+    import_module,
+    listed,
+    own_callables,
+    split_target,
+)
+from kernelwright.problems.problem import MODEL_SEED, Args, Candidate, Problem, one_line, seeded
+from kernelwright.problems.sources import loader_for
+
+EXPECTED = "a problem file defines Model and get_inputs(), or a function of the file's name and get_inputs()"
+
+
+def load_problem(target: str) -> Problem:
+    """The problem that a target names; `Model` is constructed under a fixed seed.
+
+    Args:
+        target: `file.py`, `file.py:NAME` or `package.module:NAME`.
+    Raises:
+        NotFoundError: no such file or module, with near matches.
+        ProblemError: it does not import, lacks what a problem needs, or does not construct.
+    """
+    place, name = split_target(target)
+    module, path = _module(place, name)
+    found = _reference(module, place, name)
+    file = path or _file_of(module)
+    program, init = _constructed(found, module, file)
+    owned = program if isinstance(program, torch.nn.Module) else None
+    label = name or Path(place).stem
+    return Problem(
+        name=label,
+        program=program,
+        make_inputs=_inputs(module, place, name, program, file),
+        source=target,
+        text=one_line(program) or _first_line(module),
+        deterministic=getattr(module, "DETERMINISTIC", False) is True,
+        module=owned,
+        init_inputs=init,
+    )
+
+
+def load_candidate(target: str, problem: Problem, device: str = "cpu") -> Candidate:
+    """The candidate that a target names, ready to take the problem's inputs on `device`.
+
+    Args:
+        target: `file.py`, `file.py:NAME`, `file.cpp`, or another suffix that `sources.register` knows.
+    Raises:
+        NotFoundError: no such file, with near matches.
+        CandidateError: it does not import; CompileError: it does not compile.
+        SignatureError: it takes other arguments or parameters than the reference.
+    """
+    place, name = split_target(target)
+    path = find_file(place)
+    return loader_for(path).load(path, name, problem, device)
+
+
+def _module(place: str, name: str) -> tuple[ModuleType, Path | None]:
+    dotted = bool(name) and all(part.isidentifier() for part in place.split(".")) and not Path(place).exists()
+    if dotted and not place.endswith(".py"):
+        return import_module(place, ProblemError), None
+    path = find_file(place)
+    if path.suffix != ".py":
+        message = (
+            f"{place} is not a Python file: the reference is Python, and {path.suffix or 'this'} can be a candidate"
+        )
+        raise ProblemError(message, where=place, next=EXPECTED)
+    return import_file(path, ProblemError), path
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    return Path(module.__file__) if module.__file__ else None
+
+
+def _reference(module: ModuleType, place: str, name: str) -> Any:
+    """What the target means in its module: the named object, `Model`, or the function called like the file."""
+    if name:
+        return attribute(module, name, place, ProblemError)
+    for one in ("Model", Path(place).stem):
+        if callable(getattr(module, one, None)):
+            return getattr(module, one)
+    own = own_callables(module)
+    functions = [one for one in own if not one.endswith("inputs")]
+    hint = f"name the program: {place}:{functions[0]}" if functions else EXPECTED
+    message = f"{place} has no Model and no function {Path(place).stem}; it defines {listed(own)}"
+    raise ProblemError(message, where=place, next=hint)
+
+
+def _constructed(found: Any, module: ModuleType, path: Path | None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The program, and the arguments that its class was constructed with."""
+    if not inspect.isclass(found):
+        if not callable(found):
+            raise ProblemError(f"{found!r} cannot be called", where=str(path), next=EXPECTED)
+        return found, ()
+    with blaming(path, ProblemError, "does not construct"), seeded(MODEL_SEED):
+        init = tuple(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else ()
+        program = found(*init)
+    if not callable(program):
+        raise ProblemError(f"{found.__name__} of {path} cannot be called: it is no nn.Module", where=str(path))
+    return program, init
+
+
+def _first_line(module: ModuleType) -> str:
+    return (module.__doc__ or "").strip().partition("\n")[0]
+
+
+def _inputs(
+    module: ModuleType, place: str, name: str, program: Callable[..., Any], path: Path | None
+) -> Callable[[], Args]:
+    """The generator of inputs beside a program, as (args, kwargs)."""
+    wanted = [f"{name}_inputs", "get_inputs"] if name else ["get_inputs", f"{Path(place).stem}_inputs"]
+    generator = next((getattr(module, one) for one in wanted if callable(getattr(module, one, None))), None)
+    if generator is None:
+        message = f"{place} has no example inputs; it defines {listed(own_callables(module))}"
+        raise ProblemError(message, where=place, next=f"add {wanted[0]}(), which returns a list of arguments")
+    return guarded(lambda: arguments(generator()), path, ProblemError, "raised in its inputs")
+
+
+def arguments(value: Any) -> Args:
+    """What an inputs function returned, as (args, kwargs).
+
+    A list or tuple is the positional arguments, a dict the keyword arguments, the pair (list, dict) both; anything
+    else is a single argument.
+    """
+    match value:
+        case (list() as args, dict() as kwargs) if isinstance(value, tuple) and all(isinstance(k, str) for k in kwargs):
+            return list(args), dict(kwargs)
+        case dict():
+            return [], dict(value)
+        case list() | tuple():
+            return list(value), {}
+    return [value], {}

@@ -1,0 +1,83 @@
+"""The C++ function itself, read from its source: how many parameters it has and of which types.
+
+ctypes passes whatever it is given, so a wrong count or type would read garbage instead of failing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ELEMENTS = {
+    "float": ("float32",),
+    "double": ("float64",),
+    "int64_t": ("int64",),
+    "long": ("int64",),
+    "longlong": ("int64",),
+    "int32_t": ("int32",),
+    "int": ("int32",),
+    "int16_t": ("int16",),
+    "uint16_t": ("uint16", "float16", "bfloat16"),
+    "_Float16": ("float16",),
+    "__bf16": ("bfloat16",),
+    "int8_t": ("int8",),
+    "uint8_t": ("uint8", "bool"),
+    "bool": ("bool",),
+}
+WORDS = re.compile(r"\b(const|restrict|__restrict__|__restrict|std::|struct|signed)\b|std::")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter as the source writes it: its C type without qualifiers, and whether it is a pointer."""
+
+    text: str
+    type: str
+    pointer: bool
+
+    def takes_scalar(self, passed: str) -> bool:
+        """Whether it takes `int64_t` or `double` by value."""
+        if self.pointer or self.type not in ELEMENTS:
+            return not self.pointer
+        return ELEMENTS[self.type] == ELEMENTS[passed]
+
+    def takes(self, dtype: str) -> bool:
+        """Whether a tensor of this dtype can be passed; True for a type this table does not know, such as void*."""
+        return self.pointer and dtype in ELEMENTS.get(self.type, (dtype,))
+
+
+@dataclass(frozen=True)
+class Prototype:
+    line: int
+    returns: str
+    parameters: tuple[Parameter, ...]
+
+
+def find_prototype(source: str, name: str) -> Prototype | None:
+    """The definition of `name` in a C++ source; None where it cannot be read (a macro, a template)."""
+    code = _without_comments(source)
+    match = re.search(rf"([\w]+)\s+{re.escape(name)}\s*\(([^(){{}}]*)\)\s*(?:noexcept\s*)?\{{", code)
+    if not match:
+        return None
+    parts = [part for part in match[2].split(",") if part.strip() and part.strip() != "void"]
+    line = code.count("\n", 0, match.start()) + 1
+    return Prototype(line, match[1], tuple(map(_parameter, parts)))
+
+
+def exported(source: str) -> list[str]:
+    """The functions that a source declares extern "C"."""
+    code = _without_comments(source)
+    return re.findall(r'extern\s+"C"\s+(?:\w+\s+)+?(\w+)\s*\(', code)
+
+
+def _parameter(text: str) -> Parameter:
+    text = " ".join(text.split())
+    pointer = "*" in text or "[" in text
+    words = WORDS.sub(" ", text).replace("*", " ").split("[")[0].split()
+    named = words[:-1] if len(words) > 1 else words
+    return Parameter(text, "".join(named), pointer)
+
+
+def _without_comments(source: str) -> str:
+    """The source with comments blanked and every newline kept."""
+    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: "\n" * found[0].count("\n"), source, flags=re.DOTALL)

@@ -1,0 +1,54 @@
+"""Does a candidate take what the problem passes? Found out before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from kernelwright.core.errors import SignatureError
+from kernelwright.problems.problem import Args, Problem
+from kernelwright.problems.state import described
+
+
+def signature_of(program: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature of a function or of a module's forward; None where Python cannot tell."""
+    try:
+        return inspect.signature(program.forward if isinstance(program, torch.nn.Module) else program)
+    except (TypeError, ValueError):
+        return None
+
+
+def check_call(program: Callable[..., Any], args: Args, where: str, parameters: Iterable[str] = ()) -> None:
+    """Holds a candidate's signature against the problem's inputs.
+
+    Args:
+        parameters: names of the reference's parameters that it is given as keyword arguments.
+    Raises:
+        SignatureError: the call would not fit.
+    """
+    signature = signature_of(program)
+    if signature is None:
+        return
+    try:
+        signature.bind(*args[0], **args[1], **dict.fromkeys(parameters))
+    except TypeError as fault:
+        given = [described(value) for value in args[0]]
+        given += [f"{name}={described(value)}" for name, value in args[1].items()]
+        given += [f"{name}=parameter" for name in parameters]
+        message = f"takes {signature}, but is called with ({', '.join(given)}): {fault}"
+        raise SignatureError(message, where=where, next="give it the signature of the reference") from fault
+
+
+def argument_names(problem: Problem) -> list[str]:
+    """The names of the positional inputs, from the reference's signature; `arg0`, `arg1` where it has none."""
+    signature, count = signature_of(problem.program), len(problem.example[0])
+    names: list[str] = []
+    for parameter in signature.parameters.values() if signature else ():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}_{i}" for i in range(count - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    return [*names, *(f"arg{i}" for i in range(len(names), count))][:count]

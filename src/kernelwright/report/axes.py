@@ -1,0 +1,55 @@
+"""Scales that turn numbers into places on paper."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LogScale:
+    """Maps [`low`, `high`] by decades to [`start`, `end`] in the drawing's units."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """The place of a value, kept inside the scale."""
+        value = min(max(value, self.low), self.high)
+        share = math.log10(value / self.low) / math.log10(self.high / self.low)
+        return round(self.start + share * (self.end - self.start), 2)
+
+    def decades(self) -> list[float]:
+        """Every power of ten inside the scale; every second or third of them where they would stand too close."""
+        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+        step = 1 + (last - first) // 8
+        return [10.0**power for power in range(first, last + 1, step)]
+
+    @property
+    def per_decade(self) -> float:
+        return (self.end - self.start) / math.log10(self.high / self.low)
+
+
+@dataclass(frozen=True)
+class LinearScale:
+    """Maps [`low`, `high`] to [`start`, `end`]."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        value = min(max(value, self.low), self.high)
+        return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 3)
+
+
+def around(values: list[float], *, decades: float = 0.2) -> tuple[float, float]:
+    """The least and greatest of positive values with a margin of `decades` on both sides; (1, 10) for none."""
+    kept = [value for value in values if value > 0 and math.isfinite(value)]
+    if not kept:
+        return 1.0, 10.0
+    margin = 10**decades
+    return min(kept) / margin, max(kept) * margin

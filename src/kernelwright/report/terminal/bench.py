@@ -1,0 +1,50 @@
+"""`kw bench`: every arm beside its floor, every comparison with its interval."""
+
+from __future__ import annotations
+
+from kernelwright.core.records import Bench
+from kernelwright.core.units import time_text
+from kernelwright.report import words
+from kernelwright.report.terminal.paper import BAD, OUTCOME_STYLE, Paper
+
+MOST_NAME = 36
+
+
+def write(bench: Bench, paper: Paper) -> None:
+    _arms(bench, paper)
+    said = _comparisons(bench, paper)
+    if not said:
+        paper.paragraph(words.conditions_text(bench), 0, "dim")
+    for note in dict.fromkeys(words.plain(note) for arm in bench.arms for note in arm.timing.notes):
+        paper.paragraph(note, 0, "dim")
+
+
+def _arms(bench: Bench, paper: Paper) -> None:
+    """Name, time, times its floor; a suspicious time says why under it."""
+    names = [paper.shorten(arm.name, MOST_NAME) for arm in bench.arms]
+    room = max([12, *map(len, names)])
+    explained = False
+    for name, arm in zip(names, bench.arms, strict=True):
+        ratio = words.ratio_text(arm.time_us, arm.floor_us)
+        tail = "no floor" if ratio == "-" else ratio if explained else f"{ratio} its floor"
+        explained = explained or ratio != "-"
+        paper.line(name.ljust(room), f"  {time_text(arm.time_us):>9}   ", tail)
+        if arm.suspicious:
+            paper.paragraph(words.plain(arm.suspicious), 14, first=[("  suspicious  ", BAD)])
+
+
+def _comparisons(bench: Bench, paper: Paper) -> bool:
+    """One line each; True when the conditions stood behind the last of them."""
+    texts = [words.comparison_text(bench, found) for found in bench.comparisons]
+    room = max(map(len, texts), default=0)
+    conditions = words.conditions_text(bench)
+    for i, (found, sentence) in enumerate(zip(bench.comparisons, texts, strict=True)):
+        rest = sentence.split(found.verdict, 1)
+        numbers = f"  {words.times_text(found.ratio):>6}  {words.interval_text(found)}"
+        last = i == len(texts) - 1
+        beside = f"     {conditions}" if last and room + len(numbers) + 5 + len(conditions) <= paper.width else ""
+        pieces = (rest[0], (found.verdict, f"bold {OUTCOME_STYLE[found.verdict]}"), rest[1].ljust(room - len(rest[0] + found.verdict)))  # fmt: skip
+        paper.line(*pieces, numbers, (beside, "dim"))
+        if beside:
+            return True
+    return False

@@ -1,0 +1,19 @@
+"""An error: what was wrong, with the value, and what to do now."""
+
+from __future__ import annotations
+
+from kernelwright.core.errors import KernelwrightError
+from kernelwright.report.terminal.paper import BAD, Paper
+from kernelwright.report.words import plain
+
+
+def write(error: KernelwrightError, paper: Paper) -> None:
+    """Each line of the message keeps its own line: a compiler's complaint is read by lines."""
+    lead: list = [("error: ", BAD)]
+    for line in error.message.splitlines() or [type(error).__name__]:
+        paper.paragraph(plain(line), 7, first=lead)
+        lead = []
+    if error.where:
+        paper.paragraph(plain(error.where), 7, "dim", first=[("where: ", "dim")])
+    if error.next:
+        paper.paragraph(plain(error.next), 7, first=[("next:  ", "bold")])

@@ -1,0 +1,73 @@
+"""`kw machine`: the ceilings that floors are made from."""
+
+from __future__ import annotations
+
+from kernelwright.core.records import Machine
+from kernelwright.core.units import bandwidth_text, bytes_text, percent_text, rate_text, time_text
+from kernelwright.report import words
+from kernelwright.report.terminal.paper import Paper
+
+
+def write(machine: Machine, paper: Paper) -> None:
+    paper.line((words.machine_text(machine), "bold"), " " * 10, (words.ceilings_text(machine), "dim"))
+    paper.line()
+    _levels(machine, paper)
+    paper.line()
+    _rates(machine, paper)
+    _costs(machine, paper)
+    _notes(machine, paper)
+
+
+def _levels(machine: Machine, paper: Paper) -> None:
+    paper.table(
+        ("memory", "size", "read", "write", "copy", "triad"),
+        [
+            (
+                level.name,
+                bytes_text(level.capacity_bytes) if level.capacity_bytes else "-",
+                *(bandwidth_text(found) if found else "-" for found in (level.read_gb_s, level.write_gb_s, level.copy_gb_s, level.triad_gb_s)),
+            )
+            for level in machine.levels
+        ],
+    )  # fmt: skip
+
+
+def _rates(machine: Machine, paper: Paper) -> None:
+    """A row per dtype; the datasheet's figure and the share of it where one is known."""
+    rows = [
+        (dtype, *(rate_text(rates[dtype]) if dtype in rates else "-" for rates in _tables(machine)), _of_spec(machine, dtype))
+        for dtype in words.dtypes(machine)
+    ]  # fmt: skip
+    paper.table(("dtype", "products", "other arithmetic", "of the datasheet"), rows)
+
+
+def _tables(machine: Machine) -> tuple[dict[str, float], dict[str, float]]:
+    return machine.matrix_tflop_s, machine.vector_tflop_s
+
+
+def _of_spec(machine: Machine, dtype: str) -> str:
+    """How much of the datasheet's rate a product reaches."""
+    if machine.spec is None or machine.provenance == "datasheet":
+        return "-"
+    peak, reached = machine.spec.matrix_tflop_s.get(dtype), machine.matrix_tflop_s.get(dtype)
+    return f"{percent_text(reached / peak)} of {rate_text(peak)}" if peak and reached else "-"
+
+
+def _costs(machine: Machine, paper: Paper) -> None:
+    costs = words.costs(machine)
+    if costs:
+        paper.line()
+    for what, cost_us in costs:
+        paper.line("  ", what.ljust(30), time_text(cost_us))
+
+
+def _notes(machine: Machine, paper: Paper) -> None:
+    notes = [words.plain(note) for note in machine.notes]
+    if machine.spec:
+        notes.append(f"datasheet: {words.plain(machine.spec.title)}, from {words.plain(machine.spec.source)}")
+    if machine.software:
+        notes.append(", ".join(f"{name} {version}" for name, version in machine.software.items()))
+    if notes:
+        paper.line()
+    for note in notes:
+        paper.paragraph(note, 2, "dim")

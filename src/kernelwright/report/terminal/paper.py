@@ -1,0 +1,97 @@
+"""What the terminal can show: its width, its characters, its colours; and the few shapes that every record uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from kernelwright.report.words import plain
+
+NARROWEST, WIDEST = 80, 160
+REGIME_STYLE = {
+    "compute-bound": "dark_orange",
+    "memory-bound": "dodger_blue1",
+    "overhead-bound": "gold3",
+    "latency-bound": "medium_purple1",
+    "undetermined": "grey58",
+}
+OUTCOME_STYLE = {"FASTER": "green3", "SAME": "grey58", "SLOWER": "red3", "UNCLEAR": "gold3"}
+GOOD, BAD = "bold green3", "bold red3"
+_ASCII = str.maketrans({"µ": "u", "…": "~", "→": "->", "–": "-", "—": "-", "×": "x", "·": ".", "’": "'", "≥": ">="})
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A console with what it can show. Every line goes through `line`, so that none holds what it cannot print."""
+
+    console: Console
+    width: int
+    ascii_only: bool
+
+    @classmethod
+    def of(cls, console: Console) -> Paper:
+        encoding = (console.encoding or "").lower().replace("-", "").replace("_", "")
+        return cls(console, min(max(console.width, NARROWEST), WIDEST), not encoding.startswith("utf"))
+
+    @property
+    def gap(self) -> int:
+        """Columns between the columns of a table."""
+        return 2 if self.width < 100 else 3
+
+    def line(self, *pieces: str | tuple[str, str]) -> None:
+        """One line from pieces, each a string or (string, style)."""
+        text = Text()
+        for piece in pieces:
+            words, style = (piece, "") if isinstance(piece, str) else piece
+            text.append(self.letters(words), style)
+        text.rstrip()
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def letters(self, words: str) -> str:
+        if not self.ascii_only:
+            return words
+        return words.translate(_ASCII).encode("ascii", "replace").decode()
+
+    def paragraph(self, words: str, indent: int, style: str = "", first: Sequence[str | tuple[str, str]] = ()) -> None:
+        """Words wrapped to the width behind a hanging indent; `first` stands in the indent of the first line."""
+        lines = Text(words).wrap(self.console, self.width - indent)
+        lead = list(first) or [" " * indent]
+        for row in lines or [Text("")]:
+            self.line(*lead, (row.plain.rstrip(), style))
+            lead = [" " * indent]
+
+    def shorten(self, words: str, room: int) -> str:
+        """At most `room` columns; the end stays, since it is the operator and the start only its module.
+
+        A module path loses whole names where that is enough: `decoder.layers.0.mlp linear` -> `…0.mlp linear`.
+        """
+        words = plain(words)
+        if len(words) <= room:
+            return words
+        dots = (i for i, c in enumerate(words) if c == "." and i + 1 < len(words))
+        cut = next((i + 1 for i in dots if len(words) - i <= room), len(words) - max(room - 1, 0))
+        return "…" + words[cut:]
+
+    def bar(self, share: float, room: int) -> str:
+        """A bar of `share` of `room` columns, never empty for something."""
+        filled = round(min(max(share, 0.0), 1.0) * room)
+        return ("#" if self.ascii_only else "█") * max(filled, int(share > 0))
+
+    def table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Left-aligned columns under a dim head, indented by two; the first column gives way when room is short.
+
+        A column that holds nothing but dashes is left out.
+        """
+        body = [list(row) for row in rows]
+        kept = [i for i in range(len(head)) if i == 0 or any(row[i] != "-" for row in body)]
+        head, body = [head[i] for i in kept], [[row[i] for i in kept] for row in body]
+        widths = [max(len(row[i]) for row in [list(head), *body]) for i in range(len(head))]
+        spare = self.width - 2 - sum(widths[1:]) - self.gap * (len(head) - 1)
+        widths[0] = max(min(widths[0], spare), 6)
+        for i, row in enumerate([head, *body]):
+            cells = [self.shorten(row[0], widths[0]), *row[1:]]
+            line = (" " * self.gap).join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+            self.line("  ", (line, "" if i else "dim"))

@@ -1,0 +1,45 @@
+"""`show` prints any record or error; `text` gives the same as a string."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+from kernelwright.core.errors import KernelwrightError
+from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
+from kernelwright.report.terminal import bench, diagnosis, error, machine, verdict
+from kernelwright.report.terminal.paper import Paper
+
+_WRITERS: dict[type, Callable[[Any, Paper], None]] = {
+    Diagnosis: diagnosis.write,
+    Verdict: verdict.write,
+    Bench: bench.write,
+    Machine: machine.write,
+    KernelwrightError: error.write,
+}
+
+
+def show(record: Diagnosis | Verdict | Bench | Machine | KernelwrightError, console: Console | None = None) -> None:
+    """Prints a record or an error, 80 to 160 columns wide; in colour only on a terminal without NO_COLOR.
+
+    Raises:
+        TypeError: nothing is known about how such a record looks.
+    """
+    for kind, write in _WRITERS.items():
+        if isinstance(record, kind):
+            return write(record, Paper.of(console or Console()))
+    raise TypeError(f"no way to show a {type(record).__name__}")
+
+
+def text(record: Diagnosis | Verdict | Bench | Machine | KernelwrightError, width: int | None = None) -> str:
+    """What `show` prints, without colour and without the last newline; `width` is the terminal's unless given."""
+    sink = io.TextIOWrapper(io.BytesIO(), encoding=getattr(sys.stdout, "encoding", None) or "utf-8", errors="replace")
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    show(record, Console(file=sink, width=width, color_system=None, force_terminal=False))
+    sink.seek(0)
+    return sink.read().rstrip("\n")

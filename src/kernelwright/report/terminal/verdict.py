@@ -1,0 +1,17 @@
+"""`kw verify`: accepted, or rejected with the reason and the worst element."""
+
+from __future__ import annotations
+
+from kernelwright.core.records import Verdict
+from kernelwright.report import words
+from kernelwright.report.terminal.paper import BAD, GOOD, Paper
+
+INDENT = 11
+
+
+def write(verdict: Verdict, paper: Paper) -> None:
+    word, style = ("accepted", GOOD) if verdict.accepted else ("rejected", BAD)
+    head = [(word, style), " " * (INDENT - len(word))]
+    paper.paragraph(words.verdict_sentence(verdict), INDENT, first=head)
+    for detail in filter(None, (words.worst_text(verdict), *words.verdict_notes(verdict))):
+        paper.paragraph(detail, INDENT, "dim")

@@ -1,0 +1,274 @@
+"""What a report says, in words: one place, so that the terminal, the page and the notebook agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.core.records import Bench, Comparison, Diagnosis, Machine, MemoryLevel, Move, OperatorReading, Verdict
+from kernelwright.core.units import bandwidth_text, bytes_text, rate_text, time_text
+
+NOTHING_LEFT = "stop: nothing is left that would make it faster on this machine"
+NO_EVIDENCE = "no next move: the evidence for one is missing"
+MARGIN = 0.02
+"""Half the width of the band around 1.0 inside which two arms count as the same."""
+_JOINED = {"FASTER": "FASTER than", "SAME": "SAME as", "SLOWER": "SLOWER than", "UNCLEAR": "UNCLEAR against"}
+_SHORT_NOTE = 24
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One of the three times of a diagnosis; `kind` is `now`, `written` or `fused`, `brief` the caption at 80 columns."""
+
+    kind: str
+    label: str
+    time_us: float
+    caption: str
+    brief: str
+
+
+def plain(text: str) -> str:
+    """One line without control characters, so that a program's text can neither break a table nor drive a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def times_text(ratio: float | None) -> str:
+    """A ratio: `1.08x`, `12.5x`, `4,100x`; a dash when it is not known."""
+    if ratio is None:
+        return "-"
+    digits = 2 if abs(ratio) < 9.995 else 1 if abs(ratio) < 99.95 else 0
+    return f"{ratio:,.{digits}f}x"
+
+
+def ratio_text(value_us: float | None, floor_us: float | None) -> str:
+    """How many times its floor a time is; a dash without a floor."""
+    return times_text(value_us / floor_us) if value_us is not None and floor_us else "-"
+
+
+def about_text(time_us: float) -> str:
+    """A prediction, to two significant digits: `about 39 ms`."""
+    number, unit = time_text(float(f"{time_us:.2g}")).split(" ")
+    return f"about {number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
+
+
+def gain_text(before_us: float | None, after_us: float) -> str:
+    """`101 -> about 39 ms`; both units where they differ."""
+    after = about_text(after_us)
+    if before_us is None:
+        return after
+    number, unit = time_text(before_us).split(" ")
+    return f"{number if after.endswith(' ' + unit) else f'{number} {unit}'} -> {after}"
+
+
+def machine_text(machine: Machine) -> str:
+    """`AMD EPYC 9R14 (2 threads)`."""
+    if machine.device == "cpu" and machine.threads:
+        return f"{plain(machine.name)} ({machine.threads} thread{'s' * (machine.threads != 1)})"
+    return plain(machine.name)
+
+
+def ceilings_text(machine: Machine) -> str:
+    """Where the ceilings come from: `measured ceilings`."""
+    return "measured ceilings" if machine.provenance == "measured" else "ceilings of the datasheet, not measured here"
+
+
+# ---- Diagnosis
+
+
+def program_text(diagnosis: Diagnosis) -> str:
+    return plain(diagnosis.program or diagnosis.problem)
+
+
+def setting_text(diagnosis: Diagnosis) -> str:
+    """What it works on and where: `1.07 GB in and out, on AMD EPYC 9R14 (2 threads)`."""
+    where = machine_text(diagnosis.machine) + (", predicted" if diagnosis.predicted else "")
+    return f"{bytes_text(diagnosis.work.bytes_fused)} in and out, on {where}"
+
+
+def sentence(diagnosis: Diagnosis) -> str:
+    """The verdict sentence without the regime in front of it."""
+    return plain(diagnosis.sentence.removeprefix(diagnosis.regime).lstrip(":, "))
+
+
+def now_us(diagnosis: Diagnosis) -> float:
+    """The time that gains count from: measured, or the floor as written where nothing was run."""
+    return diagnosis.floors.as_written_us if diagnosis.time_us is None else diagnosis.time_us
+
+
+def bars(diagnosis: Diagnosis) -> list[Bar]:
+    """Now (where it was measured), the floor as written, the floor of one fused pass."""
+    count = sum(reading.calls for reading in diagnosis.operators)
+    each = f"floor of these {count} operators, one by one" if count != 1 else "floor of this operator"
+    found = [
+        Bar("written", "as written", diagnosis.floors.as_written_us, each, "floor, one by one"),
+        Bar("fused", "fused", diagnosis.floors.fused_us, "floor of the whole expression", "floor, as one"),
+    ]
+    if diagnosis.time_us is not None:
+        lost = lost_text(diagnosis)
+        found.insert(0, Bar("now", "now", diagnosis.time_us, lost, lost if len(lost) <= 20 else ""))
+    return found
+
+
+def lost_text(diagnosis: Diagnosis) -> str:
+    """The parts of the time that are no work: `12.0 ms in page faults, 3.10 ms waiting for the host`."""
+    parts = ((diagnosis.fault_us, "in page faults"), (diagnosis.overhead_us, "waiting for the host"))
+    return ", ".join(f"{time_text(us)} {what}" for us, what in parts if us and us >= 0.01 * now_us(diagnosis))
+
+
+def operator_rows(diagnosis: Diagnosis, limit: int) -> tuple[list[OperatorReading], int]:
+    """All operators in the program's order, or the `limit` with most to gain and how many calls groups are left."""
+    rows = list(diagnosis.operators)
+    if len(rows) <= limit:
+        return rows, 0
+    return sorted(rows, key=lambda row: -row.gain_us)[:limit], len(rows) - limit
+
+
+def operator_name(reading: OperatorReading) -> str:
+    """`layers.0.mlp linear x3`: module, operator, calls."""
+    calls = f"x{reading.calls:,}" if reading.calls > 1 else ""
+    return " ".join(part for part in (plain(reading.module), plain(reading.name), calls) if part)
+
+
+def intensity_text(reading: OperatorReading) -> str:
+    value = reading.intensity
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def waits_on(reading: OperatorReading) -> str:
+    """The regime of one row without `-bound`."""
+    return "-" if reading.regime == "undetermined" else reading.regime.removesuffix("-bound")
+
+
+def moves(diagnosis: Diagnosis) -> list[Move]:
+    """The moves that promise a gain, in order; what to say when there is none is `stop_text`."""
+    return [move for move in diagnosis.moves if move.kind != "stop"]
+
+
+def stop_text(diagnosis: Diagnosis) -> str:
+    """The last line under the moves: the diagnosis's own stop, or what an empty list means; empty otherwise."""
+    for move in diagnosis.moves:
+        if move.kind == "stop":
+            return " ".join(filter(None, (plain(move.what), f"({plain(move.why)})" if move.why else "")))
+    if diagnosis.moves:
+        return ""
+    return NO_EVIDENCE if diagnosis.regime == "undetermined" else NOTHING_LEFT
+
+
+# ---- Verdict
+
+
+def accuracy_text(verdict: Verdict) -> str:
+    """How right it is: `as accurate as the reference against FP64`; empty where nothing was compared."""
+    found = verdict.accuracy
+    if found is None:
+        return ""
+    golden = plain(verdict.golden) or "the reference"
+    if found.times_reference <= 1.005:
+        return f"as accurate as the reference against {golden}"
+    share = f"{times_text(found.times_limit)} the limit"
+    return f"{times_text(found.times_reference)} the reference's own error against {golden}, {share}"
+
+
+def verdict_sentence(verdict: Verdict) -> str:
+    """The head line without its first word: why it was rejected, or what was shown."""
+    if verdict.reason is not None:
+        return f"{verdict.reason.code}: {plain(verdict.reason.detail)}"
+    sets = f"{verdict.sets:,} input set{'s' * (verdict.sets != 1)}" if verdict.sets else ""
+    brief = [plain(note) for note in verdict.notes if len(note) <= _SHORT_NOTE]
+    return ", ".join(filter(None, (accuracy_text(verdict), sets, *brief)))
+
+
+def verdict_notes(verdict: Verdict) -> list[str]:
+    """The notes that do not fit the head line of an accepted candidate; all of them for a rejected one."""
+    return [plain(note) for note in verdict.notes if verdict.reason is not None or len(note) > _SHORT_NOTE]
+
+
+def worst_text(verdict: Verdict) -> str:
+    """Where the worst element is: `worst at [17, 903]: got 0.00097, right 0.00098`; empty when all was right."""
+    found = verdict.accuracy
+    if found is None or verdict.accepted or not (found.got or found.right):
+        return ""
+    place = f"at {list(found.index)}" if found.index else "value"
+    return f"worst {place}{f' of {plain(found.output)}' if found.output else ''}: got {found.got}, right {found.right}"
+
+
+# ---- Bench
+
+
+def comparison_text(bench: Bench, comparison: Comparison) -> str:
+    """`FASTER than eager`; with the first arm in front where several candidates are compared."""
+    joined = f"{_JOINED[comparison.verdict]} {plain(comparison.b)}"
+    subjects = {other.a for other in bench.comparisons}
+    return joined if len(subjects) == 1 else f"{plain(comparison.a)} {joined}"
+
+
+def interval_text(comparison: Comparison) -> str:
+    return f"[{comparison.low:,.2f}, {comparison.high:,.2f}]"
+
+
+def conditions_text(bench: Bench) -> str:
+    """`60 pairs, interleaved, cold cache, no disturbed samples`."""
+    parts = []
+    if bench.comparisons:
+        parts += [f"{min(c.pairs for c in bench.comparisons):,} pairs", plain(bench.comparisons[0].method)]
+    if bench.arms:
+        conditions = bench.arms[0].timing.conditions
+        parts += [f"{conditions.cache} cache"]
+        parts += [f"{conditions.processes} processes"] * (conditions.processes > 1)
+        disturbed = sum(arm.timing.disturbed for arm in bench.arms)
+        parts += [f"{disturbed:,} disturbed samples left out" if disturbed else "no disturbed samples"]
+    return ", ".join(filter(None, parts))
+
+
+def bench_sentence(bench: Bench) -> str:
+    """The first comparison as a sentence: `candidate is FASTER than eager: 2.56x [2.53, 2.59]`."""
+    if not bench.comparisons:
+        return "timed, with nothing to compare"
+    subject = plain(bench.comparisons[0].a)
+    said = [
+        f"{_JOINED[c.verdict]} {plain(c.b)}, {times_text(c.ratio)} {interval_text(c)}"
+        for c in bench.comparisons
+        if c.a == bench.comparisons[0].a
+    ]
+    return f"{subject} is " + "; ".join(said)
+
+
+# ---- Machine
+
+
+def dtypes(machine: Machine) -> list[str]:
+    """Every dtype with a rate, the fastest product first."""
+    names = {**machine.matrix_tflop_s, **machine.vector_tflop_s}
+    return sorted(names, key=lambda name: -machine.matrix_tflop_s.get(name, names[name]))
+
+
+def costs(machine: Machine) -> list[tuple[str, float]]:
+    """What the host costs, in microseconds, where it was measured."""
+    known = (
+        ("dispatch of one operator", machine.dispatch_us),
+        ("launch of one kernel", machine.launch_us),
+        ("launch inside a graph", machine.graph_launch_us),
+        ("page faults per MiB of memory", machine.fault_us_per_mib),
+    )
+    return [(what, cost_us) for what, cost_us in known if cost_us is not None]
+
+
+def machine_sentence(machine: Machine) -> str:
+    """The two ceilings that matter most: `29.1 GB/s from DRAM, 702 GFLOP/s in int8`."""
+    said = []
+    if machine.levels and (fastest := best_gb_s(machine.levels[-1])):
+        said.append(f"{bandwidth_text(fastest)} from {plain(machine.levels[-1].name)}")
+    if machine.matrix_tflop_s:
+        dtype = max(machine.matrix_tflop_s, key=lambda name: machine.matrix_tflop_s[name])
+        said.append(f"{rate_text(machine.matrix_tflop_s[dtype])} in {plain(dtype)}")
+    return ", ".join(said) or "no ceiling is known"
+
+
+def best_gb_s(level: MemoryLevel) -> float:
+    """The bandwidth of the fastest mix that is known, 0 for none."""
+    return max(
+        (rate for rate in (level.read_gb_s, level.write_gb_s, level.copy_gb_s, level.triad_gb_s) if rate), default=0
+    )

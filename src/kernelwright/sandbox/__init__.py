@@ -1,0 +1,9 @@
+"""Runs other people's code in a process of its own, within limits, and leaves nothing behind."""
+
+from kernelwright.sandbox.confine import protections
+from kernelwright.sandbox.faults import TaskError
+from kernelwright.sandbox.guarded import guard
+from kernelwright.sandbox.limits import Limits
+from kernelwright.sandbox.warm import Child, Nursery
+
+__all__ = ["Child", "Limits", "Nursery", "TaskError", "guard", "protections"]

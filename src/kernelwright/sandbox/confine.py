@@ -1,0 +1,111 @@
+"""What a child gives up before it runs a person's code.
+
+Each protection is one function here, called in order by `confine`, and one line of `protections`. A stronger one
+(Landlock, namespaces, an unprivileged user) is added the same way, last, when everything it needs is open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from kernelwright.core.cache import cache_dir
+from kernelwright.sandbox.limits import Limits
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+KEPT = ("PATH", "LANG", "USER", "LOGNAME", "CC", "CXX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH")
+KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "KERNELWRIGHT_", "KW_", "TRITON_", "TORCHINDUCTOR_")
+
+
+def protections(limits: Limits | None = None) -> tuple[str, ...]:
+    """The names of the protections under which a run stands."""
+    time_limit = f"time limit {limits.time_s:g} s" if limits else "time limit"
+    return ("own process", time_limit, "memory limit", "stripped environment", "private scratch folder")
+
+
+def environment() -> dict[str, str]:
+    """The variables that the nursery keeps, with every cache named, because HOME will move to the scratch folder."""
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
+    caches = cache_dir("").resolve()
+    defaults = {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
+    fixed = {
+        "KERNELWRIGHT_CACHE": str(caches),
+        "OMP_WAIT_POLICY": "PASSIVE",  # two spinning libgomp processes slow each other sixty-fold
+        "THP_MEM_ALLOC_ENABLE": "1",  # page faults dominate large eager programs without it
+    }
+    return defaults | kept | fixed
+
+
+def confine(scratch: str, channel: int, output: int, parent: int) -> int:
+    """Cuts this freshly forked process off.
+
+    Args:
+        scratch: a private empty folder, which becomes the working folder, HOME and TMPDIR.
+        channel: the one descriptor that stays open beside stdin, stdout and stderr.
+        output: becomes stdout and stderr; stdin is empty.
+        parent: the process with which this one must die.
+    Returns:
+        The channel's descriptor, which may have moved.
+    """
+    os.setsid()
+    die_with(parent)
+    channel = keep_descriptors(channel, output)
+    no_core_dump()
+    os.chdir(scratch)
+    tempfile.tempdir = scratch
+    os.environ.update(HOME=scratch, TMPDIR=scratch)  # the rest was stripped when the nursery was started
+    sys.dont_write_bytecode = True
+    return channel
+
+
+def die_with(parent: int) -> None:
+    """Linux: the kernel kills this process when its parent dies, and prefers it when memory runs out."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("900")
+
+
+def adopt_orphans() -> None:
+    """Linux: descendants that lose their parent become this process's children, so that it can end them."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def keep_descriptors(channel: int, output: int) -> int:
+    """Leaves stdin (empty), stdout and stderr (`output`) and the channel open, as 0 to 3."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    channel, output = (_above(number, 3) for number in (channel, output))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (output, 2), (channel, 3)):
+        os.dup2(source, target, inheritable=target < 3)
+    os.closerange(4, os.sysconf("SC_OPEN_MAX") if sys.platform != "linux" else _highest_descriptor() + 1)
+    return 3
+
+
+def _above(number: int, least: int) -> int:
+    """A copy of a descriptor that dup2 to 0..least cannot overwrite."""
+    import fcntl
+
+    return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, least + 1)
+
+
+def _highest_descriptor() -> int:
+    return max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+
+
+def no_core_dump() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

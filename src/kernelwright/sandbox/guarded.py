@@ -1,0 +1,135 @@
+"""A whole deed of the command line in a child, so that nothing a program does can take `kw` down with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from kernelwright.core import progress
+from kernelwright.core.errors import CrashError
+from kernelwright.sandbox import channel as wire
+from kernelwright.sandbox.confine import die_with
+from kernelwright.sandbox.faults import crash, describe, revive
+from kernelwright.sandbox.limits import Deadline, MemoryWatch, kill_family
+
+
+def guard(
+    task: Callable[[], bytes],
+    *,
+    on_stage: Callable[[str], None] | None = None,
+    memory_bytes: int | None = None,
+    debug: bool = False,
+) -> bytes:
+    """Forks this process (which must not have used torch) and runs `task` in the child.
+
+    `core.progress.stage` inside the child, and inside what it runs in a Nursery, reaches `on_stage` here; each
+    stage's `limit_s` is enforced here. The child's stdout goes to stderr; its environment and folder stay.
+
+    Args:
+        task: gives the answer as bytes.
+        on_stage: called with what begins now.
+        memory_bytes: of the child and all it starts; None is 80 % of what is available now.
+        debug: the child's traceback goes to stderr as well.
+    Raises:
+        TimeLimitError, MemoryLimitError, CrashError: the child was stopped or died.
+        KernelwrightError: as the task raised it.
+        InternalError: the task raised anything else; the traceback is in the message.
+    """
+    ours, theirs = socket.socketpair()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent, pid = os.getpid(), os.fork()
+    if pid == 0:
+        ours.close()
+        _live(task, theirs, parent, debug)
+    theirs.close()
+    ours.setblocking(False)
+    with ours:
+        return _Guarded(pid, on_stage or (lambda what: None)).answer(ours, memory_bytes)
+
+
+class _Guarded:
+    """The parent's side: what the child has said so far."""
+
+    def __init__(self, pid: int, on_stage: Callable[[str], None]) -> None:
+        self._pid, self._on_stage = pid, on_stage
+        self._status: int | None = None
+        self._deadline = Deadline(None)
+        self._message: dict[str, Any] = {}
+
+    def answer(self, channel: socket.socket, memory_bytes: int | None) -> bytes:
+        try:
+            memory = MemoryWatch(self._pid, memory_bytes)
+
+            def tick() -> bool:
+                self._deadline.check()
+                memory.check()
+                return self._has_ended()
+
+            answered = wire.follow(channel, tick, self._hear)
+        except ValueError as fault:
+            raise CrashError(f"the process sent an answer that cannot be read: {fault}") from fault
+        finally:
+            self._finish()
+        if not answered:
+            raise crash(self._status, "", self._deadline.stage)
+        if "fault" in self._message:
+            raise revive(self._message["fault"])
+        return self._message["answer"]
+
+    def _hear(self, message: dict[str, Any]) -> bool:
+        if "stage" not in message:
+            self._message = message
+            return True
+        self._deadline.stage = message["stage"]
+        self._deadline.restart(message["limit_s"])
+        self._on_stage(message["stage"])
+        return False
+
+    def _has_ended(self) -> bool:
+        if self._status is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            self._status = status if pid else None
+        return self._status is not None
+
+    def _finish(self) -> None:
+        # Also when the child has ended by itself: its session may still hold what the program started.
+        if not self._has_ended():
+            kill_family(self._pid)
+            self._status = os.waitpid(self._pid, 0)[1]
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
+
+
+def _live(task: Callable[[], bytes], channel: socket.socket, parent: int, debug: bool) -> NoReturn:
+    """The child's whole life."""
+    own = os.getpid()
+    try:
+        os.setsid()
+        die_with(parent)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        progress.listen(lambda what, limit_s: wire.send(channel, {"stage": what, "limit_s": limit_s}))
+        message = _answer(task, debug)
+        if os.getpid() == own:
+            wire.send(channel, message)
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)
+
+
+def _answer(task: Callable[[], bytes], debug: bool) -> dict[str, Any]:
+    try:
+        return {"answer": task()}
+    except BaseException as fault:
+        described = describe(fault, foreign=False)
+        if debug:
+            sys.stderr.write(described["trace"])
+        return {"fault": described}

@@ -1,0 +1,107 @@
+"""How long and how large a child may become, and the watch that enforces it from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+from kernelwright.core.errors import MemoryLimitError, TimeLimitError
+from kernelwright.core.units import bytes_text
+
+MEMORY_SHARE = 0.8
+MEMORY_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one run may use.
+
+    Attributes:
+        time_s: seconds from a call to its answer.
+        memory_bytes: resident memory of the child and everything it started; None is 80 % of what is available
+            when the run starts.
+    """
+
+    time_s: float
+    memory_bytes: int | None = None
+
+
+class Deadline:
+    """A point in time that may be moved; None seconds never pass."""
+
+    def __init__(self, time_s: float | None) -> None:
+        self.stage = ""
+        self.restart(time_s)
+
+    def restart(self, time_s: float | None) -> None:
+        self._time_s = time_s
+        self._until = None if time_s is None else time.monotonic() + time_s
+
+    def check(self) -> None:
+        """Raises:
+        TimeLimitError: the time is over.
+        """
+        if self._until is not None and time.monotonic() > self._until:
+            what = f" at: {self.stage}" if self.stage else ""
+            raise TimeLimitError(f"stopped after {self._time_s:g} s{what}", where=self.stage)
+
+
+class MemoryWatch:
+    """Resident memory of a process and of all that it started, looked at every 50 ms.
+
+    Resident rather than virtual, because CUDA reserves far more address space than it uses. Pages shared after a
+    fork are counted in each process, so the sum is an upper bound.
+    """
+
+    def __init__(self, pid: int, memory_bytes: int | None) -> None:
+        import psutil
+
+        self._limit = memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().available)
+        self._pid, self._next_look = pid, 0.0
+
+    def check(self) -> None:
+        """Raises:
+        MemoryLimitError: more is resident than the limit.
+        """
+        if time.monotonic() < self._next_look:
+            return
+        used = sum(resident_bytes(process) for process in family(self._pid))
+        # Set after the look: walking many processes must not eat the whole interval.
+        self._next_look = time.monotonic() + MEMORY_POLL_S
+        if used > self._limit:
+            raise MemoryLimitError(
+                f"it held {bytes_text(used)} of memory, the limit is {bytes_text(self._limit)}",
+                next="try smaller inputs, or a machine with more memory",
+            )
+
+
+def family(pid: int) -> list:
+    """The process and all its descendants; an empty list when it is gone."""
+    import psutil
+
+    try:
+        head = psutil.Process(pid)
+        return [head, *head.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def resident_bytes(process) -> int:
+    import psutil
+
+    try:
+        return process.memory_info().rss
+    except psutil.Error:
+        return 0
+
+
+def kill_family(pid: int) -> None:
+    """Kills the process's group, the process and its descendants; whoever is gone already is no error."""
+    found = [process.pid for process in family(pid)]
+    for kill, target in [(os.killpg, pid), *((os.kill, each) for each in {pid, *found})]:
+        try:
+            kill(target, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue

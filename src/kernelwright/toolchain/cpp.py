@@ -1,0 +1,142 @@
+"""C++ for the CPU: one source text in, one shared library out, through the machine's own compiler.
+
+The cache holds two kinds of file. `KEY.sha256` names the content that belongs to a source, a set of flags, a compiler
+and a processor; `NAME-CONTENT.so` is that content. The library is written before the file that names it and both
+appear whole, so any number of processes may compile the same source at once, and a library is loaded only when its
+bytes still have the hash in its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernelwright.core.cache import cache_dir, digest, write_atomic
+from kernelwright.core.errors import CompileError, MissingDependency
+
+MAC = sys.platform == "darwin"
+OPENMP = "-fopenmp"
+FLAGS = (
+    "-O3",
+    "-mcpu=native" if MAC and platform.machine() == "arm64" else "-march=native",
+    "-std=c++20",
+    "-fPIC",
+    "-shared",
+    OPENMP,
+    "-ffp-contract=fast",
+    *(() if MAC else ("-Wl,-z,defs",)),  # a function that nobody defines fails here and not at the first call
+)
+COMPILE_LIMIT_S = 300
+ERRORS_SHOWN = 3
+_ERROR_LINE = re.compile(r"(?:fatal )?error: |undefined reference to |CPU time limit")
+_PLACE = re.compile(r"^(.*?):(\d+)(?::\d+)?: ")
+
+
+def compile_shared(source: str, *, flags: Sequence[str] = FLAGS, name: str = "kernel.cpp") -> Path:
+    """The shared library of a C++ source, compiled once per content, flags, compiler and processor.
+
+    The source is a whole: the compiler's own headers can be included, files beside it cannot, since their content
+    would be missing from the cache key.
+
+    Args:
+        source: the text of one translation unit.
+        flags: all compiler flags; a compiler without OpenMP gets them without `-fopenmp` (one thread).
+        name: what the compiler calls the source in its errors: a path, usually.
+    Raises:
+        MissingDependency: no C++ compiler on this machine.
+        CompileError: the compiler refused; the message holds its first errors, `where` the file and line.
+    """
+    compiler = find_compiler()
+    key = digest(source, "\0".join(flags), compiler_version(compiler), processor())
+    entry = cache_dir("cpp") / f"{key}.sha256"
+    if found := _intact(entry):
+        return found
+    library = _compile(compiler, source, flags, name)
+    label = re.sub(r"\W", "_", Path(name).stem)[:40]
+    path = entry.with_name(f"{label}-{hashlib.sha256(library).hexdigest()}.so")
+    write_atomic(path, library)
+    write_atomic(entry, path.name.encode())
+    return path
+
+
+def find_compiler() -> str:
+    """The C++ compiler: `CXX`, else the first of c++, g++, clang++.
+
+    Raises:
+        MissingDependency: none is there.
+    """
+    asked = os.environ.get("CXX")
+    for command in (asked,) if asked else ("c++", "g++", "clang++"):
+        if path := shutil.which(command):
+            return path
+    install = "xcode-select --install" if MAC else "apt-get install g++ (or your system's package of g++)"
+    missing = f"CXX={asked} is not a program" if asked else "no C++ compiler (tried c++, g++, clang++)"
+    raise MissingDependency(missing, next=install)
+
+
+@functools.cache
+def compiler_version(compiler: str) -> str:
+    """The version text of a compiler, which is part of the cache key."""
+    run = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    return compiler + run.stdout
+
+
+@functools.cache
+def processor() -> str:
+    """What `native` means here: code for one processor may not run on another that shares the home folder."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()} {platform.mac_ver()[0]}"
+    return "\n".join(
+        sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    )
+
+
+def _intact(entry: Path) -> Path | None:
+    """The library that an entry names, if both are there and its bytes have the hash in its name."""
+    try:
+        path = entry.with_name(entry.read_text())
+        content = path.read_bytes()
+    except (OSError, ValueError):
+        return None
+    return path if path.stem.endswith(f"-{hashlib.sha256(content).hexdigest()}") else None
+
+
+def _compile(compiler: str, source: str, flags: Sequence[str], name: str) -> bytes:
+    """The bytes of the library. The limit is on processor time, which ends a compiler even when its parent is gone."""
+    text = f'#line 1 "{_escaped(name)}"\n{source}'
+    with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
+        output = Path(folder) / "library.so"
+        limited = ["sh", "-c", f'ulimit -t {COMPILE_LIMIT_S}; exec "$@"', "sh", compiler]
+        command = [*limited, *flags, "-fno-diagnostics-color", "-x", "c++", "-", "-o", str(output)]
+        run = subprocess.run(command, input=text, capture_output=True, text=True, cwd=folder, check=False)
+        if run.returncode == 0:
+            return output.read_bytes()
+    if OPENMP in flags and re.search(r"fopenmp|-l[ig]?omp\b", run.stderr):
+        return _compile(compiler, source, [flag for flag in flags if flag != OPENMP], name)
+    raise _refusal(run.stderr or f"{compiler} ended with status {run.returncode}", name)
+
+
+def _refusal(stderr: str, name: str) -> CompileError:
+    """The compiler's first errors, and the place of the first one."""
+    lines = stderr.splitlines()
+    errors = [line for line in lines if _ERROR_LINE.search(line)] or lines[:ERRORS_SHOWN]
+    more = len(errors) - ERRORS_SHOWN
+    shown = [*errors[:ERRORS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    place = _PLACE.match(errors[0])
+    where = f"{place[1]}:{place[2]}" if place else name
+    return CompileError("the compiler refused it:\n" + "\n".join(shown), where=where, next="mend the source, run again")
+
+
+def _escaped(name: str) -> str:
+    return name.replace("\\", "\\\\").replace('"', '\\"')

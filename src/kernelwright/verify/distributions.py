@@ -1,0 +1,169 @@
+"""Several kinds of input, because each shortcut hides in some: errors of a positive sum average out, small scales
+hide overflow, and normal values hide what only outliers break.
+
+Every redrawn tensor stays a member of its own domain: positive stays positive, bounded stays bounded, rows that sum
+to one still do, masks, constants and scalars are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernelwright.problems.problem import Args, clone_inputs, tensors
+
+Draw = Callable[[tuple[int, ...], torch.Generator], Tensor]
+GOLDEN_RATIO = 0x9E3779B9
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A kind of input. `same_sign` ones let rounding errors average out and are judged by a wider budget."""
+
+    name: str
+    same_sign: bool
+    values: Draw | None
+
+    def draw(self, inputs: Args, seed: int) -> Args:
+        """The same tree with floating tensors redrawn at the example's scale, strides and shared storage kept.
+
+        Args:
+            inputs: example (args, kwargs), left untouched.
+            seed: of a generator on each tensor's own device.
+        """
+        fresh = clone_inputs(inputs)
+        if self.values is None:
+            return fresh
+        with torch.no_grad():
+            for position, tensor in enumerate(tensors(fresh)):
+                _redraw(tensor, self.values, seed + GOLDEN_RATIO * position)
+        return fresh
+
+
+def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, device=generator.device)
+
+
+def _heavy_tailed(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Signed log-normal, two octaves wide: a few values carry each sum, so that their errors cannot average out."""
+    size = torch.exp2(2.0 * _normal(shape, generator).clamp_(-4, 4)) / 7
+    return torch.copysign(size, _normal(shape, generator))
+
+
+def _biased_low_bits(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Normal values whose low bits all round the same way, so that a long sum is off by as much as each of its terms.
+
+    The lowest 13 of the 23 stored bits are 0 1111 1011 11xx: just under half a unit at 11 significant bits. In every
+    fourth value the three before them are 011: just under half a unit at 8 bits, and what two BF16 parts leave over
+    is just under half a unit again. In every one, a sum that has grown 2^16 times larger than its terms would lose as
+    much honestly.
+    """
+    bits = _normal(shape, generator).view(torch.int32)
+    bits = (bits & ~0x1FFF) | 0xFBC | (bits & 0x3)
+    eight = torch.rand(shape, generator=generator, device=generator.device) < 0.25
+    return torch.where(eight, (bits & ~0xE000) | 0x6000, bits).view(torch.float32)
+
+
+def _outliers(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Normal, with one value in 2048 about a hundred times as large: exp() of the first overflows FP32."""
+    values = _normal(shape, generator)
+    chance = torch.rand(shape, generator=generator, device=generator.device)
+    chosen = chance < 1 / 2048
+    values = torch.where(chosen, 100 * values, values)
+    return torch.where(chance == chance.min(), 100 + values.abs(), values)
+
+
+def _uneven_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Normal, each row times a power of two from 2^-12 to 4: small rows show an epsilon that is missing."""
+    values = _normal(shape, generator)
+    rows = torch.randint(-12, 3, (*shape[:-1], 1), generator=generator, device=generator.device)
+    return values * torch.exp2(rows.float()) if len(shape) > 1 else values
+
+
+def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device)
+
+
+def _offset(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return 2.0 + _normal(shape, generator).clamp_(-4, 4) / 32
+
+
+DISTRIBUTIONS: tuple[Distribution, ...] = (
+    Distribution("as given", False, None),
+    Distribution("normal", False, _normal),
+    Distribution("heavy-tailed", False, _heavy_tailed),
+    Distribution("biased low bits", False, _biased_low_bits),
+    Distribution("outliers", False, _outliers),
+    Distribution("uneven rows", False, _uneven_rows),
+    Distribution("uniform", True, _uniform),
+    Distribution("offset", True, _offset),
+)
+
+
+def _redraw(tensor: Tensor, values: Draw, seed: int) -> None:
+    """Writes new values into the tensor's own memory."""
+    target = _without_repeats(tensor)
+    if target is None or target.numel() <= 1:
+        return
+    generator = torch.Generator(tensor.device).manual_seed(seed % (1 << 63))
+    if tensor.dtype.is_floating_point:
+        if _free(target):
+            target.copy_(_fit(values(tuple(target.shape), generator), target))
+    elif not tensor.is_complex() and target.dim() and not _ascending(target):
+        order = torch.randperm(target.shape[0], generator=generator, device=tensor.device)
+        target.copy_(target[order])
+
+
+def _without_repeats(tensor: Tensor) -> Tensor | None:
+    """A view in which no element appears twice (expanded dimensions have length one); None when there is none."""
+    if tensor.layout != torch.strided:
+        return None
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    overlaps = torch._debug_has_internal_overlap(tensor) == 1 or _spans_less_than_it_holds(tensor)
+    return None if overlaps else tensor
+
+
+def _spans_less_than_it_holds(tensor: Tensor) -> bool:
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.numel() > max(span, 0)
+
+
+def _free(example: Tensor) -> bool:
+    """False for what carries meaning in its values: constants, masks, anything of two values or with infinities."""
+    if example.dtype.itemsize < 2 or not bool(example.isfinite().all()):
+        return False
+    low, high = example.min(), example.max()
+    return not bool(((example == low) | (example == high)).all())
+
+
+def _fit(drawn: Tensor, example: Tensor) -> Tensor:
+    """Brings drawn values into the domain of the example: scale, sign, bounds, zeros, order, rows that sum to one.
+
+    Only powers of two scale a value, so that its low bits stay as they were drawn.
+    """
+    example = example.float()
+    rms, largest = example.square().mean().sqrt(), example.abs().max()
+    fitted = drawn * torch.exp2(torch.log2(rms).round())
+    low, high = example.min(), example.max()
+    if bool(low >= 0) or bool(high <= 0):
+        fitted = torch.copysign(fitted, high + low)
+    if bool((largest <= 1) & (largest > 0.9)):
+        fitted = fitted / torch.exp2(torch.log2(fitted.abs().max()).ceil()).clamp_min(1.0)
+    fitted = torch.where((fitted == 0) & (low > 0), rms, fitted)
+    fitted = torch.where(example == 0, 0.0, fitted)
+    if example.dim() and example.shape[-1] > 1:
+        if bool(low >= 0) and torch.allclose(example.sum(-1), torch.ones(()).to(example), atol=1e-2, rtol=0):
+            fitted = fitted / fitted.sum(-1, keepdim=True)
+        if _ascending(example):
+            fitted = fitted.sort(-1).values
+    return fitted
+
+
+def _ascending(example: Tensor) -> bool:
+    """Offsets, positions and boundaries: never falling along the last dimension."""
+    return example.shape[-1] > 2 and bool((example[..., 1:] >= example[..., :-1]).all())

@@ -1,0 +1,127 @@
+"""How far an output is from the golden: five measures that a single wrong tile or a flipped rounding cannot hide from.
+
+Every measure is relative, so that it reads alike for every output: rms over the golden's rms, the worst tile's rms
+over that tile's, the maximum over the golden's maximum, and two quantiles in units in the last place (ulp).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+METRICS = ("rms", "worst tile", "maximum", "median ulp", "99.9 % ulp")
+TILE = 256
+CHUNK = 1 << 22
+SAMPLE = 1 << 20
+# Below these counts a quantile is chance.
+LEAST_FOR_MEDIAN, LEAST_FOR_TAIL = 32, 4000
+# A tile whose golden is smaller than this share of the whole is measured against the whole.
+QUIET_TILE = 2.0**-12
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The error of one output in each metric of `METRICS`; `index` is the flat position of the largest one."""
+
+    values: tuple[float, ...]
+    index: int = 0
+
+    def __getitem__(self, metric: str) -> float:
+        return self.values[METRICS.index(metric)]
+
+
+def significand_bits(dtype: torch.dtype) -> int:
+    """Significant bits, the hidden one counted: 24 for float32, 8 for bfloat16."""
+    return 1 - round(math.log2(torch.finfo(dtype).eps))
+
+
+def shortcut_bits(dtype: torch.dtype) -> int:
+    """The precision that a shortcut would leave: FP32's for FP64, else the 11 bits of FP16 and TF32."""
+    return 24 if dtype == torch.float64 else 11
+
+
+def round_to_bits(value: Tensor, bits: int) -> Tensor:
+    """An FP64 tensor rounded to nearest at `bits` significant bits (Veltkamp's splitting); non-finite ones stay."""
+    scaled = value * (2.0 ** (53 - bits) + 1)
+    return torch.where(scaled.isfinite(), scaled - (scaled - value), value)
+
+
+def ulp_of(golden: Tensor, bits: int, smallest: float) -> Tensor:
+    """One unit in the last place at `bits` significant bits, never below that of `smallest`."""
+    exponent = torch.frexp(golden.abs().clamp_min(smallest)).exponent
+    return torch.exp2((exponent - bits).double())
+
+
+def smallest_kept(dtype: torch.dtype) -> float:
+    """Below this the ulp stays as it is, so that flushing a subnormal to zero costs one ulp; FP16 ones may not flush."""
+    normal = torch.finfo(dtype).smallest_normal
+    return normal if dtype == torch.float16 else normal * 2.0 ** (significand_bits(dtype) - 1)
+
+
+def profile(golden: Tensor, dtype: torch.dtype, error_of: Callable[[slice, Tensor], Tensor]) -> Profile:
+    """Measures an error against a flat FP64 golden, chunk by chunk.
+
+    Args:
+        golden: (n,) float64, finite.
+        dtype: of the output, which sets the ulp.
+        error_of: gives the absolute error of a slice, from the slice and the golden's values there.
+    """
+    squares, scale_squares, largest, scale_largest, where = 0.0, 0.0, -1.0, 0.0, 0
+    tiles: list[tuple[Tensor, Tensor]] = []
+    for start in range(0, golden.numel(), CHUNK):
+        part = slice(start, min(start + CHUNK, golden.numel()))
+        values = golden[part]
+        error = error_of(part, values)
+        peak, at = error.max(0)
+        if peak.item() > largest:
+            largest, where = peak.item(), start + int(at)
+        scale_largest = max(scale_largest, values.abs().max().item())
+        tiles.append((_tile_squares(error), _tile_squares(values)))
+        squares += tiles[-1][0].sum().item()
+        scale_squares += tiles[-1][1].sum().item()
+    worst_tile = _worst_tile(tiles, scale_squares / golden.numel())
+    values = (_ratio(squares, scale_squares) ** 0.5, worst_tile, _ratio(largest, scale_largest))
+    return Profile(values + _quantiles(golden, dtype, error_of), where)
+
+
+def error_of(got: Tensor) -> Callable[[slice, Tensor], Tensor]:
+    """The error of a flat output of any floating dtype, for `profile`."""
+    return lambda part, golden: (got[part].double() - golden).abs_()
+
+
+def rounding_error_of(bits: int, smallest: float, share: float) -> Callable[[slice, Tensor], Tensor]:
+    """`share` of an ulp at `bits` everywhere: what rounding loses, without the luck of single draws."""
+    return lambda part, golden: ulp_of(golden, bits, smallest).mul_(share)
+
+
+def _quantiles(golden: Tensor, dtype: torch.dtype, error_of: Callable[[slice, Tensor], Tensor]) -> tuple[float, float]:
+    step = -(-golden.numel() // SAMPLE)
+    part = slice(0, golden.numel(), step)
+    values = golden[part]
+    in_ulp = error_of(part, values) / ulp_of(values, significand_bits(dtype), smallest_kept(dtype))
+    count = in_ulp.numel()
+    median = in_ulp.kthvalue((count + 1) // 2).values.item() if count >= LEAST_FOR_MEDIAN else 0.0
+    tail = in_ulp.kthvalue(math.ceil(0.999 * count)).values.item() if count >= LEAST_FOR_TAIL else 0.0
+    return median, tail
+
+
+def _tile_squares(values: Tensor) -> Tensor:
+    """Sums of squares of consecutive tiles; the last one may be short."""
+    whole = values.numel() // TILE * TILE
+    sums = values[:whole].view(-1, TILE).square().sum(1)
+    if whole == values.numel():
+        return sums
+    return torch.cat([sums, values[whole:].square().sum()[None]])
+
+
+def _worst_tile(tiles: list[tuple[Tensor, Tensor]], mean_square: float) -> float:
+    quiet = TILE * mean_square * QUIET_TILE**2
+    return max((e / g.clamp_min(max(quiet, 1e-300))).max().item() for e, g in tiles) ** 0.5
+
+
+def _ratio(error: float, scale: float) -> float:
+    return error / scale if scale > 0 else (0.0 if error == 0 else math.inf)

@@ -1,0 +1,8 @@
+"""Counts the FLOPs and bytes of a torch program: as written, and as one ideal fused pass would move them."""
+
+from kernelwright.work.calls import Call
+from kernelwright.work.counting import CountingMode, count
+from kernelwright.work.formulas import Formula, register
+from kernelwright.work.fusion import fusible_runs, fused_work
+
+__all__ = ["Call", "CountingMode", "Formula", "count", "fused_work", "fusible_runs", "register"]

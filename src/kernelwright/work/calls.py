@@ -1,0 +1,199 @@
+"""One call of one operator: its arguments by the names of the schema, and the metadata that formulas ask for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from kernelwright.work.storages import as_int
+
+SHORT_DTYPES = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+    "int16": "i16", "int8": "i8", "uint8": "u8", "complex64": "c64", "complex128": "c128",
+}  # fmt: skip
+MOST_SHAPES = 6
+ALIASES = {
+    "to_copy": "to",
+    "convolution_overrideable": "convolution",
+    "cudnn_convolution": "convolution",
+    "local_scalar_dense": "item",
+    "mkldnn_rnn_layer": "rnn_layer",
+    "mkldnn_rnn_layer_backward": "rnn_layer_backward",
+    "cudnn_rnn": "rnn",
+    "cudnn_rnn_backward": "rnn_backward",
+    "thnn_fused_lstm_cell": "lstm_cell",
+    "thnn_fused_lstm_cell_backward_impl": "lstm_cell_backward",
+    "thnn_fused_gru_cell": "gru_cell",
+    "thnn_fused_gru_cell_backward": "gru_cell_backward",
+    "softmax_backward_data": "softmax_backward",
+    "log_softmax_backward_data": "log_softmax_backward",
+    "nll_loss_forward": "nll_loss",
+    "nll_loss2d_forward": "nll_loss",
+    "nll_loss2d_backward": "nll_loss_backward",
+    "native_batch_norm_legit": "batch_norm",
+    "native_batch_norm_legit_functional": "batch_norm",
+    "native_batch_norm_legit_no_training": "batch_norm",
+    "batch_norm_with_update": "batch_norm",
+    "cudnn_batch_norm": "batch_norm",
+    "cudnn_batch_norm_backward": "batch_norm_backward",
+    "max_pool2d_with_indices": "max_pool2d",
+    "max_pool2d_with_indices_backward": "max_pool2d_backward",
+    "max_pool3d_with_indices": "max_pool3d",
+    "fused_rms_norm": "rms_norm",
+    "fused_rms_norm_backward": "rms_norm_backward",
+    "safe_softmax": "softmax",
+    "index_put_impl": "index_put",
+    "unsafe_index": "index",
+    "unsafe_index_put": "index_put",
+    "unsafe_view": "view",
+    "embedding_bag_forward_only": "embedding_bag",
+}
+"""What people call operators whose aten name says how they are built."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    name: str
+    mutated: bool
+    out: bool
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the schema of an operator says. `key` names its formula: no namespace, underscores or variant."""
+
+    key: str
+    name: str
+    namespace: str
+    arguments: tuple[Argument, ...]
+    aliasing: bool
+    composite: bool
+    tags: frozenset[str]
+
+
+@lru_cache(maxsize=None)
+def signature_of(func: Any) -> Signature:
+    """The signature of an OpOverload; of a higher-order operator only its name."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        name = str(getattr(func, "name", lambda: func)())
+        return Signature(name, name, "higher_order", (), False, False, frozenset())
+    namespace, _, base = schema.name.partition("::")
+    key, name = _names(namespace, base)
+    arguments = tuple(
+        Argument(a.name, a.alias_info is not None and a.alias_info.is_write, a.is_out, a.default_value)
+        for a in schema.arguments
+    )
+    aliasing = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+    tags = frozenset(tag.name for tag in func.tags)
+    return Signature(key, name, namespace, arguments, aliasing, func._can_decompose(), tags)
+
+
+def _names(namespace: str, base: str) -> tuple[str, str]:
+    if namespace not in ("aten", "prims"):
+        return f"{namespace}.{base}", f"{namespace}.{base}"
+    in_place = "_" if base.endswith("_") and not base.endswith("__") else ""
+    key = base.strip("_")
+    if key.startswith("scaled_dot_product_"):
+        key = "scaled_dot_product_attention" + ("_backward" if key.endswith("_backward") else "")
+    key = ALIASES.get(key, key.removeprefix("native_"))
+    return key, key + in_place
+
+
+@dataclass
+class Call:
+    """A call as formulas see it: shapes and dtypes by argument name, never values of tensors.
+
+    Attributes:
+        values: what each argument of the schema got, defaults filled in; `arg0`, `arg1`... without a schema.
+        outputs: the tensors that came back.
+    """
+
+    signature: Signature
+    values: dict[str, Any]
+    outputs: list[torch.Tensor] = field(default_factory=list)
+
+    @classmethod
+    def bind(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        signature = signature_of(func)
+        names = [argument.name for argument in signature.arguments]
+        names += [f"arg{i}" for i in range(len(names), len(args))]
+        values = {a.name: a.default for a in signature.arguments}
+        return cls(signature, values | dict(zip(names, args, strict=False)) | kwargs)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values.get(name)
+
+    def tensors(self, name: str) -> list[torch.Tensor]:
+        """The tensors of one argument, which may be a tensor, a list with holes, or none."""
+        return tensors_in(self.values.get(name))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return shape_of(self.tensors(name)[0])
+
+    def numel(self, name: str) -> int:
+        """Elements of an argument, all its tensors together; 0 when it got none."""
+        return sum(math.prod(shape_of(t)) for t in self.tensors(name))
+
+    @property
+    def inputs(self) -> Iterator[torch.Tensor]:
+        for value in self.values.values():
+            yield from tensors_in(value)
+
+    @property
+    def out_numel(self) -> int:
+        """Elements of the first output, or of all tensors that a call without outputs changes in its first argument."""
+        if self.outputs:
+            return math.prod(shape_of(self.outputs[0]))
+        return self.numel(self.signature.arguments[0].name) if self.signature.arguments else 0
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that it computes in: the output's where that is a float, else the first input's."""
+        tensors = [*self.outputs[:1], *self.inputs]
+        floats = (t for t in tensors if t.dtype.is_floating_point or t.dtype.is_complex)
+        tensor = next(floats, None) or next(iter(tensors[1:] or tensors), None) if tensors else None
+        return dtype_name(tensor) if tensor is not None else "int64"
+
+    def vector(self, flops: int) -> dict[str, int]:
+        return {f"vector/{self.dtype}": flops}
+
+    def matrix(self, flops: int, operand: str = "self") -> dict[str, int]:
+        """FLOPs of the product units in the dtype of the named operand."""
+        return {f"matrix/{dtype_name(self.tensors(operand)[0])}": flops}
+
+    def shapes(self) -> str:
+        """`f32[64, 128], f32[128]`: the inputs, or the outputs of a call that takes none."""
+        tensors = list(self.inputs) or self.outputs
+        texts = [_shape_text(dtype_name(t), shape_of(t)) for t in tensors[:MOST_SHAPES]]
+        return ", ".join(texts) + (f", and {len(tensors) - MOST_SHAPES} more" if len(tensors) > MOST_SHAPES else "")
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Every tensor of a value, in its order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for item in value for t in tensors_in(item)]
+    if isinstance(value, dict):
+        return [t for item in value.values() for t in tensors_in(item)]
+    return []
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(as_int(size) for size in tensor.shape)
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+@lru_cache(maxsize=65536)
+def _shape_text(dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{SHORT_DTYPES.get(dtype, dtype)}[{', '.join(map(str, shape))}]"

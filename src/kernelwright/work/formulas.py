@@ -1,0 +1,234 @@
+"""How many FLOPs an operator does: one table for products, one for everything else, and a door for custom operators.
+
+A multiply-add counts as two. A product counts in the dtype of its operands (`matrix/bfloat16`), everything else in
+the dtype that it computes in (`vector/float32`). Integer and bool operations count as operations too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+from kernelwright.core.records import OperatorKind
+from kernelwright.work.calls import Call, shape_of, signature_of
+from kernelwright.work.vector import vector_formula
+
+Count = Callable[[Call], "dict[str, int] | int"]
+
+
+class Formula(NamedTuple):
+    """What an operator is, and its FLOPs: per unit, or a plain number for the vector unit."""
+
+    kind: OperatorKind
+    count: Count
+
+    def flops(self, call: Call) -> dict[str, int]:
+        counted = self.count(call)
+        units = call.vector(counted) if isinstance(counted, int) else counted
+        return {unit: flops for unit, flops in units.items() if flops}
+
+
+FORMULAS: dict[str, Formula] = {}
+"""Formulas by operator: `mm` stands for every overload, in-place, out= and private variant of aten's mm."""
+
+
+def register(operator: Any, formula: Count, kind: OperatorKind = "other") -> None:
+    """Says how many FLOPs an operator of one's own does, so that programs with it can be judged.
+
+    Args:
+        operator: `torch.ops.mylib.myop`, an overload of it, or the name `mylib::myop`.
+        formula: gets the `Call` and gives FLOPs: a number (vector unit) or `{"matrix/float16": n}`.
+        kind: what it is; `pointwise`, `reduction`, `scan`, `copy` and `random` may be fused with neighbours.
+    """
+    FORMULAS[_key(operator)] = Formula(kind, formula)
+
+
+def _key(operator: Any) -> str:
+    if isinstance(operator, str):
+        namespace, _, name = operator.replace("::", ".").rpartition(".")
+        return name if namespace in ("", "aten") else f"{namespace}.{name}"
+    overloads = getattr(operator, "overloads", None)
+    return signature_of(getattr(operator, overloads()[0]) if overloads else operator).key
+
+
+def formula_of(call: Call) -> Formula | None:
+    """The formula of a call, None when nobody registered one."""
+    if (found := FORMULAS.get(call.signature.key)) is not None:
+        return found
+    if call.signature.namespace not in ("aten", "prims"):
+        return None
+    found = vector_formula(call.signature)
+    return Formula(*found) if found else None
+
+
+def formula(kind: OperatorKind, *names: str) -> Callable[[Count], Count]:
+    """Enters the function below as the formula of these operators."""
+
+    def enter(count: Count) -> Count:
+        FORMULAS.update({name: Formula(kind, count) for name in names})
+        return count
+
+    return enter
+
+
+# ---- Products
+
+
+@formula("matrix", "mm", "int_mm", "scaled_mm", "scaled_mm_v2", "bmm", "weight_int8pack_mm")
+def _product(call: Call) -> dict[str, int]:
+    rows = prod(call.shape("self"))
+    columns = call.out_numel // max(1, prod(call.shape("self")[:-1]))
+    bias = call.out_numel if call.tensors("bias") else 0
+    return call.matrix(2 * rows * columns) | ({f"vector/{call.dtype}": bias} if bias else {})
+
+
+@formula("matrix", "addmm", "baddbmm", "addbmm", "addmm_activation")
+def _product_plus(call: Call) -> dict[str, int]:
+    left = "batch1" if call["batch1"] is not None else "mat1"
+    right = "batch2" if left == "batch1" else "mat2"
+    product = 2 * prod(call.shape(left)) * call.shape(right)[-1]
+    return call.matrix(product, left) | call.vector(call.out_numel)
+
+
+@formula("matrix", "mv", "dot", "vdot")
+def _product_of_vector(call: Call) -> dict[str, int]:
+    return call.matrix(2 * prod(call.shape("self")))
+
+
+@formula("matrix", "addmv")
+def _product_of_vector_plus(call: Call) -> dict[str, int]:
+    return call.matrix(2 * call.numel("mat"), "mat") | call.vector(call.out_numel)
+
+
+@formula("matrix", "addr")
+def _outer_product_plus(call: Call) -> dict[str, int]:
+    return call.matrix(2 * call.out_numel, "vec1")
+
+
+@formula("matrix", "linear", "mkldnn_linear")
+def _linear(call: Call) -> dict[str, int]:
+    units = call.matrix(2 * call.out_numel * call.shape("weight")[-1], "weight")
+    return units | (call.vector(call.out_numel) if call.tensors("bias") else {})
+
+
+@formula("matrix", "grouped_mm", "scaled_grouped_mm")
+def _grouped_product(call: Call) -> dict[str, int]:
+    """Every row of `self` meets one group: (M, K) by (G, K, N), or groups along K: (M, K) by (K, N), or batched."""
+    left, right = call.shape("self"), call.shape("mat2")
+    return call.matrix(2 * prod(left) * right[-1])
+
+
+# ---- Convolution
+
+
+@formula("convolution", "convolution", "mkldnn_convolution", "conv_depthwise2d", "conv_depthwise3d",
+         "slow_conv2d_forward", "slow_conv3d_forward")  # fmt: skip
+def _convolution(call: Call) -> dict[str, int]:
+    """Each output (transposed: input) element meets one filter; padding counts, as every convention has it."""
+    operand = "input" if call["input"] is not None else "self"
+    weight = call.shape("weight")
+    pixels = call.numel(operand) if call["transposed"] else call.out_numel
+    units = call.matrix(2 * pixels * prod(weight[1:]), operand)
+    return units | (call.vector(call.out_numel) if call.tensors("bias") else {})
+
+
+@formula("convolution", "convolution_backward", "convolution_backward_overrideable")
+def _convolution_backward(call: Call) -> dict[str, int]:
+    """One product each for the gradients of input and weight, one sum for that of the bias."""
+    pixels = call.numel("input") if call["transposed"] else call.numel("grad_output")
+    products = sum(call["output_mask"][:2])
+    units = call.matrix(products * 2 * pixels * prod(call.shape("weight")[1:]), "grad_output")
+    return units | (call.vector(call.numel("grad_output")) if call["output_mask"][2] else {})
+
+
+# ---- Attention
+
+
+def _pairs(call: Call) -> int:
+    """How many (query, key) pairs of one head are looked at; causal means key <= query, both counted from 0."""
+    queries, keys = call.shape("query")[-2], call.shape("key")[-2]
+    if not call["is_causal"]:
+        return queries * keys
+    inside = min(queries, keys)
+    return inside * (inside + 1) // 2 + (queries - inside) * keys
+
+
+@formula("attention", "scaled_dot_product_attention")
+def _attention(call: Call) -> dict[str, int]:
+    """Q by K and P by V. The softmax between is left out, as in every published count: it overlaps the products."""
+    *heads, _, width = call.shape("query")
+    return call.matrix(2 * prod(heads) * _pairs(call) * (width + call.shape("value")[-1]), "query")
+
+
+@formula("attention", "scaled_dot_product_attention_backward")
+def _attention_backward(call: Call) -> dict[str, int]:
+    """Scores again, then the gradients of P, V, Q and K: three products of Q's width, two of V's."""
+    *heads, _, width = call.shape("query")
+    return call.matrix(2 * prod(heads) * _pairs(call) * (3 * width + 2 * call.shape("value")[-1]), "query")
+
+
+@formula("attention", "flash_attention_forward", "efficient_attention_forward")
+def _attention_of_rows(call: Call) -> dict[str, int]:
+    return _row_attention(call, products_of_width=1, products_of_value=1)
+
+
+@formula("attention", "flash_attention_backward", "efficient_attention_backward")
+def _attention_of_rows_backward(call: Call) -> dict[str, int]:
+    return _row_attention(call, products_of_width=3, products_of_value=2)
+
+
+def _row_attention(call: Call, products_of_width: int, products_of_value: int) -> dict[str, int]:
+    """Layout (B, L, H, D), or (total, H, D) with packed sequences, which are taken as equally long."""
+    query, key, value = call.shape("query"), call.shape("key"), call.shape("value")
+    starts = call.tensors("cum_seq_q") or call.tensors("cu_seqlens_q")
+    packed = len(query) == 3 or bool(starts)
+    sequences = max(1, shape_of(starts[0])[0] - 1) if starts else query[0]
+    length, keys = (query[-3] // sequences, key[-3] // sequences) if packed else (query[1], key[1])
+    pairs = length * keys
+    if call["is_causal"] or call["custom_mask_type"]:
+        inside = min(length, keys)
+        pairs = inside * (inside + 1) // 2 + (length - inside) * keys
+    width = products_of_width * query[-1] + products_of_value * value[-1]
+    return call.matrix(2 * sequences * query[-2] * pairs * width, "query")
+
+
+# ---- Recurrent layers: gate additions, three sigmoids, two tanhs, and the update of the state, per hidden element
+
+LSTM_CELL = 4 * 3 + 3 * 10 + 2 * 10 + 4
+GRU_CELL = 3 * 3 + 2 * 10 + 10 + 5
+CELLS = {0: 3, 1: 2 + 10, 2: LSTM_CELL, 3: GRU_CELL}
+"""FLOPs per hidden element of one step, by the `mode` that torch numbers: relu, tanh, LSTM, GRU."""
+
+
+def _recurrent(call: Call, weights: str, factor: int) -> dict[str, int]:
+    matrices = [t for t in _weights(call, weights) if t.dim() >= 2]
+    rows = call.numel("input") // max(1, call.shape("input")[-1])
+    products = 2 * rows * sum(prod(shape_of(t)) for t in matrices)
+    cells = rows * int(call["hidden_size"]) * max(1, len(matrices) // 2) * CELLS[call["mode"]]
+    dtype = call.matrix(factor * products, "input")
+    return dtype | {next(iter(dtype)).replace("matrix", "vector"): factor * cells}
+
+
+def _weights(call: Call, prefix: str) -> list[Any]:
+    return [t for name in call.values if name.startswith(prefix) for t in call.tensors(name)]
+
+
+@formula("matrix", "rnn_layer", "rnn")
+def _recurrent_forward(call: Call) -> dict[str, int]:
+    return _recurrent(call, "weight", 1)
+
+
+@formula("matrix", "rnn_layer_backward", "rnn_backward")
+def _recurrent_backward(call: Call) -> dict[str, int]:
+    return _recurrent(call, "weight", 2)
+
+
+@formula("pointwise", "lstm_cell", "lstm_cell_backward")
+def _lstm_cell(call: Call) -> int:
+    return call.out_numel * LSTM_CELL
+
+
+@formula("pointwise", "gru_cell", "gru_cell_backward")
+def _gru_cell(call: Call) -> int:
+    return call.out_numel * GRU_CELL

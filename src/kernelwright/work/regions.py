@@ -1,0 +1,128 @@
+"""Which bytes of a storage a view touches, and how many bytes several views touch together."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+MOST_STRIDED = 256
+"""Strided regions kept apart for one storage; beyond this they melt into one, so that memory stays bounded."""
+
+
+class Region(NamedTuple):
+    """The bytes from `start` up to `end` of which a view touches `touched`; all of them when it is dense."""
+
+    start: int
+    end: int
+    touched: int
+
+    @property
+    def dense(self) -> bool:
+        return self.touched == self.end - self.start
+
+
+NOWHERE = Region(0, 0, 0)
+
+
+@lru_cache(maxsize=65536)
+def region_of(
+    shape: tuple[int, ...], stride: tuple[int, ...], offset: int, item_bytes: int, storage_bytes: int
+) -> Region:
+    """The region of a strided view. Expanded dimensions (stride 0) count once, overlapping ones never more than span.
+
+    Args:
+        offset: of the first element, in elements.
+        storage_bytes: size of the storage, to which the region is clipped.
+    """
+    if 0 in shape:
+        return NOWHERE
+    elements = span = 1
+    for size, step in zip(shape, stride, strict=True):
+        if step and size > 1:
+            elements *= size
+            span += (size - 1) * step
+    start = offset * item_bytes
+    end = max(start, min(start + span * item_bytes, storage_bytes))
+    return Region(start, end, min(elements * item_bytes, end - start))
+
+
+class RegionSet:
+    """The union of regions of one storage: dense ones exactly, strided ones once each and never beyond their hull."""
+
+    __slots__ = ("_ends", "_starts", "_strided")
+
+    def __init__(self, regions: Iterable[Region] = ()) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._strided: set[Region] = set()
+        for region in regions:
+            self.add(region)
+
+    def add(self, region: Region) -> None:
+        if not region.touched or self.covers(region):
+            return
+        if region.dense:
+            self._add_span(region.start, region.end)
+            return
+        if len(self._strided) >= MOST_STRIDED:
+            self._strided = {_melt(self._strided)}
+        self._strided.add(region)
+
+    def _add_span(self, start: int, end: int) -> None:
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def covers(self, region: Region) -> bool:
+        """Whether every byte of the region is known to be in the union."""
+        at = bisect_right(self._starts, region.start) - 1
+        return (at >= 0 and region.end <= self._ends[at]) or region in self._strided
+
+    def missing(self, region: Region) -> list[Region]:
+        """The parts of a region that are not in the union; a strided region is missing whole or not at all."""
+        if not region.touched or self.covers(region):
+            return []
+        if not region.dense:
+            return [region]
+        gaps, at = [], region.start
+        for start, end in zip(self._starts, self._ends, strict=True):
+            if end <= at:
+                continue
+            if start >= region.end:
+                break
+            if start > at:
+                gaps.append(Region(at, start, start - at))
+            at = max(at, end)
+        if at < region.end:
+            gaps.append(Region(at, region.end, region.end - at))
+        return gaps
+
+    @property
+    def touched(self) -> int:
+        """Bytes in the union."""
+        return sum(part.touched for part in self.parts())
+
+    def parts(self) -> list[Region]:
+        """The union as regions that do not share bytes; one region when strided ones overlap too much to tell."""
+        dense = [Region(start, end, end - start) for start, end in zip(self._starts, self._ends, strict=True)]
+        parts = dense + [region for region in self._strided if not self._in_span(region)]
+        if len(parts) == len(dense):
+            return dense
+        start, end = min(part.start for part in parts), max(part.end for part in parts)
+        if sum(part.touched for part in parts) >= end - start:
+            return [Region(start, end, end - start)]
+        return sorted(parts)
+
+    def _in_span(self, region: Region) -> bool:
+        at = bisect_right(self._starts, region.start) - 1
+        return at >= 0 and region.end <= self._ends[at]
+
+
+def _melt(regions: set[Region]) -> Region:
+    start, end = min(r.start for r in regions), max(r.end for r in regions)
+    return Region(start, end, min(sum(r.touched for r in regions), end - start - 1))

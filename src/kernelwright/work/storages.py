@@ -1,0 +1,123 @@
+"""Numbers storages, so that a value can be followed from call to call, without keeping any of them alive.
+
+A weak reference keeps the address of a storage's head (not its memory) from being used again, so an address that is
+found here still means the same storage, and a freed and reallocated buffer gets a new number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from kernelwright.work.regions import NOWHERE, Region, RegionSet, region_of
+
+FIRST_SWEEP = 4096
+
+
+class Storage:
+    """What is known of one storage: `fresh` when the program allocated it, and which of its bytes were touched."""
+
+    __slots__ = ("bytes", "fresh", "number", "read", "written")
+
+    def __init__(self, number: int, storage_bytes: int, fresh: bool) -> None:
+        self.number, self.bytes, self.fresh = number, storage_bytes, fresh
+        self.read, self.written = RegionSet(), RegionSet()
+
+    def note_read(self, region: Region) -> None:
+        """Remembers what was read of it before the program itself had written it."""
+        if not self.fresh:
+            for part in self.written.missing(region):
+                self.read.add(part)
+
+
+class Storages:
+    """Every storage that a program touched. Dead ones are swept, after what they add to the totals was kept.
+
+    Attributes:
+        inputs: numbers of the storages that were there before.
+        mutated: those of them that the program wrote.
+        bytes_read, bytes_written: of dead storages that were there before, as one fused pass must move them.
+    """
+
+    def __init__(self) -> None:
+        self._live: dict[int, tuple[StorageWeakRef, Storage]] = {}
+        self._without_storage: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._count = 0
+        self._sweep_at = FIRST_SWEEP
+        self.inputs: list[int] = []
+        self.mutated: list[int] = []
+        self.bytes_read = self.bytes_written = 0
+
+    def find(self, tensor: torch.Tensor, *, fresh: bool) -> tuple[Storage, bool]:
+        """The storage of a tensor, and whether it was met for the first time; then it is entered as `fresh` or not."""
+        try:
+            handle = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return self._find_without_storage(tensor, fresh)
+        entry = self._live.get(handle._cdata)
+        if entry is not None:
+            return entry[1], False
+        if len(self._live) >= self._sweep_at:
+            self._sweep()
+        storage = self._enter(as_int(handle.nbytes()), fresh)
+        self._live[handle._cdata] = (StorageWeakRef(handle), storage)
+        return storage, True
+
+    def _find_without_storage(self, tensor: torch.Tensor, fresh: bool) -> tuple[Storage, bool]:
+        """Sparse tensors and other wrappers: the tensor stands for its storage."""
+        if (known := self._without_storage.get(tensor)) is not None:
+            return known, False
+        self._without_storage[tensor] = storage = self._enter(0, fresh)
+        return storage, True
+
+    def _enter(self, storage_bytes: int, fresh: bool) -> Storage:
+        storage = Storage(self._count, storage_bytes, fresh)
+        self._count += 1
+        if not fresh:
+            self.inputs.append(storage.number)
+        return storage
+
+    def _sweep(self) -> None:
+        for key, (reference, storage) in list(self._live.items()):
+            if reference.expired():
+                self._settle(storage)
+                del self._live[key]
+        self._sweep_at = max(FIRST_SWEEP, 2 * len(self._live))
+
+    def _settle(self, storage: Storage) -> None:
+        if not storage.fresh:
+            self.bytes_read += storage.read.touched
+            self.bytes_written += storage.written.touched
+            if storage.written.touched:
+                self.mutated.append(storage.number)
+
+    def settle(self) -> None:
+        """Adds every storage that was there before, dead or alive, to the totals. To be called once, at the end."""
+        for _, storage in self._live.values():
+            self._settle(storage)
+
+    def fresh_and_alive(self) -> Iterator[Storage]:
+        """The storages that the program allocated and that still exist."""
+        for reference, storage in self._live.values():
+            if storage.fresh and not reference.expired():
+                yield storage
+
+
+def region(tensor: torch.Tensor, storage: Storage) -> Region:
+    """The bytes of its storage that a tensor touches; none for a tensor without one."""
+    if not storage.bytes:
+        return NOWHERE
+    shape, stride = tuple(map(as_int, tensor.shape)), tuple(map(as_int, tensor.stride()))
+    return region_of(shape, stride, as_int(tensor.storage_offset()), tensor.element_size(), storage.bytes)
+
+
+def as_int(size: Any) -> int:
+    """A size as a number: a symbolic one by its hint, and 1 where it has none."""
+    if isinstance(size, int):
+        return size
+    hint = getattr(getattr(size, "node", None), "hint", None)
+    return hint if isinstance(hint, int) else 1

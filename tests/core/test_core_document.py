@@ -1,0 +1,121 @@
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelwright.core.document import STATUSES, decode, document, encode, error_document
+from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError, by_code
+from kernelwright.core.records import (
+    REJECTIONS,
+    Comparison,
+    Evidence,
+    Machine,
+    MemoryLevel,
+    Move,
+    Reason,
+    Verdict,
+    Work,
+)
+
+positive = st.floats(min_value=1e-6, max_value=1e12, allow_nan=False)
+maybe = st.none() | positive
+text = st.text(max_size=30)
+counts = st.integers(min_value=0, max_value=2**62)
+levels = st.builds(
+    MemoryLevel, name=text, capacity_bytes=st.none() | counts, read_gb_s=maybe, write_gb_s=maybe, copy_gb_s=maybe, triad_gb_s=maybe
+)
+records = st.one_of(
+    st.builds(Work, flops=st.dictionaries(text, counts, max_size=3), bytes_read=counts, bytes_written=counts),
+    st.builds(
+        Machine,
+        name=text,
+        device=st.sampled_from(["cpu", "cuda"]),
+        provenance=st.sampled_from(["measured", "datasheet"]),
+        levels=st.lists(levels, max_size=3).map(tuple),
+        matrix_tflop_s=st.dictionaries(text, positive, max_size=3),
+        dispatch_us=maybe,
+        notes=st.lists(text, max_size=2).map(tuple),
+    ),
+    st.builds(
+        Comparison,
+        a=text,
+        b=text,
+        verdict=st.sampled_from(["FASTER", "SAME", "SLOWER", "UNCLEAR"]),
+        ratio=positive,
+        low=positive,
+        high=positive,
+        pairs=counts,
+        method=text,
+    ),
+    st.builds(
+        Verdict,
+        accepted=st.booleans(),
+        reason=st.none() | st.builds(Reason, code=st.sampled_from(REJECTIONS), detail=text),
+        problem=text,
+        candidate=text,
+        device=st.just("cpu"),
+        sets=counts,
+        golden=text,
+    ),
+    st.builds(Move, kind=text, what=text, predicted_us=positive),
+    st.builds(Evidence, metric=text, value=text, threshold=text, source=text),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(record=records, status=st.sampled_from(STATUSES), steps=st.lists(text, max_size=3))
+def test_a_record_comes_back_from_its_document(record, status, steps):
+    written = encode(document("why", record, status=status, next=steps))
+    assert decode(written, type(record)) == record
+    envelope = json.loads(written)
+    assert envelope["schema"] == {"name": "kernelwright.why", "version": 1}
+    assert (envelope["verb"], envelope["status"], envelope["next"]) == ("why", status, steps)
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(max_size=60) | st.sampled_from(['{"schema": 3}', '{"schema": {"version": 9}}', "[]", '{"schema": {"version": 1}, "x": 1}']))
+def test_what_is_no_document_is_refused_clearly(text):
+    with pytest.raises(UsageError):
+        decode(text, Machine)
+
+
+def test_a_status_that_does_not_exist_is_our_bug():
+    with pytest.raises(ValueError, match="great"):
+        document("why", Work(), status="great")
+
+
+def test_a_field_may_not_hide_the_envelope():
+    with pytest.raises(ValueError, match="verb"):
+        document("why", {"verb": "x"})
+
+
+def test_an_error_document_says_what_where_and_next():
+    doc = error_document("why", ProblemError("no Model in x.py", next="write one", where="x.py:3"))
+    assert doc["error"] == {"code": "problem-error", "message": "no Model in x.py", "where": "x.py:3"}
+    assert (doc["status"], doc["next"]) == ("error", ["write one"])
+
+
+def test_error_codes_are_unique_and_exit_codes_are_the_contract():
+    classes, todo = [], [KernelwrightError]
+    while todo:
+        cls = todo.pop()
+        classes.append(cls)
+        todo.extend(cls.__subclasses__())
+    mine = [c for c in classes if c.__module__.startswith("kernelwright")]
+    assert len({c.code for c in mine}) == len(mine) == len(by_code())
+    assert {c.exit_code for c in mine} == {2, 101}
+
+
+def test_records_are_immutable_and_refuse_unknown_fields():
+    with pytest.raises(AttributeError):
+        Work().bytes_read = 1  # type: ignore[misc]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"bytes_reed": 1}, Work)
+
+
+def test_work_adds_unit_by_unit():
+    both = Work(flops={"vector/float32": 2}, bytes_read=8) + Work(flops={"vector/float32": 3, "matrix/float32": 1}, bytes_written=4)
+    assert both == Work(flops={"vector/float32": 5, "matrix/float32": 1}, bytes_read=8, bytes_written=4)
+    assert (both.total_flops, both.total_bytes) == (6, 12)

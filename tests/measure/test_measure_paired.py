@@ -1,0 +1,101 @@
+import pytest
+import torch
+
+from kernelwright.measure.buffers import Rotation
+from kernelwright.measure.clock import EventClock, HostClock, repetitions_for
+from kernelwright.measure.operators import clocked, operator_times
+from kernelwright.measure.paired import LEAST_ROUNDS, LEAST_SAMPLE_US, time_arms
+
+MIB = 2**20
+
+
+class FakeClock:
+    """Each call of an arm costs what the arm says; nobody waits."""
+
+    name = "host"
+
+    def __init__(self):
+        self.calls = []
+
+    def time_us(self, call, repetitions=1):
+        self.calls.append((call, repetitions))
+        return float(call() if callable(call) else call)
+
+
+def fake_arms(**costs):
+    return {name: (lambda x, cost=cost: cost) for name, cost in costs.items()}
+
+
+def test_arms_alternate_and_a_slower_one_is_called_slower():
+    rounds = time_arms(
+        fake_arms(a=100.0, b=150.0), ([torch.ones(4)], {}), device="cpu", last_cache_bytes=MIB, budget_s=0.0, clock=FakeClock()
+    )
+    found = rounds.compare("a", "b")
+    assert (found.verdict, found.ratio, found.pairs) == ("FASTER", pytest.approx(1.5), LEAST_ROUNDS)
+    assert rounds.timings["a"].time_us == 100.0
+    assert rounds.timings["a"].repetitions == LEAST_SAMPLE_US / 100
+
+
+def test_real_timings_say_their_conditions():
+    rounds = time_arms({"add": torch.add}, ([torch.ones(8), torch.ones(8)], {}), device="cpu", last_cache_bytes=MIB, budget_s=0.05)
+    timing = rounds.timings["add"]
+    assert timing.low_us <= timing.time_us <= timing.high_us
+    assert timing.conditions.cache == "warm", "inputs of 32 bytes are never cold"
+    assert timing.conditions.threads == torch.get_num_threads()
+    assert timing.repetitions * timing.time_us > LEAST_SAMPLE_US / 4
+
+
+def test_cold_buffers_pass_twice_the_last_cache():
+    rotation = Rotation(([torch.ones(MIB // 2)], {}), last_cache_bytes=8 * MIB)
+    assert rotation.cache == "cold"
+    assert len(rotation.sets) * 2 * MIB >= 16 * MIB
+    seen = []
+    call = rotation.bind(lambda x: seen.append(x.data_ptr()))
+    for _ in range(len(rotation.sets)):
+        call()
+    assert len(set(seen)) == len(rotation.sets), "each call meets other memory"
+
+
+def test_a_program_that_changes_its_inputs_meets_them_fresh():
+    start = torch.ones(4)
+    rotation = Rotation(([start], {}), last_cache_bytes=MIB)
+    rotation.protect(lambda x: x.mul_(3))
+    rotation.bind(lambda x: x.mul_(3))()
+    assert start.tolist() == [3.0] * 4
+    rotation.restore()
+    assert start.tolist() == [1.0] * 4
+
+
+def test_repetitions_fill_a_sample():
+    class Ticking:
+        name = "host"
+
+        def time_us(self, call, repetitions=1):
+            return 7.0
+
+    assert repetitions_for(lambda: None, Ticking(), 200.0) == 29
+
+
+def test_the_host_clock_counts_calls():
+    calls = []
+    assert HostClock().time_us(lambda: calls.append(1), 5) > 0
+    assert len(calls) == 5
+
+
+def test_operators_are_clocked_one_by_one_in_order():
+    x = torch.randn(2000, 2000)
+    times = operator_times(lambda: (x @ x).relu(), "cpu", passes=2)
+    assert len(times.times_us) == 2
+    assert times.times_us[0] > times.times_us[1], "2000^3 multiply-adds take longer than 4 million maxima"
+
+
+def test_a_failing_operator_leaves_the_clock_usable():
+    with pytest.raises(RuntimeError), clocked("cpu") as answer:
+        torch.ones(3) @ torch.ones(4)
+    assert len(answer().times_us) >= 2
+
+
+@pytest.mark.gpu
+def test_events_agree_with_the_host():
+    x = torch.randn(4096, 4096, device="cuda")
+    assert EventClock().time_us(lambda: x @ x, 10) > 10

@@ -1,0 +1,378 @@
+"""Made-up records in realistic sizes, one of each kind that a report has to draw."""
+
+from __future__ import annotations
+
+import random
+
+from kernelwright.core.records import (
+    Accuracy,
+    Arm,
+    Bench,
+    Comparison,
+    Conditions,
+    Diagnosis,
+    Evidence,
+    Floors,
+    Machine,
+    MemoryLevel,
+    Move,
+    OperatorReading,
+    Reason,
+    Spec,
+    Timing,
+    Verdict,
+    WorkSummary,
+)
+
+LAPTOP = Machine(
+    name="AMD EPYC 9R14",
+    device="cpu",
+    provenance="measured",
+    levels=(
+        MemoryLevel(name="L1", capacity_bytes=32 << 10, read_gb_s=402, write_gb_s=205, copy_gb_s=310, triad_gb_s=341),
+        MemoryLevel(name="L2", capacity_bytes=1 << 20, read_gb_s=181, write_gb_s=96, copy_gb_s=128, triad_gb_s=140),
+        MemoryLevel(name="L3", capacity_bytes=32 << 20, read_gb_s=92, write_gb_s=52, copy_gb_s=66, triad_gb_s=71),
+        MemoryLevel(name="DRAM", capacity_bytes=16 << 30, read_gb_s=29.1, write_gb_s=14.8, copy_gb_s=22.0, triad_gb_s=25.1),
+    ),
+    matrix_tflop_s={"float32": 0.196, "float64": 0.097, "bfloat16": 0.351, "int8": 0.702},
+    vector_tflop_s={"float32": 0.094, "float64": 0.047},
+    threads=2,
+    dispatch_us=1.1,
+    fault_us_per_mib=61.0,
+    software={"torch": "2.13.0", "python": "3.11.9"},
+    notes=("transparent huge pages are off: fresh memory costs a fault every 4 KiB",),
+)  # fmt: skip
+
+H200_SPEC = Spec(
+    name="h200",
+    title="NVIDIA H200 SXM",
+    device="cuda",
+    dram_gb_s=4800,
+    dram_bytes=141_000_000_000,
+    cache_bytes=50 << 20,
+    multiprocessors=132,
+    matrix_tflop_s={"bfloat16": 989, "float16": 989, "tf32": 494, "float8_e4m3fn": 1979},
+    vector_tflop_s={"float32": 67, "float64": 34},
+    source="NVIDIA H200 datasheet, dense figures",
+)
+
+H200 = Machine(
+    name="NVIDIA H200",
+    device="cuda",
+    provenance="measured",
+    levels=(
+        MemoryLevel(name="L2", capacity_bytes=50 << 20, read_gb_s=7900, write_gb_s=4100, copy_gb_s=5600),
+        MemoryLevel(name="DRAM", capacity_bytes=141_000_000_000, read_gb_s=4390, write_gb_s=4010, copy_gb_s=4120),
+    ),
+    matrix_tflop_s={"bfloat16": 771, "float16": 765, "tf32": 402, "float8_e4m3fn": 1390, "float32": 51.2},
+    vector_tflop_s={"float32": 55.3},
+    multiprocessors=132,
+    dispatch_us=4.6,
+    launch_us=2.3,
+    graph_launch_us=1.1,
+    spec=H200_SPEC,
+    software={"torch": "2.11.0+cu130", "triton": "3.6.0", "driver": "580.65"},
+)
+
+PREDICTED = Machine(
+    name="NVIDIA H200 SXM",
+    device="cuda",
+    provenance="datasheet",
+    levels=(MemoryLevel(name="DRAM", capacity_bytes=141_000_000_000, read_gb_s=4800, write_gb_s=4800, copy_gb_s=4800),),
+    matrix_tflop_s={"bfloat16": 989, "tf32": 494},
+    vector_tflop_s={"float32": 67},
+    multiprocessors=132,
+    spec=H200_SPEC,
+)
+
+
+def _reading(name: str, time_us: float, total_us: float, floor_us: float, **rest) -> OperatorReading:
+    fields = {"module": "", "calls": 1, "regime": "memory-bound", "kind": "pointwise", "gain_us": time_us - floor_us}
+    return OperatorReading(name=name, time_us=time_us, share=time_us / total_us, floor_us=floor_us, **(fields | rest))
+
+
+MEMORY = Diagnosis(
+    problem="add_scale_bias_relu",
+    program="relu((x + y) * scale + bias)",
+    regime="memory-bound",
+    sentence="memory-bound: it moves 2.7 GB where 1.1 GB would do, at 91 % of this machine's 29.1 GB/s",
+    coverage=1.0,
+    time_us=101_300.0,
+    floors=Floors(as_written_us=92_200.0, fused_us=36_900.0, limiter="DRAM"),
+    work=WorkSummary(flops=268_435_456, bytes_as_written=2_684_354_560, bytes_fused=1_073_741_824),
+    operators=(
+        _reading("add", 30_200, 101_300, 27_900, bytes=805_306_368, flops=67_108_864, gain_us=20_000),
+        _reading("mul", 19_900, 101_300, 18_400, bytes=536_870_912, flops=67_108_864, gain_us=18_000),
+        _reading("add", 30_100, 101_300, 27_900, bytes=805_306_368, flops=67_108_864, gain_us=15_000),
+        _reading("relu", 21_100, 101_300, 18_500, bytes=536_870_912, flops=67_108_864, gain_us=9_000),
+    ),
+    moves=(
+        Move(
+            kind="fuse",
+            what="fuse all four into one pass",
+            predicted_us=39_200.0,
+            why="three intermediate results of 268 MB are written and read again",
+            command="kw optimize examples/add_scale_bias_relu.py",
+        ),
+        Move(kind="stop", what="nothing else: after that it is at the memory's speed", predicted_us=39_200.0),
+    ),
+    evidence=(
+        Evidence(
+            metric="DRAM bandwidth reached", value="26.5 GB/s, 91 %", threshold="80 % or more", source="bytes over time"
+        ),
+        Evidence(
+            metric="arithmetic reached", value="2.65 GFLOP/s, 2.8 %", threshold="80 % or more", source="FLOPs over time"
+        ),
+        Evidence(
+            metric="dispatch", value="4.40 us, 0.004 %", threshold="under 10 %", source="4 operators at 1.10 us each"
+        ),
+        Evidence(metric="page faults", value="309 per call", threshold="under 1,000", source="getrusage"),
+    ),
+    machine=LAPTOP,
+    fault_us=6_200.0,
+)
+
+OVERHEAD = Diagnosis(
+    problem="tiny_chain",
+    program="tiny_chain",
+    regime="overhead-bound",
+    sentence="the device waits for the host for 88 % of the time: 64 operators of 1.9 us each, launched one by one",
+    coverage=0.97,
+    time_us=412.0,
+    floors=Floors(as_written_us=47.0, fused_us=0.9, limiter="DRAM"),
+    work=WorkSummary(flops=262_144, bytes_as_written=2_097_152, bytes_fused=32_768),
+    operators=tuple(
+        _reading(
+            ("add", "mul", "tanh", "sigmoid", "layer_norm", "linear")[i % 6],
+            5.2 + (i * 7 % 13) / 5,
+            412.0,
+            0.73,
+            module=f"decoder.layers.{i // 6}.feed_forward.block" if i % 3 else "",
+            regime="overhead-bound",
+            bytes=32_768,
+            flops=4_096 * (1 + i % 3) if i % 5 else 0,
+            gain_us=5.2 + (i * 7 % 13) / 5 - 0.73,
+            calls=1 + i % 2,
+        )
+        for i in range(64)
+    ),
+    moves=(
+        Move(
+            kind="graph",
+            what="capture the 64 launches in one CUDA graph",
+            predicted_us=96.0,
+            why="a launch in a graph costs 1.10 us instead of 4.60 us",
+            command="kw optimize examples/tiny_chain.py --graph",
+        ),
+        Move(kind="fuse", what="fuse the pointwise operators between the products", predicted_us=61.0),
+        Move(kind="batch", what="batch 8 inputs into one call", predicted_us=58.0, why="the same launches do more work"),
+    ),
+    evidence=(
+        Evidence(
+            metric="wall time over device time", value="8.4x", threshold="under 1.2x", source="host clock and events"
+        ),
+        Evidence(metric="device idle between launches", value="88 %", threshold="under 10 %", source="CUDA events"),
+    ),
+    machine=H200,
+    overhead_us=363.0,
+    notes=("2 operators have no FLOP formula: my_ops::gate, my_ops::mix",),
+)
+
+COMPUTE = Diagnosis(
+    problem="matmul_bf16",
+    program="a @ b",
+    regime="compute-bound",
+    sentence="the tensor cores run at 97 % of the 771 TFLOP/s that a product of this dtype reaches here",
+    coverage=1.0,
+    time_us=1_466.0,
+    floors=Floors(as_written_us=1_426.0, fused_us=1_426.0, limiter="matrix/bfloat16"),
+    work=WorkSummary(flops=1_099_511_627_776, bytes_as_written=402_653_184, bytes_fused=402_653_184),
+    operators=(
+        _reading(
+            "mm",
+            1_466,
+            1_466,
+            1_426,
+            bytes=402_653_184,
+            flops=1_099_511_627_776,
+            gain_us=40.0,
+            regime="compute-bound",
+            kind="matrix",
+        ),
+    ),
+    moves=(),
+    evidence=(
+        Evidence(metric="matrix rate reached", value="750 TFLOP/s, 97 %", threshold="80 % or more", source="FLOPs over time"),
+        Evidence(metric="DRAM bandwidth reached", value="275 GB/s, 6.3 %", threshold="80 % or more", source="bytes over time"),
+    ),
+    machine=H200,
+)  # fmt: skip
+
+UNDETERMINED = Diagnosis(
+    problem="custom",
+    program="my_ops.mix(x)",
+    regime="undetermined",
+    sentence="the FLOPs of 71 % of the bytes are unknown",
+    coverage=0.29,
+    time_us=8_100.0,
+    floors=Floors(as_written_us=2_100.0, fused_us=2_100.0, limiter="DRAM"),
+    work=WorkSummary(flops=0, bytes_as_written=61_000_000, bytes_fused=61_000_000),
+    operators=(),
+    moves=(),
+    evidence=(),
+    machine=LAPTOP,
+)
+
+FORESEEN = Diagnosis(
+    problem="add_scale_bias_relu",
+    program="relu((x + y) * scale + bias)",
+    regime="memory-bound",
+    sentence="memory-bound: it would move 2.7 GB where 1.1 GB would do",
+    coverage=1.0,
+    time_us=None,
+    floors=Floors(as_written_us=559.0, fused_us=224.0, limiter="DRAM"),
+    work=MEMORY.work,
+    operators=tuple(
+        _reading(o.name, o.floor_us / 165, 559.0, o.floor_us / 165, bytes=o.bytes, flops=o.flops, gain_us=0.0)
+        for o in MEMORY.operators
+    ),
+    moves=(Move(kind="fuse", what="fuse all four into one pass", predicted_us=224.0),),
+    evidence=(),
+    machine=PREDICTED,
+    predicted=True,
+)
+
+ACCEPTED = Verdict(
+    accepted=True,
+    reason=None,
+    problem="add_scale_bias_relu",
+    candidate="examples/add_scale_bias_relu.cpp",
+    device="cpu",
+    sets=12,
+    golden="FP64",
+    accuracy=Accuracy(
+        policy="budget",
+        error=6.1e-8,
+        reference_error=6.1e-8,
+        limit=4.9e-7,
+        times_reference=1.0,
+        times_limit=0.124,
+        metric="largest error over the local scale",
+        distribution="normal",
+        output="",
+        index=(),
+        got="",
+        right="",
+    ),
+    sandbox=("own process", "no network", "8 GB of memory", "60 s"),
+    notes=("inputs intact", "deterministic"),
+    time_s=3.4,
+)
+
+REJECTED = Verdict(
+    accepted=False,
+    reason=Reason(
+        code="inaccurate", detail="4,100 times the reference's own error against FP64, 38 times the limit"
+    ),
+    problem="softmax",
+    candidate="examples/wrong/softmax_fp16.py",
+    device="cpu",
+    sets=3,
+    golden="FP64",
+    accuracy=Accuracy(
+        policy="budget",
+        error=7.05e-4,
+        reference_error=1.72e-7,
+        limit=1.85e-5,
+        times_reference=4_100.0,
+        times_limit=38.1,
+        metric="largest error over the local scale",
+        distribution="wide: normal times 2^uniform(-12, 12)",
+        output="",
+        index=(17, 903),
+        got="0.0009765625",
+        right="0.0009770393",
+    ),
+    sandbox=("own process", "no network", "8 GB of memory", "60 s"),
+    notes=("looks like half-precision arithmetic",),
+    time_s=1.9,
+)
+
+
+def _timing(name: str, time_us: float, spread: float, seed: int, disturbed: int = 0) -> Timing:
+    draw = random.Random(seed)
+    return Timing(
+        name=name,
+        time_us=time_us,
+        low_us=time_us * (1 - spread / 4),
+        high_us=time_us * (1 + spread / 3),
+        samples_us=tuple(round(time_us * (1 + draw.gauss(0, spread)), 1) for _ in range(60)),
+        repetitions=5,
+        conditions=Conditions(device="cpu", clock="host", cache="cold", allocation="huge pages", threads=2),
+        disturbed=disturbed,
+        faults_per_call=309.0,
+    )
+
+
+def _arm(name: str, time_us: float, spread: float, seed: int, **rest) -> Arm:
+    timing = _timing(name, time_us, spread, seed)
+    fields = {"floor_us": 36_900.0, "hard_bound_us": 23_300.0, "suspicious": None}
+    return Arm(
+        name=name, time_us=time_us, low_us=timing.low_us, high_us=timing.high_us, timing=timing, **(fields | rest)
+    )
+
+
+BENCH = Bench(
+    problem="add_scale_bias_relu",
+    machine=LAPTOP,
+    arms=(
+        _arm("candidate", 39_600.0, 0.010, 1),
+        _arm("eager", 101_300.0, 0.022, 2),
+        _arm("torch.compile", 41_000.0, 0.012, 3),
+    ),
+    comparisons=tuple(
+        Comparison(a="candidate", b=b, verdict=v, ratio=r, low=low, high=high, pairs=60, method="interleaved")
+        for b, v, r, low, high in (
+            ("eager", "FASTER", 2.56, 2.53, 2.59),
+            ("torch.compile", "FASTER", 1.04, 1.02, 1.06),
+        )
+    ),
+)
+
+SUSPICIOUS = Bench(
+    problem="add_scale_bias_relu",
+    machine=LAPTOP,
+    arms=(
+        _arm("candidate", 1_200.0, 0.3, 4, suspicious="19 times faster than the datasheet's memory allows"),
+        _arm("eager", 101_300.0, 0.022, 2, floor_us=None, hard_bound_us=None),
+    ),
+    comparisons=(
+        Comparison(
+            a="candidate",
+            b="eager",
+            verdict="UNCLEAR",
+            ratio=84.4,
+            low=0.9,
+            high=120.0,
+            pairs=5,
+            method="process pairs",
+        ),
+    ),
+)
+
+HOSTILE = '<script>alert("x")</script>\x1b[31m\n& co'
+
+EVERY = {
+    "memory": MEMORY,
+    "overhead": OVERHEAD,
+    "compute": COMPUTE,
+    "undetermined": UNDETERMINED,
+    "foreseen": FORESEEN,
+    "accepted": ACCEPTED,
+    "rejected": REJECTED,
+    "bench": BENCH,
+    "suspicious": SUSPICIOUS,
+    "machine": LAPTOP,
+    "predicted": PREDICTED,
+    "h200": H200,
+}
