@@ -13,12 +13,13 @@
 
 constexpr int64_t kBlock = 2048;  // 8 KB of logits: the second walk over a block finds it in the first cache
 
-// exp(x) for x <= 0: 2^k * e^r with |r| <= ln(2)/2, ln(2) in two parts; below -87.3 the result is zero, NaN stays NaN.
+// exp(x) for x <= 0: 2^k * e^r with |r| <= ln(2)/2, ln(2) in two parts. 2^k comes in two factors, so that results below
+// the normal range are right too; at -104 the result is zero. NaN stays NaN.
 static inline float exp_of_negative(float x) {
-    const float clamped = x < -87.3f ? -87.3f : x;
+    const float clamped = x < -104.0f ? -104.0f : x;
     const float shifted = clamped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum rounds to a whole number
     const float k = shifted - 12582912.0f;
-    const float r = std::fma(k, 1.42860677e-6f, std::fma(k, -0.693148613f, clamped));
+    const float r = std::fma(k, -1.42860677e-6f, std::fma(k, -0.693145752f, clamped));
     float p = 1.9875691500e-4f;
     p = std::fma(p, r, 1.3981999507e-3f);
     p = std::fma(p, r, 8.3334519073e-3f);
@@ -26,8 +27,10 @@ static inline float exp_of_negative(float x) {
     p = std::fma(p, r, 1.6666665459e-1f);
     p = std::fma(p, r, 5.0000001201e-1f);
     p = std::fma(p * r, r, r) + 1.0f;
-    const float power = std::bit_cast<float>((std::bit_cast<int32_t>(shifted) + 127) << 23);
-    return x < -87.3f ? 0.0f : p * power;
+    const int32_t whole = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(12582912.0f), half = whole >> 1;
+    const float low = std::bit_cast<float>((half + 127) << 23);
+    const float high = std::bit_cast<float>((whole - half + 127) << 23);
+    return p * low * high;
 }
 
 static float log_sum_exp(const float* x, int64_t N) {

@@ -4,7 +4,7 @@ import torch
 from kernelwright.measure.buffers import Rotation
 from kernelwright.measure.clock import EventClock, HostClock, repetitions_for
 from kernelwright.measure.operators import clocked, operator_times
-from kernelwright.measure.paired import LEAST_ROUNDS, LEAST_SAMPLE_US, time_arms
+from kernelwright.measure.paired import LEAST_SAMPLE_US, MOST_ROUNDS, time_arms
 
 MIB = 2**20
 
@@ -28,10 +28,10 @@ def fake_arms(**costs):
 
 def test_arms_alternate_and_a_slower_one_is_called_slower():
     rounds = time_arms(
-        fake_arms(a=100.0, b=150.0), ([torch.ones(4)], {}), device="cpu", last_cache_bytes=MIB, budget_s=0.0, clock=FakeClock()
+        fake_arms(a=100.0, b=150.0), ([torch.ones(4)], {}), device="cpu", last_cache_bytes=MIB, budget_s=1.0, clock=FakeClock()
     )
     found = rounds.compare("a", "b")
-    assert (found.verdict, found.ratio, found.pairs) == ("FASTER", pytest.approx(1.5), LEAST_ROUNDS)
+    assert (found.verdict, found.ratio, found.pairs) == ("FASTER", pytest.approx(1.5), MOST_ROUNDS)
     assert rounds.timings["a"].time_us == 100.0
     assert rounds.timings["a"].repetitions == LEAST_SAMPLE_US / 100
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
 from kernelwright.core.records import (
     Accuracy,
     Arm,
@@ -32,7 +34,7 @@ LAPTOP = Machine(
         MemoryLevel(name="L1", capacity_bytes=32 << 10, read_gb_s=402, write_gb_s=205, copy_gb_s=310, triad_gb_s=341),
         MemoryLevel(name="L2", capacity_bytes=1 << 20, read_gb_s=181, write_gb_s=96, copy_gb_s=128, triad_gb_s=140),
         MemoryLevel(name="L3", capacity_bytes=32 << 20, read_gb_s=92, write_gb_s=52, copy_gb_s=66, triad_gb_s=71),
-        MemoryLevel(name="DRAM", capacity_bytes=16 << 30, read_gb_s=29.1, write_gb_s=14.8, copy_gb_s=22.0, triad_gb_s=25.1),
+        MemoryLevel(name="DRAM", capacity_bytes=1 << 34, read_gb_s=29.1, write_gb_s=14.8, copy_gb_s=22, triad_gb_s=25),
     ),
     matrix_tflop_s={"float32": 0.196, "float64": 0.097, "bfloat16": 0.351, "int8": 0.702},
     vector_tflop_s={"float32": 0.094, "float64": 0.047},
@@ -136,7 +138,7 @@ OVERHEAD = Diagnosis(
     problem="tiny_chain",
     program="tiny_chain",
     regime="overhead-bound",
-    sentence="the device waits for the host for 88 % of the time: 64 operators of 1.9 us each, launched one by one",
+    sentence="the device waits for the host for 88 % of the time: 68 operators of 0.7 us each, launched one by one",
     coverage=0.97,
     time_us=412.0,
     floors=Floors(as_written_us=47.0, fused_us=0.9, limiter="DRAM"),
@@ -152,20 +154,22 @@ OVERHEAD = Diagnosis(
             bytes=32_768,
             flops=4_096 * (1 + i % 3) if i % 5 else 0,
             gain_us=5.2 + (i * 7 % 13) / 5 - 0.73,
-            calls=1 + i % 2,
+            calls=2 if i < 4 else 1,
         )
         for i in range(64)
     ),
     moves=(
         Move(
             kind="graph",
-            what="capture the 64 launches in one CUDA graph",
+            what="capture the 68 launches in one CUDA graph",
             predicted_us=96.0,
             why="a launch in a graph costs 1.10 us instead of 4.60 us",
             command="kw optimize examples/tiny_chain.py --graph",
         ),
         Move(kind="fuse", what="fuse the pointwise operators between the products", predicted_us=61.0),
-        Move(kind="batch", what="batch 8 inputs into one call", predicted_us=58.0, why="the same launches do more work"),
+        Move(
+            kind="batch", what="batch 8 inputs into one call", predicted_us=58.0, why="the same launches do more work"
+        ),
     ),
     evidence=(
         Evidence(
@@ -202,8 +206,8 @@ COMPUTE = Diagnosis(
     ),
     moves=(),
     evidence=(
-        Evidence(metric="matrix rate reached", value="750 TFLOP/s, 97 %", threshold="80 % or more", source="FLOPs over time"),
-        Evidence(metric="DRAM bandwidth reached", value="275 GB/s, 6.3 %", threshold="80 % or more", source="bytes over time"),
+        Evidence(metric="matrix rate reached", value="750 TFLOP/s, 97 %", threshold="80 % or more", source="FLOP/s"),
+        Evidence(metric="DRAM bandwidth reached", value="275 GB/s, 6.3 %", threshold="80 % or more", source="bytes/s"),
     ),
     machine=H200,
 )  # fmt: skip
@@ -271,9 +275,7 @@ ACCEPTED = Verdict(
 
 REJECTED = Verdict(
     accepted=False,
-    reason=Reason(
-        code="inaccurate", detail="4,100 times the reference's own error against FP64, 38 times the limit"
-    ),
+    reason=Reason(code="inaccurate", detail="4,100 times the reference's own error against FP64, 38 times the limit"),
     problem="softmax",
     candidate="examples/wrong/softmax_fp16.py",
     device="cpu",
@@ -376,3 +378,17 @@ EVERY = {
     "predicted": PREDICTED,
     "h200": H200,
 }
+
+_CLOSED = {"regime", "kind", "device", "provenance", "verdict", "clock", "cache", "code"}
+
+
+def poisoned(record, poison: str):
+    """The same record with `poison` behind every string that is not one of a closed list."""
+    if isinstance(record, msgspec.Struct):
+        fields = {name: getattr(record, name) for name in record.__struct_fields__}
+        return type(record)(**{n: v if n in _CLOSED else poisoned(v, poison) for n, v in fields.items()})
+    if isinstance(record, tuple):
+        return tuple(poisoned(item, poison) for item in record)
+    if isinstance(record, dict):
+        return {key + poison: poisoned(value, poison) for key, value in record.items()}
+    return record + poison if isinstance(record, str) else record

@@ -29,12 +29,12 @@ def why(
     """
 
     def deed() -> Diagnosis:
-        from kernelwright.diagnose import script, why
+        from kernelwright.diagnose import is_command, watch_script, why_files
 
         where = choose_device(device)
-        if script.is_command(target):
-            return script.watch_script(target, device=where)
-        return why.why_files(target, device=where, spec=spec, compiled=compiled, limit_s=limit_s)
+        if is_command(target):
+            return watch_script(target, device=where)
+        return why_files(target, device=where, spec=spec, compiled=compiled, limit_s=limit_s)
 
     return answer("why", deed, Diagnosis, Manner(json, html, debug), _finish)
 

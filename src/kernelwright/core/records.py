@@ -128,7 +128,8 @@ class Operator(Record, frozen=True, kw_only=True):
 
     `reads` and `writes` number the storages it touches, so that a reader can follow a value from one call to the
     next; `known` is False when nobody registered a formula for its FLOPs; `module` is the path of the nn.Module
-    that made the call, empty outside one; `fresh_bytes` is what it allocated.
+    that made the call, empty outside one; `fresh_bytes` is what it allocated. A span says which bytes of a storage:
+    its number, the first byte, the end, and how many are touched between; no byte is in two spans of one call.
     """
 
     index: int
@@ -140,13 +141,16 @@ class Operator(Record, frozen=True, kw_only=True):
     module: str = ""
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
+    read_spans: tuple[tuple[int, int, int, int], ...] = ()
+    write_spans: tuple[tuple[int, int, int, int], ...] = ()
     fresh_bytes: int = 0
 
 
 class ProgramWork(Record, frozen=True, kw_only=True):
     """The work of one run of a program: operator by operator as written, and as one ideal fused pass.
 
-    `coverage` is the share of the calls (by bytes moved) whose FLOPs are known.
+    `coverage` is the share of the calls (by bytes moved) whose FLOPs are known. `inputs` numbers the storages that
+    were there before, `outputs` those whose contents count afterwards: returned, left behind or written in place.
     """
 
     operators: tuple[Operator, ...]
@@ -154,6 +158,8 @@ class ProgramWork(Record, frozen=True, kw_only=True):
     fused: Work
     coverage: float
     output_bytes: int
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
 
 
 class Floor(Record, frozen=True, kw_only=True):

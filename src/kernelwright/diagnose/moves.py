@@ -123,7 +123,7 @@ def graph(seen: Observation) -> list[Move]:
 def split(seen: Observation) -> list[Move]:
     """One call far from every ceiling: cut its long dimension so that more is in flight."""
     slow = [c for c in seen.calls if c.regime == "latency-bound" and reach([c]) < FARTHEST_LATENCY]
-    slow = [c for c in slow if c.operator.kind in ("scan", "reduction", "gather", "other", "pointwise")]
+    slow = [c for c in slow if c.operator.kind in ("scan", "reduction", "gather")]
     if not slow:
         return []
     worst = max(slow, key=lambda call: call.net_us - call.floor.time_us)

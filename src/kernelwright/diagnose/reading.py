@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
+
+from msgspec import structs
 
 from kernelwright.core.records import (
     Diagnosis,
@@ -22,6 +25,7 @@ FEW_CALLS = 12
 
 def diagnosis(seen: Observation, problem: str, notes: tuple[str, ...] = (), *, ranked: bool = False) -> Diagnosis:
     """The whole reading of an observation; `ranked` sorts rows by what could be gained instead of by program order."""
+    seen = _without_root(seen)
     regime = regime_of(seen)
     best = attainable_us(seen)
     rows = _rows(seen, best)
@@ -55,6 +59,16 @@ def diagnosis(seen: Observation, problem: str, notes: tuple[str, ...] = (), *, r
         modules=_modules(seen, best),
         notes=notes,
     )
+
+
+def _without_root(seen: Observation) -> Observation:
+    """Module paths without the first name where all share it: the root module says nothing."""
+    paths = [call.operator.module for call in seen.calls]
+    roots = {path.partition(".")[0] for path in paths if path}
+    if len(roots) != 1:
+        return seen
+    calls = [replace(c, operator=structs.replace(c.operator, module=c.operator.module.partition(".")[2])) for c in seen.calls]
+    return replace(seen, calls=tuple(calls))
 
 
 def _rows(seen: Observation, best: dict[int, float]) -> list[OperatorReading]:

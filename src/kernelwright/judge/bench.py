@@ -19,6 +19,7 @@ from kernelwright.core.progress import stage
 from kernelwright.core.records import Arm, Bench, Comparison, Machine, Timing, Verdict
 from kernelwright.judge.arms import BASELINE_NAMES, BASELINES, baseline_program, time_in_process
 from kernelwright.machine import machine as measured_machine
+from kernelwright.machine import refresh_memory
 from kernelwright.machine.floor import floor, hard_bound_us, last_cache_bytes
 from kernelwright.measure.paired import Rounds
 from kernelwright.measure.statistics import compare_processes, median_interval
@@ -56,7 +57,7 @@ def bench(
     if pairs < LEAST_PAIRS:
         raise UsageError(f"{pairs} process pairs say too little; {LEAST_PAIRS} at least")
     loaded = load_problem(problem) if isinstance(problem, str) else problem
-    here = measured_machine(device)
+    here = refresh_memory(measured_machine(device))
     verdicts = tuple(verify(problem, c, device=device, sets=VERIFY_SETS) for c in candidates) if check else ()
     timed = [c for c, v in zip(candidates, verdicts, strict=True) if v.accepted] if check else list(candidates)
     timings, comparisons = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here))

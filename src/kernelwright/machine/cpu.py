@@ -13,40 +13,55 @@ from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine, MemoryLevel
 from kernelwright.machine import rates
 from kernelwright.machine.caches import CpuCache, cpu_caches, sysctl_text
-from kernelwright.measure.clock import steady_us
+from kernelwright.machine.store import DISTURBED
+from kernelwright.measure.clock import steady_us, wall_s
+from kernelwright.measure.conditions import Disturbance
 
 LEAST_DRAM_BYTES = 256 * 2**20
 MOST_CACHED_BYTES = 64 * 2**20
 FAULT_BYTES = 64 * 2**20
-PRODUCT_SIZES = (2048, 1024, 512, 256, 128)
-PRODUCT_LIMIT_US = 50_000.0
+PRODUCT_SIZES = (128, 256, 512, 1024, 2048)
+CLIMB_BELOW_US = 16_000.0
+QUIET_SWITCHES_PER_S = 60.0
+"""Involuntary context switches of this process: below 40 a second where the figures were right, 100 to 220 where
+another torch process on the same two cores made a product up to a thousand times slower."""
 L1_CALL_BYTES = 2**24
 Caches = tuple[CpuCache, ...]
 DTYPES = ("float32", "bfloat16", "float64", "float16", "int8")
 
 
 def measure_cpu() -> Machine:
-    """Measures this CPU with the threads that torch has now; about four seconds."""
+    """Measures this CPU with the threads that torch has now; about five seconds."""
     threads = torch.get_num_threads()
     caches = cpu_caches(threads)
     notes: list[str] = []
+    before, start_s = Disturbance.now(), wall_s()
     stage("the cost of one operator and of fresh memory")
     dispatch_us = dispatch_cost_us()
     fault_us = fault_cost_us_per_mib()
     levels = _levels(caches, threads, dispatch_us, notes)
     matrix = _matrix_rates(notes)
+    vector = _vector_rates(caches, dispatch_us, matrix, notes)
+    if disturbed(Disturbance.now().since(before), wall_s() - start_s):
+        notes.append(DISTURBED)
     return Machine(
         name=cpu_name(),
         device="cpu",
         provenance="measured",
         levels=levels,
         matrix_tflop_s=matrix,
-        vector_tflop_s=_vector_rates(caches, dispatch_us, matrix, notes),
+        vector_tflop_s=vector,
         threads=threads,
         dispatch_us=dispatch_us,
         fault_us_per_mib=fault_us,
         notes=tuple(notes),
     )
+
+
+def disturbed(seen: Disturbance, wall_s: float) -> bool:
+    """Whether other programs, or the hypervisor's other guests, took the cores during `wall_s` seconds."""
+    stolen_share = seen.stolen_ticks / 100 / max(wall_s, 1e-9)
+    return seen.involuntary_switches / max(wall_s, 1e-9) > QUIET_SWITCHES_PER_S or stolen_share > 0.05
 
 
 def cpu_identity() -> dict[str, str]:
@@ -91,9 +106,17 @@ def cached_working_set(cache: CpuCache) -> int:
     return min(cache.capacity_bytes // share, MOST_CACHED_BYTES)
 
 
-def _levels(caches: Caches, threads: int, dispatch_us: float, notes: list[str]) -> tuple[MemoryLevel, ...]:
+def main_memory(last_cache_bytes: int, budget_s: float = 0.3) -> tuple[MemoryLevel, int]:
+    """Main memory as it is now, and the bytes of the working set that it was measured with."""
     import psutil
 
+    memory = psutil.virtual_memory()
+    size = dram_working_set(last_cache_bytes, memory.available)
+    best = partial(steady_us, device="cpu", budget_s=budget_s, best=True)
+    return rates.level("DRAM", memory.total, size, "cpu", best), size
+
+
+def _levels(caches: Caches, threads: int, dispatch_us: float, notes: list[str]) -> tuple[MemoryLevel, ...]:
     levels = []
     for cache in caches:
         stage(f"the bandwidth of {cache.name}")
@@ -104,13 +127,9 @@ def _levels(caches: Caches, threads: int, dispatch_us: float, notes: list[str]) 
             size = cached_working_set(cache)
             levels.append(rates.level(cache.name, cache.capacity_bytes, size, "cpu", best, dispatch_us))
     stage("the bandwidth of main memory")
-    memory = psutil.virtual_memory()
-    last_bytes = max((cache.capacity_bytes for cache in caches), default=0)
-    size = dram_working_set(last_bytes, memory.available)
-    best = partial(steady_us, device="cpu", budget_s=0.3, best=True)
-    levels.append(rates.level("DRAM", memory.total, size, "cpu", best))
+    memory, size = main_memory(max((cache.capacity_bytes for cache in caches), default=0))
     notes += _memory_notes(caches, size, dispatch_us)
-    return tuple(levels)
+    return (*levels, memory)
 
 
 def _l1(cache: CpuCache, threads: int, dispatch_us: float) -> MemoryLevel:
@@ -149,18 +168,18 @@ def _matrix_rates(notes: list[str]) -> dict[str, float]:
 
 
 def _product_rate(dtype: torch.dtype) -> float:
-    """TFLOP/s of the largest product that stays within the time limit, judged by a small one."""
-    smallest = PRODUCT_SIZES[-1]
-    small_us = steady_us(rates.product(dtype, smallest, "cpu"), "cpu", budget_s=0.02, best=True)
-    n = product_size(rates.tflop_s(rates.product_flops(smallest), small_us))
-    time_us = steady_us(rates.product(dtype, n, "cpu"), "cpu", budget_s=0.25, best=True)
-    return rates.tflop_s(rates.product_flops(n), time_us)
+    """TFLOP/s of the best size, climbing while one product stays short.
 
-
-def product_size(rate_tflop_s: float) -> int:
-    """The largest product that takes at most 50 ms at this rate; half precision without hardware is very slow."""
-    fits = (n for n in PRODUCT_SIZES if rates.product_flops(n) / rate_tflop_s / 1e6 <= PRODUCT_LIMIT_US)
-    return next(fits, PRODUCT_SIZES[-1])
+    Half precision without hardware support is very slow, so the size cannot be fixed; and a rate seen at a small
+    size must not choose it, since where other programs use the cores the threads' meeting is all of a small product.
+    """
+    best = 0.0
+    for n in PRODUCT_SIZES:
+        time_us = steady_us(rates.product(dtype, n, "cpu"), "cpu", budget_s=0.1, best=True)
+        best = max(best, rates.tflop_s(rates.product_flops(n), time_us))
+        if time_us > CLIMB_BELOW_US:
+            break
+    return best
 
 
 def _vector_rates(caches: Caches, dispatch_us: float, matrix: dict[str, float], notes: list[str]) -> dict[str, float]:

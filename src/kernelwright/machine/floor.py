@@ -7,15 +7,16 @@ from typing import overload
 from kernelwright.core.errors import InternalError
 from kernelwright.core.records import Floor, Machine, MemoryLevel, Spec, Work
 
-_WIDER = {
+_NO_SLOWER_THAN = {
     "float8_e4m3fn": ("float16", "bfloat16", "float32"),
     "float8_e5m2": ("float8_e4m3fn", "float16", "bfloat16", "float32"),
     "float16": ("float32",),
     "bfloat16": ("float32",),
     "tfloat32": ("float32",),
 }
-"""Formats that hold every value of a narrower one: its arithmetic never needs to be slower than theirs. A build of
-torch without half-precision products would otherwise put a ceiling a hundred times too low."""
+"""Formats whose rate a dtype reaches at least: the same unit runs both, or they hold all of its values, so that
+widening is honest. A build of torch without half-precision products would otherwise set a rate a hundred times too
+low as the ceiling."""
 
 _NEAREST = {"uint8": ("int8",), "float16": ("bfloat16",), "bfloat16": ("float16",), "complex64": ("float32",)}
 _NEAREST |= {"complex128": ("float64",)}
@@ -107,7 +108,7 @@ def _rate_tflop_s(machine: Machine, unit: str) -> float:
     """
     kind, _, dtype = unit.partition("/")
     rates = machine.matrix_tflop_s if kind == "matrix" else machine.vector_tflop_s
-    own = [rates[name] for name in (dtype, *_WIDER.get(dtype, ())) if name in rates]
+    own = [rates[name] for name in (dtype, *_NO_SLOWER_THAN.get(dtype, ())) if name in rates]
     if own:
         return max(own)
     for table, name in _stand_ins(machine, kind, dtype):
@@ -126,3 +127,8 @@ def _stand_ins(machine: Machine, kind: str, dtype: str) -> list[tuple[dict[str, 
     if kind == "matrix" and not dtype.startswith(("int", "uint", "bool")):
         order += [(machine.vector_tflop_s, dtype), (rates, "float32")]
     return [*order, (machine.vector_tflop_s, "float32")]
+
+
+def last_cache_bytes(machine: Machine) -> int:
+    """The largest cache of the machine; 64 MiB where nobody could say."""
+    return max((level.capacity_bytes or 0 for level in machine.levels[:-1]), default=0) or 64 * 2**20

@@ -9,8 +9,12 @@ from pathlib import Path
 import msgspec
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
-from kernelwright.core.records import Machine
+from kernelwright.core.records import Machine, MemoryLevel
 
+DISTURBED = "other programs used the CPU meanwhile: these ceilings may be too low, and are measured again next time"
+"""The note of a measurement that is not final."""
+BANDWIDTHS = ("read_gb_s", "write_gb_s", "copy_gb_s", "triad_gb_s")
+COSTS = ("dispatch_us", "launch_us", "graph_launch_us", "fault_us_per_mib")
 Key = dict[str, str]
 """What a measurement holds for: device, threads, software. Anything else in it means measuring again."""
 
@@ -40,14 +44,41 @@ def save(key: Key, machine: Machine) -> None:
     write_atomic(_path(key), digest(text).encode() + b"\n" + text)
 
 
+def provisional(machine: Machine) -> bool:
+    """Whether it was measured while other programs used the device, so that another try may see more."""
+    return DISTURBED in machine.notes
+
+
+def best_of(earlier: Machine, later: Machine) -> Machine:
+    """Figure by figure the better of two measurements of one machine: ceilings the higher, costs the lower."""
+    levels = {level.name: level for level in earlier.levels}
+    return msgspec.structs.replace(
+        later,
+        levels=tuple(_better_level(levels.get(level.name, level), level) for level in later.levels),
+        matrix_tflop_s=_higher(earlier.matrix_tflop_s, later.matrix_tflop_s),
+        vector_tflop_s=_higher(earlier.vector_tflop_s, later.vector_tflop_s),
+        **{name: _lower(getattr(earlier, name), getattr(later, name)) for name in COSTS},
+    )
+
+
+def _better_level(earlier: MemoryLevel, later: MemoryLevel) -> MemoryLevel:
+    figures = {name: (getattr(earlier, name), getattr(later, name)) for name in BANDWIDTHS}
+    best = {name: max((gb_s for gb_s in pair if gb_s is not None), default=None) for name, pair in figures.items()}
+    return msgspec.structs.replace(later, **best)
+
+
+def _higher(earlier: dict[str, float], later: dict[str, float]) -> dict[str, float]:
+    return {name: max(earlier.get(name, 0.0), later.get(name, 0.0)) for name in earlier | later}
+
+
+def _lower(earlier: float | None, later: float | None) -> float | None:
+    return min((cost for cost in (earlier, later) if cost is not None), default=None)
+
+
 def sound(machine: Machine) -> bool:
     """Whether every figure is a positive number and main memory has a bandwidth."""
-    bandwidths = [
-        figure
-        for level in machine.levels
-        for figure in (level.read_gb_s, level.write_gb_s, level.copy_gb_s, level.triad_gb_s)
-        if figure is not None
-    ]
+    figures = (getattr(level, name) for level in machine.levels for name in BANDWIDTHS)
+    bandwidths = [figure for figure in figures if figure is not None]
     rates = [*machine.matrix_tflop_s.values(), *machine.vector_tflop_s.values()]
     positive = all(math.isfinite(figure) and figure > 0 for figure in [*bandwidths, *rates])
     return positive and bool(machine.levels) and machine.levels[-1].copy_gb_s is not None and bool(rates)

@@ -80,11 +80,20 @@ def clocked(device: str) -> Iterator[Callable[[], OperatorTimes]]:
         torch.cuda.synchronize()
 
 
-def operator_times(call: Callable[[], Any], device: str, passes: int = 5) -> OperatorTimes:
-    """Median time of each operator over several runs of `call`; runs with another number of calls are left out."""
+def operator_times(
+    call: Callable[[], Any],
+    device: str,
+    passes: int = 5,
+    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+) -> OperatorTimes:
+    """Median time of each operator over several runs of `call`; runs with another number of calls are left out.
+
+    Args:
+        around: a mode to enter outside the clock's window, such as one that takes composite operators apart.
+    """
     seen: list[OperatorTimes] = []
     for _ in range(passes):
-        with clocked(device) as answer:
+        with clocked(device) as answer, around():
             call()
         seen.append(answer())
     usual = max((len(s.times_us) for s in seen), key=[len(s.times_us) for s in seen].count)

@@ -14,9 +14,10 @@ from types import ModuleType
 from typing import Any
 
 from kernelwright.core.cache import digest
-from kernelwright.core.errors import KernelwrightError, NotFoundError, UsageError
+from kernelwright.core.errors import KernelwrightError, MissingDependency, NotFoundError, UsageError
 
 SUFFIXES = (".py", ".cpp", ".cu")
+EXTRAS = {"triton": "pip install 'kernelwright[cuda]'"}
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -112,6 +113,10 @@ def blaming(path: Path | None, error: type[KernelwrightError], what: str) -> Ite
             yield
     except KernelwrightError:
         raise
+    except ModuleNotFoundError as fault:
+        if fault.name in EXTRAS:
+            raise MissingDependency(f"{path} needs {fault.name}", next=EXTRAS[fault.name], where=str(path)) from fault
+        raise error(f"{path} {what}: {fault}", where=own_line(fault, path), next="install it, or mend the import") from fault
     except (Exception, SystemExit) as fault:
         message = str(fault).partition("\n")[0]
         text = f"{path or 'it'} {what}: {type(fault).__name__}{': ' if message else ''}{message}"

@@ -16,8 +16,8 @@ class LogScale:
     end: float
 
     def at(self, value: float) -> float:
-        """The place of a value, kept inside the scale."""
-        value = min(max(value, self.low), self.high)
+        """The place of a value, kept inside the scale; NaN stands at its start."""
+        value = min(max(self.low, value), self.high)
         share = math.log10(value / self.low) / math.log10(self.high / self.low)
         return round(self.start + share * (self.end - self.start), 2)
 
@@ -42,7 +42,7 @@ class LinearScale:
     end: float
 
     def at(self, value: float) -> float:
-        value = min(max(value, self.low), self.high)
+        value = min(max(self.low, value), self.high)
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 3)
 
 

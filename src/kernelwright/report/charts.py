@@ -14,6 +14,7 @@ from kernelwright.report.axes import LinearScale, LogScale, around
 from kernelwright.report.drawing import render
 
 ROW = 46
+MOST_NAME = 32
 MOST_SAMPLES = 400
 STRIP_LIMIT = 0.25
 """Samples further than this share from their arm's median are drawn at the edge."""
@@ -40,12 +41,13 @@ class Mark:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a chart: words above, a bar with marks and an interval below."""
+    """One line of a chart: words above, a bar with marks and an interval below; `brief` is the note on narrow paper."""
 
     y: int
     label: str
     value: str
     note: str
+    brief: str
     segments: tuple[Segment, ...] = ()
     marks: tuple[Mark, ...] = ()
     interval: tuple[float, float] | None = None
@@ -63,7 +65,7 @@ def bars(diagnosis: Diagnosis) -> Markup:
         segments = [Segment(0, width, bar.kind, f"{bar.label}: {time_text(bar.time_us)}")]
         if bar.kind == "now":
             segments += _lost(diagnosis, width)
-        rows.append(Row(i * ROW, bar.label, time_text(bar.time_us), bar.caption, tuple(segments)))
+        rows.append(Row(i * ROW, bar.label, time_text(bar.time_us), bar.caption, bar.brief, tuple(segments)))
     return render("bars.svg.j2", rows=rows, height=len(rows) * ROW, gap=_gap(diagnosis))
 
 
@@ -108,14 +110,21 @@ def _arm_row(i: int, arm: Arm, scale: LinearScale) -> Row:
     kind = "suspicious" if arm.suspicious else "first" if i == 0 else "other"
     return Row(
         i * ROW,
-        words.plain(arm.name),
+        _label(arm.name),
         time_text(arm.time_us),
         "no floor" if ratio == "-" else f"{ratio} its floor",
+        "" if ratio == "-" else ratio,
         (Segment(0, scale.at(arm.time_us), kind, f"{words.plain(arm.name)}: {time_text(arm.time_us)}"),),
         tuple(marks),
         (scale.at(arm.low_us), scale.at(arm.high_us)),
         kind,
     )
+
+
+def _label(name: str) -> str:
+    """The end of a long name: a file says more than its folders."""
+    name = words.plain(name)
+    return name if len(name) <= MOST_NAME else "…" + name[1 - MOST_NAME :]
 
 
 def comparisons(bench: Bench) -> Markup:
@@ -129,6 +138,7 @@ def comparisons(bench: Bench) -> Markup:
             words.comparison_text(bench, found),
             words.times_text(found.ratio),
             words.interval_text(found),
+            "",
             marks=(
                 Mark(scale.at(found.ratio), found.verdict, f"{words.times_text(found.ratio)}, {found.pairs} pairs"),
             ),
@@ -169,7 +179,7 @@ def strips(bench: Bench) -> Markup:
             dots.append((scale.at(off), round((k * 0.618034 % 1 - 0.5) * 12, 2), abs(off) > limit))
         left = f", {timing.disturbed:,} disturbed left out" if timing.disturbed else ""
         note = f"{len(timing.samples_us):,} samples of {timing.repetitions:,} calls{left}"
-        rows.append(Row(i * ROW, words.plain(arm.name), time_text(arm.time_us), note, dots=tuple(dots)))
+        rows.append(Row(i * ROW, _label(arm.name), time_text(arm.time_us), note, "", dots=tuple(dots)))
     return render("strips.svg.j2", rows=rows, limit=limit, height=len(rows) * ROW)
 
 
@@ -184,6 +194,6 @@ def error_line(accuracy: Accuracy) -> Markup:
     if not known:
         return Markup()
     scale = LogScale(*around([value for value, _, _ in known], decades=0.5), 0, 100)
-    marks = [Mark(scale.at(value), kind, f"{what}: {value:.2e}") for value, kind, what in known]
+    marks = [Mark(scale.at(value), kind, f"{what}: {words.error_text(value)}") for value, kind, what in known]
     ticks = [(scale.at(tick), f"{tick:.0e}".replace("e-0", "e-")) for tick in scale.decades()]
     return render("errors.svg.j2", marks=marks, ticks=ticks)

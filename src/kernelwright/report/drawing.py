@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTP]?B\b|[KMGTP]?FLOP|[umn]?s\b|[KMG]iB\b)")
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTP]?B\b|[KMGTP]?FLOP|[umn]?s\b|[KMG]iB\b)|(?<=,) (?=[\d.,]+\])")
 
 
 @cache
@@ -38,6 +38,8 @@ def environment() -> Environment:
         times=words.times_text,
         plain=words.plain,
         bound=bound,
+        dotted=dotted,
+        error=words.error_text,
     )
     made.globals.update(words=words)
     return made
@@ -46,6 +48,13 @@ def environment() -> Environment:
 def bound(text: str) -> str:
     """The text with every number bound to its unit, so that a line never breaks between them."""
     return _BEFORE_UNIT.sub("\u00a0", text)
+
+
+def dotted(path: str) -> Markup:
+    """A dotted path that may break behind its dots."""
+    from markupsafe import Markup, escape
+
+    return Markup(".<wbr>").join(escape(part) for part in path.split("."))
 
 
 def render(template: str, **values: Any) -> Markup:

@@ -17,7 +17,7 @@ _SHORT_NOTE = 24
 
 @dataclass(frozen=True)
 class Bar:
-    """One of the three times of a diagnosis; `kind` is `now`, `written` or `fused`, `brief` the caption at 80 columns."""
+    """One of the three times of a diagnosis: `kind` is `now`, `written` or `fused`; `brief` is for 80 columns."""
 
     kind: str
     label: str
@@ -42,6 +42,11 @@ def times_text(ratio: float | None) -> str:
 def ratio_text(value_us: float | None, floor_us: float | None) -> str:
     """How many times its floor a time is; a dash without a floor."""
     return times_text(value_us / floor_us) if value_us is not None and floor_us else "-"
+
+
+def error_text(value: float) -> str:
+    """An error in powers of ten: `7.05e-4`."""
+    return f"{value:.2e}".replace("e-0", "e-").replace("e+00", "").replace("e+0", "e+")
 
 
 def about_text(time_us: float) -> str:
@@ -97,7 +102,9 @@ def now_us(diagnosis: Diagnosis) -> float:
 def bars(diagnosis: Diagnosis) -> list[Bar]:
     """Now (where it was measured), the floor as written, the floor of one fused pass."""
     count = sum(reading.calls for reading in diagnosis.operators)
-    each = f"floor of these {count} operators, one by one" if count != 1 else "floor of this operator"
+    each = {0: "floor, one by one", 1: "floor of this operator"}.get(
+        count, f"floor of these {count} operators, one by one"
+    )
     found = [
         Bar("written", "as written", diagnosis.floors.as_written_us, each, "floor, one by one"),
         Bar("fused", "fused", diagnosis.floors.fused_us, "floor of the whole expression", "floor, as one"),
@@ -192,7 +199,8 @@ def worst_text(verdict: Verdict) -> str:
     if found is None or verdict.accepted or not (found.got or found.right):
         return ""
     place = f"at {list(found.index)}" if found.index else "value"
-    return f"worst {place}{f' of {plain(found.output)}' if found.output else ''}: got {found.got}, right {found.right}"
+    output = f" of {plain(found.output)}" if found.output else ""
+    return f"worst {place}{output}: got {plain(found.got)}, right {plain(found.right)}"
 
 
 # ---- Bench
@@ -267,8 +275,12 @@ def machine_sentence(machine: Machine) -> str:
     return ", ".join(said) or "no ceiling is known"
 
 
+def mixes(level: MemoryLevel) -> list[tuple[str, float | None]]:
+    """The four mixes of reads and writes with the bandwidth of each in GB/s."""
+    rates = (level.read_gb_s, level.write_gb_s, level.copy_gb_s, level.triad_gb_s)
+    return list(zip(("read", "write", "copy", "triad"), rates, strict=True))
+
+
 def best_gb_s(level: MemoryLevel) -> float:
     """The bandwidth of the fastest mix that is known, 0 for none."""
-    return max(
-        (rate for rate in (level.read_gb_s, level.write_gb_s, level.copy_gb_s, level.triad_gb_s) if rate), default=0
-    )
+    return max((rate for _, rate in mixes(level) if rate), default=0.0)

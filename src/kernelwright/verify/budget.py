@@ -16,16 +16,32 @@ from kernelwright.verify.error import (
     Profile,
     error_of,
     profile,
-    rounding_error_of,
+    rounding_profile,
     shortcut_bits,
     significand_bits,
     smallest_kept,
 )
 from kernelwright.verify.golden import Right
 
-ZERO_MEAN_FACTOR, SAME_SIGN_FACTOR = 16.0, 64.0
-SHORTCUT_SHARE = 1 / 8
-FLOOR_ULP = 2.0
+
+@dataclass(frozen=True)
+class Rule:
+    """The error that one kind of input allows.
+
+    Attributes:
+        factor: times the reference's own error.
+        share: of what a shortcut would lose.
+        averaging: inputs of one sign: rounding errors of the inputs average out and say nothing.
+    """
+
+    factor: float
+    share: float
+    averaging: bool = False
+
+
+ZERO_MEAN = Rule(16.0, 1 / 4)
+SAME_SIGN = Rule(64.0, 1 / 4, averaging=True)
+SPARSE = Rule(12.0, 1 / 48)
 
 
 @dataclass(frozen=True)
@@ -231,8 +247,9 @@ class Scales:
 
     golden: Tensor
     special: Tensor | None
+    bits: int
+    smallest: float
     reference: Profile
-    floor: Profile
     rounding: Profile
     narrow: bool
     output: Profile
@@ -250,15 +267,17 @@ def _scales(reference: Tensor, golden: Tensor) -> Scales:
     dtype = reference.dtype
     flat = _comparable(golden, reference)
     own = _zero_where_special(reference.reshape(-1), flat[1])
-    smallest = smallest_kept(dtype)
+    bits = significand_bits(dtype)
+    smallest = smallest_kept(dtype, flat[0].square().mean().sqrt().item())
     return Scales(
         golden=flat[0],
         special=flat[1],
-        reference=profile(flat[0], dtype, error_of(own)),
-        floor=profile(flat[0], dtype, rounding_error_of(significand_bits(dtype), smallest, 1.0)),
-        rounding=profile(flat[0], dtype, rounding_error_of(significand_bits(dtype), smallest, 0.5)),
-        narrow=significand_bits(dtype) <= shortcut_bits(dtype),
-        output=profile(flat[0], dtype, rounding_error_of(shortcut_bits(dtype), smallest, 0.29)),
+        bits=bits,
+        smallest=smallest,
+        narrow=bits <= shortcut_bits(dtype),
+        reference=profile(flat[0], bits, smallest, error_of(own)),
+        rounding=rounding_profile(flat[0], bits, bits, smallest),
+        output=rounding_profile(flat[0], bits, shortcut_bits(dtype), smallest),
     )
 
 
@@ -277,40 +296,38 @@ def _zero_where_special(flat: Tensor, special: Tensor | None) -> Tensor:
     return flat if special is None else torch.where(special, 0.0, flat).to(flat.dtype)
 
 
-def limit_of(metric: str, scale: Scales, shortcut_in: Profile | None, weak: bool) -> float:
+def limit_of(metric: str, scale: Scales, inputs: Profile, rule: Rule) -> float:
     """The most error that `metric` allows.
 
     Args:
-        shortcut_in: the error that rounding the inputs to a shortcut's precision alone would cause.
-        weak: inputs of one sign, where such errors average out and say nothing.
+        inputs: the error that rounding the inputs to the shortcut's precision alone would cause.
     """
-    own = max(scale.reference[metric], FLOOR_ULP * scale.floor[metric])
-    shortcut = scale.output[metric]
-    if weak or shortcut_in is None:
-        lost = shortcut
-    elif metric == "99.9 % ulp":
-        lost = max(shortcut, shortcut_in[metric])
+    reference, rounding, shortcut = scale.reference[metric], scale.rounding[metric], scale.output[metric]
+    tail = metric == "99.9 % ulp"
+    if scale.narrow:
+        return (2.5 if tail else 2) * max(reference, rounding)
+    if tail:
+        lost = max(shortcut, inputs[metric])
     else:
-        lost = min(shortcut, shortcut_in[metric])
-    factor = SAME_SIGN_FACTOR if weak else ZERO_MEAN_FACTOR
-    honest = max(2 * max(scale.reference[metric], scale.rounding[metric]), min(factor * own, shortcut / 2))
-    if scale.narrow: return honest
-    return max(honest, SHORTCUT_SHARE * lost)
+        lost = shortcut if rule.averaging else min(shortcut, inputs[metric])
+    own = max(reference, 4 * rounding)
+    honest = max(2 * reference, min(rule.factor * own, max(lost, shortcut) / 2))
+    return max(honest, rule.share * lost) * (1 + 2 / math.sqrt(scale.golden.numel()))
 
 
 def _check_budget(got: Tensor, right: Right, at: int, distribution: Distribution) -> tuple[Reason | None, Accuracy]:
     scale = scales(right, at)
     flat = _zero_where_special(got.reshape(-1), scale.special)
-    error = profile(scale.golden, got.dtype, error_of(flat))
-    weak = distribution.same_sign or (right.one_sign and distribution.name != "biased low bits")
+    error = profile(scale.golden, scale.bits, scale.smallest, error_of(flat))
+    rule = SPARSE if distribution.sparse else SAME_SIGN if distribution.same_sign or right.one_sign else ZERO_MEAN
     shares = {}
     for metric in METRICS:
-        limit = limit_of(metric, scale, None if weak else _input_error(right, at), weak)
+        limit = limit_of(metric, scale, _input_error(right, at), rule)
         shares[metric] = (error[metric] / limit if limit else (0.0 if error[metric] == 0 else math.inf), limit)
     metric = max(shares, key=lambda name: shares[name][0])
     share, limit = shares[metric]
     where = _position(error.index, got.shape)
-    own = max(scale.reference[metric], FLOOR_ULP * scale.floor[metric])
+    own = max(scale.reference[metric], scale.rounding[metric])
     accuracy = Accuracy(
         policy="reference",
         error=error[metric],
@@ -336,7 +353,7 @@ def _input_error(right: Right, at: int) -> Profile:
         scale = scales(right, at)
         moved = right.rounded_inputs()[at].reshape(-1)
         moved = torch.where(moved.isfinite(), moved, scale.golden)
-        right._cache[key] = profile(scale.golden, right.reference[at].dtype, error_of(moved))
+        right._cache[key] = profile(scale.golden, scale.bits, scale.smallest, error_of(moved))
     return right._cache[key]
 
 

@@ -7,6 +7,7 @@ to one still do, masks, constants and scalars are kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from kernelwright.problems.problem import Args, clone_inputs, tensors
 
 Draw = Callable[[tuple[int, ...], torch.Generator], Tensor]
 GOLDEN_RATIO = 0x9E3779B9
+LONG_ROW = 4096
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Distribution:
     name: str
     same_sign: bool
     values: Draw | None
+    sparse: bool = False
 
     def draw(self, inputs: Args, seed: int) -> Args:
         """The same tree with floating tensors redrawn at the example's scale, strides and shared storage kept.
@@ -83,6 +86,22 @@ def _uneven_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return values * torch.exp2(rows.float()) if len(shape) > 1 else values
 
 
+def _sparse(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """About eight large values in each row, as large together as a normal row, and little between them.
+
+    They decide every sum: errors of the inputs cannot average out, and every order of adding is nearly exact. One of
+    them is positive, so that in exp() of a row, too, the few decide. Between them stands 2^-8 of a normal value, not
+    nothing: equal numbers added one by one all round the same way. In long rows 2^-60, which no sum can feel.
+    """
+    between = 2.0**-8 if shape[-1] <= LONG_ROW else 2.0**-60
+    share = min(0.5, 8 / shape[-1])
+    size = 2.0 ** round(math.log2(1 / share) / 2)
+    chance = torch.rand(shape, generator=generator, device=generator.device)
+    values = _biased_low_bits(shape, generator) * torch.where(chance < share, size, between)
+    first = chance == chance.amin(-1, keepdim=True)
+    return torch.where(first, size * _biased_low_bits(shape, generator).abs().clamp_min(1.0), values)
+
+
 def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.rand(shape, generator=generator, device=generator.device)
 
@@ -98,6 +117,7 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution("biased low bits", False, _biased_low_bits),
     Distribution("outliers", False, _outliers),
     Distribution("uneven rows", False, _uneven_rows),
+    Distribution("sparse", False, _sparse, sparse=True),
     Distribution("uniform", True, _uniform),
     Distribution("offset", True, _offset),
 )

@@ -14,13 +14,17 @@ import torch
 from torch import Tensor
 
 METRICS = ("rms", "worst tile", "maximum", "median ulp", "99.9 % ulp")
+# Of one ulp, what rounding to nearest loses in each of them: errors are spread evenly over half an ulp either side.
+ROUNDING_SHARES = (12**-0.5, 12**-0.5, 0.5, 0.25, 0.4995)
 TILE = 256
 CHUNK = 1 << 22
 SAMPLE = 1 << 20
 # Below these counts a quantile is chance.
 LEAST_FOR_MEDIAN, LEAST_FOR_TAIL = 32, 4000
 # A tile whose golden is smaller than this share of the whole is measured against the whole.
-QUIET_TILE = 2.0**-12
+QUIET_TILE = 2.0**-8
+# A value smaller than this share of the rms has the ulp of that share: nobody's scaling keeps such a range.
+QUIET_ELEMENT = 2.0**-32
 
 
 @dataclass(frozen=True)
@@ -56,18 +60,23 @@ def ulp_of(golden: Tensor, bits: int, smallest: float) -> Tensor:
     return torch.exp2((exponent - bits).double())
 
 
-def smallest_kept(dtype: torch.dtype) -> float:
-    """Below this the ulp stays as it is, so that flushing a subnormal to zero costs one ulp; FP16 ones may not flush."""
+def smallest_kept(dtype: torch.dtype, rms: float) -> float:
+    """The magnitude below which an output's ulp no longer shrinks.
+
+    Flushing a subnormal to zero costs one ulp at most (FP16's may not be flushed), and so does losing what is 2^-32
+    of the rms.
+    """
     normal = torch.finfo(dtype).smallest_normal
-    return normal if dtype == torch.float16 else normal * 2.0 ** (significand_bits(dtype) - 1)
+    flushed = normal if dtype == torch.float16 else normal * 2.0 ** (significand_bits(dtype) - 1)
+    return max(flushed, QUIET_ELEMENT * rms)
 
 
-def profile(golden: Tensor, dtype: torch.dtype, error_of: Callable[[slice, Tensor], Tensor]) -> Profile:
+def profile(golden: Tensor, bits: int, smallest: float, error_of: Callable[[slice, Tensor], Tensor]) -> Profile:
     """Measures an error against a flat FP64 golden, chunk by chunk.
 
     Args:
         golden: (n,) float64, finite.
-        dtype: of the output, which sets the ulp.
+        bits, smallest: what an ulp is: significant bits, and the magnitude below which it no longer shrinks.
         error_of: gives the absolute error of a slice, from the slice and the golden's values there.
     """
     squares, scale_squares, largest, scale_largest, where = 0.0, 0.0, -1.0, 0.0, 0
@@ -85,7 +94,7 @@ def profile(golden: Tensor, dtype: torch.dtype, error_of: Callable[[slice, Tenso
         scale_squares += tiles[-1][1].sum().item()
     worst_tile = _worst_tile(tiles, scale_squares / golden.numel())
     values = (_ratio(squares, scale_squares) ** 0.5, worst_tile, _ratio(largest, scale_largest))
-    return Profile(values + _quantiles(golden, dtype, error_of), where)
+    return Profile(values + _quantiles(golden, bits, smallest, error_of), where)
 
 
 def error_of(got: Tensor) -> Callable[[slice, Tensor], Tensor]:
@@ -93,16 +102,17 @@ def error_of(got: Tensor) -> Callable[[slice, Tensor], Tensor]:
     return lambda part, golden: (got[part].double() - golden).abs_()
 
 
-def rounding_error_of(bits: int, smallest: float, share: float) -> Callable[[slice, Tensor], Tensor]:
-    """`share` of an ulp at `bits` everywhere: what rounding loses, without the luck of single draws."""
-    return lambda part, golden: ulp_of(golden, bits, smallest).mul_(share)
+def rounding_profile(golden: Tensor, unit_bits: int, bits: int, smallest: float) -> Profile:
+    """What rounding the golden to `bits` loses, in ulp of `unit_bits`, without the luck of single draws."""
+    one_ulp = profile(golden, unit_bits, smallest, lambda part, values: ulp_of(values, bits, smallest))
+    return Profile(tuple(v * share for v, share in zip(one_ulp.values, ROUNDING_SHARES, strict=True)))
 
 
-def _quantiles(golden: Tensor, dtype: torch.dtype, error_of: Callable[[slice, Tensor], Tensor]) -> tuple[float, float]:
+def _quantiles(golden: Tensor, bits: int, smallest: float, error_of: Callable[[slice, Tensor], Tensor]) -> tuple[float, float]:
     step = -(-golden.numel() // SAMPLE)
     part = slice(0, golden.numel(), step)
     values = golden[part]
-    in_ulp = error_of(part, values) / ulp_of(values, significand_bits(dtype), smallest_kept(dtype))
+    in_ulp = error_of(part, values) / ulp_of(values, bits, smallest)
     count = in_ulp.numel()
     median = in_ulp.kthvalue((count + 1) // 2).values.item() if count >= LEAST_FOR_MEDIAN else 0.0
     tail = in_ulp.kthvalue(math.ceil(0.999 * count)).values.item() if count >= LEAST_FOR_TAIL else 0.0

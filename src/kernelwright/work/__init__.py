@@ -3,6 +3,6 @@
 from kernelwright.work.calls import Call
 from kernelwright.work.counting import CountingMode, count
 from kernelwright.work.formulas import Formula, register
-from kernelwright.work.fusion import fusible_runs, fused_work
+from kernelwright.work.fusion import fused_work, fusible_runs
 
 __all__ = ["Call", "CountingMode", "Formula", "count", "fused_work", "fusible_runs", "register"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -62,37 +61,52 @@ class Argument:
     mutated: bool
     out: bool
     default: Any = None
+    tensors: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Signature:
-    """What the schema of an operator says. `key` names its formula: no namespace, underscores or variant."""
+    """What the schema of an operator says.
+
+    Attributes:
+        key: names its formula: no namespace (for aten), no underscores, no variant.
+        composite: torch can take it apart into other operators.
+    """
 
     key: str
     name: str
     namespace: str
     arguments: tuple[Argument, ...]
-    aliasing: bool
     composite: bool
     tags: frozenset[str]
 
 
-@lru_cache(maxsize=None)
+@cache
 def signature_of(func: Any) -> Signature:
     """The signature of an OpOverload; of a higher-order operator only its name."""
     schema = getattr(func, "_schema", None)
     if schema is None:
         name = str(getattr(func, "name", lambda: func)())
-        return Signature(name, name, "higher_order", (), False, False, frozenset())
+        return Signature(name, name, "higher_order", (), False, frozenset())
     namespace, _, base = schema.name.partition("::")
     key, name = _names(namespace, base)
     arguments = tuple(
-        Argument(a.name, a.alias_info is not None and a.alias_info.is_write, a.is_out, a.default_value)
+        Argument(
+            a.name,
+            a.alias_info is not None and a.alias_info.is_write,
+            a.is_out,
+            a.default_value,
+            "Tensor" in str(a.type),
+        )
         for a in schema.arguments
     )
-    aliasing = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
     tags = frozenset(tag.name for tag in func.tags)
-    return Signature(key, name, namespace, arguments, aliasing, func._can_decompose(), tags)
+    composite = namespace != "prim" and func._can_decompose()
+    return Signature(key, name, namespace, arguments, composite, tags)
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _names(namespace: str, base: str) -> tuple[str, str]:
@@ -141,10 +155,11 @@ class Call:
         """Elements of an argument, all its tensors together; 0 when it got none."""
         return sum(math.prod(shape_of(t)) for t in self.tensors(name))
 
-    @property
-    def inputs(self) -> Iterator[torch.Tensor]:
-        for value in self.values.values():
-            yield from tensors_in(value)
+    @cached_property
+    def inputs(self) -> list[torch.Tensor]:
+        """Every tensor among the arguments, in their order."""
+        named = [a.name for a in self.signature.arguments if a.tensors] or self.values
+        return [tensor for name in named for tensor in tensors_in(self.values.get(name))]
 
     @property
     def out_numel(self) -> int:
@@ -158,8 +173,9 @@ class Call:
         """The dtype that it computes in: the output's where that is a float, else the first input's."""
         tensors = [*self.outputs[:1], *self.inputs]
         floats = (t for t in tensors if t.dtype.is_floating_point or t.dtype.is_complex)
-        tensor = next(floats, None) or next(iter(tensors[1:] or tensors), None) if tensors else None
-        return dtype_name(tensor) if tensor is not None else "int64"
+        for tensor in (*floats, *self.inputs, *tensors):
+            return dtype_name(tensor)
+        return "int64"
 
     def vector(self, flops: int) -> dict[str, int]:
         return {f"vector/{self.dtype}": flops}
@@ -170,7 +186,7 @@ class Call:
 
     def shapes(self) -> str:
         """`f32[64, 128], f32[128]`: the inputs, or the outputs of a call that takes none."""
-        tensors = list(self.inputs) or self.outputs
+        tensors = self.inputs or self.outputs
         texts = [_shape_text(dtype_name(t), shape_of(t)) for t in tensors[:MOST_SHAPES]]
         return ", ".join(texts) + (f", and {len(tensors) - MOST_SHAPES} more" if len(tensors) > MOST_SHAPES else "")
 
@@ -191,7 +207,12 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return _dtype_text(tensor.dtype)
+
+
+@cache
+def _dtype_text(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 @lru_cache(maxsize=65536)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.core.records import Operator, ProgramWork, Work
 from kernelwright.work.calls import Call, signature_of, tensors_in
-from kernelwright.work.formulas import FORMULAS, formula_of
+from kernelwright.work.formulas import FORMULAS, Formula, formula_of
 from kernelwright.work.modules import ModulePaths
 from kernelwright.work.regions import RegionSet
 from kernelwright.work.storages import Storage, Storages, region
@@ -20,6 +20,7 @@ from kernelwright.work.traffic import Access, narrowed, reads_of, writes_of
 
 Span = tuple[int, int, int, int]
 Outputs = dict[int, tuple[Storage, RegionSet]]
+VIEW = Formula("view", lambda call: 0)
 
 
 def count(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> ProgramWork:
@@ -31,7 +32,8 @@ def count(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         program: runs once, is never timed, and its result is thrown away.
     """
     mode = CountingMode()
-    with mode:
+    # Compiled parts run eagerly: torch does not compile under a mode, and refuses where a full graph is demanded.
+    with torch.compiler.set_stance("force_eager"), mode:
         result = program(*args, **(kwargs or {}))
     outputs = mode._outputs(result)
     del result  # with it goes what only its autograd graph kept alive; what stays is kept by somebody else
@@ -84,40 +86,24 @@ class CountingMode(TorchDispatchMode):
     def _splits(self, func: Any) -> bool:
         """Whether it is a composite that autograd would have taken apart; without it (inference) it arrives whole."""
         signature = signature_of(func)
-        return signature.composite and signature.key not in FORMULAS
+        return signature.composite and (signature.namespace == "aten" or signature.key not in FORMULAS)
 
     def _operator(self, call: Call, reads: list[Access]) -> Operator:
+        """The record of a call that has just run."""
         writes, fresh_bytes = writes_of(call, self._storages)
         formula = formula_of(call)
-        moves = bool(writes) or not (call.outputs or formula)
-        is_view = (formula is not None and formula.kind == "view") or not (moves or _asks(call))
-        if is_view or call.signature.namespace in ("profiler", "prim"):
-            return self._record(call, "view", True, {}, [], [], fresh_bytes)
-        known = formula is not None and not any(map(_is_opaque, [*call.inputs, *call.outputs]))
-        flops = formula.flops(call) if formula is not None and known else {}
+        if _moves_nothing(call, formula, writes):
+            reads, writes, formula = [], [], VIEW
+        known = formula is not None and (formula is VIEW or not any(map(_is_opaque, (*call.inputs, *call.outputs))))
         reads = [narrowed(call, access) for access in reads]
         writes = [narrowed(call, access) for access in writes]
-        return self._record(call, formula.kind if formula else "other", known, flops, reads, writes, fresh_bytes)
-
-    def _record(
-        self,
-        call: Call,
-        kind: Any,
-        known: bool,
-        flops: dict[str, int],
-        reads: list[Access],
-        writes: list[Access],
-        fresh_bytes: int,
-    ) -> Operator:
-        for access in reads:
-            access.storage.note_read(access.region)
-        for access in writes:
-            access.storage.written.add(access.region)
+        _note(reads, writes)
         read_spans, write_spans = _spans(reads), _spans(writes)
+        flops = formula.flops(call) if formula is not None and known else {}
         return Operator(
             index=len(self.operators),
             name=call.signature.name,
-            kind=kind,
+            kind=formula.kind if formula is not None else "other",
             known=known,
             work=Work(flops=flops, bytes_read=_bytes(read_spans), bytes_written=_bytes(write_spans)),
             shapes=call.shapes(),
@@ -146,7 +132,7 @@ class CountingMode(TorchDispatchMode):
         return found
 
     def _finish(self, outputs: Outputs, left_behind: bool) -> ProgramWork:
-        self._storages.settle()
+        before = self._storages.input_traffic()
         fresh = {number: pair for number, pair in outputs.items() if pair[0].fresh}
         written = sum(min(storage.written.touched, shown.touched) for storage, shown in fresh.values())
         kept = [s for s in self._storages.fresh_and_alive() if s.number not in fresh] if left_behind else []
@@ -157,19 +143,28 @@ class CountingMode(TorchDispatchMode):
             as_written=as_written,
             fused=Work(
                 flops=as_written.flops,
-                bytes_read=self._storages.bytes_read,
-                bytes_written=self._storages.bytes_written + written,
+                bytes_read=before.bytes_read,
+                bytes_written=before.bytes_written + written,
             ),
             coverage=_coverage(self.operators),
             output_bytes=sum(storage.bytes for storage, _ in fresh.values()),
             inputs=tuple(self._storages.inputs),
-            outputs=tuple({*outputs, *(s.number for s in kept), *self._storages.mutated}),
+            outputs=tuple({*outputs, *(s.number for s in kept), *before.mutated}),
         )
 
 
-def _asks(call: Call) -> bool:
-    """Whether it looks at values and gives none back, like `item` and `equal`."""
-    return not call.outputs and next(iter(call.inputs), None) is not None
+def _moves_nothing(call: Call, formula: Formula | None, writes: list[Access]) -> bool:
+    """Whether a call only allocates or looks, or gave back what it got: a view, a `contiguous` with nothing to do."""
+    if (formula is not None and formula.kind == "view") or call.signature.namespace in ("profiler", "prim"):
+        return True
+    return bool(call.outputs) and not writes
+
+
+def _note(reads: list[Access], writes: list[Access]) -> None:
+    for access in reads:
+        access.storage.note_read(access.region)
+    for access in writes:
+        access.storage.written.add(access.region)
 
 
 def _is_opaque(tensor: torch.Tensor) -> bool:
@@ -179,13 +174,12 @@ def _is_opaque(tensor: torch.Tensor) -> bool:
 
 def _spans(accesses: list[Access]) -> tuple[Span, ...]:
     """Each byte once: storage number, first byte, end, bytes touched between."""
-    if len(accesses) == 1:
-        number, part = accesses[0].storage.number, accesses[0].region
-        return ((number, *part),) if part.touched else ()
+    if len({access.storage.number for access in accesses}) == len(accesses):
+        return tuple((a.storage.number, *a.region[:3]) for a in accesses if a.region.touched)
     union: dict[int, RegionSet] = {}
     for access in accesses:
         union.setdefault(access.storage.number, RegionSet()).add(access.region)
-    return tuple((number, *part) for number, regions in union.items() for part in regions.parts())
+    return tuple((number, p.start, p.end, p.touched) for number, regions in union.items() for p in regions.parts())
 
 
 def _bytes(spans: tuple[Span, ...]) -> int:

@@ -7,23 +7,27 @@ the dtype that it computes in (`vector/float32`). Integer and bool operations co
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernelwright.core.records import OperatorKind
-from kernelwright.work.calls import Call, shape_of, signature_of
+from kernelwright.work.calls import Call, Signature, shape_of, signature_of
 from kernelwright.work.vector import vector_formula
 
 Count = Callable[[Call], "dict[str, int] | int"]
 
 
-class Formula(NamedTuple):
+@dataclass(frozen=True)
+class Formula:
     """What an operator is, and its FLOPs: per unit, or a plain number for the vector unit."""
 
     kind: OperatorKind
     count: Count
 
     def flops(self, call: Call) -> dict[str, int]:
+        """FLOPs per unit of one call."""
         counted = self.count(call)
         units = call.vector(counted) if isinstance(counted, int) else counted
         return {unit: flops for unit, flops in units.items() if flops}
@@ -56,9 +60,12 @@ def formula_of(call: Call) -> Formula | None:
     """The formula of a call, None when nobody registered one."""
     if (found := FORMULAS.get(call.signature.key)) is not None:
         return found
-    if call.signature.namespace not in ("aten", "prims"):
-        return None
-    found = vector_formula(call.signature)
+    return _formula_in_tables(call.signature)
+
+
+@cache
+def _formula_in_tables(signature: Signature) -> Formula | None:
+    found = vector_formula(signature) if signature.namespace in ("aten", "prims") else None
     return Formula(*found) if found else None
 
 

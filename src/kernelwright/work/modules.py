@@ -35,7 +35,8 @@ class ModulePaths:
 
     def __init__(self) -> None:
         self._stack: list[_Running] = []
-        self._names: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
+        self._home: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
+        self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._sequence: list[int] = []
         self._paths: list[str] = []
         self._handles: list[Any] = []
@@ -61,11 +62,11 @@ class ModulePaths:
 
     def _path_at(self, sequence: int) -> str:
         at = bisect_right(self._sequence, sequence) - 1
-        return self._paths[at] if 0 <= at and sequence <= LAST_SEQUENCE else ""
+        return self._paths[at] if at >= 0 and sequence <= LAST_SEQUENCE else ""
 
     def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
-        names = self._stack[-1].names if self._stack else {}
-        if id(module) not in names:
+        names = self._stack[-1].names if self._stack else self._home.get(module, {})
+        if id(module) not in names or (not self._stack and module in self._roots):
             names = self._names_under(module)
         # A module entered while a node runs is a recomputation (checkpointing): then the stack knows better.
         recomputed = torch._C._current_autograd_node() is not None
@@ -94,13 +95,17 @@ class ModulePaths:
             del self._sequence[: MOST_MARKS // 2], self._paths[: MOST_MARKS // 2]
 
     def _names_under(self, root: torch.nn.Module) -> dict[int, str]:
-        """Path of every module under a root, by identity; read again when a submodule was exchanged."""
+        """Path of every module under a root, by identity; made anew when a submodule was exchanged.
+
+        Modules remember it, so that one that is called by itself later (recomputation) keeps its path.
+        """
         modules = dict(root.named_modules())
-        names = self._names.get(root)
-        if names is None or any(id(module) not in names for module in modules.values()):
+        names = self._home.get(root, {})
+        if any(id(module) not in names for module in modules.values()):
             title = type(root).__name__
-            others = any(known is not root and len(under) > 1 for known, under in self._names.items())
-            prefix = f"{title}." if others and len(modules) > 1 else ""
+            prefix = f"{title}." if any(known is not root for known in self._roots) else ""
             names = {id(module): prefix + name if name else title for name, module in modules.items()}
-            self._names[root] = names
+            self._home.update(dict.fromkeys(modules.values(), names))
+            if len(modules) > 1:
+                self._roots.add(root)
         return names

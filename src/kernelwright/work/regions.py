@@ -57,11 +57,14 @@ class RegionSet:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._strided: set[Region] = set()
+        self.extend(regions)
+
+    def extend(self, regions: Iterable[Region]) -> None:
         for region in regions:
             self.add(region)
 
     def add(self, region: Region) -> None:
-        if not region.touched or self.covers(region):
+        if self.covers(region):
             return
         if region.dense:
             self._add_span(region.start, region.end)
@@ -80,15 +83,15 @@ class RegionSet:
 
     def covers(self, region: Region) -> bool:
         """Whether every byte of the region is known to be in the union."""
-        at = bisect_right(self._starts, region.start) - 1
-        return (at >= 0 and region.end <= self._ends[at]) or region in self._strided
+        return not region.touched or region in self._strided or self._in_span(region)
 
     def missing(self, region: Region) -> list[Region]:
         """The parts of a region that are not in the union; a strided region is missing whole or not at all."""
-        if not region.touched or self.covers(region):
+        if self.covers(region):
             return []
-        if not region.dense:
-            return [region]
+        return [self._thinned(gap) for gap in self._gaps(region)] if region.dense else [region]
+
+    def _gaps(self, region: Region) -> list[Region]:
         gaps, at = [], region.start
         for start, end in zip(self._starts, self._ends, strict=True):
             if end <= at:
@@ -101,6 +104,11 @@ class RegionSet:
         if at < region.end:
             gaps.append(Region(at, region.end, region.end - at))
         return gaps
+
+    def _thinned(self, gap: Region) -> Region:
+        """A gap without the strided regions inside it."""
+        inside = sum(r.touched for r in self._strided if gap.start <= r.start and r.end <= gap.end)
+        return gap._replace(touched=max(0, gap.touched - inside))
 
     @property
     def touched(self) -> int:

@@ -6,8 +6,8 @@ found here still means the same storage, and a freed and reallocated buffer gets
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -30,8 +30,23 @@ class Storage:
     def note_read(self, region: Region) -> None:
         """Remembers what was read of it before the program itself had written it."""
         if not self.fresh:
-            for part in self.written.missing(region):
-                self.read.add(part)
+            self.read.extend(self.written.missing(region))
+
+
+class InputTraffic(NamedTuple):
+    """What one fused pass must move of storages that were there before; `mutated` are those that were written."""
+
+    bytes_read: int
+    bytes_written: int
+    mutated: tuple[int, ...]
+
+    def with_storages(self, storages: Iterable[Storage]) -> InputTraffic:
+        before = [storage for storage in storages if not storage.fresh]
+        return InputTraffic(
+            self.bytes_read + sum(storage.read.touched for storage in before),
+            self.bytes_written + sum(storage.written.touched for storage in before),
+            self.mutated + tuple(storage.number for storage in before if storage.written.touched),
+        )
 
 
 class Storages:
@@ -39,8 +54,6 @@ class Storages:
 
     Attributes:
         inputs: numbers of the storages that were there before.
-        mutated: those of them that the program wrote.
-        bytes_read, bytes_written: of dead storages that were there before, as one fused pass must move them.
     """
 
     def __init__(self) -> None:
@@ -49,8 +62,7 @@ class Storages:
         self._count = 0
         self._sweep_at = FIRST_SWEEP
         self.inputs: list[int] = []
-        self.mutated: list[int] = []
-        self.bytes_read = self.bytes_written = 0
+        self._settled = InputTraffic(0, 0, ())
 
     def find(self, tensor: torch.Tensor, *, fresh: bool) -> tuple[Storage, bool]:
         """The storage of a tensor, and whether it was met for the first time; then it is entered as `fresh` or not."""
@@ -60,6 +72,7 @@ class Storages:
             return self._find_without_storage(tensor, fresh)
         entry = self._live.get(handle._cdata)
         if entry is not None:
+            entry[1].bytes = as_int(handle.nbytes())
             return entry[1], False
         if len(self._live) >= self._sweep_at:
             self._sweep()
@@ -82,23 +95,13 @@ class Storages:
         return storage
 
     def _sweep(self) -> None:
-        for key, (reference, storage) in list(self._live.items()):
-            if reference.expired():
-                self._settle(storage)
-                del self._live[key]
+        dead = [key for key, (reference, _) in self._live.items() if reference.expired()]
+        self._settled = self._settled.with_storages(self._live.pop(key)[1] for key in dead)
         self._sweep_at = max(FIRST_SWEEP, 2 * len(self._live))
 
-    def _settle(self, storage: Storage) -> None:
-        if not storage.fresh:
-            self.bytes_read += storage.read.touched
-            self.bytes_written += storage.written.touched
-            if storage.written.touched:
-                self.mutated.append(storage.number)
-
-    def settle(self) -> None:
-        """Adds every storage that was there before, dead or alive, to the totals. To be called once, at the end."""
-        for _, storage in self._live.values():
-            self._settle(storage)
+    def input_traffic(self) -> InputTraffic:
+        """Of all storages that were there before, dead or alive."""
+        return self._settled.with_storages(storage for _, storage in self._live.values())
 
     def fresh_and_alive(self) -> Iterator[Storage]:
         """The storages that the program allocated and that still exist."""

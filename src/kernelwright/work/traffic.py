@@ -12,9 +12,10 @@ from kernelwright.work.regions import Region
 from kernelwright.work.storages import Storage, Storages, region
 from kernelwright.work.vector import FILLS
 
-OVERWRITES = FILLS | frozenset(
-    "copy normal uniform bernoulli random exponential log_normal cauchy geometric foreach_copy foreach_zero".split()
-)
+OVERWRITES = FILLS | {
+    "copy", "normal", "uniform", "bernoulli", "random", "exponential", "log_normal", "cauchy", "geometric",
+    "foreach_copy", "foreach_zero",
+}  # fmt: skip
 """Calls whose in-place form does not look at what was there."""
 
 SHAPE_ONLY = {
@@ -30,9 +31,10 @@ GATHERED = {
 }  # fmt: skip
 """Arguments of which only the elements that come back are read."""
 
-ROW_WRITERS = frozenset(
-    "index_put put index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce".split()
-)
+ROW_WRITERS = {
+    "index_put", "put", "index_add", "index_copy", "index_fill", "index_reduce", "scatter", "scatter_add",
+    "scatter_reduce",
+}  # fmt: skip
 """In place, these read and write only the elements that they are pointed at."""
 
 
@@ -49,7 +51,7 @@ def reads_of(call: Call, storages: Storages) -> list[Access]:
     """What a call may read; to be asked before it runs, since it may change strides and sizes."""
     found = []
     for argument in call.signature.arguments or _unnamed(call):
-        for tensor in call.tensors(argument.name):
+        for tensor in call.tensors(argument.name) if argument.tensors else ():
             storage, _ = storages.find(tensor, fresh=False)
             if not _skips(call, argument):
                 found.append(Access(storage, region(tensor, storage), argument.name, tensor.element_size()))
@@ -59,8 +61,8 @@ def reads_of(call: Call, storages: Storages) -> list[Access]:
 def writes_of(call: Call, storages: Storages) -> tuple[list[Access], int]:
     """What a call wrote, in place or into new storages, and the bytes of the new ones; to be asked afterwards."""
     found = []
-    for argument in filter(lambda a: _mutates(call, a), call.signature.arguments):
-        for tensor in call.tensors(argument.name):
+    for argument in call.signature.arguments:
+        for tensor in call.tensors(argument.name) if _mutates(call, argument) else ():
             storage, _ = storages.find(tensor, fresh=False)
             found.append(Access(storage, region(tensor, storage), argument.name, tensor.element_size()))
     fresh: dict[int, Storage] = {}

@@ -34,19 +34,22 @@ POINTWISE = {
 }  # fmt: skip
 """Per output element; a pointwise operator that is missing here costs 1."""
 
-POINTWISE_UNTAGGED = frozenset(
-    "add sub mul div rsub neg abs relu where masked_fill tril triu eq ne lt le gt ge maximum minimum bitwise_and "
-    "bitwise_or bitwise_xor bitwise_not logical_and logical_or logical_not logical_xor sign floor ceil round trunc frac "
-    "remainder fmod floor_divide isnan isinf threshold leaky_relu leaky_relu_backward complex conj_physical copysign "
-    "xlogy heaviside gcd lcm prelu_kernel hardshrink softshrink softshrink_backward hardshrink_backward "
-    "bitwise_left_shift bitwise_right_shift nan_to_num square angle fmax fmin clamp_min clamp_max".split()
-)
+POINTWISE_UNTAGGED = {
+    "add", "sub", "mul", "div", "rsub", "neg", "abs", "relu", "where", "masked_fill", "tril", "triu", "eq", "ne",
+    "lt", "le", "gt", "ge", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
+    "logical_and", "logical_or", "logical_not", "logical_xor", "sign", "floor", "ceil", "round", "trunc", "frac",
+    "remainder", "fmod", "floor_divide", "isnan", "isinf", "threshold", "leaky_relu", "leaky_relu_backward",
+    "complex", "conj_physical", "copysign", "xlogy", "heaviside", "gcd", "lcm", "prelu_kernel", "hardshrink",
+    "softshrink", "softshrink_backward", "hardshrink_backward", "bitwise_left_shift", "bitwise_right_shift",
+    "nan_to_num", "square", "angle", "fmax", "fmin", "clamp_min", "clamp_max",
+}  # fmt: skip
 """Pointwise operators that some torch releases do not tag as such."""
 
-FILLS = frozenset(
-    "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full fill zero arange linspace logspace eye "
-    "scalar_tensor tril_indices triu_indices range efficientzerotensor fill_mem_eff_dropout_mask iota".split()
-)
+FILLS = {
+    "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "fill",
+    "zero", "arange", "linspace", "logspace", "eye", "scalar_tensor", "tril_indices", "triu_indices", "range",
+    "efficientzerotensor", "fill_mem_eff_dropout_mask", "iota",
+}  # fmt: skip
 
 RANDOM = {
     "rand": 10, "randn": 20, "rand_like": 10, "randn_like": 20, "randint": 10, "randint_like": 10, "randperm": 10,
@@ -59,7 +62,8 @@ REDUCTIONS = {
     "sum": 1, "mean": 1, "prod": 1, "amax": 1, "amin": 1, "max": 1, "min": 1, "aminmax": 2, "argmax": 1, "argmin": 1,
     "any": 1, "all": 1, "nansum": 2, "count_nonzero": 1, "trace": 1, "norm": 2, "linalg_vector_norm": 2, "dist": 3,
     "var": 4, "std": 4, "var_mean": 4, "std_mean": 4, "logsumexp": EXP + 3, "equal": 1, "is_all_true": 1,
-    "is_any_true": 1, "softmax": EXP + 4, "log_softmax": EXP + 4, "softmax_backward": 4, "log_softmax_backward": EXP + 4,
+    "is_any_true": 1, "softmax": EXP + 4, "log_softmax": EXP + 4, "softmax_backward": 4,
+    "log_softmax_backward": EXP + 4,
     "layer_norm": 8, "layer_norm_backward": 14, "rms_norm": 5, "rms_norm_backward": 11, "group_norm": 8,
     "group_norm_backward": 14, "batch_norm": 8, "batch_norm_backward": 14, "mse_loss": 3, "smooth_l1_loss": 6,
     "huber_loss": 6, "binary_cross_entropy": 2 * EXP + 5, "binary_cross_entropy_with_logits": 2 * EXP + 6,
@@ -69,35 +73,42 @@ REDUCTIONS = {
 """Per element of the first input."""
 
 SCANS = {"cumsum": 1, "cumprod": 1, "cummax_helper": 1, "cummin_helper": 1, "logcumsumexp": 2 * EXP}
-SORTS = frozenset("sort topk kthvalue median nanmedian mode unique unique2 unique_dim unique_consecutive".split())
-FFTS = frozenset("fft_c2c fft_r2c fft_c2r".split())
+SORTS = {
+    "sort", "topk", "kthvalue", "median", "nanmedian", "mode", "unique", "unique2", "unique_dim", "unique_consecutive",
+}  # fmt: skip
+FFTS = {"fft_c2c", "fft_r2c", "fft_c2r"}
 
-COPIES = frozenset(
-    "copy clone to cat stack constant_pad_nd repeat roll flip rot90 pixel_shuffle pixel_unshuffle channel_shuffle "
-    "slice_scatter select_scatter diagonal_scatter as_strided_scatter select_backward slice_backward diagonal_backward "
-    "diag_embed lift_fresh_copy narrow_copy copy_from copy_from_and_resize pin_memory im2col block_diag chunk_cat "
-    "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
-    "repeat_interleave item lazy_clone upsample_nearest1d upsample_nearest2d upsample_nearest3d".split()
-)
-GATHERS = frozenset(
-    "embedding index index_select gather take masked_select index_copy index_fill scatter masked_scatter nonzero "
-    "index_put put nonzero_static embedding_renorm unsafe_masked_index".split()
-)
+COPIES = {
+    "copy", "clone", "to", "cat", "stack", "constant_pad_nd", "repeat", "roll", "flip", "rot90", "pixel_shuffle",
+    "pixel_unshuffle", "channel_shuffle", "slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter",
+    "select_backward", "slice_backward", "diagonal_backward", "diag_embed", "lift_fresh_copy", "narrow_copy",
+    "copy_from", "copy_from_and_resize", "pin_memory", "im2col", "block_diag", "chunk_cat", "reflection_pad1d",
+    "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
+    "repeat_interleave", "lazy_clone", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+}  # fmt: skip
+GATHERS = {
+    "embedding", "index", "index_select", "gather", "take", "masked_select", "index_copy", "index_fill", "scatter",
+    "masked_scatter", "nonzero", "index_put", "put", "nonzero_static", "embedding_renorm", "unsafe_masked_index",
+}  # fmt: skip
 SCATTERED_SUMS = {
     "embedding_dense_backward": "grad_output", "index_add": "source", "scatter_add": "src", "scatter_reduce": "src",
     "index_reduce": "source",
 }  # fmt: skip
 """One operation per element of this argument."""
 
-METADATA = frozenset(
-    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize resize_as set detach lift lift_fresh "
-    "is_same_size record_stream assert_async assert_scalar assert_tensor_metadata functional_assert_async sym_size "
-    "sym_stride sym_numel sym_storage_offset sym_constrain_range sym_constrain_range_for_size fused_sdp_choice is_pinned "
-    "is_set_to size stride numel dim storage_offset is_contiguous resize_output has_same_storage_numel retain_grad "
-    "use_cudnn_ctc_loss debug_has_internal_overlap nested_tensor_size propagate_xla_data is_coalesced device layout "
-    "cudnn_rnn_flatten_weight conj neg_view version requires_grad_".split()
-)
+METADATA = {
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize", "resize_as",
+    "set", "detach", "lift", "lift_fresh", "is_same_size", "record_stream", "assert_async", "assert_scalar",
+    "assert_tensor_metadata", "functional_assert_async", "sym_size", "sym_stride", "sym_numel", "sym_storage_offset",
+    "sym_constrain_range", "sym_constrain_range_for_size", "fused_sdp_choice", "is_pinned", "is_set_to", "size",
+    "stride", "numel", "dim", "storage_offset", "is_contiguous", "resize_output", "has_same_storage_numel",
+    "retain_grad", "use_cudnn_ctc_loss", "debug_has_internal_overlap", "nested_tensor_size", "propagate_xla_data",
+    "is_coalesced", "device", "layout", "cudnn_rnn_flatten_weight", "conj", "neg_view", "version", "requires_grad_",
+}  # fmt: skip
 """Calls that move no element: they allocate, look, or change what a tensor says about its bytes."""
+
+FREE: dict[OperatorKind, set[str]] = {"view": METADATA, "copy": COPIES, "gather": GATHERS, "pointwise": FILLS}
+"""Kinds of calls that compute nothing."""
 
 POOLS = {"avg_pool2d": 1, "avg_pool3d": 1, "max_pool2d": 1, "max_pool3d": 1}
 """Per element of each window."""
@@ -117,11 +128,9 @@ def vector_formula(signature: Signature) -> VectorFormula | None:
     key = signature.key
     if key.startswith("foreach_"):
         return _foreach(key.removeprefix("foreach_"))
-    for names, kind, cost in (
-        (METADATA, "view", 0), (COPIES, "copy", 0), (GATHERS, "gather", 0), (FILLS, "pointwise", 0),
-    ):  # fmt: skip
+    for kind, names in FREE.items():
         if key in names:
-            return kind, lambda call, cost=cost: cost
+            return kind, _nothing
     return _counted(key) or _tagged(signature)
 
 
@@ -142,6 +151,8 @@ def _counted(key: str) -> VectorFormula | None:
 
 
 def _other(key: str) -> VectorFormula | None:
+    if key == "item":
+        return "other", _nothing
     if key in SORTS:
         return "other", _sort
     if key in FFTS:
@@ -159,7 +170,7 @@ def _other(key: str) -> VectorFormula | None:
 
 def _tagged(signature: Signature) -> VectorFormula | None:
     if signature.key.endswith("_copy"):
-        return "copy", lambda call: 0
+        return "copy", _nothing
     if "pointwise" in signature.tags:
         return "pointwise", _per_output(1)
     return ("reduction", _per_first(1)) if "reduction" in signature.tags else None
@@ -168,9 +179,13 @@ def _tagged(signature: Signature) -> VectorFormula | None:
 def _foreach(base: str) -> VectorFormula:
     """The operator of this name on each tensor of a list."""
     if base in ("copy", "zero"):
-        return "copy" if base == "copy" else "pointwise", lambda call: 0
+        return "copy" if base == "copy" else "pointwise", _nothing
     cost = REDUCTIONS.get(base) or POINTWISE.get(base, 1)
     return "pointwise" if base not in REDUCTIONS else "reduction", _per_argument("self", cost)
+
+
+def _nothing(call: Call) -> int:
+    return 0
 
 
 def _per_output(cost: int) -> Callable[[Call], int]:
@@ -185,8 +200,7 @@ def _per_first(cost: int) -> Callable[[Call], int]:
     """Per element of the first tensor that it gets."""
 
     def count(call: Call) -> int:
-        first = next(call.inputs, None)
-        return cost * prod(shape_of(first)) if first is not None else 0
+        return cost * prod(shape_of(call.inputs[0])) if call.inputs else 0
 
     return count
 

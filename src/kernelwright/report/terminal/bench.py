@@ -39,12 +39,12 @@ def _comparisons(bench: Bench, paper: Paper) -> bool:
     room = max(map(len, texts), default=0)
     conditions = words.conditions_text(bench)
     for i, (found, sentence) in enumerate(zip(bench.comparisons, texts, strict=True)):
-        rest = sentence.split(found.verdict, 1)
+        before, after = sentence.split(found.verdict, 1)
+        verdict = (found.verdict, f"bold {OUTCOME_STYLE[found.verdict]}")
         numbers = f"  {words.times_text(found.ratio):>6}  {words.interval_text(found)}"
         last = i == len(texts) - 1
         beside = f"     {conditions}" if last and room + len(numbers) + 5 + len(conditions) <= paper.width else ""
-        pieces = (rest[0], (found.verdict, f"bold {OUTCOME_STYLE[found.verdict]}"), rest[1].ljust(room - len(rest[0] + found.verdict)))  # fmt: skip
-        paper.line(*pieces, numbers, (beside, "dim"))
+        paper.line(before, verdict, after + " " * (room - len(sentence)), numbers, (beside, "dim"))
         if beside:
             return True
     return False

@@ -25,24 +25,20 @@ def _levels(machine: Machine, paper: Paper) -> None:
             (
                 level.name,
                 bytes_text(level.capacity_bytes) if level.capacity_bytes else "-",
-                *(bandwidth_text(found) if found else "-" for found in (level.read_gb_s, level.write_gb_s, level.copy_gb_s, level.triad_gb_s)),
+                *(bandwidth_text(rate) if rate else "-" for _, rate in words.mixes(level)),
             )
             for level in machine.levels
         ],
-    )  # fmt: skip
+    )
 
 
 def _rates(machine: Machine, paper: Paper) -> None:
     """A row per dtype; the datasheet's figure and the share of it where one is known."""
-    rows = [
-        (dtype, *(rate_text(rates[dtype]) if dtype in rates else "-" for rates in _tables(machine)), _of_spec(machine, dtype))
-        for dtype in words.dtypes(machine)
-    ]  # fmt: skip
+    rows = []
+    for dtype in words.dtypes(machine):
+        rates = (machine.matrix_tflop_s.get(dtype), machine.vector_tflop_s.get(dtype))
+        rows.append((dtype, *(rate_text(rate) if rate else "-" for rate in rates), _of_spec(machine, dtype)))
     paper.table(("dtype", "products", "other arithmetic", "of the datasheet"), rows)
-
-
-def _tables(machine: Machine) -> tuple[dict[str, float], dict[str, float]]:
-    return machine.matrix_tflop_s, machine.vector_tflop_s
 
 
 def _of_spec(machine: Machine, dtype: str) -> str:

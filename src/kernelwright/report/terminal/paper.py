@@ -51,6 +51,8 @@ class Paper:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def letters(self, words: str) -> str:
+        """The words in characters that this console can print and that cannot drive it."""
+        words = "".join(c if c.isprintable() else " " for c in words)
         if not self.ascii_only:
             return words
         return words.translate(_ASCII).encode("ascii", "replace").decode()

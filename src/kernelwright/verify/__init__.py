@@ -1,0 +1,67 @@
+"""Is a candidate right? `kernelwright.verify(problem, candidate)` is the one place that decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.core.deed import callable_package
+from kernelwright.core.records import Verdict
+
+if TYPE_CHECKING:
+    from kernelwright.problems.problem import Candidate, Problem
+    from kernelwright.sandbox import Nursery
+
+__all__ = ["verify"]
+
+
+def verify(
+    problem: Problem | str,
+    candidate: Candidate | Callable[..., Any] | str,
+    *,
+    device: str = "cpu",
+    tolerance: tuple[float, float] | None = None,
+    time_s: float = 60.0,
+    memory_bytes: int | None = None,
+    seed: int | None = None,
+    sets: int | None = None,
+    nursery: Nursery | None = None,
+) -> Verdict:
+    """Accepts a candidate, or rejects it for one named reason.
+
+    A candidate from a file runs in a process of its own, within limits; a live callable runs here. The reference
+    runs here, as it is and in FP64, on several distributions of inputs with secret seeds. A problem's parameters are
+    inputs too: a candidate from a file meets changed ones in every third set.
+
+    Args:
+        problem: a loaded problem or its target.
+        candidate: a target (`file.py`, `file.cpp`), a loaded candidate, or any callable.
+        device: `cpu` or `cuda`.
+        tolerance: (atol, rtol) of the classic policy; None is the error budget against FP64.
+        time_s: limit for the candidate, for loading it and for each set.
+        memory_bytes: limit for the candidate's process; None is 80 % of what is available.
+        seed: makes a run repeatable; None is a secret one.
+        sets: exactly so many input sets; None is twelve, or at least three within about ten seconds.
+        nursery: a warm one to use; None starts one.
+    Raises:
+        NotFoundError: a file is not there.
+        ProblemError: the reference does not load, raises, or returns NaN for finite inputs.
+        DeviceError: no such device here.
+    """
+    # Imported here, so that a candidate's process, which imports this package's worker, holds no judge.
+    from kernelwright.verify.verdict import verify as run
+
+    return run(
+        problem,
+        candidate,
+        device=device,
+        tolerance=tolerance,
+        time_s=time_s,
+        memory_bytes=memory_bytes,
+        seed=seed,
+        sets=sets,
+        nursery=nursery,
+    )
+
+
+callable_package(__name__)

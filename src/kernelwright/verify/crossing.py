@@ -1,0 +1,106 @@
+"""Tensors as raw bytes, so that they cross between judge and candidate with exact dtype, shape and strides.
+
+Used on both sides; knows nothing about what is right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+Packed = dict[str, Any]
+PLAIN = (bool, int, float, str, type(None))
+
+
+def pack(values: list[Any]) -> Packed:
+    """Leaves as a msgpack tree: storages as bytes, each once, and every tensor as a view of one.
+
+    What is neither a tensor nor a plain value is left out: the far side keeps its own.
+    """
+    storages: dict[int, int] = {}
+    blocks: list[memoryview] = []
+    leaves = []
+    for value in values:
+        if isinstance(value, Tensor):
+            value = to_strided(value)
+            key = value.untyped_storage()._cdata
+            if key not in storages:
+                storages[key] = len(blocks)
+                blocks.append(storage_bytes(value))
+            leaves.append(_packed_view(value, storages[key]))
+        else:
+            leaves.append({"plain": value} if isinstance(value, PLAIN) else {})
+    return {"blocks": blocks, "leaves": leaves}
+
+
+def unpack(packed: Packed, device: str, own: list[Any] | None = None) -> list[Any]:
+    """The leaves on `device`, in memory of their own; `own` fills the places of what did not cross."""
+    blocks = [_block(data, device) for data in packed["blocks"]]
+    leaves = []
+    for at, leaf in enumerate(packed["leaves"]):
+        if "dtype" in leaf:
+            leaves.append(_unpacked_view(leaf, blocks[leaf["block"]]))
+        else:
+            leaves.append(leaf["plain"] if "plain" in leaf else own[at] if own else None)
+    return leaves
+
+
+def storage_bytes(value: Tensor) -> memoryview:
+    """Every byte of the tensor's storage, between and around its elements too; a view where it is on the CPU."""
+    whole = torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
+    return whole.cpu().numpy().data
+
+
+def compact(value: Tensor) -> Tensor:
+    """The tensor's values alone, contiguous, for an output of which only the values count."""
+    return to_strided(value.detach()).resolve_conj().resolve_neg().contiguous().clone()
+
+
+def to_strided(value: Tensor) -> Tensor:
+    return value if value.layout == torch.strided else value.to_dense()
+
+
+def outline(tree: Any) -> str:
+    """The structure of a result in words, equal for equal structures: `(Tensor, {'a': Tensor, 'n': int})`."""
+    if isinstance(tree, Tensor):
+        name = "Tensor" if isinstance(tree, torch.nn.Parameter) else type(tree).__name__
+        return name if tree.layout == torch.strided else f"{name} {tree.layout}"
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{key!r}: {outline(tree[key])}" for key in sorted(tree, key=repr)) + "}"
+    if isinstance(tree, tuple) and type(tree) is not tuple:
+        return f"{type(tree).__name__}({', '.join(map(outline, tree))})"
+    if isinstance(tree, (tuple, list)):
+        text = ", ".join(map(outline, tree))
+        return f"[{text}]" if isinstance(tree, list) else f"({text})"
+    if pytree.tree_leaves(tree) != [tree]:
+        return f"{type(tree).__name__}({', '.join(map(outline, pytree.tree_leaves(tree)))})"
+    return type(tree).__name__
+
+
+def _packed_view(value: Tensor, block: int) -> Packed:
+    return {
+        "dtype": str(value.dtype).removeprefix("torch."),
+        "shape": list(value.shape),
+        "strides": list(value.stride()),
+        "offset": value.storage_offset(),
+        "block": block,
+        "device": value.device.type,
+        "gradient": value.requires_grad,
+    }
+
+
+def _block(data: bytes | memoryview, device: str) -> torch.UntypedStorage:
+    memory = torch.empty(len(data), dtype=torch.uint8)
+    if len(data):
+        memory.numpy()[:] = memoryview(data)
+    return memory.to(device).untyped_storage()
+
+
+def _unpacked_view(leaf: Packed, block: torch.UntypedStorage) -> Tensor:
+    dtype = getattr(torch, leaf["dtype"])
+    value = torch.empty(0, dtype=dtype, device=block.device)
+    value.set_(block, leaf["offset"], leaf["shape"], leaf["strides"])
+    return value.requires_grad_(leaf["gradient"])

@@ -1,0 +1,141 @@
+"""The problem's side of a verification: draws input sets, runs the reference on them, and says when it is at fault."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from kernelwright.core.errors import KernelwrightError, MemoryLimitError, ProblemError
+from kernelwright.problems.problem import Args, Problem
+from kernelwright.sandbox import TaskError
+from kernelwright.sandbox.faults import task_error
+from kernelwright.verify import golden
+from kernelwright.verify.crossing import pack
+from kernelwright.verify.distributions import DISTRIBUTIONS, Distribution
+from kernelwright.verify.execution import Call, Observed, observe
+from kernelwright.verify.golden import Right
+from kernelwright.verify.parameters import perturb, state_of
+
+PERTURBED_EVERY = 3
+MEND = "mend the reference or its inputs"
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """One set of inputs with the right answer to it; `state` holds the parameters if they are not the last set's."""
+
+    distribution: Distribution
+    inputs: Args
+    right: Right
+    state: dict[str, torch.Tensor] | None
+    perturbed: bool
+
+    @property
+    def sizes_bytes(self) -> list[int]:
+        return [t.numel() * t.element_size() for t in self.right.reference]
+
+
+class Reference:
+    """The reference on a device, with one copy of its module for changed parameters.
+
+    Args:
+        seed: secret; every set's values follow from it.
+        change_parameters: whether the candidate can be given other parameters.
+    """
+
+    def __init__(self, problem: Problem, device: str, seed: int, *, change_parameters: bool) -> None:
+        self._problem, self._device, self._seed = problem, device, seed
+        self._program = problem.on(device)
+        self._module = self._program if isinstance(self._program, torch.nn.Module) else None
+        has_parameters = self._module is not None and any(True for _ in self._module.parameters())
+        self._change = change_parameters and has_parameters
+        self._was_perturbed = False
+
+    def probe(self) -> Observed:
+        """What the reference returns for the problem's own inputs: structure, devices, and whether twice the same.
+
+        Raises:
+            ProblemError: it raises, computes nothing, or makes NaN of finite inputs.
+        """
+        inputs = self._inputs(0)
+        leaves, spec = pytree.tree_flatten(inputs)
+        try:
+            seen = observe(self._program, Call(pack(leaves), spec, leaves, self._device, []), twice=True)
+        except TaskError as fault:
+            raise ProblemError(f"the reference raised {fault.message}", where=fault.where, next=MEND) from fault
+        except MemoryLimitError as fault:
+            raise MemoryLimitError(f"the reference ran out of memory: {fault.message}", where=fault.where) from fault
+        if not seen.mutated and not any(isinstance(leaf, (torch.Tensor, int, float)) for leaf in seen.leaves.values()):
+            raise ProblemError(f"the reference returns {seen.outline} and changes no input: nothing to verify")
+        if all(_is_finite(leaf) for leaf in leaves):
+            self._refuse_nan([*seen.leaves.values(), *seen.mutated.values()])
+        return seen
+
+    def draw(self, index: int) -> InputSet | None:
+        """The set of this index; None where the reference cannot take this distribution, which is no fault of it.
+
+        Raises:
+            ProblemError: the reference raises on the problem's own inputs.
+        """
+        distribution = DISTRIBUTIONS[index % len(DISTRIBUTIONS)]
+        inputs = distribution.draw(self._inputs(index), self._seed + (index << 32))
+        perturbed = self._change and index % PERTURBED_EVERY == PERTURBED_EVERY - 1
+        program, module = self._changed(index) if perturbed else (self._program, self._module)
+        try:
+            right = golden.right(program, module, inputs)
+        except (Exception, SystemExit) as fault:
+            error = _as_problem_error(fault)
+            if distribution.values is not None and isinstance(error, ProblemError):
+                return None
+            raise error from fault
+        if distribution.values is not None and _says_nothing(right):
+            return None
+        send = self._change and (perturbed or self._was_perturbed)
+        self._was_perturbed = perturbed
+        state = state_of(module) if send and module is not None else None
+        return InputSet(distribution, inputs, right, state, perturbed)
+
+    def _inputs(self, index: int) -> Args:
+        try:
+            return self._problem.inputs(self._device, (self._seed + index) % (1 << 63))
+        except (Exception, SystemExit) as fault:
+            raise _as_problem_error(fault) from fault
+
+    def _changed(self, index: int) -> tuple[Callable[..., Any], torch.nn.Module]:
+        module = copy.deepcopy(self._module)
+        assert module is not None
+        perturb(module, self._seed + index)
+        return module, module
+
+    def _refuse_nan(self, values: list[Any]) -> None:
+        for value in values:
+            if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and bool(value.isnan().any()):
+                count = int(value.isnan().sum())
+                message = f"the reference returns NaN for finite inputs: {count:,} of {value.numel():,} elements"
+                raise ProblemError(message, where=self._problem.source or self._problem.name, next=MEND)
+
+
+def _as_problem_error(fault: BaseException) -> KernelwrightError:
+    if isinstance(fault, KernelwrightError):
+        return fault
+    error = task_error(fault)
+    if isinstance(error, MemoryLimitError):
+        return MemoryLimitError(f"the reference ran out of memory: {error.message}", where=error.where)
+    return ProblemError(f"the reference raised {error.message}", where=error.where, next=MEND)
+
+
+def _is_finite(leaf: Any) -> bool:
+    if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
+        return bool(leaf.isfinite().all())
+    return True
+
+
+def _says_nothing(right: Right) -> bool:
+    """No output has a number: values outside what the program is defined for."""
+    floating = [t for t in right.reference if t.dtype.is_floating_point and t.numel()]
+    return bool(floating) and not any(bool(t.isfinite().any()) for t in floating)

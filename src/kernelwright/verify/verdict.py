@@ -1,0 +1,210 @@
+"""From a problem and a candidate to a verdict."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+
+from kernelwright.core import progress
+from kernelwright.core.errors import CandidateError, DeviceError, KernelwrightError, NotFoundError, UsageError
+from kernelwright.core.records import REJECTIONS, Accuracy, Device, Reason, Verdict
+from kernelwright.measure.clock import wall_s
+from kernelwright.problems.loading import load_problem
+from kernelwright.problems.problem import Candidate, Problem, tensors
+from kernelwright.sandbox import Limits, Nursery
+from kernelwright.verify import budget
+from kernelwright.verify.execution import Observed
+from kernelwright.verify.golden import _as_tensor
+from kernelwright.verify.reference import InputSet, Reference
+from kernelwright.verify.runners import Live, Runner, Sandboxed
+
+SETS = 12
+LEAST_SETS = 3
+SETS_BUDGET_S = 10.0
+"""After this long no further set begins, once there are three."""
+
+
+def verify(
+    problem: Problem | str,
+    candidate: Candidate | Callable[..., Any] | str,
+    *,
+    device: str = "cpu",
+    tolerance: tuple[float, float] | None = None,
+    time_s: float = 60.0,
+    memory_bytes: int | None = None,
+    seed: int | None = None,
+    sets: int | None = None,
+    nursery: Nursery | None = None,
+) -> Verdict:
+    """See `kernelwright.verify.verify`."""
+    start = wall_s()
+    if device == "cuda" and not torch.cuda.is_available():
+        raise DeviceError("no CUDA device here", next="--device cpu")
+    if sets is not None and sets < 1:
+        raise UsageError(f"{sets} input sets prove nothing", next="give 1 or more, or leave it out for 12")
+    policy = "reference" if tolerance is None else f"{tolerance[0]!r},{tolerance[1]!r}"
+    budget.parse_policy(policy)
+    limits = Limits(time_s, memory_bytes)
+    if isinstance(problem, str):
+        progress.stage("loading the problem", time_s)
+        problem = load_problem(problem)
+    runner = _runner(problem, candidate, device, limits, nursery)
+    seed = secrets.randbits(62) if seed is None else seed
+    with runner:
+        examination = Examination(problem, runner, device, policy, seed)
+        reason = examination.reason(sets, time_s, start)
+    return Verdict(
+        accepted=reason is None,
+        reason=reason,
+        problem=problem.name,
+        candidate=runner.name,
+        device=cast(Device, device),
+        sets=examination.sets,
+        golden=examination.golden,
+        accuracy=examination.accuracy,
+        sandbox=runner.protections,
+        notes=(*runner.notes, *examination.notes),
+        time_s=wall_s() - start,
+    )
+
+
+def _runner(
+    problem: Problem,
+    candidate: Candidate | Callable[..., Any] | str,
+    device: str,
+    limits: Limits,
+    nursery: Nursery | None,
+) -> Runner:
+    if isinstance(candidate, str):
+        return Sandboxed(problem, candidate, device, limits, nursery)
+    return Live(candidate, device)
+
+
+@dataclass
+class Examination:
+    """One candidate before one problem: set after set until one rejects it or there are enough."""
+
+    problem: Problem
+    runner: Runner
+    device: str
+    policy: str
+    seed: int
+    sets: int = 0
+    golden: str = ""
+    accuracy: Accuracy | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def reason(self, sets: int | None, time_s: float, start_s: float) -> Reason | None:
+        """Why the candidate is rejected, or None.
+
+        Raises:
+            ProblemError: the reference is at fault.
+            KernelwrightError: whatever is not the candidate's doing.
+        """
+        # Three runs of it (own precision, FP64, rounded inputs) stand under one stage.
+        reference_s = 3 * time_s
+        progress.stage("running the reference", reference_s)
+        reference = Reference(self.problem, self.device, self.seed, change_parameters=self.runner.takes_state)
+        model = reference.probe()
+        if model.again is not None:
+            self.notes.append("the reference itself gives other bits when it is run twice")
+        try:
+            progress.stage("loading the candidate")
+            self.runner.load()
+        except KernelwrightError as fault:
+            return _as_reason(fault)
+        for index in range(sets or SETS):
+            if sets is None and index >= LEAST_SETS and wall_s() - start_s > SETS_BUDGET_S:
+                break
+            progress.stage(f"checking, input set {index + 1}", reference_s)
+            drawn = reference.draw(index)
+            if drawn is None:
+                continue
+            if reason := self._examine(drawn, model):
+                return reason
+        return None
+
+    def _examine(self, drawn: InputSet, model: Observed) -> Reason | None:
+        progress.stage(f"running the candidate, inputs {drawn.distribution.name}")
+        self.sets += 1
+        if not self.golden or drawn.right.how != "FP64":
+            self.golden = drawn.right.how
+        try:
+            observed = self.runner.run(drawn.inputs, drawn.state, drawn.sizes_bytes, twice=True)
+        except KernelwrightError as fault:
+            return _as_reason(fault)
+        reason = _shape_of_result(observed, model) or self._judge(observed.leaves, observed, drawn)
+        reason = reason or _untouched(observed, drawn)
+        if reason is None and observed.again is not None:
+            reason = self._twice(observed, drawn)
+        if reason and drawn.perturbed and reason.code == "inaccurate":
+            return Reason(code=reason.code, detail=f"{reason.detail}; the parameters had been changed before this call")
+        return reason
+
+    def _judge(self, leaves: dict[str, Any], observed: Observed, drawn: InputSet) -> Reason | None:
+        """Holds values against the budget and keeps the worst accuracy."""
+        before, mutated = tensors(drawn.inputs), drawn.right.mutated
+        names = drawn.right.names[: len(drawn.right.names) - len(mutated)]
+        got = [_as_tensor(leaves[name.removeprefix("output")]) for name in names]
+        got += [observed.mutated.get(at, before[at].detach()) for at in mutated]
+        reason, accuracy = budget.check(got, drawn.right, distribution=drawn.distribution, policy=self.policy)
+        if accuracy and (reason or self.accuracy is None or accuracy.times_limit > self.accuracy.times_limit):
+            self.accuracy = accuracy
+        return reason
+
+    def _twice(self, observed: Observed, drawn: InputSet) -> Reason | None:
+        assert observed.again is not None
+        if self.problem.deterministic:
+            detail = f"two calls with equal inputs ({drawn.distribution.name}) gave different bits"
+            return Reason(code="nondeterministic", detail=detail)
+        note = "not deterministic: two calls with equal inputs gave different bits"
+        if note not in self.notes:
+            self.notes.append(note)
+        if reason := self._judge(observed.again, observed, drawn):
+            return Reason(code=reason.code, detail=f"in a second call with equal inputs: {reason.detail}")
+        return None
+
+
+def _shape_of_result(observed: Observed, model: Observed) -> Reason | None:
+    if observed.outline != model.outline:
+        return Reason(code="wrong-structure", detail=f"returns {observed.outline} instead of {model.outline}")
+    for path, right in model.devices.items():
+        if (got := observed.devices[path]) != right:
+            return Reason(code="wrong-device", detail=f"output{path} is on {got} instead of {right}")
+    return None
+
+
+def _untouched(observed: Observed, drawn: InputSet) -> Reason | None:
+    """Inputs and parameters are as before, but for those that the reference changes too."""
+    before = tensors(drawn.inputs)
+    for at, after in observed.mutated.items():
+        if at not in drawn.right.mutated:
+            return Reason(code="input-mutated", detail=_first_change(at, before[at].detach(), after))
+    for at in observed.outside:
+        return Reason(code="input-mutated", detail=f"input {at}: something was written between or around its elements")
+    for name in observed.parameters:
+        return Reason(code="input-mutated", detail=f"parameter {name} was changed")
+    return None
+
+
+def _first_change(at: int, before: torch.Tensor, after: torch.Tensor) -> str:
+    same = (before == after) | ((before != before) & (after != after))
+    changed = (~same).nonzero()
+    if not len(changed):
+        return f"input {at}: bits changed, such as the sign of a zero"
+    where = tuple(changed[0].tolist())
+    values = f"was {before[where].item()}, is {after[where].item()}"
+    return f"input {at}{list(where)} {values}; {len(changed):,} elements differ"
+
+
+def _as_reason(fault: KernelwrightError) -> Reason:
+    """The rejection that an error of the candidate amounts to; any other error is raised again."""
+    code = "runtime-error" if type(fault) is CandidateError else fault.code
+    if isinstance(fault, NotFoundError) or code not in REJECTIONS:
+        raise fault
+    where = f" ({fault.where})" if fault.where and fault.where not in fault.message else ""
+    return Reason(code=code, detail=fault.message + where)

@@ -1,0 +1,2 @@
+def small(x):
+    return x

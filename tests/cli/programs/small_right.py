@@ -1,0 +1,5 @@
+import torch
+
+
+def small(x, y):
+    return torch.clamp_min(x + y, 0)

@@ -1,0 +1,5 @@
+import torch
+
+
+def small(x, y):
+    return torch.relu(x.half() + y.half()).float()

@@ -1,0 +1,155 @@
+"""The contract of the command line: one document, its fields, the exit code; for every verb."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+SMALL = PROGRAMS / "small.py"
+ENVELOPE = {"schema", "verb", "status", "next"}
+FIELDS = {
+    "why": {"regime", "sentence", "coverage", "time_us", "floors", "work", "operators", "moves"},
+    "verify": {"accepted", "reason", "accuracy", "sets", "golden", "sandbox"},
+    "bench": {"arms", "comparisons"},
+    "machine": {"name", "levels", "matrix_tflop_s"},
+    "evidence": {"records", "stale", "pending"},
+}
+CALLS = [
+    ("why", [SMALL], 0),
+    ("why", [SMALL, PROGRAMS / "small_right.py"], 0),
+    ("why", [SMALL, "--spec", "h200"], 0),
+    ("verify", [SMALL, PROGRAMS / "small_right.py"], 0),
+    ("verify", [SMALL, PROGRAMS / "small_wrong.py"], 1),
+    ("verify", [SMALL, PROGRAMS / "other_signature.py"], 1),
+    ("bench", [SMALL, PROGRAMS / "small_right.py", "--pairs", "5", "--baseline", "eager"], 0),
+    ("machine", [], 0),
+    ("machine", ["--spec", "b200"], 0),
+    ("evidence", ["check", "--folder", "evidence"], 0),
+]
+
+
+@pytest.mark.parametrize(("verb", "words", "code"), CALLS, ids=lambda v: str(v)[-40:])
+def test_every_verb_answers_with_one_document(kw, verb, words, code):
+    answer = kw(verb, *words, "--json")
+    assert ENVELOPE | FIELDS[verb] <= answer.document.keys(), answer.err
+    assert answer.document["schema"] == {"name": f"kernelwright.{verb}", "version": 1}
+    assert answer.code in (code, 1 if verb == "bench" else code), answer.out
+    assert answer.document["status"] == {0: "ok", 1: "finding"}[answer.code]
+
+
+def test_why_says_the_parts_that_agents_read(kw):
+    found = kw("why", SMALL, "--json").document
+    assert found["floors"].keys() >= {"as_written_us", "fused_us"}
+    assert found["work"] == {"flops": 42_000, "bytes_as_written": 420_000, "bytes_fused": 252_000}
+    assert all({"what", "predicted_us"} <= move.keys() for move in found["moves"])
+    assert [row["name"] for row in found["operators"]] == ["add", "relu"]
+
+
+def test_bench_says_the_parts_that_agents_read(kw):
+    found = kw("bench", SMALL, PROGRAMS / "small_right.py", "--pairs", "5", "--baseline", "eager", "--json").document
+    assert {arm["name"] for arm in found["arms"]} == {"candidate", "eager"}
+    assert all({"time_us", "low_us", "high_us", "floor_us"} <= arm.keys() for arm in found["arms"])
+    (comparison,) = found["comparisons"]
+    assert comparison["verdict"] in ("FASTER", "SAME", "SLOWER", "UNCLEAR")
+    assert comparison["low"] <= comparison["ratio"] <= comparison["high"]
+
+
+def test_a_rejected_candidate_is_not_timed(kw):
+    answer = kw("bench", SMALL, PROGRAMS / "small_wrong.py", "--pairs", "5", "--baseline", "eager", "--json")
+    assert answer.code == 1
+    assert [arm["name"] for arm in answer.document["arms"]] == ["eager"]
+    assert answer.document["verdicts"][0]["reason"]["code"] == "inaccurate"
+
+
+BAD = [
+    (["why", PROGRAMS / "missing.py"], "not-found"),
+    (["why", PROGRAMS / "no_model.py"], "problem-error"),
+    (["why", PROGRAMS / "raises.py"], "problem-error"),
+    (["why", PROGRAMS / "endless.py", "--limit", "2"], "timeout"),
+    (["why", PROGRAMS / "greedy.py"], "out-of-memory"),
+    (["verify", PROGRAMS / "nan.py", PROGRAMS / "nan.py"], "problem-error"),
+    (["verify", PROGRAMS / "raises.py", PROGRAMS / "raises.py"], "problem-error"),
+    (["why", SMALL, "--device", "tpu"], "usage"),
+    (["why", SMALL, "--spec", "z80"], "not-found"),
+    (["why"], "usage"),
+    (["bench", SMALL, PROGRAMS / "small_right.py", "--baseline", "magic"], "usage"),
+    (["bench", SMALL, PROGRAMS / "small_right.py", "--pairs", "2"], "usage"),
+    (["verify", SMALL, PROGRAMS / "small_right.py", "--tolerance", "tight"], "usage"),
+    (["why", SMALL, "--html", "/nowhere/page.html"], "usage"),
+    (["evidence", "record", "nothing"], "not-found"),
+    (["why", "--", "python", "missing.py"], "not-found"),
+]
+
+
+@pytest.mark.parametrize(("words", "code"), BAD, ids=lambda v: " ".join(Path(str(w)).name for w in v) if isinstance(v, list) else v)
+def test_bad_input_is_one_clear_error(kw, words, code):
+    answer = kw(*words[:1], "--json", *words[1:])
+    assert answer.code == 2, answer.out + answer.err
+    error = answer.document["error"]
+    assert error["code"] == code
+    assert error["message"]
+    assert answer.document["next"], "every error says what to do next"
+    assert "Traceback" not in answer.out + answer.err
+    assert not left_running()
+
+
+def test_the_same_error_reads_well(kw):
+    answer = kw("why", PROGRAMS / "missing.py")
+    assert (answer.code, answer.out) == (2, "")
+    assert "missing.py" in answer.err
+    assert "next:" in answer.err
+
+
+def test_debug_shows_the_traceback(kw):
+    assert "no luck with (3,)" in kw("why", PROGRAMS / "raises.py", "--debug").err
+
+
+def test_an_unregistered_operator_gets_no_verdict(kw):
+    found = kw("why", PROGRAMS / "unregistered.py", "--json").document
+    assert found["regime"] == "undetermined"
+    assert found["coverage"] < 0.8
+    assert "mystery" in found["sentence"]
+
+
+def test_a_running_script_is_watched_and_cannot_corrupt_the_document(kw):
+    answer = kw("why", "--json", "--", "python", PROGRAMS / "script.py")
+    assert [row["name"] for row in answer.document["operators"] if row["flops"] == 3 * 2 * 64**3] == ["mm"]
+    assert "a line of the script's own" in answer.err
+
+
+def test_html_is_one_page_without_network(kw, tmp_path):
+    page = tmp_path / "page.html"
+    assert kw("why", SMALL, "--html", page).code == 0
+    text = page.read_text()
+    assert len(text) < 1_000_000
+    assert "<script src" not in text
+    assert 'href="http' not in text
+
+
+def test_help_lists_every_verb(kw):
+    text = kw("--help").out
+    assert all(f"\n  {verb}" in text for verb in FIELDS)
+    assert "Traceback" not in text
+
+
+def left_running():
+    """Processes that outlived a kw of this test run: they are known by the private cache in their environment."""
+    found = []
+    for process in psutil.process_iter(["pid"]):
+        try:
+            if process.pid != os.getpid() and process.environ().get("KERNELWRIGHT_CACHE") == os.environ["KERNELWRIGHT_CACHE"]:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_import_is_cheap():
+    code = "import kernelwright, sys, json; print(json.dumps(sorted(m for m in sys.modules if m.startswith('kernelwright'))))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["kernelwright"], "importing the package loads nothing else of it"

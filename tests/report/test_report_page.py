@@ -1,0 +1,290 @@
+"""The page stands alone, says the same as the terminal, and draws every number where it belongs."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from html.parser import HTMLParser
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kernelwright.core.document import decode, document
+from kernelwright.core.records import Bench, Diagnosis, Machine, MemoryLevel, Work
+from kernelwright.report import charts, html_fragment, page
+from kernelwright.report.axes import LinearScale, LogScale, around
+from kernelwright.report.drawing import bound, environment
+from kernelwright.report.roofline import left_out, roofline
+
+_spec = spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
+assert _spec and _spec.loader
+samples = module_from_spec(_spec)
+_spec.loader.exec_module(samples)
+
+replace = msgspec.structs.replace
+VOID = {"meta", "wbr"}
+
+
+class Outline(HTMLParser):
+    """Reads a page: complains about tags that do not close, collects names, attributes and text."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(markup)
+        self.close()
+        assert not self.open, f"left open: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).replace("\u00a0", " ").split())
+
+    def with_class(self, *names: str) -> list[dict[str, str | None]]:
+        return [attrs for _, attrs in self.tags if set(names) <= set((attrs.get("class") or "").split())]
+
+
+def between(markup: str, start: str, end: str) -> str:
+    return markup.partition(start)[2].partition(end)[0]
+
+
+@pytest.mark.parametrize("name", samples.EVERY)
+def test_a_page_stands_alone(name):
+    markup = page(samples.EVERY[name])
+    outline = Outline(markup)
+    assert len(markup.encode()) < 1_000_000
+    assert not {"script", "link", "img", "iframe", "object", "form"} & {tag for tag, _ in outline.tags}
+    assert not any({"src", "href", "action", "onclick", "onload"} & attrs.keys() for _, attrs in outline.tags)
+    style = between(markup, "<style>", "</style>")
+    assert "@import" not in style
+    assert set(re.findall(r"url\(([^)]*)\)", style)) <= {"#kw-hatch"}
+    assert "prefers-color-scheme: dark" in style
+    assert "@media print" in style
+    assert "default-src 'none'" in markup
+
+
+@pytest.mark.parametrize("name", samples.EVERY)
+@pytest.mark.parametrize("draw", [page, html_fragment])
+def test_names_are_escaped_everywhere(name, draw):
+    markup = draw(samples.poisoned(samples.EVERY[name], samples.HOSTILE))
+    outline = Outline(markup)
+    assert "<script" not in markup
+    assert "&lt;script&gt;" in markup
+    assert "script" not in {tag for tag, _ in outline.tags}
+    quoted = draw(samples.poisoned(samples.EVERY[name], '" onload="alert(1)'))
+    assert not any("onload" in attrs for _, attrs in Outline(quoted).tags)
+
+
+@pytest.mark.parametrize("name", samples.EVERY)
+def test_the_page_carries_its_json(name):
+    record = samples.EVERY[name]
+    assert decode(html.unescape(between(page(record), "<pre>", "</pre>")), type(record)) == record
+
+
+def test_the_document_of_the_run_is_kept_as_it_is():
+    given = document("bench", samples.BENCH, status="finding", next=["kw verify a b"])
+    kept = html.unescape(between(page(samples.BENCH, given), "<pre>", "</pre>"))
+    assert '"finding"' in kept
+    assert "kw verify a b" in kept
+
+
+def test_a_page_of_thousands_of_operators_stays_small():
+    many = replace(samples.OVERHEAD, operators=samples.OVERHEAD.operators * 100)
+    markup = page(many)
+    assert len(markup.encode()) < 1_000_000
+    assert "<pre>" not in markup
+    assert "too large for this page" in markup
+    assert "and 6340 more" in markup
+
+
+def test_the_verdict_sentence_is_the_headline():
+    said = Outline(between(page(samples.MEMORY), "</p>", "</h1>") + "</h1>").text
+    assert said == "memory-bound it moves 2.7 GB where 1.1 GB would do, at 91 % of this machine's 29.1 GB/s"
+
+
+def test_why_shows_gap_evidence_operators_and_moves():
+    said = Outline(page(samples.MEMORY)).text
+    assert "64.4 ms above the fused floor, 2.75x" in said
+    assert "DRAM bandwidth reached 26.5 GB/s, 91 % 80 % or more bytes over time" in said
+    assert "relu 21.1 ms 21 % 537 MB 0.12 memory 1.14x" in said
+    assert "fuse all four into one pass 101 → about 39 ms" in said
+    assert "kw optimize examples/add_scale_bias_relu.py" in said
+
+
+def test_the_page_says_stop_when_nothing_is_left():
+    assert "stop nothing is left that would make it faster" in Outline(page(samples.COMPUTE)).text
+    assert "<b>stop</b>" not in page(samples.UNDETERMINED)
+    assert "<b>stop</b>" not in page(samples.OVERHEAD)
+
+
+def test_a_rejection_shows_reason_accuracy_and_sandbox():
+    said = Outline(page(samples.REJECTED)).text
+    assert "rejected inaccurate: 4,100 times the reference's own error" in said
+    assert "candidate 7.05e-4 4,100x 38.1x" in said
+    assert "[17, 903]" in said
+    assert "sandbox own process, no network, 8 GB of memory, 60 s" in said
+    assert "looks like half-precision arithmetic" in said
+
+
+def test_a_rejection_without_numbers_still_has_its_page():
+    bare = replace(samples.REJECTED, accuracy=None, reason=replace(samples.REJECTED.reason, code="timeout"))
+    assert "timeout" in Outline(page(bare)).text
+    endless = replace(samples.REJECTED.accuracy, error=math.inf, times_reference=math.inf, times_limit=math.nan)
+    assert "inf" in Outline(page(replace(samples.REJECTED, accuracy=endless))).text
+
+
+def test_bench_page_shows_arms_intervals_and_conditions():
+    said = Outline(page(samples.BENCH)).text
+    assert "FASTER candidate is FASTER than eager, 2.56x [2.53, 2.59]" in said
+    assert "eager 101 ms" in said
+    assert "60 pairs, interleaved, cold cache, no disturbed samples" in said
+    assert "suspicious: 19 times faster" in Outline(page(samples.SUSPICIOUS)).text
+    empty = Bench(problem="p", machine=samples.LAPTOP, arms=(), comparisons=())
+    assert "nothing to compare" in Outline(page(empty)).text
+
+
+def test_a_fragment_is_no_page():
+    markup = html_fragment(samples.MEMORY)
+    tags = {tag for tag, _ in Outline(markup).tags}
+    assert not {"html", "head", "body", "details"} & tags
+    assert "it moves 2.7" in markup.replace("\u00a0", " ")
+    assert "roofline wide" not in markup
+
+
+def test_an_unknown_record_has_no_page():
+    with pytest.raises(TypeError, match="Work"):
+        page(Work())  # pyright: ignore[reportArgumentType]
+
+
+def test_every_template_is_shipped_and_compiles():
+    names = environment().list_templates()
+    assert {"page.html.j2", "fragment.html.j2", "roofline.svg.j2", "bars.svg.j2", "arms.svg.j2"} <= set(names)
+    for name in names:
+        environment().get_template(name)
+
+
+# ---- drawings
+
+
+def test_bars_are_in_proportion():
+    found = Outline(charts.bars(samples.MEMORY)).with_class("seg")
+    width = {attrs["class"]: float((attrs["width"] or "").rstrip("%")) for attrs in found}
+    assert width["seg now"] == 100
+    assert width["seg written"] == pytest.approx(100 * 92.2 / 101.3, abs=0.01)
+    assert width["seg fused"] == pytest.approx(100 * 36.9 / 101.3, abs=0.01)
+    assert width["seg faults"] == pytest.approx(100 * 6.2 / 101.3, abs=0.01)
+
+
+def test_arms_stand_against_floor_and_bound():
+    outline = Outline(charts.arms(samples.BENCH))
+    longest = max(arm.high_us for arm in samples.BENCH.arms)
+    floors = {attrs["x1"] for attrs in outline.with_class("mark", "floor")}
+    bounds = {attrs["x1"] for attrs in outline.with_class("mark", "bound")}
+    assert floors == {f"{round(100 * 36_900 / longest, 3)}%"}
+    assert bounds == {f"{round(100 * 23_300 / longest, 3)}%"}
+
+
+def test_an_interval_inside_the_band_is_drawn_inside_it():
+    def ends(low: float, high: float) -> tuple[float, float, float, float]:
+        found = replace(samples.BENCH.comparisons[0], verdict="SAME", ratio=1.0, low=low, high=high)
+        outline = Outline(charts.comparisons(replace(samples.BENCH, comparisons=(found,))))
+        band, bar = outline.with_class("band")[0], outline.with_class("SAME")[0]
+        start = float((band["x"] or "").rstrip("%"))
+        end = start + float((band["width"] or "").rstrip("%"))
+        return start, *(float((bar[key] or "").rstrip("%")) for key in ("x1", "x2")), end
+
+    assert list(ends(0.99, 1.01)) == sorted(ends(0.99, 1.01))
+    start, low, high, end = ends(0.9, 1.1)
+    assert low < start < end < high
+
+
+def test_every_sample_is_drawn_and_a_far_one_stands_at_the_edge():
+    arm = samples.BENCH.arms[0]
+    timing = replace(arm.timing, samples_us=(arm.time_us, arm.time_us * 3))
+    outline = Outline(charts.strips(replace(samples.BENCH, arms=(replace(arm, timing=timing),))))
+    assert [attrs["cx"] for attrs in outline.with_class("sample")] == ["50.0%", "100.0%"]
+    assert len(outline.with_class("sample", "beyond")) == 1
+
+
+def wide_drawing(diagnosis: Diagnosis) -> Outline:
+    """The first of the two drawings."""
+    return Outline(str(roofline(diagnosis.machine, diagnosis)).partition("</svg>")[0] + "</svg>")
+
+
+def dots(diagnosis: Diagnosis, kind: str) -> list[tuple[float, float]]:
+    outline = wide_drawing(diagnosis)
+    return [(float(a["cx"] or 0), float(a["cy"] or 0)) for a in outline.with_class("dot", kind)]
+
+
+def test_roofline_has_a_dot_per_operator_and_one_for_the_whole():
+    assert len(dots(samples.MEMORY, "operator")) == 4
+    assert len(dots(samples.MEMORY, "whole")) == len(dots(samples.MEMORY, "goal")) == 1
+    assert len(dots(samples.OVERHEAD, "operator")) + left_out(samples.OVERHEAD) == 64
+    assert left_out(samples.OVERHEAD) == 13
+
+
+def test_a_program_at_a_ceiling_is_drawn_on_its_line():
+    flops, count = 4_000_000, 8_000_000
+    spent_us = count / (29.1e9) * 1e6
+    row = replace(samples.MEMORY.operators[0], flops=flops, bytes=count, time_us=spent_us, share=1.0)
+    (x, y), *_ = dots(replace(samples.MEMORY, operators=(row,)), "operator")
+    outline = wide_drawing(replace(samples.MEMORY, operators=(row,)))
+    line = {key: float(value or 0) for key, value in outline.with_class("slope", "main")[0].items() if key != "class"}
+    share = (x - line["x1"]) / (line["x2"] - line["x1"])
+    assert 0 < share < 1
+    assert y == pytest.approx(line["y1"] + share * (line["y2"] - line["y1"]), abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["memory", "overhead", "compute", "foreseen"])
+def test_nothing_is_drawn_outside_the_axes(name):
+    diagnosis = samples.EVERY[name]
+    outline = wide_drawing(diagnosis)
+    for attrs in outline.with_class("slope") + outline.with_class("roof"):
+        if "x1" not in attrs:
+            continue
+        assert 50 <= float(attrs["x1"] or 0) <= float(attrs["x2"] or 0) <= 746
+    for kind in ("operator", "whole", "goal"):
+        assert all(50 < x < 746 and 14 < y < 384 for x, y in dots(diagnosis, kind))
+
+
+def test_a_machine_without_ceilings_has_no_roofline():
+    bare = Machine(name="x", device="cpu", provenance="measured", levels=(MemoryLevel(name="DRAM"),), matrix_tflop_s={})
+    assert roofline(bare) == ""
+    assert "no ceiling is known" in Outline(page(bare)).text
+
+
+def test_scales():
+    scale = LogScale(1, 1000, 0, 300)
+    assert [scale.at(value) for value in (0, 1, 10, 1000, 1e9, math.nan)] == [0, 0, 100, 300, 300, 0]
+    assert scale.decades() == [1, 10, 100, 1000]
+    assert LinearScale(0, 10, 100, 0).at(2.5) == 75
+    assert around([]) == (1.0, 10.0)
+    assert around([2.0, 0.0, math.inf], decades=1) == pytest.approx((0.2, 20))
+
+
+def test_a_number_never_parts_from_its_unit():
+    assert bound("at 91 % of 29.1 GB/s, [2.53, 2.59]") == "at 91\u00a0% of 29.1\u00a0GB/s, [2.53,\u00a02.59]"
+    assert bound("4 operators in 3 steps") == "4 operators in 3 steps"
+
+
+def test_verdict_pages_take_the_colour_of_the_verdict():
+    assert '<body class="kw bad">' in page(samples.REJECTED)
+    assert '<body class="kw good">' in page(samples.ACCEPTED)

@@ -1,0 +1,184 @@
+"""What a person reads in a terminal: the tour's shape, at every width, with and without Unicode and colour."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from kernelwright.core.errors import CompileError, UsageError
+from kernelwright.core.records import Bench, Move, Work
+from kernelwright.report import show, text
+
+_spec = spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
+assert _spec and _spec.loader
+samples = module_from_spec(_spec)
+_spec.loader.exec_module(samples)
+
+replace = msgspec.structs.replace
+
+
+def printed(record, *, width: int = 100, encoding: str = "utf-8", **console) -> str:
+    sink = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+    show(record, Console(file=sink, width=width, **console))
+    sink.seek(0)
+    return sink.read()
+
+
+@pytest.mark.parametrize("name", samples.EVERY)
+@pytest.mark.parametrize("width", [80, 100, 132, 160, 400])
+def test_no_line_is_wider_than_the_terminal(name, width):
+    assert max(map(len, text(samples.EVERY[name], width).splitlines())) <= min(width, 160)
+
+
+@pytest.mark.parametrize("name", samples.EVERY)
+def test_a_terminal_without_unicode_gets_ascii(name):
+    record = samples.poisoned(samples.EVERY[name], "größer → µs 核 " + "x" * 40)
+    assert printed(record, encoding="ascii").isascii()
+
+
+def test_ascii_bars_are_hashes():
+    lines = printed(samples.MEMORY, encoding="ascii").splitlines()
+    assert sum("####" in line for line in lines) == 3
+
+
+@pytest.mark.parametrize("name", samples.EVERY)
+def test_hostile_names_cannot_drive_the_terminal(name):
+    hostile = text(samples.poisoned(samples.EVERY[name], "\x1b[31m\r\n\x07"), 160)
+    assert not any(c in hostile for c in "\x1b\r\x07")
+
+
+def test_colour_only_on_a_terminal_that_wants_it(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" not in printed(samples.MEMORY)
+    assert "\x1b[1;38;5;33m" in printed(samples.MEMORY, force_terminal=True, color_system="256")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "38;5" not in printed(samples.MEMORY, force_terminal=True, color_system="256")
+
+
+def test_why_reads_like_the_tour():
+    lines = text(samples.MEMORY, 100).splitlines()
+    assert lines[0].startswith("relu((x + y) * scale + bias)")
+    assert lines[0].endswith("1.07 GB in and out, on AMD EPYC 9R14 (2 threads)")
+    assert lines[2] == "  memory-bound: it moves 2.7 GB where 1.1 GB would do, at 91 % of this machine's 29.1 GB/s"
+    assert [line.split()[0] for line in lines[4:7]] == ["now", "as", "fused"]
+    assert [line.count("█") for line in lines[4:7]] == sorted((line.count("█") for line in lines[4:7]), reverse=True)
+    assert "operator   time      share   bytes    FLOP/byte   waits on   of its floor" in lines[8]
+    assert lines[9].split() == ["add", "30.2", "ms", "30", "%", "805", "MB", "0.08", "memory", "1.08x"]
+    assert "  1. fuse all four into one pass   101 -> about 39 ms" in "\n".join(lines)
+    assert lines[-1] == "  2. nothing else: after that it is at the memory's speed"
+
+
+def test_bars_are_in_proportion():
+    now, _, fused = [line.count("█") for line in text(samples.MEMORY, 160).splitlines() if "█" in line]
+    assert now == 40
+    assert fused == round(40 * 36_900 / 101_300)
+
+
+def test_a_long_table_shows_what_gains_most():
+    said = text(samples.OVERHEAD, 120)
+    assert "and 52 more" in said
+    best = max(samples.OVERHEAD.operators, key=lambda row: row.gain_us)
+    worst = min(samples.OVERHEAD.operators, key=lambda row: row.gain_us)
+    assert f"{best.time_us:.2f} us" in said
+    assert f" {worst.time_us:.2f} us" not in said
+    assert "…decoder" not in text(samples.OVERHEAD, 80)
+
+
+def test_stop_is_said_only_when_nothing_is_left():
+    assert "  stop: nothing is left" in text(samples.COMPUTE)
+    assert "stop" not in text(samples.UNDETERMINED)
+    assert "evidence for one is missing" in text(samples.UNDETERMINED)
+    assert "stop" not in text(samples.OVERHEAD)
+
+
+def test_a_prediction_says_that_nothing_was_run():
+    said = text(samples.FORESEEN)
+    assert "predicted: nothing was run" in said
+    assert "  now " not in said
+    assert "559 -> about 220 us" in said
+
+
+def test_a_gain_across_units_names_both():
+    moved = replace(samples.MEMORY, moves=(Move(kind="fuse", what="fuse", predicted_us=812.0),))
+    assert "101 ms -> about 810 us" in text(moved)
+
+
+def test_verdicts():
+    assert text(samples.ACCEPTED, 120) == (
+        "accepted   as accurate as the reference against FP64, 12 input sets, inputs intact, deterministic"
+    )
+    lines = text(samples.REJECTED, 120).splitlines()
+    assert lines[0] == ("rejected   inaccurate: 4,100 times the reference's own error against FP64, 38 times the limit")
+    assert lines[1] == "           worst at [17, 903]: got 0.0009765625, right 0.0009770393"
+    assert lines[2] == "           looks like half-precision arithmetic"
+
+
+def test_a_verdict_worse_than_the_reference_says_by_how_much():
+    accuracy = replace(samples.ACCEPTED.accuracy, times_reference=1.8, times_limit=0.22)
+    said = text(replace(samples.ACCEPTED, accuracy=accuracy), 140)
+    assert "1.80x the reference's own error against FP64, 0.22x the limit" in said
+
+
+def test_bench_puts_every_time_beside_its_floor():
+    lines = text(samples.BENCH, 120).splitlines()
+    assert lines[0].split() == ["candidate", "39.6", "ms", "1.07x", "its", "floor"]
+    assert lines[2].split() == ["torch.compile", "41.0", "ms", "1.11x"]
+    assert lines[3].startswith("FASTER than eager           2.56x  [2.53, 2.59]")
+    assert lines[4].endswith("60 pairs, interleaved, cold cache, no disturbed samples")
+
+
+def test_bench_names_the_first_arm_where_there_are_several():
+    other = replace(samples.BENCH.comparisons[0], a="second", verdict="SLOWER")
+    said = text(replace(samples.BENCH, comparisons=(samples.BENCH.comparisons[0], other)))
+    assert "candidate FASTER than eager" in said
+    assert "second SLOWER than eager" in said
+
+
+def test_a_suspicious_time_says_why():
+    said = text(samples.SUSPICIOUS)
+    assert "suspicious  19 times faster than the datasheet's memory allows" in said
+    assert "UNCLEAR against eager" in said
+    assert "no floor" in said
+
+
+def test_an_empty_bench_still_prints():
+    assert text(Bench(problem="p", machine=samples.LAPTOP, arms=(), comparisons=())) == ""
+
+
+def test_machine_tables():
+    said = text(samples.H200)
+    assert "measured ceilings" in said
+    assert "78 % of 989 TFLOP/s" in said
+    assert "launch inside a graph         1.10 us" in said
+    assert "triad" not in said
+    assert "triad" in text(samples.LAPTOP)
+    assert "ceilings of the datasheet, not measured here" in text(samples.PREDICTED)
+
+
+def test_an_error_names_the_value_and_the_next_step():
+    said = text(UsageError("no file examples/nope.py", next="kw why examples/softmax.py", where="load"))
+    assert said.splitlines() == ["error: no file examples/nope.py", "where: load", "next:  kw why examples/softmax.py"]
+
+
+def test_a_compiler_message_keeps_its_lines():
+    said = text(CompileError("a.cpp:3: error: expected ';'\n  3 | int x\n"))
+    assert said.splitlines() == ["error: a.cpp:3: error: expected ';'", "       3 | int x"]
+
+
+def test_an_unknown_record_is_refused():
+    with pytest.raises(TypeError, match="Work"):
+        show(Work())  # pyright: ignore[reportArgumentType]
+
+
+def test_the_terminal_does_not_pay_for_pages():
+    code = (
+        "import sys, kernelwright.report as r; assert not {'jinja2', 'torch'} & set(sys.modules), 'too much imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

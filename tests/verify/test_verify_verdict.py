@@ -1,0 +1,324 @@
+"""Each rejection has a candidate that earns it, and honest candidates of every shape are accepted."""
+
+import textwrap
+
+import psutil
+import pytest
+import torch
+
+import kernelwright as kw
+from kernelwright.core.errors import MemoryLimitError, NotFoundError, ProblemError, UsageError
+from kernelwright.core.records import REJECTIONS
+from kernelwright.problems import Problem
+from kernelwright.sandbox import Limits, Nursery
+from kernelwright.verify.runners import PRELOAD
+
+LINEAR = """
+import torch
+class {name}(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.linear = torch.nn.Linear(size, size)
+    def forward(self, x):
+        return {expression}
+"""
+INPUTS = "\ndef get_inputs(): return [torch.randn(48, 64)]\ndef get_init_inputs(): return [64]\n"
+SOFTMAX = LINEAR.format(name="Model", expression="torch.softmax(self.linear(x), -1)") + INPUTS
+ADD = """
+import torch
+def f(x, y): return x + y
+def get_inputs(): return [torch.randn(300, 7), torch.randn(300, 7)]
+"""
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    with Nursery(PRELOAD) as warm:
+        yield warm
+        left = [grandchild for child in psutil.Process().children() for grandchild in child.children()]
+        assert left == []
+
+
+@pytest.fixture
+def verdict(tmp_path, nursery):
+    """Writes a problem and a candidate, and verifies."""
+
+    def call(problem, candidate, *, suffix=".py", **options):
+        (tmp_path / "f.py").write_text(textwrap.dedent(problem))
+        path = tmp_path / f"candidate{suffix}"
+        path.write_text("import torch\n" * (suffix == ".py") + textwrap.dedent(candidate))
+        options = {"sets": 3, "nursery": nursery} | options
+        return kw.verify(str(tmp_path / "f.py"), str(path), **options)
+
+    return call
+
+
+def softmax_by(expression):
+    return LINEAR.format(name="ModelNew", expression=expression)
+
+
+SLEEP = "def f(x, y):\n    import time; time.sleep(100)"
+HOG = """
+def f(x, y):
+    kept = []
+    while True: kept.append(torch.ones(4_000_000))
+"""
+COUNTED = (
+    "calls = []\ndef f(x, y):\n    calls.append(1); return x + y + 1e-9 * (len(calls) % 2) * x.abs().amax() * 1000"
+)
+REJECTED = [
+    ("def f(x, y) return x", {}, "runtime-error", "SyntaxError"),
+    ("def f(x, y): return x + missing", {}, "runtime-error", "NameError: name 'missing' is not defined"),
+    ("def f(x, y): raise SystemExit(2)", {}, "runtime-error", "sys.exit(2)"),
+    ("def f(x, y): return x @ y", {}, "runtime-error", "RuntimeError"),
+    (SLEEP, {"time_s": 1.0}, "timeout", "1 s"),
+    ("import time; time.sleep(100)", {"time_s": 1.0}, "timeout", "1 s"),
+    (HOG, {"memory_bytes": 800_000_000}, "out-of-memory", "the limit is 800 MB"),
+    ("def f(x, y): return torch.empty(1 << 50)", {}, "out-of-memory", "allocate"),
+    ("import ctypes\ndef f(x, y): ctypes.string_at(0)", {}, "crash", "SIGSEGV"),
+    ("import os\ndef f(x, y): os._exit(0)", {}, "crash", "exit status 0"),
+    ("def f(x, y): return (x + y)[:-1]", {}, "wrong-shape", "(299, 7) instead of (300, 7)"),
+    ("def f(x, y): return (x + y).double()", {}, "wrong-dtype", "float64 instead of torch.float32"),
+    ("def f(x, y): return (x + y).to('meta')", {}, "wrong-device", "on meta instead of cpu"),
+    ("def f(x, y): return (x + y, x)", {}, "wrong-structure", "(Tensor, Tensor) instead of Tensor"),
+    ("def f(x, y): return None", {}, "wrong-structure", "NoneType instead of Tensor"),
+    ("class T(torch.Tensor): pass\ndef f(x, y): return (x + y).as_subclass(T)", {}, "wrong-structure", "T instead"),
+    ("def f(x): return x", {}, "wrong-parameters", "takes (x)"),
+    ("def f(x, y): return (x + y) / 0", {}, "not-finite", "inf"),
+    ("def f(x, y): return (x.bfloat16() + y.bfloat16()).float()", {}, "inaccurate", "worst at"),
+    ("def f(x, y): return torch.zeros_like(x)", {}, "inaccurate", "worst at"),
+    ("def f(x, y): return x.add_(y)", {}, "input-mutated", "input 0[0, 0] was"),
+    ("def f(x, y): r = x + y; y[5, 3] = 4.0; return r", {}, "input-mutated", "input 1[5, 3] was"),
+]
+
+
+@pytest.mark.parametrize(("candidate", "options", "code", "words"), REJECTED)
+def test_rejected_with_its_reason(verdict, candidate, options, code, words):
+    seen = verdict(ADD, candidate, **options)
+    assert not seen.accepted
+    assert seen.reason is not None
+    assert (seen.reason.code, words in seen.reason.detail) == (code, True), seen.reason
+
+
+def test_compile_error_and_crash_of_a_cpp_candidate(verdict):
+    header = "// kw: entry f\n// kw: out o: float32[300, 7]\n// kw: args x, y, o\n"
+    body = 'extern "C" void f(const float* x, const float* y, float* o) {{ {} }}\n'
+    assert verdict(ADD, header + body.format("nonsense;"), suffix=".cpp").reason.code == "compile-error"
+    crashed = verdict(ADD, header + body.format("*(volatile int*)0 = 1;"), suffix=".cpp")
+    assert (crashed.reason.code, "SIGSEGV" in crashed.reason.detail) == ("crash", True)
+    right = header + body.format("for (int i = 0; i < 2100; ++i) o[i] = x[i] + y[i];")
+    assert verdict(ADD, right, suffix=".cpp").accepted
+
+
+def test_nondeterministic_is_rejected_only_on_demand(verdict):
+    note = "not deterministic: two calls with equal inputs gave different bits"
+    loose = verdict(ADD, COUNTED, tolerance=(1e-3, 1e-3))
+    assert loose.accepted
+    assert note in loose.notes
+    strict = verdict(ADD + "DETERMINISTIC = True\n", COUNTED, tolerance=(1e-3, 1e-3))
+    assert strict.reason.code == "nondeterministic"
+
+
+def test_what_only_the_second_call_gets_wrong_is_rejected(verdict):
+    seen = verdict(ADD, "calls = []\ndef f(x, y):\n    calls.append(1); return x + y + (len(calls) == 2)")
+    assert (seen.reason.code, seen.reason.detail[:16]) == ("inaccurate", "in a second call")
+
+
+def test_every_rejection_has_a_test_here():
+    elsewhere = {"compile-error", "nondeterministic"}
+    assert {code for _, _, code, _ in REJECTED} | elsewhere == set(REJECTIONS)
+
+
+@pytest.mark.parametrize("rows", [1, 40, 300])
+def test_a_tail_that_is_never_written_is_seen(verdict, rows):
+    """Also where the right answer is zero, which fresh memory would show by chance."""
+    problem = f"""
+    import torch
+    def f(x): return torch.cat([x, torch.zeros(7, 1000)])
+    def get_inputs(): return [torch.randn({rows}, 1000)]
+    """
+    seen = verdict(problem, "def f(x):\n    o = torch.empty(len(x) + 7, 1000); o[: len(x)] = x; return o")
+    assert seen.reason.code == "not-finite"
+
+
+def test_honest_candidates_with_parameters_are_accepted(verdict):
+    seen = verdict(SOFTMAX, softmax_by("(x @ self.linear.weight.T + self.linear.bias).softmax(1)"))
+    assert seen.accepted, seen.reason
+    assert (seen.sets, seen.golden, seen.problem, seen.candidate) == (3, "FP64", "f", "candidate")
+    assert "own process" in seen.sandbox
+    assert seen.accuracy.times_limit <= 1
+    assert seen.time_s > 0
+
+
+def test_weights_folded_at_construction_are_seen(verdict):
+    folded = (
+        softmax_by("torch.softmax(x @ self.cached(), -1)")
+        + """
+    def cached(self):
+        if not hasattr(self, 'kept'): self.kept = self.linear.weight.detach().T.clone()
+        return self.kept
+"""
+    )
+    seen = verdict(
+        SOFTMAX.replace("size, size)", "size, size, bias=False)"),
+        folded.replace("size, size)", "size, size, bias=False)"),
+    )
+    assert seen.reason.code == "inaccurate"
+    assert "the parameters had been changed" in seen.reason.detail
+
+
+def test_a_changed_parameter_is_input_mutated(verdict):
+    seen = verdict(SOFTMAX, softmax_by("torch.softmax(self.linear(x), -1) + 0 * self.linear.bias.data.add_(1)"))
+    assert (seen.reason.code, seen.reason.detail) == ("input-mutated", "parameter linear.bias was changed")
+
+
+@pytest.mark.parametrize(
+    ("problem", "right", "wrong", "code"),
+    [
+        (
+            "def f(x): x.mul_(2)",
+            "def f(x): x.add_(x.clone())",
+            "def f(x): pass",
+            "inaccurate",
+        ),
+        (
+            "def f(x): return {'sum': x.sum(1), 'parts': (x > 0, [x.long()])}",
+            "def f(x): return {'parts': (x.gt(0), [x.long()]), 'sum': x.sum(1)}",
+            "def f(x): return {'sum': x.sum(1), 'parts': [x > 0, [x.long()]]}",
+            "wrong-structure",
+        ),
+        (
+            "def f(x): return x.argmax(1), 3, x.shape[0]",
+            "def f(x): return x.topk(1).indices[:, 0], 3, 40",
+            "def f(x): return x.argmin(1), 3, x.shape[0]",
+            "inaccurate",
+        ),
+        (
+            "def f(x): return x.bfloat16() * 2",
+            "def f(x): return x.bfloat16() + x.bfloat16()",
+            "def f(x): return x.bfloat16() * 2.1",
+            "inaccurate",
+        ),
+        (
+            "def f(x): return x[:0]",
+            "def f(x): return x.new_empty(0, 30)",
+            "def f(x): return x.new_empty(0, 31)",
+            "wrong-shape",
+        ),
+        (
+            "def f(x): x = x.clone().requires_grad_(); return torch.autograd.grad((x ** 2).sum(), x)[0]",
+            "def f(x): return 2 * x",
+            "def f(x): return x",
+            "inaccurate",
+        ),
+    ],
+    ids=["in place", "nested", "integers", "bfloat16", "empty", "gradient"],
+)
+def test_programs_of_every_shape(verdict, problem, right, wrong, code):
+    problem = "import torch\n" + problem + "\ndef get_inputs(): return [torch.randn(40, 30)]\n"
+    good = verdict(problem, right)
+    assert good.accepted, good.reason
+    assert verdict(problem, wrong).reason.code == code
+
+
+def test_keyword_shared_and_strided_inputs_arrive_as_they_are(verdict):
+    problem = """
+    import torch
+    def f(x, *, scale, mask, flags): return x.t() * scale + mask.float() + flags["a"][0]
+    def f_inputs():
+        base = torch.randn(6, 40)
+        return [base[:, ::2].t()], {"scale": base[0, :6].expand(6, 6)[:, :6].t()[0], "mask": torch.ones(6, 20).bool(),
+                                    "flags": {"a": [3, None]}}
+    """.replace("x.t() * scale", "x.t() * scale[0]")
+    candidate = """
+    def f(x, *, scale, mask, flags):
+        assert x.stride() == (2, 40) and not x.is_contiguous() and flags["a"][1] is None
+        return scale[0] * x.t() + mask.float() + flags["a"][0]
+    """
+    seen = verdict(problem, candidate)
+    assert seen.accepted, seen.reason
+
+
+def test_sets_are_counted_and_a_seed_repeats_a_run(verdict):
+    first, second = (verdict(ADD, "def f(x, y): return (x.half() + y).float()", sets=5, seed=7) for _ in range(2))
+    assert first.reason == second.reason
+    assert verdict(ADD, "def f(x, y): return y + x", sets=None).sets == 12
+
+
+def test_tolerance_is_the_classic_policy(verdict):
+    sloppy = "def f(x, y): return (x + y).half().float()"
+    assert verdict(ADD, sloppy).reason.code == "inaccurate"
+    loose = verdict(ADD, sloppy, tolerance=(1e-2, 1e-2))
+    assert loose.accepted
+    assert loose.accuracy.policy == "0.01,0.01"
+
+
+def test_a_print_reaches_nobody(verdict, capfd):
+    assert verdict(ADD, "print('at import')\ndef f(x, y): print('in call'); return x + y").accepted
+    assert "call" not in capfd.readouterr().out
+
+
+BAD_PROBLEMS = [
+    ("def f(x): raise ValueError('not today')", "the reference raised ValueError: not today"),
+    ("def f(x): return (x - x) / (x - x)", "the reference returns NaN for finite inputs: 12 of 12 elements"),
+    ("def f(x): return None", "nothing to verify"),
+    ("def f(x): import sys; sys.exit(3)", "the reference raised it called sys.exit(3)"),
+]
+
+
+@pytest.mark.parametrize(("problem", "words"), BAD_PROBLEMS)
+def test_the_problems_own_fault_is_no_rejection(verdict, problem, words):
+    with pytest.raises(ProblemError) as caught:
+        verdict("import torch\n" + problem + "\ndef get_inputs(): return [torch.randn(3, 4)]\n", "def f(x): return x")
+    assert words in caught.value.message
+
+
+def test_a_reference_that_runs_out_of_memory_says_so(verdict):
+    with pytest.raises(MemoryLimitError, match="the reference ran out of memory"):
+        verdict(
+            "import torch\ndef f(x): return x.expand(1 << 50, 4).clone()\ndef get_inputs(): return [torch.ones(4)]\n",
+            "def f(x): return x",
+        )
+
+
+def test_a_missing_candidate_is_an_error_not_a_rejection(tmp_path, nursery):
+    (tmp_path / "f.py").write_text(ADD)
+    with pytest.raises(NotFoundError):
+        kw.verify(str(tmp_path / "f.py"), str(tmp_path / "candidat.py"), nursery=nursery)
+
+
+def test_a_relative_target_is_found_from_the_sandbox(tmp_path, nursery, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.py").write_text(ADD)
+    (tmp_path / "g.py").write_text("def f(x, y): return y + x\n")
+    assert kw.verify("f.py:f", "g.py:f", sets=1, nursery=nursery).accepted
+
+
+def test_a_live_callable_runs_here():
+    problem = Problem.from_callable(torch.add, torch.randn(9, 9), torch.randn(9, 9))
+    seen = kw.verify(problem, lambda x, y: y + x, sets=2)
+    assert seen.accepted
+    assert seen.sandbox == ("none: live object",)
+    assert kw.verify(problem, lambda x, y: x.mul_(y), sets=2).reason.code == "inaccurate"
+    assert kw.verify(problem, lambda x, y: [][0], sets=2).reason.code == "runtime-error"
+
+
+def test_a_live_module_keeps_its_state():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert kw.verify(Problem.from_module(model, torch.randn(5, 8)), model, sets=3).accepted
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_a_live_problem_cannot_go_to_the_sandbox(tmp_path):
+    (tmp_path / "g.py").write_text("def f(x): return x\n")
+    with pytest.raises(UsageError, match="live Python object"):
+        kw.verify(Problem.from_callable(torch.relu, torch.randn(3)), str(tmp_path / "g.py"))
+
+
+def test_the_candidates_process_holds_no_judge(tmp_path, nursery, monkeypatch):
+    (tmp_path / "peek.py").write_text("import sys\ndef modules(payload): return sorted(sys.modules)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    modules = nursery.run("peek:modules", {}, Limits(20))
+    inside = {name for name in modules if name.startswith("kernelwright.verify.")}
+    assert inside == {f"kernelwright.verify.{name}" for name in ("crossing", "execution", "poison", "worker")}
