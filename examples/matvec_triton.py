@@ -1,6 +1,5 @@
 """A matrix-vector product that streams the weights once: each program takes eight rows, 512 columns at a time."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from decoder_block import Attention, Model, rotate, split_heads  # noqa: E402
+from decoder_block import Attention, Model, rotate, split_heads
 
 
 class UnmaskedAttention(Attention):

@@ -175,3 +175,10 @@ def test_an_unknown_device_is_refused():
 def test_a_datasheet_is_never_measured(measured, cache):
     assert kernelwright.machine("cuda", spec="h200").provenance == "datasheet"
     assert measured == [] and not cache.exists()
+
+
+def test_a_box_that_is_never_quiet_is_measured_twice_and_says_so():
+    low = msgspec.structs.replace(KNOWN, notes=(store.DISTURBED,))
+    final = store.best_of(low, low)
+    assert not store.provisional(final)
+    assert final.notes == (store.CROWDED,)

@@ -96,7 +96,7 @@ def test_training_mode_is_the_references(write, problem):
         (("self.norm = nn.LayerNorm(width)", "self.layer = nn.LayerNorm(width)"), "missing norm.weight float32[4]"),
         (("self.norm = nn.LayerNorm(width)", "self.norm = nn.LayerNorm(2 * width)"),
          "norm.weight is float32[8], must be float32[4]"),
-        (("torch.zeros(width))", "torch.zeros(width, dtype=torch.float64))"), "table is float64[4], must be float32[4]"),
+        (("torch.zeros(width))", "torch.zeros(width).double())"), "table is float64[4], must be float32[4]"),
         (("torch.randn(100)", "self.extra = nn.Parameter(torch.ones(2))"), "extra extra float32[2]"),
     ],
 )  # fmt: skip
@@ -162,7 +162,9 @@ def test_which_object_is_meant(write, plus, source, name):
     assert torch.equal(right, got)
 
 
-@pytest.mark.parametrize("source", ["def plus(x): return x", "def plus(x, y, z): return x", "def plus(*, x, y): return x"])
+@pytest.mark.parametrize(
+    "source", ["def plus(x): return x", "def plus(x, y, z): return x", "def plus(*, x, y): return x"]
+)
 def test_another_signature_is_found_before_it_runs(write, plus, source):
     with pytest.raises(SignatureError, match=r"float32\[3\], float32\[3\]"):
         load_candidate(write(source + "\n"), plus)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -297,3 +298,12 @@ def test_cpp_does_not_run_on_a_gpu(tmp_path, rows):
     (tmp_path / "kernel.cpp").write_text("")
     with pytest.raises(CandidateError, match="C\\+\\+ for the CPU"):
         load_candidate(str(tmp_path / "kernel.cpp"), rows, "cuda")
+
+
+def test_the_example_in_the_documentation_runs(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "candidates.md").read_text()
+    (tmp_path / "offset_sums.cpp").write_text(page.split("```cpp\n")[1].split("```")[0])
+    x, offset = torch.randn(9, 5), torch.randn(5)
+    problem = Problem.from_callable(lambda x, offset: x.cumsum(0) + offset, x, offset)
+    got = load_candidate(str(tmp_path / "offset_sums.cpp"), problem).program(x, offset)
+    torch.testing.assert_close(got, problem.program(x, offset))

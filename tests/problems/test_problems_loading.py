@@ -158,7 +158,9 @@ def test_deterministic_is_read(write):
 
 def test_files_beside_can_be_imported(write):
     write("WIDTH = 4\n", "beside_the_problem.py")
-    path = write("import torch, beside_the_problem as b\ndef problem(x): return x\ndef get_inputs(): return [b.WIDTH]\n")
+    path = write(
+        "import torch, beside_the_problem as b\ndef problem(x): return x\ndef get_inputs(): return [b.WIDTH]\n"
+    )
     assert run(load_problem(path)) == 4
 
 
@@ -168,7 +170,9 @@ def test_what_a_file_prints_does_not_reach_stdout(write, capsys):
 
 
 def test_in_place_program_gets_fresh_inputs_each_time(write):
-    problem = load_problem(write("import torch\ndef problem(x): return x.add_(1)\ndef get_inputs(): return [torch.zeros(1)]\n"))
+    problem = load_problem(
+        write("import torch\ndef problem(x): return x.add_(1)\ndef get_inputs(): return [torch.zeros(1)]\n")
+    )
     assert run(problem).item() == 1
     assert run(problem).item() == 1
 

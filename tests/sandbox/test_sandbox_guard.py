@@ -134,3 +134,8 @@ def task():
 
 def test_importing_and_guarding_needs_no_torch(ask):
     assert ask("def task(): return b''")["torch"] is False
+
+
+def test_allocation_and_threads_follow_the_same_policy_as_in_a_nursery(ask):
+    seen = ask("def task(): return (os.environ['OMP_WAIT_POLICY'] + os.environ['THP_MEM_ALLOC_ENABLE']).encode()")
+    assert seen["told"] == "PASSIVE1"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.core.errors import CompileError, MissingDependency
+from kernelwright.core.errors import CompileError, EnvironmentError, MissingDependency
 from kernelwright.toolchain import compile_shared
 from kernelwright.toolchain import cpp as toolchain
 
@@ -130,6 +130,14 @@ def test_files_beside_the_source_cannot_be_included(tmp_path, monkeypatch):
         compile_shared('#include "beside.h"\n', flags=QUICK, name=str(tmp_path / "a.cpp"))
 
 
+def test_a_cache_that_cannot_be_written_says_which_variable_moves_it(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "file"))
+    with pytest.raises(EnvironmentError, match="cannot keep") as caught:
+        compile_shared(SOURCE, flags=QUICK)
+    assert "KERNELWRIGHT_CACHE" in caught.value.next
+
+
 def test_no_compiler_says_how_to_install_one(monkeypatch):
     monkeypatch.setenv("CXX", "/nowhere/c++")
     with pytest.raises(MissingDependency, match="/nowhere/c\\+\\+") as caught:
@@ -152,9 +160,13 @@ def test_a_compiler_without_openmp_gives_one_thread(tmp_path, monkeypatch):
 
 def test_an_endless_compile_is_stopped(monkeypatch):
     monkeypatch.setattr(toolchain, "COMPILE_LIMIT_S", 1)
-    endless = "constexpr long f(long n) { long s = 0; for (long i = 0; i < n; ++i) s += i; return s; }\nconstexpr long x = f(1L << 62);\n"
+    endless = """
+        constexpr long f(long n) { long s = 0; for (long i = 0; i < n; ++i) s += i; return s; }
+        constexpr long x = f(1L << 62);
+    """
+    limits = ("-fconstexpr-ops-limit=9223372036854775807", "-fconstexpr-loop-limit=2147483647")
     with pytest.raises(CompileError):
-        compile_shared(endless, flags=(*QUICK, "-fconstexpr-ops-limit=9223372036854775807", "-fconstexpr-loop-limit=2147483647"))
+        compile_shared(endless, flags=(*QUICK, *limits))
 
 
 def test_the_environment_is_left_alone():

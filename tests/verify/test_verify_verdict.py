@@ -322,3 +322,23 @@ def test_the_candidates_process_holds_no_judge(tmp_path, nursery, monkeypatch):
     modules = nursery.run("peek:modules", {}, Limits(20))
     inside = {name for name in modules if name.startswith("kernelwright.verify.")}
     assert inside == {f"kernelwright.verify.{name}" for name in ("crossing", "execution", "poison", "worker")}
+
+
+def test_writing_between_the_elements_of_an_input_is_seen(verdict):
+    problem = "import torch\ndef f(x): return x + 1\ndef get_inputs(): return [torch.randn(8, 8)[:, ::2]]\n"
+    seen = verdict(problem, "def f(x):\n    r = x + 1; x.as_strided((64,), (1,))[5] = 3.0; return r")
+    assert (seen.reason.code, seen.reason.detail) == (
+        "input-mutated",
+        "input 0: something was written between or around its elements",
+    )
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(verdict):
+    assert verdict(SOFTMAX, softmax_by("torch.softmax(self.linear(x), 1)"), device="cuda").accepted
+    assert verdict(ADD, "def f(x, y): return (x + y).cpu()", device="cuda").reason.code == "wrong-device"
+    tail = "def f(x, y):\n    o = torch.empty_like(x); o[:-1] = (x + y)[:-1]; return o"
+    assert verdict(ADD, tail, device="cuda").reason.code == "not-finite"
+    outside = "def f(x, y): return x[torch.full((300, 7), 1 << 40, device='cuda')]"
+    assert verdict(ADD, outside, device="cuda").reason.code in ("runtime-error", "crash")
+    assert verdict(ADD, "def f(x, y): return y + x", device="cuda").accepted

@@ -93,3 +93,16 @@ def test_rows_of_flash_attention_forward():
     call = torch.ops.aten._flash_attention_forward
     seen = work.count(lambda q: call(q, q, q, None, None, L, L, 0.0, False, False), (q,))
     assert seen.as_written.flops == {"matrix/bfloat16": FULL}
+
+
+def test_encoder_layer_that_inference_runs_as_one_call():
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+
+    def program(x):
+        with torch.inference_mode():
+            return layer(x)
+
+    seen = work.count(program, (torch.ones(2, 6, 16),))
+    # 12 tokens by 3*16*16 + 16*16 + 16*32 + 32*16 weights, and two products of 6 keys by 16.
+    assert seen.as_written.flops["matrix/float32"] == 2 * 12 * (1024 + 1024 + 2 * 6 * 16)
+    assert seen.coverage == 1.0

@@ -145,6 +145,18 @@ def test_unregistered_operator_lowers_coverage_until_it_is_registered(formulas):
     assert work.count(double, (x,)).as_written.flops == {"matrix/float16": 7}
 
 
+def test_formula_that_does_not_fit_makes_the_operator_unknown(formulas):
+    work.register("kwtest::double", lambda call: call.shape("nothing")[0])
+    seen = work.count(double, (torch.ones(100),))
+    assert (seen.coverage, seen.as_written.flops) == (0.0, {})
+
+
+def test_view_in_place_moves_nothing():
+    seen = work.count(lambda x: x.clone().t_().unsqueeze_(0), (torch.ones(4, 6),))
+    assert seen.as_written.total_bytes == 2 * 96
+    assert seen.coverage == 1.0
+
+
 def test_aten_operator_without_a_formula_is_unknown():
     seen = work.count(torch.linalg.svdvals, (torch.eye(8),))
     assert seen.coverage < 1.0

@@ -382,3 +382,31 @@ def test_scaled_product_of_eight_bit_floats():
     assert seen.as_written.flops == {"matrix/float8_e4m3fn": 2 * 32 * 64 * 16}
     # R 32*64 + 16*64 bytes and the scale, which is one tensor passed twice; W 32*16 bfloat16.
     assert totals(seen) == (2048 + 1024 + 4, 1024)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        torch.nn.BatchNorm2d(4),
+        torch.nn.GroupNorm(2, 4),
+        torch.nn.MaxPool2d(2),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Upsample(scale_factor=2, mode="bilinear"),
+        torch.nn.GELU("tanh"),
+        torch.nn.PReLU(),
+        torch.nn.Dropout(),
+        torch.nn.ReflectionPad2d(1),
+        torch.nn.LSTM(8, 4, bidirectional=True),
+        torch.nn.RMSNorm(8),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_common_layers_are_known_forward_and_backward(layer):
+    def program(x):
+        result = layer(x)
+        (result[0] if isinstance(result, tuple) else result).sum().backward()
+
+    x = torch.randn((3, 2, 8) if isinstance(layer, torch.nn.LSTM) else (2, 4, 8, 8), requires_grad=True)
+    seen = work.count(program, (x,))
+    assert [o.name for o in seen.operators if not o.known] == []
+    assert seen.as_written.total_flops > 0

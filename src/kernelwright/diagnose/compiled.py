@@ -16,7 +16,7 @@ from typing import Any
 from kernelwright.core.errors import ProblemError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine, Operator, ProgramWork, Work
-from kernelwright.diagnose.observation import Observation, observe
+from kernelwright.diagnose.observation import FAULTS_FROM, Observation, observe
 from kernelwright.machine.floor import last_cache_bytes
 from kernelwright.measure.kernels import KernelTime, kernel_times
 from kernelwright.measure.operators import OperatorTimes
@@ -25,8 +25,6 @@ from kernelwright.problems import Problem
 from kernelwright.work import count
 
 CALLED = ("matrix", "convolution", "attention")
-FAULTS_FROM = 16
-"""Fewer page faults a call than this belong to bookkeeping, not to an output that is allocated anew."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ NEAR_ROOF = 0.6
 SATURATED = 0.8
 SMALL_CALL_DISPATCHES = 5
 """A call that takes no more than this many bare dispatches is overhead, whatever it computes."""
+FAULTS_FROM = 16
+"""Fewer page faults a call than this belong to bookkeeping, not to an output that is allocated anew."""
 ASSUMED_LAUNCH_US = 5.0
 """Host time of one eager operator on a CUDA machine that is not there; 5.0 us was measured on an H200's host."""
 

@@ -23,7 +23,7 @@ FEW_CALLS = 12
 """Up to this many calls each has its own row, in the order of the program."""
 
 
-def diagnosis(seen: Observation, problem: str, notes: tuple[str, ...] = (), *, ranked: bool = False) -> Diagnosis:
+def diagnosis(seen: Observation, problem: str, inputs: str = "", *, ranked: bool = False) -> Diagnosis:
     """The whole reading of an observation; `ranked` sorts rows by what could be gained instead of by program order."""
     seen = _without_root(seen)
     regime = regime_of(seen)
@@ -57,7 +57,7 @@ def diagnosis(seen: Observation, problem: str, notes: tuple[str, ...] = (), *, r
         overhead_us=seen.idle_us + sum(c.net_us for c in seen.calls if c.regime == "overhead-bound"),
         timing=seen.timing,
         modules=_modules(seen, best),
-        notes=notes,
+        inputs=inputs,
     )
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from kernelwright.core.errors import ProblemError, UsageError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Diagnosis, Machine, Operator, ProgramWork
-from kernelwright.diagnose.observation import Observation, observe, predict
+from kernelwright.core.units import count_text
+from kernelwright.diagnose.observation import FAULTS_FROM, Observation, observe, predict
 from kernelwright.diagnose.reading import diagnosis
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
@@ -51,12 +52,13 @@ def why(
     here = refresh_memory(machine_here(where, spec=spec))
     if spec:
         stage("counting the work", limit_s)
-        return diagnosis(predict(problem.text, here, _counted(problem, "cpu")), problem.name)
+        return diagnosis(predict(problem.text, here, _counted(problem, "cpu")), problem.name, inputs_text(problem))
     if compiled:
         from kernelwright.diagnose.compiled import observe_compiled
 
-        return diagnosis(observe_compiled(problem, here, where, limit_s), f"{problem.name}, compiled")
-    return diagnosis(_observe(problem, here, where, limit_s, reference), problem.name)
+        seen = observe_compiled(problem, here, where, limit_s)
+        return diagnosis(seen, f"{problem.name}, compiled", inputs_text(problem))
+    return diagnosis(_observe(problem, here, where, limit_s, reference), problem.name, inputs_text(problem))
 
 
 def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
@@ -87,6 +89,14 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return "cuda" if any(tensor.is_cuda for tensor in tensors((args, kwargs))) else "cpu"
 
 
+def inputs_text(problem: Problem) -> str:
+    """What the program works on, by its largest input: `float32, 16.8 M elements`."""
+    largest = max(tensors(problem.inputs("cpu", seed=0)), key=lambda tensor: tensor.numel(), default=None)
+    if largest is None:
+        return ""
+    return f"{str(largest.dtype).removeprefix('torch.')}, {count_text(largest.numel())} elements"
+
+
 def _observe(
     problem: Problem, here: Machine, device: str, limit_s: float, reference: ProgramWork | None
 ) -> Observation:
@@ -103,7 +113,8 @@ def _observe(
             {"now": program}, inputs, device=device, last_cache_bytes=last_cache_bytes(here), budget_s=TIMING_BUDGET_S
         ).timings["now"]
         if reference:
-            return observe(problem.text, here, work, OperatorTimes([timing.time_us], set()), timing.time_us, timing)
+            faulted = {0} if device == "cpu" and (timing.faults_per_call or 0) >= FAULTS_FROM else set()
+            return observe(problem.text, here, work, OperatorTimes([timing.time_us], faulted), timing.time_us, timing)
         stage("clocking each operator")
         times = _operator_times(lambda: program(*inputs[0], **inputs[1]), device, len(work.operators), timing.time_us)
     try:
@@ -124,7 +135,15 @@ def _operator_times(call: Callable[[], Any], device: str, calls: int, time_us: f
 
 def as_one(name: str, reference: ProgramWork) -> ProgramWork:
     """Code in which torch sees no operators, as one operator that does the reference's compulsory work."""
-    operator = Operator(index=0, name=name, kind="other", known=reference.coverage >= 1, work=reference.fused, shapes="")
+    operator = Operator(
+        index=0,
+        name=name.rpartition(": ")[2],
+        kind="other",
+        known=reference.coverage >= 1,
+        work=reference.fused,
+        shapes="",
+        fresh_bytes=reference.output_bytes,
+    )
     return ProgramWork(
         operators=(operator,),
         as_written=reference.fused,

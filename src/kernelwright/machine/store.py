@@ -13,6 +13,8 @@ from kernelwright.core.records import Machine, MemoryLevel
 
 DISTURBED = "other programs used the CPU meanwhile: these ceilings may be too low, and are measured again next time"
 """The note of a measurement that is not final."""
+CROWDED = "other programs used the CPU during both measurements: these ceilings may be too low (kw machine --remeasure)"
+"""The note of a second measurement that was no quieter: a box that is never quiet must not pay again and again."""
 BANDWIDTHS = ("read_gb_s", "write_gb_s", "copy_gb_s", "triad_gb_s")
 COSTS = ("dispatch_us", "launch_us", "graph_launch_us", "fault_us_per_mib")
 Key = dict[str, str]
@@ -52,8 +54,10 @@ def provisional(machine: Machine) -> bool:
 def best_of(earlier: Machine, later: Machine) -> Machine:
     """Figure by figure the better of two measurements of one machine: ceilings the higher, costs the lower."""
     levels = {level.name: level for level in earlier.levels}
+    notes = tuple(CROWDED if note == DISTURBED else note for note in later.notes)
     return msgspec.structs.replace(
         later,
+        notes=notes,
         levels=tuple(_better_level(levels.get(level.name, level), level) for level in later.levels),
         matrix_tflop_s=_higher(earlier.matrix_tflop_s, later.matrix_tflop_s),
         vector_tflop_s=_higher(earlier.vector_tflop_s, later.vector_tflop_s),

@@ -116,7 +116,8 @@ def blaming(path: Path | None, error: type[KernelwrightError], what: str) -> Ite
     except ModuleNotFoundError as fault:
         if fault.name in EXTRAS:
             raise MissingDependency(f"{path} needs {fault.name}", next=EXTRAS[fault.name], where=str(path)) from fault
-        raise error(f"{path} {what}: {fault}", where=own_line(fault, path), next="install it, or mend the import") from fault
+        hint = f"install {fault.name}, or mend the import"
+        raise error(f"{path} {what}: {fault}", where=own_line(fault, path), next=hint) from fault
     except (Exception, SystemExit) as fault:
         message = str(fault).partition("\n")[0]
         text = f"{path or 'it'} {what}: {type(fault).__name__}{': ' if message else ''}{message}"

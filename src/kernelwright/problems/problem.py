@@ -137,7 +137,7 @@ def one_line(fn: Callable[..., Any]) -> str:
     body = [node for node in getattr(tree, "body", []) if not _is_docstring(node)]
     if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
         return ""
-    text = re.sub(r"\b(torch|nn\.functional|F|self)\.(?=[a-z])", "", ast.unparse(body[0].value).replace("torch.nn", "nn"))
+    text = re.sub(r"\b(torch\.nn\.functional|nn\.functional|torch|F|self)\.(?=[a-z])", "", ast.unparse(body[0].value))
     return text if len(text) <= LINE_WIDTH else ""
 
 

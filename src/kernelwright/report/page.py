@@ -12,7 +12,7 @@ from kernelwright.report.drawing import render
 from kernelwright.report.roofline import left_out, roofline
 
 Shown = Diagnosis | Verdict | Bench | Machine
-MOST_ROWS = 60
+MOST_ROWS = 24
 MOST_ROWS_IN_A_NOTEBOOK = 12
 MOST_JSON_BYTES = 600_000
 """A page stays under 1 MB; a larger document is left to `--json`."""

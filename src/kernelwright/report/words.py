@@ -84,9 +84,10 @@ def program_text(diagnosis: Diagnosis) -> str:
 
 
 def setting_text(diagnosis: Diagnosis) -> str:
-    """What it works on and where: `1.07 GB in and out, on AMD EPYC 9R14 (2 threads)`."""
+    """What it works on and where: `float32, 64 M elements, on AMD EPYC 9R14 (2 threads)`."""
     where = machine_text(diagnosis.machine) + (", predicted" if diagnosis.predicted else "")
-    return f"{bytes_text(diagnosis.work.bytes_fused)} in and out, on {where}"
+    what = plain(diagnosis.inputs) or f"{bytes_text(diagnosis.work.bytes_fused)} in and out"
+    return f"{what}, on {where}"
 
 
 def sentence(diagnosis: Diagnosis) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from kernelwright.core import progress
 from kernelwright.core.errors import CrashError
 from kernelwright.sandbox import channel as wire
-from kernelwright.sandbox.confine import die_with
+from kernelwright.sandbox.confine import POLICY, die_with
 from kernelwright.sandbox.faults import crash, describe, revive
 from kernelwright.sandbox.limits import Deadline, MemoryWatch, kill_family
 
@@ -28,7 +28,8 @@ def guard(
     """Forks this process (which must not have used torch) and runs `task` in the child.
 
     `core.progress.stage` inside the child, and inside what it runs in a Nursery, reaches `on_stage` here; each
-    stage's `limit_s` is enforced here. The child's stdout goes to stderr; its environment and folder stay.
+    stage's `limit_s` is enforced here. The child's stdout goes to stderr; its folder and environment stay, but for the
+    policy that every process of ours has (`confine.POLICY`).
 
     Args:
         task: gives the answer as bytes.
@@ -114,6 +115,7 @@ def _live(task: Callable[[], bytes], channel: socket.socket, parent: int, debug:
         die_with(parent)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
+        os.environ.update(POLICY)  # torch is not loaded yet: what is timed here stands beside what a nursery times
         progress.listen(lambda what, limit_s: wire.send(channel, {"stage": what, "limit_s": limit_s}))
         message = _answer(task, debug)
         if os.getpid() == own:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
-from kernelwright.core.errors import CompileError, MissingDependency
+from kernelwright.core.errors import CompileError, EnvironmentError, MissingDependency
 
 MAC = sys.platform == "darwin"
 OPENMP = "-fopenmp"
@@ -53,19 +53,17 @@ def compile_shared(source: str, *, flags: Sequence[str] = FLAGS, name: str = "ke
         name: what the compiler calls the source in its errors: a path, usually.
     Raises:
         MissingDependency: no C++ compiler on this machine.
+        EnvironmentError: the cache folder cannot be written.
         CompileError: the compiler refused; the message holds its first errors, `where` the file and line.
     """
     compiler = find_compiler()
     key = digest(source, "\0".join(flags), compiler_version(compiler), processor())
-    entry = cache_dir("cpp") / f"{key}.sha256"
-    if found := _intact(entry):
-        return found
-    library = _compile(compiler, source, flags, name)
-    label = re.sub(r"\W", "_", Path(name).stem)[:40]
-    path = entry.with_name(f"{label}-{hashlib.sha256(library).hexdigest()}.so")
-    write_atomic(path, library)
-    write_atomic(entry, path.name.encode())
-    return path
+    try:
+        entry = cache_dir("cpp") / f"{key}.sha256"
+        return _intact(entry) or _store(entry, _compile(compiler, source, flags, name), Path(name).stem)
+    except OSError as fault:
+        hint = "set KERNELWRIGHT_CACHE to a folder that can be written"
+        raise EnvironmentError(f"cannot keep the compiled library: {fault}", next=hint) from fault
 
 
 def find_compiler() -> str:
@@ -110,6 +108,14 @@ def _intact(entry: Path) -> Path | None:
     except (OSError, ValueError):
         return None
     return path if path.stem.endswith(f"-{hashlib.sha256(content).hexdigest()}") else None
+
+
+def _store(entry: Path, library: bytes, label: str) -> Path:
+    name = re.sub(r"\W", "_", label)[:40]
+    path = entry.with_name(f"{name}-{hashlib.sha256(library).hexdigest()}.so")
+    write_atomic(path, library)
+    write_atomic(entry, path.name.encode())
+    return path
 
 
 def _compile(compiler: str, source: str, flags: Sequence[str], name: str) -> bytes:

@@ -75,7 +75,9 @@ def outline(tree: Any) -> str:
     if isinstance(tree, (tuple, list)):
         text = ", ".join(map(outline, tree))
         return f"[{text}]" if isinstance(tree, list) else f"({text})"
-    if pytree.tree_leaves(tree) != [tree]:
+    if isinstance(tree, str):
+        return repr(tree)
+    if not pytree.tree_structure(tree).is_leaf():
         return f"{type(tree).__name__}({', '.join(map(outline, pytree.tree_leaves(tree)))})"
     return type(tree).__name__
 

@@ -90,10 +90,11 @@ def _sparse(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """About eight large values in each row, as large together as a normal row, and little between them.
 
     They decide every sum: errors of the inputs cannot average out, and every order of adding is nearly exact. One of
-    them is positive, so that in exp() of a row, too, the few decide. Between them stands 2^-8 of a normal value, not
-    nothing: equal numbers added one by one all round the same way. In long rows 2^-60, which no sum can feel.
+    them is positive, so that in exp() of a row, too, the few decide. Between them stands 1/16 of a normal value, not
+    nothing: numbers that are equal, or near the last place of a sum, all round the same way when added one by one.
+    In long rows it is 2^-60, which no sum can feel.
     """
-    between = 2.0**-8 if shape[-1] <= LONG_ROW else 2.0**-60
+    between = 2.0**-4 if shape[-1] <= LONG_ROW else 2.0**-60
     share = min(0.5, 8 / shape[-1])
     size = 2.0 ** round(math.log2(1 / share) / 2)
     chance = torch.rand(shape, generator=generator, device=generator.device)

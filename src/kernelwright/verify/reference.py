@@ -52,8 +52,7 @@ class Reference:
         self._problem, self._device, self._seed = problem, device, seed
         self._program = problem.on(device)
         self._module = self._program if isinstance(self._program, torch.nn.Module) else None
-        has_parameters = self._module is not None and any(True for _ in self._module.parameters())
-        self._change = change_parameters and has_parameters
+        self._change = change_parameters and _can_be_changed(self._module)
         self._was_perturbed = False
 
     def probe(self) -> Observed:
@@ -118,6 +117,16 @@ class Reference:
                 count = int(value.isnan().sum())
                 message = f"the reference returns NaN for finite inputs: {count:,} of {value.numel():,} elements"
                 raise ProblemError(message, where=self._problem.source or self._problem.name, next=MEND)
+
+
+def _can_be_changed(module: torch.nn.Module | None) -> bool:
+    if module is None or not any(True for _ in module.parameters()):
+        return False
+    try:
+        copy.deepcopy(module)
+    except Exception:  # a person's module may hold anything, such as a lock or an open file
+        return False
+    return True
 
 
 def _as_problem_error(fault: BaseException) -> KernelwrightError:

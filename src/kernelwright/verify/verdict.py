@@ -118,7 +118,7 @@ class Examination:
         except KernelwrightError as fault:
             return _as_reason(fault)
         for index in range(sets or SETS):
-            if sets is None and index >= LEAST_SETS and wall_s() - start_s > SETS_BUDGET_S:
+            if sets is None and self.sets >= LEAST_SETS and wall_s() - start_s > SETS_BUDGET_S:
                 break
             progress.stage(f"checking, input set {index + 1}", reference_s)
             drawn = reference.draw(index)

@@ -99,13 +99,13 @@ class CountingMode(TorchDispatchMode):
         writes = [narrowed(call, access) for access in writes]
         _note(reads, writes)
         read_spans, write_spans = _spans(reads), _spans(writes)
-        flops = formula.flops(call) if formula is not None and known else {}
+        flops = _flops(formula, call) if formula is not None and known else {}
         return Operator(
             index=len(self.operators),
             name=call.signature.name,
             kind=formula.kind if formula is not None else "other",
-            known=known,
-            work=Work(flops=flops, bytes_read=_bytes(read_spans), bytes_written=_bytes(write_spans)),
+            known=known and flops is not None,
+            work=Work(flops=flops or {}, bytes_read=_bytes(read_spans), bytes_written=_bytes(write_spans)),
             shapes=call.shapes(),
             module=self._modules.current,
             reads=tuple(dict.fromkeys(access.storage.number for access in reads)),
@@ -149,7 +149,7 @@ class CountingMode(TorchDispatchMode):
             coverage=_coverage(self.operators),
             output_bytes=sum(storage.bytes for storage, _ in fresh.values()),
             inputs=tuple(self._storages.inputs),
-            outputs=tuple({*outputs, *(s.number for s in kept), *before.mutated}),
+            outputs=tuple(sorted({*outputs, *(s.number for s in kept), *before.mutated})),
         )
 
 
@@ -158,6 +158,14 @@ def _moves_nothing(call: Call, formula: Formula | None, writes: list[Access]) ->
     if (formula is not None and formula.kind == "view") or call.signature.namespace in ("profiler", "prim"):
         return True
     return bool(call.outputs) and not writes
+
+
+def _flops(formula: Formula, call: Call) -> dict[str, int] | None:
+    """FLOPs of a call; None where the formula does not fit it. Counting must not break a program that runs."""
+    try:
+        return formula.flops(call)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None
 
 
 def _note(reads: list[Access], writes: list[Access]) -> None:

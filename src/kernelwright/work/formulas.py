@@ -200,6 +200,17 @@ def _row_attention(call: Call, products_of_width: int, products_of_value: int) -
     return call.matrix(2 * sequences * query[-2] * pairs * width, "query")
 
 
+@formula("attention", "multi_head_attention", "transformer_encoder_layer_fwd")
+def _whole_layer(call: Call) -> dict[str, int]:
+    """The layers that inference runs as one call: every token by every weight, and attention over (B, L, E)."""
+    operand = "query" if call["query"] is not None else "src"
+    batch, length, width = call.shape(operand)
+    keys = call.shape("key")[1] if call["key"] is not None else length
+    weights = [t for name in call.values if "weight" in name for t in call.tensors(name) if t.dim() == 2]
+    products = sum(prod(shape_of(t)) for t in weights) + 2 * keys * width
+    return call.matrix(2 * batch * length * products, operand)
+
+
 # ---- Recurrent layers: gate additions, three sigmoids, two tanhs, and the update of the state, per hidden element
 
 LSTM_CELL = 4 * 3 + 3 * 10 + 2 * 10 + 4

@@ -111,7 +111,10 @@ class Storages:
 
 
 def region(tensor: torch.Tensor, storage: Storage) -> Region:
-    """The bytes of its storage that a tensor touches; none for a tensor without one."""
+    """The bytes of its storage that a tensor touches; of a sparse or nested tensor as many as a dense one would."""
+    if tensor.layout is not torch.strided:
+        dense_bytes = as_int(tensor.numel()) * tensor.element_size()
+        return Region(0, dense_bytes, dense_bytes)
     if not storage.bytes:
         return NOWHERE
     shape, stride = tuple(map(as_int, tensor.shape)), tuple(map(as_int, tensor.stride()))

@@ -28,7 +28,7 @@ POINTWISE = {
     "threshold_backward": 2, "dropout_backward": 2, "softplus_backward": EXP + 3, "elu_backward": EXP + 3,
     "hardswish_backward": 5, "hardtanh_backward": 3, "glu_backward": EXP + 6, "log_sigmoid_backward": EXP + 4,
     "addcmul": 3, "addcdiv": 3, "lerp": 3, "isfinite": 2, "isclose": 4, "isin": 1,
-    "mse_loss_backward": 3, "smooth_l1_loss_backward": 5, "huber_loss_backward": 5,
+    "prelu_kernel_backward": 3, "mse_loss_backward": 3, "smooth_l1_loss_backward": 5, "huber_loss_backward": 5,
     "binary_cross_entropy_backward": 6, "soft_margin_loss_backward": EXP + 4,
     "fake_quantize_per_tensor_affine_cachemask": 5, "quantize_per_tensor": 3, "dequantize": 2, "nll_loss_backward": 1,
 }  # fmt: skip
@@ -68,7 +68,7 @@ REDUCTIONS = {
     "group_norm_backward": 14, "batch_norm": 8, "batch_norm_backward": 14, "mse_loss": 3, "smooth_l1_loss": 6,
     "huber_loss": 6, "binary_cross_entropy": 2 * EXP + 5, "binary_cross_entropy_with_logits": 2 * EXP + 6,
     "soft_margin_loss": 2 * EXP + 2, "bincount": 1, "histc": 3, "unfold_backward": 1,
-    "amp_foreach_non_finite_check_and_unscale": 3,
+    "amp_foreach_non_finite_check_and_unscale": 3, "weight_norm_interface": 3, "weight_norm_interface_backward": 6,
 }  # fmt: skip
 """Per element of the first input."""
 
@@ -116,6 +116,9 @@ POOLS = {"avg_pool2d": 1, "avg_pool3d": 1, "max_pool2d": 1, "max_pool3d": 1}
 PER_INPUT = {
     "adaptive_avg_pool2d": 1, "adaptive_avg_pool3d": 1, "adaptive_max_pool2d": 1, "avg_pool2d_backward": 1,
     "max_pool2d_backward": 1, "adaptive_avg_pool2d_backward": 1, "upsample_nearest2d_backward": 1, "col2im": 1,
+    "adaptive_max_pool2d_backward": 1, "reflection_pad1d_backward": 1, "reflection_pad2d_backward": 1,
+    "reflection_pad3d_backward": 1, "replication_pad1d_backward": 1, "replication_pad2d_backward": 1,
+    "replication_pad3d_backward": 1, "upsample_bilinear2d_backward": 11, "grid_sampler_2d_backward": 40,
 }  # fmt: skip
 PER_OUTPUT = {"upsample_bilinear2d": 11, "upsample_linear1d": 5, "upsample_bicubic2d": 40, "grid_sampler_2d": 20,
               "upsample_trilinear3d": 23, "searchsorted": 16, "bucketize": 8, "embedding_bag": 1}  # fmt: skip
@@ -128,6 +131,8 @@ def vector_formula(signature: Signature) -> VectorFormula | None:
     key = signature.key
     if key.startswith("foreach_"):
         return _foreach(key.removeprefix("foreach_"))
+    if "inplace_view" in signature.tags:
+        return "view", _nothing
     for kind, names in FREE.items():
         if key in names:
             return kind, _nothing
@@ -155,6 +160,8 @@ def _other(key: str) -> VectorFormula | None:
         return "other", _nothing
     if key in SORTS:
         return "other", _sort
+    if key in ("cdist_forward", "cdist_backward"):
+        return "other", _distances
     if key in FFTS:
         return "other", _fourier
     if key in POOLS:
@@ -219,6 +226,11 @@ def _sort(call: Call) -> int:
     dim = call["dim"]
     row = shape[dim] if isinstance(dim, int) and shape else prod(shape)
     return prod(shape) * ceil(log2(row)) if row > 1 else 0
+
+
+def _distances(call: Call) -> int:
+    """Difference, power and sum over the width of each pair of points; backward has as many pairs."""
+    return 3 * prod(call.shape("x1")) * call.shape("x2")[-2]
 
 
 def _fourier(call: Call) -> int:

@@ -1,0 +1,172 @@
+"""Regimes and moves on observations made by hand: every number is written out, nothing is timed."""
+
+import pytest
+
+from kernelwright.core.records import Machine, MemoryLevel, Operator, ProgramWork, Work
+from kernelwright.diagnose.moves import moves
+from kernelwright.diagnose.observation import observe, predict
+from kernelwright.diagnose.reading import diagnosis
+from kernelwright.diagnose.regime import regime_of
+from kernelwright.measure.operators import OperatorTimes
+
+MIB = 2**20
+# 1 GB/s moves 1,000 bytes a microsecond; 1 TFLOP/s does a million FLOPs a microsecond.
+CPU = Machine(
+    name="made up",
+    device="cpu",
+    provenance="measured",
+    levels=(MemoryLevel(name="DRAM", read_gb_s=10.0, write_gb_s=10.0, copy_gb_s=10.0, triad_gb_s=10.0),),
+    matrix_tflop_s={"float32": 0.1, "bfloat16": 0.4},
+    vector_tflop_s={"float32": 0.05},
+    dispatch_us=1.0,
+    fault_us_per_mib=50.0,
+)
+CUDA = Machine(
+    name="made up",
+    device="cuda",
+    provenance="measured",
+    levels=(MemoryLevel(name="DRAM", read_gb_s=1000.0, write_gb_s=1000.0, copy_gb_s=1000.0, triad_gb_s=1000.0),),
+    matrix_tflop_s={"float32": 50.0, "bfloat16": 500.0},
+    vector_tflop_s={"float32": 50.0},
+    dispatch_us=5.0,
+    launch_us=5.0,
+    graph_launch_us=1.0,
+)
+
+
+def op(index, kind="pointwise", read=0, written=0, flops=None, known=True, fresh=0, name="add", module=""):
+    """An operator that reads storage `index` and writes storage `index + 1`."""
+    return Operator(
+        index=index,
+        name=name,
+        kind=kind,
+        known=known,
+        work=Work(flops=flops or {}, bytes_read=read, bytes_written=written),
+        shapes="f32[1000]",
+        module=module,
+        reads=(index,),
+        writes=(index + 1,),
+        read_spans=((index, 0, read, read),) if read else (),
+        write_spans=((index + 1, 0, written, written),) if written else (),
+        fresh_bytes=fresh,
+    )
+
+
+def program(*operators, coverage=1.0):
+    total = sum((o.work for o in operators), Work())
+    fused = Work(
+        flops=total.flops, bytes_read=operators[0].work.bytes_read, bytes_written=operators[-1].work.bytes_written
+    )
+    last = operators[-1].writes
+    return ProgramWork(
+        operators=operators, as_written=total, fused=fused, coverage=coverage, output_bytes=0, inputs=(0,), outputs=last
+    )
+
+
+def seen(machine, work, times_us, total_us=None, faulted=()):
+    return observe("p", machine, work, OperatorTimes(list(times_us), set(faulted)), total_us or sum(times_us))
+
+
+def chain(count, size=1_000_000):
+    return program(*(op(i, read=size, written=size, flops={"vector/float32": size // 4}) for i in range(count)))
+
+
+def test_operators_at_the_bandwidth_are_memory_bound():
+    # Each moves 2 MB: 200 us at 10 GB/s.
+    found = seen(CPU, chain(4), [220.0] * 4)
+    assert regime_of(found) == "memory-bound"
+    assert "it moves 8.00 MB where 2.00 MB would do, at 91 %" in diagnosis(found, "p").sentence
+
+
+def test_fusing_saves_what_neighbours_hand_over():
+    # As one pass 2 MB: 200 us, at the 1.1 times the floor that these operators reach.
+    best = moves(seen(CPU, chain(4), [220.0] * 4))[0]
+    assert (best.kind, best.predicted_us) == ("fuse", pytest.approx(220.0))
+    assert best.operators == (0, 1, 2, 3)
+
+
+def test_a_product_near_its_rate_is_compute_bound():
+    # 2e9 FLOPs at 0.1 TFLOP/s take 20,000 us.
+    work = program(op(0, "matrix", read=MIB, written=MIB, flops={"matrix/float32": 2_000_000_000}, name="mm"))
+    found = seen(CPU, work, [22_000.0])
+    assert regime_of(found) == "compute-bound"
+    narrower = moves(found)[0]
+    assert (narrower.kind, narrower.predicted_us) == ("dtype", pytest.approx(5_500.0))
+
+
+def test_tiny_calls_are_overhead_on_the_cpu():
+    found = seen(CPU, chain(64, size=400), [1.5] * 64)
+    assert regime_of(found) == "overhead-bound"
+    assert "64 calls of 1.50 us each" in diagnosis(found, "p").sentence
+
+
+def test_a_gpu_that_idles_between_launches_is_overhead_bound_and_wants_a_graph():
+    # 64 kernels of 1 us in 320 us: idle 80 % of the time; in a graph 64 us and one launch of 5 us.
+    found = seen(CUDA, chain(64, size=4000), [1.0] * 64, total_us=320.0)
+    assert regime_of(found) == "overhead-bound"
+    assert "the GPU idles 80 %" in diagnosis(found, "p").sentence
+    graph = next(m for m in moves(found) if m.kind == "graph")
+    assert graph.predicted_us == pytest.approx(69.0)
+
+
+def test_a_long_call_far_from_every_ceiling_is_latency_bound():
+    # 2 MB: 200 us at the memory's speed, 5,000 us measured; a blocked scan reads twice: 300 us at 1.1.
+    found = seen(CPU, program(op(0, "scan", read=MIB, written=MIB, name="cumsum")), [5_000.0])
+    assert regime_of(found) == "latency-bound"
+    (split,) = moves(found)
+    assert (split.kind, split.predicted_us) == ("split", pytest.approx(2 * MIB / 1e4 * 1.5 * 1.1))
+
+
+def test_work_that_nobody_knows_gets_no_verdict():
+    work = program(op(0, read=MIB, written=MIB, known=False, name="mystery"), coverage=0.3)
+    found = diagnosis(seen(CPU, work, [300.0]), "p")
+    assert (found.regime, found.moves) == ("undetermined", ())
+    assert "mystery" in found.sentence
+
+
+def test_page_faults_stand_apart_and_can_be_saved():
+    # 4 MiB written anew: 200 us of faults; the rest is at the memory's speed (8 MiB: 839 us).
+    size = 4 * MIB
+    found = seen(CPU, program(op(0, read=size, written=size, fresh=size)), [1_060.0], faulted=[0])
+    assert regime_of(found) == "memory-bound"
+    assert found.fault_us == pytest.approx(200.0)
+    reuse = next(m for m in moves(found) if m.kind == "reuse")
+    assert reuse.predicted_us == pytest.approx(860.0)
+
+
+def test_at_the_floor_the_only_move_is_to_stop():
+    (only,) = moves(seen(CPU, chain(1), [205.0]))
+    assert (only.kind, only.predicted_us) == ("stop", pytest.approx(205.0))
+
+
+def test_a_product_that_waits_on_its_weights_is_worth_batching():
+    # 40 MB of weights: 4,000 us at 10 GB/s; the 2e7 FLOPs need 200 us.
+    work = program(op(0, "matrix", read=40_000_000, written=4_000, flops={"matrix/float32": 20_000_000}, name="mv"))
+    assert {m.kind: m.predicted_us for m in moves(seen(CPU, work, [4_100.0]))}["batch"] == pytest.approx(4_100 / 8)
+
+
+def test_clocks_that_disturb_are_scaled_to_the_clean_time():
+    found = seen(CPU, chain(2), [300.0, 300.0], total_us=440.0)
+    assert [call.time_us for call in found.calls] == [220.0, 220.0]
+
+
+def test_another_number_of_calls_is_an_error():
+    with pytest.raises(ValueError, match="4 calls were counted and 3 timed"):
+        seen(CPU, chain(4), [1.0] * 3)
+
+
+def test_a_machine_that_is_not_there_is_predicted():
+    found = diagnosis(predict("p", CUDA, chain(4, size=100_000_000)), "p")
+    assert (found.regime, found.predicted, found.time_us) == ("memory-bound", True, None)
+    tiny = diagnosis(predict("p", CUDA, chain(64, size=4000)), "p")
+    assert tiny.regime == "overhead-bound"
+
+
+def test_modules_are_ranked_by_what_could_be_gained():
+    # `good` sits at its roof; `bad` hands 2 MB from pass to pass.
+    good = op(0, "matrix", read=1000, written=1000, flops={"matrix/float32": 10**8}, module="net.good", name="mm")
+    bad = [op(i, read=MIB, written=MIB, module="net.bad") for i in range(1, 5)]
+    found = diagnosis(seen(CPU, program(good, *bad), [1_010.0, 215.0, 215.0, 215.0, 215.0]), "p", ranked=True)
+    assert [m.module for m in found.modules] == ["bad", "good"]
+    assert found.operators[0].module == "bad"
+    assert found.modules[0].gain_us == pytest.approx(4 * 215.0 - 2 * MIB / 1e4 * 215.0 / (2 * MIB / 1e4), rel=0.01)
