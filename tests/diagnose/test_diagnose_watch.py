@@ -57,4 +57,4 @@ def test_a_block_that_raises_is_still_read():
     with pytest.raises(ValueError, match="stop"), seen:
         torch.ones(10) + 1
         raise ValueError("stop")
-    assert [row.name for row in seen.diagnosis.operators] == ["add"]
+    assert "add" in [row.name for row in seen.diagnosis.operators]

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-METRICS = ("rms", "worst tile", "maximum", "median ulp", "99.9 % ulp")
+TAIL = "99.9 % ulp"
+METRICS = ("rms", "worst tile", "maximum", "median ulp", TAIL)
 # Of one ulp, what rounding to nearest loses in each of them: errors are spread evenly over half an ulp either side.
 ROUNDING_SHARES = (12**-0.5, 12**-0.5, 0.5, 0.25, 0.4995)
 TILE = 256

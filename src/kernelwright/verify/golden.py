@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from kernelwright.problems.problem import Args, clone_inputs, tensors
 from kernelwright.verify.error import round_to_bits, shortcut_bits
 
+T = TypeVar("T")
 FP64 = "FP64"
 OWN_PRECISION = "reference in its own precision"
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
@@ -50,9 +51,17 @@ class Right:
 
     def rounded_inputs(self) -> list[Tensor]:
         """The golden on inputs rounded to the precision of the nearest shortcut; one more run, made when asked for."""
-        if "rounded" not in self._cache:
-            self._cache["rounded"] = self._rounded()
-        return self._cache["rounded"]
+        return self.remember("rounded", self._rounded)
+
+    def remember(self, key: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for this input set: limits do not depend on the candidate."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
+
+    def remembered(self, key: str) -> Any:
+        """What was made under `key` before, or None."""
+        return self._cache.get(key)
 
 
 def right(program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args) -> Right:

@@ -1,0 +1,163 @@
+"""Comparisons that need no budget: shape, dtype, non-finite positions, bits, integers, and the classic tolerance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernelwright.core.errors import UsageError
+from kernelwright.core.records import Accuracy, Reason
+from kernelwright.verify.golden import Right
+
+# JSON has no infinity; nothing real is this many times off.
+FARTHEST = 1e30
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The classic policy: |got - right| <= atol + rtol * |right|, against the reference."""
+
+    atol: float
+    rtol: float
+
+
+def parse_policy(policy: str) -> str | Tolerance:
+    """`reference`, `exact`, or `ATOL,RTOL`.
+
+    Raises:
+        UsageError: none of these.
+    """
+    if policy in ("reference", "exact"):
+        return policy
+    try:
+        atol, rtol = (float(part) for part in policy.split(","))
+    except ValueError:
+        raise UsageError(f"tolerance {policy!r} is not ATOL,RTOL", next="for example --tolerance 1e-4,1e-4") from None
+    if not (0 <= atol < math.inf and 0 <= rtol < math.inf):
+        raise UsageError(f"tolerance {policy!r} must be two finite numbers, zero or more")
+    return Tolerance(atol, rtol)
+
+
+def shape_or_dtype(got: Tensor, reference: Tensor, name: str) -> Reason | None:
+    if got.shape != reference.shape:
+        return Reason(code="wrong-shape", detail=f"{name}: {tuple(got.shape)} instead of {tuple(reference.shape)}")
+    if got.dtype != reference.dtype:
+        return Reason(code="wrong-dtype", detail=f"{name}: {got.dtype} instead of {reference.dtype}")
+    return None
+
+
+def non_finite(got: Tensor, reference: Tensor, name: str) -> Reason | None:
+    """NaN where the reference has NaN and nowhere else, infinities likewise with their sign."""
+    special = ~(got.isfinite() & reference.isfinite())
+    if not bool(special.any()):
+        return None
+    wrong = special & ~_same(got, reference)
+    return _first_wrong(wrong, got, reference, name, "not-finite")
+
+
+def exact(got: Tensor, reference: Tensor, name: str) -> Reason | None:
+    """Equal values everywhere; NaN equals NaN."""
+    return _first_wrong(~_same(got, reference), got, reference, name, "inaccurate")
+
+
+def integers(got: Tensor, right: Right, at: int) -> Reason | None:
+    """Each element equals the reference's or the golden's, or selects an equal value where outputs are indices."""
+    reference, golden = right.reference[at], right.golden[at]
+    wrong = (got != reference) & (got != golden.to(reference.dtype))
+    if not bool(wrong.any()) or selects_equal(got, reference, right.inputs):
+        return None
+    return _first_wrong(wrong, got, reference, right.names[at], "inaccurate")
+
+
+def selects_equal(got: Tensor, reference: Tensor, inputs: list[Tensor]) -> bool:
+    """Both index tensors pick the same values out of some input, along some dimension, without picking one twice.
+
+    The hook for argmax, topk and sort: where values tie, either index is right.
+    """
+    if got.dtype not in (torch.int32, torch.int64):
+        return False
+    for source in inputs:
+        if not source.dtype.is_floating_point:
+            continue
+        for dim in range(source.dim()):
+            ours, theirs = (_as_index(t, source, dim) for t in (got, reference))
+            if ours is None or theirs is None or _repeats(ours, dim) > _repeats(theirs, dim):
+                continue
+            if torch.equal(source.gather(dim, ours), source.gather(dim, theirs)):
+                return True
+    return False
+
+
+def tolerance(
+    got: Tensor, reference: Tensor, rule: Tolerance, name: str, distribution: str
+) -> tuple[Reason | None, Accuracy]:
+    """`torch.isclose` against the reference; non-finite positions have been compared before."""
+    finite = reference.isfinite()
+    wide = torch.where(finite, reference.double(), 0.0)
+    error = torch.where(finite, got.double() - wide, 0.0).abs()
+    limit = rule.atol + rule.rtol * wide.abs()
+    share = torch.where(error == 0, 0.0, error / limit).clamp_max(FARTHEST).flatten()
+    worst = int(share.argmax())
+    where = position(worst, got.shape)
+    accuracy = Accuracy(
+        policy=f"{rule.atol:g},{rule.rtol:g}",
+        error=error[where].item(),
+        reference_error=0.0,
+        limit=limit[where].item(),
+        times_reference=FARTHEST if error[where].item() else 0.0,
+        times_limit=share[worst].item(),
+        metric="absolute",
+        distribution=distribution,
+        output=name,
+        index=where,
+        got=repr(got[where].item()),
+        right=repr(reference[where].item()),
+    )
+    if accuracy.times_limit <= 1:
+        return None, accuracy
+    detail = (
+        f"{accuracy.error:.3g} off, {accuracy.times_limit:,.3g} times the tolerance; "
+        f"worst at {name}{list(where)}: got {accuracy.got}, right {accuracy.right}"
+    )
+    return Reason(code="inaccurate", detail=detail), accuracy
+
+
+def position(flat: int, shape: torch.Size) -> tuple[int, ...]:
+    """The index of a flat (row-major) position."""
+    where: list[int] = []
+    for size in reversed(shape):
+        flat, here = divmod(flat, size)
+        where.append(here)
+    return tuple(reversed(where))
+
+
+def _same(got: Tensor, reference: Tensor) -> Tensor:
+    return (got == reference) | (got.isnan() & reference.isnan())
+
+
+def _first_wrong(wrong: Tensor, got: Tensor, right: Tensor, name: str, code: str) -> Reason | None:
+    count = int(wrong.sum())
+    if not count:
+        return None
+    where = position(int(wrong.flatten().int().argmax()), got.shape)
+    share = f"{count} of {wrong.numel()} elements differ"
+    return Reason(code=code, detail=f"{name}{list(where)}: got {got[where].item()}, right {right[where].item()}; {share}")
+
+
+def _as_index(index: Tensor, source: Tensor, dim: int) -> Tensor | None:
+    """The index in the form that `gather` takes, or None where it cannot be one."""
+    index = index.long()
+    if index.dim() == source.dim() - 1:
+        index = index.unsqueeze(dim)
+    others = [d for d in range(source.dim()) if d != dim]
+    if index.dim() != source.dim() or any(index.shape[d] != source.shape[d] for d in others):
+        return None
+    return index if bool(((index >= 0) & (index < source.shape[dim])).all()) else None
+
+
+def _repeats(index: Tensor, dim: int) -> int:
+    ordered = index.sort(dim).values
+    return int((ordered.diff(dim=dim) == 0).sum())
