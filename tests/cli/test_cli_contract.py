@@ -82,13 +82,14 @@ BAD = [
     (["verify", SMALL, PROGRAMS / "small_right.py", "--tolerance", "tight"], "usage"),
     (["why", SMALL, "--html", "/nowhere/page.html"], "usage"),
     (["evidence", "record", "nothing"], "not-found"),
-    (["why", "--", "python", "missing.py"], "not-found"),
+    (["why", "--", "python", "absent.py"], "not-found"),
 ]
 
 
 @pytest.mark.parametrize(("words", "code"), BAD, ids=lambda v: " ".join(Path(str(w)).name for w in v) if isinstance(v, list) else v)
 def test_bad_input_is_one_clear_error(kw, words, code):
-    answer = kw(*words[:1], "--json", *words[1:])
+    cut = words.index("--") if "--" in words else len(words)
+    answer = kw(*words[:cut], "--json", *words[cut:])
     assert answer.code == 2, answer.out + answer.err
     error = answer.document["error"]
     assert error["code"] == code

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CrashError, MemoryLimitError, SignatureError, TimeLimitError
+from kernelwright.core.errors import CrashError, InternalError, MemoryLimitError, SignatureError, TimeLimitError
 from kernelwright.sandbox import Limits, Nursery, TaskError, protections
 
 SOON = Limits(time_s=30)
@@ -119,6 +119,13 @@ def test_one_child_takes_several_calls_and_keeps_what_it_imported(nursery):
             child.call("sandbox_tasks:raises", {})
         assert first == second == child.call("sandbox_tasks:pid", {})
     assert not psutil.pid_exists(first)
+
+
+def test_one_child_at_a_time(nursery):
+    with nursery.child(SOON) as child:
+        with pytest.raises(InternalError, match="one child at a time"):
+            nursery.run("sandbox_tasks:pid", {}, SOON)
+        assert child.call("sandbox_tasks:echo", {}) == {}
 
 
 def test_after_its_end_a_child_takes_no_call_but_the_nursery_does(nursery):

@@ -25,6 +25,7 @@ except KernelwrightError as error:
     told = {"code": error.code, "message": error.message, "where": error.where}
 print(json.dumps(told | {"stages": stages}))
 """
+SLOW = pytest.mark.slow  # each costs a process that loads torch; what they check is checked in tests/sandbox too
 HONEST = "def f(x): return x + 1\n"
 INPUTS = "import torch\ndef get_inputs(): return [torch.randn(9)]\n"
 SPAWNS = """
@@ -67,26 +68,28 @@ def test_a_verdict_and_its_stages_come_through(start):
     ("problem", "code", "words"),
     [
         ("def f(x):\n    while True: pass\n", "timeout", "at: running the reference"),
-        ("import time\ntime.sleep(1000)\ndef f(x): return x\n", "timeout", "at: loading the problem"),
-        ("import os\ndef f(x): os.abort()\n", "crash", "SIGABRT"),
+        pytest.param(
+            "import time\ntime.sleep(1000)\ndef f(x): return x\n", "timeout", "at: loading the problem", marks=SLOW
+        ),
+        pytest.param("import os\ndef f(x): os.abort()\n", "crash", "SIGABRT", marks=SLOW),
         ("def f(x): return x.expand(1 << 50, 9).clone()\n", "out-of-memory", "the reference ran out of memory"),
     ],
 )
 def test_a_problem_that_never_ends_or_dies_is_one_clear_error(start, problem, code, words):
-    # Long enough for torch to load on a busy machine, which the stage "loading the problem" does not include.
-    seen = document(start(problem, HONEST, time_s=2.0))
+    seen = document(start(problem, HONEST, time_s=1.0 if code == "timeout" else 30.0))
     assert (seen["code"], words in seen["message"]) == (code, True), seen
 
 
-@pytest.mark.parametrize("end", ["the candidate's time", "interrupt", "kill"])
+@pytest.mark.parametrize(
+    "end", [pytest.param("the candidate's time", marks=SLOW), pytest.param("interrupt", marks=SLOW), "kill"]
+)
 def test_nothing_is_left_running(start, tmp_path, end):
     pids = tmp_path / "pids"
-    process = start(
-        HONEST, SPAWNS.replace("PIDS", repr(str(pids))), time_s=5.0 if end == "the candidate's time" else 1000
-    )
+    own_limit = end == "the candidate's time"
+    process = start(HONEST, SPAWNS.replace("PIDS", repr(str(pids))), time_s=3.0 if own_limit else 1000)
     wait_until(lambda: pids.exists() and pids.read_text().endswith(" "))
     started = [psutil.Process(int(pid)) for pid in pids.read_text().split()]
-    if end == "the candidate's time":
+    if own_limit:
         assert document(process)["reason"]["code"] == "timeout"
     else:
         process.send_signal(2 if end == "interrupt" else 9)
@@ -101,6 +104,7 @@ def wait_until(condition):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_scratch_folders_are_gone(start, tmp_path):
     candidate = "import os\nopen(MARK, 'w').write(os.getcwd())\ndef f(x): return x + 1\n"
     assert document(start(HONEST, candidate.replace("MARK", repr(str(tmp_path / "mark")))))["accepted"]

@@ -31,10 +31,11 @@ class KernelwrightError(Exception):
 
     code = "error"
     exit_code = 2
+    usual_next = "kw --help"
 
     def __init__(self, message: str, *, next: str = "", where: str = "") -> None:
         super().__init__(message)
-        self.message, self.next, self.where = message, next, where
+        self.message, self.next, self.where = message, next or self.usual_next, where
 
 
 class UsageError(KernelwrightError):
@@ -79,19 +80,23 @@ class LimitError(KernelwrightError):
 
 class TimeLimitError(LimitError):
     code = "timeout"
+    usual_next = "try smaller inputs, or allow more time"
 
 
 class MemoryLimitError(LimitError):
     code = "out-of-memory"
+    usual_next = "try smaller inputs, or a machine with more memory"
 
 
 class CrashError(LimitError):
     code = "crash"
+    usual_next = "run the file by itself, without kw, to see what kills it"
 
 
 class InternalError(KernelwrightError):
     code = "internal"
     exit_code = 101
+    usual_next = "run it again with --debug and report what it says"
 
 
 def by_code() -> dict[str, type[KernelwrightError]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernelwright.core.errors import ProblemError, UsageError
+from kernelwright.core.errors import MemoryLimitError, ProblemError, UsageError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Diagnosis, Machine, Operator, ProgramWork
 from kernelwright.core.units import count_text
@@ -19,6 +19,7 @@ from kernelwright.measure.operators import OperatorTimes, operator_times
 from kernelwright.measure.paired import time_arms
 from kernelwright.problems import Problem, load_candidate, load_problem
 from kernelwright.problems.problem import tensors
+from kernelwright.sandbox.faults import place, task_error
 from kernelwright.work import CountingMode, count
 
 RUN_LIMIT_S = 120.0
@@ -165,7 +166,11 @@ def _run(program: Callable[..., Any], inputs: Any) -> None:
     try:
         program(*inputs[0], **inputs[1])
     except Exception as fault:
+        error = task_error(fault)
+        if isinstance(error, MemoryLimitError):
+            raise error from fault
         raise ProblemError(
-            f"the program raised {type(fault).__name__}: {fault}",
+            f"the program raised {error.message}",
+            where=place(fault),
             next="run the file by itself first, with the inputs of get_inputs()",
         ) from fault

@@ -27,7 +27,7 @@ def parse(text: str) -> ast.expr:
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as fault:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
         raise ValueError(f"{text!r} is not an expression") from fault
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
@@ -46,7 +46,7 @@ def evaluate(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[st
 
     Raises:
         KeyError: a name or a function that is not there.
-        ValueError: a division by zero, or something that is no number.
+        ValueError: a division by zero, an overflow, or something that is no number.
     """
     match tree:
         case ast.Constant(value=int() | float() as value):
@@ -59,13 +59,18 @@ def evaluate(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[st
             sides = evaluate(left, values, functions), evaluate(right, values, functions)
             try:
                 return OPERATORS[type(op)](*sides)
-            except ZeroDivisionError as fault:
-                raise ValueError(f"{ast.unparse(tree)} divides by zero") from fault
+            except ArithmeticError as fault:
+                raise ValueError(f"{ast.unparse(tree)} has no value: {fault}") from fault
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            # A bare name is handed over as text: `numel(x)` asks about the tensor x, which is no number.
-            return functions[name](*(a.id if isinstance(a, ast.Name) and a.id not in values else
-                                     evaluate(a, values, functions) for a in args))  # fmt: skip
+            return functions[name](*(_argument(one, values, functions) for one in args))
     raise ValueError(f"{ast.unparse(tree)} is not a number")
+
+
+def _argument(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[str, Callable[..., Number]]) -> Any:
+    """A name that is no number is handed over as text: `numel(x)` asks about the tensor x."""
+    if isinstance(tree, ast.Name) and tree.id not in values:
+        return tree.id
+    return evaluate(tree, values, functions)
 
 
 _ALLOWED = (ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.BinOp, ast.Call, *OPERATORS)

@@ -60,7 +60,7 @@ class Planner:
                 model = self._tensor(values, shape.like, shape.line)
                 fresh.append((shape.name, tuple(model.shape), model.dtype))
             else:
-                sizes = tuple(int(self._number(one, values, numbers, shape.line)) for one in shape.dims or ())
+                sizes = tuple(self._size(one, values, numbers, shape.line) for one in shape.dims or ())
                 fresh.append((shape.name, sizes, getattr(torch, shape.dtype or "")))
         return fresh
 
@@ -109,9 +109,19 @@ class Planner:
             there = ", ".join([*numbers, *functions, *(n for n, v in values.items() if isinstance(v, torch.Tensor))])
             return self._header.fail(f"cannot work out {ast.unparse(one)}: {fault}; known here: {there}", line)
 
+    def _size(self, one: ast.expr, values: Values, numbers: Numbers, line: int) -> int:
+        size = self._number(one, values, numbers, line)
+        if size != size // 1 or not 0 <= size < 2**63:
+            self._header.fail(f"{ast.unparse(one)} is {size}, which is not a size", line)
+        return int(size)
+
     def _scalar(self, one: ast.expr, values: Values, numbers: Numbers) -> Any:
         number = self._number(one, values, numbers, self._header.args_line)
-        return ctypes.c_double(number) if isinstance(number, float) else ctypes.c_int64(number)
+        if isinstance(number, float):
+            return ctypes.c_double(number)
+        if not -(2**63) <= number < 2**63:
+            self._header.fail(f"{ast.unparse(one)} is {number}, more than int64_t holds", self._header.args_line)
+        return ctypes.c_int64(number)
 
     def _hold_against_prototype(self, arguments: tuple[Any, ...], tensors: dict[str, torch.dtype]) -> None:
         """The function's own parameters must be what it will be called with, in number and type."""

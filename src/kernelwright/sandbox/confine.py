@@ -93,7 +93,7 @@ def keep_descriptors(channel: int, output: int) -> int:
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (output, 1), (output, 2), (channel, 3)):
         os.dup2(source, target, inheritable=target < 3)
-    os.closerange(4, os.sysconf("SC_OPEN_MAX") if sys.platform != "linux" else _highest_descriptor() + 1)
+    os.closerange(4, _highest_descriptor() + 1)
     return 3
 
 
@@ -105,7 +105,8 @@ def _above(number: int, least: int) -> int:
 
 
 def _highest_descriptor() -> int:
-    return max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+    listing = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")
+    return max(int(entry.name) for entry in listing.iterdir())
 
 
 def no_core_dump() -> None:

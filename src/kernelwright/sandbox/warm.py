@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CrashError
+from kernelwright.core.errors import CrashError, InternalError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox.confine import environment
 from kernelwright.sandbox.faults import PACKAGE, crash, revive
@@ -43,7 +43,7 @@ class Nursery:
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
         self._errors: IO[bytes] | None = None
-        self._ready = False
+        self._ready = self._busy = False
 
     def __enter__(self) -> Nursery:
         self._start()  # the imports take over a second: let them run while the caller does something else
@@ -65,14 +65,17 @@ class Nursery:
             CrashError: the warm process cannot be started or dies.
         """
         with self._lock:
+            if self._busy:
+                raise InternalError("a nursery bears one child at a time: take a second nursery")
             self._ensure()
             scratch = tempfile.mkdtemp(prefix="kernelwright-")
-            child = Child(self, scratch, limits)
+            child, self._busy = Child(self, scratch, limits), True
             try:
                 child.begin()
                 yield child
             finally:
                 child.end()
+                self._busy = False
                 shutil.rmtree(scratch, ignore_errors=True)
 
     def close(self) -> None:

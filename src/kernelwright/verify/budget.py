@@ -30,6 +30,7 @@ from kernelwright.verify import comparison
 from kernelwright.verify.comparison import Tolerance, parse_policy
 from kernelwright.verify.distributions import Distribution
 from kernelwright.verify.error import (
+    FARTHEST,
     METRICS,
     TAIL,
     Profile,
@@ -253,7 +254,7 @@ def _scales(reference: Tensor, golden: Tensor) -> Scales:
 
 
 def _comparable(reference: Tensor, golden: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Both without special values, and where the reference has them; where only the golden does, the reference rules."""
+    """Both without special values, and where the reference has them; where only the golden does, the reference's."""
     special = ~reference.isfinite()
     if not bool(special.any()):
         special = None
@@ -281,4 +282,4 @@ def _rms(flat: Tensor) -> float:
 def _times(error: float, limit: float) -> float:
     if error == 0:
         return 0.0
-    return min(error / limit, comparison.FARTHEST) if limit else comparison.FARTHEST
+    return min(error / limit, FARTHEST) if limit else FARTHEST

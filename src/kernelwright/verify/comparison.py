@@ -10,10 +10,8 @@ from torch import Tensor
 
 from kernelwright.core.errors import UsageError
 from kernelwright.core.records import Accuracy, Reason
+from kernelwright.verify.error import FARTHEST
 from kernelwright.verify.golden import Right
-
-# JSON has no infinity; nothing real is this many times off.
-FARTHEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,9 @@ def _first_wrong(wrong: Tensor, got: Tensor, right: Tensor, name: str, code: str
         return None
     where = position(int(wrong.flatten().int().argmax()), got.shape)
     share = f"{count} of {wrong.numel()} elements differ"
-    return Reason(code=code, detail=f"{name}{list(where)}: got {got[where].item()}, right {right[where].item()}; {share}")
+    return Reason(
+        code=code, detail=f"{name}{list(where)}: got {got[where].item()}, right {right[where].item()}; {share}"
+    )
 
 
 def _as_index(index: Tensor, source: Tensor, dim: int) -> Tensor | None:

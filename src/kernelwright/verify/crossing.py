@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 Packed = dict[str, Any]
+PIECE_BYTES = 1 << 30  # msgpack ends at 4 GiB for one piece of bytes
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -21,7 +22,7 @@ def pack(values: list[Any]) -> Packed:
     What is neither a tensor nor a plain value is left out: the far side keeps its own.
     """
     storages: dict[int, int] = {}
-    blocks: list[memoryview] = []
+    blocks: list[list[memoryview]] = []
     leaves = []
     for value in values:
         if isinstance(value, Tensor):
@@ -29,7 +30,7 @@ def pack(values: list[Any]) -> Packed:
             key = value.untyped_storage()._cdata
             if key not in storages:
                 storages[key] = len(blocks)
-                blocks.append(storage_bytes(value))
+                blocks.append(storage_pieces(value))
             leaves.append(_packed_view(value, storages[key]))
         else:
             leaves.append({"plain": value} if isinstance(value, PLAIN) else {})
@@ -38,7 +39,7 @@ def pack(values: list[Any]) -> Packed:
 
 def unpack(packed: Packed, device: str, own: list[Any] | None = None) -> list[Any]:
     """The leaves on `device`, in memory of their own; `own` fills the places of what did not cross."""
-    blocks = [_block(data, device) for data in packed["blocks"]]
+    blocks = [_block(pieces, device) for pieces in packed["blocks"]]
     leaves = []
     for at, leaf in enumerate(packed["leaves"]):
         if "dtype" in leaf:
@@ -48,10 +49,11 @@ def unpack(packed: Packed, device: str, own: list[Any] | None = None) -> list[An
     return leaves
 
 
-def storage_bytes(value: Tensor) -> memoryview:
-    """Every byte of the tensor's storage, between and around its elements too; a view where it is on the CPU."""
+def storage_pieces(value: Tensor) -> list[memoryview]:
+    """Every byte of the tensor's storage, between and around its elements too; views where it is on the CPU."""
     whole = torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
-    return whole.cpu().numpy().data
+    data = whole.cpu().numpy().data
+    return [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
 
 
 def compact(value: Tensor) -> Tensor:
@@ -94,10 +96,12 @@ def _packed_view(value: Tensor, block: int) -> Packed:
     }
 
 
-def _block(data: bytes | memoryview, device: str) -> torch.UntypedStorage:
-    memory = torch.empty(len(data), dtype=torch.uint8)
-    if len(data):
-        memory.numpy()[:] = memoryview(data)
+def _block(pieces: list[bytes] | list[memoryview], device: str) -> torch.UntypedStorage:
+    memory = torch.empty(sum(map(len, pieces)), dtype=torch.uint8)
+    start = 0
+    for piece in pieces:
+        memory.numpy()[start : start + len(piece)] = memoryview(piece)
+        start += len(piece)
     return memory.to(device).untyped_storage()
 
 

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from kernelwright.measure.clock import synchronize
 from kernelwright.problems.problem import seeded, tensors
 from kernelwright.sandbox.faults import task_error
-from kernelwright.verify.crossing import PLAIN, Packed, compact, outline, storage_bytes, unpack
+from kernelwright.verify.crossing import PLAIN, Packed, compact, outline, storage_pieces, unpack
 from kernelwright.verify.poison import poison_buffers
 
 SEED = 0
@@ -138,7 +138,7 @@ def _mutated(call: Call, leaves: list[Any]) -> tuple[dict[int, Tensor], list[int
     changed: dict[int, bool] = {}
     for leaf, value in views:
         if (block := leaf["block"]) not in changed:
-            changed[block] = not same_bytes(storage_bytes(value), packed["blocks"][block])
+            changed[block] = not all(map(same_bytes, storage_pieces(value), packed["blocks"][block]))
     if not any(changed.values()):
         return {}, []
     before = tensors(call.leaves())
@@ -153,8 +153,6 @@ def _mutated(call: Call, leaves: list[Any]) -> tuple[dict[int, Tensor], list[int
 
 
 def same_bytes(one: Any, other: Any) -> bool:
-    if len(one) != len(other) or not len(one):
-        return len(one) == len(other)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # bytes are read-only, and only read here
         return torch.equal(*(torch.frombuffer(data, dtype=torch.uint8) for data in (one, other)))

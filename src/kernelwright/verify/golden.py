@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -76,19 +76,23 @@ def right(program: Callable[..., Any], module: torch.nn.Module | None, inputs: A
 
     def rounded() -> list[Tensor]:
         narrowed = pytree.tree_map_only(Tensor, _round_input, inputs)
-        return _golden(program, module, narrowed, reference, own=how != FP64)[0]
+        try:
+            moved = _golden(program, module, narrowed, reference, own=how != FP64)[0]
+        except Exception:  # a program that cannot take the rounded inputs says nothing about their error
+            return golden
+        return moved if [t.shape for t in moved] == [t.shape for t in golden] else golden
 
     flat = [t.detach().clone() if i in mutated else t for i, t in enumerate(tensors(inputs))]
     return Right(reference, golden, names, mutated, flat, how, _one_sign(flat), rounded)
 
 
 def outputs(program: Callable[..., Any], inputs: Args) -> tuple[list[Tensor], list[str], tuple[int, ...]]:
-    """Runs a program on copies: its output tensors and the inputs that it mutated, their names, which inputs those are."""
-    args, kwargs = clone_inputs(inputs)
+    """Runs a program on copies: its output tensors and the inputs that it mutated, names of both, which inputs."""
     # Reproducible where the program draws random numbers, and the caller's random state stays as it was.
-    with torch.random.fork_rng():
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices):
         torch.manual_seed(0)
-        result = _call(program, args, kwargs)
+        result, (args, kwargs) = _call(program, inputs)
     named = [(path, leaf) for path, leaf in pytree.tree_flatten_with_path(result)[0] if _counts(leaf)]
     values = [_as_tensor(leaf) for _, leaf in named]
     names = ["output" + pytree.keystr(path) for path, _ in named]
@@ -100,7 +104,7 @@ def outputs(program: Callable[..., Any], inputs: Args) -> tuple[list[Tensor], li
 @contextmanager
 def exact_float32() -> Iterator[None]:
     """FP32 means FP32: TF32 and its relatives off in products and in cuDNN (on by default there), restored after."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    matmul, cudnn = cast(Any, torch.backends.cuda.matmul), cast(Any, torch.backends.cudnn)
     before = (matmul.allow_tf32, cudnn.allow_tf32)
     matmul.allow_tf32 = cudnn.allow_tf32 = False
     try:
@@ -128,6 +132,8 @@ class Widened(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.view and any(isinstance(arg, torch.dtype) for arg in args):
+            raise TypeError("reads the bits of its values, which have no FP64 counterpart")
         if func in _WIDENING_METHODS:
             func = torch.Tensor.double
         target = args[:1] if _in_place(func) else ()
@@ -137,7 +143,11 @@ class Widened(TorchFunctionMode):
 
 
 def _golden(
-    program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args, reference: list[Tensor], own: bool = False
+    program: Callable[..., Any],
+    module: torch.nn.Module | None,
+    inputs: Args,
+    reference: list[Tensor],
+    own: bool = False,
 ) -> tuple[list[Tensor], str]:
     """The FP64 outputs and how they were made; falls back on the program's own precision, and says why."""
     why = "asked for"
@@ -185,21 +195,21 @@ def _mismatch(wide: list[Tensor], reference: list[Tensor]) -> str:
     return ""
 
 
-def _call(program: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Without autograd's graph, unless an input asks for gradients or the program takes them itself."""
-    if any(t.requires_grad for t in tensors((args, kwargs))):
-        return program(*args, **kwargs)
-    kept = clone_inputs((args, kwargs))
-    try:
-        with torch.no_grad():
-            return program(*args, **kwargs)
-    except RuntimeError as fault:
-        if "grad" not in str(fault):
-            raise
-    with torch.no_grad():
-        for dirty, clean in zip(tensors((args, kwargs)), tensors(kept), strict=True):
-            dirty.copy_(clean)
-    return program(*args, **kwargs)
+def _call(program: Callable[..., Any], inputs: Args) -> tuple[Any, Args]:
+    """The result and the arguments as the program left them.
+
+    Without autograd's graph, unless an input asks for gradients or the program takes them itself.
+    """
+    args, kwargs = clone_inputs(inputs)
+    if not any(t.requires_grad for t in tensors(inputs)):
+        try:
+            with torch.no_grad():
+                return program(*args, **kwargs), (args, kwargs)
+        except RuntimeError as fault:
+            if "grad" not in str(fault):
+                raise
+        args, kwargs = clone_inputs(inputs)
+    return program(*args, **kwargs), (args, kwargs)
 
 
 def _in_place(func: Any) -> bool:

@@ -1,0 +1,34 @@
+"""The error budget on every honest and dishonest arm: the experiment of docs/error-budget.md as a test."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from budget_experiment import Result, experiment, misses
+
+# One FP32 accumulator over a million positive numbers is as far off as FP16's rounding; nothing can tell the two apart.
+INHERENT = {("sum of 2^20 positive", "sequential"), ("sum of 2^20 positive", "reversed")}
+
+
+def judge(results: list[Result]) -> None:
+    honest, bad = [r for r in results if r.honest], [r for r in results if not r.honest]
+    assert len(honest) >= 50 and len(bad) >= 50 and len({r.operator for r in results}) >= 10
+    assert not [line for line in misses(results) if line.startswith("DISHONEST")]
+    refused = {(r.operator, r.arm) for r in honest if not r.accepted}
+    assert len(refused) <= 0.02 * len(honest), misses(results)
+
+
+def test_small_arms() -> None:
+    judge(experiment(scale=0.125, seeds=(1,)))
+
+
+@pytest.mark.slow
+def test_full_arms() -> None:
+    results = experiment()
+    judge(results)
+    refused = {(r.operator, r.arm) for r in results if r.honest and not r.accepted}
+    assert refused >= INHERENT
