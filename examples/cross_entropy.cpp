@@ -35,18 +35,18 @@ static inline float exp_of_negative(float x) {
 
 static float log_sum_exp(const float* x, int64_t N) {
     float top = -std::numeric_limits<float>::infinity();
-    double sum = 0.0;
+    double sum = 0.0;  // small terms added to a 1 in FP32 would each be rounded the same way
     for (int64_t start = 0; start < N; start += kBlock) {
         const float* __restrict__ block = x + start;
         const int64_t count = std::min(kBlock, N - start);
-        float highest = top, part = 0.0f;
+        float highest = top;
 #pragma omp simd reduction(max : highest)
         for (int64_t i = 0; i < count; ++i) highest = block[i] > highest ? block[i] : highest;
         if (highest > top) sum *= std::exp(static_cast<double>(top) - highest);
         top = highest;
-#pragma omp simd reduction(+ : part)
-        for (int64_t i = 0; i < count; ++i) part += exp_of_negative(block[i] - top);
-        sum += part;
+        const float base = std::isinf(top) && top < 0 ? 0.0f : top;  // nothing but -inf so far: each of them counts 0
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < count; ++i) sum += exp_of_negative(block[i] - base);
     }
     return top + static_cast<float>(std::log(sum));
 }

@@ -36,7 +36,8 @@ extern "C" void softmax(const float* x, float* out, int64_t M, int64_t N) {
     for (int64_t row = 0; row < M; ++row) {
         const float* __restrict__ in = x + row * N;
         float* __restrict__ e = out + row * N;
-        float top = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+        float top = -std::numeric_limits<float>::infinity();
+        double sum = 0.0;  // 4,095 small terms added to a 1 in FP32 would each be rounded the same way
 #pragma omp simd reduction(max : top)
         for (int64_t i = 0; i < N; ++i) top = in[i] > top ? in[i] : top;
 #pragma omp simd reduction(+ : sum)
@@ -44,7 +45,7 @@ extern "C" void softmax(const float* x, float* out, int64_t M, int64_t N) {
             e[i] = exp_of_negative(in[i] - top);
             sum += e[i];
         }
-        const float scale = 1.0f / sum;
+        const float scale = static_cast<float>(1.0 / sum);
 #pragma omp simd
         for (int64_t i = 0; i < N; ++i) e[i] *= scale;
     }

@@ -95,6 +95,13 @@ def test_softmax_cpp_has_the_references_non_finite_values(row):
     assert torch.equal(right.isnan(), got.isnan())
 
 
+def test_cross_entropy_cpp_takes_masked_logits():
+    logits, target = torch.randn(2, 5000), torch.tensor([4000, 4999])
+    logits[:, :3000] = -float("inf")
+    candidate = load_candidate(str(EXAMPLES / "cross_entropy.cpp"), problem("cross_entropy"))
+    torch.testing.assert_close(candidate.program(logits, target), problem("cross_entropy").program(logits, target))
+
+
 @pytest.mark.slow
 def test_compiled_decoder_block_is_right():
     assert distance(EXAMPLES / "decoder_block_compile.py") < 1e-5

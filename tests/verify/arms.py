@@ -42,6 +42,7 @@ from emulated import (
     cumsum_bf16_carry,
     cumsum_blocks,
     cumsum_doubling,
+    cumsum_sequential,
     flash,
     floating,
     folded_exp2_softmax,
@@ -104,7 +105,7 @@ def int8(x: Tensor) -> Tensor:
 
 def _wide(program: Arm) -> Arm:
     def arm(*args: object) -> Tensor:
-        first = next(a for a in args if isinstance(a, Tensor) and a.dtype.isfloating_point)
+        first = next(a for a in args if isinstance(a, Tensor) and a.dtype.is_floating_point)
         return program(*floating(torch.Tensor.double, args)).to(first.dtype)
 
     return arm
@@ -356,7 +357,7 @@ def _sums() -> list[Operator]:
             lambda x: x.cumsum(-1),
             lambda z: [r(16, size(8192, z))],
             {
-                "sequential": lambda x: torch.from_numpy(np.add.accumulate(x.numpy(), -1, dtype=np.float32)),
+                "sequential": cumsum_sequential,
                 "blocks and carries": cumsum_blocks,
                 "doubling": cumsum_doubling,
             },

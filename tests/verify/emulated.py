@@ -28,7 +28,7 @@ def to_bits(x: Tensor, bits: int) -> Tensor:
 
 
 def floating(fn: Callable[[Tensor], Tensor], args: tuple) -> list:
-    return [fn(a.contiguous()) if isinstance(a, Tensor) and a.dtype.isfloating_point else a for a in args]
+    return [fn(a.contiguous()) if isinstance(a, Tensor) and a.dtype.is_floating_point else a for a in args]
 
 
 # ---- Sums
@@ -464,9 +464,13 @@ def linear_gelu_with(product: Callable[[Tensor, Tensor], Tensor]) -> Arm:
     return lambda x, w, b: gelu_erf(product(x, w.T.contiguous()) + b)
 
 
+def cumsum_sequential(x: Tensor) -> Tensor:
+    return torch.from_numpy(np.add.accumulate(x.numpy(), -1, dtype=np.float32))
+
+
 def cumsum_blocks(x: Tensor, block: int = 128) -> Tensor:
     """Scans of blocks, each shifted by the sum of those before."""
-    parts = [torch.from_numpy(np.add.accumulate(p.numpy(), -1, dtype=np.float32)) for p in x.split(block, -1)]
+    parts = [cumsum_sequential(part) for part in x.split(block, -1)]
     carry, done = torch.zeros(x.shape[:-1]), []
     for part in parts:
         done.append(part + carry[..., None])

@@ -32,7 +32,7 @@ SPAWNS = """
 import os, subprocess, time
 def f(x):
     one = subprocess.Popen(["sleep", "1000"])
-    with open(PIDS, "w") as file: file.write(f"{os.getpid()} {os.getppid()} {one.pid} ")
+    with open(PIDS, "w") as file: file.write(f"{os.getpid()} {os.getppid()} {one.pid} {os.getcwd()} ")
     time.sleep(1000)
 """
 
@@ -88,13 +88,15 @@ def test_nothing_is_left_running(start, tmp_path, end):
     own_limit = end == "the candidate's time"
     process = start(HONEST, SPAWNS.replace("PIDS", repr(str(pids))), time_s=3.0 if own_limit else 1000)
     wait_until(lambda: pids.exists() and pids.read_text().endswith(" "))
-    started = [psutil.Process(int(pid)) for pid in pids.read_text().split()]
+    *numbers, scratch = pids.read_text().split()
+    started = [psutil.Process(int(pid)) for pid in numbers]
     if own_limit:
         assert document(process)["reason"]["code"] == "timeout"
     else:
         process.send_signal(2 if end == "interrupt" else 9)
         process.communicate(timeout=60)
     assert psutil.wait_procs(started, timeout=30)[1] == []
+    assert not Path(scratch).exists()
 
 
 def wait_until(condition):

@@ -310,6 +310,26 @@ def test_a_live_module_keeps_its_state():
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+def test_a_live_module_that_raises_keeps_its_state_too():
+    class Broken(torch.nn.Linear):
+        def forward(self, input):
+            self.weight.data.zero_()
+            raise ValueError("half way")
+
+    model = Broken(4, 4)
+    problem = Problem.from_callable(torch.relu, torch.randn(4, 4))
+    assert "half way" in kw.verify(problem, model, sets=1).reason.detail
+    assert model.weight.abs().min() > 0
+
+
+def test_control_c_in_a_live_candidate_is_no_verdict():
+    def interrupted(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kw.verify(Problem.from_callable(torch.relu, torch.randn(4)), interrupted, sets=1)
+
+
 def test_a_live_problem_cannot_go_to_the_sandbox(tmp_path):
     (tmp_path / "g.py").write_text("def f(x): return x\n")
     with pytest.raises(UsageError, match="live Python object"):

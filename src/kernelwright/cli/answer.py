@@ -46,8 +46,6 @@ def answer(
         if manner.html:
             _write_page(found, Path(manner.html))
     except KernelwrightError as fault:
-        if manner.debug and (notes := getattr(fault, "__notes__", None)):
-            sys.stderr.write("\n".join(notes) + "\n")
         return fail(verb, fault, json=manner.json)
     status, next_steps = finish(found)
     if manner.json:
@@ -101,16 +99,16 @@ class _Progress:
 
     def __enter__(self) -> _Progress:
         self._status = None
-        if sys.stderr.isatty():
-            from rich.console import Console
-
-            self._status = Console(stderr=True).status("starting")
-            self._status.start()
         return self
 
     def stage(self, what: str) -> None:
         if self._status:
             self._status.update(what)
+        elif sys.stderr.isatty():  # started here, not before: its thread must not be there when the child is forked
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status(what)
+            self._status.start()
 
     def __exit__(self, *_: object) -> None:
         if self._status:

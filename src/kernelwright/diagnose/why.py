@@ -91,8 +91,9 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def inputs_text(problem: Problem) -> str:
-    """What the program works on, by its largest input: `float32, 16.8 M elements`."""
-    largest = max(tensors(problem.inputs("cpu", seed=0)), key=lambda tensor: tensor.numel(), default=None)
+    """What the program works on, by its largest input or parameter: `float32, 16.8 M elements`."""
+    parameters = list(problem.module.parameters()) if problem.module else []
+    largest = max([*tensors(problem.example), *parameters], key=lambda tensor: tensor.numel(), default=None)
     if largest is None:
         return ""
     return f"{str(largest.dtype).removeprefix('torch.')}, {count_text(largest.numel())} elements"

@@ -24,9 +24,11 @@ from kernelwright.machine.floor import floor, hard_bound_us, last_cache_bytes
 from kernelwright.measure.paired import Rounds
 from kernelwright.measure.statistics import compare_processes, median_interval
 from kernelwright.problems import Candidate, Problem, load_problem
+from kernelwright.problems.importing import absolute
 from kernelwright.problems.problem import stem
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import verify
+from kernelwright.verify.runners import PRELOAD
 from kernelwright.work import count
 
 LEAST_PAIRS, PAIRS = 5, 7
@@ -58,10 +60,15 @@ def bench(
         raise UsageError(f"{pairs} process pairs say too little; {LEAST_PAIRS} at least")
     loaded = load_problem(problem) if isinstance(problem, str) else problem
     here = refresh_memory(measured_machine(device))
-    verdicts = tuple(verify(problem, c, device=device, sets=VERIFY_SETS) for c in candidates) if check else ()
+    verdicts = _verdicts(problem, candidates, device) if check else ()
     timed = [c for c, v in zip(candidates, verdicts, strict=True) if v.accepted] if check else list(candidates)
     timings, comparisons = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here))
     return _benched(loaded, here, device, timings, comparisons, verdicts)
+
+
+def _verdicts(problem: Problem | str, candidates: Sequence[Any], device: str) -> tuple[Verdict, ...]:
+    with Nursery(PRELOAD) as nursery:
+        return tuple(verify(problem, c, device=device, sets=VERIFY_SETS, nursery=nursery) for c in candidates)
 
 
 def _time_all(
@@ -101,8 +108,8 @@ def _time_strangers(
 ) -> tuple[list[Timing], list[Comparison]]:
     names = _names(candidates)
     taken: dict[str, list[Timing]] = {}
-    shared = {"problem": source, "device": device, "cache_bytes": cache_bytes, "budget_s": SAMPLING_S}
-    groups: list[dict[str, Any]] = [{"candidate": c, "name": n} for c, n in zip(candidates, names, strict=True)]
+    shared = {"problem": absolute(source), "device": device, "cache_bytes": cache_bytes, "budget_s": SAMPLING_S}
+    groups: list[dict[str, Any]] = [{"candidate": absolute(c), "name": n} for c, n in zip(candidates, names, strict=True)]
     groups.append({"baselines": list(baselines)})
     with Nursery() as nursery:
         for pair in range(pairs):

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from kernelwright.measure.operators import device_us
+
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes its progress to stderr otherwise
 CALL = "## Call CompiledFxGraph"
 
@@ -38,17 +40,23 @@ def _profiled(call: Callable[[], Any], device: str) -> list[KernelTime]:
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profile:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         call()
         if device == "cuda":
             torch.cuda.synchronize()
-    events = [e for e in profile.events() or [] if e.cpu_parent is not None and e.cpu_parent.name.startswith(CALL)]
+    events = [e for e in profile.events() or [] if _is_kernel(e)]
     events.sort(key=lambda event: event.time_range.start)
     return [
         KernelTime(
             name=event.name.removeprefix("aten::").partition("_cpp_")[2] or event.name.removeprefix("aten::"),
-            time_us=float(event.device_time_total if device == "cuda" else event.cpu_time_total),
+            time_us=device_us(event) if device == "cuda" else float(event.cpu_time_total),
             called="fused" not in event.name,
         )
         for event in events
     ]
+
+
+def _is_kernel(event: Any) -> bool:
+    """A kernel of the compiler's own, or an operator of the library that compiled code calls."""
+    inside = event.cpu_parent is not None and event.cpu_parent.name.startswith(CALL)
+    return inside and ("fused" in event.name or event.name.startswith(("aten::", "triton_", "extern")))

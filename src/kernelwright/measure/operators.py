@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelwright.measure.clock import HostClock, steady_us
 from kernelwright.measure.conditions import page_faults
 
+LABEL = "kw:"
 FAULTS_FROM_NS = 100_000
 """Only calls this long can owe time to page faults; asking costs a microsecond."""
 
@@ -39,7 +40,7 @@ class ClockMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self._label:
-            with torch.profiler.record_function(f"kw:{len(self.spans_ns)}"):
+            with torch.profiler.record_function(f"{LABEL}{len(self.spans_ns)}"):
                 return self._clocked(func, args, kwargs)
         faults = page_faults()
         result = self._clocked(func, args, kwargs)
@@ -75,7 +76,7 @@ def clocked(device: str) -> Iterator[Callable[[], OperatorTimes]]:
             yield lambda: OperatorTimes(_less_redispatch(mode.spans_ns), mode.faulted)
         return
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profile, mode:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile, mode:
         yield lambda: OperatorTimes(_device_times_us(profile, len(mode.spans_ns)), mode.faulted)
         torch.cuda.synchronize()
 
@@ -121,6 +122,12 @@ def redispatch_us() -> float:
 def _device_times_us(profile: Any, calls: int) -> list[float]:
     times = [0.0] * calls
     for event in profile.events():
-        if event.name.startswith("kw:") and event.device_type == torch.autograd.DeviceType.CPU:
-            times[int(event.name[3:])] = float(event.device_time_total)
+        if event.name.startswith(LABEL) and event.device_type == torch.autograd.DeviceType.CPU:
+            times[int(event.name.removeprefix(LABEL))] = device_us(event)
     return times
+
+
+def device_us(event: Any) -> float:
+    """Device time of the kernels under a profiler event. Its own sum would count our label's span on the device too."""
+    own = sum(kernel.duration for kernel in event.kernels if not kernel.name.startswith(LABEL))
+    return float(own + sum(device_us(child) for child in event.cpu_children))

@@ -96,7 +96,7 @@ def _launches_many(subjects: Sequence[Subject]) -> bool:
     import torch
 
     for subject in subjects:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
             subject.call()
             torch.cuda.synchronize()
         if sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profile.events() or []) > 2:

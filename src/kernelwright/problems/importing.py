@@ -26,6 +26,13 @@ def split_target(target: str) -> tuple[str, str]:
     return (place, name) if colon and place and name.isidentifier() else (target, "")
 
 
+def absolute(target: str) -> str:
+    """The same target from any working folder: its file, when it names one, by its whole path."""
+    place, name = split_target(target)
+    path = Path(place).expanduser()
+    return f"{path.absolute()}{':' + name if name else ''}" if path.exists() else target
+
+
 def find_file(place: str) -> Path:
     """The file at `place`.
 

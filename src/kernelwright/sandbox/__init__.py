@@ -1,9 +1,10 @@
 """Runs other people's code in a process of its own, within limits, and leaves nothing behind."""
 
+from kernelwright.sandbox.child import Child
 from kernelwright.sandbox.confine import protections
 from kernelwright.sandbox.faults import TaskError
 from kernelwright.sandbox.guarded import guard
 from kernelwright.sandbox.limits import Limits
-from kernelwright.sandbox.warm import Child, Nursery
+from kernelwright.sandbox.warm import Nursery
 
 __all__ = ["Child", "Limits", "Nursery", "TaskError", "guard", "protections"]

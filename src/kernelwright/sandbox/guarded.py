@@ -15,7 +15,10 @@ from kernelwright.core.errors import CrashError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox.confine import POLICY, die_with
 from kernelwright.sandbox.faults import crash, describe, revive
-from kernelwright.sandbox.limits import Deadline, MemoryWatch, kill_family
+from kernelwright.sandbox.limits import Deadline, MemoryWatch, end_all, family
+
+CLEANUP_LIMIT_S = 10.0
+"""How long a nursery may take to end its child and delete the scratch folder, once its asker is dead."""
 
 
 def guard(
@@ -99,12 +102,16 @@ class _Guarded:
         return self._status is not None
 
     def _finish(self) -> None:
+        """Ends the child's session; nurseries in sessions of their own clean up by themselves, or are ended too."""
+        started = family(self._pid)[1:]
         # Also when the child has ended by itself: its session may still hold what the program started.
-        if not self._has_ended():
-            kill_family(self._pid)
-            self._status = os.waitpid(self._pid, 0)[1]
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, signal.SIGKILL)
+        if not self._has_ended():
+            # The group does not exist yet in a child that has not run so far.
+            os.kill(self._pid, signal.SIGKILL)
+            self._status = os.waitpid(self._pid, 0)[1]
+        end_all(started, CLEANUP_LIMIT_S)
 
 
 def _live(task: Callable[[], bytes], channel: socket.socket, parent: int, debug: bool) -> NoReturn:

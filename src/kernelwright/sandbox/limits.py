@@ -97,6 +97,14 @@ def resident_bytes(process) -> int:
         return 0
 
 
+def end_all(processes: list, grace_s: float) -> None:
+    """Waits until these psutil processes have ended, and kills whoever has not by then."""
+    import psutil
+
+    for process in psutil.wait_procs(processes, timeout=grace_s)[1]:
+        kill_family(process.pid)
+
+
 def kill_family(pid: int) -> None:
     """Kills the process's group, the process and its descendants; whoever is gone already is no error."""
     found = [process.pid for process in family(pid)]

@@ -11,19 +11,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any
 
-from kernelwright.core import progress
 from kernelwright.core.errors import CrashError, InternalError
 from kernelwright.sandbox import channel as wire
+from kernelwright.sandbox.child import END_LIMIT_S, START_LIMIT_S, Child
 from kernelwright.sandbox.confine import environment
-from kernelwright.sandbox.faults import PACKAGE, crash, revive
-from kernelwright.sandbox.limits import Deadline, Limits, MemoryWatch, kill_family
-
-START_LIMIT_S = 180.0
-END_LIMIT_S = 20.0
-"""How long a killed child may take to be gone: tearing down a CUDA context takes up to seconds."""
+from kernelwright.sandbox.faults import PACKAGE
+from kernelwright.sandbox.limits import Limits, kill_family
 
 
 class Nursery:
@@ -165,120 +160,6 @@ class Nursery:
         if not waiting:
             raise EOFError
         return self.hear(END_LIMIT_S)
-
-
-class Child:
-    """One child of a nursery, from its fork to its end. Made by `Nursery.child`."""
-
-    def __init__(self, nursery: Nursery, scratch: str, limits: Limits) -> None:
-        self._nursery, self._scratch, self._limits = nursery, scratch, limits
-        self._pid = 0
-        self._status: int | None = None
-        self._ended = False
-        self._message: dict[str, Any] = {}
-        self._tail, self._output_text = wire.Tail(), ""
-        self._stage = ""
-
-    def call(self, task: str, payload: dict[str, Any]) -> Any:
-        """Calls `module:function` with the payload in the child; `limits.time_s` holds for each call.
-
-        Args:
-            task: the module is imported in the child, with this process's module path, and stays imported.
-            payload: a msgpack tree; bytes may be large.
-        Returns:
-            What the function returned: a msgpack tree, tuples as lists.
-        Raises:
-            TimeLimitError, MemoryLimitError, CrashError: the child was stopped or died, and takes no further call.
-            TaskError: the function raised something; `where` is the person's file and line.
-            KernelwrightError: the function raised one, which is raised again here.
-        """
-        if self._ended:
-            raise crash(self._status, self._output_text, self._stage)
-        order = wire.pack({"task": task, "payload": payload})
-        self._deadline = Deadline(self._limits.time_s)
-        try:
-            answered = wire.follow(
-                self._channel, self._tick, self._hear, outgoing=order, output=(self._output, self._tail)
-            )
-        except (ValueError, TypeError) as fault:
-            self.end()
-            raise CrashError(f"the process sent an answer that cannot be read: {fault}") from fault
-        except BaseException:
-            self.end()
-            raise
-        if not answered:
-            self.end()
-            raise crash(self._status, self._output_text, self._stage)
-        if "fault" in self._message:
-            raise revive(self._message["fault"])
-        return self._message.pop("answer")
-
-    def begin(self) -> None:
-        """Asks the nursery for the child.
-
-        Raises:
-            CrashError: the nursery has died.
-        """
-        self._channel, theirs = socket.socketpair()
-        self._output, written = socket.socketpair()
-        with theirs, written:
-            request = {"scratch": self._scratch, "path": [str(Path(entry).resolve()) for entry in sys.path]}
-            self._nursery.tell(request, [theirs.fileno(), written.fileno()])
-        for ours in (self._channel, self._output):
-            ours.setblocking(False)
-        try:
-            self._pid = self._nursery.hear(START_LIMIT_S)["pid"]
-        except (EOFError, TimeoutError) as fault:
-            message = "the sandbox process died before it could start the program"
-            raise CrashError(message, next="run it again") from fault
-        self._memory = MemoryWatch(self._pid, self._limits.memory_bytes)
-
-    def end(self) -> None:
-        """Kills the child and waits until the nursery has reaped it and swept; a nursery that fails is ended too."""
-        if not self._ended and self._pid:
-            self._nursery.tell({"kill": self._pid})
-            try:
-                while "exit" not in (said := self._nursery.hear(END_LIMIT_S)):
-                    pass
-                self._status = said["exit"]
-            except (EOFError, OSError):
-                pass
-        self._ended = True
-        if self._status is None:
-            if self._pid:
-                kill_family(self._pid)
-            self._nursery.close()
-        if self._output.fileno() >= 0:
-            self._output_text = self._tail.drain(self._output)
-        self._channel.close()
-        self._output.close()
-
-    def _tick(self) -> bool:
-        self._deadline.check()
-        self._memory.check()
-        return self._has_ended()
-
-    def _hear(self, message: Any) -> bool:
-        if not isinstance(message, dict) or not message.keys() & {"stage", "answer", "fault"}:
-            raise ValueError(f"an unknown message: {str(message)[:80]}")
-        if "stage" in message:
-            self._stage = str(message["stage"])
-            progress.stage(self._stage, message.get("limit_s"))
-            return False
-        self._message = message
-        return True
-
-    def _has_ended(self) -> bool:
-        if self._ended:
-            return True
-        try:
-            said = self._nursery.heard()
-        except EOFError:
-            self._ended = True
-            return True
-        if said and "exit" in said:
-            self._ended, self._status = True, said["exit"]
-        return self._ended
 
 
 def _nursery_environment() -> dict[str, str]:

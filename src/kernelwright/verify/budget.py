@@ -61,10 +61,10 @@ class Rule:
 
 
 ZERO_MEAN = Rule(16.0, 1 / 4)
-SAME_SIGN = Rule(64.0, 1 / 4, averaging=True)
-SPARSE = Rule(12.0, 1 / 48)
+SAME_SIGN = Rule(64.0, 1 / 3, averaging=True)
+SPARSE = Rule(20.0, 1 / 64)
 # The reference may be exact by luck; an honest program may still round a few times.
-LEAST_ROUNDINGS = 4
+LEAST_ROUNDINGS = 2
 # For outputs of 16 bits or fewer, on the reference's own error, which is mostly the rounding of the output.
 NARROW_FACTOR, NARROW_TAIL_FACTOR = 2.0, 2.5
 SMALL_SAMPLE = 2.0

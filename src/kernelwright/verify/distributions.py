@@ -71,8 +71,8 @@ def _biased_low_bits(shape: tuple[int, ...], generator: torch.Generator) -> Tens
     much honestly.
     """
     bits = _normal(shape, generator).view(torch.int32)
+    eight = (bits & 0x30) == 0
     bits = (bits & ~0x1FFF) | 0xFBC | (bits & 0x3)
-    eight = torch.rand(shape, generator=generator, device=generator.device) < 0.25
     return torch.where(eight, (bits & ~0xE000) | 0x6000, bits).view(torch.float32)
 
 
@@ -104,9 +104,9 @@ def _sparse(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     share = min(0.5, 8 / shape[-1])
     size = 2.0 ** round(math.log2(1 / share) / 2)
     chance = torch.rand(shape, generator=generator, device=generator.device)
-    values = _biased_low_bits(shape, generator) * torch.where(chance < share, size, between)
+    values = _biased_low_bits(shape, generator)
     first = chance == chance.amin(-1, keepdim=True)
-    return torch.where(first, size * _biased_low_bits(shape, generator).abs().clamp_min(1.0), values)
+    return torch.where(first, size * (1 + values.abs()), values * torch.where(chance < share, size, between))
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

@@ -23,7 +23,7 @@ SAMPLE = 1 << 20
 # Below these counts a quantile is chance.
 LEAST_FOR_MEDIAN, LEAST_FOR_TAIL = 32, 4000
 # A tile whose golden is smaller than this share of the whole is measured against the whole.
-QUIET_TILE = 2.0**-8
+QUIET_TILE = 2.0**-5
 # A value smaller than this share of the rms has the ulp of that share: nobody's scaling keeps such a range.
 QUIET_ELEMENT = 2.0**-32
 # JSON has no infinity; nothing real is this many times off.

@@ -92,7 +92,7 @@ def _observe_once(program: Callable[..., Any], call: Call) -> Observed:
     gradients = any(t.requires_grad for t in tensors(leaves))
     try:
         result = _call(program, leaves, call, gradients)
-    except BaseException as fault:
+    except (Exception, SystemExit) as fault:
         if gradients or "grad" not in str(fault):
             raise task_error(fault) from fault
         # A program that takes gradients itself needs a graph; the reference is treated alike (`golden`).
@@ -116,7 +116,7 @@ def _call(program: Callable[..., Any], leaves: list[Any], call: Call, gradients:
 def _call_blamed(program: Callable[..., Any], leaves: list[Any], call: Call) -> Any:
     try:
         return _call(program, leaves, call, True)
-    except BaseException as fault:
+    except (Exception, SystemExit) as fault:
         raise task_error(fault) from fault
 
 
@@ -177,9 +177,15 @@ def kept_state(program: Callable[..., Any]) -> Iterator[Callable[[], list[str]]]
     def changed() -> list[str]:
         return [name for name, value in named.items() if not same_bits(value.detach(), saved[name])]
 
-    try:
-        yield lambda: [name for name in changed() if name in parameters]
-    finally:
+    def put_back() -> None:
         with torch.no_grad():
             for name in changed():
                 named[name].copy_(saved[name])
+
+    try:
+        yield lambda: [name for name in changed() if name in parameters]
+    except BaseException:
+        with contextlib.suppress(Exception):  # a broken CUDA context refuses this too, and must not hide why
+            put_back()
+        raise
+    put_back()

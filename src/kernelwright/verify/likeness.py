@@ -11,6 +11,7 @@ from kernelwright.verify.error import CHUNK, Profile
 ALIKE = 3.0
 # An element this many times farther off than the median one is wrong, not imprecise.
 OUTLYING = 1000.0
+TINY = 1e-300
 
 
 def looks_like(got: Tensor, golden: Tensor, error: Profile, inputs: Profile, dtype: torch.dtype) -> str:
@@ -27,17 +28,25 @@ def looks_like(got: Tensor, golden: Tensor, error: Profile, inputs: Profile, dty
         return "zeros"
     if got.numel() > 1 and bool((got == got[0]).all()):
         return "a constant"
-    return _few_wrong(got, golden) or _factor(got, golden, error) or _precision(got, error, inputs, dtype)
+    return (
+        _narrow_output(got, dtype)
+        or _few_wrong(got, golden)
+        or _factor(got, golden, error)
+        or _arithmetic(error, inputs, dtype)
+    )
 
 
 def _few_wrong(got: Tensor, golden: Tensor) -> str:
     """Most elements right and some far off: where those are."""
     if got.numel() < 32:
         return ""
+    size = golden[:CHUNK].abs()
     error = (got[:CHUNK].double() - golden[:CHUNK]).abs()
-    usual = error.kthvalue(max(1, error.numel() // 2)).values
-    usual = torch.maximum(usual, 1e-7 * golden[:CHUNK].abs().max())
-    wrong = (error > OUTLYING * usual).nonzero().flatten()
+    least = 1e-7 * size.max().clamp_min(TINY).item()
+    relative = error / size.clamp_min(least)
+    # Far off both ways: a small value near a zero crossing is only relatively so, a large one only absolutely.
+    wrong = ((error > OUTLYING * _median(error, least)) & (relative > OUTLYING * _median(relative, 1e-7))).nonzero()
+    wrong = wrong.flatten()
     count = wrong.numel()
     if not count or count > error.numel() // 4:
         return ""
@@ -49,26 +58,31 @@ def _few_wrong(got: Tensor, golden: Tensor) -> str:
     return f"{count:,} of {error.numel():,} elements wrong and the rest right"
 
 
+def _median(values: Tensor, least: float) -> Tensor:
+    return values.kthvalue((values.numel() + 1) // 2).values.clamp_min(least)
+
+
 def _factor(got: Tensor, golden: Tensor, error: Profile) -> str:
     """All elements off by one factor, as with a wrong scale or a missing constant."""
     part, whole = got[:CHUNK].double(), golden[:CHUNK]
-    scale = whole.abs().max().clamp_min(1e-300)
+    scale = whole.abs().max().clamp_min(TINY)
     part, whole = part / scale, whole / scale
     factor = (part @ whole / (whole @ whole)).item()
     rest = ((part - factor * whole).square().sum() / whole.square().sum()).sqrt().item()
     return f"the right answer times {factor:.6g}" if rest < error["rms"] / 100 and got.numel() > 1 else ""
 
 
-def _precision(got: Tensor, error: Profile, inputs: Profile, dtype: torch.dtype) -> str:
-    if dtype == torch.float32:
-        for narrow, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "half-precision")):
-            if bool((got == got.to(narrow).to(dtype)).all()):
-                return f"{name} output"
-        if _alike(error["rms"], inputs["rms"]):
-            return "half-precision arithmetic (FP16 or TF32)"
-        if _alike(error["rms"], 8 * inputs["rms"]):
-            return "bfloat16 arithmetic"
+def _narrow_output(got: Tensor, dtype: torch.dtype) -> str:
+    for narrow, name in ((torch.bfloat16, "bfloat16"), (torch.float16, "half-precision")):
+        if dtype == torch.float32 and bool((got == got.to(narrow).to(dtype)).all()):
+            return f"{name} output"
     return ""
+
+
+def _arithmetic(error: Profile, inputs: Profile, dtype: torch.dtype) -> str:
+    if dtype == torch.float32 and _alike(error["rms"], inputs["rms"]):
+        return "half-precision arithmetic (FP16 or TF32)"
+    return "bfloat16 arithmetic" if dtype == torch.float32 and _alike(error["rms"], 8 * inputs["rms"]) else ""
 
 
 def _alike(one: float, other: float) -> bool:
