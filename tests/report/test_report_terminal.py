@@ -169,7 +169,7 @@ def test_an_error_names_the_value_and_the_next_step():
 
 def test_a_compiler_message_keeps_its_lines():
     said = text(CompileError("a.cpp:3: error: expected ';'\n  3 | int x\n"))
-    assert said.splitlines() == ["error: a.cpp:3: error: expected ';'", "       3 | int x"]
+    assert said.splitlines()[:2] == ["error: a.cpp:3: error: expected ';'", "       3 | int x"]
 
 
 def test_an_unknown_record_is_refused():

@@ -7,6 +7,12 @@ import torch
 
 from kernelwright.verify.distributions import DISTRIBUTIONS, Distribution
 
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
 every = pytest.mark.parametrize("kind", DISTRIBUTIONS, ids=lambda kind: kind.name)
 
 

@@ -9,6 +9,11 @@ from torch import Tensor
 from kernelwright.verify.golden import FP64, OWN_PRECISION, right
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
 def far(golden: Tensor, expected: Tensor) -> float:
     return ((golden - expected).abs().max() / expected.abs().max()).item()
 

@@ -69,7 +69,8 @@ class Machine(Record, frozen=True, kw_only=True):
     """A device with its ceilings.
 
     `levels` runs from the nearest cache to main memory, which is last. `matrix_tflop_s` is the rate of a large
-    product per dtype, `vector_tflop_s` that of everything else. `spec` names the datasheet, if one is known.
+    product per dtype, `vector_tflop_s` that of multiply-adds outside of products. `special_tflop_s` is what torch's own
+    exp reaches, at 8 FLOPs each: what a program can wait on, not a floor, since better code exists. `spec` names the datasheet, if one is known.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Machine(Record, frozen=True, kw_only=True):
     levels: tuple[MemoryLevel, ...]
     matrix_tflop_s: dict[str, float]
     vector_tflop_s: dict[str, float] = {}
+    special_tflop_s: dict[str, float] = {}
     threads: int | None = None
     multiprocessors: int | None = None
     dispatch_us: float | None = None
@@ -93,7 +95,7 @@ class Machine(Record, frozen=True, kw_only=True):
 
 
 class Work(Record, frozen=True, kw_only=True):
-    """What must be done: FLOPs per unit (`matrix/float32`, `vector/float32`), and bytes that must move."""
+    """What must be done: FLOPs per unit (`matrix/float32`, `vector/float32`, `special/float32`), and bytes that must move."""
 
     flops: dict[str, int] = {}
     bytes_read: int = 0

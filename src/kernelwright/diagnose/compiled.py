@@ -104,7 +104,7 @@ def _as_compiled(written: ProgramWork, kernels: list[KernelTime], nodes: list[No
     products = iter([op for op in written.operators if op.kind in CALLED])
     moved = _dealt(kernels, nodes)
     own_bytes = sum(n.bytes_total for k, n in zip(kernels, moved, strict=True) if not k.called) or 1
-    vector = {u: c for u, c in written.as_written.flops.items() if u.startswith("vector/")}
+    vector = {u: c for u, c in written.as_written.flops.items() if not u.startswith("matrix/")}
     operators = []
     for index, (kernel, node) in enumerate(zip(kernels, moved, strict=True)):
         product = next(products, None) if kernel.called else None

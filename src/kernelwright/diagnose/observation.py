@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.core.records import Floor, Machine, Operator, ProgramWork, Regime, Timing
+from kernelwright.core.records import Floor, Machine, Operator, ProgramWork, Regime, Timing, Work
 from kernelwright.machine.floor import floor
 from kernelwright.measure.operators import OperatorTimes
 
@@ -111,11 +111,19 @@ def _regime(machine: Machine, operator: Operator, time_us: float, net_us: float,
         return "undetermined"
     if least.time_us >= NEAR_ROOF * net_us:
         return _roof(least)
+    if special_us(machine, operator.work) >= NEAR_ROOF * net_us:
+        return "compute-bound"
     if operator.kind == "view" or (
         machine.device == "cpu" and time_us <= SMALL_CALL_DISPATCHES * (machine.dispatch_us or 1.0)
     ):
         return "overhead-bound"
     return "latency-bound"
+
+
+def special_us(machine: Machine, work: Work) -> float:
+    """How long torch's own special functions take for this work; 0 where the machine does not say."""
+    units = ((unit.removeprefix("special/"), count) for unit, count in work.flops.items() if unit.startswith("special/"))
+    return sum(count / machine.special_tflop_s[t] / 1e6 for t, count in units if t in machine.special_tflop_s)
 
 
 def _roof(least: Floor) -> Regime:

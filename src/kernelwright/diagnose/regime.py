@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelwright.core.records import Evidence, Regime
 from kernelwright.core.units import bandwidth_text, bytes_text, percent_text, rate_text, time_text
-from kernelwright.diagnose.observation import NEAR_ROOF, SATURATED, Call, Observation, reach, shares
+from kernelwright.diagnose.observation import NEAR_ROOF, SATURATED, Call, Observation, reach, shares, special_us
 
 LEAST_COVERAGE = 0.8
 
@@ -43,12 +43,24 @@ def _memory(seen: Observation, calls: list[Call]) -> str:
 
 
 def _compute(seen: Observation, calls: list[Call]) -> str:
+    special_us_all = sum(special_us(seen.machine, call.operator.work) for call in calls)
+    if special_us_all > sum(call.floor.time_us for call in calls):
+        return _special(calls, special_us_all)
     flops = sum(call.operator.work.total_flops for call in calls)
     rate = flops / max(sum(c.net_us for c in calls), 1e-9) / 1e6
     limiter = max(calls, key=lambda c: c.time_us).floor.limiter
     if seen.predicted:
         return f"{flops / 1e9:,.1f} GFLOP in {limiter} is what limits it"
     return f"{flops / 1e9:,.1f} GFLOP at {rate_text(rate)}, {percent_text(reach(calls))} of the measured {limiter} rate"
+
+
+def _special(calls: list[Call], special_us_all: float) -> str:
+    names = ", ".join(dict.fromkeys(call.operator.name for call in calls))
+    net_us = sum(call.net_us for call in calls)
+    return (
+        f"{names} spends {percent_text(min(special_us_all / net_us, 1.0))} of its time in special functions at the rate "
+        f"of torch's own, where memory would need {time_text(sum(call.floor.memory_us for call in calls))}"
+    )
 
 
 def _overhead(seen: Observation, calls: list[Call]) -> str:

@@ -27,6 +27,7 @@ QUIET_SWITCHES_PER_S = 60.0
 another torch process on the same two cores made a product up to a thousand times slower."""
 L1_CALL_BYTES = 2**24
 Caches = tuple[CpuCache, ...]
+EXP_FLOPS, EXP_COUNT = 8, 2**20
 DTYPES = ("float32", "bfloat16", "float64", "float16", "int8")
 
 
@@ -42,6 +43,7 @@ def measure_cpu() -> Machine:
     levels = _levels(caches, threads, dispatch_us, notes)
     matrix = _matrix_rates(notes)
     vector = _vector_rates(caches, dispatch_us, matrix, notes)
+    special = _special_rate()
     if disturbed(Disturbance.now().since(before), wall_s() - start_s):
         notes.append(DISTURBED)
     return Machine(
@@ -51,6 +53,7 @@ def measure_cpu() -> Machine:
         levels=levels,
         matrix_tflop_s=matrix,
         vector_tflop_s=vector,
+        special_tflop_s=special,
         threads=threads,
         dispatch_us=dispatch_us,
         fault_us_per_mib=fault_us,
@@ -200,6 +203,13 @@ def _vector_rates(caches: Caches, dispatch_us: float, matrix: dict[str, float], 
             f"{1e3 * pointwise:.0f} GFLOP/s"
         )
     return found
+
+
+def _special_rate() -> dict[str, float]:
+    """What torch's own exp reaches on values in the last cache, at the 8 FLOPs that an exp counts as."""
+    values = torch.linspace(-4.0, 4.0, EXP_COUNT, dtype=torch.float32, device="cpu")
+    time_us = steady_us(partial(torch.exp, values, out=torch.empty_like(values)), "cpu", budget_s=0.1, best=True)
+    return {"float32": rates.tflop_s(EXP_FLOPS * EXP_COUNT, time_us)}
 
 
 def _pointwise_rate(dtype: torch.dtype, working_set_bytes: int, dispatch_us: float) -> float:

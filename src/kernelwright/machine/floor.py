@@ -100,7 +100,7 @@ def _holding(machine: Machine, footprint_bytes: int) -> MemoryLevel:
 
 
 def _rate_tflop_s(machine: Machine, unit: str) -> float:
-    """The rate of `matrix/<dtype>` or `vector/<dtype>`.
+    """The rate of `matrix/<dtype>`, `vector/<dtype>` or `special/<dtype>`; the last two share one unit here.
 
     The best of the dtype itself and of every wider format that could do the same. When none of them is known: the
     nearest dtype; for a product the vector unit of that dtype and then an FP32 product; the FP32 vector rate

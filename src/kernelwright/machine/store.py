@@ -61,6 +61,7 @@ def best_of(earlier: Machine, later: Machine) -> Machine:
         levels=tuple(_better_level(levels.get(level.name, level), level) for level in later.levels),
         matrix_tflop_s=_higher(earlier.matrix_tflop_s, later.matrix_tflop_s),
         vector_tflop_s=_higher(earlier.vector_tflop_s, later.vector_tflop_s),
+        special_tflop_s=_higher(earlier.special_tflop_s, later.special_tflop_s),
         **{name: _lower(getattr(earlier, name), getattr(later, name)) for name in COSTS},
     )
 

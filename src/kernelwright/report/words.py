@@ -183,21 +183,22 @@ def accuracy_text(verdict: Verdict) -> str:
 def verdict_sentence(verdict: Verdict) -> str:
     """The head line without its first word: why it was rejected, or what was shown."""
     if verdict.reason is not None:
-        return f"{verdict.reason.code}: {plain(verdict.reason.detail)}"
+        return f"{verdict.reason.code}: {plain(verdict.reason.detail.partition(chr(10))[0])}"
     sets = f"{verdict.sets:,} input set{'s' * (verdict.sets != 1)}" if verdict.sets else ""
     brief = [plain(note) for note in verdict.notes if len(note) <= _SHORT_NOTE]
     return ", ".join(filter(None, (accuracy_text(verdict), sets, *brief)))
 
 
 def verdict_notes(verdict: Verdict) -> list[str]:
-    """The notes that do not fit the head line of an accepted candidate; all of them for a rejected one."""
-    return [plain(note) for note in verdict.notes if verdict.reason is not None or len(note) > _SHORT_NOTE]
+    """What does not fit the head line: further lines of the reason, the longer notes; all notes of a rejected one."""
+    rest = verdict.reason.detail.splitlines()[1:] if verdict.reason else []
+    return [plain(line) for line in rest] + [plain(note) for note in verdict.notes if verdict.reason is not None or len(note) > _SHORT_NOTE]
 
 
 def worst_text(verdict: Verdict) -> str:
     """Where the worst element is: `worst at [17, 903]: got 0.00097, right 0.00098`; empty when all was right."""
-    found = verdict.accuracy
-    if found is None or verdict.accepted or not (found.got or found.right):
+    found, reason = verdict.accuracy, verdict.reason
+    if found is None or reason is None or "worst at" in reason.detail or not (found.got or found.right):
         return ""
     place = f"at {list(found.index)}" if found.index else "value"
     output = f" of {plain(found.output)}" if found.output else ""

@@ -8,10 +8,11 @@ little as twice. So a limit has two parts, and a metric is over it only if it is
 
 How large factor and share may be depends on the input. In most sets a long sum of honest FP32 steps comes within
 four times of what TF32 loses, so the share is 1/4. In the sparse set a few values decide every sum, every order of
-adding is nearly exact while no shortcut averages out, and the share is 1/48: that set separates 3xTF32 (0.1 of the
-limit) from 3xBF16 (1.7 and more), and TF32 is some fifty times over. In sets of one sign E_in says nothing, because
-errors average out in sums (TF32 loses 0.002 of the limit over 2^20 positive numbers). Sixteen-bit outputs cannot lose
-11 bits: there the limit is twice E_ref, which BF16 sums exceed (2.7) and BF16 attention weights do not (1.8).
+adding is nearly exact while no shortcut averages out, and the share is 1/64: that set separates 3xTF32 from 3xBF16,
+and TF32 is some fifty times over. In sets of one sign E_in says nothing, because errors average out in sums (over
+2^20 positive numbers TF32 loses less than 0.01 of the limit), and the share of E_out is 1/3. Sixteen-bit outputs
+cannot lose 11 bits: there the limit is twice E_ref, which BF16 sums exceed (2.7) and BF16 attention weights do not
+(1.8).
 
 An average over few outputs is chance, so limits are wider by 1 + 2/sqrt(outputs). `docs/error-budget.md` has the
 experiment with its numbers.

@@ -1,7 +1,7 @@
 """How many FLOPs an operator does: one table for products, one for everything else, and a door for custom operators.
 
 A multiply-add counts as two. A product counts in the dtype of its operands (`matrix/bfloat16`), everything else in
-the dtype that it computes in (`vector/float32`). Integer and bool operations count as operations too.
+the dtype that it computes in (`vector/float32`, or `special/float32` for an exp and its like). Integer and bool operations count as operations too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelwright.core.records import OperatorKind
 from kernelwright.work.calls import Call, Signature, shape_of, signature_of
-from kernelwright.work.vector import vector_formula
+from kernelwright.work.vector import SPECIAL, vector_formula
 
 Count = Callable[[Call], "dict[str, int] | int"]
 
@@ -29,7 +29,8 @@ class Formula:
     def flops(self, call: Call) -> dict[str, int]:
         """FLOPs per unit of one call."""
         counted = self.count(call)
-        units = call.vector(counted) if isinstance(counted, int) else counted
+        unit = "special" if call.signature.key in SPECIAL else "vector"
+        units = {f"{unit}/{call.dtype}": counted} if isinstance(counted, int) else counted
         return {unit: flops for unit, flops in units.items() if flops}
 
 

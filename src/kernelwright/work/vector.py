@@ -34,6 +34,16 @@ POINTWISE = {
 }  # fmt: skip
 """Per output element; a pointwise operator that is missing here costs 1."""
 
+SPECIAL = {
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "sigmoid", "log_sigmoid_forward", "softplus", "erf", "erfc", "erfinv", "logaddexp", "silu",
+    "gelu", "elu", "celu", "selu", "mish", "glu", "silu_backward", "gelu_backward", "softplus_backward",
+    "elu_backward", "glu_backward", "log_sigmoid_backward", "logsumexp", "softmax", "log_softmax",
+    "log_softmax_backward", "logcumsumexp", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+}  # fmt: skip
+"""Operators whose arithmetic is mostly special functions: counted in a unit of their own, `special/float32`, since
+libraries reach a few per cent of the multiply-add rate in them."""
+
 POINTWISE_UNTAGGED = {
     "add", "sub", "mul", "div", "rsub", "neg", "abs", "relu", "where", "masked_fill", "tril", "triu", "eq", "ne",
     "lt", "le", "gt", "ge", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
