@@ -174,7 +174,7 @@ def _spoiled(program: Arm, share: float) -> dict[str, Arm]:
     }
 
 
-def size(full: int, scale: float, least: int = 8) -> int:
+def size(full: int, scale: float, least: int = 32) -> int:
     return max(least, int(full * scale))
 
 
@@ -408,7 +408,7 @@ def _products() -> list[Operator]:
         Operator(
             "convolution",
             convolution,
-            lambda z: [r(2, 32, size(16, z), 16), r(32, 32, 3, 3) / 17],
+            lambda z: [r(2, 32, size(16, z, 8), 16), r(32, 32, 3, 3) / 17],
             {n: convolution_with(PRODUCTS[n]) for n in ("FMA, one k after another", "3xTF32", "3xFP16 scaled")}
             | {"shifted products": shifted_convolution, "matrix product": convolution_with(torch.matmul)},
             {n: convolution_with(f) for n, f in BAD_PRODUCTS.items()},

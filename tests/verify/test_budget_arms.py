@@ -24,5 +24,6 @@ def test_small_arms() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_full_arms() -> None:
     judge(experiment())

@@ -53,5 +53,26 @@ def check(
     return answer("evidence", deed, EvidenceReport, Manner(json=json, debug=debug), _finish)
 
 
+@app.command("table")
+def table(
+    folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
+    into: Annotated[str, typer.Option("--into", help="The page that holds the table.", metavar="FILE")] = "docs/regimes.md",
+    json: JsonOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Write the table of all records into its page, below the line that says so.
+
+    Example: kw evidence table
+    """
+
+    def deed() -> EvidenceReport:
+        from kernelwright.judge.evidence import check, write_table
+
+        write_table(folder, into)
+        return check(folder)
+
+    return answer("evidence", deed, EvidenceReport, Manner(json=json, debug=debug), _finish)
+
+
 def _finish(found: EvidenceReport) -> tuple[str, list[str]]:
     return ("finding", ["kw evidence record"]) if found.stale else ("ok", [])

@@ -76,7 +76,7 @@ def observe(
         raise ValueError(f"{len(work.operators)} calls were counted and {len(times.times_us)} timed")
     calls = [_call(machine, op, t, op.index in times.faulted) for op, t in zip(work.operators, times.times_us, strict=True)]
     total = sum(call.time_us for call in calls)
-    if machine.device == "cpu" and total > time_us:  # the clock around each call disturbs it a little
+    if total > time_us:  # the clock around each call disturbs it a little
         calls = [_call(machine, c.operator, c.time_us * time_us / total, c.fault_us > 0) for c in calls]
         total = time_us
     cold = timing is not None and timing.conditions.cache == "cold"

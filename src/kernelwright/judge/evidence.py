@@ -9,16 +9,19 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 from kernelwright.core.document import decode, document, encode
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import EvidenceRecord, EvidenceReport
+from kernelwright.core.units import percent_text, time_text
 from kernelwright.diagnose import why
 from kernelwright.judge.moves import make_moves, maker
 from kernelwright.judge.sources import hashes, import_closure, label, located, source_hash
 
 EXAMPLES = "examples"
+MARK = "<!-- below: written by kw evidence table -->"
 REGIME_ROOTS = ("kernelwright.diagnose.why", "kernelwright.judge.moves")
 
 
@@ -74,6 +77,41 @@ def check(folder: str = "evidence") -> EvidenceReport:
 def load(path: Path) -> EvidenceRecord:
     """One record from its file."""
     return decode(path.read_bytes(), EvidenceRecord)
+
+
+def regimes_table(folder: str = "evidence") -> str:
+    """Every example on every machine that was measured, and every move predicted and made, as two Markdown tables."""
+    entries = [load(path) for path in sorted(Path(folder).glob("*/regimes/*.json"))]
+    rows = ["| machine | example | regime | time | fused floor | in words |", "|---|---|---|---|---|---|"]
+    for entry in entries:
+        found = entry.diagnosis
+        if found is None or found.time_us is None:
+            rows.append(f"| {entry.machine} | {entry.name} | pending | | | {'; '.join(entry.notes)} |")
+            continue
+        words = found.sentence.partition(": ")[2]
+        floor_text = time_text(found.floors.fused_us)
+        rows.append(f"| {entry.machine} | {entry.name} | {found.regime} | {time_text(found.time_us)} | {floor_text} | {words} |")
+    outcomes = [(entry, move) for entry in entries for move in entry.moves]
+    rows += ["", "| machine | example | move | before | predicted | achieved | off by | made by |", "|---|---|---|---|---|---|---|---|"]
+    for entry, move in outcomes:
+        times = " | ".join(map(time_text, (move.before_us, move.predicted_us, move.achieved_us)))
+        rows.append(f"| {entry.machine} | {entry.name} | {move.kind} | {times} | {percent_text(move.error)} | {move.made_by} |")
+    if outcomes:
+        typical = median(move.error for _, move in outcomes)
+        rows += ["", f"Median error of {len(outcomes)} predictions: {percent_text(typical)}."]
+    return "\n".join(rows) + "\n"
+
+
+def write_table(folder: str, page: str) -> None:
+    """Replaces everything below `MARK` in a page by the table.
+
+    Raises:
+        NotFoundError: no such page, or no such line in it.
+    """
+    path = Path(page)
+    if not path.exists() or MARK not in (text := path.read_text(encoding="utf-8")):
+        raise NotFoundError(f"no page {page!r} with the line {MARK}", next="kw evidence table --into docs/regimes.md")
+    path.write_text(text.partition(MARK)[0] + MARK + "\n\n" + regimes_table(folder), encoding="utf-8")
 
 
 def _changed(entry: EvidenceRecord, closure: dict[str, Path], root: Path) -> list[str]:

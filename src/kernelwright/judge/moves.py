@@ -17,6 +17,7 @@ from kernelwright.core.progress import stage
 from kernelwright.core.records import Diagnosis, Move, MoveOutcome
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine.floor import last_cache_bytes
+from kernelwright.measure.clock import clock_for
 from kernelwright.measure.paired import time_arms
 from kernelwright.problems import Problem, load_candidate, load_problem
 from kernelwright.sandbox import Limits, Nursery
@@ -70,7 +71,9 @@ def make_task(payload: dict) -> dict:
     problem, device = load_problem(payload["problem"]), payload["device"]
     here = machine_here(device)
     program, inputs = problem.on(device), problem.inputs(device, seed=1)
-    options = {"device": device, "last_cache_bytes": last_cache_bytes(here), "budget_s": 3.0}
+    # One clock for both: a graph around a single kernel would hide the launch that the program pays for.
+    clock = clock_for(device)
+    options = {"device": device, "last_cache_bytes": last_cache_bytes(here), "budget_s": 3.0, "clock": clock}
     with torch.set_grad_enabled(problem.records_gradients(inputs)):
         made = _MAKERS[payload["kind"]](problem, program, inputs, payload["by"], device)
         if made is None:  # the move changes the process, not the program

@@ -11,20 +11,22 @@ from typing import Any
 from rich.console import Console
 
 from kernelwright.core.errors import KernelwrightError
-from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
-from kernelwright.report.terminal import bench, diagnosis, error, machine, verdict
+from kernelwright.core.records import Bench, Diagnosis, EvidenceReport, Machine, Verdict
+from kernelwright.report.terminal import bench, diagnosis, error, evidence, machine, verdict
 from kernelwright.report.terminal.paper import Paper
 
+Shown = Diagnosis | Verdict | Bench | Machine | EvidenceReport | KernelwrightError
 _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Diagnosis: diagnosis.write,
     Verdict: verdict.write,
     Bench: bench.write,
     Machine: machine.write,
+    EvidenceReport: evidence.write,
     KernelwrightError: error.write,
 }
 
 
-def show(record: Diagnosis | Verdict | Bench | Machine | KernelwrightError, console: Console | None = None) -> None:
+def show(record: Shown, console: Console | None = None) -> None:
     """Prints a record or an error, 80 to 160 columns wide; in colour only on a terminal without NO_COLOR.
 
     Raises:
@@ -36,7 +38,7 @@ def show(record: Diagnosis | Verdict | Bench | Machine | KernelwrightError, cons
     raise TypeError(f"no way to show a {type(record).__name__}")
 
 
-def text(record: Diagnosis | Verdict | Bench | Machine | KernelwrightError, width: int | None = None) -> str:
+def text(record: Shown, width: int | None = None) -> str:
     """What `show` prints, without colour and without the last newline; `width` is the terminal's unless given."""
     sink = io.TextIOWrapper(io.BytesIO(), encoding=getattr(sys.stdout, "encoding", None) or "utf-8", errors="replace")
     width = width or shutil.get_terminal_size((100, 24)).columns

@@ -1,0 +1,100 @@
+from pathlib import Path
+
+import pytest
+
+from kernelwright.core.document import document, encode
+from kernelwright.core.records import EvidenceRecord
+from kernelwright.judge.evidence import MARK, check, load, regimes_table
+from kernelwright.judge.sources import PACKAGE, import_closure, source_hash
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_records_of_this_repository_are_current():
+    found = check(str(ROOT / "evidence"))
+    assert not found.stale, "sources changed since: record again, or mark the record pending with the reason"
+    assert found.records
+
+
+def test_the_table_in_the_docs_is_the_one_that_the_records_give():
+    page = (ROOT / "docs" / "regimes.md").read_text()
+    assert page.partition(MARK)[2].strip() == regimes_table(str(ROOT / "evidence")).strip(), "kw evidence table"
+
+
+def test_comments_docstrings_and_layout_do_not_change_a_hash(tmp_path):
+    one, other, changed = (tmp_path / f"{n}.py" for n in "abc")
+    one.write_text('"""What."""\ndef f(x):\n    """Doc."""\n    return x + 1  # why\n')
+    other.write_text("def f( x ):\n    return x+1\n")
+    changed.write_text("def f(x):\n    return x + 2\n")
+    assert source_hash(one) == source_hash(other) != source_hash(changed)
+
+
+def test_the_header_of_a_cpp_candidate_is_part_of_its_meaning(tmp_path):
+    one, other, changed = (tmp_path / f"{n}.cpp" for n in "abc")
+    one.write_text("// kw: entry f\n// a remark\nint f() { return 1; }\n")
+    other.write_text("// kw: entry f\nint f() {\n  return 1; /* one */ }\n")
+    changed.write_text("// kw: entry g\nint f() { return 1; }\n")
+    assert source_hash(one) == source_hash(other) != source_hash(changed)
+
+
+def test_the_closure_follows_imports_inside_functions():
+    closure = import_closure("kernelwright.diagnose.why")
+    assert PACKAGE / "diagnose" / "compiled.py" in closure
+    assert PACKAGE / "work" / "vector.py" in closure
+    assert not any("report" in path.parts for path in closure), "a change of a page is no change of a measurement"
+
+
+@pytest.fixture
+def evidence(tmp_path):
+    """A repository of one example with one record, and a function that rewrites it."""
+    (tmp_path / "examples").mkdir()
+    example = tmp_path / "examples" / "toy.py"
+    example.write_text("def get_inputs():\n    return []\n")
+    from kernelwright.judge.evidence import REGIME_ROOTS
+    from kernelwright.judge.sources import hashes
+
+    target = tmp_path / "evidence" / "toy-machine" / "regimes" / "toy.json"
+    target.parent.mkdir(parents=True)
+
+    def write(**changes):
+        fields = {
+            "kind": "regimes",
+            "name": "toy",
+            "state": "measured",
+            "device": "cpu",
+            "machine": "toy machine",
+            "date": "2026-11-20",
+            "software": {},
+            "sources": hashes([example, *import_closure(*REGIME_ROOTS)], tmp_path),
+        }
+        target.write_text(encode(document("evidence", EvidenceRecord(**(fields | changes)))))
+        return target
+
+    return write, example, str(tmp_path / "evidence")
+
+
+def test_a_record_is_current_until_a_source_changes(evidence):
+    write, example, folder = evidence
+    path = write()
+    assert not check(folder).stale
+    assert load(path).name == "toy"
+    example.write_text("def get_inputs():\n    return [1]\n")
+    (stale,) = check(folder).stale
+    assert "examples/toy.py" in stale
+
+
+def test_a_source_that_went_missing_is_stale(evidence):
+    write, example, folder = evidence
+    write()
+    example.unlink()
+    assert check(folder).stale
+
+
+def test_a_pending_record_is_shown_as_unproved(evidence):
+    write, example, folder = evidence
+    write(state="pending", notes=("no GPU could be had",))
+    example.write_text("x = 1\n")
+    found = check(folder)
+    assert (len(found.pending), found.stale) == (1, ())
+    assert "pending" in regimes_table(folder)
+    assert "no GPU could be had" in regimes_table(folder)
