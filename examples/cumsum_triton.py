@@ -30,7 +30,9 @@ def block_starts(sums_ptr, starts_ptr, blocks, n, CHUNK: tl.constexpr):
     for first in range(0, blocks, CHUNK):
         offs = first + tl.arange(0, CHUNK)
         sums = tl.load(sums_ptr + offs * n + column, mask=offs < blocks, other=0.0).to(tl.float64)
-        tl.store(starts_ptr + offs * n + column, (carry + tl.cumsum(sums, axis=0) - sums).to(tl.float32), mask=offs < blocks)
+        tl.store(
+            starts_ptr + offs * n + column, (carry + tl.cumsum(sums, axis=0) - sums).to(tl.float32), mask=offs < blocks
+        )
         carry += tl.sum(sums, axis=0)
 
 

@@ -24,7 +24,9 @@ def pytest_collection_modifyitems(items):
 
         if not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
-        elif (arch := item.get_closest_marker("arch")) and torch.cuda.get_device_capability() < divmod(arch.args[0], 10):
+        elif (arch := item.get_closest_marker("arch")) and torch.cuda.get_device_capability() < divmod(
+            arch.args[0], 10
+        ):
             item.add_marker(pytest.mark.skip(reason=f"needs compute capability {arch.args[0]}"))
 
 

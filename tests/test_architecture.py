@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "kernelwright"
 FLOORS = {
     name: int(floor)
-    for name, floor in re.findall(r"^\| `(\w+)` \| (\d) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    for name, floor in re.findall(
+        r"^\| `(\w+)` \| (\d) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
+    )
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
 

@@ -86,7 +86,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code"), BAD, ids=lambda v: " ".join(Path(str(w)).name for w in v) if isinstance(v, list) else v)
+@pytest.mark.parametrize(
+    ("words", "code"), BAD, ids=lambda v: " ".join(Path(str(w)).name for w in v) if isinstance(v, list) else v
+)
 def test_bad_input_is_one_clear_error(kw, words, code):
     cut = words.index("--") if "--" in words else len(words)
     answer = kw(*words[:cut], "--json", *words[cut:])
@@ -143,7 +145,10 @@ def left_running():
     found = []
     for process in psutil.process_iter(["pid"]):
         try:
-            if process.pid != os.getpid() and process.environ().get("KERNELWRIGHT_CACHE") == os.environ["KERNELWRIGHT_CACHE"]:
+            if (
+                process.pid != os.getpid()
+                and process.environ().get("KERNELWRIGHT_CACHE") == os.environ["KERNELWRIGHT_CACHE"]
+            ):
                 found.append(process.pid)
         except psutil.Error:
             continue

@@ -24,7 +24,13 @@ maybe = st.none() | positive
 text = st.text(max_size=30)
 counts = st.integers(min_value=0, max_value=2**62)
 levels = st.builds(
-    MemoryLevel, name=text, capacity_bytes=st.none() | counts, read_gb_s=maybe, write_gb_s=maybe, copy_gb_s=maybe, triad_gb_s=maybe
+    MemoryLevel,
+    name=text,
+    capacity_bytes=st.none() | counts,
+    read_gb_s=maybe,
+    write_gb_s=maybe,
+    copy_gb_s=maybe,
+    triad_gb_s=maybe,
 )
 records = st.one_of(
     st.builds(Work, flops=st.dictionaries(text, counts, max_size=3), bytes_read=counts, bytes_written=counts),
@@ -75,7 +81,10 @@ def test_a_record_comes_back_from_its_document(record, status, steps):
 
 
 @settings(max_examples=100, deadline=None)
-@given(text=st.text(max_size=60) | st.sampled_from(['{"schema": 3}', '{"schema": {"version": 9}}', "[]", '{"schema": {"version": 1}, "x": 1}']))
+@given(
+    text=st.text(max_size=60)
+    | st.sampled_from(['{"schema": 3}', '{"schema": {"version": 9}}', "[]", '{"schema": {"version": 1}, "x": 1}'])
+)
 def test_what_is_no_document_is_refused_clearly(text):
     with pytest.raises(UsageError):
         decode(text, Machine)
@@ -116,6 +125,8 @@ def test_records_are_immutable_and_refuse_unknown_fields():
 
 
 def test_work_adds_unit_by_unit():
-    both = Work(flops={"vector/float32": 2}, bytes_read=8) + Work(flops={"vector/float32": 3, "matrix/float32": 1}, bytes_written=4)
+    both = Work(flops={"vector/float32": 2}, bytes_read=8) + Work(
+        flops={"vector/float32": 3, "matrix/float32": 1}, bytes_written=4
+    )
     assert both == Work(flops={"vector/float32": 5, "matrix/float32": 1}, bytes_read=8, bytes_written=4)
     assert (both.total_flops, both.total_bytes) == (6, 12)

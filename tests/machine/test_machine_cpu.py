@@ -7,6 +7,7 @@ import torch
 
 import kernelwright
 from kernelwright.core import progress
+from kernelwright.core.records import MemoryLevel
 from kernelwright.machine import cpu, refresh_memory
 from kernelwright.machine.caches import CpuCache, cpu_caches
 from kernelwright.machine.store import sound
@@ -81,10 +82,10 @@ def test_products_grow_while_they_are_short(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("switches", "stolen", "expected"), [(10, 0, False), (400, 0, True), (10, 3, False), (10, 30, True)]
+    ("others_s", "stolen", "expected"), [(0.1, 0, False), (1.0, 0, True), (0.1, 20, False), (0.1, 50, True)]
 )
-def test_a_disturbed_measurement_is_seen(switches, stolen, expected):
-    seen = Disturbance(faults=10**6, involuntary_switches=switches, stolen_ticks=stolen)
+def test_a_disturbed_measurement_is_seen(others_s, stolen, expected):
+    seen = Disturbance(faults=10**6, others_s=others_s, stolen_ticks=stolen)
     assert cpu.disturbed(seen, 4.0) is expected
 
 
@@ -157,3 +158,15 @@ def test_this_cpu_for_real(tmp_path, monkeypatch):
     here = kernelwright.machine("cpu")
     assert sound(here) and kernelwright.machine("cpu") == here
     assert {"float32", "float64"} <= set(here.matrix_tflop_s)
+
+
+def test_a_near_cache_is_never_slower_than_what_lies_behind_it():
+    levels = (
+        MemoryLevel(name="L2", read_gb_s=27.0),
+        MemoryLevel(name="L3", read_gb_s=100.0, copy_gb_s=90.0),
+        MemoryLevel(name="DRAM", read_gb_s=50.0, copy_gb_s=95.0),
+    )
+    near, middle, far = cpu.no_slower_than_farther(levels)
+    assert (near.read_gb_s, near.copy_gb_s) == (100.0, None)
+    assert (middle.read_gb_s, middle.copy_gb_s) == (100.0, 95.0)
+    assert far == levels[-1]

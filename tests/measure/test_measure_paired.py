@@ -28,7 +28,12 @@ def fake_arms(**costs):
 
 def test_arms_alternate_and_a_slower_one_is_called_slower():
     rounds = time_arms(
-        fake_arms(a=100.0, b=150.0), ([torch.ones(4)], {}), device="cpu", last_cache_bytes=MIB, budget_s=1.0, clock=FakeClock()
+        fake_arms(a=100.0, b=150.0),
+        ([torch.ones(4)], {}),
+        device="cpu",
+        last_cache_bytes=MIB,
+        budget_s=1.0,
+        clock=FakeClock(),
     )
     found = rounds.compare("a", "b")
     assert (found.verdict, found.ratio, found.pairs) == ("FASTER", pytest.approx(1.5), MOST_ROUNDS)
@@ -37,7 +42,9 @@ def test_arms_alternate_and_a_slower_one_is_called_slower():
 
 
 def test_real_timings_say_their_conditions():
-    rounds = time_arms({"add": torch.add}, ([torch.ones(8), torch.ones(8)], {}), device="cpu", last_cache_bytes=MIB, budget_s=0.05)
+    rounds = time_arms(
+        {"add": torch.add}, ([torch.ones(8), torch.ones(8)], {}), device="cpu", last_cache_bytes=MIB, budget_s=0.05
+    )
     timing = rounds.timings["add"]
     assert timing.low_us <= timing.time_us <= timing.high_us
     assert timing.conditions.cache == "warm", "inputs of 32 bytes are never cold"

@@ -121,4 +121,6 @@ def _write_page(record: Any, path: Path) -> None:
     try:
         path.write_text(page(record), encoding="utf-8")
     except OSError as fault:
-        raise UsageError(f"cannot write {path}: {fault.strerror}", next="name a file in a folder that exists") from fault
+        raise UsageError(
+            f"cannot write {path}: {fault.strerror}", next="name a file in a folder that exists"
+        ) from fault

@@ -51,4 +51,6 @@ def _run(arguments: list[str]) -> int:
     except Exception as fault:
         if debug:
             raise
-        return fail(verb, InternalError(f"{type(fault).__name__}: {fault}", next="run it again with --debug"), json=json)
+        return fail(
+            verb, InternalError(f"{type(fault).__name__}: {fault}", next="run it again with --debug"), json=json
+        )

@@ -56,7 +56,9 @@ def check(
 @app.command("table")
 def table(
     folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
-    into: Annotated[str, typer.Option("--into", help="The page that holds the table.", metavar="FILE")] = "docs/regimes.md",
+    into: Annotated[
+        str, typer.Option("--into", help="The page that holds the table.", metavar="FILE")
+    ] = "docs/regimes.md",
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:

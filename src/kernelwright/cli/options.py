@@ -8,7 +8,8 @@ import typer
 
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.", metavar="cpu|cuda")]
 SpecOption = Annotated[
-    str | None, typer.Option("--spec", help="Answer for a machine that is not there, from its datasheet: h200, b200 ...")
+    str | None,
+    typer.Option("--spec", help="Answer for a machine that is not there, from its datasheet: h200, b200 ..."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 HtmlOption = Annotated[str | None, typer.Option("--html", help="Also write one self-contained page.", metavar="FILE")]

@@ -17,7 +17,8 @@ def verify(
     candidate: Annotated[str, typer.Argument(help="A candidate: a Python file, or a .cpp with a kw: header.")],
     device: DeviceOption = "cpu",
     tolerance: Annotated[
-        str | None, typer.Option("--tolerance", help="Judge by ATOL,RTOL instead of the error budget.", metavar="ATOL,RTOL")
+        str | None,
+        typer.Option("--tolerance", help="Judge by ATOL,RTOL instead of the error budget.", metavar="ATOL,RTOL"),
     ] = None,
     time_s: Annotated[float, typer.Option("--time", help="Longest time of the candidate, in seconds.")] = 60.0,
     json: JsonOption = False,

@@ -62,7 +62,7 @@ class SignatureError(CandidateError):
     code = "wrong-parameters"
 
 
-class EnvironmentError(KernelwrightError):  # noqa: A001 - the name the tree gives it; nobody here means OSError by it
+class EnvironmentError(KernelwrightError):
     code = "environment"
 
 

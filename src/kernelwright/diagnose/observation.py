@@ -74,7 +74,9 @@ def observe(
     """
     if len(times.times_us) != len(work.operators):
         raise ValueError(f"{len(work.operators)} calls were counted and {len(times.times_us)} timed")
-    calls = [_call(machine, op, t, op.index in times.faulted) for op, t in zip(work.operators, times.times_us, strict=True)]
+    calls = [
+        _call(machine, op, t, op.index in times.faulted) for op, t in zip(work.operators, times.times_us, strict=True)
+    ]
     total = sum(call.time_us for call in calls)
     if total > time_us:  # the clock around each call disturbs it a little
         calls = [_call(machine, c.operator, c.time_us * time_us / total, c.fault_us > 0) for c in calls]
@@ -122,7 +124,9 @@ def _regime(machine: Machine, operator: Operator, time_us: float, net_us: float,
 
 def special_us(machine: Machine, work: Work) -> float:
     """How long torch's own special functions take for this work; 0 where the machine does not say."""
-    units = ((unit.removeprefix("special/"), count) for unit, count in work.flops.items() if unit.startswith("special/"))
+    units = (
+        (unit.removeprefix("special/"), count) for unit, count in work.flops.items() if unit.startswith("special/")
+    )
     return sum(count / machine.special_tflop_s[t] / 1e6 for t, count in units if t in machine.special_tflop_s)
 
 

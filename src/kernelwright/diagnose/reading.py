@@ -65,7 +65,9 @@ def _without_root(seen: Observation) -> Observation:
     roots = {path.partition(".")[0] for path in paths if path}
     if len(roots) != 1:
         return seen
-    calls = [replace(c, operator=structs.replace(c.operator, module=c.operator.module.partition(".")[2])) for c in seen.calls]
+    calls = [
+        replace(c, operator=structs.replace(c.operator, module=c.operator.module.partition(".")[2])) for c in seen.calls
+    ]
     return replace(seen, calls=tuple(calls))
 
 

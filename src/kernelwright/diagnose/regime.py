@@ -100,7 +100,12 @@ def evidence(seen: Observation) -> tuple[Evidence, ...]:
     """The numbers behind the regime, each with the threshold it was held against."""
     source = "datasheet" if seen.predicted else "operator times, counted work, measured ceilings"
     rows = [
-        Evidence(metric=f"time in {name} calls", value=percent_text(part), threshold="the largest names the regime", source=source)
+        Evidence(
+            metric=f"time in {name} calls",
+            value=percent_text(part),
+            threshold="the largest names the regime",
+            source=source,
+        )
         for name, part in shares(seen).items()
         if part >= 0.005
     ]

@@ -17,7 +17,7 @@ from kernelwright.measure.operators import OperatorTimes, clocked
 from kernelwright.work import CountingMode
 
 
-class watch:  # noqa: N801 - used like a function: `with kernelwright.watch() as seen:`
+class watch:
     """Watches every operator inside the block, forward and backward.
 
     After the block `seen.diagnosis` holds the reading, operators grouped by module and ranked by what could be

@@ -26,7 +26,13 @@ def baseline_program(which: str, problem: Problem, device: str) -> Callable[...,
 
 
 def time_in_process(
-    programs: dict[str, Callable[..., Any]], problem: Problem, *, device: str, seed: int, cache_bytes: int, budget_s: float
+    programs: dict[str, Callable[..., Any]],
+    problem: Problem,
+    *,
+    device: str,
+    seed: int,
+    cache_bytes: int,
+    budget_s: float,
 ) -> Rounds:
     """Rounds over programs that may share this process, on inputs drawn with `seed`, without recording gradients."""
     import torch

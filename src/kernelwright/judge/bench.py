@@ -109,7 +109,9 @@ def _time_strangers(
     names = _names(candidates)
     taken: dict[str, list[Timing]] = {}
     shared = {"problem": absolute(source), "device": device, "cache_bytes": cache_bytes, "budget_s": SAMPLING_S}
-    groups: list[dict[str, Any]] = [{"candidate": absolute(c), "name": n} for c, n in zip(candidates, names, strict=True)]
+    groups: list[dict[str, Any]] = [
+        {"candidate": absolute(c), "name": n} for c, n in zip(candidates, names, strict=True)
+    ]
     groups.append({"baselines": list(baselines)})
     with Nursery() as nursery:
         for pair in range(pairs):
@@ -170,9 +172,7 @@ def _benched(
     floor_us = floor(work, machine, cold=cold).time_us
     bound_us = hard_bound_us(work, machine.spec) if machine.spec else None
     arms = tuple(_arm(timing, floor_us, bound_us) for timing in sorted(timings, key=lambda t: t.time_us))
-    return Bench(
-        problem=problem.name, machine=machine, arms=arms, comparisons=tuple(comparisons), verdicts=verdicts
-    )
+    return Bench(problem=problem.name, machine=machine, arms=arms, comparisons=tuple(comparisons), verdicts=verdicts)
 
 
 def _arm(timing: Timing, floor_us: float, bound_us: float | None) -> Arm:

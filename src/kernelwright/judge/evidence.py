@@ -90,12 +90,20 @@ def regimes_table(folder: str = "evidence") -> str:
             continue
         words = found.sentence.partition(": ")[2]
         floor_text = time_text(found.floors.fused_us)
-        rows.append(f"| {entry.machine} | {entry.name} | {found.regime} | {time_text(found.time_us)} | {floor_text} | {words} |")
+        rows.append(
+            f"| {entry.machine} | {entry.name} | {found.regime} | {time_text(found.time_us)} | {floor_text} | {words} |"
+        )
     outcomes = [(entry, move) for entry in entries for move in entry.moves]
-    rows += ["", "| machine | example | move | before | predicted | achieved | off by | made by |", "|---|---|---|---|---|---|---|---|"]
+    rows += [
+        "",
+        "| machine | example | move | before | predicted | achieved | off by | made by |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for entry, move in outcomes:
         times = " | ".join(map(time_text, (move.before_us, move.predicted_us, move.achieved_us)))
-        rows.append(f"| {entry.machine} | {entry.name} | {move.kind} | {times} | {percent_text(move.error)} | {move.made_by} |")
+        rows.append(
+            f"| {entry.machine} | {entry.name} | {move.kind} | {times} | {percent_text(move.error)} | {move.made_by} |"
+        )
     if outcomes:
         typical = median(move.error for _, move in outcomes)
         rows += ["", f"Median error of {len(outcomes)} predictions: {percent_text(typical)}."]

@@ -39,7 +39,7 @@ def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = F
 
 
 def refresh_memory(known: Machine) -> Machine:
-    """The same machine with main memory measured again now; a datasheet is returned as it is.
+    """The same machine with main memory, and on the CPU page faults, measured again now; a datasheet as it is.
 
     On a shared machine the bandwidth that one process gets moves: a virtual machine with two cores gave 81, 44 and
     then 81 GB/s within half an hour. Whoever compares a time with a floor does so within one run: call this first.
@@ -56,11 +56,12 @@ def refresh_memory(known: Machine) -> Machine:
         from kernelwright.machine import cuda
 
         memory, _ = cuda.main_memory(last_cache_bytes)
-    else:
-        from kernelwright.machine import cpu
+        return msgspec.structs.replace(known, levels=(*known.levels[:-1], memory))
+    from kernelwright.machine import cpu
 
-        memory, _ = cpu.main_memory(last_cache_bytes, budget_s=0.15)
-    return msgspec.structs.replace(known, levels=(*known.levels[:-1], memory))
+    memory, _ = cpu.main_memory(last_cache_bytes, budget_s=0.15)
+    fault_us = cpu.fault_cost_us_per_mib()
+    return msgspec.structs.replace(known, levels=(*known.levels[:-1], memory), fault_us_per_mib=fault_us)
 
 
 def _measured(device: str, remeasure: bool) -> Machine:

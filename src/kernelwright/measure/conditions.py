@@ -28,24 +28,32 @@ def allocation_policy() -> str:
     return "huge pages" if os.environ.get(HUGE_PAGES) == "1" and "[madvise]" in kernel else "4 KiB pages"
 
 
+TICKS_PER_S = 100
+
+
 @dataclass(frozen=True)
 class Disturbance:
-    """Counters of this process and machine at one moment; the difference of two says what happened between."""
+    """Counters of this process and machine at one moment; the difference of two says what happened between.
+
+    `others_s` is processor time of every other process, good to some hundredths of a second.
+    """
 
     faults: int
-    involuntary_switches: int
     stolen_ticks: int
+    others_s: float
 
     @classmethod
     def now(cls) -> Disturbance:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(usage.ru_minflt, usage.ru_nivcsw, _stolen_ticks())
+        busy_ticks, stolen_ticks = _processor_ticks()
+        own_s = usage.ru_utime + usage.ru_stime
+        return cls(usage.ru_minflt, stolen_ticks, busy_ticks / TICKS_PER_S - own_s if busy_ticks else 0.0)
 
     def since(self, start: Disturbance) -> Disturbance:
         return Disturbance(
             self.faults - start.faults,
-            self.involuntary_switches - start.involuntary_switches,
             self.stolen_ticks - start.stolen_ticks,
+            self.others_s - start.others_s,
         )
 
 
@@ -54,13 +62,14 @@ def page_faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def _stolen_ticks() -> int:
-    """Hundredths of a second that the hypervisor took from this machine; 0 where that is not told."""
+def _processor_ticks() -> tuple[int, int]:
+    """Hundredths of a second, over all processors, that something ran and that the hypervisor took; 0 if unknown."""
     try:
         with Path("/proc/stat").open() as stat:
-            return int(stat.readline().split()[8])
-    except (OSError, IndexError, ValueError):
-        return 0
+            user, nice, system, _, _, irq, soft_irq, stolen = map(int, stat.readline().split()[1:9])
+        return user + nice + system + irq + soft_irq, stolen
+    except (OSError, ValueError):
+        return 0, 0
 
 
 class Throttle:

@@ -192,7 +192,9 @@ def verdict_sentence(verdict: Verdict) -> str:
 def verdict_notes(verdict: Verdict) -> list[str]:
     """What does not fit the head line: further lines of the reason, the longer notes; all notes of a rejected one."""
     rest = verdict.reason.detail.splitlines()[1:] if verdict.reason else []
-    return [plain(line) for line in rest] + [plain(note) for note in verdict.notes if verdict.reason is not None or len(note) > _SHORT_NOTE]
+    return [plain(line) for line in rest] + [
+        plain(note) for note in verdict.notes if verdict.reason is not None or len(note) > _SHORT_NOTE
+    ]
 
 
 def worst_text(verdict: Verdict) -> str:
