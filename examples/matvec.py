@@ -1,8 +1,9 @@
 """One token through one linear layer: a matrix-vector product.
 
-Every weight is read once for two FLOPs, and the 235 MB of weights (float32) exceed any last cache, so the memory's read
-bandwidth is the floor; more tokens at once would cost nothing more. On a GPU it waits on memory. On a CPU, MKL walks the
-weights with one thread, half the machine's bandwidth: too little in flight, until somebody splits the rows (matvec.cpp).
+Every weight is read once for two FLOPs, and the 235 MB of weights (float32) exceed any last cache, so the memory's
+read bandwidth is the floor; more tokens at once would cost nothing more. On a GPU it waits on memory. On a CPU, MKL
+walks the weights with one thread, half the machine's bandwidth: too little in flight, until somebody splits the rows
+(matvec.cpp).
 """
 
 import os

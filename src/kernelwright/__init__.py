@@ -6,9 +6,18 @@ Importing this is cheap: nothing of torch is touched until a name is used.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from kernelwright.core.errors import KernelwrightError
+    from kernelwright.core.records import Diagnosis, Floor, Machine, Timing, Verdict, Work
+    from kernelwright.diagnose import watch, why
+    from kernelwright.judge import bench
+    from kernelwright.machine import machine
+    from kernelwright.problems import Candidate, Problem
+    from kernelwright.verify import verify
 
 _HOMES = {
     "Machine": "core.records",
@@ -26,7 +35,23 @@ _HOMES = {
     "verify": "verify",
     "bench": "judge",
 }
-__all__ = ["__version__", *_HOMES]
+__all__ = [
+    "Candidate",
+    "Diagnosis",
+    "Floor",
+    "KernelwrightError",
+    "Machine",
+    "Problem",
+    "Timing",
+    "Verdict",
+    "Work",
+    "__version__",
+    "bench",
+    "machine",
+    "verify",
+    "watch",
+    "why",
+]
 
 
 def __getattr__(name: str) -> Any:

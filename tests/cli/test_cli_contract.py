@@ -156,6 +156,7 @@ def left_running():
 
 
 def test_import_is_cheap():
-    code = "import kernelwright, sys, json; print(json.dumps(sorted(m for m in sys.modules if m.startswith('kernelwright'))))"
+    look = "print(json.dumps(sorted(m for m in sys.modules if m.startswith('kernelwright'))))"
+    code = f"import kernelwright, sys, json; {look}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == ["kernelwright"], "importing the package loads nothing else of it"

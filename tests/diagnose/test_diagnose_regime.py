@@ -170,3 +170,11 @@ def test_modules_are_ranked_by_what_could_be_gained():
     assert [m.module for m in found.modules] == ["bad", "good"]
     assert found.operators[0].module == "bad"
     assert found.modules[0].gain_us == pytest.approx(4 * 215.0 - 1.1 * 2 * MIB / 1e4)
+
+
+def test_copies_that_only_reorder_can_go():
+    product = op(0, "matrix", read=MIB, written=MIB, flops={"matrix/float32": 10**8}, name="mm")
+    copy = op(1, "copy", read=MIB, written=MIB, name="clone")
+    last = op(2, "matrix", read=MIB, written=MIB, flops={"matrix/float32": 10**8}, name="mm")
+    found = moves(seen(CPU, program(product, copy, last), [1_050.0, 220.0, 1_050.0]))
+    assert {m.kind: m.predicted_us for m in found}["layout"] == pytest.approx(2_100.0)

@@ -44,8 +44,8 @@ def _run(arguments: list[str]) -> int:
         return command.main(args=arguments, prog_name="kw", standalone_mode=False) or 0
     except typer.Exit as leave:
         return leave.exit_code
-    except _UsageFault as fault:
-        return fail(verb, UsageError(fault.format_message(), next=f"kw {verb} --help"), json=json)  # type: ignore[attr-defined]
+    except _UsageFault as fault:  # pyright: ignore[reportGeneralTypeIssues]
+        return fail(verb, UsageError(fault.format_message(), next=f"kw {verb} --help"), json=json)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as fault:

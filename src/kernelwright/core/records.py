@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from kernelwright.core import drawing
+
 Device = Literal["cpu", "cuda", "emulated"]
 Regime = Literal["compute-bound", "memory-bound", "overhead-bound", "latency-bound", "undetermined"]
 Outcome = Literal["FASTER", "SAME", "SLOWER", "UNCLEAR"]
@@ -33,7 +35,13 @@ REJECTIONS = (
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all records."""
+    """Base of all records. Printing one, or showing it in a notebook, draws it wherever `report` is there."""
+
+    def __str__(self) -> str:
+        return drawing.drawn("text", self) or repr(self)
+
+    def _repr_html_(self) -> str | None:
+        return drawing.drawn("html", self)
 
 
 # ---- Machine
@@ -70,7 +78,8 @@ class Machine(Record, frozen=True, kw_only=True):
 
     `levels` runs from the nearest cache to main memory, which is last. `matrix_tflop_s` is the rate of a large
     product per dtype, `vector_tflop_s` that of multiply-adds outside of products. `special_tflop_s` is what torch's own
-    exp reaches, at 8 FLOPs each: what a program can wait on, not a floor, since better code exists. `spec` names the datasheet, if one is known.
+    exp reaches, at 8 FLOPs each: what a program can wait on, not a floor, since better code exists. `spec` names the
+    datasheet, if one is known.
     """
 
     name: str
@@ -95,7 +104,7 @@ class Machine(Record, frozen=True, kw_only=True):
 
 
 class Work(Record, frozen=True, kw_only=True):
-    """What must be done: FLOPs per unit (`matrix/float32`, `vector/float32`, `special/float32`), and bytes that must move."""
+    """What must be done: FLOPs per unit (`matrix/float32`, `vector/float32`, `special/float32`), bytes to move."""
 
     flops: dict[str, int] = {}
     bytes_read: int = 0
@@ -189,7 +198,7 @@ class Conditions(Record, frozen=True, kw_only=True):
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """Samples of one arm. `low_us` and `high_us` bound the median at 95 %; `disturbed` samples were seen and left out."""
+    """Samples of one arm. `low_us` and `high_us` bound the median at 95 %; `disturbed` counts samples left out."""
 
     name: str
     time_us: float

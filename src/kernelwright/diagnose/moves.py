@@ -18,8 +18,9 @@ LEAST_GAIN = 0.05
 CLOSE = 1.25
 """Within this factor of the fused floor there is nothing left to say but stop."""
 BATCH = 8
+REORDERING = ("clone", "contiguous", "copy", "copy_")
 SLACK = 1.1
-"""Time over floor of one pass that is written well: 1.05 to 1.15 on an H200 (cross-entropy, softmax, four pointwise)."""
+"""Time over floor of one pass that is written well: 1.05 to 1.15 on an H200 (cross-entropy, softmax, pointwise)."""
 OWN_SPECIAL_SHARE = 0.5
 """What special functions cost in a pass of one's own beside torch's: 0.5 in softmax.cpp and in Inductor's (AMD EPYC).
 Nothing of it hides page faults: both are the processor's work."""
@@ -90,7 +91,7 @@ def _names(run: Sequence[Operator]) -> str:
     return " + ".join(names) if len(names) <= 5 else f"{' + '.join(names[:3])} + {len(names) - 3} more"
 
 
-def _fused_us(seen: Observation, run: Sequence[Operator], by_index: dict[int, Call]) -> float:
+def _fused_us(seen: Observation, run: tuple[Operator, ...], by_index: dict[int, Call]) -> float:
     """One kernel for the group, written well, with the page faults of what it still has to allocate."""
     work = fused_work(run, seen.work)
     least = floor(work, seen.machine, cold=False).time_us
@@ -201,6 +202,24 @@ def batch(seen: Observation) -> list[Move]:
     ]
 
 
+def layout(seen: Observation) -> list[Move]:
+    """Copies that only bring values into another order: keep the order that their reader wants."""
+    fused = {op.index for run in fusible_runs(seen.work) for op in run}
+    copies = [c for c in seen.calls if c.operator.name in REORDERING and c.operator.index not in fused]
+    if not copies:
+        return []
+    names = ", ".join(dict.fromkeys(call.operator.name for call in copies))
+    return [
+        Move(
+            kind="layout",
+            what=f"do without the copies ({names}): lay the values out as their reader wants them",
+            predicted_us=seen.time_us - _time_us(copies, seen),
+            why=f"{bytes_text(sum(c.operator.work.total_bytes for c in copies))} move only to change their order",
+            operators=tuple(call.operator.index for call in copies),
+        )
+    ]
+
+
 def reuse(seen: Observation) -> list[Move]:
     """Memory that is given back and fetched again on every call costs page faults; keep it."""
     if seen.fault_us < LEAST_GAIN * seen.time_us:
@@ -208,9 +227,10 @@ def reuse(seen: Observation) -> list[Move]:
     return [
         Move(
             kind="reuse",
-            what="keep freed memory in the process instead of returning it (MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1)",
+            what="keep freed memory in the process",
             predicted_us=seen.time_us - seen.fault_us,
             why=f"page faults take {percent_text(seen.fault_us / seen.time_us)} of the time",
+            command="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=2147483647 python ...",
         )
     ]
 
@@ -221,4 +241,4 @@ def _stop(seen: Observation) -> Move:
     return Move(kind="stop", what=f"stop: {near}", predicted_us=seen.time_us)
 
 
-RULES: tuple[Callable[[Observation], list[Move]], ...] = (fuse, graph, split, narrow, batch, reuse)
+RULES: tuple[Callable[[Observation], list[Move]], ...] = (fuse, graph, split, narrow, batch, layout, reuse)

@@ -51,15 +51,16 @@ def _compute(seen: Observation, calls: list[Call]) -> str:
     limiter = max(calls, key=lambda c: c.time_us).floor.limiter
     if seen.predicted:
         return f"{flops / 1e9:,.1f} GFLOP in {limiter} is what limits it"
-    return f"{flops / 1e9:,.1f} GFLOP at {rate_text(rate)}, {percent_text(reach(calls))} of the measured {limiter} rate"
+    share = percent_text(reach(calls))
+    return f"{flops / 1e9:,.1f} GFLOP at {rate_text(rate)}, {share} of the measured {limiter} rate"
 
 
 def _special(calls: list[Call], special_us_all: float) -> str:
     names = ", ".join(dict.fromkeys(call.operator.name for call in calls))
     net_us = sum(call.net_us for call in calls)
     return (
-        f"{names} spends {percent_text(min(special_us_all / net_us, 1.0))} of its time in special functions at the rate "
-        f"of torch's own, where memory would need {time_text(sum(call.floor.memory_us for call in calls))}"
+        f"{names} spends {percent_text(min(special_us_all / net_us, 1.0))} of its time in special functions at the "
+        f"rate of torch's own, where memory would need {time_text(sum(call.floor.memory_us for call in calls))}"
     )
 
 
@@ -77,7 +78,8 @@ def _latency(seen: Observation, calls: list[Call]) -> str:
     worst = max(calls, key=lambda c: c.net_us - c.floor.time_us)
     return (
         f"{worst.operator.name} takes {time_text(worst.net_us)} where {worst.floor.limiter} needs "
-        f"{time_text(worst.floor.time_us)}: at {percent_text(reach([worst]))} of the nearest ceiling, too little is in flight"
+        f"{time_text(worst.floor.time_us)}: at {percent_text(reach([worst]))} of the nearest ceiling, "
+        "too little is in flight"
     )
 
 

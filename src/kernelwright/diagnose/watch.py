@@ -57,9 +57,10 @@ class watch:
         self.diagnosis = structs.replace(diagnosis(seen, self.name, ranked=True), notes=(note,))
 
     def __str__(self) -> str:
-        from kernelwright.report.terminal import text
+        return str(self.diagnosis) if self.diagnosis else f"watching {self.name}"
 
-        return text(self.diagnosis) if self.diagnosis else f"watching {self.name}"
+    def _repr_html_(self) -> str | None:
+        return self.diagnosis._repr_html_() if self.diagnosis else None
 
 
 def _undisturbed_us(machine: Machine, work: ProgramWork, times: OperatorTimes) -> float:

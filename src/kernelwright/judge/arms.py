@@ -43,7 +43,7 @@ def time_in_process(
 
 
 def time_task(payload: dict) -> dict:
-    """Runs in a nursery's child: loads the problem, then either the named baselines or one candidate, and times them."""
+    """Runs in a nursery's child: loads the problem, then the named baselines or one candidate, and times them."""
     from kernelwright.measure.conditions import use_huge_pages
     from kernelwright.problems import load_candidate, load_problem
 

@@ -139,9 +139,10 @@ def _levels(caches: Caches, threads: int, dispatch_us: float, notes: list[str]) 
 def no_slower_than_farther(levels: tuple[MemoryLevel, ...]) -> tuple[MemoryLevel, ...]:
     """A near cache gives at least what the farther levels give: where a pass is so short that starting the threads is
     most of it, the figure of the next level stands in (L2 read 27 GB/s beside 100 GB/s of L3)."""
-    raised, best = [], dict.fromkeys(store.BANDWIDTHS, 0.0)
+    best: dict[str, float] = dict.fromkeys(store.BANDWIDTHS, 0.0)
+    raised = []
     for level in reversed(levels):
-        known = {name: gb_s for name in store.BANDWIDTHS if (gb_s := getattr(level, name)) is not None}
+        known = {name: float(getattr(level, name)) for name in store.BANDWIDTHS if getattr(level, name) is not None}
         best |= {name: max(best[name], gb_s) for name, gb_s in known.items()}
         raised.append(msgspec.structs.replace(level, **{name: best[name] for name in known}))
     return tuple(reversed(raised))

@@ -48,6 +48,8 @@ def verify(
         ProblemError: the reference does not load, raises, or returns NaN for finite inputs.
         DeviceError: no such device here.
     """
+    import kernelwright.report  # noqa: F401 - so that the verdict prints and draws itself
+
     # Imported here, so that a candidate's process, which imports this package's worker, holds no judge.
     from kernelwright.verify.verdict import verify as run
 

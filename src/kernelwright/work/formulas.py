@@ -1,7 +1,8 @@
 """How many FLOPs an operator does: one table for products, one for everything else, and a door for custom operators.
 
 A multiply-add counts as two. A product counts in the dtype of its operands (`matrix/bfloat16`), everything else in
-the dtype that it computes in (`vector/float32`, or `special/float32` for an exp and its like). Integer and bool operations count as operations too.
+the dtype that it computes in (`vector/float32`, or `special/float32` for an exp and its like). Integer and bool
+operations count as operations too.
 """
 
 from __future__ import annotations
