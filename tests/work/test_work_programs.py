@@ -410,3 +410,14 @@ def test_common_layers_are_known_forward_and_backward(layer):
     seen = work.count(program, (x,))
     assert [o.name for o in seen.operators if not o.known] == []
     assert seen.as_written.total_flops > 0
+
+
+def test_softmax_over_rows_too_long_for_shared_memory_reads_them_three_times_on_cuda():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        long, short = (torch.empty(4, n, device="cuda") for n in (20_000, 8_000))
+        seen = work.count(lambda a, b: (torch.log_softmax(a, -1), torch.softmax(b, -1)), (long, short))
+    read = [op.work.bytes_read for op in seen.operators if op.work.total_bytes]
+    assert read == [3 * 4 * 20_000 * 4, 4 * 8_000 * 4]
+    assert seen.fused.bytes_read == 4 * (20_000 + 8_000) * 4, "one ideal pass reads them once"

@@ -176,7 +176,7 @@ def _benched(
 
 
 def _bound_us(work: Work, machine: Machine) -> float:
-    """The hard bound of the datasheet. A CPU has none here: twice the best that its memory was seen to give stands in."""
+    """The hard bound of the datasheet. A CPU has none here: twice the best its memory was seen to give stands in."""
     if machine.spec:
         return hard_bound_us(work, machine.spec)
     memory = machine.levels[-1]

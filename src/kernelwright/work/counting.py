@@ -16,7 +16,7 @@ from kernelwright.work.formulas import FORMULAS, Formula, formula_of
 from kernelwright.work.modules import ModulePaths
 from kernelwright.work.regions import RegionSet
 from kernelwright.work.storages import Storage, Storages, region
-from kernelwright.work.traffic import Access, narrowed, reads_of, writes_of
+from kernelwright.work.traffic import Access, narrowed, passes_over, reads_of, writes_of
 
 Span = tuple[int, int, int, int]
 Outputs = dict[int, tuple[Storage, RegionSet]]
@@ -105,7 +105,9 @@ class CountingMode(TorchDispatchMode):
             name=call.signature.name,
             kind=formula.kind if formula is not None else "other",
             known=known and flops is not None,
-            work=Work(flops=flops or {}, bytes_read=_bytes(read_spans), bytes_written=_bytes(write_spans)),
+            work=Work(
+                flops=flops or {}, bytes_read=passes_over(call) * _bytes(read_spans), bytes_written=_bytes(write_spans)
+            ),
             shapes=call.shapes(),
             module=self._modules.current,
             reads=tuple(dict.fromkeys(access.storage.number for access in reads)),

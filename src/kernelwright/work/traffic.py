@@ -38,6 +38,10 @@ ROW_WRITERS = {
 """In place, these read and write only the elements that they are pointed at."""
 
 
+SHARED_ROW_BYTES = 48 * 1024
+"""What a block may have of shared memory without asking for more."""
+
+
 class Access(NamedTuple):
     """One tensor's share in a call: which bytes of which storage, and under which argument it came."""
 
@@ -56,6 +60,20 @@ def reads_of(call: Call, storages: Storages) -> list[Access]:
             if not _skips(call, argument):
                 found.append(Access(storage, region(tensor, storage), argument.name, tensor.element_size()))
     return found
+
+
+def passes_over(call: Call) -> int:
+    """How often torch's own kernel reads the input from memory: a fact of its implementation, not of the mathematics.
+
+    Softmax and log-softmax on CUDA read rows that a block's shared memory does not hold three times (maximum, sum,
+    result). Measured on an H200: 3.97 ms for 8192 x 128256 float32, which is 16.8 GB at 4.24 TB/s.
+    """
+    if call.signature.key not in ("softmax", "log_softmax") or not call.inputs:
+        return 1
+    values, dim = call.inputs[0], call["dim"]
+    if values.device.type != "cuda" or not isinstance(dim, int) or values.dim() == 0:
+        return 1
+    return 3 if values.shape[dim] * values.element_size() > SHARED_ROW_BYTES else 1
 
 
 def writes_of(call: Call, storages: Storages) -> tuple[list[Access], int]:
