@@ -141,7 +141,8 @@ def split(seen: Observation) -> list[Move]:
     scan = worst.operator.kind == "scan"  # in blocks it reads its input twice and takes three launches
     after = worst.floor.time_us * (1.5 if scan else 1.0) * SLACK + worst.fault_us
     after = max(after, (3 if scan else 1) * _call_us(seen.machine)) if seen.machine.device == "cuda" else after
-    others_us = sum(call.time_us for call in seen.calls if call is not worst)
+    idle_us = seen.idle_us if seen.idle_us > LEAST_GAIN * seen.time_us else 0.0  # less is two clocks that differ
+    others_us = sum(call.time_us for call in seen.calls if call is not worst) + idle_us
     return [
         Move(
             kind="split",

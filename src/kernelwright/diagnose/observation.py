@@ -111,10 +111,10 @@ def _call(machine: Machine, operator: Operator, time_us: float, faulted: bool) -
 def _regime(machine: Machine, operator: Operator, time_us: float, net_us: float, least: Floor) -> Regime:
     if not operator.known:
         return "undetermined"
+    if special_us(machine, operator.work) >= max(least.time_us, NEAR_ROOF * net_us):
+        return "compute-bound"
     if least.time_us >= NEAR_ROOF * net_us:
         return _roof(least)
-    if special_us(machine, operator.work) >= NEAR_ROOF * net_us:
-        return "compute-bound"
     if operator.kind == "view" or (
         machine.device == "cpu" and time_us <= SMALL_CALL_DISPATCHES * (machine.dispatch_us or 1.0)
     ):

@@ -1,0 +1,59 @@
+"""A program compared with itself must not win: the paired comparison at full length, with the real clock."""
+
+import pytest
+import torch
+
+from kernelwright.judge.bench import bench
+from kernelwright.measure.paired import time_arms
+from kernelwright.problems import Problem
+
+CLAIMS = ("FASTER", "SLOWER")
+
+
+def program(x, y, s, b):
+    return torch.relu((x + y) * s + b)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("elements", [1000, 4 * 2**20])
+def test_a_hundred_comparisons_of_a_program_with_itself_make_at_most_one_claim(elements):
+    verdicts = []
+    for _ in range(100):
+        inputs = ([torch.randn(elements), torch.randn(elements), torch.randn(1), torch.randn(1)], {})
+        arms = {"a": program, "b": program}
+        rounds = time_arms(arms, inputs, device="cpu", last_cache_bytes=32 * 2**20, budget_s=1.0)
+        verdicts.append(rounds.compare("a", "b").verdict)
+    claims = sum(verdict in CLAIMS for verdict in verdicts)
+    print(f"{elements} elements: {dict((v, verdicts.count(v)) for v in set(verdicts))}")
+    assert claims <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_forty_process_comparisons_of_a_program_with_itself_make_no_claim(tmp_path):
+    source = tmp_path / "same.py"
+    source.write_text(
+        "import torch\n\n\ndef same(x, y):\n    return torch.relu((x + y) * 2 + 1)\n\n\n"
+        "def get_inputs():\n    return [torch.randn(2**20), torch.randn(2**20)]\n"
+    )
+    verdicts = []
+    for _ in range(40):
+        found = bench(str(source), str(source), baselines=["eager"], check=False)
+        verdicts.append(found.comparisons[0].verdict)
+    print({v: verdicts.count(v) for v in set(verdicts)})
+    assert not any(verdict in CLAIMS for verdict in verdicts)
+
+
+def test_live_candidates_share_a_process_and_the_better_one_wins():
+    problem = Problem.from_callable(lambda x: (x + 1) * 2, torch.randn(2**20))
+
+    def slower(x):
+        for _ in range(4):
+            x.exp()
+        return (x + 1) * 2
+
+    found = bench(problem, slower, baselines=["eager"])
+    assert found.comparisons[0].verdict == "SLOWER"
+    assert {arm.name for arm in found.arms} == {"slower", "eager"}
+    assert all(arm.floor_us and arm.hard_bound_us is not None for arm in found.arms)
