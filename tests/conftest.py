@@ -47,7 +47,8 @@ def kw(private_cache):
 
     def run(*words, cwd=ROOT, timeout=200, **environment):
         command = [sys.executable, "-m", "kernelwright", *map(str, words)]
-        variables = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"} | environment
+        path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+        variables = os.environ | {"PYTHONPATH": path, "COLUMNS": "100"} | environment
         done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=timeout)
         return Answer(done)
 

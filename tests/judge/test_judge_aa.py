@@ -25,7 +25,7 @@ def test_a_hundred_comparisons_of_a_program_with_itself_make_at_most_one_claim(e
         rounds = time_arms(arms, inputs, device="cpu", last_cache_bytes=32 * 2**20, budget_s=1.0)
         verdicts.append(rounds.compare("a", "b").verdict)
     claims = sum(verdict in CLAIMS for verdict in verdicts)
-    print(f"{elements} elements: {dict((v, verdicts.count(v)) for v in set(verdicts))}")
+    print(f"{elements} elements: { {v: verdicts.count(v) for v in set(verdicts)} }")
     assert claims <= 1
 
 
