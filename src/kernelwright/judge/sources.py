@@ -16,7 +16,7 @@ _C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 def source_hash(path: Path) -> str:
     """Hash of what a source means: Python by its syntax tree without docstrings, C++ without comments and layout.
 
-    The `kw:` header of a C++ source is a comment that means something, so it stays.
+    The same under every Python version: a record made on one machine is checked on another. The `kw:` header of a C++ source is a comment that means something, so it stays.
     """
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
@@ -31,7 +31,16 @@ def _normal_python(text: str) -> str:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             kept = [child for child in node.body if not _is_docstring(child)]
             node.body = kept or [ast.Pass()]
-    return ast.unparse(tree)
+    return _written(tree)
+
+
+def _written(node: object) -> str:
+    """A syntax tree as text. `ast.unparse` and `ast.dump` change with the Python version: empty fields, quotes."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, [], ()))
+        inner = ",".join(f"{name}={_written(value)}" for name, value in fields if name not in ("ctx", "kind"))
+        return f"{type(node).__name__}({inner})"
+    return f"[{','.join(map(_written, node))}]" if isinstance(node, list) else repr(node)
 
 
 def _is_docstring(node: ast.stmt) -> bool:
@@ -67,13 +76,9 @@ def imported(path: Path) -> set[str]:
 
 
 def _files(module: str) -> list[Path]:
-    """The file of a module and the `__init__` of every package above it; nothing for a name that is no module."""
-    parts = module.split(".")[1:]
-    found = []
-    for depth in range(1, len(parts) + 1):
-        base = PACKAGE.joinpath(*parts[:depth])
-        found += [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
-    return found
+    """The file of a module, or of a package that is named itself; nothing for a name that is no module."""
+    base = PACKAGE.joinpath(*module.split(".")[1:])
+    return [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
 
 
 def hashes(paths: Iterable[Path], root: Path) -> dict[str, str]:
