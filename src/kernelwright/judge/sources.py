@@ -36,6 +36,8 @@ def _normal_python(text: str) -> str:
 
 def _written(node: object) -> str:
     """A syntax tree as text. `ast.unparse` and `ast.dump` change with the Python version: empty fields, quotes."""
+    if isinstance(node, ast.JoinedStr):  # 3.12 closes a format with an empty string that 3.11 leaves out
+        node.values = [value for value in node.values if not (isinstance(value, ast.Constant) and value.value == "")]
     if isinstance(node, ast.AST):
         fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, [], ()))
         inner = ",".join(f"{name}={_written(value)}" for name, value in fields if name not in ("ctx", "kind"))
