@@ -124,7 +124,9 @@ def graph(seen: Observation) -> list[Move]:
     return [
         Move(
             kind="graph",
-            what=f"capture the {len(launched)} launches in a CUDA graph",
+            what=f"capture the {len(launched)} launches in a CUDA graph"
+            if len(launched) > 1
+            else "capture it in a CUDA graph",
             predicted_us=after,
             why=f"the GPU idles {percent_text(seen.idle_us / seen.time_us)} of the time",
         )

@@ -16,6 +16,8 @@ from kernelwright.measure.conditions import Disturbance, Throttle, allocation_po
 from kernelwright.measure.statistics import compare_rounds, median_interval
 
 LEAST_SAMPLE_US = 200.0
+LEAST_DEVICE_SAMPLE_US = 2000.0
+"""On CUDA the first launch of a sample finds the device idle and shows the host's 10 to 100 us; this hides them."""
 LEAST_ROUNDS, MOST_ROUNDS = 15, 101
 GRAPH_BELOW_US = 50.0
 """Kernels this short are timed inside a CUDA graph: the launch would be most of what is measured."""
@@ -109,7 +111,8 @@ def _prepare(subjects: Sequence[Subject], rotation: Rotation, clock: Clock, warm
         stage(f"warming up {subject.name}")
         for _ in range(warmup):
             subject.call()
-        subject.repetitions = repetitions_for(subject.call, clock, LEAST_SAMPLE_US)
+        least_us = LEAST_SAMPLE_US if clock.name == "host" else LEAST_DEVICE_SAMPLE_US
+        subject.repetitions = repetitions_for(subject.call, clock, least_us)
         rotation.restore()
 
 
@@ -140,7 +143,6 @@ def _sample(subject: Subject, clock: Clock, throttle: Throttle) -> None:
 
 def _timing(subject: Subject, conditions: Conditions) -> Timing:
     low, high = median_interval(subject.samples)
-    disturbed = subject.clean.count(False)
     return Timing(
         name=subject.name,
         time_us=median(subject.samples),
@@ -149,19 +151,10 @@ def _timing(subject: Subject, conditions: Conditions) -> Timing:
         samples_us=tuple(subject.samples),
         repetitions=subject.repetitions,
         conditions=conditions,
-        disturbed=disturbed,
+        disturbed=subject.clean.count(False),
         faults_per_call=subject.faults / (len(subject.samples) * subject.repetitions),
-        notes=_notes(subject, disturbed),
+        notes=(f"clock limited by {Throttle('').text(subject.throttle)}",) if subject.throttle else (),
     )
-
-
-def _notes(subject: Subject, disturbed: int) -> tuple[str, ...]:
-    notes = []
-    if disturbed:
-        notes.append(f"{disturbed} of {len(subject.samples)} samples disturbed: time stolen or clock held back")
-    if subject.throttle:
-        notes.append(f"clock limited by {Throttle('').text(subject.throttle)}")
-    return tuple(notes)
 
 
 def _conditions(device: str, clock: Clock, rotation: Rotation) -> Conditions:
