@@ -15,6 +15,6 @@ class Pinned:
 def several(x, /, *rest):
     match x:
         case [1, *tail] if tail:
-            return (y := tail, rest)
+            return [z for z in (y := tail, rest) if z is not y]
         case _:
             return lambda: None

@@ -28,8 +28,8 @@ FARTHEST_REACH = 0.6
 CALL_DISPATCHES = 8
 """What calling one compiled function from Python costs a CPU's host, its output allocated, in bare dispatches: 6.3 us
 for tiny_chain.cpp beside a dispatch of 0.69 us on an AMD EPYC, with 256 numbers to compute."""
-CALL_LAUNCHES = 7
-"""The same on CUDA, in bare eager launches: 35.7 us for a Triton kernel beside 5.0 us, on the host of an H200."""
+CALL_LAUNCHES = 3
+"""The same on CUDA, in bare eager launches: 16.7 us for a Triton kernel beside 5.0 us, on the host of an H200."""
 
 
 def moves(seen: Observation) -> tuple[Move, ...]:

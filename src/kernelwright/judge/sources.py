@@ -16,7 +16,8 @@ _C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 def source_hash(path: Path) -> str:
     """Hash of what a source means: Python by its syntax tree without docstrings, C++ without comments and layout.
 
-    The same under every Python version: a record made on one machine is checked on another. The `kw:` header of a C++ source is a comment that means something, so it stays.
+    The same under every Python version: a record made on one machine is checked on another. The `kw:` header of a C++
+    source is a comment that means something, so it stays.
     """
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
