@@ -15,6 +15,6 @@ class Pinned:
 def several(x, /, *rest):
     match x:
         case [1, *tail] if tail:
-            return [z for z in (y := tail, rest) if z is not y]
+            return (tail, rest)
         case _:
             return lambda: None

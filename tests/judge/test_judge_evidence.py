@@ -8,7 +8,7 @@ from kernelwright.judge.evidence import MARK, check, load, regimes_table
 from kernelwright.judge.sources import PACKAGE, import_closure, source_hash
 
 ROOT = Path(__file__).resolve().parents[2]
-PINNED = "32cb6f256d2f1bfc320cbdaa"
+PINNED = "dc4347fc3e3dbb830628ce60"
 
 
 def test_the_records_of_this_repository_are_current():
