@@ -94,7 +94,7 @@ def outputs(program: Callable[..., Any], inputs: Args) -> tuple[list[Tensor], li
         torch.manual_seed(0)
         result, (args, kwargs) = _call(program, inputs)
     named = [(path, leaf) for path, leaf in pytree.tree_flatten_with_path(result)[0] if _counts(leaf)]
-    values = [_as_tensor(leaf) for _, leaf in named]
+    values = [as_tensor(leaf) for _, leaf in named]
     names = ["output" + pytree.keystr(path) for path, _ in named]
     before, after = tensors(inputs), tensors((args, kwargs))
     mutated = tuple(i for i, (old, new) in enumerate(zip(before, after, strict=True)) if not _same_bits(old, new))
@@ -244,7 +244,7 @@ def _counts(leaf: Any) -> bool:
     return isinstance(leaf, (Tensor, bool, int, float))
 
 
-def _as_tensor(leaf: Any) -> Tensor:
+def as_tensor(leaf: Any) -> Tensor:
     if isinstance(leaf, Tensor):
         return leaf.detach()
     return torch.tensor(leaf, dtype=torch.float32) if isinstance(leaf, float) else torch.tensor(leaf)

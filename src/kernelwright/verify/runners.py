@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import UsageError
-from kernelwright.problems.importing import split_target
+from kernelwright.problems.importing import absolute
 from kernelwright.problems.problem import Args, Candidate, Problem, stem
 from kernelwright.sandbox import Limits, Nursery, protections
 from kernelwright.verify.crossing import Packed, pack, unpack
@@ -125,10 +124,3 @@ class Live:
         leaves, spec = pytree.tree_flatten(inputs)
         call = Call(pack(leaves), spec, leaves, self._device, sizes_bytes)
         return observe(self._program, call, twice=twice)  # pyright: ignore[reportArgumentType]
-
-
-def absolute(target: str) -> str:
-    """The target as it reads from any folder."""
-    place, name = split_target(target)
-    path = Path(place).expanduser()
-    return target if not path.exists() else str(path.absolute()) + (f":{name}" if name else "")

@@ -18,7 +18,7 @@ from kernelwright.problems.problem import Candidate, Problem, tensors
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import budget
 from kernelwright.verify.execution import Observed
-from kernelwright.verify.golden import _as_tensor
+from kernelwright.verify.golden import as_tensor
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import Live, Runner, Sandboxed
 
@@ -149,7 +149,7 @@ class Examination:
         """Holds values against the budget and keeps the worst accuracy."""
         before, mutated = tensors(drawn.inputs), drawn.right.mutated
         names = drawn.right.names[: len(drawn.right.names) - len(mutated)]
-        got = [_as_tensor(leaves[name.removeprefix("output")]) for name in names]
+        got = [as_tensor(leaves[name.removeprefix("output")]) for name in names]
         got += [observed.mutated.get(at, before[at].detach()) for at in mutated]
         reason, accuracy = budget.check(got, drawn.right, distribution=drawn.distribution, policy=self.policy)
         if accuracy and (reason or self.accuracy is None or accuracy.times_limit > self.accuracy.times_limit):
