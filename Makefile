@@ -24,7 +24,7 @@ demo: $(READY)  ## diagnose a real program, prove a faster version, open demo.ht
 	$(KW) why $(DEMO).py --html demo.html
 	$(KW) verify $(DEMO).py $(DEMO).cpp
 	$(KW) verify $(DEMO).py examples/wrong/add_scale_bias_relu_fp16.py; test $$? -eq 1
-	$(KW) bench $(DEMO).py $(DEMO).cpp --no-check
+	$(KW) bench $(DEMO).py $(DEMO).cpp --no-check --pairs 5
 
 test: $(READY)  ## every test that needs no GPU
 	$(RUN) -m pytest
