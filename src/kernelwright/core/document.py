@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +14,9 @@ STATUSES = ("ok", "finding", "error")
 T = TypeVar("T")
 
 
-def document(verb: str, record: msgspec.Struct | dict[str, Any], *, status: str = "ok", next: list[str] = []) -> dict:  # noqa: B006
+def document(
+    verb: str, record: msgspec.Struct | dict[str, Any], *, status: str = "ok", next: Sequence[str] = ()
+) -> dict:
     """The record's fields inside the envelope `schema`, `verb`, `status`, `next`.
 
     Raises:

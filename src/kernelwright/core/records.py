@@ -198,7 +198,11 @@ class Conditions(Record, frozen=True, kw_only=True):
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """Samples of one arm. `low_us` and `high_us` bound the median at 95 %; `disturbed` counts samples left out."""
+    """Samples of one arm. `low_us` and `high_us` bound the median at 95 %.
+
+    `disturbed` counts samples during which others took the processor or the clock was held back: they stand in the
+    median; comparisons inside one process leave their rounds out.
+    """
 
     name: str
     time_us: float

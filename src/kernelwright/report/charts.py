@@ -177,7 +177,7 @@ def strips(bench: Bench) -> Markup:
         for k, sample in enumerate(timing.samples_us[:MOST_SAMPLES]):
             off = sample / arm.time_us - 1 if arm.time_us > 0 else 0.0
             dots.append((scale.at(off), round((k * 0.618034 % 1 - 0.5) * 12, 2), abs(off) > limit))
-        left = f", {timing.disturbed:,} disturbed left out" if timing.disturbed else ""
+        left = f", {timing.disturbed:,} disturbed" if timing.disturbed else ""
         note = f"{len(timing.samples_us):,} samples of {timing.repetitions:,} calls{left}"
         rows.append(Row(i * ROW, _label(arm.name), time_text(arm.time_us), note, "", dots=tuple(dots)))
     return render("strips.svg.j2", rows=rows, limit=limit, height=len(rows) * ROW)

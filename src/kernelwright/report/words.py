@@ -231,7 +231,7 @@ def conditions_text(bench: Bench) -> str:
         parts += [f"{conditions.cache} cache"]
         parts += [f"{conditions.processes} processes"] * (conditions.processes > 1)
         disturbed = sum(arm.timing.disturbed for arm in bench.arms)
-        parts += [f"{disturbed:,} disturbed samples left out" if disturbed else "no disturbed samples"]
+        parts += [f"{disturbed:,} sample{'s' * (disturbed != 1)} disturbed" if disturbed else "no disturbed samples"]
     return ", ".join(filter(None, parts))
 
 
