@@ -27,6 +27,8 @@ CALLS = [
     ("verify", [SMALL, PROGRAMS / "small_wrong.py"], 1),
     ("verify", [SMALL, PROGRAMS / "other_signature.py"], 1),
     ("bench", [SMALL, PROGRAMS / "small_right.py", "--pairs", "5", "--baseline", "eager"], 0),
+    ("verify", [SMALL, PROGRAMS / "small_right.py", "--spec", "h200"], 0),
+    ("bench", [SMALL, PROGRAMS / "small_right.py", "--spec", "h200"], 0),
     ("machine", [], 0),
     ("machine", ["--spec", "b200"], 0),
     ("evidence", ["check", "--folder", "evidence"], 0),
@@ -59,6 +61,18 @@ def test_bench_says_the_parts_that_agents_read(kw):
     assert comparison["low"] <= comparison["ratio"] <= comparison["high"]
 
 
+def test_a_machine_that_is_not_there_is_predicted_and_nobody_is_called_faster(kw):
+    found = kw("bench", SMALL, PROGRAMS / "small_right.py", "--spec", "h200", "--json").document
+    assert found["predicted"]
+    assert found["comparisons"] == []
+    # Two launches of 5 us each; the memory would need 420 KB / 4.8 TB/s.
+    times_us = {arm["name"]: arm["time_us"] for arm in found["arms"]}
+    assert times_us["eager"] == pytest.approx(10.0)
+    assert all(arm["timing"] is None for arm in found["arms"])
+    verdict = kw("verify", SMALL, PROGRAMS / "small_right.py", "--spec", "h200", "--json").document
+    assert any("predicted" in note for note in verdict["notes"])
+
+
 def test_a_rejected_candidate_is_not_timed(kw):
     answer = kw("bench", SMALL, PROGRAMS / "small_wrong.py", "--pairs", "5", "--baseline", "eager", "--json")
     assert answer.code == 1
@@ -78,6 +92,8 @@ BAD = [
     (["why", SMALL, "--spec", "z80"], "not-found"),
     (["why"], "usage"),
     (["bench", SMALL, PROGRAMS / "small_right.py", "--baseline", "magic"], "usage"),
+    (["bench", SMALL, PROGRAMS / "small_right.py", "--spec", "z80"], "not-found"),
+    (["verify", SMALL, PROGRAMS / "small_right.py", "--spec", "z80"], "not-found"),
     (["bench", SMALL, PROGRAMS / "small_right.py", "--pairs", "2"], "usage"),
     (["verify", SMALL, PROGRAMS / "small_right.py", "--tolerance", "tight"], "usage"),
     (["why", SMALL, "--html", "/nowhere/page.html"], "usage"),

@@ -15,6 +15,8 @@ from kernelwright.core import units
         (units.bandwidth_text(4250), "4.25 TB/s"),
         (units.rate_text(0.196), "196 GFLOP/s"),
         (units.count_text(64e6), "64.0 M"),
+        (units.number_text(1, "call"), "1 call"),
+        (units.number_text(1200, "launch"), "1,200 launches"),
         (units.percent_text(0.913), "91 %"),
         (units.percent_text(0.0312), "3.1 %"),
         (units.percent_text(0), "0 %"),

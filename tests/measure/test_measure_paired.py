@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from kernelwright.measure.buffers import Rotation
+from kernelwright.measure.buffers import Rotation, held_bytes
 from kernelwright.measure.clock import EventClock, HostClock, repetitions_for
 from kernelwright.measure.operators import clocked, operator_times
-from kernelwright.measure.paired import LEAST_SAMPLE_US, MOST_ROUNDS, time_arms
+from kernelwright.measure.paired import LEAST_SAMPLE_US, MOST_ROUNDS, time_arms, undisturbed
 
 MIB = 2**20
 
@@ -61,6 +61,21 @@ def test_cold_buffers_pass_twice_the_last_cache():
     for _ in range(len(rotation.sets)):
         call()
     assert len(set(seen)) == len(rotation.sets), "each call meets other memory"
+
+
+def test_parameters_past_the_last_cache_are_cold_without_rotation():
+    small = ([torch.ones(4)], {})
+    assert Rotation(small, last_cache_bytes=MIB, held_bytes=2 * MIB).cache == "cold"
+    assert len(Rotation(small, last_cache_bytes=MIB, held_bytes=2 * MIB).sets) == 1
+    assert Rotation(small, last_cache_bytes=MIB, held_bytes=MIB // 2).cache == "warm"
+    assert held_bytes(torch.nn.Linear(8, 4)) == 4 * (8 * 4 + 4)
+    assert held_bytes(torch.relu) == 0
+
+
+def test_disturbed_samples_are_kept_and_left_out_of_the_median():
+    assert undisturbed([1.0] * 15 + [9.0], [True] * 15 + [False]) == [1.0] * 15
+    few = undisturbed([1.0] * 14 + [9.0] * 2, [True] * 14 + [False] * 2)
+    assert len(few) == 16, "too few were left alone, so all of them count"
 
 
 def test_a_program_that_changes_its_inputs_meets_them_fresh():

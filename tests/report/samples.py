@@ -362,6 +362,18 @@ SUSPICIOUS = Bench(
     ),
 )
 
+FORETOLD = Bench(
+    problem="add_scale_bias_relu",
+    machine=H200,
+    arms=tuple(
+        Arm(name=name, time_us=time_us, low_us=time_us, high_us=time_us, floor_us=25.2, hard_bound_us=14.7)
+        for name, time_us in (("candidate", 26.0), ("eager", 75.5))
+    ),
+    comparisons=(),
+    predicted=True,
+    notes=("torch.compile is not predicted: what it would fuse is known only where it runs",),
+)
+
 HOSTILE = '<script>alert("x")</script>\x1b[31m\n& co'
 
 EVERY = {
@@ -374,6 +386,7 @@ EVERY = {
     "rejected": REJECTED,
     "bench": BENCH,
     "suspicious": SUSPICIOUS,
+    "foretold": FORETOLD,
     "machine": LAPTOP,
     "predicted": PREDICTED,
     "h200": H200,

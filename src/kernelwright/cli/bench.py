@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
-from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
+from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
 from kernelwright.core.records import Bench
 
 
@@ -20,6 +20,7 @@ def bench(
     device: DeviceOption = "cpu",
     pairs: Annotated[int, typer.Option("--pairs", help="Fresh process pairs, five at least.")] = 7,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Verify each candidate before it is timed.")] = True,
+    spec: SpecOption = None,
     json: JsonOption = False,
     html: HtmlOption = None,
     debug: DebugOption = False,
@@ -33,7 +34,8 @@ def bench(
         from kernelwright.judge import bench
 
         where = choose_device(device)
-        return bench(problem, *candidates, baselines=baseline.split(","), device=where, pairs=pairs, check=check)
+        options = {"device": where, "pairs": pairs, "check": check, "spec": spec}
+        return bench(problem, *candidates, baselines=baseline.split(","), **options)
 
     return answer("bench", deed, Bench, Manner(json, html, debug), _finish)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
-from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
+from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
 from kernelwright.core.errors import UsageError
 from kernelwright.core.records import Verdict
 
@@ -21,6 +21,7 @@ def verify(
         typer.Option("--tolerance", help="Judge by ATOL,RTOL instead of the error budget.", metavar="ATOL,RTOL"),
     ] = None,
     time_s: Annotated[float, typer.Option("--time", help="Longest time of the candidate, in seconds.")] = 60.0,
+    spec: SpecOption = None,
     json: JsonOption = False,
     html: HtmlOption = None,
     debug: DebugOption = False,
@@ -34,7 +35,7 @@ def verify(
         from kernelwright.verify import verify
 
         where = choose_device(device)
-        return verify(problem, candidate, device=where, tolerance=_tolerance(tolerance), time_s=time_s)
+        return verify(problem, candidate, device=where, tolerance=_tolerance(tolerance), time_s=time_s, spec=spec)
 
     def finish(found: Verdict) -> tuple[str, list[str]]:
         if found.accepted:

@@ -200,8 +200,8 @@ class Conditions(Record, frozen=True, kw_only=True):
 class Timing(Record, frozen=True, kw_only=True):
     """Samples of one arm. `low_us` and `high_us` bound the median at 95 %.
 
-    `disturbed` counts samples during which others took the processor or the clock was held back: they stand in the
-    median; comparisons inside one process leave their rounds out.
+    `disturbed` counts samples during which others took the processor or the clock was held back: they are kept in
+    `samples_us` and left out of the median, unless too few would be left.
     """
 
     name: str
@@ -281,7 +281,8 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class Arm(Record, frozen=True, kw_only=True):
-    """One arm of a benchmark beside its floor and its hard bound; `suspicious` says why, or is None."""
+    """One arm of a benchmark beside its floor and its hard bound; `suspicious` says why, or is None. `timing` is None
+    for a prediction."""
 
     name: str
     time_us: float
@@ -289,18 +290,22 @@ class Arm(Record, frozen=True, kw_only=True):
     high_us: float
     floor_us: float | None
     hard_bound_us: float | None
-    suspicious: str | None
-    timing: Timing
+    suspicious: str | None = None
+    timing: Timing | None = None
 
 
 class Bench(Record, frozen=True, kw_only=True):
-    """Arms timed against each other; only candidates that were accepted (or not asked about) have an arm."""
+    """Arms timed against each other; only candidates that were accepted (or not asked about) have an arm.
+
+    `predicted` for a machine that is not there: then nothing was timed and nothing is claimed of who is faster.
+    """
 
     problem: str
     machine: Machine
     arms: tuple[Arm, ...]
     comparisons: tuple[Comparison, ...]
     verdicts: tuple[Verdict, ...] = ()
+    predicted: bool = False
     notes: tuple[str, ...] = ()
 
 

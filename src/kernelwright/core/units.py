@@ -42,6 +42,12 @@ def count_text(count: float) -> str:
     return _scaled(count, ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"), (1, ""))).strip()
 
 
+def number_text(count: int, noun: str) -> str:
+    """So many of something: `1 call`, `1,200 calls`, `3 launches`."""
+    plural = "es" if noun.endswith(("ch", "sh", "s", "x")) else "s"
+    return f"{count:,} {noun}{plural * (count != 1)}"
+
+
 def percent_text(share: float) -> str:
     """A share of one: `91 %`; one digit below ten per cent."""
     percent = 100 * share

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.core.records import Evidence, Regime
-from kernelwright.core.units import bandwidth_text, bytes_text, percent_text, rate_text, time_text
+from kernelwright.core.units import bandwidth_text, bytes_text, number_text, percent_text, rate_text, time_text
 from kernelwright.diagnose.observation import NEAR_ROOF, SATURATED, Call, Observation, reach, shares, special_us
 
 LEAST_COVERAGE = 0.8
@@ -70,8 +70,10 @@ def _overhead(seen: Observation, calls: list[Call]) -> str:
     work_us = time_text(seen.as_written_us)
     if seen.machine.device == "cuda":
         share = percent_text(seen.idle_us / seen.time_us)
-        return f"the GPU idles {share} of the time; {len(real)} launches whose work needs {work_us} in all"
-    return f"{len(seen.calls)} calls of {time_text(each_us)} each, whose work needs {work_us} in all"
+        return (
+            f"the GPU idles {share} of the time; {number_text(len(real), 'launch')} whose work needs {work_us} in all"
+        )
+    return f"{number_text(len(seen.calls), 'call')} of {time_text(each_us)} each, whose work needs {work_us} in all"
 
 
 def _latency(seen: Observation, calls: list[Call]) -> str:

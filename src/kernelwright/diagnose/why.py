@@ -53,7 +53,7 @@ def why(
     here = refresh_memory(machine_here(where, spec=spec))
     if spec:
         stage("counting the work", limit_s)
-        return diagnosis(predict(problem.text, here, _counted(problem, "cpu")), problem.name, inputs_text(problem))
+        return diagnosis(predicted(problem, here), problem.name, inputs_text(problem))
     if compiled:
         from kernelwright.diagnose.compiled import observe_compiled
 
@@ -78,6 +78,11 @@ def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
     reference = _counted(problem, device) if candidate.language != "python" else None
     read = replace(problem, name=f"{problem.name}: {candidate.name}", program=candidate.program, module=None)
     return why(read, reference=reference, **options)
+
+
+def predicted(problem: Problem, machine: Machine) -> Observation:
+    """What the program would do on a machine that is not there: counted here, on the CPU, timed nowhere."""
+    return predict(problem.text, machine, _counted(problem, "cpu"))
 
 
 def _problem(target: Problem | Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Problem:

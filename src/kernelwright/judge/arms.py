@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from kernelwright.measure.paired import Rounds, time_arms
 from kernelwright.problems import Problem
+from kernelwright.problems.problem import stem
 
 BASELINES = ("eager", "compile")
 BASELINE_NAMES = {"eager": "eager", "compile": "torch.compile"}
+
+
+def named(candidates: Sequence[Any]) -> dict[str, Any]:
+    """Candidates by the names in the report: one file is `candidate`, several have their file names, live objects
+    their own; a name that repeats is numbered."""
+    alone = len(candidates) == 1 and isinstance(candidates[0], str)
+    names = ["candidate"] if alone else [_own_name(c, index) for index, c in enumerate(candidates, 1)]
+    return {
+        f"{name} ({index})" if names.count(name) > 1 else name: candidate
+        for index, (name, candidate) in enumerate(zip(names, candidates, strict=True), 1)
+    }
+
+
+def _own_name(candidate: Any, index: int) -> str:
+    if isinstance(candidate, str):
+        return stem(candidate)
+    return getattr(candidate, "name", None) or getattr(candidate, "__name__", f"candidate {index}")
 
 
 def baseline_program(which: str, problem: Problem, device: str) -> Callable[..., Any]:

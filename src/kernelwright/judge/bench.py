@@ -17,7 +17,8 @@ import msgspec
 from kernelwright.core.errors import UsageError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Arm, Bench, Comparison, Machine, Timing, Verdict, Work
-from kernelwright.judge.arms import BASELINE_NAMES, BASELINES, baseline_program, time_in_process
+from kernelwright.judge.arms import BASELINE_NAMES, BASELINES, baseline_program, named, time_in_process
+from kernelwright.judge.predicted import predicted_bench
 from kernelwright.machine import machine as measured_machine
 from kernelwright.machine import refresh_memory
 from kernelwright.machine.floor import floor, hard_bound_us, last_cache_bytes
@@ -25,7 +26,6 @@ from kernelwright.measure.paired import Rounds
 from kernelwright.measure.statistics import compare_processes, median_interval
 from kernelwright.problems import Candidate, Problem, load_problem
 from kernelwright.problems.importing import absolute
-from kernelwright.problems.problem import stem
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import verify
 from kernelwright.verify.runners import PRELOAD
@@ -44,6 +44,7 @@ def bench(
     device: str = "cpu",
     pairs: int = PAIRS,
     check: bool = True,
+    spec: str | None = None,
 ) -> Bench:
     """Times candidates against baselines, beside the floor and the hard bound of the problem.
 
@@ -51,17 +52,21 @@ def bench(
         candidates: paths (each timed in `pairs` fresh processes) or live callables (timed in this process).
         baselines: any of `eager`, `compile`.
         check: verify each candidate first; a rejected one is not timed.
+        spec: the name of a datasheet: nothing is timed, every time is predicted for that machine.
     Raises:
         UsageError: an unknown baseline, fewer than five pairs, a path beside a live problem.
+        NotFoundError: no datasheet is named `spec`.
     """
     if unknown := set(baselines) - set(BASELINES):
         raise UsageError(f"no baseline {sorted(unknown)}; there are {', '.join(BASELINES)}")
     if pairs < LEAST_PAIRS:
         raise UsageError(f"{pairs} process pairs say too little; {LEAST_PAIRS} at least")
     loaded = load_problem(problem) if isinstance(problem, str) else problem
-    here = refresh_memory(measured_machine(device))
+    here = refresh_memory(measured_machine(device, spec=spec))
     verdicts = _verdicts(problem, candidates, device) if check else ()
     timed = [c for c, v in zip(candidates, verdicts, strict=True) if v.accepted] if check else list(candidates)
+    if spec:
+        return predicted_bench(loaded, here, named(timed), baselines, verdicts)
     timings, comparisons = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here))
     return _benched(loaded, here, device, timings, comparisons, verdicts)
 
@@ -88,10 +93,7 @@ def _time_live(
     problem: Problem, candidates: list[Any], baselines: Sequence[str], device: str, cache_bytes: int
 ) -> tuple[list[Timing], list[Comparison]]:
     programs = {BASELINE_NAMES[b]: baseline_program(b, problem, device) for b in baselines}
-    ours = {}
-    for index, candidate in enumerate(candidates):
-        fallback = getattr(candidate, "__name__", f"candidate {index + 1}")
-        ours[getattr(candidate, "name", fallback)] = getattr(candidate, "program", candidate)
+    ours = {name: getattr(candidate, "program", candidate) for name, candidate in named(candidates).items()}
     rounds: Rounds = time_in_process(
         ours | programs,
         problem,
@@ -106,12 +108,10 @@ def _time_live(
 def _time_strangers(
     source: str, candidates: list[str], baselines: Sequence[str], device: str, pairs: int, cache_bytes: int
 ) -> tuple[list[Timing], list[Comparison]]:
-    names = _names(candidates)
+    ours = named(candidates)
     taken: dict[str, list[Timing]] = {}
     shared = {"problem": absolute(source), "device": device, "cache_bytes": cache_bytes, "budget_s": SAMPLING_S}
-    groups: list[dict[str, Any]] = [
-        {"candidate": absolute(c), "name": n} for c, n in zip(candidates, names, strict=True)
-    ]
+    groups: list[dict[str, Any]] = [{"candidate": absolute(c), "name": n} for n, c in ours.items()]
     groups.append({"baselines": list(baselines)})
     with Nursery() as nursery:
         for pair in range(pairs):
@@ -121,20 +121,12 @@ def _time_strangers(
                 answer = nursery.run("kernelwright.judge.arms:time_task", shared | group | {"seed": seed}, _limits())
                 for name, timing in answer.items():
                     taken.setdefault(name, []).append(msgspec.convert(timing, Timing))
-    comparisons = [_compare(taken, a, BASELINE_NAMES[b]) for a, b in product(names, baselines)]
+    comparisons = [_compare(taken, a, BASELINE_NAMES[b]) for a, b in product(ours, baselines)]
     return [_merged(timings) for timings in taken.values()], comparisons
 
 
 def _limits() -> Limits:
     return Limits(time_s=PROCESS_LIMIT_S)
-
-
-def _names(candidates: list[str]) -> list[str]:
-    """`candidate` when there is one, the file names when there are more, numbered where those repeat."""
-    if len(candidates) == 1:
-        return ["candidate"]
-    stems = [stem(c) for c in candidates]
-    return [f"{s} ({i + 1})" if stems.count(s) > 1 else s for i, s in enumerate(stems)]
 
 
 def _compare(taken: dict[str, list[Timing]], a: str, b: str) -> Comparison:

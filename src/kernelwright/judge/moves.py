@@ -15,6 +15,7 @@ from typing import Any
 
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Diagnosis, Move, MoveOutcome
+from kernelwright.diagnose.moves import BATCH
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine.floor import last_cache_bytes
 from kernelwright.measure.clock import clock_for
@@ -25,7 +26,6 @@ from kernelwright.sandbox import Limits, Nursery
 Call = Callable[..., Any]
 MAKE_LIMIT_S = 240.0
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-BATCH = 8
 
 
 def make_moves(path: Path, found: Diagnosis, device: str) -> list[MoveOutcome]:

@@ -23,12 +23,16 @@ class Rotation:
         inputs: (args, kwargs) on the device.
         last_cache_bytes: capacity of the last cache of the device.
         cache: what is wanted; `self.cache` says what was done.
+        held_bytes: parameters that the programs hold and read in every call; past the last cache they are cold alone.
     """
 
-    def __init__(self, inputs: tuple[Any, Any], last_cache_bytes: int, cache: Cache = "cold") -> None:
+    def __init__(
+        self, inputs: tuple[Any, Any], last_cache_bytes: int, cache: Cache = "cold", held_bytes: int = 0
+    ) -> None:
         footprint = _storage_bytes(inputs)
-        self.cache: Cache = "cold" if cache == "cold" and footprint >= COLD_FROM_BYTES else "warm"
-        wanted = -(-2 * last_cache_bytes // footprint) + 1 if self.cache == "cold" else 1
+        rotated = cache == "cold" and footprint >= COLD_FROM_BYTES
+        self.cache: Cache = "cold" if rotated or held_bytes > last_cache_bytes else "warm"
+        wanted = -(-2 * last_cache_bytes // footprint) + 1 if rotated else 1
         self.sets = [inputs, *(_copy(inputs) for _ in range(min(wanted, MOST_COPIES) - 1))]
         self._pristine: tuple[Any, Any] | None = None
 
@@ -63,6 +67,13 @@ class Rotation:
                 for inputs in self.sets:
                     for target, source in zip(_tensors(inputs), _tensors(self._pristine), strict=True):
                         target.copy_(source)
+
+
+def held_bytes(program: Callable[..., Any]) -> int:
+    """Bytes of the parameters and buffers that a program holds; 0 for one that is no nn.Module."""
+    if not isinstance(program, torch.nn.Module):
+        return 0
+    return _storage_bytes([*program.parameters(), *program.buffers()])
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Comparison, Conditions, Timing
-from kernelwright.measure.buffers import Cache, Rotation
+from kernelwright.measure.buffers import Cache, Rotation, held_bytes
 from kernelwright.measure.clock import Call, Clock, GraphClock, clock_for, repetitions_for, synchronize, wall_s
 from kernelwright.measure.conditions import Disturbance, Throttle, allocation_policy
 from kernelwright.measure.statistics import compare_rounds, median_interval
@@ -45,9 +45,14 @@ class Rounds:
 
     def compare(self, a: str, b: str) -> Comparison:
         """Pairs the undisturbed rounds of two arms; all of them where too few were left undisturbed."""
-        keep = self.clean if sum(self.clean) >= LEAST_ROUNDS else (True,) * len(self.clean)
-        one, other = ([t for t, k in zip(self.timings[n].samples_us, keep, strict=True) if k] for n in (a, b))
+        one, other = (undisturbed(self.timings[name].samples_us, self.clean) for name in (a, b))
         return compare_rounds(a, one, b, other)
+
+
+def undisturbed(samples: Sequence[float], clean: Sequence[bool]) -> list[float]:
+    """The samples that nobody disturbed; all of them where fewer than `LEAST_ROUNDS` were left alone."""
+    kept = [sample for sample, alone in zip(samples, clean, strict=True) if alone]
+    return kept if len(kept) >= LEAST_ROUNDS else list(samples)
 
 
 def time_arms(
@@ -65,7 +70,7 @@ def time_arms(
 
     All arms read the same buffers, so that no arm owes its time to where its inputs lie.
     """
-    rotation = Rotation(inputs, last_cache_bytes, cache)
+    rotation = Rotation(inputs, last_cache_bytes, cache, max(map(held_bytes, arms.values())))
     for program in arms.values():
         rotation.protect(program)
     subjects = [Subject(name, rotation.bind(program)) for name, program in arms.items()]
@@ -142,10 +147,11 @@ def _sample(subject: Subject, clock: Clock, throttle: Throttle) -> None:
 
 
 def _timing(subject: Subject, conditions: Conditions) -> Timing:
-    low, high = median_interval(subject.samples)
+    counted = undisturbed(subject.samples, subject.clean)
+    low, high = median_interval(counted)
     return Timing(
         name=subject.name,
-        time_us=median(subject.samples),
+        time_us=median(counted),
         low_us=low,
         high_us=high,
         samples_us=tuple(subject.samples),

@@ -167,12 +167,12 @@ def _ratio_ticks(low: float, high: float) -> list[float]:
 
 def strips(bench: Bench) -> Markup:
     """Every sample against the median of its arm, spread a little over the height so that none hides another."""
-    spreads = [abs(s / arm.time_us - 1) for arm in bench.arms for s in arm.timing.samples_us if arm.time_us > 0]
+    timed = [(arm, arm.timing) for arm in bench.arms if arm.timing]
+    spreads = [abs(s / arm.time_us - 1) for arm, timing in timed for s in timing.samples_us if arm.time_us > 0]
     limit = min(STRIP_LIMIT, max([0.02, *spreads]) * 1.05)
     scale = LinearScale(-limit, limit, 0, 100)
     rows = []
-    for i, arm in enumerate(bench.arms):
-        timing = arm.timing
+    for i, (arm, timing) in enumerate(timed):
         dots = []
         for k, sample in enumerate(timing.samples_us[:MOST_SAMPLES]):
             off = sample / arm.time_us - 1 if arm.time_us > 0 else 0.0

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.core.records import Bench, Comparison, Diagnosis, Machine, MemoryLevel, Move, OperatorReading, Verdict
-from kernelwright.core.units import bandwidth_text, bytes_text, rate_text, time_text
+from kernelwright.core.records import (
+    Bench,
+    Comparison,
+    Diagnosis,
+    Machine,
+    MemoryLevel,
+    Move,
+    OperatorReading,
+    Timing,
+    Verdict,
+)
+from kernelwright.core.units import bandwidth_text, bytes_text, number_text, rate_text, time_text
 
 NOTHING_LEFT = "stop: nothing is left that would make it faster on this machine"
 NO_EVIDENCE = "no next move: the evidence for one is missing"
@@ -67,7 +77,7 @@ def gain_text(before_us: float | None, after_us: float) -> str:
 def machine_text(machine: Machine) -> str:
     """`AMD EPYC 9R14 (2 threads)`."""
     if machine.device == "cpu" and machine.threads:
-        return f"{plain(machine.name)} ({machine.threads} thread{'s' * (machine.threads != 1)})"
+        return f"{plain(machine.name)} ({number_text(machine.threads, 'thread')})"
     return plain(machine.name)
 
 
@@ -184,7 +194,7 @@ def verdict_sentence(verdict: Verdict) -> str:
     """The head line without its first word: why it was rejected, or what was shown."""
     if verdict.reason is not None:
         return f"{verdict.reason.code}: {plain(verdict.reason.detail.partition(chr(10))[0])}"
-    sets = f"{verdict.sets:,} input set{'s' * (verdict.sets != 1)}" if verdict.sets else ""
+    sets = number_text(verdict.sets, "input set") if verdict.sets else ""
     brief = [plain(note) for note in verdict.notes if len(note) <= _SHORT_NOTE]
     return ", ".join(filter(None, (accuracy_text(verdict), sets, *brief)))
 
@@ -224,19 +234,28 @@ def interval_text(comparison: Comparison) -> str:
 def conditions_text(bench: Bench) -> str:
     """`60 pairs, interleaved, cold cache, no disturbed samples`."""
     parts = []
+    if bench.predicted:
+        return "predicted from the datasheet: nothing was timed, so nothing is said of who is faster"
     if bench.comparisons:
         parts += [f"{min(c.pairs for c in bench.comparisons):,} pairs", plain(bench.comparisons[0].method)]
-    if bench.arms:
-        conditions = bench.arms[0].timing.conditions
+    if timings := timings_of(bench):
+        conditions = timings[0].conditions
         parts += [f"{conditions.cache} cache"]
         parts += [f"{conditions.processes} processes"] * (conditions.processes > 1)
-        disturbed = sum(arm.timing.disturbed for arm in bench.arms)
-        parts += [f"{disturbed:,} sample{'s' * (disturbed != 1)} disturbed" if disturbed else "no disturbed samples"]
+        disturbed = sum(timing.disturbed for timing in timings)
+        parts += [f"{number_text(disturbed, 'sample')} disturbed" if disturbed else "no disturbed samples"]
     return ", ".join(filter(None, parts))
+
+
+def timings_of(bench: Bench) -> list[Timing]:
+    """What was timed, arm by arm; nothing for a prediction."""
+    return [arm.timing for arm in bench.arms if arm.timing]
 
 
 def bench_sentence(bench: Bench) -> str:
     """The first comparison as a sentence: `candidate is FASTER than eager: 2.56x [2.53, 2.59]`."""
+    if bench.predicted:
+        return "predicted from the datasheet, not timed"
     if not bench.comparisons:
         return "timed, with nothing to compare"
     subject = plain(bench.comparisons[0].a)

@@ -26,6 +26,7 @@ def verify(
     seed: int | None = None,
     sets: int | None = None,
     nursery: Nursery | None = None,
+    spec: str | None = None,
 ) -> Verdict:
     """Accepts a candidate, or rejects it for one named reason.
 
@@ -43,8 +44,9 @@ def verify(
         seed: makes a run repeatable; None is a secret one.
         sets: exactly so many input sets; None is twelve, or at least three within about ten seconds.
         nursery: a warm one to use; None starts one.
+        spec: the name of a datasheet: a note says how long the work takes on that machine at least.
     Raises:
-        NotFoundError: a file is not there.
+        NotFoundError: a file, or a datasheet named `spec`, is not there.
         ProblemError: the reference does not load, raises, or returns NaN for finite inputs.
         DeviceError: no such device here.
     """
@@ -63,6 +65,7 @@ def verify(
         seed=seed,
         sets=sets,
         nursery=nursery,
+        spec=spec,
     )
 
 

@@ -11,7 +11,10 @@ import torch
 
 from kernelwright.core import progress
 from kernelwright.core.errors import CandidateError, DeviceError, KernelwrightError, NotFoundError, UsageError
-from kernelwright.core.records import REJECTIONS, Accuracy, Device, Reason, Verdict
+from kernelwright.core.records import REJECTIONS, Accuracy, Device, Machine, Reason, Verdict
+from kernelwright.core.units import time_text
+from kernelwright.machine import machine
+from kernelwright.machine.floor import floor
 from kernelwright.measure.clock import wall_s
 from kernelwright.problems.loading import load_problem
 from kernelwright.problems.problem import Candidate, Problem, tensors
@@ -21,6 +24,7 @@ from kernelwright.verify.execution import Observed
 from kernelwright.verify.golden import as_tensor
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import Live, Runner, Sandboxed
+from kernelwright.work import count
 
 SETS = 12
 LEAST_SETS = 3
@@ -39,9 +43,11 @@ def verify(
     seed: int | None = None,
     sets: int | None = None,
     nursery: Nursery | None = None,
+    spec: str | None = None,
 ) -> Verdict:
     """See `kernelwright.verify.verify`."""
     start = wall_s()
+    absent = machine(spec=spec) if spec else None
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError("no CUDA device here", next="--device cpu")
     if sets is not None and sets < 1:
@@ -67,9 +73,15 @@ def verify(
         golden=examination.golden,
         accuracy=examination.accuracy,
         sandbox=runner.protections,
-        notes=(*runner.notes, *examination.notes),
+        notes=(*runner.notes, *examination.notes, *(_elsewhere(problem, absent) if absent else ())),
         time_s=wall_s() - start,
     )
+
+
+def _elsewhere(problem: Problem, absent: Machine) -> tuple[str, ...]:
+    """What a verdict can say of a machine that is not there: how long the work takes at least."""
+    least = floor(count(problem.on("cpu"), *problem.inputs("cpu", seed=0)).fused, absent)
+    return (f"judged here; on {absent.name} the work takes {time_text(least.time_us)} at least (predicted)",)
 
 
 def _runner(

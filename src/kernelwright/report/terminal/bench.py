@@ -15,8 +15,10 @@ def write(bench: Bench, paper: Paper) -> None:
     said = _comparisons(bench, paper)
     if not said:
         paper.paragraph(words.conditions_text(bench), 0, "dim")
-    for note in dict.fromkeys(words.plain(note) for arm in bench.arms for note in arm.timing.notes):
+    for note in dict.fromkeys(words.plain(note) for timing in words.timings_of(bench) for note in timing.notes):
         paper.paragraph(note, 0, "dim")
+    for note in bench.notes:
+        paper.paragraph(words.plain(note), 0, "dim")
 
 
 def _arms(bench: Bench, paper: Paper) -> None:
