@@ -1,5 +1,6 @@
 """The contract of the command line: one document, its fields, the exit code; for every verb."""
 
+import html
 import json
 import os
 import subprocess
@@ -76,7 +77,7 @@ def test_a_machine_that_is_not_there_is_predicted_and_nobody_is_called_faster(kw
 def test_a_rejected_candidate_is_not_timed(kw):
     answer = kw("bench", SMALL, PROGRAMS / "small_wrong.py", "--pairs", "5", "--baseline", "eager", "--json")
     assert answer.code == 1
-    assert [arm["name"] for arm in answer.document["arms"]] == ["eager"]
+    assert answer.document["arms"] == []
     assert answer.document["verdicts"][0]["reason"]["code"] == "inaccurate"
 
 
@@ -98,7 +99,11 @@ BAD = [
     (["verify", SMALL, PROGRAMS / "small_right.py", "--tolerance", "tight"], "usage"),
     (["why", SMALL, "--html", "/nowhere/page.html"], "usage"),
     (["evidence", "record", "nothing"], "not-found"),
+    (["evidence", "check", "--folder", "nowhere"], "not-found"),
     (["why", "--", "python", "absent.py"], "not-found"),
+    (["why", "--spec", "h200", "--", "python", PROGRAMS / "script.py"], "usage"),
+    (["why", "--compile", "--", "python", PROGRAMS / "script.py"], "usage"),
+    (["why", "--limit", "2", "--", "python", PROGRAMS / "endless_script.py"], "timeout"),
 ]
 
 
@@ -115,6 +120,12 @@ def test_bad_input_is_one_clear_error(kw, words, code):
     assert answer.document["next"], "every error says what to do next"
     assert "Traceback" not in answer.out + answer.err
     assert not left_running()
+
+
+def test_a_cache_that_cannot_be_written_is_no_bug_of_ours(kw):
+    answer = kw("machine", "--json", KERNELWRIGHT_CACHE="/proc/nowhere")
+    assert (answer.code, answer.document["error"]["code"]) == (2, "environment")
+    assert "/proc/nowhere" in answer.document["error"]["message"]
 
 
 def test_the_same_error_reads_well(kw):
@@ -139,6 +150,14 @@ def test_a_running_script_is_watched_and_cannot_corrupt_the_document(kw):
     answer = kw("why", "--json", "--", "python", PROGRAMS / "script.py")
     assert [row["name"] for row in answer.document["operators"] if row["flops"] == 3 * 2 * 64**3] == ["mm"]
     assert "a line of the script's own" in answer.err
+
+
+def test_the_page_of_a_finding_holds_the_document_of_the_run(kw, tmp_path):
+    page = tmp_path / "page.html"
+    answer = kw("verify", SMALL, PROGRAMS / "small_wrong.py", "--json", "--html", page)
+    kept = json.loads(html.unescape(page.read_text().partition("<pre>")[2].partition("</pre>")[0]))
+    assert kept == answer.document
+    assert kept["status"] == "finding"
 
 
 def test_html_is_one_page_without_network(kw, tmp_path):

@@ -3,6 +3,7 @@ import threading
 import pytest
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
+from kernelwright.core.errors import EnvironmentError
 
 
 def test_parts_of_a_digest_cannot_run_together():
@@ -34,3 +35,18 @@ def test_the_cache_can_be_moved(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "here"))
     assert cache_dir("machine") == tmp_path / "here" / "machine"
     assert cache_dir("machine").is_dir()
+
+
+def test_a_cache_that_cannot_be_made_says_where_and_what_to_do(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(EnvironmentError, match=str(tmp_path / "file" / "cache")) as caught:
+        cache_dir("machine")
+    assert "KERNELWRIGHT_CACHE=DIR kw" in caught.value.next
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_it_is_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # the super-user of a test run may write everywhere
+    with pytest.raises(EnvironmentError, match="Permission denied"):
+        cache_dir("machine")

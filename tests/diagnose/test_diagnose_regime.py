@@ -1,8 +1,9 @@
 """Regimes and moves on observations made by hand: every number is written out, nothing is timed."""
 
+import msgspec
 import pytest
 
-from kernelwright.core.records import Machine, MemoryLevel, Operator, ProgramWork, Work
+from kernelwright.core.records import Conditions, Machine, MemoryLevel, Operator, ProgramWork, Timing, Work
 from kernelwright.diagnose.moves import moves
 from kernelwright.diagnose.observation import observe, predict
 from kernelwright.diagnose.reading import diagnosis
@@ -63,8 +64,16 @@ def program(*operators, coverage=1.0):
     )
 
 
-def seen(machine, work, times_us, total_us=None, faulted=()):
-    return observe("p", machine, work, OperatorTimes(list(times_us), set(faulted)), total_us or sum(times_us))
+def seen(machine, work, times_us, total_us=None, faulted=(), timing=None):
+    times = OperatorTimes(list(times_us), set(faulted))
+    return observe("p", machine, work, times, total_us or sum(times_us), timing)
+
+
+def timed(cache):
+    conditions = Conditions(device="cpu", clock="host", cache=cache, allocation="huge pages", threads=1)
+    return Timing(
+        name="now", time_us=1.0, low_us=1.0, high_us=1.0, samples_us=(1.0,), repetitions=1, conditions=conditions
+    )
 
 
 def chain(count, size=1_000_000):
@@ -92,6 +101,35 @@ def test_a_product_near_its_rate_is_compute_bound():
     assert regime_of(found) == "compute-bound"
     narrower = moves(found)[0]
     assert (narrower.kind, narrower.predicted_us) == ("dtype", pytest.approx(5_500.0))
+
+
+def test_arguments_that_come_from_main_memory_are_held_against_main_memory():
+    cached = msgspec.structs.replace(
+        CPU, levels=(MemoryLevel(name="L3", capacity_bytes=8 * MIB, read_gb_s=40.0, copy_gb_s=40.0), *CPU.levels)
+    )
+    total = op(0, "reduction", read=4_000_000, written=4, name="sum")
+    work = msgspec.structs.replace(program(total), arguments=(0,))
+    # 4 MB: 400 us at DRAM's 10 GB/s, 100 us at L3's 40.
+    cold = seen(cached, work, [420.0], timing=timed("cold"))
+    assert regime_of(cold) == "memory-bound"
+    assert cold.calls[0].floor.limiter == "DRAM"
+    warm = seen(cached, work, [120.0], timing=timed("warm"))
+    assert warm.calls[0].floor.limiter == "L3"
+    # What the program itself wrote just before is in the cache.
+    second = msgspec.structs.replace(program(*chain(2).operators), arguments=(0,))
+    assert [call.cold_bytes for call in seen(cached, second, [1.0, 1.0], timing=timed("cold")).calls] == [1_000_000, 0]
+
+
+@pytest.mark.parametrize(("dtype", "rate"), [("float32", 0.001), ("bfloat16", 0.001), ("float64", 0.0005)])
+def test_special_functions_are_held_against_the_rate_of_their_dtype(dtype, rate):
+    machine = msgspec.structs.replace(CPU, special_tflop_s={"float32": 0.001, "float64": 0.0005})
+    exp = op(0, read=4_000, written=4_000, flops={f"special/{dtype}": 8_000}, name="exp")
+    assert regime_of(seen(machine, program(exp), [1.2 * 8_000 / rate / 1e6])) == "compute-bound"
+
+
+def test_a_program_that_does_nothing_is_predicted_without_a_fault():
+    nothing = ProgramWork(operators=(), as_written=Work(), fused=Work(), coverage=1.0, output_bytes=0)
+    assert diagnosis(predict("p", CUDA, nothing), "p").regime == "undetermined"
 
 
 def test_tiny_calls_are_overhead_on_the_cpu():

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.core.document import document, encode
+from kernelwright.core.errors import NotFoundError
 from kernelwright.core.records import EvidenceRecord
 from kernelwright.judge.evidence import MARK, check, load, regimes_table
 from kernelwright.judge.sources import PACKAGE, import_closure, source_hash
@@ -43,6 +44,27 @@ def test_the_closure_follows_imports_inside_functions():
     assert PACKAGE / "diagnose" / "compiled.py" in closure
     assert PACKAGE / "work" / "vector.py" in closure
     assert not any("report" in path.parts for path in closure), "a change of a page is no change of a measurement"
+
+
+def test_what_a_measurement_runs_under_and_the_datasheets_belong_to_it():
+    closure = import_closure("kernelwright.diagnose.why", "kernelwright.judge.moves")
+    assert PACKAGE / "sandbox" / "confine.py" in closure, "it sets the threads and the pages of what is measured"
+    assert PACKAGE / "machine" / "specs.json" in closure
+
+
+def test_data_is_hashed_by_what_it_says(tmp_path):
+    one, other, changed = (tmp_path / f"{n}.json" for n in "abc")
+    one.write_text('{"a": 1, "url": "https://x/*y*/"}')
+    other.write_text('{\n  "url": "https://x/*y*/",\n  "a": 1\n}\n')
+    changed.write_text('{"a": 1, "url": "https://z/*y*/"}')
+    assert source_hash(one) == source_hash(other) != source_hash(changed)
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "."])
+def test_a_folder_without_records_is_no_proof(tmp_path, folder):
+    with pytest.raises(NotFoundError, match="no records") as caught:
+        check(str(tmp_path / folder))
+    assert "--folder" in caught.value.next
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ import torch
 import kernelwright
 from kernelwright.core import progress
 from kernelwright.core.records import MemoryLevel
-from kernelwright.machine import cpu, refresh_memory
+from kernelwright.machine import cpu, rates, refresh_memory
 from kernelwright.machine.caches import CpuCache, cpu_caches
 from kernelwright.machine.store import sound
-from kernelwright.measure.conditions import Disturbance
 
 MIB = 2**20
 
@@ -79,14 +78,6 @@ def test_products_grow_while_they_are_short(monkeypatch):
     monkeypatch.setattr(cpu, "PRODUCT_SIZES", (32, 64, 128, 256))
     assert cpu._product_rate(torch.float32) == pytest.approx(2 * 32**3 / 100 / 1e6)
     assert sizes == [32, 64, 128]
-
-
-@pytest.mark.parametrize(
-    ("others_s", "stolen", "expected"), [(0.1, 0, False), (1.0, 0, True), (0.1, 20, False), (0.1, 50, True)]
-)
-def test_a_disturbed_measurement_is_seen(others_s, stolen, expected):
-    seen = Disturbance(faults=10**6, others_s=others_s, stolen_ticks=stolen)
-    assert cpu.disturbed(seen, 4.0) is expected
 
 
 @pytest.fixture
@@ -166,7 +157,7 @@ def test_a_near_cache_is_never_slower_than_what_lies_behind_it():
         MemoryLevel(name="L3", read_gb_s=100.0, copy_gb_s=90.0),
         MemoryLevel(name="DRAM", read_gb_s=50.0, copy_gb_s=95.0),
     )
-    near, middle, far = cpu.no_slower_than_farther(levels)
+    near, middle, far = rates.no_slower_than_farther(levels)
     assert (near.read_gb_s, near.copy_gb_s) == (100.0, None)
     assert (middle.read_gb_s, middle.copy_gb_s) == (100.0, 95.0)
     assert far == levels[-1]

@@ -66,16 +66,16 @@ def test_bandwidth_stays_between_the_measured_mixes(share, other):
 
 def test_warm_work_runs_from_the_smallest_known_level_that_holds_it():
     work = Work(bytes_read=1000, bytes_written=0)
-    assert floor(work, HERE, cold=False).limiter == "L2", "L1 has no figures, so it cannot answer"
-    assert floor(work, HERE, cold=False, footprint_bytes=2**20).limiter == "L2"
-    assert floor(work, HERE, cold=False, footprint_bytes=2**20 + 1).limiter == "DRAM"
+    assert floor(work, HERE, cold_bytes=0).limiter == "L2", "L1 has no figures, so it cannot answer"
+    assert floor(work, HERE, cold_bytes=0, footprint_bytes=2**20).limiter == "L2"
+    assert floor(work, HERE, cold_bytes=0, footprint_bytes=2**20 + 1).limiter == "DRAM"
     assert floor(work, HERE).limiter == "DRAM"
-    assert floor(work, HERE, cold=False).time_us == pytest.approx(1e-3)
+    assert floor(work, HERE, cold_bytes=0).time_us == pytest.approx(1e-3)
 
 
 def test_warm_work_on_a_datasheet_falls_back_to_main_memory():
     bare = msgspec.structs.replace(HERE, levels=(L1, DRAM))
-    assert floor(Work(bytes_read=8), bare, cold=False).limiter == "DRAM"
+    assert floor(Work(bytes_read=8), bare, cold_bytes=0).limiter == "DRAM"
 
 
 @pytest.mark.parametrize(

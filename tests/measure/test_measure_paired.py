@@ -1,8 +1,11 @@
+import os
+
 import pytest
 import torch
 
 from kernelwright.measure.buffers import Rotation, held_bytes
 from kernelwright.measure.clock import EventClock, HostClock, repetitions_for
+from kernelwright.measure.conditions import Disturbance
 from kernelwright.measure.operators import clocked, operator_times
 from kernelwright.measure.paired import LEAST_SAMPLE_US, MOST_ROUNDS, time_arms, undisturbed
 
@@ -76,6 +79,41 @@ def test_disturbed_samples_are_kept_and_left_out_of_the_median():
     assert undisturbed([1.0] * 15 + [9.0], [True] * 15 + [False]) == [1.0] * 15
     few = undisturbed([1.0] * 14 + [9.0] * 2, [True] * 14 + [False] * 2)
     assert len(few) == 16, "too few were left alone, so all of them count"
+
+
+def test_copies_lie_as_the_given_buffers_do():
+    wide, shared = torch.ones(512, 1024), torch.ones(MIB)
+    rotation = Rotation(([wide[:, :128], torch.ones(1).expand(9), shared, shared], {}), last_cache_bytes=4 * MIB)
+    assert len(rotation.sets) > 1
+    for args, _ in rotation.sets:
+        assert [x.stride() for x in args] == [(1024, 1), (0,), (1,), (1,)]
+        assert args[2].data_ptr() == args[3].data_ptr(), "one buffer given twice stays one"
+
+
+def test_a_call_that_raised_takes_no_place_among_the_operators():
+    with clocked("cpu") as answer:
+        x = torch.ones(4)
+        with pytest.raises(RuntimeError):
+            x.view(3)
+        x.add(1).mul(2)
+    assert len(answer().times_us) == 3
+
+
+@pytest.mark.parametrize(
+    ("others_s", "stolen", "threads", "crowded"),
+    [
+        (0.1, 0, None, False),
+        (1.0, 0, None, True),
+        (0.1, 20, None, False),
+        (0.1, 50, None, True),
+        (1.0, 0, 0, True),
+        (1.0, 0, 1, False),
+    ],
+)
+def test_others_disturb_when_they_want_processors_that_are_in_use(monkeypatch, others_s, stolen, threads, crowded):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    seen = Disturbance(faults=10**6, others_s=others_s, stolen_ticks=stolen)
+    assert seen.crowds(4.0, threads) is crowded
 
 
 def test_a_program_that_changes_its_inputs_meets_them_fresh():

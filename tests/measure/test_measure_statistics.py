@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.measure.statistics import MARGIN, compare_processes, compare_rounds, median_interval, verdict
+from kernelwright.core.records import MARGIN
+from kernelwright.measure.statistics import compare_processes, compare_rounds, median_interval, verdict
 
 times = st.lists(st.floats(min_value=1.0, max_value=1e6), min_size=5, max_size=40)
 
@@ -41,6 +42,22 @@ def test_swapping_the_arms_turns_the_verdict_round(a, factor):
         assert math.isclose(one.ratio * other.ratio, 1, rel_tol=1e-9)
         turned = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
         assert turned.get(one.verdict, one.verdict) == other.verdict
+
+
+def test_swapped_arms_agree_whatever_the_noise():
+    noise = random.Random(3)
+    turned = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
+    for count in range(5, 60):
+        a, b = ([100 * math.exp(noise.gauss(shift, 0.05)) for _ in range(count)] for shift in (0.0, 0.06))
+        one, other = compare_rounds("a", a, "b", b), compare_rounds("b", b, "a", a)
+        assert math.isclose(one.low * other.high, 1, rel_tol=1e-9)
+        assert turned.get(one.verdict, one.verdict) == other.verdict
+
+
+def test_the_interval_of_few_samples_is_their_range():
+    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0)
+    # Twelve at 95 %: P(Bin(12, 1/2) <= 2) = 0.0193, of 3 it would be 0.073; so the third from either end.
+    assert median_interval([float(i) for i in range(1, 13)]) == (3.0, 10.0)
 
 
 def test_a_constant_factor_is_seen_through_noise_that_both_arms_share():

@@ -362,6 +362,9 @@ SUSPICIOUS = Bench(
     ),
 )
 
+REFUSED = msgspec.structs.replace(BENCH, verdicts=(REJECTED, ACCEPTED))
+ALL_REFUSED = Bench(problem="softmax", machine=LAPTOP, arms=(), comparisons=(), verdicts=(REJECTED,))
+
 FORETOLD = Bench(
     problem="add_scale_bias_relu",
     machine=H200,
@@ -386,6 +389,8 @@ EVERY = {
     "rejected": REJECTED,
     "bench": BENCH,
     "suspicious": SUSPICIOUS,
+    "refused": REFUSED,
+    "all refused": ALL_REFUSED,
     "foretold": FORETOLD,
     "machine": LAPTOP,
     "predicted": PREDICTED,

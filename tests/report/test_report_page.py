@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernelwright.core.document import decode, document
+from kernelwright.core.document import decode, document, encode
 from kernelwright.core.records import Bench, Diagnosis, Machine, MemoryLevel, Work
 from kernelwright.report import charts, html_fragment, page
 from kernelwright.report.axes import LinearScale, LogScale, around
@@ -99,11 +99,9 @@ def test_the_page_carries_its_json(name):
     assert decode(html.unescape(between(page(record), "<pre>", "</pre>")), type(record)) == record
 
 
-def test_the_document_of_the_run_is_kept_as_it_is():
-    given = document("bench", samples.BENCH, status="finding", next=["kw verify a b"])
-    kept = html.unescape(between(page(samples.BENCH, given), "<pre>", "</pre>"))
-    assert '"finding"' in kept
-    assert "kw verify a b" in kept
+def test_the_page_holds_the_document_of_the_run():
+    kept = html.unescape(between(page(samples.BENCH, status="finding", next=["kw verify a b"]), "<pre>", "</pre>"))
+    assert kept == encode(document("bench", samples.BENCH, status="finding", next=["kw verify a b"]))
 
 
 def test_a_page_of_thousands_of_operators_stays_small():
@@ -159,6 +157,21 @@ def test_bench_page_shows_arms_intervals_and_conditions():
     assert "suspicious: 19 times faster" in Outline(page(samples.SUSPICIOUS)).text
     empty = Bench(problem="p", machine=samples.LAPTOP, arms=(), comparisons=())
     assert "nothing to compare" in Outline(page(empty)).text
+
+
+@pytest.mark.parametrize("draw", [page, html_fragment])
+def test_a_bench_says_who_was_rejected_and_why_beside_what_was_timed(draw):
+    said = Outline(draw(samples.REFUSED)).text.partition("The same as JSON")[0]
+    assert "FASTER candidate is FASTER than eager" in said
+    assert "Rejected examples/wrong/softmax_fp16.py inaccurate: 4,100 times the reference's own error" in said
+    assert "looks like half-precision arithmetic" in said
+
+
+def test_a_bench_of_nothing_but_rejected_candidates_is_headed_by_the_first():
+    said = Outline(page(samples.ALL_REFUSED)).text.partition("The same as JSON")[0]
+    assert "rejected examples/wrong/softmax_fp16.py: inaccurate: 4,100 times the reference's own error" in said
+    assert "Arms" not in said
+    assert "Samples" not in said
 
 
 def test_a_fragment_is_no_page():

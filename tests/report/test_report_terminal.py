@@ -148,6 +148,20 @@ def test_a_suspicious_time_says_why():
     assert "no floor" in said
 
 
+def test_a_bench_says_who_was_rejected_and_why_before_what_was_timed():
+    lines = text(samples.REFUSED, 140).splitlines()
+    verdict = text(samples.REJECTED, 140).splitlines()
+    named = verdict[0].replace("rejected   ", "rejected   examples/wrong/softmax_fp16.py: ")
+    assert " ".join(" ".join(lines).split()).startswith(" ".join(" ".join([named, *verdict[1:]]).split()))
+    assert any(line.startswith("FASTER than eager") for line in lines)
+
+
+def test_a_bench_of_nothing_but_rejected_candidates_says_nothing_of_times():
+    lines = text(samples.ALL_REFUSED, 140).splitlines()
+    assert lines[0].startswith("rejected   examples/wrong/softmax_fp16.py: inaccurate")
+    assert not any("pairs" in line or "cache" in line for line in lines)
+
+
 def test_an_empty_bench_still_prints():
     assert text(Bench(problem="p", machine=samples.LAPTOP, arms=(), comparisons=())) == ""
 

@@ -28,9 +28,10 @@ def ask(task, **options):
 def ask(tmp_path):
     """Runs a script that defines `task`; its one document, and its stderr."""
 
-    def call(body, options=""):
+    def call(body, options="", **variables):
         script = PRELUDE + body + f"\nprint(json.dumps(ask(task, {options})))\n"
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+        environment |= variables
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, env=environment, timeout=60
         )
@@ -139,3 +140,17 @@ def test_importing_and_guarding_needs_no_torch(ask):
 def test_allocation_and_threads_follow_the_same_policy_as_in_a_nursery(ask):
     seen = ask("def task(): return (os.environ['OMP_WAIT_POLICY'] + os.environ['THP_MEM_ALLOC_ENABLE']).encode()")
     assert seen["told"] == "PASSIVE1"
+
+
+def test_what_a_person_has_set_of_the_policy_is_kept(ask):
+    variables = {"OMP_WAIT_POLICY": "ACTIVE", "THP_MEM_ALLOC_ENABLE": "0"}
+    seen = ask(
+        """
+from kernelwright.sandbox.confine import environment
+def task():
+    names = ("OMP_WAIT_POLICY", "THP_MEM_ALLOC_ENABLE")
+    return json.dumps([[given[name] for name in names] for given in (os.environ, environment())]).encode()
+""",
+        **variables,
+    )
+    assert json.loads(seen["told"]) == [["ACTIVE", "0"]] * 2

@@ -12,7 +12,14 @@ import psutil
 import pytest
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CrashError, InternalError, MemoryLimitError, SignatureError, TimeLimitError
+from kernelwright.core.errors import (
+    CrashError,
+    EnvironmentError,
+    InternalError,
+    MemoryLimitError,
+    SignatureError,
+    TimeLimitError,
+)
 from kernelwright.sandbox import Limits, Nursery, TaskError, protections
 
 SOON = Limits(time_s=30)
@@ -248,9 +255,19 @@ def test_torch_out_of_memory_is_the_memory_limit(tasks):
         warm.run("sandbox_tasks:torch_too_much", {}, SOON)
 
 
-def test_a_module_that_cannot_be_imported_is_the_starts_crash(tasks):
-    with Nursery(preload=("no_such_module",)) as warm, pytest.raises(CrashError, match="no_such_module"):
+def test_a_sandbox_that_does_not_start_is_nobodys_crash(tasks):
+    with Nursery(preload=("no_such_module",)) as warm, pytest.raises(EnvironmentError, match="no_such_module"):
         warm.run("sandbox_tasks:echo", {}, SOON)
+
+
+def test_a_sandbox_that_dies_before_the_program_is_nobodys_crash(tasks, monkeypatch):
+    with Nursery(preload=()) as warm:
+        warm.run("sandbox_tasks:echo", {}, SOON)
+        monkeypatch.setattr(warm, "_start", lambda: None)
+        psutil.Process(warm._process.pid).kill()
+        warm._process.wait()
+        with pytest.raises(EnvironmentError, match="died before it could start the program"):
+            warm.run("sandbox_tasks:echo", {}, SOON)
 
 
 ASKER = """

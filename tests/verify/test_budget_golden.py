@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
+from kernelwright.core.errors import ProblemError
 from kernelwright.verify.golden import FP64, OWN_PRECISION, right
 
 
@@ -56,6 +59,66 @@ def test_closures_are_widened() -> None:
     assert far(truth.golden[0], x.double() @ weight.double()) < 1e-14
 
 
+def small_rows() -> Tensor:
+    return torch.randn(64, 512) * torch.exp2(torch.randint(-14, 1, (64, 1)).float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rms_norm_keeps_the_epsilon_of_its_own_precision(dtype) -> None:
+    x = small_rows().to(dtype)
+    norm = torch.nn.RMSNorm(512, dtype=dtype)
+    truth = right(norm, norm, ([x], {}))
+    wide = x.double()
+    epsilon = torch.finfo(torch.float32).eps
+    assert truth.how == FP64
+    assert far(truth.golden[0], wide * (wide.square().mean(-1, keepdim=True) + epsilon).rsqrt()) < 1e-13
+
+
+def test_rms_norm_of_fp64_keeps_its_own() -> None:
+    x = small_rows().double() * 2.0**-12
+    truth = right(lambda x: torch.rms_norm(x, (512,)), None, ([x], {}))
+    assert far(truth.golden[0], torch.rms_norm(x, (512,))) < 1e-14
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_a_program_asks_of_its_dtype_is_its_own(dtype) -> None:
+    def norm(x: Tensor) -> Tensor:
+        return x / (x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps)
+
+    x = small_rows().to(dtype)
+    truth = right(norm, None, ([x], {}))
+    wide = x.double()
+    assert truth.how == FP64
+    assert far(truth.golden[0], wide / (wide.square().mean(-1, keepdim=True) + torch.finfo(dtype).eps)) < 1e-13
+    assert torch.finfo(torch.float64).eps == 2.0**-52
+
+
+def test_a_program_that_chooses_by_its_dtype_is_its_own_golden() -> None:
+    """Not rounding, and nothing that a candidate may be off by."""
+
+    def norm(x: Tensor) -> Tensor:
+        return x * (x.square().mean(-1, keepdim=True) + (1e-6 if x.dtype == torch.float32 else 1e-15)).rsqrt()
+
+    truth = right(norm, None, ([small_rows()], {}))
+    assert truth.how == f"{OWN_PRECISION} (the FP64 run is further off than rounding explains)"
+    assert torch.equal(truth.golden[0], truth.reference[0].double())
+
+
+@pytest.mark.parametrize(
+    ("program", "x"),
+    [
+        (lambda x: x.square().mean(-1) - x.mean(-1).square(), 2048 + torch.randn(64, 512)),
+        (lambda x: torch.log(1 + x), 5e-7 * torch.randn(64, 512)),
+    ],
+    ids=["one pass", "cancellation"],
+)
+def test_rounding_errors_of_any_size_leave_the_golden_in_fp64(program, x) -> None:
+    """A better candidate must not be held to a reference that is 5 % off and more."""
+    truth = right(program, None, ([x], {}))
+    assert (truth.golden[0] - truth.reference[0].double()).norm() > 0.05 * truth.golden[0].norm()
+    assert truth.how == FP64
+
+
 def test_a_program_that_cannot_run_in_fp64_is_its_own_golden() -> None:
     def bits(x: Tensor) -> Tensor:
         return (x.view(torch.int32) >> 16 << 16).view(torch.float32)
@@ -82,6 +145,65 @@ def test_mutated_inputs_are_outputs() -> None:
     assert torch.equal(state, torch.ones(5)), "the caller's input was changed"
     assert torch.allclose(truth.golden[1], 1 + x.double(), rtol=1e-14)
     assert torch.equal(truth.inputs[1], state)
+
+
+def test_changed_parameters_and_buffers_are_outputs() -> None:
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 8, max_norm=1.0), torch.nn.Flatten(), torch.nn.BatchNorm1d(24))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    truth = right(model, model, ([torch.randint(0, 5, (7, 3))], {}))
+    assert truth.names == [
+        "output",
+        "parameter 0.weight",
+        "buffer 2.running_mean",
+        "buffer 2.running_var",
+        "buffer 2.num_batches_tracked",
+    ]
+    assert truth.golden[1].norm(dim=1).max() <= 1 + 1e-6
+    assert torch.equal(truth.reference[4], torch.tensor(1))
+    assert all(torch.equal(truth.state[name], before[name]) for name in truth.state)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_a_buffer_that_is_replaced_is_put_back_and_seen() -> None:
+    class Cache(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(0, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.kept = torch.cat([self.kept, x])
+            return self.kept
+
+    model = Cache()
+    truth = right(model, model, ([torch.randn(2, 4)], {}))
+    assert truth.names == ["output", "buffer kept"] and truth.reference[1].shape == (2, 4)
+    assert model.kept.shape == (0, 4)
+
+
+def test_an_output_that_is_a_view_of_state_keeps_its_values() -> None:
+    model = torch.nn.BatchNorm1d(3)
+
+    def program(x: Tensor) -> Tensor:
+        model(x)
+        return model.running_mean
+
+    assert (right(program, model, ([5 + torch.randn(40, 3)], {})).reference[0] > 0.4).all()
+
+
+def test_outputs_that_cannot_be_compared_are_refused() -> None:
+    @dataclasses.dataclass
+    class Opaque:
+        hidden: Tensor
+
+    for one, name in ((Opaque, "Opaque"), (Tensor.numpy, "ndarray")):
+        with pytest.raises(ProblemError, match=f"returns a {name}, which cannot be compared"):
+            right(lambda x, one=one: (x, one(x)), None, ([torch.randn(3)], {}))
+
+
+def test_sparse_outputs_are_judged_by_their_values() -> None:
+    x = torch.randn(6, 6).relu()
+    truth = right(lambda x: x.to_sparse(), None, ([x], {}))
+    assert truth.how == FP64 and torch.equal(truth.reference[0], x)
 
 
 def test_outputs_of_every_kind() -> None:

@@ -1,17 +1,20 @@
 """Tensors cross as they are: every bit, stride, shared storage and dtype."""
 
+from collections import namedtuple
+
 import msgspec
 import pytest
 import torch
 
 from kernelwright.verify import crossing
 from kernelwright.verify.crossing import outline, pack, unpack
-from kernelwright.verify.execution import same_bits
+from kernelwright.verify.state import same_bits
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.complex64,
     torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool,
 ]  # fmt: skip
+Pair = namedtuple("Pair", "one other")
 
 
 def crossed(values):
@@ -58,9 +61,11 @@ def test_outline_tells_structures_apart():
         (x, 1.0),
         ("a",),
         ("b",),
-        torch.return_types.max((x, x)),
+        Pair(x, x),
+        (x, x),
     ]
     outlines = [outline(tree) for tree in trees]
     assert len(set(outlines)) == len(trees)
     assert outline({"a": x, "b": 1}) == outline({"b": 1, "a": x}) == "{'a': Tensor, 'b': int}"
+    assert outline([torch.return_types.max((x, x))]) == outline([(x, x)]), "a program takes both apart alike"
     assert outline(torch.nn.Parameter(x)) == outline(x) == "Tensor"

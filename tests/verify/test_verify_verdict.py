@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import kernelwright as kw
-from kernelwright.core.errors import MemoryLimitError, NotFoundError, ProblemError, UsageError
+from kernelwright.core.errors import EnvironmentError, MemoryLimitError, NotFoundError, ProblemError, UsageError
 from kernelwright.core.records import REJECTIONS
 from kernelwright.problems import Problem
 from kernelwright.sandbox import Limits, Nursery
@@ -110,6 +110,72 @@ def test_compile_error_and_crash_of_a_cpp_candidate(verdict):
     assert verdict(ADD, right, suffix=".cpp").accepted
 
 
+OUTSIDE = """
+// kw: entry f
+// kw: dims x: float32[N]
+// kw: out first: like x
+// kw: out second: float32[N]
+// kw: args x, first, second, N
+#include <cstdint>
+extern "C" void f(float* x, float* first, float* second, int64_t N) {
+    for (int64_t i = 0; i < N; ++i) { first[i] = 2 * x[i]; second[i] = 3 * x[i]; }
+    %s
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("write", "code", "detail"),
+    [
+        ("", None, ""),
+        ("second[N] = 0;", "runtime-error", "wrote outside output 1"),
+        ("first[-1] = 0;", "runtime-error", "wrote outside output 0"),
+        ("for (int64_t i = 0; i < 512; ++i) first[N + i] = i;", "runtime-error", "wrote outside output 0"),
+        ("x[N] = 1;", "input-mutated", "input 0: something was written between or around its elements"),
+        ("first[3] = x[N];", "not-finite", "got nan"),
+    ],
+)
+def test_a_cpp_candidate_stays_within_its_buffers(verdict, write, code, detail):
+    problem = "import torch\ndef f(x): return 2 * x, 3 * x\ndef get_inputs(): return [torch.randn(1000)]\n"
+    seen = verdict(problem, OUTSIDE % write, suffix=".cpp")
+    assert seen.accepted == (code is None), seen.reason
+    assert seen.accepted or (seen.reason.code, detail in seen.reason.detail) == (code, True), seen.reason
+
+
+def test_a_sandbox_that_does_not_start_rejects_nobody(verdict):
+    with pytest.raises(EnvironmentError, match="did not start"):
+        verdict(ADD, "def f(x, y): return x + y", nursery=Nursery(("no_such_module",)))
+
+
+def test_few_sets_hold_the_one_that_a_one_pass_variance_does_not_survive(verdict):
+    problem = "import torch\ndef f(x): return x.var(-1)\ndef get_inputs(): return [torch.randn(64, 512)]\n"
+    one_pass = "def f(x): return ((x * x).mean(-1) - x.mean(-1) ** 2) * 512 / 511"
+    assert "offset" in verdict(problem, one_pass, sets=3).reason.detail
+    assert verdict(problem, "def f(x): return (x - x.mean(-1, keepdim=True)).square().sum(-1) / 511", sets=3).accepted
+
+
+def test_nobody_need_overflow_with_the_reference(verdict):
+    problem = """
+    import torch
+    def f(x):
+        e = torch.exp(x)
+        return e / e.sum(-1, keepdim=True)
+    def get_inputs(): return [torch.randn(64, 128)]
+    """
+    assert verdict(problem, "def f(x): return torch.softmax(x, -1)", sets=None).accepted
+    assert verdict(problem, "def f(x): return x.exp() / x.exp().sum(-1, True)", sets=None).accepted
+
+
+def test_an_epsilon_that_goes_with_the_dtype_is_needed(verdict):
+    problem = LINEAR.format(name="Model", expression="torch.nn.functional.rms_norm(self.linear(x), (64,))") + INPUTS
+    without = "self.linear(x) * self.linear(x).square().mean(-1, keepdim=True).rsqrt()"
+    problem = problem.replace("size, size)", "size, size, bias=False)")
+    honest = "self.linear(x) * (self.linear(x).square().mean(-1, keepdim=True) + 2**-23).rsqrt()"
+    for expression, accepted in ((without, False), (honest, True)):
+        seen = verdict(problem, softmax_by(expression).replace("size, size)", "size, size, bias=False)"), sets=6)
+        assert seen.accepted == accepted, seen.reason
+
+
 def test_nondeterministic_is_rejected_only_on_demand(verdict):
     note = "not deterministic: two calls with equal inputs gave different bits"
     loose = verdict(ADD, COUNTED, tolerance=(1e-3, 1e-3))
@@ -172,6 +238,128 @@ def test_a_changed_parameter_is_input_mutated(verdict):
     assert (seen.reason.code, seen.reason.detail) == ("input-mutated", "parameter linear.bias was changed")
 
 
+BATCH_NORM = """
+class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bn = torch.nn.BatchNorm1d(64){mode}
+    def forward(self, x):
+        {body}
+"""
+STEPS = "m, v = x.mean(0), x.var(0, unbiased=False); y = (x - m) * (v + 1e-5).rsqrt() * self.bn.weight + self.bn.bias"
+UPDATES = """; n = len(x)
+        self.bn.running_mean.lerp_(m, 0.1); self.bn.running_var.lerp_(v * n / (n - 1), 0.1)
+        self.bn.num_batches_tracked += 1; return y
+"""
+EVALUATED = "return (x - {mean}) * (self.bn.running_var + 1e-5).rsqrt() * self.bn.weight + self.bn.bias"
+CACHE = """
+class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(16, 64), persistent={persistent})
+    def forward(self, x):
+        {body}
+"""
+WRITES, READS = "self.keys[3:7] = x[:4]; ", "return x @ self.keys[:2].t()"
+EMBEDDING = """
+class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e = torch.nn.Embedding(50, 64, max_norm=1.0)
+    def forward(self, x): return self.e((x[:, 0] * 5).long().clamp(0, 49))
+"""
+
+
+def normed(body, mode=""):
+    return {"body": body, "mode": mode}
+
+
+@pytest.mark.parametrize(
+    ("program", "reference", "candidate", "where"),
+    [
+        (BATCH_NORM, normed("return self.bn(x)"), normed(STEPS + UPDATES), None),
+        (BATCH_NORM, normed("return self.bn(x)"), normed(STEPS + "; return y"), "buffer bn.running_mean"),
+        (
+            BATCH_NORM,
+            normed("return self.bn(x)"),
+            normed(STEPS + UPDATES.replace("+= 1", "+= 2")),
+            "buffer bn.num_batches_tracked[]: got 2, right 1",
+        ),
+        (
+            BATCH_NORM,
+            normed("return self.bn(x)", "; self.eval()"),
+            normed(EVALUATED.format(mean="self.bn.running_mean")),
+            None,
+        ),
+        (
+            BATCH_NORM,
+            normed("return self.bn(x)", "; self.eval()"),
+            normed(EVALUATED.format(mean="0")),
+            "the parameters had been changed",
+        ),
+        (
+            BATCH_NORM,
+            normed("return self.bn(x)", "; self.eval()"),
+            normed("self.bn.running_mean += 1; return self.bn(x)"),
+            "worst at",
+        ),
+        (CACHE, {"body": WRITES + READS}, {"body": "self.keys[3:7].copy_(x[:4]); " + READS}, None),
+        (CACHE, {"body": WRITES + READS}, {"body": READS}, "buffer keys"),
+        (CACHE, {"body": READS}, {"body": WRITES + READS}, "buffer keys was changed"),
+        (CACHE, {"body": WRITES + READS}, {"body": WRITES.replace("x[:4]", "x[4:8]") + READS}, "buffer keys"),
+        (EMBEDDING, {}, {}, None),
+    ],
+)
+def test_what_the_reference_leaves_in_its_state_is_an_output(verdict, program, reference, candidate, where):
+    problem = program.format(name="Model", **{"persistent": True} | reference)
+    problem = "import torch\n" + problem + "def get_inputs(): return [torch.randn(48, 64)]\n"
+    seen = verdict(problem, program.format(name="ModelNew", **{"persistent": True} | candidate))
+    assert seen.accepted == (where is None), seen.reason
+    assert seen.accepted or where in seen.reason.detail
+    assert seen.golden == "FP64"
+
+
+@pytest.mark.parametrize(("write", "accepted"), [("keys[3 * 64 + i] = x[i];", True), ("", False)])
+def test_a_cpp_candidate_writes_buffers_in_place(verdict, write, accepted):
+    problem = CACHE.format(name="Model", body="self.keys[3:7] = x[:4]; return 2 * x", persistent=True)
+    problem = "import torch\n" + problem + "def get_inputs(): return [torch.randn(48, 64)]\n"
+    candidate = """
+    // kw: entry f
+    // kw: out out: like x
+    // kw: args x, out, keys
+    extern "C" void f(const float* x, float* out, float* keys) {
+        for (int i = 0; i < 48 * 64; ++i) out[i] = 2 * x[i];
+        for (int i = 0; i < 4 * 64; ++i) { %s }
+    }
+    """
+    seen = verdict(problem, candidate % write, suffix=".cpp")
+    assert seen.accepted == accepted, seen.reason
+    assert accepted or "buffer keys" in seen.reason.detail
+
+
+def test_state_that_is_not_persistent_is_the_candidates_own(verdict):
+    problem = CACHE.format(name="Model", body=WRITES + "return x * 2", persistent=False)
+    problem = "import torch\n" + problem + "def get_inputs(): return [torch.randn(48, 64)]\n"
+    seen = verdict(problem, "def f(x): return x + x")
+    assert seen.accepted, seen.reason
+    assert "not compared, as the candidate does not keep it: keys" in seen.notes
+
+
+def test_masks_in_buffers_stay_masks(verdict):
+    """A candidate that is causal by itself is right, whatever the reference keeps its mask in."""
+    program = """
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mask", torch.ones(48, 48).tril())
+        def forward(self, x): return (x[:, :48] * self.mask)
+    """
+    program = textwrap.dedent(program)
+    problem = "import torch\n" + program + "def get_inputs(): return [torch.randn(48, 64)]\n"
+    honest = program.replace("Model", "ModelNew").replace("(x[:, :48] * self.mask)", "x[:, :48].tril()")
+    assert verdict(problem, honest, sets=6).accepted
+
+
 @pytest.mark.parametrize(
     ("problem", "right", "wrong", "code"),
     [
@@ -200,6 +388,24 @@ def test_a_changed_parameter_is_input_mutated(verdict):
             "inaccurate",
         ),
         (
+            "def f(x): return x.max(1), x.sort(0)",
+            "def f(x): return (x.amax(1), x.argmax(1)), (x.sort(0).values, x.argsort(0))",
+            "def f(x): return (x.amax(1), x.argmin(1)), tuple(x.sort(0))",
+            "inaccurate",
+        ),
+        (
+            "def f(x): return x.to(torch.float8_e4m3fn)",
+            "def f(x): return x.clone().to(torch.float8_e4m3fn)",
+            "def f(x): return (2 * x).to(torch.float8_e4m3fn)",
+            "inaccurate",
+        ),
+        (
+            "def f(x): return x.relu().to_sparse()",
+            "def f(x): return x.clamp_min(0).to_sparse()",
+            "def f(x): return x.to_sparse()",
+            "inaccurate",
+        ),
+        (
             "def f(x): return x[:0]",
             "def f(x): return x.new_empty(0, 30)",
             "def f(x): return x.new_empty(0, 31)",
@@ -212,7 +418,7 @@ def test_a_changed_parameter_is_input_mutated(verdict):
             "inaccurate",
         ),
     ],
-    ids=["in place", "nested", "integers", "bfloat16", "empty", "gradient"],
+    ids=["in place", "nested", "integers", "bfloat16", "pairs", "float8", "sparse", "empty", "gradient"],
 )
 def test_programs_of_every_shape(verdict, problem, right, wrong, code):
     problem = "import torch\n" + problem + "\ndef get_inputs(): return [torch.randn(40, 30)]\n"
@@ -262,6 +468,11 @@ BAD_PROBLEMS = [
     ("def f(x): raise ValueError('not today')", "the reference raised ValueError: not today"),
     ("def f(x): return (x - x) / (x - x)", "the reference returns NaN for finite inputs: 12 of 12 elements"),
     ("def f(x): return None", "nothing to verify"),
+    ("def f(x): return x, x.numpy()", "the reference returns a ndarray, which cannot be compared"),
+    (
+        "class Model(torch.nn.LazyLinear):\n    def __init__(self): super().__init__(8)",
+        "weight of the reference has no shape before its first call",
+    ),
     ("def f(x): import sys; sys.exit(3)", "the reference raised it called sys.exit(3)"),
 ]
 
@@ -341,7 +552,7 @@ def test_the_candidates_process_holds_no_judge(tmp_path, nursery, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     modules = nursery.run("peek:modules", {}, Limits(20))
     inside = {name for name in modules if name.startswith("kernelwright.verify.")}
-    assert inside == {f"kernelwright.verify.{name}" for name in ("crossing", "execution", "poison", "worker")}
+    assert inside == {f"kernelwright.verify.{name}" for name in ("crossing", "execution", "poison", "state", "worker")}
 
 
 def test_writing_between_the_elements_of_an_input_is_seen(verdict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -206,8 +207,52 @@ def test_odd_tensors_do_not_break_the_count(program):
 
 def test_complex_numbers_count_in_their_dtype():
     seen = work.count(lambda x: x * x, (torch.ones(10, dtype=torch.complex64),))
-    assert seen.as_written.flops == {"vector/complex64": 10}
+    # Six real operations each.
+    assert seen.as_written.flops == {"vector/complex64": 60}
     assert seen.as_written.bytes_read == 80
+
+
+def doubled_by_numpy(x):
+    return torch.from_numpy(x.numpy() * 2)
+
+
+def doubled_through_a_pointer(x):
+    out = torch.empty_like(x)
+    np.multiply(x.numpy(), 2, out=out.numpy())
+    return out
+
+
+@pytest.mark.parametrize("program", [doubled_by_numpy, doubled_through_a_pointer])
+def test_code_that_torch_cannot_see_is_not_covered(program):
+    assert work.count(program, (torch.ones(100),)).coverage == 0.0
+
+
+def test_coverage_is_the_share_of_bytes_where_torch_sees_half_of_a_program():
+    x = torch.ones(100)
+    # 400 bytes made unseen, 400 read and 400 written by the addition.
+    assert work.count(lambda x: doubled_through_a_pointer(x) + 1, (x,)).coverage == pytest.approx(2 / 3)
+    assert work.count(lambda x: (x + 1, doubled_by_numpy(x)), (x,)).coverage == pytest.approx(2 / 3)
+
+
+WEIGHT = torch.ones(10)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x,
+        lambda x: x[2:5].t(),
+        lambda x: WEIGHT,
+        lambda x: (WEIGHT, x + 1),
+        lambda x: x * torch.tensor([2.0]),
+        lambda x: torch.empty(10).copy_(x),
+        lambda x: torch.empty(10).index_copy_(0, torch.arange(10), x),
+        lambda x: torch.tensor([0.0]).add_(x.sum()),
+        lambda x: torch.empty(0),
+    ],
+)
+def test_what_was_there_before_or_was_seen_to_be_written_is_covered(program):
+    assert work.count(program, (torch.ones(10),)).coverage == 1.0
 
 
 def test_empty_tensors_move_nothing():

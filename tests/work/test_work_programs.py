@@ -314,6 +314,58 @@ def test_gathers_and_scatters_touch_rows_only():
     assert seen.as_written.flops == {"vector/float32": 16}
 
 
+def test_lookups_in_one_table_add_up_in_a_fused_pass_to_the_table_at_most():
+    table = torch.ones(1000, 16)
+    indices = [torch.randint(1000, (50,)) for _ in range(30)]
+
+    def program(table, *indices):
+        return [F.embedding(index, table) for index in indices]
+
+    # Each lookup: 50 rows of 64 bytes and 50 int64. Ten may touch 500 rows; thirty 1500, but there are 1000.
+    assert work.count(program, (table, *indices[:10])).fused.bytes_read == 10 * (50 * 64 + 400)
+    assert work.count(program, (table, *indices)).fused.bytes_read == 1000 * 64 + 30 * 400
+
+
+def test_rows_written_twice_in_place_add_up():
+    x, index = torch.ones(1000, 8), torch.tensor([3, 4])
+    seen = work.count(lambda x, i: x.index_fill_(0, i, 1.0).index_fill_(0, i + 2, 2.0), (x, index))
+    assert seen.fused.bytes_written == 2 * 2 * 32
+
+
+def test_complex_products_take_four_real_multiply_adds():
+    a, b = torch.ones(4, 8, dtype=torch.complex64), torch.ones(8, 2, dtype=torch.complex64)
+    # F 8*m*n*k, in complex128 too; a bias adds two for each output.
+    assert work.count(torch.mm, (a, b)).as_written.flops == {"matrix/complex64": 8 * 4 * 8 * 2}
+    wide = work.count(torch.addmm, (torch.ones(2).to(torch.complex128), a.to(torch.complex128), b.to(torch.complex128)))
+    assert wide.as_written.flops == {"matrix/complex128": 512, "vector/complex128": 2 * 8}
+
+
+@pytest.mark.parametrize(
+    ("program", "each"),
+    [
+        (lambda x: x + x, 2),
+        (lambda x: x * x, 6),
+        (lambda x: x**2, 6),
+        (lambda x: x.sum(), 2),
+        (lambda x: torch._foreach_mul([x], 2.0), 6),
+    ],
+)
+def test_complex_elements_count_in_real_operations(program, each):
+    seen = work.count(program, (torch.ones(10, dtype=torch.complex64),))
+    assert seen.as_written.flops == {"vector/complex64": 10 * each}
+
+
+def test_fourier_transform_counts_real_operations_already():
+    seen = work.count(lambda x: torch.fft.fft(x), (torch.ones(16, dtype=torch.complex64),))
+    assert seen.as_written.flops == {"vector/complex64": 5 * 16 * 4}
+
+
+@pytest.mark.parametrize("kernel", [3, [3], (3, 3)])
+def test_one_kernel_size_holds_for_every_dimension(kernel):
+    seen = work.count(lambda x: F.max_pool2d(x, kernel), (torch.ones(1, 2, 9, 9),))
+    assert seen.as_written.flops == {"vector/float32": 2 * 3 * 3 * 9}
+
+
 def test_out_argument_is_only_written():
     seen = work.count(lambda x, o: torch.add(x, 1.0, out=o), (torch.ones(10), torch.ones(10)))
     assert totals(seen) == (40, 40)

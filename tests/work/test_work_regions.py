@@ -69,6 +69,23 @@ def test_interleaved_slices_make_a_whole():
     assert RegionSet([region(x[::2]), region(x[::2])]).touched == SIZE
 
 
+def test_picks_from_one_table_add_up_to_the_table():
+    table = region(torch.empty(SIZE, dtype=torch.int16))
+    pick = table.picked(40)
+    assert RegionSet([pick, pick]).touched == 80
+    assert RegionSet([pick, pick, table.picked(30)]).touched == 110
+    assert RegionSet([pick] * 10).touched == 2 * SIZE
+    assert RegionSet([pick, table]).touched == RegionSet([table, pick]).touched == 2 * SIZE
+    assert table.picked(4 * SIZE) == table
+
+
+def test_picks_from_a_strided_table_add_up_to_its_own_bytes():
+    column = region(torch.empty(SIZE, dtype=torch.int16)[::4])
+    assert RegionSet([column.picked(20)] * 2).touched == column.touched
+    assert RegionSet([column.picked(20), column]).touched == column.touched
+    assert not RegionSet([column.picked(20)]).covers(column.picked(20))
+
+
 def test_many_strided_regions_stay_bounded():
     union = RegionSet(Region(8 * i, 8 * i + 8, 4) for i in range(10 * MOST_STRIDED))
     assert len(union.parts()) <= MOST_STRIDED + 1

@@ -43,11 +43,11 @@ def answer(
     """
     try:
         found = msgspec.msgpack.decode(_guarded(deed, manner), type=record)
+        status, next_steps = finish(found)
         if manner.html:
-            _write_page(found, Path(manner.html))
+            _write_page(found, Path(manner.html), status, next_steps)
     except KernelwrightError as fault:
         return fail(verb, fault, json=manner.json)
-    status, next_steps = finish(found)
     if manner.json:
         print(encode(document(verb, found, status=status, next=next_steps)))
     else:
@@ -86,10 +86,8 @@ def choose_device(device: str) -> str:
 
 
 def _guarded(deed: Callable[[], Any], manner: Manner) -> bytes:
-    from kernelwright.measure.conditions import use_huge_pages
     from kernelwright.sandbox import guard
 
-    use_huge_pages()
     with _Progress() as progress:
         return guard(lambda: msgspec.msgpack.encode(deed()), on_stage=progress.stage, debug=manner.debug)
 
@@ -115,11 +113,11 @@ class _Progress:
             self._status.stop()
 
 
-def _write_page(record: Any, path: Path) -> None:
+def _write_page(record: Any, path: Path, status: str, next_steps: list[str]) -> None:
     from kernelwright.report.page import page
 
     try:
-        path.write_text(page(record), encoding="utf-8")
+        path.write_text(page(record, status=status, next=next_steps), encoding="utf-8")
     except OSError as fault:
         raise UsageError(
             f"cannot write {path}: {fault.strerror}", next="name a file in a folder that exists"

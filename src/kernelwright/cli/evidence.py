@@ -70,8 +70,9 @@ def table(
     def deed() -> EvidenceReport:
         from kernelwright.judge.evidence import check, write_table
 
+        found = check(folder)
         write_table(folder, into)
-        return check(folder)
+        return found
 
     return answer("evidence", deed, EvidenceReport, Manner(json=json, debug=debug), _finish)
 

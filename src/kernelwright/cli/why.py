@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
+from kernelwright.core.errors import UsageError
 from kernelwright.core.records import Diagnosis
 
 
@@ -18,7 +19,10 @@ def why(
     device: DeviceOption = "cpu",
     spec: SpecOption = None,
     compiled: Annotated[bool, typer.Option("--compile", help="Read the program as torch.compile runs it.")] = False,
-    limit_s: Annotated[float, typer.Option("--limit", help="Longest time of one run, in seconds.")] = 120.0,
+    limit_s: Annotated[
+        float | None,
+        typer.Option("--limit", help="Longest time of one run, in seconds: 120 for a problem, none for a script."),
+    ] = None,
     json: JsonOption = False,
     html: HtmlOption = None,
     debug: DebugOption = False,
@@ -32,11 +36,19 @@ def why(
         from kernelwright.diagnose import is_command, watch_script, why_files
 
         where = choose_device(device)
+        options = {} if limit_s is None else {"limit_s": limit_s}
         if is_command(target):
-            return watch_script(target, device=where)
-        return why_files(target, device=where, spec=spec, compiled=compiled, limit_s=limit_s)
+            _refuse_for_a_script({"--spec": spec, "--compile": compiled})
+            return watch_script(target, device=where, **options)
+        return why_files(target, device=where, spec=spec, compiled=compiled, **options)
 
     return answer("why", deed, Diagnosis, Manner(json, html, debug), _finish)
+
+
+def _refuse_for_a_script(options: dict[str, Any]) -> None:
+    if given := [name for name, value in options.items() if value]:
+        message = f"{' and '.join(given)} cannot be had for a script: it is watched as it runs, here"
+        raise UsageError(message, next=f"leave {' and '.join(given)} out, or name a problem file instead of a script")
 
 
 def _finish(found: Diagnosis) -> tuple[str, list[str]]:

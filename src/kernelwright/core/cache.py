@@ -7,13 +7,31 @@ import os
 import tempfile
 from pathlib import Path
 
+from kernelwright.core.errors import EnvironmentError
+
 
 def cache_dir(kind: str) -> Path:
-    """The folder of one kind of entry, made when missing; `KERNELWRIGHT_CACHE` moves the root."""
+    """The folder of one kind of entry, made when missing; `KERNELWRIGHT_CACHE` moves the root.
+
+    Raises:
+        EnvironmentError: it cannot be made, or not be written.
+    """
     root = os.environ.get("KERNELWRIGHT_CACHE")
     folder = (Path(root) if root else Path.home() / ".cache" / "kernelwright") / kind
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise _unwritable(folder, fault.strerror) from fault
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unwritable(folder, "Permission denied")
     return folder
+
+
+def _unwritable(folder: Path, reason: str | None) -> EnvironmentError:
+    return EnvironmentError(
+        f"cannot write into the cache folder {folder}: {reason}",
+        next="name a folder that can be written: KERNELWRIGHT_CACHE=DIR kw ...",
+    )
 
 
 def digest(*parts: str | bytes) -> str:

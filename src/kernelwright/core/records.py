@@ -161,7 +161,8 @@ class ProgramWork(Record, frozen=True, kw_only=True):
     """The work of one run of a program: operator by operator as written, and as one ideal fused pass.
 
     `coverage` is the share of the calls (by bytes moved) whose FLOPs are known. `inputs` numbers the storages that
-    were there before, `outputs` those whose contents count afterwards: returned, left behind or written in place.
+    were there before, `arguments` those of them that the program was called with, `outputs` those whose contents
+    count afterwards: returned, left behind or written in place.
     """
 
     operators: tuple[Operator, ...]
@@ -170,6 +171,7 @@ class ProgramWork(Record, frozen=True, kw_only=True):
     coverage: float
     output_bytes: int
     inputs: tuple[int, ...] = ()
+    arguments: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
 
 
@@ -214,6 +216,10 @@ class Timing(Record, frozen=True, kw_only=True):
     disturbed: int = 0
     faults_per_call: float | None = None
     notes: tuple[str, ...] = ()
+
+
+MARGIN = 0.02
+"""Differences below this are not worth a claim: FASTER and SLOWER need the whole interval beyond it, SAME inside it."""
 
 
 class Comparison(Record, frozen=True, kw_only=True):

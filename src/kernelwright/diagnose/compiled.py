@@ -1,8 +1,8 @@
 """The same reading of a program as torch.compile runs it: one row for each kernel that Inductor wrote or called.
 
 Inductor tells what each of its kernels reads and writes, after fusion; the profiler tells how long each took. The
-FLOPs are those of the program as written: its products in order for the kernels that Inductor calls, everything else
-spread over the kernels that it wrote, by their bytes.
+FLOPs are those of the program as written: a kernel that Inductor calls has those of its own operator, everything else
+is spread over the kernels that it wrote, by their bytes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from kernelwright.core.errors import ProblemError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine, Operator, ProgramWork, Work
 from kernelwright.diagnose.observation import FAULTS_FROM, Observation, observe
+from kernelwright.diagnose.why import run_once
 from kernelwright.machine.floor import last_cache_bytes
 from kernelwright.measure.kernels import KernelTime, kernel_times
 from kernelwright.measure.operators import OperatorTimes
 from kernelwright.measure.paired import time_arms
 from kernelwright.problems import Problem
 from kernelwright.work import count
+from kernelwright.work.calls import signature_of
+from kernelwright.work.formulas import FORMULAS
 
 CALLED = ("matrix", "convolution", "attention")
 
@@ -40,13 +43,15 @@ def observe_compiled(problem: Problem, here: Machine, device: str, limit_s: floa
     """Compiles the program with static shapes and reads each kernel of it.
 
     Raises:
-        ProblemError: the compiler refused the program, or left no kernel to read.
+        ProblemError: the program raised, the compiler refused it, or left no kernel to read.
     """
     import torch
 
     program, inputs = problem.on(device), problem.inputs(device, seed=0)
     with torch.set_grad_enabled(problem.records_gradients(inputs)):
-        stage("counting the work", limit_s)
+        stage("running the program once", limit_s)
+        run_once(program, inputs)
+        stage("counting the work", 2 * limit_s)
         written = count(program, *inputs)
         stage("compiling the program", 2 * limit_s)
         compiled, nodes = _compiled(program, inputs)
@@ -61,7 +66,8 @@ def observe_compiled(problem: Problem, here: Machine, device: str, limit_s: floa
     total = timing.timings["compiled"]
     faulted = set(range(len(kernels))) if device == "cpu" and (total.faults_per_call or 0) >= FAULTS_FROM else set()
     times = OperatorTimes([kernel.time_us for kernel in kernels], faulted)
-    return observe(problem.text, here, work, times, total.time_us, total)
+    text = problem.text and f"{problem.text}, compiled"
+    return observe(text, here, work, times, total.time_us, total)
 
 
 def _compiled(program: Callable[..., Any], inputs: Any) -> tuple[Callable[..., Any], list[Node]]:
@@ -75,7 +81,9 @@ def _compiled(program: Callable[..., Any], inputs: Any) -> tuple[Callable[..., A
         try:
             compiled(*inputs[0], **inputs[1])
         except Exception as fault:
-            raise ProblemError(f"torch.compile refused the program: {type(fault).__name__}: {fault}") from fault
+            raise ProblemError(
+                f"torch.compile refused the program: {type(fault).__name__}: {fault}", next="kw why without --compile"
+            ) from fault
     return compiled, nodes
 
 
@@ -85,7 +93,7 @@ def _told(nodes: list[Node]) -> Iterator[None]:
     import torch._inductor.config as inductor
 
     def tell(planned: Any) -> Any:
-        nodes.extend(map(_node, planned))
+        nodes.extend(_node(node) for node in planned if _runs(node))
         return planned
 
     options = {"cpp.enable_kernel_profile": True, "force_disable_caches": True, "_post_fusion_custom_pass": tell}
@@ -93,44 +101,98 @@ def _told(nodes: list[Node]) -> Iterator[None]:
         yield
 
 
+def _runs(planned: Any) -> bool:
+    """Whether a planned node becomes a kernel. One result taken out of several is none, nor is a cat in place."""
+    from torch._inductor.ir import MultiOutput
+    from torch._inductor.scheduler import NopKernelSchedulerNode
+
+    return not isinstance(planned, NopKernelSchedulerNode) and not isinstance(planned.node, MultiOutput)
+
+
 def _node(planned: Any) -> Node:
-    total = int(planned.get_read_write_buffers_sizes())
-    written = sum(int(buffer.node.get_numel()) * buffer.node.get_dtype().itemsize for buffer in planned.get_outputs())
+    total, written = int(planned.get_read_write_buffers_sizes()), int(planned.get_write_buffer_sizes())
     return Node(called=bool(planned.is_extern()), bytes_total=total, bytes_written=min(written, total))
 
 
 def _as_compiled(written: ProgramWork, kernels: list[KernelTime], nodes: list[Node]) -> ProgramWork:
-    """The counted work of the program, dealt out to the kernels that run."""
-    products = iter([op for op in written.operators if op.kind in CALLED])
+    """The counted work of the program, dealt out to the kernels that run. A kernel of which Inductor told nothing is
+    not known."""
     moved = _dealt(kernels, nodes)
-    own_bytes = sum(n.bytes_total for k, n in zip(kernels, moved, strict=True) if not k.called) or 1
-    vector = {u: c for u, c in written.as_written.flops.items() if not u.startswith("matrix/")}
-    operators = []
-    for index, (kernel, node) in enumerate(zip(kernels, moved, strict=True)):
-        product = next(products, None) if kernel.called else None
-        share = node.bytes_total / own_bytes
-        flops = product.work.flops if product else {u: int(c * share) for u, c in vector.items()}
-        work = Work(flops=flops, bytes_read=node.bytes_total - node.bytes_written, bytes_written=node.bytes_written)
-        operators.append(
-            Operator(
-                index=index,
-                name=kernel.name,
-                kind=product.kind if product else "other",
-                known=True,
-                work=work,
-                shapes=product.shapes if product else "",
-                module=product.module if product else "",
-                fresh_bytes=node.bytes_written,
-            )
+    called = _called(written, kernels, moved)
+    spread = _spread(written, called, kernels, moved)
+    operators = tuple(
+        Operator(
+            index=index,
+            name=kernel.name,
+            kind=own.kind if own else "other",
+            known=node.bytes_total > 0 and (own is None or own.known),
+            work=Work(
+                flops=((own.work if own else Work()) + rest).flops,
+                bytes_read=node.bytes_total - node.bytes_written,
+                bytes_written=node.bytes_written,
+            ),
+            shapes=own.shapes if own else "",
+            module=own.module if own else "",
+            fresh_bytes=node.bytes_written,
         )
-    total = sum((op.work for op in operators), Work())
+        for index, (kernel, node, own, rest) in enumerate(zip(kernels, moved, called, spread, strict=True))
+    )
     return ProgramWork(
-        operators=tuple(operators),
-        as_written=total,
+        operators=operators,
+        as_written=sum((op.work for op in operators), Work()),
         fused=written.fused,
-        coverage=written.coverage,
+        coverage=written.coverage * _told_share(kernels, moved),
         output_bytes=written.output_bytes,
     )
+
+
+def _called(written: ProgramWork, kernels: list[KernelTime], moved: list[Node]) -> list[Operator | None]:
+    """The operator as written that each called kernel stands for: the next one of its name (of products: of its kind)
+    that writes as many bytes, else the next. So a product by a vector is passed over: Inductor writes that itself."""
+    left = list(written.operators)
+    found: list[Operator | None] = []
+    for kernel, node in zip(kernels, moved, strict=True):
+        alike = [op for op in left if _stands_for(kernel, op)]
+        own = next((op for op in alike if op.work.bytes_written == node.bytes_written), next(iter(alike), None))
+        found.append(own)
+        left = [op for op in left if op is not own]
+    return found
+
+
+def _stands_for(kernel: KernelTime, op: Operator) -> bool:
+    if not kernel.called:
+        return False
+    return op.name == kernel.name.replace("::", ".") or (op.kind in CALLED and op.kind == _kind(kernel.name))
+
+
+def _kind(name: str) -> str:
+    """What an operator of the library is, by the name that the profiler gives it: `addmm` is a product."""
+    import torch
+
+    namespace, _, base = name.rpartition("::")
+    operator = getattr(getattr(torch.ops, namespace or "aten"), base, None)
+    if operator is None:
+        return "other"
+    formula = FORMULAS.get(signature_of(getattr(operator, operator.overloads()[0])).key)
+    return formula.kind if formula else "other"
+
+
+def _spread(
+    written: ProgramWork, called: list[Operator | None], kernels: list[KernelTime], moved: list[Node]
+) -> list[Work]:
+    """The FLOPs that no called kernel has: by bytes over the kernels that Inductor wrote, over all if it wrote none."""
+    taken = sum((own.work for own in called if own), Work()).flops
+    left = {unit: flops - taken.get(unit, 0) for unit, flops in written.as_written.flops.items()}
+    none = all(kernel.called for kernel in kernels)
+    parts = [node.bytes_total if none or not k.called else 0 for k, node in zip(kernels, moved, strict=True)]
+    total = sum(parts) or 1
+    return [Work(flops={u: f * part // total for u, f in left.items() if f * part >= total}) for part in parts]
+
+
+def _told_share(kernels: list[KernelTime], moved: list[Node]) -> float:
+    """The share of the time that goes to kernels whose bytes Inductor told."""
+    told = sum(kernel.time_us for kernel, node in zip(kernels, moved, strict=True) if node.bytes_total)
+    return told / (sum(kernel.time_us for kernel in kernels) or 1.0)
 
 
 def _dealt(kernels: list[KernelTime], nodes: list[Node]) -> list[Node]:

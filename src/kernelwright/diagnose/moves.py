@@ -94,7 +94,8 @@ def _names(run: Sequence[Operator]) -> str:
 def _fused_us(seen: Observation, run: tuple[Operator, ...], by_index: dict[int, Call]) -> float:
     """One kernel for the group, written well, with the page faults of what it still has to allocate."""
     work = fused_work(run, seen.work)
-    least = floor(work, seen.machine, cold=False).time_us
+    cold_bytes = min(sum(by_index[op.index].cold_bytes for op in run), work.bytes_read)
+    least = floor(work, seen.machine, cold_bytes=cold_bytes).time_us
     faulted = any(by_index[op.index].fault_us > 0 for op in run)
     faults = (seen.machine.fault_us_per_mib or 0.0) * work.bytes_written / 2**20 if faulted else 0.0
     least = max(least * SLACK, OWN_SPECIAL_SHARE * special_us(seen.machine, work))
@@ -189,7 +190,7 @@ def _narrowed_us(call: Call, machine: Machine) -> float:
     if "bfloat16" not in machine.matrix_tflop_s:
         return call.time_us
     slack = max(call.net_us / max(call.floor.time_us, 1e-9), 1.0)
-    return min(call.time_us, floor(halved, machine, cold=False).time_us * slack)
+    return min(call.time_us, floor(halved, machine, cold_bytes=call.cold_bytes // 2).time_us * slack)
 
 
 def batch(seen: Observation) -> list[Move]:

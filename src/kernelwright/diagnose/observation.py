@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kernelwright.core.records import Floor, Machine, Operator, ProgramWork, Regime, Timing, Work
 from kernelwright.machine.floor import floor
 from kernelwright.measure.operators import OperatorTimes
+from kernelwright.work import first_reads
 
 NEAR_ROOF = 0.6
 """From this share of a measured ceiling on, that ceiling is what a call waits on; from SATURATED on nothing is left."""
@@ -22,13 +23,15 @@ ASSUMED_LAUNCH_US = 5.0
 
 @dataclass(frozen=True)
 class Call:
-    """One operator call: its time, the part of it that went to page faults, and its floor."""
+    """One operator call: its time, the part of it that went to page faults, its floor, and how many bytes of the
+    program's arguments it is the first to fetch from main memory."""
 
     operator: Operator
     time_us: float
     fault_us: float
     floor: Floor
     regime: Regime
+    cold_bytes: int = 0
 
     @property
     def net_us(self) -> float:
@@ -74,15 +77,17 @@ def observe(
     """
     if len(times.times_us) != len(work.operators):
         raise ValueError(f"{len(work.operators)} calls were counted and {len(times.times_us)} timed")
+    cold = timing is not None and timing.conditions.cache == "cold"
+    fetched = first_reads(work) if cold else {}
     calls = [
-        _call(machine, op, t, op.index in times.faulted) for op, t in zip(work.operators, times.times_us, strict=True)
+        _call(machine, op, t, op.index in times.faulted, fetched.get(op.index, 0))
+        for op, t in zip(work.operators, times.times_us, strict=True)
     ]
     total = sum(call.time_us for call in calls)
     if total > time_us:  # the clock around each call disturbs it a little
-        calls = [_call(machine, c.operator, c.time_us * time_us / total, c.fault_us > 0) for c in calls]
+        calls = [_call(machine, c.operator, c.time_us * time_us / total, c.fault_us > 0, c.cold_bytes) for c in calls]
         total = time_us
-    cold = timing is not None and timing.conditions.cache == "cold"
-    fused = floor(work.fused, machine, cold=cold)
+    fused = floor(work.fused, machine, cold_bytes=sum(fetched.values()))
     return Observation(program, machine, work, tuple(calls), time_us, fused, max(time_us - total, 0.0), timing)
 
 
@@ -90,7 +95,7 @@ def predict(program: str, machine: Machine, work: ProgramWork) -> Observation:
     """An observation of a machine that is not there: each call takes its floor or one launch, whichever is more."""
     calls = []
     for operator in work.operators:
-        least = floor(operator.work, machine, cold=False)
+        least = floor(operator.work, machine, cold_bytes=0)
         regime = _roof(least) if least.time_us > ASSUMED_LAUNCH_US else "overhead-bound"
         calls.append(Call(operator, least.time_us, 0.0, least, regime if operator.kind != "view" else "overhead-bound"))
     launched = sum(operator.kind != "view" for operator in work.operators)
@@ -100,12 +105,13 @@ def predict(program: str, machine: Machine, work: ProgramWork) -> Observation:
     return Observation(program, machine, work, tuple(calls), time_us, fused, time_us - total, None, predicted=True)
 
 
-def _call(machine: Machine, operator: Operator, time_us: float, faulted: bool) -> Call:
-    least = floor(operator.work, machine, cold=False)
+def _call(machine: Machine, operator: Operator, time_us: float, faulted: bool, cold_bytes: int) -> Call:
+    least = floor(operator.work, machine, cold_bytes=cold_bytes)
     fault_us = 0.0
     if faulted and machine.fault_us_per_mib:
         fault_us = min(machine.fault_us_per_mib * operator.fresh_bytes / 2**20, 0.9 * time_us)
-    return Call(operator, time_us, fault_us, least, _regime(machine, operator, time_us, time_us - fault_us, least))
+    regime = _regime(machine, operator, time_us, time_us - fault_us, least)
+    return Call(operator, time_us, fault_us, least, regime, cold_bytes)
 
 
 def _regime(machine: Machine, operator: Operator, time_us: float, net_us: float, least: Floor) -> Regime:
@@ -123,11 +129,11 @@ def _regime(machine: Machine, operator: Operator, time_us: float, net_us: float,
 
 
 def special_us(machine: Machine, work: Work) -> float:
-    """How long torch's own special functions take for this work; 0 where the machine does not say."""
-    units = (
-        (unit.removeprefix("special/"), count) for unit, count in work.flops.items() if unit.startswith("special/")
-    )
-    return sum(count / machine.special_tflop_s[t] / 1e6 for t, count in units if t in machine.special_tflop_s)
+    """How long torch's own special functions take for this work; 0 where the machine does not say. A dtype that was
+    not measured counts as float32, into which torch widens it."""
+    rates, usual = machine.special_tflop_s, machine.special_tflop_s.get("float32")
+    units = {u.removeprefix("special/"): count for u, count in work.flops.items() if u.startswith("special/")}
+    return sum(count / rate / 1e6 for dtype, count in units.items() if (rate := rates.get(dtype, usual)))
 
 
 def _roof(least: Floor) -> Regime:

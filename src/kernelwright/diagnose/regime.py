@@ -69,11 +69,15 @@ def _overhead(seen: Observation, calls: list[Call]) -> str:
     each_us = seen.time_us / max(len(seen.calls), 1)
     work_us = time_text(seen.as_written_us)
     if seen.machine.device == "cuda":
-        share = percent_text(seen.idle_us / seen.time_us)
+        share = percent_text(_idle_share(seen))
         return (
             f"the GPU idles {share} of the time; {number_text(len(real), 'launch')} whose work needs {work_us} in all"
         )
     return f"{number_text(len(seen.calls), 'call')} of {time_text(each_us)} each, whose work needs {work_us} in all"
+
+
+def _idle_share(seen: Observation) -> float:
+    return seen.idle_us / seen.time_us if seen.time_us else 0.0
 
 
 def _latency(seen: Observation, calls: list[Call]) -> str:
@@ -144,7 +148,7 @@ def evidence(seen: Observation) -> tuple[Evidence, ...]:
         rows.append(
             Evidence(
                 metric="device idle",
-                value=percent_text(seen.idle_us / seen.time_us),
+                value=percent_text(_idle_share(seen)),
                 threshold="counts as overhead",
                 source="CUDA events against the sum of kernel times",
             )

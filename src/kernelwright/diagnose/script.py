@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import re
 import runpy
 import sys
 from collections.abc import Sequence
@@ -16,12 +18,17 @@ from kernelwright.sandbox.faults import place, task_error
 
 def is_command(words: Sequence[str]) -> bool:
     """Whether the words are a Python command rather than a problem."""
-    return bool(words) and Path(words[0]).name.startswith("python") and ":" not in words[0]
+    return bool(words) and re.fullmatch(r"python[\d.]*", Path(words[0]).name) is not None
 
 
-def watch_script(words: Sequence[str], device: str) -> Diagnosis:
+def watch_script(words: Sequence[str], device: str, limit_s: float | None = None) -> Diagnosis:
     """Runs `python [-m MODULE | SCRIPT] ARGS...` under this interpreter and reads what it did.
 
+    At the end it runs the exit handlers, as Python would: this process must have nothing else to do, and may leave
+    without running them.
+
+    Args:
+        limit_s: longest time of the script; None for as long as it takes.
     Raises:
         UsageError: no script in the command.
         NotFoundError: the script is not there.
@@ -35,9 +42,12 @@ def watch_script(words: Sequence[str], device: str) -> Diagnosis:
     if not as_module and not Path(target).is_file():
         raise NotFoundError(f"no script {target!r}", next="name a Python file after: kw why -- python")
     name = " ".join([Path(target).name, *arguments])
-    with watch(name, device) as seen:
-        stage(f"watching {name}")
-        _run(target, arguments, as_module)
+    try:
+        with watch(name, device) as seen:
+            stage(f"watching {name}", limit_s)
+            _run(target, arguments, as_module)
+    finally:
+        atexit._run_exitfuncs()
     if seen.diagnosis is None or not seen.diagnosis.operators:
         raise ProblemError(f"{name} ran no operator of torch", next="watch a script that computes something")
     return seen.diagnosis

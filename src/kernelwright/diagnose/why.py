@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,13 @@ from kernelwright.diagnose.reading import diagnosis
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
 from kernelwright.machine.floor import last_cache_bytes
+from kernelwright.measure.buffers import Rotation
 from kernelwright.measure.operators import OperatorTimes, operator_times
 from kernelwright.measure.paired import time_arms
 from kernelwright.problems import Problem, load_candidate, load_problem
 from kernelwright.problems.problem import tensors
 from kernelwright.sandbox.faults import place, task_error
-from kernelwright.work import CountingMode, count
+from kernelwright.work import CountingMode, count, first_reads
 
 RUN_LIMIT_S = 120.0
 TIMING_BUDGET_S = 2.0
@@ -48,18 +50,21 @@ def why(
     Raises:
         ProblemError: the program raised, or makes other calls every time it runs.
     """
+    if spec and compiled:
+        raise UsageError("what torch.compile would fuse is known only where it runs", next="--spec without --compile")
     problem = _problem(target, args, kwargs)
     where = device or _device_of(args, kwargs)
     here = refresh_memory(machine_here(where, spec=spec))
     if spec:
         stage("counting the work", limit_s)
-        return diagnosis(predicted(problem, here), problem.name, inputs_text(problem))
-    if compiled:
-        from kernelwright.diagnose.compiled import observe_compiled
+        return diagnosis(predicted(problem, here, reference), problem.name, inputs_text(problem))
+    with problem.untouched():
+        if compiled:
+            from kernelwright.diagnose.compiled import observe_compiled
 
-        seen = observe_compiled(problem, here, where, limit_s)
-        return diagnosis(seen, f"{problem.name}, compiled", inputs_text(problem))
-    return diagnosis(_observe(problem, here, where, limit_s, reference), problem.name, inputs_text(problem))
+            seen = observe_compiled(problem, here, where, limit_s)
+            return diagnosis(seen, f"{problem.name}, compiled", inputs_text(problem))
+        return diagnosis(_observe(problem, here, where, limit_s, reference), problem.name, inputs_text(problem))
 
 
 def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
@@ -75,14 +80,22 @@ def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
         return why(problem, **options)
     device = options.get("device") or "cpu"
     candidate = load_candidate(targets[1], problem, device)
-    reference = _counted(problem, device) if candidate.language != "python" else None
+    stage("counting the work", 2 * options.get("limit_s", RUN_LIMIT_S))
+    reference = counted(problem, device)
     read = replace(problem, name=f"{problem.name}: {candidate.name}", program=candidate.program, module=None)
-    return why(read, reference=reference, **options)
+    return why(read, reference=reference if hidden(read, reference, device) else None, **options)
 
 
-def predicted(problem: Problem, machine: Machine) -> Observation:
+def hidden(candidate: Problem, reference: ProgramWork, device: str) -> bool:
+    """Whether a candidate computes where torch sees no operators (C++, Triton, NumPy): fewer bytes pass through those
+    that it sees than the problem needs at least."""
+    return counted(candidate, device).as_written.total_bytes < reference.fused.total_bytes
+
+
+def predicted(problem: Problem, machine: Machine, reference: ProgramWork | None = None) -> Observation:
     """What the program would do on a machine that is not there: counted here, on the CPU, timed nowhere."""
-    return predict(problem.text, machine, _counted(problem, "cpu"))
+    work = as_one(problem.name, reference) if reference else counted(problem, "cpu")
+    return predict(problem.text, machine, work)
 
 
 def _problem(target: Problem | Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Problem:
@@ -112,7 +125,7 @@ def _observe(
     program, inputs = problem.on(device), problem.inputs(device, seed=0)
     with torch.set_grad_enabled(problem.records_gradients(inputs)):
         stage("running the program once", limit_s)
-        _run(program, inputs)
+        run_once(program, inputs)
         stage("counting the work", 2 * limit_s)
         work = as_one(problem.name, reference) if reference else count(program, *inputs)
         stage("timing the program")
@@ -123,7 +136,8 @@ def _observe(
             faulted = {0} if device == "cpu" and (timing.faults_per_call or 0) >= FAULTS_FROM else set()
             return observe(problem.text, here, work, OperatorTimes([timing.time_us], faulted), timing.time_us, timing)
         stage("clocking each operator")
-        times = _operator_times(lambda: program(*inputs[0], **inputs[1]), device, len(work.operators), timing.time_us)
+        call = Rotation(inputs, last_cache_bytes(here)).bind(program)
+        times = _operator_times(call, device, len(work.operators), timing.time_us)
     try:
         return observe(problem.text, here, work, times, timing.time_us, timing)
     except ValueError as fault:
@@ -142,6 +156,7 @@ def _operator_times(call: Callable[[], Any], device: str, calls: int, time_us: f
 
 def as_one(name: str, reference: ProgramWork) -> ProgramWork:
     """Code in which torch sees no operators, as one operator that does the reference's compulsory work."""
+    fetched = sum(first_reads(reference).values())
     operator = Operator(
         index=0,
         name=name.rpartition(": ")[2],
@@ -149,10 +164,13 @@ def as_one(name: str, reference: ProgramWork) -> ProgramWork:
         known=reference.coverage >= 1,
         work=reference.fused,
         shapes="",
+        reads=(0,),
+        read_spans=((0, 0, fetched, fetched),),
         fresh_bytes=reference.output_bytes,
     )
     return ProgramWork(
         operators=(operator,),
+        arguments=(0,),
         as_written=reference.fused,
         fused=reference.fused,
         coverage=reference.coverage,
@@ -160,17 +178,30 @@ def as_one(name: str, reference: ProgramWork) -> ProgramWork:
     )
 
 
-def _counted(problem: Problem, device: str) -> ProgramWork:
-    inputs = problem.inputs(device, seed=0)
+def counted(problem: Problem, device: str) -> ProgramWork:
+    """The work of one run of a problem on a device."""
     import torch
 
-    with torch.set_grad_enabled(problem.records_gradients(inputs)):
+    inputs = problem.inputs(device, seed=0)
+    with torch.set_grad_enabled(problem.records_gradients(inputs)), _blaming_the_program():
         return count(problem.on(device), *inputs)
 
 
-def _run(program: Callable[..., Any], inputs: Any) -> None:
-    try:
+def run_once(program: Callable[..., Any], inputs: Any) -> None:
+    """Runs the program and forgets what it gave.
+
+    Raises:
+        ProblemError: it raised.
+        MemoryLimitError: it ran out of memory.
+    """
+    with _blaming_the_program():
         program(*inputs[0], **inputs[1])
+
+
+@contextlib.contextmanager
+def _blaming_the_program() -> Iterator[None]:
+    try:
+        yield
     except Exception as fault:
         error = task_error(fault)
         if isinstance(error, MemoryLimitError):

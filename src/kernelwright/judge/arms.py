@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain, count
 from typing import Any
 
 import msgspec
@@ -17,13 +18,15 @@ BASELINE_NAMES = {"eager": "eager", "compile": "torch.compile"}
 
 def named(candidates: Sequence[Any]) -> dict[str, Any]:
     """Candidates by the names in the report: one file is `candidate`, several have their file names, live objects
-    their own; a name that repeats is numbered."""
+    their own; a name that repeats, or is a baseline's, is numbered."""
     alone = len(candidates) == 1 and isinstance(candidates[0], str)
     names = ["candidate"] if alone else [_own_name(c, index) for index, c in enumerate(candidates, 1)]
-    return {
-        f"{name} ({index})" if names.count(name) > 1 else name: candidate
-        for index, (name, candidate) in enumerate(zip(names, candidates, strict=True), 1)
-    }
+    taken = {*BASELINE_NAMES.values(), *(name for name in names if names.count(name) > 1)}
+    found: dict[str, Any] = {}
+    for index, (name, candidate) in enumerate(zip(names, candidates, strict=True), 1):
+        numbered = (f"{name} ({number})" for number in count(index))
+        found[next(one for one in chain([name], numbered) if one not in taken and one not in found)] = candidate
+    return found
 
 
 def _own_name(candidate: Any, index: int) -> str:
@@ -62,10 +65,8 @@ def time_in_process(
 
 def time_task(payload: dict) -> dict:
     """Runs in a nursery's child: loads the problem, then the named baselines or one candidate, and times them."""
-    from kernelwright.measure.conditions import use_huge_pages
     from kernelwright.problems import load_candidate, load_problem
 
-    use_huge_pages()
     device, problem = payload["device"], load_problem(payload["problem"])
     if payload.get("candidate"):
         program = load_candidate(payload["candidate"], problem, device).program

@@ -29,12 +29,11 @@ from kernelwright.problems.importing import absolute
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import verify
 from kernelwright.verify.runners import PRELOAD
-from kernelwright.work import count
+from kernelwright.work import count, first_reads
 
 LEAST_PAIRS, PAIRS = 5, 7
 SAMPLING_S = 0.6
 PROCESS_LIMIT_S = 300.0
-VERIFY_SETS = 3
 
 
 def bench(
@@ -51,7 +50,7 @@ def bench(
     Args:
         candidates: paths (each timed in `pairs` fresh processes) or live callables (timed in this process).
         baselines: any of `eager`, `compile`.
-        check: verify each candidate first; a rejected one is not timed.
+        check: verify each candidate first; a rejected one is not timed, nor is anything where all are rejected.
         spec: the name of a datasheet: nothing is timed, every time is predicted for that machine.
     Raises:
         UsageError: an unknown baseline, fewer than five pairs, a path beside a live problem.
@@ -63,17 +62,20 @@ def bench(
         raise UsageError(f"{pairs} process pairs say too little; {LEAST_PAIRS} at least")
     loaded = load_problem(problem) if isinstance(problem, str) else problem
     here = refresh_memory(measured_machine(device, spec=spec))
-    verdicts = _verdicts(problem, candidates, device) if check else ()
-    timed = [c for c, v in zip(candidates, verdicts, strict=True) if v.accepted] if check else list(candidates)
-    if spec:
-        return predicted_bench(loaded, here, named(timed), baselines, verdicts)
-    timings, comparisons = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here))
-    return _benched(loaded, here, device, timings, comparisons, verdicts)
+    with loaded.untouched():
+        verdicts = _verdicts(problem, candidates, device) if check else ()
+        timed = [c for c, v in zip(candidates, verdicts, strict=True) if v.accepted] if check else list(candidates)
+        if candidates and not timed:
+            return Bench(problem=loaded.name, machine=here, arms=(), comparisons=(), verdicts=verdicts)
+        if spec:
+            return predicted_bench(loaded, here, named(timed), baselines, verdicts)
+        timings, comparisons = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here))
+        return _benched(loaded, here, device, timings, comparisons, verdicts)
 
 
 def _verdicts(problem: Problem | str, candidates: Sequence[Any], device: str) -> tuple[Verdict, ...]:
     with Nursery(PRELOAD) as nursery:
-        return tuple(verify(problem, c, device=device, sets=VERIFY_SETS, nursery=nursery) for c in candidates)
+        return tuple(verify(problem, c, device=device, nursery=nursery) for c in candidates)
 
 
 def _time_all(
@@ -159,10 +161,11 @@ def _benched(
     verdicts: tuple[Verdict, ...],
 ) -> Bench:
     stage("counting the work", 120)
-    work = count(problem.on(device), *problem.inputs(device, seed=0)).fused
+    work = count(problem.on(device), *problem.inputs(device, seed=0))
     cold = bool(timings) and timings[0].conditions.cache == "cold"
-    floor_us = floor(work, machine, cold=cold).time_us
-    bound_us = _bound_us(work, machine)
+    cold_bytes = sum(first_reads(work).values()) if cold else 0
+    floor_us = floor(work.fused, machine, cold_bytes=cold_bytes).time_us
+    bound_us = _bound_us(work.fused, machine)
     arms = tuple(_arm(timing, floor_us, bound_us) for timing in sorted(timings, key=lambda t: t.time_us))
     return Bench(problem=problem.name, machine=machine, arms=arms, comparisons=tuple(comparisons), verdicts=verdicts)
 

@@ -22,7 +22,8 @@ from kernelwright.judge.sources import hashes, import_closure, label, located, s
 
 EXAMPLES = "examples"
 MARK = "<!-- below: written by kw evidence table -->"
-REGIME_ROOTS = ("kernelwright.diagnose.why", "kernelwright.judge.moves")
+REGIME_ROOTS = ("kernelwright.diagnose.why", "kernelwright.judge.moves", "kernelwright.sandbox.nursery")
+"""Where a record's numbers come from; the nursery is the process in which moves are timed, and starts by its name."""
 
 
 def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> EvidenceReport:
@@ -61,9 +62,13 @@ def check(folder: str = "evidence") -> EvidenceReport:
     """Compares every record with the sources as they are now.
 
     A record is stale when a source changed, went missing, or joined the import closure since.
+
+    Raises:
+        NotFoundError: there are no records, so nothing was checked.
     """
     root, stale, pending = Path(folder).resolve().parent, [], []
-    paths = sorted(Path(folder).glob("*/*/*.json"))
+    if not (paths := sorted(Path(folder).glob("*/*/*.json"))):
+        raise NotFoundError(f"no records in {folder}", next="kw evidence check --folder DIR, or kw evidence record")
     closure = {label(path, root): path for path in import_closure(*REGIME_ROOTS)}
     for path in paths:
         entry = load(path)

@@ -1,7 +1,8 @@
 """Makes the moves that a diagnosis proposes, to see whether its predictions hold. One function for each kind of move.
 
-Each is made in a fresh process and timed in rounds against the program as it was. A move that changes the result
-(dtype) is timed like the others: what it costs in accuracy is `verify`'s business.
+Each is made in a fresh process and timed in rounds against the program as it was, one after the other where it takes
+other inputs. A move that changes the result (dtype) is timed like the others: what it costs in accuracy is
+`verify`'s business.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Diagnosis, Move, MoveOutcome
 from kernelwright.diagnose.moves import BATCH
+from kernelwright.judge.arms import baseline_program
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine.floor import last_cache_bytes
 from kernelwright.measure.clock import clock_for
@@ -25,6 +27,8 @@ from kernelwright.sandbox import Limits, Nursery
 
 Call = Callable[..., Any]
 MAKE_LIMIT_S = 240.0
+COMPILER = "torch.compile"
+"""What fuses where no candidate lies beside the problem."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
@@ -57,7 +61,8 @@ def maker(move: Move, path: Path, device: str) -> str | None:
     if move.kind in ("fuse", "split"):
         endings = ("_triton.py", "_compile.py") if device == "cuda" else (".cpp", "_compile.py")
         beside = [path.with_name(path.stem + ending) for ending in endings]
-        return next((str(file.resolve()) for file in beside if file.exists()), None)
+        otherwise = COMPILER if move.kind == "fuse" else None
+        return next((str(file.resolve()) for file in beside if file.exists()), otherwise)
     return {"graph": "CUDA graph", "dtype": "bfloat16", "batch": f"{BATCH} rows", "reuse": "mallopt"}.get(move.kind)
 
 
@@ -65,9 +70,6 @@ def make_task(payload: dict) -> dict:
     """Runs in a nursery's child: times the program before and after one move."""
     import torch
 
-    from kernelwright.measure.conditions import use_huge_pages
-
-    use_huge_pages()
     problem, device = load_problem(payload["problem"]), payload["device"]
     here = machine_here(device)
     program, inputs = problem.on(device), problem.inputs(device, seed=1)
@@ -81,12 +83,22 @@ def make_task(payload: dict) -> dict:
             _keep_freed_memory()
             return {"before_us": before, "after_us": time_arms({"a": program}, inputs, **options).timings["a"].time_us}
         after, after_inputs, shared_by = made
-        before = time_arms({"before": program}, inputs, **options).timings["before"].time_us
-        done = time_arms({"after": after}, after_inputs, **options).timings["after"].time_us
-    return {"before_us": before, "after_us": done / shared_by}
+        before_us, after_us = _times_us(program, inputs, after, after_inputs, options)
+    return {"before_us": before_us, "after_us": after_us / shared_by}
+
+
+def _times_us(program: Call, inputs: Any, after: Call, after_inputs: Any, options: Any) -> tuple[float, float]:
+    """In rounds where both take the same inputs, else one after the other."""
+    if after_inputs is inputs:
+        timings = time_arms({"before": program, "after": after}, inputs, **options).timings
+        return timings["before"].time_us, timings["after"].time_us
+    before = time_arms({"before": program}, inputs, **options).timings["before"]
+    return before.time_us, time_arms({"after": after}, after_inputs, **options).timings["after"].time_us
 
 
 def _by_candidate(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
+    if by == COMPILER:
+        return baseline_program("compile", problem, device), inputs, 1
     return load_candidate(by, problem, device).program, inputs, 1
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelwright.core.records import Arm, Bench, Machine, Verdict
-from kernelwright.diagnose.why import predicted
+from kernelwright.diagnose.why import hidden, predicted
 from kernelwright.machine.floor import hard_bound_us
 from kernelwright.problems import Candidate, Problem, load_candidate
 
@@ -35,11 +35,11 @@ def predicted_bench(
 
     for name, candidate in candidates.items():
         loaded = load_candidate(candidate, problem, "cpu") if isinstance(candidate, str) else _live(name, candidate)
-        if loaded.language == "python":
-            read = replace(problem, name=name, program=loaded.program, module=None)
-            arms.append(arm(name, predicted(read, machine).time_us))
+        read = replace(problem, name=name, program=loaded.program, module=None)
+        if hidden(read, original.work, "cpu"):
+            notes.append(f"{name} is not predicted: what it does is not done by operators that torch sees")
         else:
-            notes.append(f"{name} is not predicted: torch sees no operators in a {loaded.language} candidate")
+            arms.append(arm(name, predicted(read, machine).time_us))
     if "eager" in baselines:
         arms.append(arm("eager", original.time_us))
     if "compile" in baselines:

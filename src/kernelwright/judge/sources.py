@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,8 @@ _C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def source_hash(path: Path) -> str:
-    """Hash of what a source means: Python by its syntax tree without docstrings, C++ without comments and layout.
+    """Hash of what a source means: Python by its syntax tree without docstrings, C++ without comments and layout, JSON
+    without layout.
 
     The same under every Python version: a record made on one machine is checked on another. The `kw:` header of a C++
     source is a comment that means something, so it stays.
@@ -22,6 +24,8 @@ def source_hash(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         return digest(_normal_python(text))
+    if path.suffix == ".json":
+        return digest(json.dumps(json.loads(text), sort_keys=True))
     header = [line for line in text.splitlines() if line.lstrip().startswith("// kw:")]
     return digest(" ".join([*header, *_C_COMMENT.sub(" ", text).split()]))
 
@@ -50,13 +54,13 @@ def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-BESIDE = ("report", "sandbox")
-"""Rooms that show or guard a measurement and cannot change its numbers."""
+BESIDE = ("report",)
+"""Rooms that show a measurement and cannot change its numbers."""
 
 
 def import_closure(*modules: str) -> tuple[Path, ...]:
-    """Every file of this package that the modules import, directly or through others, wherever the import stands;
-    rooms that stand beside a measurement left out."""
+    """Every file of this package that the modules import, directly or through others, wherever the import stands, and
+    the data beside them, such as the datasheets; rooms that stand beside a measurement left out."""
     todo, seen = [p for m in modules for p in _files(m)], set()
     while todo:
         path = todo.pop()
@@ -64,7 +68,7 @@ def import_closure(*modules: str) -> tuple[Path, ...]:
             continue
         seen.add(path)
         todo.extend(file for name in imported(path) for file in _files(name))
-    return tuple(sorted(seen))
+    return tuple(sorted({*seen, *(data for path in seen for data in path.parent.glob("*.json"))}))
 
 
 def imported(path: Path) -> set[str]:

@@ -50,18 +50,21 @@ def refresh_memory(known: Machine) -> Machine:
         return known
     import msgspec
 
+    from kernelwright.machine.rates import no_slower_than_farther
+
     last_cache_bytes = max((level.capacity_bytes or 0 for level in known.levels[:-1]), default=0)
     stage("the bandwidth of main memory")
     if known.device == "cuda":
         from kernelwright.machine import cuda
 
         memory, _ = cuda.main_memory(last_cache_bytes)
-        return msgspec.structs.replace(known, levels=(*known.levels[:-1], memory))
+        return msgspec.structs.replace(known, levels=no_slower_than_farther((*known.levels[:-1], memory)))
     from kernelwright.machine import cpu
 
     memory, _ = cpu.main_memory(last_cache_bytes, budget_s=0.15)
     fault_us = cpu.fault_cost_us_per_mib()
-    return msgspec.structs.replace(known, levels=(*known.levels[:-1], memory), fault_us_per_mib=fault_us)
+    levels = no_slower_than_farther((*known.levels[:-1], memory))
+    return msgspec.structs.replace(known, levels=levels, fault_us_per_mib=fault_us)
 
 
 def _measured(device: str, remeasure: bool) -> Machine:

@@ -7,25 +7,21 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import torch
 
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine, MemoryLevel
-from kernelwright.machine import rates, store
+from kernelwright.machine import rates
 from kernelwright.machine.caches import CpuCache, cpu_caches, sysctl_text
 from kernelwright.machine.store import DISTURBED
 from kernelwright.measure.clock import steady_us, wall_s
-from kernelwright.measure.conditions import TICKS_PER_S, Disturbance
+from kernelwright.measure.conditions import Disturbance
 
 LEAST_DRAM_BYTES = 256 * 2**20
 MOST_CACHED_BYTES = 64 * 2**20
 FAULT_BYTES = 64 * 2**20
 PRODUCT_SIZES = (128, 256, 512, 1024, 2048)
 CLIMB_BELOW_US = 16_000.0
-LOST_SHARE = 0.1
-"""Share of one processor that others take, from which on a measurement is not final: another torch process on the
-same two cores made a product up to a thousand times slower."""
 L1_CALL_BYTES = 2**24
 Caches = tuple[CpuCache, ...]
 EXP_FLOPS, EXP_COUNT = 8, 2**20
@@ -45,7 +41,7 @@ def measure_cpu() -> Machine:
     matrix = _matrix_rates(notes)
     vector = _vector_rates(caches, dispatch_us, matrix, notes)
     special = _special_rate()
-    if disturbed(Disturbance.now().since(before), wall_s() - start_s):
+    if Disturbance.now().since(before).crowds(wall_s() - start_s, threads):
         notes.append(DISTURBED)
     return Machine(
         name=cpu_name(),
@@ -60,12 +56,6 @@ def measure_cpu() -> Machine:
         fault_us_per_mib=fault_us,
         notes=tuple(notes),
     )
-
-
-def disturbed(seen: Disturbance, wall_s: float) -> bool:
-    """Whether other programs, or the hypervisor's other guests, took the cores during `wall_s` seconds."""
-    lost_s = seen.stolen_ticks / TICKS_PER_S + seen.others_s
-    return lost_s > LOST_SHARE * max(wall_s, 1e-9)
 
 
 def cpu_identity() -> dict[str, str]:
@@ -133,19 +123,7 @@ def _levels(caches: Caches, threads: int, dispatch_us: float, notes: list[str]) 
     stage("the bandwidth of main memory")
     memory, size = main_memory(max((cache.capacity_bytes for cache in caches), default=0))
     notes += _memory_notes(caches, size, dispatch_us)
-    return no_slower_than_farther((*levels, memory))
-
-
-def no_slower_than_farther(levels: tuple[MemoryLevel, ...]) -> tuple[MemoryLevel, ...]:
-    """A near cache gives at least what the farther levels give: where a pass is so short that starting the threads is
-    most of it, the figure of the next level stands in (L2 read 27 GB/s beside 100 GB/s of L3)."""
-    best: dict[str, float] = dict.fromkeys(store.BANDWIDTHS, 0.0)
-    raised = []
-    for level in reversed(levels):
-        known = {name: float(getattr(level, name)) for name in store.BANDWIDTHS if getattr(level, name) is not None}
-        best |= {name: max(best[name], gb_s) for name, gb_s in known.items()}
-        raised.append(msgspec.structs.replace(level, **{name: best[name] for name in known}))
-    return tuple(reversed(raised))
+    return rates.no_slower_than_farther((*levels, memory))
 
 
 def _l1(cache: CpuCache, threads: int, dispatch_us: float) -> MemoryLevel:
@@ -219,10 +197,13 @@ def _vector_rates(caches: Caches, dispatch_us: float, matrix: dict[str, float], 
 
 
 def _special_rate() -> dict[str, float]:
-    """What torch's own exp reaches on values in the last cache, at the 8 FLOPs that an exp counts as."""
-    values = torch.linspace(-4.0, 4.0, EXP_COUNT, dtype=torch.float32, device="cpu")
-    time_us = steady_us(partial(torch.exp, values, out=torch.empty_like(values)), "cpu", budget_s=0.1, best=True)
-    return {"float32": rates.tflop_s(EXP_FLOPS * EXP_COUNT, time_us)}
+    """What torch's own exp reaches per dtype on values in the last cache, at the 8 FLOPs that an exp counts as."""
+    found = {}
+    for name in ("float32", "float64", "bfloat16", "float16"):
+        values = torch.linspace(-4.0, 4.0, EXP_COUNT, dtype=torch.float32, device="cpu").to(getattr(torch, name))
+        time_us = steady_us(partial(torch.exp, values, out=torch.empty_like(values)), "cpu", budget_s=0.1, best=True)
+        found[name] = rates.tflop_s(EXP_FLOPS * EXP_COUNT, time_us)
+    return found
 
 
 def _pointwise_rate(dtype: torch.dtype, working_set_bytes: int, dispatch_us: float) -> float:

@@ -159,7 +159,7 @@ def _levels(properties: object, graph_us: float, notes: list[str]) -> tuple[Memo
     stage("the bandwidth of HBM")
     memory, size = main_memory(l2_bytes)
     notes.append(f"main memory: {size >> 20} MiB; copy counts what is read and what is written")
-    return (*levels, memory)
+    return rates.no_slower_than_farther((*levels, memory))
 
 
 def main_memory(last_cache_bytes: int) -> tuple[MemoryLevel, int]:

@@ -22,21 +22,24 @@ _NEAREST = {"uint8": ("int8",), "float16": ("bfloat16",), "bfloat16": ("float16"
 _NEAREST |= {"complex128": ("float64",)}
 
 
-def floor(work: Work, machine: Machine, *, footprint_bytes: int | None = None, cold: bool = True) -> Floor:
+def floor(work: Work, machine: Machine, *, footprint_bytes: int | None = None, cold_bytes: int | None = None) -> Floor:
     """The least time that the ceilings of `machine` allow for `work`, and which of them limits.
 
     Args:
         work: FLOPs per unit, bytes read and written.
         machine: measured or from a datasheet.
         footprint_bytes: distinct bytes that are touched; the bytes of `work` when not given.
-        cold: the data comes from main memory. Otherwise from the smallest level that holds the footprint and whose
-            bandwidth is known.
+        cold_bytes: so many of the bytes have to be read from main memory, and the others come from the smallest level
+            that holds the footprint and whose bandwidth is known. None: main memory has all of them.
     Raises:
         InternalError: the machine has no bandwidth for main memory, or no arithmetic rate at all.
     """
     footprint = work.total_bytes if footprint_bytes is None else footprint_bytes
-    level = machine.levels[-1] if cold else _holding(machine, footprint)
+    level = machine.levels[-1] if cold_bytes is None else _holding(machine, footprint)
     memory_us = _memory_us(work, level)
+    cold_us = _memory_us(Work(bytes_read=cold_bytes or 0), machine.levels[-1])
+    if cold_us > memory_us:
+        memory_us, level = cold_us, machine.levels[-1]
     parts_us = {unit: flops / _rate_tflop_s(machine, unit) / 1e6 for unit, flops in work.flops.items() if flops}
     compute_us = sum(parts_us.values())
     limiter = level.name if memory_us >= compute_us else max(parts_us, key=lambda unit: parts_us[unit])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import msgspec
 import torch
 
 from kernelwright.core.records import MemoryLevel
@@ -54,6 +55,19 @@ def level(
         call, moved = stream(mix, working_set_bytes, device)
         figures[f"{mix}_gb_s"] = gb_s(moved, less(stopwatch(call), overhead_us))
     return MemoryLevel(name=name, capacity_bytes=capacity_bytes, **figures)
+
+
+def no_slower_than_farther(levels: tuple[MemoryLevel, ...]) -> tuple[MemoryLevel, ...]:
+    """A near cache gives at least what the farther levels give: where a pass is so short that starting it is most of
+    its time, the figure of the next level stands in (a CPU's L2 read 27 GB/s beside 100 GB/s of L3)."""
+    names = [f"{mix}_gb_s" for mix in MIXES]
+    best: dict[str, float] = dict.fromkeys(names, 0.0)
+    raised = []
+    for level in reversed(levels):
+        known = {name: float(getattr(level, name)) for name in names if getattr(level, name) is not None}
+        best |= {name: max(best[name], gb_s) for name, gb_s in known.items()}
+        raised.append(msgspec.structs.replace(level, **{name: best[name] for name in known}))
+    return tuple(reversed(raised))
 
 
 def less(time_us: float, overhead_us: float) -> float:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from torch.utils import _pytree as pytree
+
+from kernelwright.core.trees import clone_inputs, storage_bytes, tensors
 
 Cache = Literal["cold", "warm"]
 COLD_FROM_BYTES = 2**20
@@ -29,11 +30,11 @@ class Rotation:
     def __init__(
         self, inputs: tuple[Any, Any], last_cache_bytes: int, cache: Cache = "cold", held_bytes: int = 0
     ) -> None:
-        footprint = _storage_bytes(inputs)
+        footprint = max(1, storage_bytes(inputs))
         rotated = cache == "cold" and footprint >= COLD_FROM_BYTES
         self.cache: Cache = "cold" if rotated or held_bytes > last_cache_bytes else "warm"
         wanted = -(-2 * last_cache_bytes // footprint) + 1 if rotated else 1
-        self.sets = [inputs, *(_copy(inputs) for _ in range(min(wanted, MOST_COPIES) - 1))]
+        self.sets = [inputs, *(clone_inputs(inputs) for _ in range(min(wanted, MOST_COPIES) - 1))]
         self._pristine: tuple[Any, Any] | None = None
 
     def bind(self, program: Callable[..., Any]) -> Callable[[], Any]:
@@ -53,10 +54,9 @@ class Rotation:
 
     def protect(self, program: Callable[..., Any]) -> None:
         """Runs `program` once; if it changes its inputs, keeps a copy that `restore` writes back."""
-        before = _copy(self.sets[0])
-        versions = [t._version for t in _tensors(self.sets[0])]
+        before = clone_inputs(self.sets[0])
         program(*self.sets[0][0], **self.sets[0][1])
-        if versions != [t._version for t in _tensors(self.sets[0])]:
+        if not all(map(torch.equal, tensors(before), tensors(self.sets[0]))):
             self._pristine = before
             self.restore()
 
@@ -65,7 +65,7 @@ class Rotation:
         if self._pristine is not None:
             with torch.no_grad():
                 for inputs in self.sets:
-                    for target, source in zip(_tensors(inputs), _tensors(self._pristine), strict=True):
+                    for target, source in zip(tensors(inputs), tensors(self._pristine), strict=True):
                         target.copy_(source)
 
 
@@ -73,16 +73,4 @@ def held_bytes(program: Callable[..., Any]) -> int:
     """Bytes of the parameters and buffers that a program holds; 0 for one that is no nn.Module."""
     if not isinstance(program, torch.nn.Module):
         return 0
-    return _storage_bytes([*program.parameters(), *program.buffers()])
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _copy(tree: Any) -> Any:
-    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone().requires_grad_(t.requires_grad), tree)
-
-
-def _storage_bytes(tree: Any) -> int:
-    return max(1, sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _tensors(tree)}.values()))
+    return storage_bytes([*program.parameters(), *program.buffers()])

@@ -14,11 +14,6 @@ HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 """Read by torch's CPU allocator once, at its first large allocation: set before that."""
 
 
-def use_huge_pages() -> None:
-    """One allocation policy for every arm: transparent huge pages, unless the person set the variable."""
-    os.environ.setdefault(HUGE_PAGES, "1")
-
-
 def allocation_policy() -> str:
     """How large CPU tensors of this process are backed: `huge pages` or `4 KiB pages`."""
     setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -29,6 +24,9 @@ def allocation_policy() -> str:
 
 
 TICKS_PER_S = 100
+LOST_SHARE = 0.1
+"""Share of one processor that others take from which on a measurement is disturbed: another torch process on the same
+two cores made a product up to a thousand times slower."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,13 @@ class Disturbance:
             self.stolen_ticks - start.stolen_ticks,
             self.others_s - start.others_s,
         )
+
+    def crowds(self, wall_s: float, threads: int | None) -> bool:
+        """Whether others, over `wall_s` seconds, wanted processor time that `threads` of this process had in use."""
+        cores = os.cpu_count() or 1
+        spare = max(0, cores - (threads or cores))
+        lost_s = self.stolen_ticks / TICKS_PER_S + self.others_s
+        return lost_s > (spare + LOST_SHARE) * max(wall_s, 1e-9)
 
 
 def page_faults() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -14,6 +15,9 @@ from kernelwright.measure.operators import device_us
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes its progress to stderr otherwise
 CALL = "## Call CompiledFxGraph"
+OWN = re.compile(r"(graph_\d+_)?cpp_fused|triton_\w*fused")
+"""How Inductor names what it writes. The library too has operators with `fused` in their name: `aten::_fused_adam`."""
+PREFIX = re.compile(r"^(aten::|(graph_\d+_)?cpp_(?=fused))")
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,14 @@ class KernelTime:
 
 
 def kernel_times(call: Callable[[], Any], device: str, passes: int = 5) -> list[KernelTime]:
-    """Median time of each kernel of a compiled program over several runs."""
+    """Median time of each kernel of a compiled program over several runs; runs with other kernels are left out."""
     runs = [_profiled(call, device) for _ in range(passes)]
-    names = [kernel.name for kernel in runs[-1]]
-    alike = [run for run in runs if [kernel.name for kernel in run] == names]
+    names = [[kernel.name for kernel in run] for run in runs]
+    usual = max(names, key=names.count)
+    alike = [run for run, seen in zip(runs, names, strict=True) if seen == usual]
     return [
         KernelTime(kernel.name, median(run[i].time_us for run in alike), kernel.called)
-        for i, kernel in enumerate(runs[-1])
+        for i, kernel in enumerate(alike[0])
     ]
 
 
@@ -48,15 +53,16 @@ def _profiled(call: Callable[[], Any], device: str) -> list[KernelTime]:
     events.sort(key=lambda event: event.time_range.start)
     return [
         KernelTime(
-            name=event.name.removeprefix("aten::").partition("_cpp_")[2] or event.name.removeprefix("aten::"),
+            name=PREFIX.sub("", event.name),
             time_us=device_us(event) if device == "cuda" else float(event.cpu_time_total),
-            called="fused" not in event.name,
+            called=OWN.match(event.name) is None,
         )
         for event in events
     ]
 
 
 def _is_kernel(event: Any) -> bool:
-    """A kernel of the compiler's own, or an operator of the library that compiled code calls."""
-    inside = event.cpu_parent is not None and event.cpu_parent.name.startswith(CALL)
-    return inside and ("fused" in event.name or event.name.startswith(("aten::", "triton_", "extern")))
+    """A kernel of the compiler's own, or what compiled code calls: an operator, or a Triton kernel of the person's."""
+    if event.cpu_parent is None or not event.cpu_parent.name.startswith(CALL):
+        return False
+    return OWN.match(event.name) is not None or "::" in event.name or device_us(event) > 0

@@ -52,7 +52,11 @@ class ClockMode(TorchDispatchMode):
         index = len(self.spans_ns)
         self.spans_ns.append(0)
         start = perf_counter_ns()
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException:
+            del self.spans_ns[index:]  # nobody counts a call that raised
+            raise
         self.spans_ns[index] = perf_counter_ns() - start
         return result
 

@@ -19,6 +19,8 @@ LEAST_SAMPLE_US = 200.0
 LEAST_DEVICE_SAMPLE_US = 2000.0
 """On CUDA the first launch of a sample finds the device idle and shows the host's 10 to 100 us; this hides them."""
 LEAST_ROUNDS, MOST_ROUNDS = 15, 101
+STRETCH_S = 0.25
+"""Others' processor time is good to some hundredths of a second: shorter stretches cannot be judged by it."""
 GRAPH_BELOW_US = 50.0
 """Kernels this short are timed inside a CUDA graph: the launch would be most of what is measured."""
 
@@ -124,16 +126,46 @@ def _prepare(subjects: Sequence[Subject], rotation: Rotation, clock: Clock, warm
 def _sample_rounds(
     subjects: Sequence[Subject], rotation: Rotation, clock: Clock, budget_s: float, throttle: Throttle
 ) -> None:
-    order, start, rounds = list(subjects), wall_s(), 0
+    order, start, rounds, draw = list(subjects), wall_s(), 0, random.Random()
     stage(f"timing {', '.join(s.name for s in subjects)}")
+    crowd = Crowd(clock)
     while rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and wall_s() - start < budget_s):
-        random.shuffle(order)
+        draw.shuffle(order)
         for subject in order:
             rotation.restore()
             _sample(subject, clock, throttle)
         rounds += 1
+        crowd.judge(subjects)
         if rounds >= 5 and wall_s() - start > 4 * budget_s:
             break
+    crowd.judge(subjects, last=True)
+
+
+class Crowd:
+    """Marks the rounds of a stretch in which other programs wanted the processors that the samples used.
+
+    Processor time is told in hundredths of a second, so only a stretch of many says anything. Device clocks do not
+    care.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._matters = clock.name == "host"
+        self._begin(0)
+
+    def _begin(self, rounds: int) -> None:
+        self._rounds, self._start_s, self._seen = rounds, wall_s(), Disturbance.now()
+
+    def judge(self, subjects: Sequence[Subject], *, last: bool = False) -> None:
+        """Ends the stretch when it is long enough, or `last`."""
+        lasted_s = wall_s() - self._start_s
+        if not self._matters or not (last or lasted_s >= STRETCH_S):
+            return
+        import torch
+
+        if lasted_s >= STRETCH_S / 2 and Disturbance.now().since(self._seen).crowds(lasted_s, torch.get_num_threads()):
+            for subject in subjects:
+                subject.clean[self._rounds :] = [False] * (len(subject.clean) - self._rounds)
+        self._begin(len(subjects[0].clean))
 
 
 def _sample(subject: Subject, clock: Clock, throttle: Throttle) -> None:

@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean, median, stdev
+from statistics import fmean, median, stdev
 
-from kernelwright.core.records import Comparison, Outcome
-
-MARGIN = 0.02
-"""Differences below this are not worth a claim: FASTER and SLOWER need the whole interval beyond it, SAME inside it."""
+from kernelwright.core.records import MARGIN, Comparison, Outcome
 
 # Two-sided 99 % Student quantiles by degrees of freedom (NIST e-Handbook, table 1.3.6.7.2).
 _STUDENT_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947)
 
 
 def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Distribution-free interval of the median from order statistics (normal approximation of the binomial).
+    """Distribution-free interval of the median: the order statistics whose binomial tails leave enough between them.
 
-    With fewer than six samples the range is all that can be said.
+    Both ends lie equally deep, so that a/b and b/a agree. Of too few samples the range is all that can be said.
     """
     ordered, count = sorted(samples), len(samples)
-    if count < 6:
-        return ordered[0], ordered[-1]
-    reach = NormalDist().inv_cdf(0.5 + confidence / 2) * math.sqrt(count) / 2
-    low = max(0, math.floor(count / 2 - reach))
-    high = min(count - 1, math.ceil(count / 2 + reach))
-    return ordered[low], ordered[high]
+    depth, tail = 0, math.ldexp(1.0, -count)
+    while (tail := tail + math.comb(count, depth + 1) / 2**count) <= (1 - confidence) / 2:
+        depth += 1
+    return ordered[depth], ordered[count - 1 - depth]
 
 
 def verdict(low: float, high: float) -> Outcome:

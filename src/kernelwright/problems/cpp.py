@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,19 @@ class Entry:
         return Entry, (self.library, self.name)
 
 
+def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
 class CppProgram(StateHolder):
     """The program of a C++ candidate; holds the reference's parameters by name.
 
     Raises (on construction for the example inputs, later for others):
         SignatureError: an input does not fit the header, or the header does not fit the function.
     """
+
+    empty: Callable[[tuple[int, ...], torch.dtype], torch.Tensor] = staticmethod(_empty)
+    """Makes an output; a verification puts fenced memory here for its calls."""
 
     def __init__(self, problem: Problem, header: Header, entry: Entry, prototype: Prototype | None) -> None:
         super().__init__(problem)
@@ -57,7 +64,7 @@ class CppProgram(StateHolder):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         values = self._values(args, kwargs)
         plan = self._plan(values)
-        ready = {name: torch.empty(shape, dtype=dtype) for name, shape, dtype in plan.fresh}
+        ready = {name: self.empty(shape, dtype) for name, shape, dtype in plan.fresh}
         for one in plan.arguments:
             if isinstance(one, str) and one not in ready:
                 value = values[one]

@@ -15,6 +15,7 @@ from typing import Any
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, MissingDependency, NotFoundError, UsageError
+from kernelwright.problems.siblings import import_path, passing, settle
 
 SUFFIXES = (".py", ".cpp", ".cu")
 EXTRAS = {"triton": "pip install 'kernelwright[cuda]'"}
@@ -52,7 +53,9 @@ def find_file(place: str) -> Path:
 
 
 def import_file(path: Path, error: type[KernelwrightError]) -> ModuleType:
-    """A new module from a file, run with its own folder on the import path; what it prints goes to stderr.
+    """A new module from a file, which can import the files beside it, now and when it is called.
+
+    What it prints goes to stderr.
 
     Raises:
         error: the file does not run; `where` is the line of that file.
@@ -62,7 +65,9 @@ def import_file(path: Path, error: type[KernelwrightError]) -> ModuleType:
     if spec is None or spec.loader is None:
         raise error(f"{path} is not a Python file", where=str(path))
     module = importlib.util.module_from_spec(spec)
-    with blaming(path, error, "does not import"), _import_path(path.parent.absolute()):
+    folder = path.parent.absolute()
+    settle(module, folder)
+    with blaming(path, error, "does not import"), passing(folder):
         sys.modules[name] = module  # dataclasses, torch.compile and Triton look a function's module up by name
         try:
             spec.loader.exec_module(module)
@@ -79,7 +84,7 @@ def import_module(name: str, error: type[KernelwrightError]) -> ModuleType:
         NotFoundError: there is none.
         error: it does not import.
     """
-    with _import_path(Path.cwd()):
+    with import_path(Path.cwd()):
         try:
             found = importlib.util.find_spec(name)
         except (ImportError, ValueError):
@@ -148,16 +153,6 @@ def guarded(call: Callable[[], Any], path: Path | None, error: type[Kernelwright
             return call()
 
     return run
-
-
-@contextlib.contextmanager
-def _import_path(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        if str(folder) in sys.path:
-            sys.path.remove(str(folder))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from kernelwright.core.trees import clone_inputs, tensors
+
 Args = tuple[list[Any], dict[str, Any]]
 MODEL_SEED = 0
 LINE_WIDTH = 80
@@ -75,6 +77,19 @@ class Problem:
         asked = any(tensor.requires_grad for tensor in tensors(inputs))
         return asked or (self.source is None and torch.is_grad_enabled())
 
+    @contextlib.contextmanager
+    def untouched(self) -> Iterator[None]:
+        """Puts the buffers of a live module back afterwards (running statistics, caches): it is somebody's."""
+        buffers = list(self.module.buffers()) if self.module is not None and self.source is None else []
+        before = [(buffer, buffer.detach().clone()) for buffer in buffers]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, value in before:
+                    if not torch.equal(buffer, value):  # its version says nothing: batch norm does not count it
+                        buffer.copy_(value)
+
     def on(self, device: str) -> Callable[..., Any]:
         """The program with its parameters on `device`; a copy where they have to move."""
         if self.module is None or device == "cpu":
@@ -111,20 +126,8 @@ def seeded(seed: int) -> Iterator[None]:
                 numpy.random.set_state(numpy_state)
 
 
-def clone_inputs(inputs: Any) -> Any:
-    """The same tree with every tensor copied, strides, dtype and requires_grad kept, shared storages kept shared."""
-    return copy.deepcopy(
-        pytree.tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), inputs)
-    )
-
-
 def to_device(inputs: Any, device: str) -> Any:
     return pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), inputs)
-
-
-def tensors(tree: Any) -> list[torch.Tensor]:
-    """Every tensor of a tree, in its order."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def one_line(fn: Callable[..., Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from kernelwright.core.records import Accuracy, Arm, Bench, Diagnosis
+from kernelwright.core.records import MARGIN, Accuracy, Arm, Bench, Diagnosis
 from kernelwright.core.units import time_text
 from kernelwright.report import words
 from kernelwright.report.axes import LinearScale, LogScale, around
@@ -147,7 +147,7 @@ def comparisons(bench: Bench) -> Markup:
         )
         for i, found in enumerate(bench.comparisons)
     ]
-    band = (scale.at(1 - words.MARGIN), scale.at(1 + words.MARGIN))
+    band = (scale.at(1 / (1 + MARGIN)), scale.at(1 + MARGIN))
     ticks = [(scale.at(tick), words.times_text(tick)) for tick in _ratio_ticks(low, high)]
     return render("comparisons.svg.j2", rows=rows, band=band, one=scale.at(1), ticks=ticks, height=len(rows) * ROW)
 

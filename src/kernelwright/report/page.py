@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,16 +30,17 @@ class Head:
     accent: str
 
 
-def page(record: Shown, json: dict[str, Any] | None = None) -> str:
+def page(record: Shown, *, status: str = "ok", next: Sequence[str] = ()) -> str:
     """A whole page that needs no network, no script and no font.
 
     Args:
         record: what to draw.
-        json: the document of the same run, as `--json` prints it; made from the record when left out.
+        status: `ok` or `finding`, as in the document that `--json` prints; the page holds the same.
+        next: what to do, as commands, in that document.
     Raises:
         TypeError: no page is known for such a record.
     """
-    text = encode(json if json is not None else document(_verb(record), record))
+    text = encode(document(_verb(record), record, status=status, next=next))
     size_bytes = len(text.encode())
     kept = text if size_bytes <= MOST_JSON_BYTES else ""
     return _render("page.html.j2", record, compact=False, limit=MOST_ROWS, json=kept, json_bytes=size_bytes)
@@ -90,7 +92,15 @@ def head(record: Shown) -> Head:
         return Head(kicker, word, words.verdict_sentence(record), accent)
     if isinstance(record, Bench):
         kicker = (words.plain(record.problem), f"on {words.machine_text(record.machine)}")
-        word = record.comparisons[0].verdict if record.comparisons else "timed"
-        return Head(kicker, word, words.bench_sentence(record), word if record.comparisons else "SAME")
+        word, accent = _outcome(record)
+        return Head(kicker, word, words.bench_sentence(record), accent)
     kicker = (words.machine_text(record), words.ceilings_text(record))
     return Head(kicker, "ceilings", words.machine_sentence(record), "memory-bound")
+
+
+def _outcome(bench: Bench) -> tuple[str, str]:
+    """The word of a bench and its accent: the first comparison's, or that nothing was left to time."""
+    if bench.comparisons:
+        verdict = bench.comparisons[0].verdict
+        return verdict, verdict
+    return ("rejected", "bad") if words.rejected(bench) and not bench.arms else ("timed", "SAME")

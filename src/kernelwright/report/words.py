@@ -19,8 +19,6 @@ from kernelwright.core.units import bandwidth_text, bytes_text, number_text, rat
 
 NOTHING_LEFT = "stop: nothing is left that would make it faster on this machine"
 NO_EVIDENCE = "no next move: the evidence for one is missing"
-MARGIN = 0.02
-"""Half the width of the band around 1.0 inside which two arms count as the same."""
 _JOINED = {"FASTER": "FASTER than", "SAME": "SAME as", "SLOWER": "SLOWER than", "UNCLEAR": "UNCLEAR against"}
 _SHORT_NOTE = 24
 
@@ -247,6 +245,16 @@ def conditions_text(bench: Bench) -> str:
     return ", ".join(filter(None, parts))
 
 
+def rejected(bench: Bench) -> list[Verdict]:
+    """The verdicts on the candidates that were not timed because they are wrong."""
+    return [verdict for verdict in bench.verdicts if not verdict.accepted]
+
+
+def rejection_text(verdict: Verdict) -> str:
+    """Which candidate was rejected, and why, as `kw verify` says it."""
+    return f"{plain(verdict.candidate)}: {verdict_sentence(verdict)}"
+
+
 def timings_of(bench: Bench) -> list[Timing]:
     """What was timed, arm by arm; nothing for a prediction."""
     return [arm.timing for arm in bench.arms if arm.timing]
@@ -254,6 +262,8 @@ def timings_of(bench: Bench) -> list[Timing]:
 
 def bench_sentence(bench: Bench) -> str:
     """The first comparison as a sentence: `candidate is FASTER than eager: 2.56x [2.53, 2.59]`."""
+    if not bench.arms and (refused := rejected(bench)):
+        return rejection_text(refused[0])
     if bench.predicted:
         return "predicted from the datasheet, not timed"
     if not bench.comparisons:

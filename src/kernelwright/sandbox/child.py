@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CrashError
+from kernelwright.core.errors import CrashError, EnvironmentError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox.faults import crash, revive
 from kernelwright.sandbox.limits import Deadline, Limits, MemoryWatch, kill_family
@@ -71,7 +71,7 @@ class Child:
         """Asks the nursery for the child.
 
         Raises:
-            CrashError: the nursery has died.
+            EnvironmentError: the nursery has died.
         """
         self._channel, theirs = socket.socketpair()
         self._output, written = socket.socketpair()
@@ -84,7 +84,7 @@ class Child:
             self._pid = self._nursery.hear(START_LIMIT_S)["pid"]
         except (EOFError, TimeoutError) as fault:
             message = "the sandbox process died before it could start the program"
-            raise CrashError(message, next="run it again") from fault
+            raise EnvironmentError(message, next="run it again") from fault
         self._memory = MemoryWatch(self._pid, self._limits.memory_bytes)
 
     def end(self) -> None:

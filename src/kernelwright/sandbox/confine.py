@@ -20,14 +20,15 @@ from kernelwright.sandbox.limits import Limits
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-KEPT = ("PATH", "LANG", "USER", "LOGNAME", "CC", "CXX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH")
-KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "KERNELWRIGHT_", "KW_", "TRITON_", "TORCHINDUCTOR_")
-
 POLICY = {
     "OMP_WAIT_POLICY": "PASSIVE",  # two spinning libgomp processes slow each other sixty-fold
     "THP_MEM_ALLOC_ENABLE": "1",  # page faults dominate large eager programs without it
 }
-"""How threads wait and memory is allocated, alike in every process that we start; read when torch is loaded."""
+"""How threads wait and memory is allocated, alike in every process that we start; read when torch is loaded. What a
+person has set is kept."""
+
+KEPT = ("PATH", "LANG", "USER", "LOGNAME", "CC", "CXX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", *POLICY)
+KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "KERNELWRIGHT_", "KW_", "TRITON_", "TORCHINDUCTOR_")
 
 
 def protections(limits: Limits | None = None) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
     caches = cache_dir("").resolve()
     defaults = {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
-    return defaults | kept | {"KERNELWRIGHT_CACHE": str(caches)} | POLICY
+    return defaults | POLICY | kept | {"KERNELWRIGHT_CACHE": str(caches)}
 
 
 def confine(scratch: str, channel: int, output: int, parent: int) -> int:

@@ -32,7 +32,7 @@ def guard(
 
     `core.progress.stage` inside the child, and inside what it runs in a Nursery, reaches `on_stage` here; each
     stage's `limit_s` is enforced here. The child's stdout goes to stderr; its folder and environment stay, but for the
-    policy that every process of ours has (`confine.POLICY`).
+    policy that every process of ours has (`confine.POLICY`) where the person has set none.
 
     Args:
         task: gives the answer as bytes.
@@ -122,7 +122,8 @@ def _live(task: Callable[[], bytes], channel: socket.socket, parent: int, debug:
         die_with(parent)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        os.environ.update(POLICY)  # torch is not loaded yet: what is timed here stands beside what a nursery times
+        # Torch is not loaded yet, and what is timed here stands beside what a nursery times.
+        os.environ.update(POLICY | os.environ)
         progress.listen(lambda what, limit_s: wire.send(channel, {"stage": what, "limit_s": limit_s}))
         message = _answer(task, debug)
         if os.getpid() == own:

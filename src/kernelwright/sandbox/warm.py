@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import IO, Any
 
-from kernelwright.core.errors import CrashError, InternalError
+from kernelwright.core.errors import EnvironmentError, InternalError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox.child import END_LIMIT_S, START_LIMIT_S, Child
 from kernelwright.sandbox.confine import environment
@@ -57,7 +57,7 @@ class Nursery:
         """A fresh child for several calls, gone with everything it started when the block ends.
 
         Raises:
-            CrashError: the warm process cannot be started or dies.
+            EnvironmentError: the warm process cannot be started or dies: our own failure, and nobody's rejection.
         """
         with self._lock:
             if self._busy:
@@ -118,7 +118,7 @@ class Nursery:
             assert self._errors
             self._errors.seek(0)
             tail = self._errors.read()[-2000:].decode(errors="replace").strip()
-            raise CrashError(f"the sandbox process did not start\n{tail}") from fault
+            raise EnvironmentError(f"the sandbox process did not start\n{tail}", next="run it again") from fault
         finally:
             if not self._ready:
                 self.close()

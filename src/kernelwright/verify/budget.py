@@ -78,7 +78,8 @@ class Scales:
 
     Attributes:
         golden: (n,) float64, special positions zeroed.
-        special: which positions those are, where the reference is not finite; None when there are none.
+        special: which positions those are, where neither the reference nor the golden is finite in the output's
+            precision; None when there are none.
         bits, smallest: what an ulp of this output is.
         narrow: the output itself has no more bits than a shortcut leaves.
         reference, rounding, output: the error of the reference, of rounding the golden once to the output's own
@@ -102,7 +103,7 @@ def check(
 
     Args:
         got: in the order of `right.reference`.
-        policy: `reference` (the error budget), `exact`, or `ATOL,RTOL`.
+        policy: `reference` (the error budget) or `ATOL,RTOL`.
     Returns:
         The reason to reject, or None; the accuracy of the worst output, or None where nothing floats.
     Raises:
@@ -154,14 +155,12 @@ def _check_one(
     if reason or not reference.numel():
         return reason, None
     if not (reference.dtype.is_floating_point or reference.is_complex()):
-        if rule == "exact":
-            return comparison.exact(got, reference, name), None
         return comparison.integers(got, right, at), None
     got, reference = _real(got), _real(reference)
+    if distribution.values is not None:
+        reference = comparison.mended(got, reference, _real(right.golden[at]))
     if reason := comparison.non_finite(got, reference, name):
         return reason, None
-    if rule == "exact":
-        return comparison.exact(got, reference, name), None
     if isinstance(rule, Tolerance):
         return comparison.tolerance(got, reference, rule, name, distribution.name)
     return _check_budget(got, right, at, distribution)
@@ -169,7 +168,7 @@ def _check_one(
 
 def _check_budget(got: Tensor, right: Right, at: int, distribution: Distribution) -> tuple[Reason | None, Accuracy]:
     scale = scales(right, at)
-    flat = _without_special(got.reshape(-1), scale.special)
+    flat = _judged(got.reshape(-1), scale)
     error = profile(scale.golden, scale.bits, scale.smallest, error_of(flat))
     averaging = distribution.same_sign or right.one_sign
     rule = SPARSE if distribution.sparse else SAME_SIGN if averaging else ZERO_MEAN
@@ -197,7 +196,7 @@ def input_error(right: Right, at: int) -> Profile:
         scale = scales(right, at)
         moved = _real(right.rounded_inputs()[at]).reshape(-1)
         moved = torch.where(moved.isfinite(), moved, scale.golden)
-        return profile(scale.golden, scale.bits, scale.smallest, error_of(_without_special(moved, scale.special)))
+        return profile(scale.golden, scale.bits, scale.smallest, error_of(_judged(moved, scale)))
 
     return right.remember(f"inputs {at}", measure)
 
@@ -256,17 +255,21 @@ def _scales(reference: Tensor, golden: Tensor) -> Scales:
 
 
 def _comparable(reference: Tensor, golden: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Both without special values, and where the reference has them; where only the golden does, the reference's."""
-    special = ~reference.isfinite()
+    """Both without special values, and where those are; where only one of them is special, the other's value."""
+    golden = torch.where(golden.isfinite(), golden, reference.double())
+    rounded = golden.to(reference.dtype)
+    special = ~rounded.isfinite()
+    own = torch.where(reference.isfinite(), reference, rounded)
     if not bool(special.any()):
-        special = None
-    own = _without_special(reference, special)
-    golden = torch.where(golden.isfinite(), golden, own.double())
-    return own, special, _without_special(golden, special)
+        return own, None, golden
+    return own.masked_fill(special, 0.0), special, golden.masked_fill(special, 0.0)
 
 
-def _without_special(flat: Tensor, special: Tensor | None) -> Tensor:
-    return flat if special is None else flat.masked_fill(special, 0.0)
+def _judged(flat: Tensor, scale: Scales) -> Tensor:
+    """What a candidate gave, where a number was asked of it; it may overflow where the reference does."""
+    if scale.special is not None:
+        flat = flat.masked_fill(scale.special, 0.0)
+    return torch.where(flat.isfinite(), flat, scale.golden.to(flat.dtype))
 
 
 def _real(value: Tensor) -> Tensor:

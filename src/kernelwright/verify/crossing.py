@@ -5,6 +5,7 @@ Used on both sides; knows nothing about what is right.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,9 +38,16 @@ def pack(values: list[Any]) -> Packed:
     return {"blocks": blocks, "leaves": leaves}
 
 
-def unpack(packed: Packed, device: str, own: list[Any] | None = None) -> list[Any]:
-    """The leaves on `device`, in memory of their own; `own` fills the places of what did not cross."""
-    blocks = [_block(pieces, device) for pieces in packed["blocks"]]
+def unpack(
+    packed: Packed, device: str, own: list[Any] | None = None, memory: Callable[[int], Tensor] | None = None
+) -> list[Any]:
+    """The leaves on `device`, in memory of their own.
+
+    Args:
+        own: fills the places of what did not cross.
+        memory: gives so many bytes on the CPU for each block; None is torch's own.
+    """
+    blocks = [_block(pieces, device, memory or _memory) for pieces in packed["blocks"]]
     leaves = []
     for at, leaf in enumerate(packed["leaves"]):
         if "dtype" in leaf:
@@ -66,13 +74,16 @@ def to_strided(value: Tensor) -> Tensor:
 
 
 def outline(tree: Any) -> str:
-    """The structure of a result in words, equal for equal structures: `(Tensor, {'a': Tensor, 'n': int})`."""
+    """The structure of a result in words, equal for equal structures: `(Tensor, {'a': Tensor, 'n': int})`.
+
+    What torch.max or topk return is a tuple to every program that takes it apart, and to a candidate in C++.
+    """
     if isinstance(tree, Tensor):
         name = "Tensor" if isinstance(tree, torch.nn.Parameter) else type(tree).__name__
         return name if tree.layout == torch.strided else f"{name} {tree.layout}"
     if isinstance(tree, dict):
         return "{" + ", ".join(f"{key!r}: {outline(tree[key])}" for key in sorted(tree, key=repr)) + "}"
-    if isinstance(tree, tuple) and type(tree) is not tuple:
+    if isinstance(tree, tuple) and type(tree) is not tuple and type(tree).__module__ != "torch.return_types":
         return f"{type(tree).__name__}({', '.join(map(outline, tree))})"
     if isinstance(tree, (tuple, list)):
         text = ", ".join(map(outline, tree))
@@ -96,13 +107,19 @@ def _packed_view(value: Tensor, block: int) -> Packed:
     }
 
 
-def _block(pieces: list[bytes] | list[memoryview], device: str) -> torch.UntypedStorage:
-    memory = torch.empty(sum(map(len, pieces)), dtype=torch.uint8)
+def _memory(size_bytes: int) -> Tensor:
+    return torch.empty(size_bytes, dtype=torch.uint8)
+
+
+def _block(
+    pieces: list[bytes] | list[memoryview], device: str, memory: Callable[[int], Tensor]
+) -> torch.UntypedStorage:
+    whole = memory(sum(map(len, pieces)))
     start = 0
     for piece in pieces:
-        memory.numpy()[start : start + len(piece)] = memoryview(piece)
+        whole.numpy()[start : start + len(piece)] = memoryview(piece)
         start += len(piece)
-    return memory.to(device).untyped_storage()
+    return whole.to(device).untyped_storage()
 
 
 def _unpacked_view(leaf: Packed, block: torch.UntypedStorage) -> Tensor:

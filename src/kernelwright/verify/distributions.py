@@ -123,8 +123,8 @@ def _offset(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution("as given", False, None),
     Distribution("sparse", False, _sparse, sparse=True),
-    Distribution("outliers", False, _outliers),
     Distribution("offset", True, _offset),
+    Distribution("outliers", False, _outliers),
     Distribution("uneven rows", False, _uneven_rows),
     Distribution("biased low bits", False, _biased_low_bits),
     Distribution("heavy-tailed", False, _heavy_tailed),

@@ -100,6 +100,14 @@ def profile(golden: Tensor, bits: int, smallest: float, error_of: Callable[[slic
     return Profile(tuple(min(value, FARTHEST) for value in values), where)
 
 
+def worst_tile(golden: Tensor, error: Tensor) -> float:
+    """The relative rms error of the worst tile alone, of an FP64 golden of any shape."""
+    golden, error = golden.flatten(), error.flatten()
+    unit = golden.abs().max().item() or 1.0
+    tiles = _tile_squares(error / unit), _tile_squares(golden / unit)
+    return _worst_tile([tiles], tiles[1].sum().item() / golden.numel() or 1.0)
+
+
 def error_of(got: Tensor) -> Callable[[slice, Tensor], Tensor]:
     """The error of a flat output of any floating dtype, for `profile`."""
     return lambda part, golden: (got[part].double() - golden).abs_()

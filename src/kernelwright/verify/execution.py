@@ -6,7 +6,6 @@ Runs in the candidate's process, or for a live object in ours. Knows nothing abo
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,13 +15,15 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.measure.clock import synchronize
+from kernelwright.problems.cpp import CppProgram
 from kernelwright.problems.problem import seeded, tensors
-from kernelwright.sandbox.faults import task_error
+from kernelwright.sandbox.faults import TaskError, task_error
 from kernelwright.verify.crossing import PLAIN, Packed, compact, outline, storage_pieces, unpack
-from kernelwright.verify.poison import poison_buffers
+from kernelwright.verify.poison import Fences, poison_buffers
+from kernelwright.verify.state import State, kept_state, same_bits, same_bytes
 
 SEED = 0
-"""Random operators draw alike in reference and candidate: `golden.outputs` seeds the same way."""
+"""Random operators draw alike in reference and candidate: `outcome.outputs` seeds the same way."""
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Observed:
         devices: of each leaf that is a tensor, else empty.
         mutated: inputs whose elements changed, by their place among the input tensors: the tensor afterwards.
         outside: places of inputs around whose elements something was written.
-        parameters: names of the program's parameters that changed.
+        state: parameters and buffers of the program that changed, by name: the tensor afterwards.
         again: the leaves of a second, equal call, where they differ in any bit; else None.
     """
 
@@ -44,7 +45,7 @@ class Observed:
     devices: dict[str, str]
     mutated: dict[int, Tensor] = field(default_factory=dict)
     outside: list[int] = field(default_factory=list)
-    parameters: list[str] = field(default_factory=list)
+    state: State = field(default_factory=dict)
     again: dict[str, Any] | None = None
 
 
@@ -64,8 +65,10 @@ class Call:
     device: str
     sizes_bytes: list[int]
 
-    def leaves(self) -> list[Any]:
-        return unpack(self.packed, self.device, self.own)
+    def leaves(self, fences: Fences | None = None) -> list[Any]:
+        """New leaves; with `fences`, those on the CPU lie between margins, one piece for each block."""
+        fenced = fences.memory if fences and self.device == "cpu" else None
+        return unpack(self.packed, self.device, self.own, fenced)
 
 
 def observe(program: Callable[..., Any], call: Call, *, twice: bool) -> Observed:
@@ -76,7 +79,7 @@ def observe(program: Callable[..., Any], call: Call, *, twice: bool) -> Observed
     """
     with kept_state(program) as changed:
         observed = _observe_once(program, call)
-        observed.parameters = changed()
+        observed.state = {name: compact(value) for name, value in changed().items()}
     if twice:
         with kept_state(program):
             second = _observe_once(program, call)
@@ -88,20 +91,49 @@ def observe(program: Callable[..., Any], call: Call, *, twice: bool) -> Observed
 
 
 def _observe_once(program: Callable[..., Any], call: Call) -> Observed:
-    leaves = call.leaves()
-    gradients = any(t.requires_grad for t in tensors(leaves))
+    gradients = any(leaf.get("gradient") for leaf in call.packed["leaves"])
     try:
-        result = _call(program, leaves, call, gradients)
+        leaves, result, fences = _attempt(program, call, gradients)
     except (Exception, SystemExit) as fault:
         if gradients or "grad" not in str(fault):
             raise task_error(fault) from fault
         # A program that takes gradients itself needs a graph; the reference is treated alike (`golden`).
-        leaves = call.leaves()
-        result = _call_blamed(program, leaves, call)
+        leaves, result, fences = _attempt_blamed(program, call)
     found = {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(result)[0]}
     kept = {path: _kept(leaf) for path, leaf in found.items()}
     devices = {path: _device(leaf) for path, leaf in found.items()}
-    return Observed(outline(result), kept, devices, *_mutated(call, leaves))
+    return Observed(outline(result), kept, devices, *_mutated(call, leaves, set(fences.broken())))
+
+
+def _attempt(program: Callable[..., Any], call: Call, gradients: bool) -> tuple[list[Any], Any, Fences]:
+    """The inputs as the program left them, its result, and the fences around the inputs."""
+    inputs, outputs = Fences(), Fences()
+    leaves = call.leaves(inputs)
+    with _outputs_in(program, outputs):
+        result = _call(program, leaves, call, gradients)
+    if broken := outputs.broken():
+        raise TaskError(f"wrote outside output {broken[0]}")
+    return leaves, result, inputs
+
+
+def _attempt_blamed(program: Callable[..., Any], call: Call) -> tuple[list[Any], Any, Fences]:
+    try:
+        return _attempt(program, call, True)
+    except (Exception, SystemExit) as fault:
+        raise task_error(fault) from fault
+
+
+@contextlib.contextmanager
+def _outputs_in(program: Callable[..., Any], fences: Fences) -> Iterator[None]:
+    """Where we make a program's outputs, they lie between margins for these calls."""
+    if not isinstance(program, CppProgram):
+        yield
+        return
+    program.empty = fences.empty
+    try:
+        yield
+    finally:
+        del program.empty
 
 
 def _call(program: Callable[..., Any], leaves: list[Any], call: Call, gradients: bool) -> Any:
@@ -111,13 +143,6 @@ def _call(program: Callable[..., Any], leaves: list[Any], call: Call, gradients:
         result = program(*args, **kwargs)
         synchronize(call.device)
     return result
-
-
-def _call_blamed(program: Callable[..., Any], leaves: list[Any], call: Call) -> Any:
-    try:
-        return _call(program, leaves, call, True)
-    except (Exception, SystemExit) as fault:
-        raise task_error(fault) from fault
 
 
 def _kept(leaf: Any) -> Any:
@@ -131,15 +156,19 @@ def _device(leaf: Any) -> str:
     return leaf.device.type if isinstance(leaf, Tensor) else ""
 
 
-def _mutated(call: Call, leaves: list[Any]) -> tuple[dict[int, Tensor], list[int]]:
-    """Inputs of which an element changed; and those whose storage changed only between or around all elements."""
+def _mutated(call: Call, leaves: list[Any], broken: set[int]) -> tuple[dict[int, Tensor], list[int]]:
+    """Inputs of which an element changed; and those whose storage changed only between or around all elements.
+
+    Args:
+        broken: the blocks outside of which something was written.
+    """
     packed = call.packed
     views = [(leaf, value) for leaf, value in zip(packed["leaves"], leaves, strict=True) if isinstance(value, Tensor)]
     changed: dict[int, bool] = {}
     for leaf, value in views:
         if (block := leaf["block"]) not in changed:
             changed[block] = not all(map(same_bytes, storage_pieces(value), packed["blocks"][block]))
-    if not any(changed.values()):
+    if not broken and not any(changed.values()):
         return {}, []
     before = tensors(call.leaves())
     mutated = {
@@ -148,44 +177,6 @@ def _mutated(call: Call, leaves: list[Any]) -> tuple[dict[int, Tensor], list[int
         if changed[leaf["block"]] and not same_bits(value.detach(), before[at].detach())
     }
     seen = {views[at][0]["block"] for at in mutated}
-    outside = [at for at, (leaf, _) in enumerate(views) if changed[leaf["block"]] and leaf["block"] not in seen]
+    around = broken | {block for block, differs in changed.items() if differs} - seen
+    outside = [at for at, (leaf, _) in enumerate(views) if leaf["block"] in around]
     return mutated, outside
-
-
-def same_bytes(one: Any, other: Any) -> bool:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # bytes are read-only, and only read here
-        return torch.equal(*(torch.frombuffer(data, dtype=torch.uint8) for data in (one, other)))
-
-
-def same_bits(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
-            return False
-        return not one.numel() or torch.equal(*(t.contiguous().view(-1).view(torch.uint8) for t in (one, other)))
-    return type(one) is type(other) and bool(one == other or one != one)
-
-
-@contextlib.contextmanager
-def kept_state(program: Callable[..., Any]) -> Iterator[Callable[[], list[str]]]:
-    """Parameters and buffers of a module are put back afterwards; gives a function that names changed parameters."""
-    module = program if isinstance(program, torch.nn.Module) else torch.nn.Module()
-    named = dict(module.named_parameters()) | dict(module.named_buffers())
-    saved = {name: value.detach().clone() for name, value in named.items()}
-    parameters = {name for name, _ in module.named_parameters()}
-
-    def changed() -> list[str]:
-        return [name for name, value in named.items() if not same_bits(value.detach(), saved[name])]
-
-    def put_back() -> None:
-        with torch.no_grad():
-            for name in changed():
-                named[name].copy_(saved[name])
-
-    try:
-        yield lambda: [name for name in changed() if name in parameters]
-    except BaseException:
-        with contextlib.suppress(Exception):  # a broken CUDA context refuses this too, and must not hide why
-            put_back()
-        raise
-    put_back()

@@ -1,30 +1,43 @@
-"""The reference's parameters are inputs too: some sets give them other values."""
+"""The reference's parameters and buffers are inputs too: some sets give them other values."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 ZERO_SPREAD = 0.1
 
 
 def perturb(module: torch.nn.Module, seed: int) -> None:
-    """New values for every floating parameter, in place; buffers, which hold tables and statistics, stay.
+    """New values for every floating parameter and persistent buffer that a candidate takes over, in place.
 
-    Signs and zeros stay, sizes grow by up to half, so that what was constant (a scale of ones) is so no more. A
-    parameter of zeros only, which would hide whatever it multiplies, becomes small and normal.
+    Signs and zeros stay, sizes grow by up to half, so that what was constant (a scale of ones) is so no more. What is
+    zero everywhere, which would hide whatever it multiplies, becomes small and normal, a variance positive. Buffers
+    that are not persistent hold what a candidate may compute for itself, and stay; so do masks.
     """
     with torch.no_grad():
-        for at, parameter in enumerate(module.parameters()):
-            if not parameter.dtype.is_floating_point or parameter.dtype.itemsize < 2:
-                continue
-            generator = torch.Generator(parameter.device).manual_seed((seed + at) % (1 << 63))
-            drawn = torch.empty(parameter.shape, device=parameter.device)
-            if bool((parameter == 0).all()):
-                parameter.copy_(drawn.normal_(0, ZERO_SPREAD, generator=generator))
+        for at, (name, value) in enumerate(changeable(module).items()):
+            generator = torch.Generator(value.device).manual_seed((seed + at) % (1 << 63))
+            drawn = torch.empty(value.shape, device=value.device)
+            if bool((value == 0).all()):
+                drawn.normal_(0, ZERO_SPREAD, generator=generator)
+                value.copy_(drawn.abs() if "var" in name else drawn)
             else:
-                parameter.mul_(drawn.uniform_(1.0, 1.5, generator=generator).to(parameter.dtype))
+                value.mul_(drawn.uniform_(1.0, 1.5, generator=generator).to(value.dtype))
 
 
-def state_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Every parameter by every name it goes by."""
-    return {name: value.detach() for name, value in module.named_parameters(remove_duplicate=False)}
+def changeable(module: torch.nn.Module) -> dict[str, Tensor]:
+    """What `perturb` changes, by name."""
+    persistent = module.state_dict(keep_vars=True)
+    buffers = {name: value for name, value in module.named_buffers() if name in persistent and not _is_mask(value)}
+    named = dict(module.named_parameters()) | buffers
+    return {name: t for name, t in named.items() if t.dtype.is_floating_point and t.dtype.itemsize >= 2}
+
+
+def _is_mask(buffer: Tensor) -> bool:
+    """Two values, or infinities: what it holds is a choice, not a size."""
+    if not buffer.dtype.is_floating_point or not buffer.numel() or buffer.dtype.itemsize < 2:
+        return False
+    low, high = buffer.min(), buffer.max()
+    two = bool((low < high) & ((buffer == low) | (buffer == high)).all())
+    return two or not bool(buffer.isfinite().all())

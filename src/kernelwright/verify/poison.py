@@ -6,12 +6,54 @@ A byte of 255 everywhere is NaN in every floating format, -1 in every signed and
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 
 import torch
+from torch import Tensor
 
 POISON_BYTE = 0xFF
+MARGIN_BYTES = 4096
 _M_PERTURB = -6
+
+
+class Fence:
+    """Memory of exactly this size on the CPU, poisoned, between two poisoned margins that show what is written there.
+
+    Its alignment is that of torch's own memory. Whoever holds `memory`, or a view of it, holds the margins too.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._whole = torch.empty(size_bytes + 2 * MARGIN_BYTES, dtype=torch.uint8).fill_(POISON_BYTE)
+        self.memory = torch.empty(0, dtype=torch.uint8)
+        if size_bytes:
+            # Not a slice, whose storage would be the whole: a program may look at the storage of what it is given.
+            held = self._whole.numpy().data
+            self.memory = torch.frombuffer(held, dtype=torch.uint8, count=size_bytes, offset=MARGIN_BYTES)
+
+    def is_whole(self) -> bool:
+        """Whether nothing was written outside."""
+        margins = (self._whole[:MARGIN_BYTES], self._whole[-MARGIN_BYTES:])
+        return all(bool((margin == POISON_BYTE).all()) for margin in margins)
+
+
+class Fences:
+    """Makes fenced memory, and says where a fence was broken."""
+
+    def __init__(self) -> None:
+        self._made: list[Fence] = []
+
+    def memory(self, size_bytes: int) -> Tensor:
+        self._made.append(Fence(size_bytes))
+        return self._made[-1].memory
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """As `torch.empty`."""
+        return self.memory(math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
+
+    def broken(self) -> list[int]:
+        """Which of the pieces that were made, in order, something was written outside of."""
+        return [at for at, fence in enumerate(self._made) if not fence.is_whole()]
 
 
 def poison_allocator() -> bool:

@@ -19,7 +19,9 @@ from kernelwright.verify.crossing import pack
 from kernelwright.verify.distributions import DISTRIBUTIONS, Distribution
 from kernelwright.verify.execution import Call, Observed, observe
 from kernelwright.verify.golden import Right
-from kernelwright.verify.parameters import perturb, state_of
+from kernelwright.verify.parameters import changeable, perturb
+from kernelwright.verify.state import State, state_of
+from kernelwright.verify.widening import wide_value
 
 PERTURBED_EVERY = 3
 MEND = "mend the reference or its inputs"
@@ -27,12 +29,12 @@ MEND = "mend the reference or its inputs"
 
 @dataclass(frozen=True)
 class InputSet:
-    """One set of inputs with the right answer to it; `state` holds the parameters if they are not the last set's."""
+    """One set of inputs with the right answer to it; `state` holds parameters and buffers if not the last set's."""
 
     distribution: Distribution
     inputs: Args
     right: Right
-    state: dict[str, torch.Tensor] | None
+    state: State | None
     perturbed: bool
 
     @property
@@ -46,13 +48,17 @@ class Reference:
     Args:
         seed: secret; every set's values follow from it.
         change_parameters: whether the candidate can be given other parameters.
+    Attributes:
+        keeps: names of the parameters and persistent buffers, which a candidate from a file has too.
     """
 
     def __init__(self, problem: Problem, device: str, seed: int, *, change_parameters: bool) -> None:
         self._problem, self._device, self._seed = problem, device, seed
         self._program = problem.on(device)
         self._module = self._program if isinstance(self._program, torch.nn.Module) else None
+        _refuse_lazy(self._module)
         self._change = change_parameters and _can_be_changed(self._module)
+        self.keeps = frozenset(self._module.state_dict() if self._module else ())
         self._was_perturbed = False
 
     def probe(self) -> Observed:
@@ -69,7 +75,8 @@ class Reference:
             raise ProblemError(f"the reference raised {fault.message}", where=fault.where, next=MEND) from fault
         except MemoryLimitError as fault:
             raise MemoryLimitError(f"the reference ran out of memory: {fault.message}", where=fault.where) from fault
-        if not seen.mutated and not any(isinstance(leaf, (torch.Tensor, int, float)) for leaf in seen.leaves.values()):
+        changes = seen.mutated or self.keeps.intersection(seen.state)
+        if not changes and not any(isinstance(leaf, (torch.Tensor, int, float)) for leaf in seen.leaves.values()):
             raise ProblemError(f"the reference returns {seen.outline} and changes no input: nothing to verify")
         if all(_is_finite(leaf) for leaf in leaves):
             self._refuse_nan([*seen.leaves.values(), *seen.mutated.values()])
@@ -96,7 +103,7 @@ class Reference:
             return None
         send = self._change and (perturbed or self._was_perturbed)
         self._was_perturbed = perturbed
-        state = state_of(module) if send and module is not None else None
+        state = {name: value for name, value in state_of(module).items() if name in self.keeps} if send else None
         return InputSet(distribution, inputs, right, state, perturbed)
 
     def _inputs(self, index: int) -> Args:
@@ -113,14 +120,22 @@ class Reference:
 
     def _refuse_nan(self, values: list[Any]) -> None:
         for value in values:
-            if isinstance(value, torch.Tensor) and value.dtype.is_floating_point and bool(value.isnan().any()):
-                count = int(value.isnan().sum())
+            if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
+                continue
+            if count := int(wide_value(value).isnan().sum()):
                 message = f"the reference returns NaN for finite inputs: {count:,} of {value.numel():,} elements"
                 raise ProblemError(message, where=self._problem.source or self._problem.name, next=MEND)
 
 
+def _refuse_lazy(module: torch.nn.Module | None) -> None:
+    for name, value in [*module.named_parameters(), *module.named_buffers()] if module else []:
+        if torch.nn.parameter.is_lazy(value):
+            message = f"{name} of the reference has no shape before its first call"
+            raise ProblemError(message, next="call the module once in Model.__init__, or name its sizes")
+
+
 def _can_be_changed(module: torch.nn.Module | None) -> bool:
-    if module is None or not any(True for _ in module.parameters()):
+    if module is None or not changeable(module):
         return False
     try:
         copy.deepcopy(module)
@@ -140,11 +155,11 @@ def _as_problem_error(fault: BaseException) -> KernelwrightError:
 
 def _is_finite(leaf: Any) -> bool:
     if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
-        return bool(leaf.isfinite().all())
+        return bool(wide_value(leaf).isfinite().all())
     return True
 
 
 def _says_nothing(right: Right) -> bool:
     """No output has a number: values outside what the program is defined for."""
     floating = [t for t in right.reference if t.dtype.is_floating_point and t.numel()]
-    return bool(floating) and not any(bool(t.isfinite().any()) for t in floating)
+    return bool(floating) and not any(bool(wide_value(t).isfinite().any()) for t in floating)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import UsageError
@@ -16,9 +15,9 @@ from kernelwright.problems.problem import Args, Candidate, Problem, stem
 from kernelwright.sandbox import Limits, Nursery, protections
 from kernelwright.verify.crossing import Packed, pack, unpack
 from kernelwright.verify.execution import Call, Observed, observe
+from kernelwright.verify.state import State, kinds_of
 
 PRELOAD = ("torch", "kernelwright.verify.worker")
-State = dict[str, torch.Tensor]
 
 
 class Runner(Protocol):
@@ -28,6 +27,8 @@ class Runner(Protocol):
     notes: tuple[str, ...]
     protections: tuple[str, ...]
     takes_state: bool
+    state: dict[str, str]
+    """Once it is loaded: the names of what it keeps between calls, and whether each is a parameter or a buffer."""
 
     def __enter__(self) -> Runner: ...
     def __exit__(self, *fault: Any) -> None: ...
@@ -36,7 +37,7 @@ class Runner(Protocol):
         ...
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
-        """One observed call; `state` gives the parameters new values for this and later calls.
+        """One observed call; `state` gives parameters and buffers new values for this and later calls.
 
         Raises:
             LimitError, TaskError, CandidateError: what is wrong with the candidate.
@@ -75,7 +76,7 @@ class Sandboxed:
     def load(self) -> None:
         self._child = self._stack.enter_context(self._warm.child(self._limits))
         told = self._child.call("kernelwright.verify.worker:load", self._payload)
-        self.name, self.notes = told["name"], tuple(told["notes"])
+        self.name, self.notes, self.state = told["name"], tuple(told["notes"]), told["state"]
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
         payload = {
@@ -91,7 +92,7 @@ class Sandboxed:
             devices=told["devices"],
             mutated={at: tensor.detach() for at, tensor in self._keyed(told["mutated"]["at"], told["mutated"]).items()},
             outside=told["outside"],
-            parameters=told["parameters"],
+            state={name: value.detach() for name, value in self._keyed(told["state"]["names"], told["state"]).items()},
             again=told["again"] and self._keyed(told["paths"], told["again"]),
         )
 
@@ -119,7 +120,7 @@ class Live:
         pass
 
     def load(self) -> None:
-        pass
+        self.state = kinds_of(self._program)
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
         leaves, spec = pytree.tree_flatten(inputs)

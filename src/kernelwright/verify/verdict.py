@@ -21,15 +21,16 @@ from kernelwright.problems.problem import Candidate, Problem, tensors
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import budget
 from kernelwright.verify.execution import Observed
-from kernelwright.verify.golden import as_tensor
+from kernelwright.verify.golden import Right
+from kernelwright.verify.outcome import as_tensor
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import Live, Runner, Sandboxed
 from kernelwright.work import count
 
 SETS = 12
-LEAST_SETS = 3
+LEAST_SETS = 4
 SETS_BUDGET_S = 10.0
-"""After this long no further set begins, once there are three."""
+"""After this long no further set begins, once there are four."""
 
 
 def verify(
@@ -109,6 +110,7 @@ class Examination:
     golden: str = ""
     accuracy: Accuracy | None = None
     notes: list[str] = field(default_factory=list)
+    _keeps: frozenset[str] = frozenset()
 
     def reason(self, sets: int | None, time_s: float, start_s: float) -> Reason | None:
         """Why the candidate is rejected, or None.
@@ -121,7 +123,7 @@ class Examination:
         reference_s = 3 * time_s
         progress.stage("running the reference", reference_s)
         reference = Reference(self.problem, self.device, self.seed, change_parameters=self.runner.takes_state)
-        model = reference.probe()
+        model, self._keeps = reference.probe(), reference.keeps
         if model.again is not None:
             self.notes.append("the reference itself gives other bits when it is run twice")
         try:
@@ -150,7 +152,7 @@ class Examination:
         except KernelwrightError as fault:
             return _as_reason(fault)
         reason = _shape_of_result(observed, model) or self._judge(observed.leaves, observed, drawn)
-        reason = reason or _untouched(observed, drawn)
+        reason = reason or _untouched(observed, drawn) or self._state_untouched(observed, drawn.right)
         if reason is None and observed.again is not None:
             reason = self._twice(observed, drawn)
         if reason and drawn.perturbed and reason.code == "inaccurate":
@@ -159,23 +161,45 @@ class Examination:
 
     def _judge(self, leaves: dict[str, Any], observed: Observed, drawn: InputSet) -> Reason | None:
         """Holds values against the budget and keeps the worst accuracy."""
-        before, mutated = tensors(drawn.inputs), drawn.right.mutated
-        names = drawn.right.names[: len(drawn.right.names) - len(mutated)]
+        before, right = tensors(drawn.inputs), drawn.right
+        names = right.names[: len(right.names) - len(right.mutated) - len(right.state)]
         got = [as_tensor(leaves[name.removeprefix("output")]) for name in names]
-        got += [observed.mutated.get(at, before[at].detach()) for at in mutated]
-        reason, accuracy = budget.check(got, drawn.right, distribution=drawn.distribution, policy=self.policy)
+        got += [observed.mutated.get(at, before[at].detach()) for at in right.mutated]
+        got += self._state_after(observed, right)
+        reason, accuracy = budget.check(got, right, distribution=drawn.distribution, policy=self.policy)
         if accuracy and (reason or self.accuracy is None or accuracy.times_limit > self.accuracy.times_limit):
             self.accuracy = accuracy
         return reason
+
+    def _state_untouched(self, observed: Observed, right: Right) -> Reason | None:
+        """Parameters, and the buffers that the reference has too, are as before, but for those that it changes."""
+        for name in observed.state:
+            kind = self.runner.state.get(name, "buffer")
+            if name not in right.state and (kind == "parameter" or name in self._keeps):
+                return Reason(code="input-mutated", detail=f"{kind} {name} was changed")
+        return None
+
+    def _state_after(self, observed: Observed, right: Right) -> list[torch.Tensor]:
+        """What the candidate left in the state that the reference changes; nothing is asked of what it does not have,
+        which only a live object, or a buffer that is not persistent, may lack."""
+        states, reference = right.state, right.reference[len(right.reference) - len(right.state) :]
+        if lacking := [name for name in states if name not in self.runner.state]:
+            self._note(f"not compared, as the candidate does not keep it: {', '.join(lacking)}")
+        return [
+            observed.state.get(name, before) if name in self.runner.state else own
+            for (name, before), own in zip(states.items(), reference, strict=True)
+        ]
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
 
     def _twice(self, observed: Observed, drawn: InputSet) -> Reason | None:
         assert observed.again is not None
         if self.problem.deterministic:
             detail = f"two calls with equal inputs ({drawn.distribution.name}) gave different bits"
             return Reason(code="nondeterministic", detail=detail)
-        note = "not deterministic: two calls with equal inputs gave different bits"
-        if note not in self.notes:
-            self.notes.append(note)
+        self._note("not deterministic: two calls with equal inputs gave different bits")
         if reason := self._judge(observed.again, observed, drawn):
             return Reason(code=reason.code, detail=f"in a second call with equal inputs: {reason.detail}")
         return None
@@ -191,15 +215,13 @@ def _shape_of_result(observed: Observed, model: Observed) -> Reason | None:
 
 
 def _untouched(observed: Observed, drawn: InputSet) -> Reason | None:
-    """Inputs and parameters are as before, but for those that the reference changes too."""
+    """Inputs are as before, but for those that the reference changes too."""
     before = tensors(drawn.inputs)
     for at, after in observed.mutated.items():
         if at not in drawn.right.mutated:
             return Reason(code="input-mutated", detail=_first_change(at, before[at].detach(), after))
     for at in observed.outside:
         return Reason(code="input-mutated", detail=f"input {at}: something was written between or around its elements")
-    for name in observed.parameters:
-        return Reason(code="input-mutated", detail=f"parameter {name} was changed")
     return None
 
 

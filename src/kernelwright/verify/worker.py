@@ -23,6 +23,7 @@ from kernelwright.sandbox.faults import is_out_of_memory
 from kernelwright.verify.crossing import pack, unpack
 from kernelwright.verify.execution import Call, observe
 from kernelwright.verify.poison import poison_allocator
+from kernelwright.verify.state import kinds_of, state_of
 
 
 @dataclass
@@ -63,16 +64,22 @@ def load(payload: dict[str, Any]) -> dict[str, Any]:
     leaves, spec = pytree.tree_flatten(problem.example)
     _loaded = Loaded(candidate, spec, leaves, payload["device"])
     poison_allocator()
-    return {"name": candidate.name, "language": candidate.language, "notes": list(candidate.notes), "pid": os.getpid()}
+    return {
+        "name": candidate.name,
+        "language": candidate.language,
+        "notes": list(candidate.notes),
+        "state": kinds_of(candidate.program),
+        "pid": os.getpid(),
+    }
 
 
 @ours
 def run(payload: dict[str, Any]) -> dict[str, Any]:
-    """One observed call; `payload`: `inputs` (packed leaves), `state` (packed parameters with `names`, or None),
+    """One observed call; `payload`: `inputs` (packed leaves), `state` (packed values with `names`, or None),
     `sizes_bytes`, `twice`."""
     assert _loaded
     if payload["state"]:
-        set_parameters(_loaded.candidate.program, payload["state"]["names"], payload["state"])
+        set_state(_loaded.candidate.program, payload["state"]["names"], payload["state"])
     call = Call(payload["inputs"], _loaded.spec, _loaded.leaves, _loaded.device, payload["sizes_bytes"])
     observed = observe(_loaded.candidate.program, call, twice=payload["twice"])
     return {
@@ -82,14 +89,14 @@ def run(payload: dict[str, Any]) -> dict[str, Any]:
         "devices": observed.devices,
         "mutated": {"at": list(observed.mutated), **pack(list(observed.mutated.values()))},
         "outside": observed.outside,
-        "parameters": observed.parameters,
+        "state": {"names": list(observed.state), **pack(list(observed.state.values()))},
         "again": None if observed.again is None else pack([observed.again[path] for path in observed.leaves]),
     }
 
 
-def set_parameters(program: Any, names: list[str], packed: dict[str, Any]) -> None:
-    """Copies values into the candidate's parameters of these names."""
-    known = dict(program.named_parameters(remove_duplicate=False))
+def set_state(program: Any, names: list[str], packed: dict[str, Any]) -> None:
+    """Copies values into the candidate's parameters and buffers of these names."""
+    known = state_of(program)
     with torch.no_grad():
         for name, value in zip(names, unpack(packed, "cpu"), strict=True):
             if name in known:

@@ -105,10 +105,6 @@ def signature_of(func: Any) -> Signature:
     return Signature(key, name, namespace, arguments, composite, tags)
 
 
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
 def _names(namespace: str, base: str) -> tuple[str, str]:
     if namespace not in ("aten", "prims"):
         return f"{namespace}.{base}", f"{namespace}.{base}"
@@ -169,6 +165,10 @@ class Call:
         return self.numel(self.signature.arguments[0].name) if self.signature.arguments else 0
 
     @property
+    def is_complex(self) -> bool:
+        return self.dtype.startswith("complex")
+
+    @property
     def dtype(self) -> str:
         """The dtype that it computes in: the output's where that is a float, else the first input's."""
         tensors = [*self.outputs[:1], *self.inputs]
@@ -177,12 +177,20 @@ class Call:
             return dtype_name(tensor)
         return "int64"
 
-    def vector(self, flops: int) -> dict[str, int]:
-        return {f"vector/{self.dtype}": flops}
+    def vector(self, additions: int) -> dict[str, int]:
+        """Additions on the vector unit; one of complex numbers is two of real ones."""
+        return {f"vector/{self.dtype}": additions * (2 if self.is_complex else 1)}
 
     def matrix(self, flops: int, operand: str = "self") -> dict[str, int]:
-        """FLOPs of the product units in the dtype of the named operand."""
-        return {f"matrix/{dtype_name(self.tensors(operand)[0])}": flops}
+        """FLOPs of the product units in the dtype of the named operand; complex multiply-adds are eight, not two."""
+        values = self.tensors(operand)[0]
+        return {f"matrix/{dtype_name(values)}": flops * (4 if values.dtype.is_complex else 1)}
+
+    def window(self, name: str, dims: int) -> int:
+        """Elements under a kernel of so many dimensions; a single size holds for each of them."""
+        given = self.values[name]
+        sizes = [given] if isinstance(given, int) else list(given)
+        return math.prod(sizes * dims if len(sizes) == 1 else sizes)
 
     def shapes(self) -> str:
         """`f32[64, 128], f32[128]`: the inputs, or the outputs of a call that takes none."""

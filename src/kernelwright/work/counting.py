@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.core.records import Operator, ProgramWork, Work
+from kernelwright.core.trees import tensors
 from kernelwright.work.calls import Call, signature_of, tensors_in
 from kernelwright.work.formulas import FORMULAS, Formula, formula_of
 from kernelwright.work.modules import ModulePaths
@@ -32,6 +33,7 @@ def count(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         program: runs once, is never timed, and its result is thrown away.
     """
     mode = CountingMode()
+    mode.called_with((args, kwargs))
     # Compiled parts run eagerly: torch does not compile under a mode, and refuses where a full graph is demanded.
     with torch.compiler.set_stance("force_eager"), mode:
         result = program(*args, **(kwargs or {}))
@@ -56,7 +58,14 @@ class CountingMode(TorchDispatchMode):
         self.operators: list[Operator] = []
         self._storages = Storages()
         self._modules = ModulePaths()
+        self._unseen: dict[int, RegionSet] = {}
+        self._arguments: tuple[int, ...] = ()
         self._depth = 0
+
+    def called_with(self, arguments: Any) -> None:
+        """Says which storages are the program's arguments, before it runs."""
+        found = [self._storages.find(tensor, fresh=False)[0].number for tensor in tensors(arguments)]
+        self._arguments = tuple(dict.fromkeys(found))
 
     def __enter__(self) -> CountingMode:
         if self._depth == 0:
@@ -97,7 +106,7 @@ class CountingMode(TorchDispatchMode):
         known = formula is not None and (formula is VIEW or not any(map(_is_opaque, (*call.inputs, *call.outputs))))
         reads = [narrowed(call, access) for access in reads]
         writes = [narrowed(call, access) for access in writes]
-        _note(reads, writes)
+        self._note(reads, writes)
         read_spans, write_spans = _spans(reads), _spans(writes)
         flops = _flops(formula, call) if formula is not None and known else {}
         return Operator(
@@ -116,6 +125,23 @@ class CountingMode(TorchDispatchMode):
             write_spans=write_spans,
             fresh_bytes=fresh_bytes,
         )
+
+    def _note(self, reads: list[Access], writes: list[Access]) -> None:
+        changed = {access.storage.number for access in writes}
+        for access in reads:
+            access.storage.note_read(access.region)
+            if access.storage.fresh and access.storage.blank and access.storage.number not in changed:
+                self._unseen.setdefault(access.storage.number, RegionSet()).add(access.region)
+        for access in writes:
+            access.storage.written.add(access.region)
+
+    def _unseen_bytes(self, outputs: Outputs) -> int:
+        """Bytes that the program read or returned, and that code must have made which torch cannot see.
+
+        What came from NumPy or a list counts only when it is returned: read, it may as well be a constant.
+        """
+        returned = {number: shown for number, (storage, shown) in outputs.items() if storage.blank}
+        return sum(regions.touched for regions in (self._unseen | returned).values())
 
     def finish(self, outputs: Any = None) -> ProgramWork:
         """The work of all calls so far.
@@ -148,9 +174,10 @@ class CountingMode(TorchDispatchMode):
                 bytes_read=before.bytes_read,
                 bytes_written=before.bytes_written + written,
             ),
-            coverage=_coverage(self.operators),
+            coverage=_coverage(self.operators, self._unseen_bytes(outputs)),
             output_bytes=sum(storage.bytes for storage, _ in fresh.values()),
             inputs=tuple(self._storages.inputs),
+            arguments=self._arguments,
             outputs=tuple(sorted({*outputs, *(s.number for s in kept), *before.mutated})),
         )
 
@@ -168,13 +195,6 @@ def _flops(formula: Formula, call: Call) -> dict[str, int] | None:
         return formula.flops(call)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
-
-
-def _note(reads: list[Access], writes: list[Access]) -> None:
-    for access in reads:
-        access.storage.note_read(access.region)
-    for access in writes:
-        access.storage.written.add(access.region)
 
 
 def _is_opaque(tensor: torch.Tensor) -> bool:
@@ -208,7 +228,7 @@ def _total(operators: list[Operator]) -> Work:
     )
 
 
-def _coverage(operators: list[Operator]) -> float:
-    moved = sum(operator.work.total_bytes for operator in operators)
+def _coverage(operators: list[Operator], unseen_bytes: int) -> float:
+    moved = sum(operator.work.total_bytes for operator in operators) + unseen_bytes
     known = sum(operator.work.total_bytes for operator in operators if operator.known)
     return known / moved if moved else 1.0

@@ -12,15 +12,33 @@ MOST_STRIDED = 256
 
 
 class Region(NamedTuple):
-    """The bytes from `start` up to `end` of which a view touches `touched`; all of them when it is dense."""
+    """The bytes from `start` up to `end` of which a view touches `touched`; all of them when it is dense.
+
+    `table` is not 0 where only the data knows which bytes are touched: then they are some of the `table` bytes that a
+    whole view of it would touch, and two such regions need not be the same bytes.
+    """
 
     start: int
     end: int
     touched: int
+    table: int = 0
 
     @property
     def dense(self) -> bool:
         return self.touched == self.end - self.start
+
+    @property
+    def whole(self) -> Region:
+        """What can be touched at all: the table that data picks from, else the region itself."""
+        return Region(self.start, self.end, self.table or self.touched)
+
+    def picked(self, picked_bytes: int) -> Region:
+        """So many bytes of this region, which of them only the data knows."""
+        return self if picked_bytes >= self.touched else self._replace(touched=picked_bytes, table=self.touched)
+
+    def with_more(self, other: Region) -> Region:
+        """What two picks from one table touch at most: their sum, until that is the table."""
+        return self.whole.picked(self.touched + other.touched)
 
 
 NOWHERE = Region(0, 0, 0)
@@ -49,7 +67,10 @@ def region_of(
 
 
 class RegionSet:
-    """The union of regions of one storage: dense ones exactly, strided ones once each and never beyond their hull."""
+    """The union of regions of one storage: dense ones exactly, strided ones once each and never beyond their hull.
+
+    What data picks from one table adds up to the whole of it at most.
+    """
 
     __slots__ = ("_ends", "_starts", "_strided")
 
@@ -66,6 +87,9 @@ class RegionSet:
     def add(self, region: Region) -> None:
         if self.covers(region):
             return
+        for earlier in [r for r in self._strided if r.table and r.whole == region.whole]:
+            self._strided.remove(earlier)
+            region = region.with_more(earlier)
         if region.dense:
             self._add_span(region.start, region.end)
             return
@@ -83,7 +107,7 @@ class RegionSet:
 
     def covers(self, region: Region) -> bool:
         """Whether every byte of the region is known to be in the union."""
-        return not region.touched or region in self._strided or self._in_span(region)
+        return not region.touched or region.whole in self._strided or self._in_span(region)
 
     def missing(self, region: Region) -> list[Region]:
         """The parts of a region that are not in the union; a strided region is missing whole or not at all."""

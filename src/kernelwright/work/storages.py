@@ -19,13 +19,21 @@ FIRST_SWEEP = 4096
 
 
 class Storage:
-    """What is known of one storage: `fresh` when the program allocated it, and which of its bytes were touched."""
+    """What is known of one storage: `fresh` when the program allocated it, and which of its bytes were touched.
 
-    __slots__ = ("bytes", "fresh", "number", "read", "written")
+    `lifted` when the program brought it in from outside torch: from NumPy, from a list.
+    """
 
-    def __init__(self, number: int, storage_bytes: int, fresh: bool) -> None:
-        self.number, self.bytes, self.fresh = number, storage_bytes, fresh
+    __slots__ = ("bytes", "fresh", "lifted", "number", "read", "written")
+
+    def __init__(self, number: int, storage_bytes: int, fresh: bool, lifted: bool = False) -> None:
+        self.number, self.bytes, self.fresh, self.lifted = number, storage_bytes, fresh, lifted
         self.read, self.written = RegionSet(), RegionSet()
+
+    @property
+    def blank(self) -> bool:
+        """Whether it appeared while the program ran, and no call was seen to write what it holds."""
+        return (self.fresh or self.lifted) and not self.written.touched
 
     def note_read(self, region: Region) -> None:
         """Remembers what was read of it before the program itself had written it."""

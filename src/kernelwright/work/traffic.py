@@ -56,7 +56,8 @@ def reads_of(call: Call, storages: Storages) -> list[Access]:
     found = []
     for argument in call.signature.arguments or _unnamed(call):
         for tensor in call.tensors(argument.name) if argument.tensors else ():
-            storage, _ = storages.find(tensor, fresh=False)
+            storage, new = storages.find(tensor, fresh=False)
+            storage.lifted |= new and call.signature.key == "lift_fresh"
             if not _skips(call, argument):
                 found.append(Access(storage, region(tensor, storage), argument.name, tensor.element_size()))
     return found
@@ -97,8 +98,7 @@ def narrowed(call: Call, access: Access) -> Access:
     """The access without the elements of a table that a call was not pointed at."""
     if (picked := _picked(call, access.argument)) is None:
         return access
-    whole = access.region
-    return access._replace(region=whole._replace(touched=min(whole.touched, picked * access.item_bytes)))
+    return access._replace(region=access.region.picked(picked * access.item_bytes))
 
 
 def _unnamed(call: Call) -> list[Argument]:

@@ -120,8 +120,8 @@ METADATA = {
 FREE: dict[OperatorKind, set[str]] = {"view": METADATA, "copy": COPIES, "gather": GATHERS, "pointwise": FILLS}
 """Kinds of calls that compute nothing."""
 
-POOLS = {"avg_pool2d": 1, "avg_pool3d": 1, "max_pool2d": 1, "max_pool3d": 1}
-"""Per element of each window."""
+POOLS = {"avg_pool2d": 2, "avg_pool3d": 3, "max_pool2d": 2, "max_pool3d": 3}
+"""The dimensions of a window, each element of which costs 1."""
 
 PER_INPUT = {
     "adaptive_avg_pool2d": 1, "adaptive_avg_pool3d": 1, "adaptive_max_pool2d": 1, "avg_pool2d_backward": 1,
@@ -135,21 +135,32 @@ PER_OUTPUT = {"upsample_bilinear2d": 11, "upsample_linear1d": 5, "upsample_bicub
 OPTIMIZERS = {"fused_adam": 16, "fused_adamw": 16, "fused_sgd": 5, "fused_adagrad": 10}
 """Per parameter: the moments, their correction, the square root, the step and the decay."""
 
+REAL_OPERATIONS = {
+    "mul": 6, "square": 6, "pow": 6, "prod": 6, "cumprod": 6, "foreach_mul": 6, "div": 11, "foreach_div": 11,
+    "reciprocal": 1, "complex": 1, "polar": 1, "fft_c2c": 1, "fft_r2c": 1, "fft_c2r": 1,
+}  # fmt: skip
+"""What one operation of the tables above takes in complex numbers; 2, one for each part, where it is missing here."""
+
 
 def vector_formula(signature: Signature) -> VectorFormula | None:
     """The kind of an operator and what it costs; None when it is in no table and torch does not call it pointwise."""
     key = signature.key
-    if key.startswith("foreach_"):
-        return _foreach(key.removeprefix("foreach_"))
     if "inplace_view" in signature.tags:
         return "view", _nothing
     for kind, names in FREE.items():
         if key in names:
             return kind, _nothing
-    return _counted(key) or _tagged(signature)
+    found = _counted(key) or _tagged(signature)
+    return (found[0], _in_real_operations(found[1])) if found else None
+
+
+def _in_real_operations(count: Callable[[Call], int]) -> Callable[[Call], int]:
+    return lambda call: count(call) * (REAL_OPERATIONS.get(call.signature.key, 2) if call.is_complex else 1)
 
 
 def _counted(key: str) -> VectorFormula | None:
+    if key.startswith("foreach_"):
+        return _foreach(key.removeprefix("foreach_"))
     if key == "pow":
         return "pointwise", _power
     if key in POINTWISE or key in POINTWISE_UNTAGGED:
@@ -175,7 +186,7 @@ def _other(key: str) -> VectorFormula | None:
     if key in FFTS:
         return "other", _fourier
     if key in POOLS:
-        return "other", lambda call: call.out_numel * prod(call["kernel_size"])
+        return "other", lambda call: call.out_numel * call.window("kernel_size", POOLS[key])
     if key in PER_INPUT:
         return "other", _per_first(PER_INPUT[key])
     if key in PER_OUTPUT:

@@ -1,4 +1,4 @@
-"""`kw bench`: every arm beside its floor, every comparison with its interval."""
+"""`kw bench`: who was rejected and why, every arm beside its floor, every comparison with its interval."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from kernelwright.core.records import Bench
 from kernelwright.core.units import time_text
 from kernelwright.report import words
 from kernelwright.report.terminal.paper import BAD, OUTCOME_STYLE, Paper
+from kernelwright.report.terminal.verdict import write_rejected
 
 MOST_NAME = 36
 
 
 def write(bench: Bench, paper: Paper) -> None:
+    for verdict in words.rejected(bench):
+        write_rejected(verdict, paper)
     _arms(bench, paper)
     said = _comparisons(bench, paper)
-    if not said:
+    if bench.arms and not said:
         paper.paragraph(words.conditions_text(bench), 0, "dim")
     for note in dict.fromkeys(words.plain(note) for timing in words.timings_of(bench) for note in timing.notes):
         paper.paragraph(note, 0, "dim")

@@ -10,8 +10,17 @@ INDENT = 11
 
 
 def write(verdict: Verdict, paper: Paper) -> None:
+    _write(verdict, words.verdict_sentence(verdict), paper)
+
+
+def write_rejected(verdict: Verdict, paper: Paper) -> None:
+    """The same for one candidate of several, which is named."""
+    _write(verdict, words.rejection_text(verdict), paper)
+
+
+def _write(verdict: Verdict, sentence: str, paper: Paper) -> None:
     word, style = ("accepted", GOOD) if verdict.accepted else ("rejected", BAD)
     head = [(word, style), " " * (INDENT - len(word))]
-    paper.paragraph(words.verdict_sentence(verdict), INDENT, first=head)
+    paper.paragraph(sentence, INDENT, first=head)
     for detail in filter(None, (words.worst_text(verdict), *words.verdict_notes(verdict))):
         paper.paragraph(detail, INDENT, "dim")
