@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 from kernelwright.core.errors import EnvironmentError
@@ -44,12 +44,16 @@ def digest(*parts: str | bytes) -> str:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Writes the whole file or nothing: a reader never sees half of it, and two writers cannot mix."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
+    """Writes the whole file or nothing: a reader never sees half of it, and two writers cannot mix.
+
+    Raises:
+        EnvironmentError: the folder cannot be written, or the disk is full.
+    """
+    partial = path.with_name(f".partial-{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError as fault:
+        raise _unwritable(path.parent, fault.strerror) from fault
+    finally:
+        partial.unlink(missing_ok=True)

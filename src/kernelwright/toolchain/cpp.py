@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
-from kernelwright.core.errors import CompileError, EnvironmentError, MissingDependency
+from kernelwright.core.errors import CompileError, MissingDependency
 
 MAC = sys.platform == "darwin"
 OPENMP = "-fopenmp"
@@ -58,12 +58,8 @@ def compile_shared(source: str, *, flags: Sequence[str] = FLAGS, name: str = "ke
     """
     compiler = find_compiler()
     key = digest(source, "\0".join(flags), compiler_version(compiler), processor())
-    try:
-        entry = cache_dir("cpp") / f"{key}.sha256"
-        return _intact(entry) or _store(entry, _compile(compiler, source, flags, name), Path(name).stem)
-    except OSError as fault:
-        hint = "set KERNELWRIGHT_CACHE to a folder that can be written"
-        raise EnvironmentError(f"cannot keep the compiled library: {fault}", next=hint) from fault
+    entry = cache_dir("cpp") / f"{key}.sha256"
+    return _intact(entry) or _store(entry, _compile(compiler, source, flags, name), Path(name).stem)
 
 
 def find_compiler() -> str:
