@@ -127,6 +127,12 @@ def test_special_functions_are_held_against_the_rate_of_their_dtype(dtype, rate)
     assert regime_of(seen(machine, program(exp), [1.2 * 8_000 / rate / 1e6])) == "compute-bound"
 
 
+def test_a_ceiling_that_a_call_beats_is_doubted():
+    found = diagnosis(seen(CPU, chain(1), [150.0]), "p")  # 2 MB at 10 GB/s would take 200 us
+    assert any("kw machine --remeasure" in note for note in found.notes)
+    assert not diagnosis(seen(CPU, chain(1), [195.0]), "p").notes
+
+
 def test_a_program_that_does_nothing_is_predicted_without_a_fault():
     nothing = ProgramWork(operators=(), as_written=Work(), fused=Work(), coverage=1.0, output_bytes=0)
     assert diagnosis(predict("p", CUDA, nothing), "p").regime == "undetermined"

@@ -19,6 +19,8 @@ from kernelwright.diagnose.moves import attainable_us, moves
 from kernelwright.diagnose.observation import Call, Observation
 from kernelwright.diagnose.regime import evidence, regime_of, sentence
 
+BEATEN = 1.1
+"""Times over its ceiling from which on a call puts the ceiling in doubt, and not the noise of the two measurements."""
 FEW_CALLS = 12
 """Up to this many calls each has its own row, in the order of the program."""
 
@@ -56,7 +58,16 @@ def diagnosis(seen: Observation, problem: str, inputs: str = "", *, ranked: bool
         timing=seen.timing,
         modules=_modules(seen, best),
         inputs=inputs,
+        notes=_doubts(seen),
     )
+
+
+def _doubts(seen: Observation) -> tuple[str, ...]:
+    """A ceiling that a call beats was measured while something held the machine back."""
+    beaten = {
+        c.floor.limiter for c in seen.calls if c.floor.time_us > BEATEN * c.net_us and c.time_us > seen.time_us / 10
+    }
+    return tuple(f"faster than the {name} ceiling measured earlier: kw machine --remeasure" for name in sorted(beaten))
 
 
 def _without_root(seen: Observation) -> Observation:

@@ -54,7 +54,8 @@ class watch:
         times = OperatorTimes(times.times_us[: len(work.operators)], times.faulted)  # the last call may have raised
         seen = observe(self.name, self._machine, work, times, _undisturbed_us(self._machine, work, times))
         note = f"the block took {time_text(wall_us)} while watched, everything outside of torch's operators included"
-        self.diagnosis = structs.replace(diagnosis(seen, self.name, ranked=True), notes=(note,))
+        found = diagnosis(seen, self.name, ranked=True)
+        self.diagnosis = structs.replace(found, notes=(note, *found.notes))
 
     def __str__(self) -> str:
         return str(self.diagnosis) if self.diagnosis else f"watching {self.name}"

@@ -19,6 +19,7 @@ from kernelwright.core.units import percent_text, time_text
 from kernelwright.diagnose import why
 from kernelwright.judge.moves import make_moves, maker
 from kernelwright.judge.sources import hashes, import_closure, label, located, source_hash
+from kernelwright.machine import machine
 
 EXAMPLES = "examples"
 MARK = "<!-- below: written by kw evidence table -->"
@@ -33,6 +34,7 @@ def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> Ev
         NotFoundError: no example of that name beside the evidence folder.
     """
     root = Path(folder).resolve().parent
+    machine(device, remeasure=True)  # ceilings that were measured on a busy box would stand in every record
     written = []
     for path in _examples(root, names):
         stage(f"evidence for {path.stem}")
