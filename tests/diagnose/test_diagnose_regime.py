@@ -64,8 +64,8 @@ def program(*operators, coverage=1.0):
     )
 
 
-def seen(machine, work, times_us, total_us=None, faulted=(), timing=None):
-    times = OperatorTimes(list(times_us), set(faulted))
+def seen(machine, work, times_us, total_us=None, faulted=(), timing=None, threads=()):
+    times = OperatorTimes(list(times_us), set(faulted), threads)
     return observe("p", machine, work, times, total_us or sum(times_us), timing)
 
 
@@ -118,6 +118,19 @@ def test_arguments_that_come_from_main_memory_are_held_against_main_memory():
     # What the program itself wrote just before is in the cache.
     second = msgspec.structs.replace(program(*chain(2).operators), arguments=(0,))
     assert [call.cold_bytes for call in seen(cached, second, [1.0, 1.0], timing=timed("cold")).calls] == [1_000_000, 0]
+
+
+def test_a_call_that_leaves_threads_idle_has_too_little_in_flight():
+    machine = msgspec.structs.replace(CPU, threads=4)
+    work = program(op(0, "matrix", read=2_000_000, written=400, flops={"matrix/float32": 1_000_000}, name="mm"))
+    # 2 MB at 10 GB/s are 200 us: at two thirds of the roof with one thread of four, and at 91 % with it.
+    alone = seen(machine, work, [300.0], threads=[1.0])
+    assert regime_of(alone) == "latency-bound"
+    assert "with 1.0 of 4 threads busy" in diagnosis(alone, "p").sentence
+    assert "split" in [move.kind for move in moves(alone)]
+    assert regime_of(seen(machine, work, [300.0], threads=[3.9])) == "memory-bound"
+    assert regime_of(seen(machine, work, [220.0], threads=[1.0])) == "memory-bound"
+    assert regime_of(seen(machine, work, [300.0])) == "memory-bound", "nobody knows how many were busy"
 
 
 @pytest.mark.parametrize(("dtype", "rate"), [("float32", 0.001), ("bfloat16", 0.001), ("float64", 0.0005)])
@@ -191,7 +204,7 @@ def test_a_product_that_waits_on_its_weights_is_worth_batching():
 
 def test_clocks_that_disturb_are_scaled_to_the_clean_time():
     found = seen(CPU, chain(2), [300.0, 300.0], total_us=440.0)
-    assert [call.time_us for call in found.calls] == [220.0, 220.0]
+    assert [call.time_us for call in found.calls] == pytest.approx([220.0, 220.0])
 
 
 def test_another_number_of_calls_is_an_error():

@@ -135,7 +135,7 @@ def test_a_program_without_kernels_has_none(read, run):
 
 @pytest.mark.gpu
 def test_a_compiled_program_is_told_kernel_by_kernel_on_the_device():
-    x, w = torch.randn(1024, 1024, device="cuda"), torch.randn(1024, 1024, device="cuda")
+    x, w = (torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     compiled = torch.compile(lambda x, w: (x @ w).relu() + 1, dynamic=False)
     compiled(x, w)
     product, fused = kernel_times(lambda: compiled(x, w), "cuda")

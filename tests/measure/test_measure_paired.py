@@ -90,6 +90,17 @@ def test_copies_lie_as_the_given_buffers_do():
         assert args[2].data_ptr() == args[3].data_ptr(), "one buffer given twice stays one"
 
 
+def test_busy_threads_are_told_for_calls_that_last():
+    x = torch.randn(400, 400)
+    with clocked("cpu") as answer:
+        x @ x @ x
+        torch.ones(1)
+    long, other, short = answer().threads
+    assert long and other
+    assert 0.3 < other <= torch.get_num_threads() + 0.5
+    assert short is None
+
+
 def test_a_call_that_raised_takes_no_place_among_the_operators():
     with clocked("cpu") as answer:
         x = torch.ones(4)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from kernelwright.core.records import Machine, Move, Operator, Work
 from kernelwright.core.units import bytes_text, percent_text
-from kernelwright.diagnose.observation import ASSUMED_LAUNCH_US, Call, Observation, reach, special_us
+from kernelwright.diagnose.observation import ASSUMED_LAUNCH_US, Call, Observation, idle_threads, reach, special_us
 from kernelwright.machine.floor import floor
 from kernelwright.work.fusion import fused_work, fusible_runs
 
@@ -136,7 +136,7 @@ def graph(seen: Observation) -> list[Move]:
 
 def split(seen: Observation) -> list[Move]:
     """One call far from every ceiling: cut its long dimension so that more is in flight."""
-    slow = [c for c in seen.calls if c.regime == "latency-bound" and reach([c]) < FARTHEST_REACH]
+    slow = [c for c in seen.calls if c.regime == "latency-bound" and _has_room(seen.machine, c)]
     slow = [c for c in slow if c.operator.kind in ("scan", "reduction", "gather") or _is_skinny(c)]
     if not slow:
         return []
@@ -155,6 +155,10 @@ def split(seen: Observation) -> list[Move]:
             operators=(worst.operator.index,),
         )
     ]
+
+
+def _has_room(machine: Machine, call: Call) -> bool:
+    return reach([call]) < FARTHEST_REACH or idle_threads(machine, call.threads)
 
 
 def _is_skinny(call: Call) -> bool:

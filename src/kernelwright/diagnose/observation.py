@@ -15,6 +15,8 @@ NEAR_ROOF = 0.6
 SATURATED = 0.8
 SMALL_CALL_DISPATCHES = 5
 """A call that takes no more than this many bare dispatches is overhead, whatever it computes."""
+BUSY_SHARE = 0.75
+"""A call that keeps fewer of the threads busy, and is not at its ceiling, has too little in flight."""
 FAULTS_FROM = 16
 """Fewer page faults a call than this belong to bookkeeping, not to an output that is allocated anew."""
 ASSUMED_LAUNCH_US = 5.0
@@ -23,8 +25,8 @@ ASSUMED_LAUNCH_US = 5.0
 
 @dataclass(frozen=True)
 class Call:
-    """One operator call: its time, the part of it that went to page faults, its floor, and how many bytes of the
-    program's arguments it is the first to fetch from main memory."""
+    """One operator call: its time, the part of it that went to page faults, its floor, how many bytes of the
+    program's arguments it is the first to fetch from main memory, and how many threads of a CPU were busy in it."""
 
     operator: Operator
     time_us: float
@@ -32,6 +34,7 @@ class Call:
     floor: Floor
     regime: Regime
     cold_bytes: int = 0
+    threads: float | None = None
 
     @property
     def net_us(self) -> float:
@@ -80,12 +83,13 @@ def observe(
     cold = timing is not None and timing.conditions.cache == "cold"
     fetched = first_reads(work) if cold else {}
     calls = [
-        _call(machine, op, t, op.index in times.faulted, fetched.get(op.index, 0))
-        for op, t in zip(work.operators, times.times_us, strict=True)
+        _call(machine, op, t, op.index in times.faulted, fetched.get(op.index, 0), threads)
+        for op, t, threads in zip(work.operators, times.times_us, times.threads, strict=False)
     ]
     total = sum(call.time_us for call in calls)
     if total > time_us:  # the clock around each call disturbs it a little
-        calls = [_call(machine, c.operator, c.time_us * time_us / total, c.fault_us > 0, c.cold_bytes) for c in calls]
+        share = time_us / total
+        calls = [_call(machine, c.operator, c.time_us * share, c.fault_us > 0, c.cold_bytes, c.threads) for c in calls]
         total = time_us
     fused = floor(work.fused, machine, cold_bytes=sum(fetched.values()))
     return Observation(program, machine, work, tuple(calls), time_us, fused, max(time_us - total, 0.0), timing)
@@ -105,13 +109,26 @@ def predict(program: str, machine: Machine, work: ProgramWork) -> Observation:
     return Observation(program, machine, work, tuple(calls), time_us, fused, time_us - total, None, predicted=True)
 
 
-def _call(machine: Machine, operator: Operator, time_us: float, faulted: bool, cold_bytes: int) -> Call:
+def _call(
+    machine: Machine, operator: Operator, time_us: float, faulted: bool, cold_bytes: int, threads: float | None
+) -> Call:
     least = floor(operator.work, machine, cold_bytes=cold_bytes)
     fault_us = 0.0
     if faulted and machine.fault_us_per_mib:
         fault_us = min(machine.fault_us_per_mib * operator.fresh_bytes / 2**20, 0.9 * time_us)
     regime = _regime(machine, operator, time_us, time_us - fault_us, least)
-    return Call(operator, time_us, fault_us, least, regime, cold_bytes)
+    if (
+        regime in ("memory-bound", "compute-bound")
+        and idle_threads(machine, threads)
+        and least.time_us < SATURATED * (time_us - fault_us)
+    ):
+        regime = "latency-bound"
+    return Call(operator, time_us, fault_us, least, regime, cold_bytes, threads)
+
+
+def idle_threads(machine: Machine, threads: float | None) -> bool:
+    """Whether a call left a good part of the processor's threads without work."""
+    return threads is not None and machine.threads is not None and threads < BUSY_SHARE * machine.threads
 
 
 def _regime(machine: Machine, operator: Operator, time_us: float, net_us: float, least: Floor) -> Regime:

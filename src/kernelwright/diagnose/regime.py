@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from kernelwright.core.records import Evidence, Regime
 from kernelwright.core.units import bandwidth_text, bytes_text, number_text, percent_text, rate_text, time_text
-from kernelwright.diagnose.observation import NEAR_ROOF, SATURATED, Call, Observation, reach, shares, special_us
+from kernelwright.diagnose.observation import (
+    NEAR_ROOF,
+    SATURATED,
+    Call,
+    Observation,
+    idle_threads,
+    reach,
+    shares,
+    special_us,
+)
 
 LEAST_COVERAGE = 0.8
 
@@ -85,8 +94,14 @@ def _latency(seen: Observation, calls: list[Call]) -> str:
     return (
         f"{worst.operator.name} takes {time_text(worst.net_us)} where {worst.floor.limiter} needs "
         f"{time_text(worst.floor.time_us)}: at {percent_text(reach([worst]))} of the nearest ceiling, "
-        "too little is in flight"
+        f"{_in_flight(seen, worst)}"
     )
+
+
+def _in_flight(seen: Observation, call: Call) -> str:
+    if idle_threads(seen.machine, call.threads):
+        return f"with {call.threads:.1f} of {seen.machine.threads} threads busy"
+    return "too little is in flight"
 
 
 def _undetermined(seen: Observation, calls: list[Call]) -> str:

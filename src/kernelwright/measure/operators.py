@@ -7,9 +7,9 @@ On CUDA the profiler tells the device time of the kernels that the call launched
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from kernelwright.measure.clock import HostClock, steady_us
 from kernelwright.measure.conditions import page_faults
 
 LABEL = "kw:"
+THREADS_FROM_NS = 100_000
 FAULTS_FROM_NS = 100_000
 """Only calls this long can owe time to page faults; asking costs a microsecond."""
 
@@ -28,12 +29,14 @@ class ClockMode(TorchDispatchMode):
 
     Attributes:
         spans_ns: one entry a call. On CUDA this is host time: `device_times_us` has the device's.
+        busy_ns: the same in processor time of all threads together.
         faulted: indices of the calls that met page faults.
     """
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__()
         self.spans_ns: list[int] = []
+        self.busy_ns: list[int] = []
         self.faulted: set[int] = set()
         self._label = device == "cuda"
 
@@ -51,21 +54,24 @@ class ClockMode(TorchDispatchMode):
     def _clocked(self, func: Any, args: Any, kwargs: Any) -> Any:
         index = len(self.spans_ns)
         self.spans_ns.append(0)
-        start = perf_counter_ns()
+        self.busy_ns.append(0)
+        busy, start = process_time_ns(), perf_counter_ns()
         try:
             result = func(*args, **kwargs)
         except BaseException:
-            del self.spans_ns[index:]  # nobody counts a call that raised
+            del self.spans_ns[index:], self.busy_ns[index:]  # nobody counts a call that raised
             raise
         self.spans_ns[index] = perf_counter_ns() - start
+        self.busy_ns[index] = process_time_ns() - busy
         return result
 
 
 class OperatorTimes:
-    """Microseconds per call in order, and which calls met page faults."""
+    """Microseconds per call in order, which calls met page faults, and how many threads were busy in each."""
 
-    def __init__(self, times_us: list[float], faulted: set[int]) -> None:
+    def __init__(self, times_us: list[float], faulted: set[int], threads: Sequence[float | None] = ()) -> None:
         self.times_us, self.faulted = times_us, faulted
+        self.threads = list(threads) or [None] * len(times_us)
 
 
 @contextlib.contextmanager
@@ -77,7 +83,7 @@ def clocked(device: str) -> Iterator[Callable[[], OperatorTimes]]:
     mode = ClockMode(device)
     if device != "cuda":
         with mode:
-            yield lambda: OperatorTimes(_less_redispatch(mode.spans_ns), mode.faulted)
+            yield lambda: OperatorTimes(_less_redispatch(mode.spans_ns), mode.faulted, _busy_threads(mode))
         return
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities, acc_events=True) as profile:
@@ -109,7 +115,17 @@ def operator_times(
     usual = max((len(s.times_us) for s in seen), key=[len(s.times_us) for s in seen].count)
     alike = [s for s in seen if len(s.times_us) == usual]
     times = [median(column) for column in zip(*(s.times_us for s in alike), strict=True)]
-    return OperatorTimes(times, set.intersection(*(s.faulted for s in alike)))
+    threads = [
+        median(b for b in column if b is not None) if None not in column else None
+        for column in zip(*(s.threads for s in alike), strict=True)
+    ]
+    return OperatorTimes(times, set.intersection(*(s.faulted for s in alike)), threads)
+
+
+def _busy_threads(mode: ClockMode) -> list[float | None]:
+    """Processor time over time; None for calls so short that starting and waking threads is most of it."""
+    pairs = zip(mode.busy_ns, mode.spans_ns, strict=True)
+    return [busy / span if span > THREADS_FROM_NS else None for busy, span in pairs]
 
 
 def _less_redispatch(spans_ns: list[int]) -> list[float]:

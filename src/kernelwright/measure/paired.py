@@ -19,7 +19,7 @@ LEAST_SAMPLE_US = 200.0
 LEAST_DEVICE_SAMPLE_US = 2000.0
 """On CUDA the first launch of a sample finds the device idle and shows the host's 10 to 100 us; this hides them."""
 LEAST_ROUNDS, MOST_ROUNDS = 15, 101
-STRETCH_S = 0.25
+STRETCH_S = 1.0
 """Others' processor time is good to some hundredths of a second: shorter stretches cannot be judged by it."""
 GRAPH_BELOW_US = 50.0
 """Kernels this short are timed inside a CUDA graph: the launch would be most of what is measured."""
