@@ -69,11 +69,26 @@ def seen(machine, work, times_us, total_us=None, faulted=(), timing=None, thread
     return observe("p", machine, work, times, total_us or sum(times_us), timing)
 
 
-def timed(cache):
+def timed(cache, faults=0.0):
     conditions = Conditions(device="cpu", clock="host", cache=cache, allocation="huge pages", threads=1)
     return Timing(
-        name="now", time_us=1.0, low_us=1.0, high_us=1.0, samples_us=(1.0,), repetitions=1, conditions=conditions
+        name="now",
+        time_us=1.0,
+        low_us=1.0,
+        high_us=1.0,
+        samples_us=(1.0,),
+        repetitions=1,
+        conditions=conditions,
+        faults_per_call=faults,
     )
+
+
+def test_page_faults_that_only_the_clean_runs_met_are_no_overhead():
+    found = seen(CPU, chain(2), [220.0, 220.0], total_us=1_500.0, timing=timed("warm", faults=20_000.0))
+    assert (found.idle_us, found.fault_us) == (0.0, 1_060.0)
+    assert regime_of(found) == "memory-bound"
+    assert "page faults take another 71 %" in diagnosis(found, "p").sentence
+    assert regime_of(seen(CPU, chain(2), [220.0, 220.0], total_us=1_500.0, timing=timed("warm"))) == "overhead-bound"
 
 
 def chain(count, size=1_000_000):

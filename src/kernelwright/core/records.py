@@ -5,7 +5,7 @@ A number that was not measured is None, never 0. Times are microseconds.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -42,6 +42,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def _repr_html_(self) -> str | None:
         return drawing.drawn("html", self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
 
 # ---- Machine

@@ -44,7 +44,8 @@ class Call:
 @dataclass(frozen=True)
 class Observation:
     """One program on one machine. `time_us` is the clean time of the whole, taken without looking at the parts;
-    `idle_us` the part of it in which the device waited for the host."""
+    `idle_us` the part of it in which the device waited for the host, `unplaced_fault_us` the part that went to page
+    faults which only the clean runs met, so that no call can be charged with them."""
 
     program: str
     machine: Machine
@@ -55,10 +56,11 @@ class Observation:
     idle_us: float
     timing: Timing | None
     predicted: bool = False
+    unplaced_fault_us: float = 0.0
 
     @property
     def fault_us(self) -> float:
-        return sum(call.fault_us for call in self.calls)
+        return self.unplaced_fault_us + sum(call.fault_us for call in self.calls)
 
     @property
     def as_written_us(self) -> float:
@@ -92,7 +94,12 @@ def observe(
         calls = [_call(machine, c.operator, c.time_us * share, c.fault_us > 0, c.cold_bytes, c.threads) for c in calls]
         total = time_us
     fused = floor(work.fused, machine, cold_bytes=sum(fetched.values()))
-    return Observation(program, machine, work, tuple(calls), time_us, fused, max(time_us - total, 0.0), timing)
+    rest_us = max(time_us - total, 0.0)
+    faulted = machine.device == "cpu" and timing is not None and (timing.faults_per_call or 0.0) >= FAULTS_FROM
+    idle_us, unplaced_us = (0.0, rest_us) if faulted else (rest_us, 0.0)
+    return Observation(
+        program, machine, work, tuple(calls), time_us, fused, idle_us, timing, unplaced_fault_us=unplaced_us
+    )
 
 
 def predict(program: str, machine: Machine, work: ProgramWork) -> Observation:

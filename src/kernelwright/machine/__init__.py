@@ -31,6 +31,8 @@ def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = F
         DeviceError: no such device here.
     Cost: the CPU takes about five seconds, an H200 about five; from the cache milliseconds.
     """
+    import kernelwright.report  # noqa: F401 - so that the machine prints and draws itself
+
     if spec is not None:
         return predicted_machine(spec)
     if device not in ("cpu", "cuda"):

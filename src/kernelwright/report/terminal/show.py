@@ -42,6 +42,6 @@ def text(record: Shown, width: int | None = None) -> str:
     """What `show` prints, without colour and without the last newline; `width` is the terminal's unless given."""
     sink = io.TextIOWrapper(io.BytesIO(), encoding=getattr(sys.stdout, "encoding", None) or "utf-8", errors="replace")
     width = width or shutil.get_terminal_size((100, 24)).columns
-    show(record, Console(file=sink, width=width, color_system=None, force_terminal=False))
+    show(record, Console(file=sink, width=width, color_system=None, force_terminal=False, force_jupyter=False))
     sink.seek(0)
     return sink.read().rstrip("\n")
