@@ -146,6 +146,9 @@ def test_a_call_that_leaves_threads_idle_has_too_little_in_flight():
     assert regime_of(seen(machine, work, [300.0], threads=[3.9])) == "memory-bound"
     assert regime_of(seen(machine, work, [220.0], threads=[1.0])) == "memory-bound"
     assert regime_of(seen(machine, work, [300.0])) == "memory-bound", "nobody knows how many were busy"
+    busy = seen(machine, work, [900.0], threads=[4.0])
+    assert regime_of(busy) == "latency-bound"
+    assert "split" not in [move.kind for move in moves(busy)], "all threads work already"
 
 
 @pytest.mark.parametrize(("dtype", "rate"), [("float32", 0.001), ("bfloat16", 0.001), ("float64", 0.0005)])

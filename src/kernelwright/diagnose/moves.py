@@ -158,7 +158,11 @@ def split(seen: Observation) -> list[Move]:
 
 
 def _has_room(machine: Machine, call: Call) -> bool:
-    return reach([call]) < FARTHEST_REACH or idle_threads(machine, call.threads)
+    """Whether there is something left to put to work: idle threads, or what nobody could look at."""
+    if idle_threads(machine, call.threads):
+        return True
+    looked_at = call.threads is not None and call.operator.kind != "scan"  # threads can be busy walking in strides
+    return reach([call]) < FARTHEST_REACH and not looked_at
 
 
 def _is_skinny(call: Call) -> bool:

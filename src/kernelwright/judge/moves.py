@@ -33,13 +33,15 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
 def make_moves(path: Path, found: Diagnosis, device: str) -> list[MoveOutcome]:
-    """Every move of a diagnosis for which there is a way to make it, with what it achieved."""
-    outcomes = []
+    """Every move of a diagnosis for which there is a way to make it, with what it achieved. A candidate makes one, the
+    first: what it does besides is not the doing of another."""
+    outcomes, made = [], set()
     with Nursery() as nursery:
         for move in found.moves:
             by = maker(move, path, device)
-            if by is None:
+            if by is None or by in made:
                 continue
+            made |= {by} if Path(by).is_file() else set()
             stage(f"making the move: {move.what}")
             payload = {"problem": str(path.resolve()), "device": device, "kind": move.kind, "by": by}
             answer = nursery.run("kernelwright.judge.moves:make_task", payload, Limits(time_s=MAKE_LIMIT_S))
