@@ -88,6 +88,7 @@ def test_page_faults_that_only_the_clean_runs_met_are_no_overhead():
     assert (found.idle_us, found.fault_us) == (0.0, 1_060.0)
     assert regime_of(found) == "memory-bound"
     assert "page faults take another 71 %" in diagnosis(found, "p").sentence
+    assert moves(found)[0].predicted_us == pytest.approx(220.0), "one pass gives the faults of both back"
     assert regime_of(seen(CPU, chain(2), [220.0, 220.0], total_us=1_500.0, timing=timed("warm"))) == "overhead-bound"
 
 

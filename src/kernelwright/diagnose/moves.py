@@ -103,9 +103,9 @@ def _fused_us(seen: Observation, run: tuple[Operator, ...], by_index: dict[int, 
 
 
 def _time_us(calls: Sequence[Call], seen: Observation) -> float:
-    """Time of some calls with their part of the idle time between calls."""
+    """Time of some calls with their part of what lies between calls: idle time, page faults of nobody in particular."""
     launched = sum(call.operator.kind != "view" for call in seen.calls) or 1
-    return sum(call.time_us for call in calls) + seen.idle_us * len(calls) / launched
+    return sum(call.time_us for call in calls) + (seen.idle_us + seen.unplaced_fault_us) * len(calls) / launched
 
 
 def _call_us(machine: Machine) -> float:
@@ -145,7 +145,7 @@ def split(seen: Observation) -> list[Move]:
     after = worst.floor.time_us * (1.5 if scan else 1.0) * SLACK + worst.fault_us
     after = max(after, (3 if scan else 1) * _call_us(seen.machine)) if seen.machine.device == "cuda" else after
     idle_us = seen.idle_us if seen.idle_us > LEAST_GAIN * seen.time_us else 0.0  # less is two clocks that differ
-    others_us = sum(call.time_us for call in seen.calls if call is not worst) + idle_us
+    others_us = sum(call.time_us for call in seen.calls if call is not worst) + idle_us + seen.unplaced_fault_us
     return [
         Move(
             kind="split",
