@@ -17,7 +17,7 @@ from kernelwright.core.errors import ProblemError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine, Operator, ProgramWork, Work
 from kernelwright.diagnose.observation import FAULTS_FROM, Observation, observe
-from kernelwright.diagnose.why import run_once
+from kernelwright.diagnose.running import run_once
 from kernelwright.machine.floor import last_cache_bytes
 from kernelwright.measure.kernels import KernelTime, kernel_times
 from kernelwright.measure.operators import OperatorTimes

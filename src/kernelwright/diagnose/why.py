@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernelwright.core.errors import MemoryLimitError, ProblemError, UsageError
+from kernelwright.core.errors import ProblemError, UsageError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Diagnosis, Machine, Operator, ProgramWork
 from kernelwright.core.units import count_text
 from kernelwright.diagnose.observation import FAULTS_FROM, Observation, observe, predict
 from kernelwright.diagnose.reading import diagnosis
+from kernelwright.diagnose.running import blaming_the_program, run_once
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
 from kernelwright.machine.floor import last_cache_bytes
@@ -21,7 +21,6 @@ from kernelwright.measure.operators import OperatorTimes, operator_times
 from kernelwright.measure.paired import time_arms
 from kernelwright.problems import Problem, load_candidate, load_problem
 from kernelwright.problems.problem import tensors
-from kernelwright.sandbox.faults import place, task_error
 from kernelwright.work import CountingMode, count, first_reads
 
 RUN_LIMIT_S = 120.0
@@ -183,31 +182,5 @@ def counted(problem: Problem, device: str) -> ProgramWork:
     import torch
 
     inputs = problem.inputs(device, seed=0)
-    with torch.set_grad_enabled(problem.records_gradients(inputs)), _blaming_the_program():
+    with torch.set_grad_enabled(problem.records_gradients(inputs)), blaming_the_program():
         return count(problem.on(device), *inputs)
-
-
-def run_once(program: Callable[..., Any], inputs: Any) -> None:
-    """Runs the program and forgets what it gave.
-
-    Raises:
-        ProblemError: it raised.
-        MemoryLimitError: it ran out of memory.
-    """
-    with _blaming_the_program():
-        program(*inputs[0], **inputs[1])
-
-
-@contextlib.contextmanager
-def _blaming_the_program() -> Iterator[None]:
-    try:
-        yield
-    except Exception as fault:
-        error = task_error(fault)
-        if isinstance(error, MemoryLimitError):
-            raise error from fault
-        raise ProblemError(
-            f"the program raised {error.message}",
-            where=place(fault),
-            next="run the file by itself first, with the inputs of get_inputs()",
-        ) from fault

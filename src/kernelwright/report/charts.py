@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from kernelwright.core.records import MARGIN, Accuracy, Arm, Bench, Diagnosis
-from kernelwright.core.units import time_text
+from kernelwright.core.units import number_text, time_text
 from kernelwright.report import words
 from kernelwright.report.axes import LinearScale, LogScale, around
 from kernelwright.report.drawing import render
@@ -178,7 +178,8 @@ def strips(bench: Bench) -> Markup:
             off = sample / arm.time_us - 1 if arm.time_us > 0 else 0.0
             dots.append((scale.at(off), round((k * 0.618034 % 1 - 0.5) * 12, 2), abs(off) > limit))
         left = f", {timing.disturbed:,} disturbed" if timing.disturbed else ""
-        note = f"{len(timing.samples_us):,} samples of {timing.repetitions:,} calls{left}"
+        samples, calls = number_text(len(timing.samples_us), "sample"), number_text(timing.repetitions, "call")
+        note = f"{samples} of {calls}{left}"
         rows.append(Row(i * ROW, _label(arm.name), time_text(arm.time_us), note, "", dots=tuple(dots)))
     return render("strips.svg.j2", rows=rows, limit=limit, height=len(rows) * ROW)
 
