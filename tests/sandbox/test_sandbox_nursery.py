@@ -273,6 +273,7 @@ def test_a_sandbox_that_dies_before_the_program_is_nobodys_crash(tasks, monkeypa
 ASKER = """
 import os, signal, sys
 from kernelwright.sandbox import Limits, Nursery
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it, and so would we
 with Nursery(preload=()) as warm:
     warm.run("sandbox_tasks:echo", {}, Limits(10))
     print("ready", flush=True)

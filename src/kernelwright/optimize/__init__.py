@@ -1,0 +1,1 @@
+"""From a slow program to faster code that its owner keeps: capture, regions, generated kernels."""

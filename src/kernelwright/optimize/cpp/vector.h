@@ -1,0 +1,362 @@
+// Vectors of W lanes over the compiler's own vector types, so that one source serves every width: every function here
+// takes a vector or a single float. Polynomials are least-maximum fits; errors are against exact values, in units of
+// the last place of a float. Truth values are vectors of int32, all bits set or none.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#if defined(__AVX512F__)
+constexpr int W = 16;
+#elif defined(__AVX2__) || defined(__ARM_FEATURE_SVE)
+constexpr int W = 8;
+#else
+constexpr int W = 4;
+#endif
+
+template <typename T> struct Wide { typedef T type __attribute__((vector_size(W * sizeof(T)))); };
+template <typename T> using Vec = typename Wide<T>::type;
+using F = Vec<float>;
+using D = Vec<double>;
+using I = Vec<int32_t>;
+using L = Vec<int64_t>;
+
+// Scalars and vectors alike: `Like<V, T>` is V with elements of type T; `as<V>(x)` converts values.
+template <typename V> struct Element { using type = V; };
+#define ELEMENT(T) template <> struct Element<Vec<T>> { using type = T; };
+ELEMENT(float) ELEMENT(double) ELEMENT(_Float16) ELEMENT(int32_t) ELEMENT(int64_t) ELEMENT(uint8_t) ELEMENT(uint16_t)
+ELEMENT(uint32_t)
+template <typename V> constexpr bool is_wide = !std::is_same_v<typename Element<V>::type, V>;
+template <typename V, typename T> using Like = std::conditional_t<is_wide<V>, Vec<T>, T>;
+
+template <typename To, typename From> static inline To as(From x) {
+    if constexpr (std::is_same_v<To, From>) return x;
+    else if constexpr (is_wide<To> && is_wide<From>) return __builtin_convertvector(x, To);
+    else if constexpr (is_wide<To>) return To{} + static_cast<typename Element<To>::type>(x);
+    else return static_cast<To>(x);
+}
+template <typename To, typename From> static inline To bits(From x) {
+    static_assert(sizeof(To) == sizeof(From));
+    To result;
+    std::memcpy(&result, &x, sizeof(To));
+    return result;
+}
+// Truth of a comparison as int32 lanes, whatever was compared.
+template <typename M> static inline auto truth(M mask) {
+    if constexpr (std::is_integral_v<M>) return static_cast<int32_t>(mask ? -1 : 0);
+    else return as<I>(mask);
+}
+template <typename V, typename M> static inline V choose(M mask, V yes, V no) {
+    if constexpr (!is_wide<V>) return mask ? yes : no;
+    else if constexpr (sizeof(V) == sizeof(M)) return mask ? yes : no;
+    else return as<L>(mask) ? yes : no;
+}
+
+template <typename V> static inline V each(V x, typename Element<V>::type (*f)(typename Element<V>::type)) {
+    if constexpr (is_wide<V>) {
+        for (int lane = 0; lane < W; ++lane) x[lane] = f(x[lane]);
+        return x;
+    } else return f(x);
+}
+template <typename V>
+static inline V each(V x, V y, typename Element<V>::type (*f)(typename Element<V>::type, typename Element<V>::type)) {
+    if constexpr (is_wide<V>) {
+        for (int lane = 0; lane < W; ++lane) x[lane] = f(x[lane], y[lane]);
+        return x;
+    } else return f(x, y);
+}
+
+// NaN on either side gives NaN, as torch has it.
+template <typename V> static inline V max_of(V a, V b) { return choose(truth((a > b) | (a != a)), a, b); }
+template <typename V> static inline V min_of(V a, V b) { return choose(truth((a < b) | (a != a)), a, b); }
+template <typename V> static inline V abs_of(V x) {
+    if constexpr (std::is_floating_point_v<typename Element<V>::type>) {
+        using T = std::conditional_t<sizeof(typename Element<V>::type) == 4, int32_t, int64_t>;
+        using B = Like<V, T>;
+        return bits<V>(bits<B>(x) & as<B>(std::numeric_limits<T>::max()));
+    } else return choose(truth(x < as<V>(0)), as<V>(0) - x, x);
+}
+template <typename V> static inline V sign_of(V x) {
+    const V below = choose(truth(x < as<V>(0)), as<V>(-1), x);
+    return choose(truth(x > as<V>(0)), as<V>(1), below);
+}
+template <typename V> static inline V sqrt_of(V x) { return each<V>(x, [](auto v) { return std::sqrt(v); }); }
+
+// e^x: 2^k * e^r, |r| <= ln(2)/2; 2^k in two factors, so that results below the normal range are right too. 1.0 ulp.
+template <typename V> static inline V exp_of(V x) {
+    if constexpr (std::is_same_v<typename Element<V>::type, double>) return each<V>(x, [](auto v) { return std::exp(v); });
+    else {
+        const V low = choose(truth(x < as<V>(-104.0f)), as<V>(-104.0f), x);
+        const V c = choose(truth(low > as<V>(89.0f)), as<V>(89.0f), low);
+        const V shifted = c * as<V>(1.44269504f) + as<V>(12582912.0f);
+        const V k = shifted - as<V>(12582912.0f);
+        const V r = (c - k * as<V>(0.693145752f)) - k * as<V>(1.42860677e-6f);
+        V p = as<V>(1.9907574031e-4f);
+        p = p * r + as<V>(1.3933652215e-3f);
+        p = p * r + as<V>(8.3332860228e-3f);
+        p = p * r + as<V>(4.1666464899e-2f);
+        p = p * r + as<V>(1.6666666756e-1f);
+        p = p * r + as<V>(5.0000000135e-1f);
+        p = p * r * r + r + as<V>(1.0f);
+        using N = Like<V, int32_t>;
+        const N whole = bits<N>(shifted) - as<N>(0x4B400000), half = whole >> 1;
+        return p * bits<V>((half + as<N>(127)) << 23) * bits<V>((whole - half + as<N>(127)) << 23);
+    }
+}
+
+template <typename V> constexpr bool is_double = std::is_same_v<typename Element<V>::type, double>;
+#define FOR_DOUBLES(V, x, f) if constexpr (is_double<V>) return each<V>(x, [](auto v) { return f(v); }); else
+
+// log(x): x = 2^k * m with m in [sqrt(1/2), sqrt(2)); a polynomial in m - 1. 1.0 ulp.
+template <typename V> static inline V log_of(V x) {
+    FOR_DOUBLES(V, x, std::log) {
+        using N = Like<V, int32_t>;
+        const auto small = truth(x < as<V>(1.17549435e-38f));
+        const V scaled = choose(small, x * as<V>(8388608.0f), x);
+        const N offset = choose(small, as<N>(23), as<N>(0));
+        const N high = bits<N>(scaled) - as<N>(0x3F3504F3);
+        const V k = as<V>((high >> 23) - offset);
+        const V f = bits<V>((high & as<N>(0x007FFFFF)) + as<N>(0x3F3504F3)) - as<V>(1.0f);
+        V p = as<V>(7.3322428559e-2f);
+        p = p * f + as<V>(-1.1659798204e-1f);
+        p = p * f + as<V>(1.1634708070e-1f);
+        p = p * f + as<V>(-1.2396721809e-1f);
+        p = p * f + as<V>(1.4251153240e-1f);
+        p = p * f + as<V>(-1.6669150000e-1f);
+        p = p * f + as<V>(2.0000688134e-1f);
+        p = p * f + as<V>(-2.4999981198e-1f);
+        p = p * f + as<V>(3.3333331257e-1f);
+        const V square = f * f;
+        V r = p * square * f + (k * as<V>(-2.12194440e-4f) - as<V>(0.5f) * square);
+        r = r + f + k * as<V>(0.693359375f);
+        const float infinite = std::numeric_limits<float>::infinity();
+        r = choose(truth(x == as<V>(infinite)), as<V>(infinite), r);
+        r = choose(truth(x == as<V>(0.0f)), as<V>(-infinite), r);
+        return choose(truth(x < as<V>(0.0f)) | truth(x != x), as<V>(std::numeric_limits<float>::quiet_NaN()), r);
+    }
+}
+// e^x - 1, without the loss of digits near 0: 2^k * (e^r - 1) + (2^k - 1).
+template <typename V> static inline V expm1_of(V x) {
+    FOR_DOUBLES(V, x, std::expm1) {
+        V p = as<V>(1.9907574031e-4f);
+        p = p * x + as<V>(1.3933652215e-3f);
+        p = p * x + as<V>(8.3332860228e-3f);
+        p = p * x + as<V>(4.1666464899e-2f);
+        p = p * x + as<V>(1.6666666756e-1f);
+        p = p * x + as<V>(5.0000000135e-1f);
+        return choose(truth(abs_of(x) < as<V>(0.34657359f)), p * x * x + x, exp_of(x) - as<V>(1.0f));
+    }
+}
+// log(1 + x): what 1 + x lost to rounding is put back.
+template <typename V> static inline V log1p_of(V x) {
+    FOR_DOUBLES(V, x, std::log1p) {
+        const V u = as<V>(1.0f) + x;
+        const V lost = x - (u - as<V>(1.0f));
+        const V corrected = log_of(u) + lost / u;
+        const auto plain = truth(u == as<V>(1.0f));
+        const auto infinite = truth(x == as<V>(std::numeric_limits<float>::infinity())) | truth(u == as<V>(0.0f));
+        return choose(infinite, log_of(u), choose(plain, x, corrected));
+    }
+}
+// tanh(x): a polynomial below 0.625, 1 - 2 / (e^2x + 1) above.
+template <typename V> static inline V tanh_of(V x) {
+    FOR_DOUBLES(V, x, std::tanh) {
+        const V s = x * x;
+        V p = as<V>(2.2759075555e-3f);
+        p = p * s + as<V>(-8.3296049742e-3f);
+        p = p * s + as<V>(2.1764754643e-2f);
+        p = p * s + as<V>(-5.3958784357e-2f);
+        p = p * s + as<V>(1.3333301767e-1f);
+        p = p * s + as<V>(-3.3333333162e-1f);
+        const V large = as<V>(1.0f) - as<V>(2.0f) / (exp_of(x + x) + as<V>(1.0f));
+        return choose(truth(abs_of(x) < as<V>(0.625f)), p * s * x + x, large);
+    }
+}
+template <typename V> static inline V sigmoid_of(V x) { return as<V>(1.0f) / (as<V>(1.0f) + exp_of(as<V>(0.0f) - x)); }
+// erf(x): x + x * P(x^2) below 1, 1 - e^-Q(|x|) above.
+template <typename V> static inline V erf_of(V x) {
+    FOR_DOUBLES(V, x, std::erf) {
+        const V s = x * x;
+        V p = as<V>(-9.6801296720e-6f);
+        p = p * s + as<V>(1.1270542148e-4f);
+        p = p * s + as<V>(-8.4847111288e-4f);
+        p = p * s + as<V>(5.2210748564e-3f);
+        p = p * s + as<V>(-2.6865445814e-2f);
+        p = p * s + as<V>(1.1283782747e-1f);
+        p = p * s + as<V>(-3.7612638484e-1f);
+        p = p * s + as<V>(1.2837916706e-1f);
+        const V t = min_of(abs_of(x), as<V>(4.1f));
+        V q = as<V>(-4.6333646378e-8f);
+        q = q * t + as<V>(2.2362432655e-5f);
+        q = q * t + as<V>(-4.4556089264e-4f);
+        q = q * t + as<V>(4.2193614300e-3f);
+        q = q * t + as<V>(-2.5240033561e-2f);
+        q = q * t + as<V>(1.0846141118e-1f);
+        q = q * t + as<V>(6.3318448276e-1f);
+        q = q * t + as<V>(1.1295948452f);
+        q = q * t + as<V>(-1.9131222239e-4f);
+        const V large = as<V>(1.0f) - exp_of(as<V>(0.0f) - q);
+        const V signed_large = choose(truth(x < as<V>(0.0f)), as<V>(0.0f) - large, large);
+        return choose(truth(abs_of(x) < as<V>(1.0f)) | truth(x != x), p * x + x, signed_large);
+    }
+}
+
+// ---- memory: elements as they are stored, values as they are computed
+
+struct BFloat16 { uint16_t bits; };
+struct Bool { uint8_t byte; };
+template <typename T> struct Computed { using type = T; };
+template <> struct Computed<BFloat16> { using type = float; };
+template <> struct Computed<_Float16> { using type = float; };
+template <> struct Computed<Bool> { using type = int32_t; };
+
+// The elements from p on, one a lane; or one.
+template <typename V, typename T> static inline auto load(const T* p) {
+    using R = Like<V, typename Computed<T>::type>;
+    if constexpr (is_wide<V>) {
+        if constexpr (std::is_same_v<T, BFloat16>) {
+            Vec<uint16_t> raw;
+            std::memcpy(&raw, p, sizeof(raw));
+            return bits<R>(__builtin_convertvector(raw, Vec<uint32_t>) << 16);
+        } else if constexpr (std::is_same_v<T, Bool>) {
+            Vec<uint8_t> raw;
+            std::memcpy(&raw, p, sizeof(raw));
+            return as<I>(__builtin_convertvector(raw, I) != 0);
+        } else {
+            Vec<T> raw;
+            std::memcpy(&raw, p, sizeof(raw));
+            return as<R>(raw);
+        }
+    } else if constexpr (std::is_same_v<T, BFloat16>) return bits<float>(static_cast<uint32_t>(p->bits) << 16);
+    else if constexpr (std::is_same_v<T, Bool>) return truth(p->byte != 0);
+    else return static_cast<R>(*p);
+}
+// Elements `stride` apart.
+template <typename V, typename T> static inline auto gather(const T* p, int64_t stride) {
+    using R = Like<V, typename Computed<T>::type>;
+    if constexpr (!is_wide<V>) return load<V>(p);
+    else {
+        R found;
+        for (int lane = 0; lane < W; ++lane) found[lane] = load<float>(p + lane * stride);
+        return found;
+    }
+}
+static inline uint16_t rounded(float x) {
+    const uint32_t raw = bits<uint32_t>(x);
+    return x != x ? 0x7FC0 : (raw + 0x7FFF + ((raw >> 16) & 1)) >> 16;
+}
+template <typename V, typename T> static inline void store(T* p, V x) {
+    if constexpr (is_wide<V>) {
+        if constexpr (std::is_same_v<T, BFloat16>) {
+            const Vec<uint32_t> raw = bits<Vec<uint32_t>>(x);
+            const Vec<uint32_t> up = (raw + 0x7FFF + ((raw >> 16) & 1)) >> 16;
+            const Vec<uint16_t> result = __builtin_convertvector((x != x) ? (up * 0 + 0x7FC0) : up, Vec<uint16_t>);
+            std::memcpy(p, &result, sizeof(result));
+        } else if constexpr (std::is_same_v<T, Bool>) {
+            const Vec<uint8_t> result = __builtin_convertvector(x & 1, Vec<uint8_t>);
+            std::memcpy(p, &result, sizeof(result));
+        } else {
+            const Vec<T> result = as<Vec<T>>(x);
+            std::memcpy(p, &result, sizeof(result));
+        }
+    } else if constexpr (std::is_same_v<T, BFloat16>) p->bits = rounded(x);
+    else if constexpr (std::is_same_v<T, Bool>) p->byte = x & 1;
+    else *p = static_cast<T>(x);
+}
+template <typename V, typename T> static inline void scatter(T* p, V x, int64_t stride) {
+    if constexpr (!is_wide<V>) store(p, x);
+    else for (int lane = 0; lane < W; ++lane) store(p + lane * stride, x[lane]);
+}
+// Whole numbers from `first` on, one a lane.
+template <typename V> static inline Like<V, int64_t> counted(int64_t first) {
+    Like<V, int64_t> x = as<Like<V, int64_t>>(first);
+    if constexpr (is_wide<V>) for (int lane = 0; lane < W; ++lane) x[lane] += lane;
+    return x;
+}
+
+// ---- reductions: several vectors at once, so that none waits for its own last addition
+
+constexpr int UNROLL = 4;
+struct Sum {
+    template <typename T> static constexpr T start = T(0);
+    template <typename V> static V apply(V a, V b) { return a + b; }
+};
+struct Product {
+    template <typename T> static constexpr T start = T(1);
+    template <typename V> static V apply(V a, V b) { return a * b; }
+};
+struct Max {
+    template <typename T> static constexpr T start =
+        std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
+    template <typename V> static V apply(V a, V b) { return max_of(a, b); }
+};
+struct Min {
+    template <typename T> static constexpr T start =
+        std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
+    template <typename V> static V apply(V a, V b) { return min_of(a, b); }
+};
+struct Any {
+    template <typename T> static constexpr T start = T(0);
+    template <typename V> static V apply(V a, V b) { return a | b; }
+};
+struct All {
+    template <typename T> static constexpr T start = T(-1);
+    template <typename V> static V apply(V a, V b) { return a & b; }
+};
+// What `settle` takes in is kept wider, so that a long sum does not lose its small terms.
+template <typename Op, typename T> struct Fold {
+    using Kept = std::conditional_t<std::is_same_v<T, float>, double, T>;
+    Vec<T> wide[UNROLL];
+    T single;
+    Kept settled = Op::template start<Kept>;
+    Fold() { clear(); }
+    void clear() {
+        for (auto& part : wide) part = as<Vec<T>>(Op::template start<T>);
+        single = Op::template start<T>;
+    }
+    template <typename V> void take(Like<V, T> x, int u) {
+        if constexpr (is_wide<V>) wide[u] = Op::apply(wide[u], x);
+        else single = Op::apply(single, x);
+    }
+    void settle() {
+        for (const auto& part : wide)
+            for (int lane = 0; lane < W; ++lane) settled = Op::apply(settled, static_cast<Kept>(part[lane]));
+        settled = Op::apply(settled, static_cast<Kept>(single));
+        clear();
+    }
+    T value() {
+        settle();
+        return static_cast<T>(settled);
+    }
+};
+// The same where every lane is a row of its own.
+template <typename Op, typename V> struct Running {
+    using T = typename Element<V>::type;
+    V recent = as<V>(Op::template start<T>), settled = as<V>(Op::template start<T>);
+    int count = 0;
+    void take(V x) {
+        recent = Op::apply(recent, x);
+        if (++count == 256) {
+            settled = Op::apply(settled, recent);
+            recent = as<V>(Op::template start<T>);
+            count = 0;
+        }
+    }
+    V value() const { return Op::apply(settled, recent); }
+};
+constexpr int64_t SETTLE = 1 << 14;
+// body<V>(position, u) over [from, to): vectors first, what is left one by one.
+template <typename Body> static inline void walk(int64_t from, int64_t to, Body&& body) {
+    int64_t r = from;
+    for (; r + UNROLL * W <= to; r += UNROLL * W)
+        for (int u = 0; u < UNROLL; ++u) body.template operator()<F>(r + u * W, u);
+    for (; r + W <= to; r += W) body.template operator()<F>(r, 0);
+    for (; r < to; ++r) body.template operator()<float>(r, 0);
+}
+template <typename Body, typename... Folds> static inline void walk(int64_t from, int64_t to, Body&& body, Folds&... folds) {
+    for (int64_t at = from; at < to; at += SETTLE) {
+        walk(at, at + SETTLE < to ? at + SETTLE : to, body);
+        if (to - from > SETTLE) (folds.settle(), ...);
+    }
+}

@@ -1,0 +1,47 @@
+"""Which of torch's operators a region can hold, and as which step.
+
+The graph is decomposed before (`capture.DECOMPOSED`), so this table is short: arithmetic, comparisons, choices,
+conversions, reductions. An operator that is not here ends a region and stays with torch.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+
+POINTWISE: dict[str, str] = {
+    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "neg": "neg", "abs": "abs", "rsub": "rsub",
+    "minimum": "min", "maximum": "max", "fmin": "fmin", "fmax": "fmax", "remainder": "remainder", "fmod": "fmod",
+    "floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc", "sign": "sign", "sgn": "sign",
+    "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "square": "square",
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
+    "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh", "asin": "asin",
+    "acos": "acos", "atan": "atan", "sigmoid": "sigmoid", "erf": "erf", "erfc": "erfc", "pow": "pow",
+    "relu": "relu", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne",
+    "logical_and": "and", "logical_or": "or", "logical_not": "not", "logical_xor": "xor",
+    "bitwise_and": "bit_and", "bitwise_or": "bit_or", "bitwise_not": "bit_not", "bitwise_xor": "bit_xor",
+    "isnan": "isnan", "isinf": "isinf", "where": "where", "clamp": "clamp", "clamp_min": "max", "clamp_max": "min",
+}  # fmt: skip
+"""Packet name to step; operands in torch's order."""
+CONVERSIONS = ("_to_copy", "convert_element_type", "clone", "alias", "detach", "lift_fresh_copy", "copy")
+VIEWS = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "alias")
+VIEWS += ("broadcast_in_dim", "detach")
+REDUCED: dict[str, str] = {
+    "sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any", "all": "all", "argmax": "argmax",
+    "argmin": "argmin", "mean": "mean",
+}  # fmt: skip
+VARIANCES = ("var", "var_mean")
+EXTREMES = {"max": "max", "min": "min"}
+COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"])
+LOGICAL = frozenset(["and", "or", "not", "xor"])
+CONSTANTS = ("full", "scalar_tensor", "zeros", "ones", "full_like", "zeros_like", "ones_like")
+
+
+def packet(target: object) -> str:
+    """`aten.add.Tensor` -> `add`; empty for what is no operator of torch."""
+    if target is operator.getitem:
+        return "getitem"
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+        return ""
+    return target._schema.name.split("::")[1]

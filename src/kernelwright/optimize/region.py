@@ -1,0 +1,147 @@
+"""What one generated kernel computes, in terms that people read and every generator prints.
+
+A region runs over `outer` axes, one row after another, and over the `row` axes inside a row. Loads, steps and
+reductions give values; a value has the axes that it depends on, and a reduction takes away those of the row. Stores
+write values out. Nothing here says how it is run: tiles, threads and passes are a generator's choice.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+
+from kernelwright.core.records import Record
+from kernelwright.core.units import DTYPE_BYTES
+
+Operand = str | int | float | bool
+REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+_COSTLY = "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc pow asin acos atan sinh cosh"
+SPECIAL = frozenset(_COSTLY.split())
+"""Steps that cost as much as a dozen others."""
+
+
+class Axis(Record, frozen=True, kw_only=True):
+    name: str
+    size: int
+
+
+class Load(Record, frozen=True, kw_only=True):
+    """`value` is the element of `buffer` at the sum of index times stride, in elements, over `strides`."""
+
+    value: str
+    buffer: str
+    dtype: str
+    strides: dict[str, int]
+    offset: int = 0
+
+
+class Step(Record, frozen=True, kw_only=True):
+    """`value` is `op` of `args`, which are values, axes (of `index`) or numbers."""
+
+    value: str
+    op: str
+    args: tuple[Operand, ...]
+    dtype: str
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The arguments that are values, or the axis of `index`."""
+        return tuple(arg for arg in self.args if isinstance(arg, str))
+
+
+class Reduction(Record, frozen=True, kw_only=True, tag=True):
+    """`value` is `op` over the row of the value `arg`."""
+
+    value: str
+    op: str
+    arg: str
+    dtype: str
+
+
+class Store(Record, frozen=True, kw_only=True):
+    """Writes `value` into the new tensor `buffer` of that shape and those strides."""
+
+    value: str
+    buffer: str
+    dtype: str
+    shape: tuple[int, ...]
+    shape_strides: tuple[int, ...]
+    strides: dict[str, int]
+
+
+class Region(Record, frozen=True, kw_only=True, dict=True):
+    """One kernel: `buffers` are the tensors it reads, in the order of its arguments."""
+
+    name: str
+    outer: tuple[Axis, ...]
+    row: tuple[Axis, ...]
+    loads: tuple[Load, ...]
+    steps: tuple[Step | Reduction, ...]
+    stores: tuple[Store, ...]
+
+    @property
+    def rows(self) -> int:
+        return prod(axis.size for axis in self.outer)
+
+    @property
+    def row_size(self) -> int:
+        return prod(axis.size for axis in self.row)
+
+    @cached_property
+    def axes_of(self) -> dict[str, frozenset[str]]:
+        """For each value the axes that it depends on."""
+        row = {axis.name for axis in self.row}
+        known = {load.value: frozenset(axis for axis, stride in load.strides.items() if stride) for load in self.loads}
+        for step in self.steps:
+            if isinstance(step, Reduction):
+                known[step.value] = known[step.arg] - row
+            elif step.op == "index":
+                known[step.value] = frozenset((str(step.args[0]),))
+            else:
+                known[step.value] = frozenset().union(*(known[value] for value in step.values))
+        return known
+
+    @cached_property
+    def sweep_of(self) -> dict[str, int]:
+        """For each value the pass over the row in which it can first be had: a reduction is there after its pass."""
+        known = {load.value: 0 for load in self.loads}
+        for step in self.steps:
+            if isinstance(step, Reduction):
+                known[step.value] = known[step.arg] + 1
+            else:
+                known[step.value] = max((known.get(value, 0) for value in step.values), default=0)
+        return known
+
+    @property
+    def bytes_moved(self) -> tuple[int, int]:
+        """(read, written): every element that is touched once."""
+        sizes = {axis.name: axis.size for axis in (*self.outer, *self.row)}
+        read = {}
+        for load in self.loads:
+            touched = prod(sizes[axis] for axis, stride in load.strides.items() if stride)
+            read[load.buffer, load.offset] = touched * DTYPE_BYTES[load.dtype]
+        return sum(read.values()), sum(prod(store.shape) * DTYPE_BYTES[store.dtype] for store in self.stores)
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+def text(region: Region) -> str:
+    """The region as people read it."""
+    over = " x ".join(f"{axis.name}={axis.size:,}" for axis in region.outer) or "one row"
+    inside = " x ".join(f"{axis.name}={axis.size:,}" for axis in region.row) or "one element each"
+    lines = [f"{region.name}: {over}, rows of {inside}"]
+    for load in region.loads:
+        lines.append(f"  {load.value} = {load.buffer}{_place(load.strides, load.offset)}  {load.dtype}")
+    for step in region.steps:
+        args = step.arg if isinstance(step, Reduction) else ", ".join(map(str, step.args))
+        over_row = " over the row" if isinstance(step, Reduction) else ""
+        lines.append(f"  {step.value} = {step.op}({args}){over_row}  {step.dtype}")
+    lines += [f"  {store.buffer}{_place(store.strides, 0)} = {store.value}  {store.dtype}" for store in region.stores]
+    return "\n".join(lines)
+
+
+def _place(strides: dict[str, int], offset: int) -> str:
+    terms = [axis if stride == 1 else f"{stride} {axis}" for axis, stride in strides.items() if stride]
+    terms += [str(offset)] * bool(offset)
+    return f"[{' + '.join(terms) or '0'}]"
