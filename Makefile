@@ -27,7 +27,7 @@ demo: $(READY)  ## diagnose a real program, prove a faster version, open demo.ht
 	$(KW) bench $(DEMO).py $(DEMO).cpp --no-check --pairs 5
 
 test: $(READY)  ## every test that needs no GPU
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(RUN) -m pytest -m gpu
