@@ -104,11 +104,14 @@ def test_a_program_that_chooses_by_its_dtype_is_its_own_golden() -> None:
     assert torch.equal(truth.golden[0], truth.reference[0].double())
 
 
+NORMAL = torch.randn(64, 512, generator=torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize(
     ("program", "x"),
     [
-        (lambda x: x.square().mean(-1) - x.mean(-1).square(), 2048 + torch.randn(64, 512)),
-        (lambda x: torch.log(1 + x), 5e-7 * torch.randn(64, 512)),
+        (lambda x: x.square().mean(-1) - x.mean(-1).square(), 2048 + NORMAL),
+        (lambda x: torch.log(1 + x), 5e-7 * NORMAL),
     ],
     ids=["one pass", "cancellation"],
 )
