@@ -33,25 +33,10 @@ _CALLED = {
     "max": "max_of", "min": "min_of", "abs": "abs_of", "exp": "exp_of", "log": "log_of", "expm1": "expm1_of",
     "log1p": "log1p_of", "tanh": "tanh_of", "sigmoid": "sigmoid_of", "erf": "erf_of", "sqrt": "sqrt_of",
 }  # fmt: skip
-_LIBRARY = frozenset(
-    [
-        "exp2",
-        "log2",
-        "log10",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "erfc",
-        "floor",
-        "ceil",
-        "trunc",
-    ]
-)
+_LIBRARY = (
+    "exp2", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "floor", "ceil",
+    "trunc",
+)  # fmt: skip
 _LIBRARY_OF_TWO = {"pow": "std::pow", "fmod": "std::fmod"}
 
 
@@ -128,9 +113,6 @@ class _Printer:
     def _inner(self, value: str) -> bool:
         return bool(self.region.axes_of[value] & set(self.row))
 
-    def _wide(self, value: str) -> bool:
-        return self.lanes in self.region.axes_of[value]
-
     def _targets(self, at: int) -> list[Reduction | Store]:
         """What a pass is for: reductions, and values that are written element by element."""
         sweep = self.region.sweep_of
@@ -180,7 +162,7 @@ class _Printer:
         self.out.append("}")
         return "\n".join(self.out) + "\n"
 
-    def _parallel(self, depth: int) -> None:
+    def _parallel(self) -> None:
         if self.choice.threads:
             self.out.append("#pragma omp parallel for schedule(static)")
 
@@ -198,7 +180,7 @@ class _Printer:
         outer = [axis.name for axis in self.region.outer]
         scope = _Scope(self.out, 2, wide=False)
         if self.choice.parts == 1:
-            self._parallel(1)
+            self._parallel()
         self.out.append(f"    for (int64_t row = 0; row < {self.region.rows}; ++row) {{")
         if outer:
             self._axes(scope, outer, "row")
@@ -238,7 +220,7 @@ class _Printer:
         parts, size = self.choice.parts, self.sizes[self.lanes]
         for fold in folds:
             scope.add(f"{COMPUTED[fold.dtype]} {fold.value}_part[{parts}];")
-        self._parallel(2)
+        self._parallel()
         scope.add(f"for (int64_t part = 0; part < {parts}; ++part) {{")
         inside = _Scope(self.out, scope.depth + 1, wide=False)
         for fold in folds:
@@ -310,7 +292,7 @@ class _Printer:
         chunk = min(size, -(-each // 64) * 64)
         chunks = -(-size // chunk)
         tasks = prod(self.sizes[name] for name in outer) * chunks
-        self._parallel(1)
+        self._parallel()
         self.out.append(f"    for (int64_t task = 0; task < {tasks}; ++task) {{")
         scope = _Scope(self.out, 2, wide=False)
         if outer:
