@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from budget_experiment import Result, experiment, misses
@@ -19,6 +21,16 @@ def judge(results: list[Result]) -> None:
     assert len(refused) <= 0.02 * len(honest), misses(results)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small tensors: two processes of tests with two threads each take seven times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_small_arms() -> None:
     judge(experiment(scale=0.125, seeds=(1,)))
 

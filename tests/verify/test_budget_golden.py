@@ -104,16 +104,22 @@ def test_a_program_that_chooses_by_its_dtype_is_its_own_golden() -> None:
     assert torch.equal(truth.golden[0], truth.reference[0].double())
 
 
+def one_pass_variance(x: Tensor) -> Tensor:
+    return x.square().mean(-1) - x.mean(-1).square()
+
+
 NORMAL = torch.randn(64, 512, generator=torch.Generator().manual_seed(0))
+UNLUCKY = torch.randn(64, 512, generator=torch.Generator().manual_seed(2))  # 0.53 of the variance is rounding
 
 
 @pytest.mark.parametrize(
     ("program", "x"),
     [
-        (lambda x: x.square().mean(-1) - x.mean(-1).square(), 2048 + NORMAL),
+        (one_pass_variance, 2048 + NORMAL),
+        (one_pass_variance, 2048 + UNLUCKY),
         (lambda x: torch.log(1 + x), 5e-7 * NORMAL),
     ],
-    ids=["one pass", "cancellation"],
+    ids=["one pass", "unlucky", "cancellation"],
 )
 def test_rounding_errors_of_any_size_leave_the_golden_in_fp64(program, x) -> None:
     """A better candidate must not be held to a reference that is 5 % off and more."""
