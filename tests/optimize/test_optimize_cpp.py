@@ -1,11 +1,11 @@
 """Programs captured, cut into regions, printed as C++ and run: what comes out is what torch says, in every choice."""
 
 import ctypes
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 import kernelwright.optimize
 from kernelwright.optimize.capture import capture
@@ -13,12 +13,11 @@ from kernelwright.optimize.plan import plan
 from kernelwright.optimize.print_cpp import arguments, choices, print_cpp
 from kernelwright.toolchain.cpp import FLAGS, compile_shared
 
+sys.path.insert(0, str(Path(__file__).parent))
+from programs import PROGRAMS, W, X
+
 VECTORS = (Path(kernelwright.optimize.__file__).parent / "cpp" / "vector.h").read_text()
 QUICK = tuple("-O1" if flag == "-O3" else flag for flag in FLAGS)
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def captured(program, *args):
@@ -59,51 +58,6 @@ def call(region, env, by_name, pick):
     return made
 
 
-X = normal(37, 1000)
-Y, W, B = normal(37, 1000, seed=1), normal(1000, seed=2), normal(1000, seed=3)
-ODD = torch.tensor([[float("nan"), 1.0, -1.0], [float("inf"), 0.0, 1e-40], [float("-inf"), 3.0, 88.8]])
-LOWER = torch.arange(64)[None, :] <= torch.arange(64)[:, None]
-
-
-def centred_by_group(x):
-    groups = x.reshape(3, 4, -1)
-    return (groups - groups.mean(-1, keepdim=True)).view(x.shape)
-
-
-PROGRAMS = {
-    "pointwise": (lambda x, y, s, b: torch.relu((x + y) * s + b), X, Y, normal(1), normal(1)),
-    "softmax": (lambda x: torch.softmax(x, -1), X),
-    "log_softmax": (lambda x: torch.log_softmax(x, -1), X),
-    "layer_norm": (lambda x, w, b: F.layer_norm(x, (1000,), w, b), X, W, B),
-    "rms_norm": (lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w, X, W),
-    "activations": (lambda x: (F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.mish(x), F.elu(x)), X * 3),
-    "more_activations": (lambda x: (F.softplus(x * 10), F.hardswish(x), F.leaky_relu(x), torch.sign(x), x.abs()), X),
-    "special": (lambda x: (torch.erf(x), torch.expm1(x * 0.1), torch.log1p(x.abs()), x.sin(), x.tanh()), X * 2),
-    "powers": (lambda x: (x**3, x.abs() ** 1.7, x.abs() ** -0.5, x**2), X),
-    "columns": (lambda x: torch.softmax(x, 0), X),
-    "statistics": (lambda x: (x.var(-1), x.mean(-1), x.std(-1, unbiased=False), x.amax(-1)), X),
-    "losses": (lambda x, y: (F.mse_loss(x, y), F.huber_loss(x, y), F.l1_loss(x, y)), X, Y),
-    "divergence": (lambda x, y: F.kl_div(F.log_softmax(x, -1), F.softmax(y, -1), reduction="batchmean"), X, Y),
-    "group_norm": (lambda x, w, b: F.silu(F.group_norm(x, 4, w, b)), normal(3, 16, 9, 7), normal(16), normal(16)),
-    "by_hand": (centred_by_group, normal(3, 16, 9)),
-    "channels": (lambda x: x[:, 0] * 0.3 + x[:, 1] * 0.5 + x[:, 2] * 0.2, normal(2, 3, 33, 65)),
-    "transposed": (lambda x, y: x.exp().t() + y, X, normal(1000, 37)),
-    "bfloat16": (lambda x, w: F.rms_norm(x, (1000,), w), X.bfloat16(), W.bfloat16()),
-    "float16": (lambda x: torch.sigmoid(x) * x + 1, X.half()),
-    "float64": (lambda x: torch.softmax(x, -1), X.double()),
-    "whole_numbers": (lambda x: (x * 3 + 1, x > 2, x.float() / 7), torch.arange(-300, 300).reshape(20, 30)),
-    "choice": (lambda x, m: torch.where(m, x, -1.0).sum(-1), X, X > 0.3),
-    "positions": (lambda x: torch.softmax(torch.where(torch.arange(64) <= 40, x, float("-inf")), -1), normal(3, 7, 64)),
-    "masked": (lambda x, m: torch.softmax(x.masked_fill(~m, float("-inf")), -1), normal(2, 64, 64), LOWER),
-    "clamped": (lambda x: x.clamp(-0.5, 0.5) + x.clamp(min=0.1) + x.clamp(max=0.2), X),
-    "not_a_number": (lambda x: torch.relu(x) + x.amax(-1, keepdim=True), ODD),
-    "infinite": (lambda x: (torch.exp(x), torch.log(x), torch.sigmoid(x)), ODD),
-    "two_rows": (lambda x: (x.sum(-1), x.sum(0)), X),
-    "both_means": (lambda x: x - x.mean(0) - x.mean(1, keepdim=True), X),
-    "odd_slice": (lambda x: torch.softmax(x[:, 1:] * 2, -1), normal(5, 18)),
-    "long_row": (lambda x: torch.softmax(x, -1), normal(2, 50_001)),
-    "cosine": (lambda x, y: F.cosine_similarity(x, y), X, Y),
-}  # fmt: skip
 IN_EVERY_CHOICE = ("pointwise", "softmax", "columns", "statistics", "long_row")
 CASES = [(name, 0) for name in PROGRAMS] + [(name, pick) for name in IN_EVERY_CHOICE for pick in (1, 2, 3)]
 

@@ -13,7 +13,7 @@ from math import prod
 
 from kernelwright.core.records import Record
 from kernelwright.optimize.axes import Misfit
-from kernelwright.optimize.region import SPECIAL, Load, Operand, Reduction, Region, Step, Store
+from kernelwright.optimize.region import SPECIAL, Load, Operand, Reduction, Region, Scan, Step, Store
 
 CTYPES = {
     "float32": "float", "float64": "double", "float16": "_Float16", "bfloat16": "BFloat16", "int64": "int64_t",
@@ -103,7 +103,7 @@ class _Printer:
         self.row = [axis.name for axis in region.row]
         self.lanes = choice.lanes
         self.along_row = self.lanes in self.row
-        self.by_value: dict[str, Load | Step | Reduction] = {load.value: load for load in region.loads}
+        self.by_value: dict[str, Load | Step | Reduction | Scan] = {load.value: load for load in region.loads}
         self.by_value |= {step.value: step for step in region.steps}
         self.passes = max(region.sweep_of.values(), default=0) + 1
         self.kept = self._kept() if self.along_row and choice.parts == 1 else []

@@ -58,6 +58,17 @@ class Reduction(Record, frozen=True, kw_only=True, tag=True):
     dtype: str
 
 
+class Scan(Record, frozen=True, kw_only=True, tag=True):
+    """`value` is the running `op` (sum, prod, max, min) of `arg` along the row, its own element included; from the
+    row's end where `reverse`. The row's axes count as one, in their order."""
+
+    value: str
+    op: str
+    arg: str
+    dtype: str
+    reverse: bool = False
+
+
 class Store(Record, frozen=True, kw_only=True):
     """Writes `value` into the new tensor `buffer` of that shape and those strides."""
 
@@ -76,7 +87,7 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
     outer: tuple[Axis, ...]
     row: tuple[Axis, ...]
     loads: tuple[Load, ...]
-    steps: tuple[Step | Reduction, ...]
+    steps: tuple[Step | Reduction | Scan, ...]
     stores: tuple[Store, ...]
 
     @property
@@ -95,6 +106,8 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
         for step in self.steps:
             if isinstance(step, Reduction):
                 known[step.value] = known[step.arg] - row
+            elif isinstance(step, Scan):
+                known[step.value] = known[step.arg] | row
             elif step.op == "index":
                 known[step.value] = frozenset((str(step.args[0]),))
             else:
@@ -108,6 +121,8 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
         for step in self.steps:
             if isinstance(step, Reduction):
                 known[step.value] = known[step.arg] + 1
+            elif isinstance(step, Scan):
+                known[step.value] = known[step.arg]
             else:
                 known[step.value] = max((known.get(value, 0) for value in step.values), default=0)
         return known
@@ -134,8 +149,9 @@ def text(region: Region) -> str:
     for load in region.loads:
         lines.append(f"  {load.value} = {load.buffer}{_place(load.strides, load.offset)}  {load.dtype}")
     for step in region.steps:
-        args = step.arg if isinstance(step, Reduction) else ", ".join(map(str, step.args))
-        over_row = " over the row" if isinstance(step, Reduction) else ""
+        args = ", ".join(map(str, step.args)) if isinstance(step, Step) else step.arg
+        over_row = {Step: "", Reduction: " over the row", Scan: " along the row"}[type(step)]
+        over_row += " from its end" * (isinstance(step, Scan) and step.reverse)
         lines.append(f"  {step.value} = {step.op}({args}){over_row}  {step.dtype}")
     lines += [f"  {store.buffer}{_place(store.strides, 0)} = {store.value}  {store.dtype}" for store in region.stores]
     return "\n".join(lines)
