@@ -6,13 +6,15 @@ import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 from torch._decomp import get_decompositions
+from torch.export.graph_signature import InputKind, OutputKind
 
 from kernelwright.core.errors import ProblemError
+from kernelwright.optimize.operators import packet
 
 aten = torch.ops.aten
 TAKEN_APART = (
@@ -25,44 +27,100 @@ KEPT_WHOLE = (aten.var, aten.var_mean, aten.mean)
 """What torch would take apart into operators that hide what is meant."""
 
 
+STAYS = ("linear", "matmul", "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "einsum")
+"""What stays with torch and reads better as one call."""
+
+
+class Source(NamedTuple):
+    """Where a placeholder's tensor comes from: `parameter` or `buffer` and its path in the module, `argument` and its
+    place among the leaves of (args, kwargs), or `constant` with its value."""
+
+    kind: str
+    name: str
+    value: Any = None
+
+
 @dataclass(frozen=True)
 class Captured:
-    """`module` takes and returns flat tensors.
+    """One call of a program as a graph over flat tensors.
 
     Attributes:
-        sources: for each placeholder, (kind, name): `parameter`, `buffer`, `constant` or `argument` and its place.
-        results: for each output, (kind, name): `output`, `buffer` or `argument` that it replaces.
-        signature: what torch.export knows, for calls with trees of arguments.
+        graph: core ATen operators, nothing mutated.
+        original: the calls as the program made them; some may mutate.
+        sources: what each placeholder of `graph` is.
+        results: for each value that `graph` returns, what it is for: (`output`, ""), or the (`buffer`, path) or
+            (`argument`, place) that it replaces.
+        shape: the trees of the arguments and of the result.
     """
 
-    module: fx.GraphModule
-    exported: torch.export.ExportedProgram
+    graph: fx.Graph
+    original: fx.GraphModule
+    sources: dict[fx.Node, Source]
+    results: tuple[tuple[str, str], ...]
+    shape: Any
+
+    @property
+    def module(self) -> Any:
+        return self
 
 
 def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
-    """The graph of one call.
+    """The graph of one call, for shapes as they are.
 
     Raises:
-        ProblemError: the program cannot be captured whole; `where` is the line that breaks it.
+        ProblemError: the program cannot be captured whole; the message is torch's.
     """
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exported = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
-            exported = exported.run_decompositions(_table())
+            taken_apart = exported.run_decompositions(_table())
     except Exception as fault:
-        raise ProblemError(f"torch.export cannot capture it: {fault}", next="--compile") from fault
-    return Captured(exported.graph_module, exported)
+        raise ProblemError(f"torch.export cannot capture it: {fault}", next="kw why --compile") from fault
+    graph = taken_apart.graph_module.graph
+    for node in [node for node in graph.nodes if packet(node.target).startswith("_assert")]:
+        graph.erase_node(node)
+    return Captured(
+        graph,
+        exported.graph_module,  # type: ignore[arg-type]
+        _sources(taken_apart),
+        tuple(_result(spec, taken_apart) for spec in taken_apart.graph_signature.output_specs),
+        taken_apart.call_spec,
+    )
+
+
+def _sources(exported: torch.export.ExportedProgram) -> dict[fx.Node, Source]:
+    nodes = [node for node in exported.graph.nodes if node.op == "placeholder"]
+    found: dict[fx.Node, Source] = {}
+    arguments = 0
+    for node, spec in zip(nodes, exported.graph_signature.input_specs, strict=True):
+        match spec.kind:
+            case InputKind.PARAMETER | InputKind.BUFFER:
+                found[node] = Source(spec.kind.name.lower(), str(spec.target))
+            case InputKind.USER_INPUT:
+                found[node] = Source("argument", str(arguments))
+                arguments += 1
+            case _:
+                found[node] = Source("constant", node.name, exported.constants.get(str(spec.target)))
+    return found
+
+
+def _result(spec: Any, exported: torch.export.ExportedProgram) -> tuple[str, str]:
+    match spec.kind:
+        case OutputKind.BUFFER_MUTATION:
+            return "buffer", spec.target
+        case OutputKind.USER_INPUT_MUTATION:
+            return "argument", str(list(exported.graph_signature.user_inputs).index(spec.target))
+    return "output", ""
 
 
 class _AsModule(torch.nn.Module):
+    """A function as a module; its arguments keep their names."""
+
     def __init__(self, program: Callable[..., Any]) -> None:
         super().__init__()
-        self.program = program
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.program(*args, **kwargs)
+        self.forward = program
 
 
 @functools.cache
@@ -70,4 +128,8 @@ def _table() -> dict[Any, Any]:
     table = dict(torch.export.default_decompositions())
     table |= get_decompositions(list(TAKEN_APART))
     kept = {overload for packet in KEPT_WHOLE for overload in (getattr(packet, n) for n in packet.overloads())}
-    return {operator: rule for operator, rule in table.items() if operator not in kept}
+    return {
+        operator: rule
+        for operator, rule in table.items()
+        if operator not in kept and packet(operator) not in STAYS
+    }

@@ -9,6 +9,7 @@ from torch import fx
 
 from kernelwright.optimize.axes import Misfit
 from kernelwright.optimize.lower import Lowering, lowered, made_anywhere
+from kernelwright.optimize.merging import merged
 from kernelwright.optimize.region import Region
 
 
@@ -37,7 +38,7 @@ def plan(graph: fx.Graph) -> tuple[list[tuple[Region, list[fx.Node]]], dict[fx.N
     for at, group in enumerate(groups):
         wanted = [n for n in group.nodes if any(of.get(user) is not group for user in n.users)]
         try:
-            found.append((group.lowering.region(f"region_{at}", wanted), group.nodes))
+            found.append((merged(group.lowering.region(f"region_{at}", wanted)), group.nodes))
         except Misfit as reason:
             refused |= dict.fromkeys(group.nodes, str(reason))
     return found, refused

@@ -1,0 +1,67 @@
+"""The part of vector.h that some kernels need: what they name, what that names, and so on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+VECTORS = Path(__file__).parent / "cpp" / "vector.h"
+_COMMENT = re.compile(r"//[^\n]*")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_DECLARED = (
+    re.compile(r"^#define\s+(\w+)"),
+    re.compile(r"\bstruct\s+(\w+)"),
+    re.compile(r"\busing\s+(\w+)\s*="),
+    re.compile(r"\bconstexpr\s+[\w:<>, ]+?\s(\w+)\s*="),
+    re.compile(r"(\w+)\s*\("),
+)
+
+
+class _Item(NamedTuple):
+    """One declaration with the comment above it."""
+
+    text: str
+    name: str | None
+    words: frozenset[str]
+
+
+def prelude_for(code: str) -> str:
+    """The declarations of vector.h that `code` needs, in their order."""
+    items, wanted = _items(), set(_WORD.findall(code))
+    kept = [item for item in items if item.name is None]
+    while more := [item for item in items if item not in kept and item.name in wanted]:
+        kept += more
+        wanted |= frozenset().union(*(item.words for item in more))
+    return "".join(item.text for item in items if item in kept)
+
+
+@cache
+def _items() -> tuple[_Item, ...]:
+    return tuple(_item(text) for text in _declarations(VECTORS.read_text()))
+
+
+def _item(text: str) -> _Item:
+    code = _COMMENT.sub("", text).strip()
+    head = re.sub(r"template <[^>]*>( requires requires\(.*?\) \{.*?\})?", "", code).partition("{")[0]
+    declared = (pattern.search(head) for pattern in _DECLARED)
+    name = None if code.startswith(("#include", "#if")) else next((match[1] for match in declared if match), None)
+    return _Item(text, name, frozenset(_WORD.findall(code)))
+
+
+def _declarations(text: str) -> Iterator[str]:
+    """Cuts where a line ends outside of all brackets with a semicolon, a closing brace, or was the preprocessor's."""
+    depth, lines = 0, []
+    for line in text.splitlines(keepends=True):
+        lines.append(line)
+        code = _COMMENT.sub("", line)
+        depth += sum(code.count(c) for c in ("{", "(", "[", "#if")) - sum(
+            code.count(c) for c in ("}", ")", "]", "#endif")
+        )
+        if not depth and re.search(r"[;}]\s*$|^#", code):
+            yield "".join(lines)
+            lines = []
+    if lines:
+        yield "".join(lines)

@@ -1,0 +1,124 @@
+"""Kernels as Python text that needs torch and a compiler, and nothing of this package: what a person will own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import textwrap
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+from kernelwright.core.cache import cache_dir, digest, write_atomic
+from kernelwright.optimize.cpp_prelude import prelude_for
+from kernelwright.optimize.print_cpp import CpuChoice, arguments, print_cpp
+from kernelwright.optimize.region import Region, Store
+from kernelwright.toolchain.cpp import FLAGS
+
+WIDTH = 100
+CPU_IMPORTS = "import ctypes, hashlib, os, platform, subprocess, tempfile\nfrom pathlib import Path\n\nimport torch\n"
+COMPILED = '''
+FLAGS = "{flags}".split()
+
+
+def compiled(source: str) -> ctypes.CDLL:
+    """The library of a C++ source, compiled once on each machine."""
+    folder = Path(os.environ.get("KERNELWRIGHT_CACHE") or Path.home() / ".cache" / "kernelwright") / "owned"
+    key = hashlib.sha256(" ".join([source, *FLAGS, platform.node()]).encode()).hexdigest()[:24]
+    library = folder / f"{{key}}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch) / "kernels.so"
+            command = [os.environ.get("CXX", "c++"), *FLAGS, "-x", "c++", "-", "-o", str(made)]
+            subprocess.run(command, input=source, text=True, check=True)
+            made.replace(library)
+    return ctypes.CDLL(str(library))
+'''
+
+
+class Kernel(NamedTuple):
+    """One way to compute a region."""
+
+    region: Region
+    choice: CpuChoice
+
+
+def cpu_text(kernels: Sequence[Kernel]) -> str:
+    """Python that defines a function for each region: tensors in, new tensors out.
+
+    Raises:
+        Misfit: a step that C++ has no form for.
+    """
+    body = "\n".join(print_cpp(region, choice) for region, choice in kernels)
+    counts = {region.name: sum(map(len, arguments(region))) for region, _ in kernels}
+    source = f'SOURCE = r"""{prelude_for(body)}\n{body}"""\n'
+    declared = "\n".join(
+        f"KERNELS.{name}.argtypes, KERNELS.{name}.restype = [ctypes.c_void_p] * {count}, None"
+        for name, count in counts.items()
+    )
+    functions = "\n\n".join(_cpu_function(region) for region, _ in kernels)
+    compile_it = COMPILED.format(flags=" ".join(FLAGS)).lstrip()
+    return f"{source}\n{compile_it}\n\nKERNELS = compiled(SOURCE)\n{declared}\n\n\n{functions}"
+
+
+def _cpu_function(region: Region) -> str:
+    inputs, outputs = arguments(region)
+    made = [f"{store.buffer} = {_empty(store)}" for store in region.stores]
+    pointers = ", ".join(f"{name}.data_ptr()" for name in (*inputs, *outputs))
+    return function(region, inputs, [*made, wrapped(f"KERNELS.{region.name}({pointers})"), returned(outputs)])
+
+
+def function(region: Region, inputs: Sequence[str], body: Sequence[str]) -> str:
+    """A function of the region's name with its first line of text as the docstring."""
+    head = wrapped(f"def {region.name}({', '.join(inputs)}):")
+    return "\n".join([head, *(textwrap.indent(line, "    ") for line in (f'"""{summary(region)}."""', *body))]) + "\n"
+
+
+def summary(region: Region) -> str:
+    """`relu of add, mul, add: 16,777,216 elements` or `div of exp, sum over rows: 4,096 rows of 1,000`."""
+    names = [step.op for step in region.steps if step.op not in ("cast", "constant", "index")]
+    shown = ", ".join(names if len(names) <= 6 else [*names[:3], "...", *names[-2:]])
+    size = f"{region.rows:,} rows of {region.row_size:,}" if region.row else f"{region.rows:,} elements"
+    return f"{shown}; {size}"
+
+
+def returned(outputs: Sequence[str]) -> str:
+    return f"return {', '.join(outputs)}"
+
+
+def _empty(store: Store, device: str = "") -> str:
+    dtype = "" if store.dtype == "float32" else f", dtype=torch.{store.dtype}"
+    if list(store.shape_strides) == _contiguous(store.shape):
+        return f"torch.empty({store.shape}{dtype}{device})"
+    return f"torch.empty_strided({store.shape}, {store.shape_strides}{dtype}{device})"
+
+
+def _contiguous(shape: Sequence[int]) -> list[int]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.insert(0, step)
+        step *= max(size, 1)
+    return strides
+
+
+def wrapped(line: str, width: int = WIDTH) -> str:
+    """A call or a signature, its arguments on lines of their own where it is too long."""
+    if len(line) <= width or "(" not in line:
+        return line
+    head, _, rest = line.partition("(")
+    inside, _, tail = rest.rpartition(")")
+    filled = textwrap.fill(inside, width - 4, break_long_words=False, break_on_hyphens=False)
+    return f"{head}(\n{textwrap.indent(filled, '    ')}\n){tail}"
+
+
+def load(text: str) -> ModuleType:
+    """The module that such a text is; kept in the cache, because Triton reads the source of its kernels."""
+    path = cache_dir("generated") / f"generated_{digest(text)}.py"
+    if not path.exists():
+        write_atomic(path, text.encode())
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
