@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kernelwright.diagnose import watch, why
     from kernelwright.judge import bench
     from kernelwright.machine import machine
+    from kernelwright.optimize import optimize
     from kernelwright.problems import Candidate, Problem
     from kernelwright.verify import verify
 
@@ -34,6 +35,7 @@ _HOMES = {
     "watch": "diagnose",
     "verify": "verify",
     "bench": "judge",
+    "optimize": "optimize",
 }
 __all__ = [
     "Candidate",
@@ -48,6 +50,7 @@ __all__ = [
     "__version__",
     "bench",
     "machine",
+    "optimize",
     "verify",
     "watch",
     "why",

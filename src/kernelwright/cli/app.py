@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import typer
 
-from kernelwright.cli import bench, evidence, machine, verify, why
+from kernelwright.cli import bench, evidence, machine, optimize, verify, why
 from kernelwright.cli.answer import fail
 from kernelwright.core.errors import InternalError, UsageError
 
 app = typer.Typer(
     name="kw",
-    help="Says what a program waits on, and proves the faster version.",
+    help="Says what a program waits on, writes the faster version, and proves it.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("why")(why.why)
+app.command("optimize")(optimize.optimize)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
 app.command("machine")(machine.machine)

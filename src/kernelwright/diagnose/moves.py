@@ -99,7 +99,7 @@ def _fused_us(seen: Observation, run: tuple[Operator, ...], by_index: dict[int, 
     faulted = any(by_index[op.index].fault_us > 0 for op in run)
     faults = (seen.machine.fault_us_per_mib or 0.0) * work.bytes_written / 2**20 if faulted else 0.0
     least = max(least * SLACK, OWN_SPECIAL_SHARE * special_us(seen.machine, work))
-    return max(least + faults, _call_us(seen.machine))
+    return max(least + faults, call_us(seen.machine))
 
 
 def _time_us(calls: Sequence[Call], seen: Observation) -> float:
@@ -108,7 +108,7 @@ def _time_us(calls: Sequence[Call], seen: Observation) -> float:
     return sum(call.time_us for call in calls) + (seen.idle_us + seen.unplaced_fault_us) * len(calls) / launched
 
 
-def _call_us(machine: Machine) -> float:
+def call_us(machine: Machine) -> float:
     """The least that one call of a person's own compiled function costs the host."""
     if machine.device == "cuda":
         return CALL_LAUNCHES * (machine.launch_us or ASSUMED_LAUNCH_US)
@@ -143,7 +143,7 @@ def split(seen: Observation) -> list[Move]:
     worst = max(slow, key=lambda call: call.net_us - call.floor.time_us)
     scan = worst.operator.kind == "scan"  # in blocks it reads its input twice and takes three launches
     after = worst.floor.time_us * (1.5 if scan else 1.0) * SLACK + worst.fault_us
-    after = max(after, (3 if scan else 1) * _call_us(seen.machine)) if seen.machine.device == "cuda" else after
+    after = max(after, (3 if scan else 1) * call_us(seen.machine)) if seen.machine.device == "cuda" else after
     idle_us = seen.idle_us if seen.idle_us > LEAST_GAIN * seen.time_us else 0.0  # less is two clocks that differ
     others_us = sum(call.time_us for call in seen.calls if call is not worst) + idle_us + seen.unplaced_fault_us
     return [

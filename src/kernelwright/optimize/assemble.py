@@ -14,8 +14,9 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from kernelwright.optimize.capture import Captured
-from kernelwright.optimize.emit import CPU_IMPORTS, Kernel, cpu_text, wrapped
+from kernelwright.optimize.emit import Kernel, wrapped
 from kernelwright.optimize.forward import Forward, Part, Unwritable
+from kernelwright.optimize.generators import generator_for
 from kernelwright.problems import Problem
 from kernelwright.problems.importing import split_target
 
@@ -31,7 +32,14 @@ def as_proved(*tensors: torch.Tensor) -> bool:
 '''
 
 
-def assemble(problem: Problem, captured: Captured, parts: Sequence[Part], kernels: Sequence[Kernel], about: str) -> str:
+def assemble(
+    problem: Problem,
+    captured: Captured,
+    parts: Sequence[Part],
+    kernels: Sequence[Kernel],
+    about: str,
+    device: str,
+) -> str:
     """The whole file.
 
     Args:
@@ -42,19 +50,16 @@ def assemble(problem: Problem, captured: Captured, parts: Sequence[Part], kernel
     """
     original, base = _original(problem)
     forward = Forward(captured, parts)
-    device = problem_device(captured)
-    imports = CPU_IMPORTS
-    pieces = [f'"""{about}"""\n\n{imports}\n', _titled("the program as it was", original)]
+    generator = generator_for(device)
+    pieces = [
+        f'"""{about}"""\n\n{generator.imports if parts else "import torch"}\n',
+        _titled("the program as it was", original),
+    ]
     if parts:
-        pieces.append(_titled("kernels", cpu_text(kernels)))
+        pieces.append(_titled("kernels", generator.text(kernels)))
         pieces.append(_titled("what they were proved for", _proved(forward) + "\n" + GUARD.format(device=device)))
     pieces.append(_titled("the program as it is now", _model(problem, captured, forward, base, bool(parts))))
     return "\n\n".join(piece.strip("\n") + "\n" for piece in pieces)
-
-
-def problem_device(captured: Captured) -> str:
-    values = [node.meta.get("val") for node in captured.graph.nodes]
-    return next((v.device.type for v in values if isinstance(v, torch.Tensor)), "cpu")
 
 
 def _titled(title: str, text: str) -> str:
@@ -65,9 +70,9 @@ def _titled(title: str, text: str) -> str:
 
 
 def _original(problem: Problem) -> tuple[str, str]:
-    """The source of the problem, and the name of the class or function in it."""
+    """The source of the problem, and the name of the class or function in it: `Model` for one that lives in memory."""
     if problem.source is None:
-        raise Unwritable("it lives in memory: a file needs a program from a file")
+        return "# Model is given by whoever loads this.\n", "Model"
     place, name = split_target(problem.source)
     base = type(problem.module).__name__ if problem.module is not None else name or problem.name
     if not place.endswith(".py"):
@@ -162,7 +167,7 @@ def _arguments(problem: Problem, captured: Captured, signature: inspect.Signatur
     nodes = {int(source.name): node for node, source in captured.sources.items() if source.kind == "argument"}
     lines, conditions = [], []
     for place, (path, value) in enumerate(leaves):
-        text = path[0].key + pytree.keystr(path[1:])
+        text = str(getattr(path[0], "key", path[0])) + pytree.keystr(path[1:])
         node: fx.Node | None = nodes.get(place)
         if isinstance(value, torch.Tensor) and node is not None:
             if node.users and node.name != text:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 import textwrap
-from collections.abc import Sequence
-from types import ModuleType
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.optimize.cpp_prelude import prelude_for
@@ -112,13 +112,15 @@ def wrapped(line: str, width: int = WIDTH) -> str:
     return f"{head}(\n{textwrap.indent(filled, '    ')}\n){tail}"
 
 
-def load(text: str) -> ModuleType:
-    """The module that such a text is; kept in the cache, because Triton reads the source of its kernels."""
+def load(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> ModuleType:
+    """The module that such a text is, with some names given; kept in the cache, because Triton reads its kernels'
+    source."""
     path = cache_dir("generated") / f"generated_{digest(text)}.py"
     if not path.exists():
         write_atomic(path, text.encode())
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    vars(module).update(names)
     spec.loader.exec_module(module)
     return module

@@ -45,7 +45,7 @@ class Forward:
     def __init__(self, captured: Captured, parts: Sequence[Part]) -> None:
         self._captured, self._parts = captured, parts
         self._names: dict[fx.Node, str] = {}
-        self._value_of = _values_of_calls(captured)
+        self._value_of = values_of_calls(captured)
         self.units = _in_order(self._units(), list(captured.graph.nodes))
 
     def inputs(self, owner: str) -> dict[str, fx.Node]:
@@ -75,7 +75,7 @@ class Forward:
         by_call: dict[str, list[fx.Node]] = {}
         for node in self._captured.graph.nodes:
             if node.op == "call_function" and node.users:
-                by_call.setdefault(_call_name(node), []).append(node)
+                by_call.setdefault(call_name(node), []).append(node)
         originals = {node.name: node for node in self._captured.original.graph.nodes}
         for name, nodes in by_call.items():
             call = originals.get(name)
@@ -154,15 +154,15 @@ class Forward:
         return [*lines, f"return {_tree_text(self._captured.shape.out_spec, iter(returned))}"]
 
 
-def _call_name(node: fx.Node) -> str:
+def call_name(node: fx.Node) -> str:
     """The call of the program that a node comes from; a name of its own where that is not known."""
     sources = node.meta.get("from_node")
     return sources[-1].name if sources else f"only {node.name}"
 
 
-def _values_of_calls(captured: Captured) -> dict[fx.Node, fx.Node]:
+def values_of_calls(captured: Captured) -> dict[fx.Node, fx.Node]:
     """For each call of the program the node that has its value: the last one that came from it."""
-    last = {_call_name(node): node for node in captured.graph.nodes if node.op == "call_function"}
+    last = {call_name(node): node for node in captured.graph.nodes if node.op == "call_function"}
     placeholders = {node.name: node for node in captured.graph.nodes if node.op == "placeholder"}
     found = {}
     for node in captured.original.graph.nodes:
@@ -174,8 +174,8 @@ def _values_of_calls(captured: Captured) -> dict[fx.Node, fx.Node]:
 
 
 def _alike(one: fx.Node, other: fx.Node) -> bool:
-    values = [node.meta.get("val") for node in (one, other)]
-    return all(isinstance(v, torch.Tensor) for v in values) and values[0].shape == values[1].shape
+    value, same = one.meta.get("val"), other.meta.get("val")
+    return isinstance(value, torch.Tensor) and isinstance(same, torch.Tensor) and value.shape == same.shape
 
 
 def _in_order(units: list[Unit], nodes: list[fx.Node]) -> list[Unit]:

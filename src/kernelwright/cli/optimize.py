@@ -1,0 +1,53 @@
+"""kw optimize: hand over a slow program, get back faster code that is proved and that you own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kernelwright.cli.answer import Manner, answer, choose_device
+from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
+from kernelwright.core.errors import UsageError
+from kernelwright.core.optimization import Optimization
+
+
+def optimize(
+    problem: Annotated[str, typer.Argument(help="A problem: FILE, FILE:FUNCTION or MODULE:FUNCTION.")],
+    out: Annotated[
+        str | None,
+        typer.Option("--out", help="What to write; else NAME_optimized.py beside the problem.", metavar="FILE"),
+    ] = None,
+    device: DeviceOption = "cpu",
+    baseline: Annotated[
+        str, typer.Option("--baseline", help="What competes and is compared with: eager, compile.")
+    ] = "eager,compile",
+    show: Annotated[
+        str | None,
+        typer.Option("--show", help="Stop at the plan: what would become kernels.", metavar="regions"),
+    ] = None,
+    json: JsonOption = False,
+    html: HtmlOption = None,
+    debug: DebugOption = False,
+) -> int:
+    """Write faster code for this program: find what to fuse, generate kernels, tune, prove, time, leave one file.
+
+    Example: kw optimize examples/add_scale_bias_relu.py --html optimized.html
+    """
+
+    def deed() -> Optimization:
+        from kernelwright.optimize import optimize_file
+
+        if show not in (None, "regions"):
+            raise UsageError(f"--show {show!r}", next="--show regions")
+        where = choose_device(device)
+        return optimize_file(problem, out, device=where, baselines=baseline.split(","), only_plan=show == "regions")
+
+    def finish(found: Optimization) -> tuple[str, list[str]]:
+        if found.verdict is None:
+            return "ok", [f"kw optimize {problem}"]
+        if found.verdict.accepted:
+            return "ok", [f"kw why {problem} {found.file}"]
+        return "finding", [f"kw verify {problem} {found.file}"]
+
+    return answer("optimize", deed, Optimization, Manner(json, html, debug), finish)

@@ -1,0 +1,62 @@
+"""The records of an optimised program: its regions, what was tried for each, and what came of it."""
+
+from __future__ import annotations
+
+from kernelwright.core.records import Bench, Diagnosis, Machine, Record, Verdict
+
+Setting = dict[str, str | int | float | bool]
+
+
+class Attempt(Record, frozen=True, kw_only=True):
+    """One way to compute a region: a generator's with its choices, or torch's own (no choices).
+
+    `time_us` is None for what was not timed; `accepted` is None for what nobody asked about.
+    """
+
+    name: str
+    choice: Setting = {}
+    time_us: float | None = None
+    accepted: bool | None = None
+    reason: str = ""
+
+
+class RegionOutcome(Record, frozen=True, kw_only=True):
+    """A region before, predicted and after, with everything that was tried. `text` is the region as people read it;
+    `copies` says how often it stands in the program; `after_us` is that of the winner."""
+
+    name: str
+    summary: str
+    text: str
+    bytes_moved: int
+    floor_us: float
+    limiter: str
+    before_us: float
+    predicted_us: float
+    after_us: float
+    winner: str
+    why: str
+    attempts: tuple[Attempt, ...] = ()
+    copies: int = 1
+
+
+class Left(Record, frozen=True, kw_only=True):
+    """Operators that stay with torch, and why."""
+
+    operator: str
+    reason: str
+    count: int = 1
+
+
+class Optimization(Record, frozen=True, kw_only=True):
+    """What became of a program: the file that was written, proved by `verdict` and timed by `bench`."""
+
+    problem: str
+    machine: Machine
+    diagnosis: Diagnosis | None
+    regions: tuple[RegionOutcome, ...]
+    left: tuple[Left, ...]
+    file: str
+    source: str
+    verdict: Verdict | None
+    bench: Bench | None
+    notes: tuple[str, ...] = ()

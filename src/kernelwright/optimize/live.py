@@ -1,0 +1,58 @@
+"""A live model with kernels of its own, in memory: it shares the model's parameters and can be trained and moved."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from kernelwright.core.optimization import Optimization
+from kernelwright.core.trees import tensors
+from kernelwright.machine import machine as machine_here
+from kernelwright.machine import refresh_memory
+from kernelwright.optimize.assemble import assemble
+from kernelwright.optimize.emit import load
+from kernelwright.optimize.program import outcome_of, plan_of, tune_all, winners
+from kernelwright.problems import Problem
+from kernelwright.verify import verify
+
+
+def optimized(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
+    """See `kernelwright.optimize`."""
+    device = "cuda" if any(tensor.is_cuda for tensor in tensors((args, kwargs))) else "cpu"
+    problem = Problem.from_callable(model, *args, **kwargs)
+    here = refresh_memory(machine_here(device))
+    with problem.untouched():
+        planned = plan_of(problem, device)
+        tuned = tune_all(problem, planned, device, here, compile=False)
+        parts, kernels = winners(tuned)
+        source = assemble(problem, planned.captured, parts, kernels, "Kernels made in memory.", device)
+        changed = _with_forward(model, load(source, {"Model": _base(model)}).ModelNew)
+        verdict = verify(problem, changed, device=device)
+    found = outcome_of(problem, here, planned, tuned, source, verdict)
+    return _labelled(changed if verdict.accepted else _with_forward(model, _unchanged(model)), found)
+
+
+def _base(model: Any) -> Any:
+    return type(model) if isinstance(model, torch.nn.Module) else model
+
+
+def _with_forward(model: Any, cls: type[torch.nn.Module]) -> torch.nn.Module:
+    """A twin of the model, of another class, that holds the very same parameters."""
+    if not isinstance(model, torch.nn.Module):
+        return cls()
+    twin = copy.copy(model)
+    twin.__class__ = cls
+    return twin
+
+
+def _unchanged(model: Any) -> type[torch.nn.Module]:
+    if isinstance(model, torch.nn.Module):
+        return type(model)
+    return type("Unchanged", (torch.nn.Module,), {"forward": staticmethod(model)})
+
+
+def _labelled(module: torch.nn.Module, found: Optimization) -> torch.nn.Module:
+    object.__setattr__(module, "optimization", found)
+    return module

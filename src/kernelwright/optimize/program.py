@@ -1,0 +1,183 @@
+"""One program, optimised: read, captured, cut into regions, each made faster, put together, proved, timed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch
+
+from kernelwright.core.cache import write_atomic
+from kernelwright.core.errors import UsageError
+from kernelwright.core.optimization import Left, Optimization, RegionOutcome
+from kernelwright.core.progress import stage
+from kernelwright.core.records import Machine, Verdict
+from kernelwright.core.units import time_text
+from kernelwright.diagnose import why
+from kernelwright.judge import bench
+from kernelwright.machine import machine as machine_here
+from kernelwright.machine import refresh_memory
+from kernelwright.optimize.assemble import assemble
+from kernelwright.optimize.capture import Captured, capture
+from kernelwright.optimize.emit import Kernel
+from kernelwright.optimize.forward import Part
+from kernelwright.optimize.generators import generator_for
+from kernelwright.optimize.operators import packet
+from kernelwright.optimize.plan import plan
+from kernelwright.optimize.reference import inputs_of, placeholder_values, reference_of
+from kernelwright.optimize.tuning import Tuned, Tuner
+from kernelwright.problems import Problem, load_problem
+from kernelwright.verify import verify
+
+PAIRS = 5
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A program with the regions that could become kernels."""
+
+    captured: Captured
+    parts: tuple[Part, ...]
+    left: tuple[Left, ...]
+
+
+def optimize_file(
+    target: str,
+    out: str | None = None,
+    *,
+    device: str = "cpu",
+    baselines: Sequence[str] = ("eager", "compile"),
+    only_plan: bool = False,
+) -> Optimization:
+    """Writes a file with a `ModelNew` that is proved and faster; a program that has no such gets one that says so.
+
+    Args:
+        target: a problem, as `kw verify` takes it.
+        out: where to write; by default beside the problem, `NAME_optimized.py`.
+        only_plan: stop at the regions; nothing is generated and nothing written.
+    Raises:
+        ProblemError: it cannot be captured. UsageError: `out` would overwrite the problem.
+    """
+    problem = load_problem(target)
+    path = Path(out or _default_name(target))
+    if path.exists() and path.resolve() == Path(target.partition(":")[0]).resolve():
+        raise UsageError(f"{path} is the problem itself", next="--out another_name.py")
+    here = refresh_memory(machine_here(device))
+    diagnosis = None if only_plan else why(problem, device=device)
+    planned = plan_of(problem, device)
+    if only_plan:
+        return _planned_only(problem, here, planned)
+    tuned = tune_all(problem, planned, device, here, compile="compile" in baselines)
+    parts, kernels = winners(tuned)
+    source = assemble(problem, planned.captured, parts, kernels, _about(problem, tuned, here), device)
+    write_atomic(path, source.encode())
+    verdict = verify(target, str(path), device=device)
+    found = outcome_of(problem, here, planned, tuned, source, verdict)
+    if verdict.accepted:
+        timed = bench(target, str(path), device=device, baselines=baselines, pairs=PAIRS, check=False)
+        found = msgspec.structs.replace(found, bench=timed)
+    return msgspec.structs.replace(found, diagnosis=diagnosis, file=str(path))
+
+
+def plan_of(problem: Problem, device: str) -> Planned:
+    """The regions of a program on the inputs of seed 0."""
+    stage("capturing the program", 120)
+    args, kwargs = problem.inputs(device, 0)
+    with torch.no_grad():
+        captured = capture(problem.on(device), args, kwargs)
+    regions, refused = plan(captured.graph)
+    named = [(str(node.target), reason) for node, reason in refused.items() if packet(node.target) != "getitem"]
+    left = [Left(operator=op, reason=reason, count=count) for (op, reason), count in Counter(named).items()]
+    return Planned(captured, tuple(Part(region, tuple(nodes)) for region, nodes in regions), tuple(left))
+
+
+def tune_all(
+    problem: Problem, planned: Planned, device: str, machine: Machine, *, compile: bool
+) -> list[tuple[Part, Tuned]]:
+    """Every region with its outcome; equal ones are tried once."""
+    program = problem.on(device)
+    args, kwargs = problem.inputs(device, 0)
+    values = placeholder_values(planned.captured, program, args, kwargs)
+    inputs = inputs_of(planned.captured, planned.parts, values)
+    tuner = Tuner(generator_for(device), device, machine, compile)
+    with torch.no_grad():
+        return [
+            (part, tuner.tune(part.region, reference_of(planned.captured, part), given))
+            for part, given in zip(planned.parts, inputs, strict=True)
+        ]
+
+
+def winners(tuned: Sequence[tuple[Part, Tuned]]) -> tuple[list[Part], list[Kernel]]:
+    """The regions that run as kernels, with the kernel of each."""
+    won = [(part, found.kernel) for part, found in tuned if found.kernel]
+    return [part for part, _ in won], [kernel for _, kernel in won]
+
+
+def outcome_of(
+    problem: Problem,
+    machine: Machine,
+    planned: Planned,
+    tuned: Sequence[tuple[Part, Tuned]],
+    source: str,
+    verdict: Verdict,
+) -> Optimization:
+    return Optimization(
+        problem=problem.name,
+        machine=machine,
+        diagnosis=None,
+        regions=tuple(found.outcome for _, found in tuned),
+        left=planned.left,
+        file="",
+        source=source,
+        verdict=verdict,
+        bench=None,
+    )
+
+
+def _about(problem: Problem, tuned: Sequence[tuple[Part, Tuned]], machine: Machine) -> str:
+    before = sum(found.outcome.before_us for _, found in tuned)
+    after = sum(found.outcome.after_us for _, found in tuned)
+    return (
+        f"{problem.name} with kernels written by Kernelwright for {machine.name}.\n\n"
+        f"Its regions took {time_text(before)} and take {time_text(after)}. "
+        f"ModelNew takes the place of the program above it; nothing here needs Kernelwright."
+    )
+
+
+def _planned_only(problem: Problem, machine: Machine, planned: Planned) -> Optimization:
+    regions = tuple(
+        RegionOutcome(
+            name=part.region.name,
+            summary="",
+            text=str(part.region),
+            bytes_moved=sum(part.region.bytes_moved),
+            floor_us=0.0,
+            limiter="",
+            before_us=0.0,
+            predicted_us=0.0,
+            after_us=0.0,
+            winner="",
+            why="",
+        )
+        for part in planned.parts
+    )
+    return Optimization(
+        problem=problem.name,
+        machine=machine,
+        diagnosis=None,
+        regions=regions,
+        left=planned.left,
+        file="",
+        source="",
+        verdict=None,
+        bench=None,
+    )
+
+
+def _default_name(target: str) -> str:
+    path = Path(target.partition(":")[0])
+    name = target.partition(":")[2] or path.stem
+    return str(path.with_name(f"{name}_optimized.py"))

@@ -1,0 +1,185 @@
+"""What is the fastest way to compute a region here: every choice of a generator, torch, and torch.compile.
+
+The space is data and a choice is a record, so whoever searches better than by trying them all can stand here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import torch
+from torch import fx
+
+from kernelwright.core.optimization import Attempt, RegionOutcome
+from kernelwright.core.progress import stage
+from kernelwright.core.records import Machine
+from kernelwright.diagnose.moves import OWN_SPECIAL_SHARE, SLACK, call_us
+from kernelwright.diagnose.observation import special_us
+from kernelwright.machine.floor import floor, last_cache_bytes
+from kernelwright.measure.buffers import Rotation
+from kernelwright.measure.clock import steady_us
+from kernelwright.measure.paired import time_arms
+from kernelwright.optimize.axes import Misfit
+from kernelwright.optimize.emit import Kernel, summary
+from kernelwright.optimize.generators import Generator
+from kernelwright.optimize.region import Region
+from kernelwright.optimize.trials import Trials
+from kernelwright.verify.agreement import disagreement
+from kernelwright.work import count, first_reads
+
+TORCH, COMPILED = "torch", "torch.compile"
+FINALISTS = 3
+GLANCE_S = 0.05
+LEAST_GAIN = 1.02
+"""A kernel that is not this much faster than torch's own is not worth a line of anybody's file."""
+
+
+@dataclass
+class Tuned:
+    """The outcome of a region, and the kernel that won; None where torch's own did."""
+
+    outcome: RegionOutcome
+    kernel: Kernel | None
+
+
+@dataclass
+class Tuner:
+    """Tries the ways to compute regions on one device.
+
+    Args:
+        compile: let torch.compile compete.
+    """
+
+    generator: Generator
+    device: str
+    machine: Machine
+    compile: bool = True
+    budget_s: float = 1.0
+    _seen: dict[str, Tuned] = field(default_factory=dict)
+
+    def tune(self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Tuned:
+        """The best accepted way; the reference where nothing beats it."""
+        stage(f"{region.name}: counting its work")
+        least, predicted = self._expected(reference, inputs)
+        before = self._glance(reference, inputs)
+        attempts: list[Attempt] = []
+        outcome = RegionOutcome(
+            name=region.name,
+            summary=summary(region),
+            text=str(region),
+            bytes_moved=sum(region.bytes_moved),
+            floor_us=least.time_us,
+            limiter=least.limiter,
+            before_us=before,
+            predicted_us=predicted,
+            after_us=before,
+            winner=TORCH,
+            why=f"no gain to be had: it is at {before / least.time_us:.2f}x its floor" if least.time_us else "",
+        )
+        if max(least.time_us, call_us(self.machine) / 4) * LEAST_GAIN >= before:
+            return Tuned(outcome, None)
+        programs, attempts = self._attempts(region, reference, inputs)
+        best = sorted((a for a in attempts if a.time_us is not None), key=lambda a: a.time_us or 0.0)
+        kernel, winner, times, attempts = self._final(region, reference, inputs, programs, best, attempts)
+        after = times[winner]
+        why = _why(winner, times)
+        return Tuned(
+            msgspec.structs.replace(
+                outcome, before_us=times[TORCH], after_us=after, winner=winner, why=why, attempts=tuple(attempts)
+            ),
+            kernel,
+        )
+
+    def _expected(self, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[Any, float]:
+        """The floor of a region, and what a kernel that is written well should take."""
+        work = count(reference, list(inputs))
+        cold = sum(first_reads(work).values())
+        least = floor(work.fused, self.machine, cold_bytes=cold if work.fused.total_bytes > 2**20 else 0)
+        special = OWN_SPECIAL_SHARE * special_us(self.machine, work.fused)
+        return least, max(SLACK * least.time_us, special, call_us(self.machine) / 2)
+
+    def _glance(self, program: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> float:
+        call = Rotation((list(inputs), {}), last_cache_bytes(self.machine)).bind(program)
+        with torch.no_grad():
+            return steady_us(call, self.device, budget_s=GLANCE_S)
+
+    def _attempts(
+        self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]
+    ) -> tuple[dict[str, tuple[Kernel, Callable[..., Any]]], list[Attempt]]:
+        """Every choice of the generator, built and timed at a glance."""
+        trials, programs, attempts = Trials(region, self.machine), {}, []
+        choices = self.generator.choices(region)
+        for at, choice in enumerate(choices):
+            stage(f"{region.name}: choice {at + 1} of {len(choices)}")
+            setting = msgspec.to_builtins(choice)
+            name = ", ".join(f"{key} {value}" for key, value in setting.items())
+            text = name
+            try:
+                text = self.generator.module([Kernel(region, choice)])
+                known = trials.known(text)
+                if known is None or known.time_us is not None:
+                    program = getattr(self.generator.load(text), region.name)
+                    programs[name] = Kernel(region, choice), program
+                    known = known or Attempt(name=name, choice=setting, time_us=self._glance(program, inputs))
+            except Misfit as reason:
+                known = Attempt(name=name, choice=setting, accepted=False, reason=str(reason))
+            except Exception as fault:  # a generated kernel that does not build or run: ours, and to be reported
+                reason = f"{type(fault).__name__}: {str(fault).strip().splitlines()[-1][:200] if str(fault) else ''}"
+                known = Attempt(name=name, choice=setting, accepted=False, reason=reason)
+            trials.keep(text, known)
+            attempts.append(known)
+        return programs, attempts
+
+    def _final(
+        self,
+        region: Region,
+        reference: fx.GraphModule,
+        inputs: Sequence[torch.Tensor],
+        programs: dict[str, tuple[Kernel, Callable[..., Any]]],
+        best: list[Attempt],
+        attempts: list[Attempt],
+    ) -> tuple[Kernel | None, str, dict[str, float], list[Attempt]]:
+        """The right ones of the fastest few, beside torch's own, timed in alternation."""
+        accepted: list[str] = []
+        for attempt in best:
+            if len(accepted) == FINALISTS:
+                break
+            if attempt.name not in programs:
+                continue
+            stage(f"{region.name}: is {attempt.name} right")
+            reason = disagreement(reference, programs[attempt.name][1], inputs)
+            judged = msgspec.structs.replace(attempt, accepted=reason is None, reason=reason.detail if reason else "")
+            attempts = [judged if a.name == attempt.name else a for a in attempts]
+            if reason is None:
+                accepted.append(attempt.name)
+        arms: dict[str, Callable[..., Any]] = {name: programs[name][1] for name in accepted} | {TORCH: reference}
+        if self.compile and accepted:
+            stage(f"{region.name}: torch.compile", 300)
+            torch._dynamo.reset()
+            arms[COMPILED] = torch.compile(reference, dynamic=False)
+        stage(f"{region.name}: timing {len(arms)} ways")
+        with torch.no_grad():
+            rounds = time_arms(
+                arms,
+                (list(inputs), {}),
+                device=self.device,
+                last_cache_bytes=last_cache_bytes(self.machine),
+                budget_s=self.budget_s,
+            )
+        times = {name: timing.time_us for name, timing in rounds.timings.items()}
+        attempts = [msgspec.structs.replace(a, time_us=times.get(a.name, a.time_us)) for a in attempts]
+        attempts += [Attempt(name=name, time_us=times[name]) for name in (TORCH, COMPILED) if name in times]
+        winner = min(times, key=lambda name: times[name] * (1.0 if name == TORCH else LEAST_GAIN))
+        return (programs[winner][0] if winner in programs else None), winner, times, attempts
+
+
+def _why(winner: str, times: dict[str, float]) -> str:
+    """In one sentence why this one won."""
+    others = {name: time for name, time in times.items() if name != winner}
+    if not others:
+        return "nothing else was right"
+    second = min(others, key=lambda name: others[name])
+    return f"{others[second] / times[winner]:.2f}x faster than the next, {second}"
