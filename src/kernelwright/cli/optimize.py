@@ -22,6 +22,7 @@ def optimize(
     baseline: Annotated[
         str, typer.Option("--baseline", help="What competes and is compared with: eager, compile.")
     ] = "eager,compile",
+    train: Annotated[bool, typer.Option("--train", help="Give the kernels their gradients too.")] = False,
     show: Annotated[
         str | None,
         typer.Option("--show", help="Stop at the plan: what would become kernels.", metavar="regions"),
@@ -41,7 +42,8 @@ def optimize(
         if show not in (None, "regions"):
             raise UsageError(f"--show {show!r}", next="--show regions")
         where = choose_device(device)
-        return optimize_file(problem, out, device=where, baselines=baseline.split(","), only_plan=show == "regions")
+        options = {"baselines": baseline.split(","), "train": train, "only_plan": show == "regions"}
+        return optimize_file(problem, out, device=where, **options)
 
     def finish(found: Optimization) -> tuple[str, list[str]]:
         if found.verdict is None:

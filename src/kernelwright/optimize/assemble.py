@@ -14,16 +14,18 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from kernelwright.optimize.capture import Captured
+from kernelwright.optimize.differentiable import CALL, Differentiable, functions
 from kernelwright.optimize.emit import Kernel, wrapped
 from kernelwright.optimize.forward import Forward, Part, Unwritable
 from kernelwright.optimize.generators import generator_for
 from kernelwright.problems import Problem
 from kernelwright.problems.importing import split_target
 
+NO_GRADIENT = " or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))"
 GUARD = '''
 def as_proved(*tensors: torch.Tensor) -> bool:
-    """Whether the kernels were proved for such tensors; nothing here computes gradients."""
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+    """Whether the kernels were proved for such tensors{reservation}."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("{device}"){no_gradient}:
         return False
     for tensor, (dtype, shape, strides) in zip(tensors, PROVED, strict=True):
         if tensor.dtype is not dtype or tensor.shape != shape or tensor.stride() != strides:
@@ -39,17 +41,19 @@ def assemble(
     kernels: Sequence[Kernel],
     about: str,
     device: str,
+    gradients: Sequence[Differentiable] = (),
 ) -> str:
     """The whole file.
 
     Args:
+        gradients: for each region its backward pass, for a program that is trained; `kernels` holds theirs too.
         parts: the regions that run as kernels; `kernels` holds one for each.
         about: what the head of the file says, without quotes.
     Raises:
         Unwritable: the program is not one that a file can hold.
     """
     original, base = _original(problem)
-    forward = Forward(captured, parts)
+    forward = Forward(captured, parts, CALL if gradients else "{name}({given})")
     generator = generator_for(device)
     pieces = [
         f'"""{about}"""\n\n{generator.imports if parts else "import torch"}\n',
@@ -57,7 +61,9 @@ def assemble(
     ]
     if parts:
         pieces.append(_titled("kernels", generator.text(kernels)))
-        pieces.append(_titled("what they were proved for", _proved(forward) + "\n" + GUARD.format(device=device)))
+        if gradients:
+            pieces.append(_titled("gradients", functions(gradients)))
+        pieces.append(_titled("what they were proved for", f"{_proved(forward)}\n{_guard(device, bool(gradients))}"))
     pieces.append(_titled("the program as it is now", _model(problem, captured, forward, base, bool(parts))))
     return "\n\n".join(piece.strip("\n") + "\n" for piece in pieces)
 
@@ -99,6 +105,12 @@ def _without_head(source: str) -> str:
 def _proved(forward: Forward) -> str:
     rows = [_layout(node.meta["val"]) for node in forward.inputs("self").values()]
     return "PROVED = (\n" + "".join(f"    {row},\n" for row in rows) + ")\n"
+
+
+def _guard(device: str, trained: bool) -> str:
+    if trained:
+        return GUARD.format(device=device, reservation="", no_gradient="")
+    return GUARD.format(device=device, reservation="; nothing here computes gradients", no_gradient=NO_GRADIENT)
 
 
 def _layout(tensor: torch.Tensor) -> str:

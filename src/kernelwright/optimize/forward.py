@@ -40,10 +40,10 @@ class Unwritable(Exception):
 
 
 class Forward:
-    """Python lines for one captured call."""
+    """Python lines for one captured call; `call` is how the kernel of a region is called."""
 
-    def __init__(self, captured: Captured, parts: Sequence[Part]) -> None:
-        self._captured, self._parts = captured, parts
+    def __init__(self, captured: Captured, parts: Sequence[Part], call: str = "{name}({given})") -> None:
+        self._captured, self._parts, self._call = captured, parts, call
         self._names: dict[fx.Node, str] = {}
         self._value_of = values_of_calls(captured)
         self.units = _in_order(self._units(), list(captured.graph.nodes))
@@ -116,7 +116,8 @@ class Forward:
         inputs, outputs = arguments(region)
         self._names |= {by_name[name]: _identifier(name) for name in outputs}
         given = ", ".join(self._names[by_name[name]] for name in inputs)
-        return f"{', '.join(_identifier(name) for name in outputs)} = {region.name}({given})"
+        called = self._call.format(name=region.name, given=given)
+        return f"{', '.join(_identifier(name) for name in outputs)} = {called}"
 
     def _call_text(self, node: fx.Node) -> str:
         if not isinstance(node.target, torch._ops.OpOverload):
@@ -151,7 +152,7 @@ class Forward:
                 continue
             target = attribute(owner, name) if kind == "buffer" else self._names[arguments_by_place[name]]
             lines.append(f"{target}.copy_({text})")
-        return [*lines, f"return {_tree_text(self._captured.shape.out_spec, iter(returned))}"]
+        return [*lines, f"return {_tree_text(self._captured.tree, iter(returned))}"]
 
 
 def call_name(node: fx.Node) -> str:

@@ -11,9 +11,10 @@ from kernelwright.core.optimization import Optimization
 from kernelwright.core.trees import tensors
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
-from kernelwright.optimize.assemble import assemble
 from kernelwright.optimize.emit import load
-from kernelwright.optimize.program import outcome_of, plan_of, tune_all, winners
+from kernelwright.optimize.generators import generator_for
+from kernelwright.optimize.program import assembled, gradients_of, outcome_of, plan_of, tune_all
+from kernelwright.optimize.tuning import Tuner
 from kernelwright.problems import Problem
 from kernelwright.verify import verify
 
@@ -25,12 +26,14 @@ def optimized(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torc
     here = refresh_memory(machine_here(device))
     with problem.untouched():
         planned = plan_of(problem, device)
-        tuned = tune_all(problem, planned, device, here, compile=False)
-        parts, kernels = winners(tuned)
-        source = assemble(problem, planned.captured, parts, kernels, "Kernels made in memory.", device)
+        tuner = Tuner(generator_for(device), device, here, compile=False)
+        tuned = tune_all(problem, planned, device, tuner)
+        trained = problem.records_gradients(problem.inputs(device, 0))
+        gradients, backward = gradients_of(problem, planned, tuned, device, tuner) if trained else ([], [])
+        source = assembled(problem, planned, tuned, backward, gradients, "Kernels made in memory.", device)
         changed = _with_forward(model, load(source, {"Model": _base(model)}).ModelNew)
         verdict = verify(problem, changed, device=device)
-    found = outcome_of(problem, here, planned, tuned, source, verdict)
+    found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict)
     return _labelled(changed if verdict.accepted else _with_forward(model, _unchanged(model)), found)
 
 

@@ -21,7 +21,7 @@ class _Group:
     nodes: list[fx.Node] = field(default_factory=list)
 
 
-def plan(graph: fx.Graph) -> tuple[list[tuple[Region, list[fx.Node]]], dict[fx.Node, str]]:
+def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, list[fx.Node]]], dict[fx.Node, str]]:
     """The regions of a graph with their nodes, and for each node that has none the reason."""
     order = {node: at for at, node in enumerate(graph.nodes)}
     of: dict[fx.Node, _Group] = {}
@@ -38,7 +38,7 @@ def plan(graph: fx.Graph) -> tuple[list[tuple[Region, list[fx.Node]]], dict[fx.N
     for at, group in enumerate(groups):
         wanted = [n for n in group.nodes if any(of.get(user) is not group for user in n.users)]
         try:
-            found.append((merged(group.lowering.region(f"region_{at}", wanted)), group.nodes))
+            found.append((merged(group.lowering.region(f"{prefix}_{at}", wanted)), group.nodes))
         except Misfit as reason:
             refused |= dict.fromkeys(group.nodes, str(reason))
     return found, refused

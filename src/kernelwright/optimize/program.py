@@ -21,12 +21,15 @@ from kernelwright.judge import bench
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
 from kernelwright.optimize.assemble import assemble
+from kernelwright.optimize.backward import gradient_of, trainable
 from kernelwright.optimize.capture import Captured, capture
+from kernelwright.optimize.differentiable import Differentiable
 from kernelwright.optimize.emit import Kernel
 from kernelwright.optimize.forward import Part
 from kernelwright.optimize.generators import generator_for
 from kernelwright.optimize.operators import packet
 from kernelwright.optimize.plan import plan
+from kernelwright.optimize.print_cpp import arguments
 from kernelwright.optimize.reference import inputs_of, placeholder_values, reference_of
 from kernelwright.optimize.tuning import Tuned, Tuner
 from kernelwright.problems import Problem, load_problem
@@ -50,6 +53,7 @@ def optimize_file(
     *,
     device: str = "cpu",
     baselines: Sequence[str] = ("eager", "compile"),
+    train: bool = False,
     only_plan: bool = False,
 ) -> Optimization:
     """Writes a file with a `ModelNew` that is proved and faster; a program that has no such gets one that says so.
@@ -57,6 +61,7 @@ def optimize_file(
     Args:
         target: a problem, as `kw verify` takes it.
         out: where to write; by default beside the problem, `NAME_optimized.py`.
+        train: give the kernels their gradients too.
         only_plan: stop at the regions; nothing is generated and nothing written.
     Raises:
         ProblemError: it cannot be captured. UsageError: `out` would overwrite the problem.
@@ -70,12 +75,14 @@ def optimize_file(
     planned = plan_of(problem, device)
     if only_plan:
         return _planned_only(problem, here, planned)
-    tuned = tune_all(problem, planned, device, here, compile="compile" in baselines)
-    parts, kernels = winners(tuned)
-    source = assemble(problem, planned.captured, parts, kernels, _about(problem, tuned, here), device)
+    tuner = Tuner(generator_for(device), device, here, "compile" in baselines)
+    tuned = tune_all(problem, planned, device, tuner)
+    gradients, backward = gradients_of(problem, planned, tuned, device, tuner) if train else ([], [])
+    about = _about(problem, tuned, here)
+    source = assembled(problem, planned, tuned, backward, gradients, about, device)
     write_atomic(path, source.encode())
     verdict = verify(target, str(path), device=device)
-    found = outcome_of(problem, here, planned, tuned, source, verdict)
+    found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict)
     if verdict.accepted:
         timed = bench(target, str(path), device=device, baselines=baselines, pairs=PAIRS, check=False)
         found = msgspec.structs.replace(found, bench=timed)
@@ -94,15 +101,12 @@ def plan_of(problem: Problem, device: str) -> Planned:
     return Planned(captured, tuple(Part(region, tuple(nodes)) for region, nodes in regions), tuple(left))
 
 
-def tune_all(
-    problem: Problem, planned: Planned, device: str, machine: Machine, *, compile: bool
-) -> list[tuple[Part, Tuned]]:
+def tune_all(problem: Problem, planned: Planned, device: str, tuner: Tuner) -> list[tuple[Part, Tuned]]:
     """Every region with its outcome; equal ones are tried once."""
     program = problem.on(device)
     args, kwargs = problem.inputs(device, 0)
     values = placeholder_values(planned.captured, program, args, kwargs)
     inputs = inputs_of(planned.captured, planned.parts, values)
-    tuner = Tuner(generator_for(device), device, machine, compile)
     with torch.no_grad():
         return [
             (part, tuner.tune(part.region, reference_of(planned.captured, part), given))
@@ -110,10 +114,51 @@ def tune_all(
         ]
 
 
+def gradients_of(
+    problem: Problem, planned: Planned, tuned: Sequence[tuple[Part, Tuned]], device: str, tuner: Tuner
+) -> tuple[list[Differentiable], list[tuple[Part, Tuned]]]:
+    """The backward pass of every region that runs as a kernel, its own regions tuned like any other."""
+    program, (args, kwargs) = problem.on(device), problem.inputs(device, 0)
+    asking = trainable(planned.captured, program, args, kwargs)
+    by_name = {node.name: node for node in planned.captured.graph.nodes}
+    parts = [part for part, found in tuned if found.kernel]
+    values = placeholder_values(planned.captured, program, args, kwargs)
+    found, outcomes = [], []
+    for part, inputs in zip(parts, inputs_of(planned.captured, parts, values), strict=True):
+        names = arguments(part.region)[0]
+        wanted = [at for at, name in enumerate(names) if by_name[name] in asking]
+        reference = reference_of(planned.captured, part)
+        gradient = gradient_of(reference, names, inputs, wanted)
+        regions, _ = plan(gradient.captured.graph, f"{part.region.name}_backward")
+        inner = [Part(region, tuple(nodes)) for region, nodes in regions]
+        given = gradient.values(inputs, reference(*inputs))
+        tried = [
+            (one, tuner.tune(one.region, reference_of(gradient.captured, one), these))
+            for one, these in zip(inner, inputs_of(gradient.captured, inner, given), strict=True)
+        ]
+        outcomes += tried
+        found.append(Differentiable(part.region, gradient, tuple(one for one, by in tried if by.kernel)))
+    return found, outcomes
+
+
 def winners(tuned: Sequence[tuple[Part, Tuned]]) -> tuple[list[Part], list[Kernel]]:
     """The regions that run as kernels, with the kernel of each."""
     won = [(part, found.kernel) for part, found in tuned if found.kernel]
     return [part for part, _ in won], [kernel for _, kernel in won]
+
+
+def assembled(
+    problem: Problem,
+    planned: Planned,
+    tuned: Sequence[tuple[Part, Tuned]],
+    backward: Sequence[tuple[Part, Tuned]],
+    gradients: Sequence[Differentiable],
+    about: str,
+    device: str,
+) -> str:
+    """The file, with the kernels that won."""
+    parts, kernels = winners(tuned)
+    return assemble(problem, planned.captured, parts, [*kernels, *winners(backward)[1]], about, device, gradients)
 
 
 def outcome_of(
