@@ -1,0 +1,76 @@
+"""`torch.compile(model, backend="kernelwright")`: Dynamo finds the graphs, AOTAutograd their gradients, regions become
+kernels in their likeliest choice. Nothing is tuned or proved here; `kernelwright.optimize` does that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from kernelwright.optimize.axes import Misfit
+from kernelwright.optimize.capture import Captured, Source, decomposition_table, without_aliases
+from kernelwright.optimize.emit import Kernel, load, wrapped
+from kernelwright.optimize.forward import Forward, Part
+from kernelwright.optimize.generators import generator_for
+from kernelwright.optimize.plan import plan
+
+
+def kernelwright(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compiles one of Dynamo's graphs; registered with torch under this name."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    def compiler(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+        return make_boxed_func(compiled(graph, given))
+
+    table = decomposition_table()
+    return aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=table)(module, inputs)
+
+
+def compiled(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A function that computes a flat graph, with kernels for its regions; the graph itself where there are none.
+
+    Args:
+        inputs: what it will be given; sizes that are not known make it stay as it is.
+    """
+    devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
+    if len(devices) != 1 or not all(_is_static(value) for value in inputs):
+        return module.forward
+    generator = generator_for(devices.pop())
+    without_aliases(module.graph)
+    regions, _ = plan(module.graph)
+    parts, kernels = [], []
+    for region, nodes in regions:
+        for choice in generator.choices(region)[:1]:
+            try:
+                generator.text([Kernel(region, choice)])
+            except Misfit:
+                continue
+            parts.append(Part(region, tuple(nodes)))
+            kernels.append(Kernel(region, choice))
+    if not parts:
+        return module.forward
+    captured = _captured(module)
+    names = ", ".join(node.name for node in captured.sources)
+    lines = [wrapped(f"def forward({names}):"), *(f"    {line}" for text in Forward(captured, parts).lines("self")
+                                                for line in text.splitlines())]  # fmt: skip
+    text = f"{generator.module(kernels)}\n\n" + "\n".join(lines) + "\n"
+    return load(text).forward
+
+
+def _captured(module: fx.GraphModule) -> Captured:
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    (output,) = (node for node in module.graph.nodes if node.op == "output")
+    values = output.args[0]
+    results = tuple(("output", "") for _ in values)  # type: ignore[union-attr]
+    sources = {node: Source("argument", str(at)) for at, node in enumerate(placeholders)}
+    return Captured(module.graph, module, sources, results, pytree.tree_structure((0,) * len(results)))
+
+
+def _is_static(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return all(isinstance(size, int) for size in (*value.shape, *value.stride()))
+    return isinstance(value, int)
