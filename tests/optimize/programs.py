@@ -11,6 +11,8 @@ def normal(*shape, seed=0):
 X = normal(37, 1000)
 Y, W, B = normal(37, 1000, seed=1), normal(1000, seed=2), normal(1000, seed=3)
 ODD = torch.tensor([[float("nan"), 1.0, -1.0], [float("inf"), 0.0, 1e-40], [float("-inf"), 3.0, 88.8]])
+IMAGES, CLASSES = normal(3, 16, 9, 7), torch.arange(37) * 27 % 1000
+LABELS = torch.arange(600).reshape(3, 4, 50) % 7
 LOWER = torch.arange(64)[None, :] <= torch.arange(64)[:, None]
 
 
@@ -52,4 +54,36 @@ PROGRAMS = {
     "odd_slice": (lambda x: torch.softmax(x[:, 1:] * 2, -1), normal(5, 18)),
     "long_row": (lambda x: torch.softmax(x, -1), normal(2, 50_001)),
     "cosine": (lambda x, y: F.cosine_similarity(x, y), X, Y),
+    "places": (lambda x: (x.argmax(-1), x.argmin(-1), x.argmax(0), *x.max(-1), *x.min(0)), (X * 3).round()),
+    "places_odd": (lambda x: (x.argmax(-1), *x.min(-1), x.argmax(0)), ODD),
+    "places_of_nothing": (lambda x: (x.argmax(-1), *x.max(0)), torch.full((5, 40), float("-inf"))),
+    "places_in_all": (lambda x: x.argmax(), (normal(2, 3, 3000) * 2).round()),
+    "places_whole": (lambda x: (x.argmin(-1), *x.max(1)), torch.arange(3000).reshape(20, 150) % 7),
+    "running": (lambda x: (x.cumsum(-1), x.cumsum(0), torch.cumprod(x.abs() + 0.5, -1)), normal(9, 333)),
+    "running_columns": (lambda x: x.cumsum(1) * 2 + torch.cumprod(x, 1), normal(5, 33, 70)),
+    "running_whole": (lambda x: (x.cumsum(-1), (x > 3).cumsum(-1)), torch.arange(600).reshape(4, 150) % 7),
+    "running_mean": (lambda x: x.cumsum(-1) / torch.arange(1, 1001) - x.cumsum(-1).amax(-1, keepdim=True), X),
+    "running_back": (lambda x: torch.flip(torch.cumsum(torch.flip(x.exp(), [-1]), -1), [-1]) + x, normal(4, 203)),
+    "running_both": (lambda x: x.flip(0).cumsum(0).flip(0) + x.cumsum(0), normal(40, 70)),
+    "turned": (lambda x: (x.flip(-1) * 2, x.flip([0, 1]).cumsum(-1), x[:, 2:].flip(-1) + 1), normal(4, 203)),
+    "cross_entropy": (lambda x, t: F.cross_entropy(x, t), X, CLASSES),
+    "cross_entropies": (lambda x, *a: F.cross_entropy(x, *a, ignore_index=54, reduction="none"), X, CLASSES, W.abs()),
+    "cross_entropy_images": (lambda x, t: F.cross_entropy(x, t, reduction="sum"), normal(3, 7, 4, 50), LABELS),
+    "picked": (lambda x, t: (x * 2).gather(1, t[:, None]).squeeze(1) + x.logsumexp(1), X.half(), CLASSES),
+    "batch_norm": (lambda x, *p: F.relu(F.batch_norm(x, *p)), IMAGES, normal(16), *(normal(16).abs(),) * 3),
+    "batch_norm_training": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), IMAGES, normal(16), normal(16)),
+    "batch_norm_half": (lambda x, *p: F.batch_norm(x, *p), IMAGES.bfloat16(), normal(16), normal(16).abs()),
+    "instance_norm": (lambda x: F.instance_norm(x), IMAGES),
+    "group_norm_half": (lambda x, w, b: F.group_norm(x, 4, w, b), IMAGES.half(), normal(16).half(), normal(16).half()),
+    "gated": (lambda x: (F.glu(x), F.glu(x, 0)), normal(38, 1000)),
+    "pieces": (lambda x: x.chunk(3, 1)[1] * x.split([2, 3, 4], 1)[1][:, :3] + x.unbind(1)[2][:, None], normal(5, 9)),
+    "strided_pieces": (lambda x: x[:, ::2].t() * 2 + x.view(6, 3, 8)[:, 1, 4:].mT[:1], normal(6, 24)),
+    "tall": (lambda x: (x.sum(0), x.mean(0), torch.softmax(x, 0)), normal(9000, 3)),
+    "tall_pairs": (lambda x: x.var((0, 2)), normal(70, 5, 129)),
+    "taken_names": (lambda row, i0, new, load: (row + i0).amax(-1) * new + load.sum(-1), X, Y, normal(37), X),
+    "divided": (lambda x, y: (x % y, x // y, torch.fmod(x, y), x.div(y, rounding_mode="trunc")), X * 9, Y.ceil()),
+    "divided_whole": (lambda x: (x % 7, x // -7, torch.fmod(x, 5), x % -3), torch.arange(-300, 300)),
+    "least": (lambda x, y: (torch.fmin(x, y), torch.fmax(x, y), x.isinf(), x.sgn()), ODD, ODD.flip(0)),
+    "copied": (lambda x, y: (x * 2).copy_(y) + x, X, Y),
+    "apart": (lambda x: x[:, -1].amax(0) * 2, X),
 }  # fmt: skip

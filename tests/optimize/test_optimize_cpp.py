@@ -10,7 +10,7 @@ import torch
 import kernelwright.optimize
 from kernelwright.optimize.capture import capture
 from kernelwright.optimize.plan import plan
-from kernelwright.optimize.print_cpp import arguments, choices, print_cpp
+from kernelwright.optimize.print_cpp import CpuChoice, arguments, choices, print_cpp
 from kernelwright.toolchain.cpp import FLAGS, compile_shared
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -26,72 +26,101 @@ def captured(program, *args):
 
 
 def execute(graph, regions, args, pick):
-    """Runs a graph with its regions as compiled C++, outputs poisoned before."""
-    env, flat = {}, iter(args)
-    last = {nodes[-1]: region for region, nodes in regions}
-    inside = {node for _, nodes in regions for node in nodes}
+    """Runs a graph with its regions as compiled C++, each when the first of its values is needed."""
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    env = dict(zip(placeholders, args, strict=True))
+    region_of = {node: region for region, nodes in regions for node in nodes}
     by_name = {node.name: node for node in graph.nodes}
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            env[node] = next(flat)
-        elif node.op == "output":
-            return [env[value] for value in node.args[0]]
-        elif node in last:
-            env |= {by_name[name]: value for name, value in call(last[node], env, by_name, pick).items()}
-        elif node not in inside:
-            args, kwargs = (torch.fx.map_arg(a, env.__getitem__) for a in (node.args, node.kwargs))
-            env[node] = node.target(*args, **kwargs)
-    raise AssertionError("a graph ends with an output")
+
+    def value(node):
+        if node not in env and node in region_of:
+            region = region_of[node]
+            inputs = {name: value(by_name[name]) for name in arguments(region)[0]}
+            env.update({by_name[name]: made for name, made in call(region, inputs, pick).items()})
+        elif node not in env:
+            given, named = (torch.fx.map_arg(a, value) for a in (node.args, node.kwargs))
+            env[node] = node.target(*given, **named)
+        return env[node]
+
+    (end,) = (node for node in graph.nodes if node.op == "output")
+    return [value(node) for node in end.args[0]]
 
 
-def call(region, env, by_name, pick):
+def call(region, inputs, pick):
     space = choices(region)
     source = VECTORS + print_cpp(region, space[min(pick, len(space) - 1)])
     function = getattr(ctypes.CDLL(str(compile_shared(source, flags=QUICK))), region.name)
-    inputs, _ = arguments(region)
     made = {
         s.buffer: torch.empty_strided(s.shape, s.shape_strides, dtype=getattr(torch, s.dtype)).fill_(77)
         for s in region.stores
     }
-    given = [env[by_name[name]] for name in inputs]
-    function(*(ctypes.c_void_p(tensor.data_ptr()) for tensor in [*given, *made.values()]))
+    function(*(ctypes.c_void_p(tensor.data_ptr()) for tensor in [*inputs.values(), *made.values()]))
     return made
 
 
 IN_EVERY_CHOICE = ("pointwise", "softmax", "columns", "statistics", "long_row")
+IN_EVERY_CHOICE += ("places", "running", "running_back", "picked", "tall")
 CASES = [(name, 0) for name in PROGRAMS] + [(name, pick) for name in IN_EVERY_CHOICE for pick in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(("name", "pick"), CASES, ids=lambda value: str(value))
 def test_printed_regions_compute_what_torch_does(name, pick):
     program, *args = PROGRAMS[name]
-    module = captured(program, *args).module
-    regions, refused = plan(module.graph)
+    graph = captured(program, *args).graph
+    regions, refused = plan(graph)
     assert regions
     views = ("view", "slice", "select", "unsqueeze", "as_strided", "assert", "arange", "detach", "lift")
     assert all(any(view in str(node.target) for view in views) for node in refused), refused
     wanted = program(*args)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-    for got, right in zip(execute(module.graph, regions, args, pick), wanted, strict=True):
+    for got, right in zip(execute(graph, regions, args, pick), wanted, strict=True):
         assert (got.shape, got.dtype) == (right.shape, right.dtype)
         torch.testing.assert_close(got, right, equal_nan=True)
 
 
+@pytest.mark.parametrize("columns", [33, 64, 1000])
+def test_results_written_past_the_caches_are_the_same(columns):
+    x = X[:, :columns].contiguous()
+    graph = captured(lambda x: torch.softmax(x, -1) + 1, x).graph
+    ((region, _),), _ = plan(graph)
+    printed = print_cpp(region, CpuChoice(lanes="r0", past_caches=True))
+    assert "stream(" in printed
+    function = getattr(ctypes.CDLL(str(compile_shared(VECTORS + printed, flags=QUICK))), region.name)
+    got = torch.full_like(x, 77.0)
+    function(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(got.data_ptr()))
+    torch.testing.assert_close(got, torch.softmax(x, -1) + 1)
+
+
 @pytest.mark.parametrize(
-    ("name", "count"), [("softmax", 1), ("layer_norm", 1), ("pointwise", 1), ("two_rows", 2), ("by_hand", 1)]
+    ("name", "count"),
+    [
+        ("softmax", 1),
+        ("group_norm", 1),
+        ("batch_norm", 1),
+        ("batch_norm_training", 1),
+        ("layer_norm", 1),
+        ("pointwise", 1),
+        ("two_rows", 2),
+        ("by_hand", 1),
+    ],
 )
 def test_what_one_kernel_can_hold_is_one_region(name, count):
     program, *args = PROGRAMS[name]
-    assert len(plan(captured(program, *args).module.graph)[0]) == count
+    assert len(plan(captured(program, *args).graph)[0]) == count
 
 
 def test_a_region_reads_as_text_and_counts_its_bytes():
-    ((region, _),), _ = plan(captured(lambda x, w: x / x.sum(-1, keepdim=True) * w, X, W).module.graph)
+    ((region, _),), _ = plan(captured(lambda x, w: x / x.sum(-1, keepdim=True) * w, X, W).graph)
     assert str(region).splitlines()[0] == "region_0: i0=37, rows of r0=1,000"
-    assert "sum_1 = sum(args_0_in) over the row  float32" in str(region)
+    assert "sum_1 = sum(x_in) over the row  float32" in str(region)
     assert region.bytes_moved == (4 * (37_000 + 1000), 4 * 37_000)
 
 
 def test_a_dear_step_is_not_repeated_for_every_row():
-    regions, _ = plan(captured(lambda x, w: x * torch.exp(w), X, W).module.graph)
+    regions, _ = plan(captured(lambda x, w: x * torch.exp(w), X, W).graph)
     assert len(regions) == 2, "exp of the weights has a region of its own"
+
+
+def test_a_tensor_without_elements_stays_with_torch():
+    regions, refused = plan(captured(lambda x: (x * 2).sum(0), torch.empty(0, 5)).graph)
+    assert not regions and "a tensor without elements" in refused.values()

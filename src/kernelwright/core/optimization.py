@@ -60,3 +60,23 @@ class Optimization(Record, frozen=True, kw_only=True):
     verdict: Verdict | None
     bench: Bench | None
     notes: tuple[str, ...] = ()
+
+
+class SuiteRow(Record, frozen=True, kw_only=True):
+    """One program of a suite, timed in one process beside eager, torch.compile and a copy of its compulsory bytes.
+
+    `time_us` and `over` (time over that copy's) are None where the program was rejected.
+    """
+
+    name: str
+    accepted: bool
+    reason: str = ""
+    compulsory_bytes: int = 0
+    floor_us: float = 0.0
+    times_us: dict[str, float] = {}
+    winners: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def ratio(self, other: str) -> float:
+        """How many times faster than another arm."""
+        return self.times_us[other] / self.times_us["kernelwright"]

@@ -12,14 +12,16 @@ import torch
 from torch import fx
 from torch._decomp import get_decompositions
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
+from kernelwright.optimize.decompositions import decompositions
 from kernelwright.optimize.operators import packet
 
 aten = torch.ops.aten
 TAKEN_APART = (
-    aten._softmax, aten._log_softmax, aten.native_layer_norm, aten.native_group_norm, aten.gelu, aten.leaky_relu,
-    aten.elu, aten.hardtanh, aten.softplus, aten.logsumexp, aten.std, aten.celu, aten.selu, aten.linalg_vector_norm,
+    aten._softmax, aten._log_softmax, aten.native_layer_norm, aten.gelu, aten.leaky_relu, aten.glu, aten.elu,
+    aten.hardtanh, aten.softplus, aten.logsumexp, aten.std, aten.celu, aten.selu, aten.linalg_vector_norm,
     aten.addcmul, aten.addcdiv, aten.lerp,
 )  # fmt: skip
 """Operators of core ATen that are several steps of a region."""
@@ -50,14 +52,14 @@ class Captured:
         sources: what each placeholder of `graph` is.
         results: for each value that `graph` returns, what it is for: (`output`, ""), or the (`buffer`, path) or
             (`argument`, place) that it replaces.
-        shape: the trees of the arguments and of the result.
+        tree: of the result.
     """
 
     graph: fx.Graph
     original: fx.GraphModule
     sources: dict[fx.Node, Source]
     results: tuple[tuple[str, str], ...]
-    shape: Any
+    tree: pytree.TreeSpec
 
     @property
     def module(self) -> Any:
@@ -75,19 +77,27 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             exported = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
-            taken_apart = exported.run_decompositions(_table())
+            taken_apart = exported.run_decompositions(decomposition_table())
     except Exception as fault:
         raise ProblemError(f"torch.export cannot capture it: {fault}", next="kw why --compile") from fault
     graph = taken_apart.graph_module.graph
     for node in [node for node in graph.nodes if packet(node.target).startswith("_assert")]:
         graph.erase_node(node)
+    without_aliases(graph)
     return Captured(
         graph,
         exported.graph_module,  # type: ignore[arg-type]
         _sources(taken_apart),
         tuple(_result(spec, taken_apart) for spec in taken_apart.graph_signature.output_specs),
-        taken_apart.call_spec,
+        taken_apart.call_spec.out_spec,  # type: ignore[arg-type]
     )
+
+
+def without_aliases(graph: fx.Graph) -> None:
+    """Takes out what gives its argument another name and nothing else."""
+    for node in [node for node in graph.nodes if packet(node.target) in ("alias", "detach", "lift_fresh_copy")]:
+        node.replace_all_uses_with(node.all_input_nodes[0])
+        graph.erase_node(node)
 
 
 def _sources(exported: torch.export.ExportedProgram) -> dict[fx.Node, Source]:
@@ -124,10 +134,10 @@ class _AsModule(torch.nn.Module):
 
 
 @functools.cache
-def _table() -> dict[Any, Any]:
+def decomposition_table() -> dict[Any, Any]:
     table = dict(torch.export.default_decompositions())
-    table |= get_decompositions(list(TAKEN_APART))
-    kept = {overload for packet in KEPT_WHOLE for overload in (getattr(packet, n) for n in packet.overloads())}
+    table |= get_decompositions(list(TAKEN_APART)) | decompositions()
+    kept = {overload for whole in KEPT_WHOLE for overload in (getattr(whole, n) for n in whole.overloads())}
     return {
         operator: rule
         for operator, rule in table.items()

@@ -11,12 +11,18 @@ from typing import Any, NamedTuple
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.optimize.cpp_prelude import prelude_for
-from kernelwright.optimize.print_cpp import CpuChoice, arguments, print_cpp
+from kernelwright.optimize.print_cpp import arguments, print_cpp
+from kernelwright.optimize.print_triton import print_triton
 from kernelwright.optimize.region import Region, Store
 from kernelwright.toolchain.cpp import FLAGS
 
 WIDTH = 100
 CPU_IMPORTS = "import ctypes, hashlib, os, platform, subprocess, tempfile\nfrom pathlib import Path\n\nimport torch\n"
+CUDA_IMPORTS = """import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+"""
 COMPILED = '''
 FLAGS = "{flags}".split()
 
@@ -31,7 +37,9 @@ def compiled(source: str) -> ctypes.CDLL:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             made = Path(scratch) / "kernels.so"
             command = [os.environ.get("CXX", "c++"), *FLAGS, "-x", "c++", "-", "-o", str(made)]
-            subprocess.run(command, input=source, text=True, check=True)
+            done = subprocess.run(command, input=source, text=True, capture_output=True)
+            if done.returncode:
+                raise RuntimeError(done.stderr)
             made.replace(library)
     return ctypes.CDLL(str(library))
 '''
@@ -41,7 +49,7 @@ class Kernel(NamedTuple):
     """One way to compute a region."""
 
     region: Region
-    choice: CpuChoice
+    choice: Any
 
 
 def cpu_text(kernels: Sequence[Kernel]) -> str:
@@ -60,6 +68,29 @@ def cpu_text(kernels: Sequence[Kernel]) -> str:
     functions = "\n\n".join(_cpu_function(region) for region, _ in kernels)
     compile_it = COMPILED.format(flags=" ".join(FLAGS)).lstrip()
     return f"{source}\n{compile_it}\n\nKERNELS = compiled(SOURCE)\n{declared}\n\n\n{functions}"
+
+
+def cuda_text(kernels: Sequence[Kernel]) -> str:
+    """The same in Triton.
+
+    Raises:
+        Misfit: a step that Triton has no form for.
+    """
+    printed = [print_triton(region, choice) for region, choice in kernels]
+    helpers = dict.fromkeys(helper for one in printed for helper in one.helpers)
+    functions = [
+        "\n\n".join([one.kernels, one.launch, _cuda_function(kernel.region, one.name)])
+        for one, kernel in zip(printed, kernels, strict=True)
+    ]
+    return "\n\n".join([*helpers, *functions])
+
+
+def _cuda_function(region: Region, launch: str) -> str:
+    inputs, outputs = arguments(region)
+    device = f", device={inputs[0]}.device" if inputs else ', device="cuda"'
+    made = [f"{store.buffer} = {_empty(store, device)}" for store in region.stores]
+    called = wrapped(f"{launch}({', '.join([*inputs, *outputs])})")
+    return function(region, inputs, [*made, called, returned(outputs)])
 
 
 def _cpu_function(region: Region) -> str:

@@ -31,6 +31,7 @@ class Unit:
     """Nodes that one line computes: a region's, those of one call of the program, or a single one."""
 
     nodes: tuple[fx.Node, ...]
+    needs: tuple[fx.Node, ...]
     region: Region | None = None
     call: fx.Node | None = None
 
@@ -46,7 +47,9 @@ class Forward:
         self._captured, self._parts, self._call = captured, parts, call
         self._names: dict[fx.Node, str] = {}
         self._value_of = values_of_calls(captured)
-        self.units = _in_order(self._units(), list(captured.graph.nodes))
+        self._by_name = {node.name: node for node in captured.graph.nodes}
+        (output,) = (node for node in captured.graph.nodes if node.op == "output")
+        self.units = _needed_in_order(self._units(), list(captured.graph.nodes), output)
 
     def inputs(self, owner: str) -> dict[str, fx.Node]:
         """What the program is given, as it is written: arguments by name, parameters and buffers by `owner`."""
@@ -71,7 +74,7 @@ class Forward:
 
     def _units(self) -> list[Unit]:
         inside = {node for part in self._parts for node in part.nodes}
-        units = [Unit(tuple(part.nodes), region=part.region) for part in self._parts]
+        units = [Unit(part.nodes, self._buffers(part.region), region=part.region) for part in self._parts]
         by_call: dict[str, list[fx.Node]] = {}
         for node in self._captured.graph.nodes:
             if node.op == "call_function" and node.users:
@@ -80,10 +83,13 @@ class Forward:
         for name, nodes in by_call.items():
             call = originals.get(name)
             if call is not None and len(nodes) > 1 and not inside & set(nodes) and self._can_be_called(call, nodes):
-                units.append(Unit(tuple(nodes), call=call))
+                units.append(Unit(tuple(nodes), _inputs_of(nodes), call=call))
             else:
-                units += [Unit((node,)) for node in nodes if node not in inside]
+                units += [Unit((node,), _inputs_of([node])) for node in nodes if node not in inside]
         return units
+
+    def _buffers(self, region: Region) -> tuple[fx.Node, ...]:
+        return tuple(self._by_name[name] for name in arguments(region)[0])
 
     def _can_be_called(self, call: fx.Node, nodes: Sequence[fx.Node]) -> bool:
         """Whether the program's own call gives just the value that others need of these nodes."""
@@ -101,7 +107,7 @@ class Forward:
 
     def _line(self, unit: Unit) -> str:
         if unit.region:
-            return self._region_line(unit.region, unit.nodes)
+            return self._region_line(unit.region)
         node = unit.nodes[-1]
         if unit.call is not None:
             node = self._value_of[unit.call]
@@ -111,11 +117,10 @@ class Forward:
         self._names[node] = _identifier(node.name)
         return f"{self._names[node]} = {text}"
 
-    def _region_line(self, region: Region, nodes: Sequence[fx.Node]) -> str:
-        by_name = {node.name: node for node in self._captured.graph.nodes}
+    def _region_line(self, region: Region) -> str:
         inputs, outputs = arguments(region)
-        self._names |= {by_name[name]: _identifier(name) for name in outputs}
-        given = ", ".join(self._names[by_name[name]] for name in inputs)
+        self._names |= {self._by_name[name]: _identifier(name) for name in outputs}
+        given = ", ".join(self._names[self._by_name[name]] for name in inputs)
         called = self._call.format(name=region.name, given=given)
         return f"{', '.join(_identifier(name) for name in outputs)} = {called}"
 
@@ -179,24 +184,24 @@ def _alike(one: fx.Node, other: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and isinstance(same, torch.Tensor) and value.shape == same.shape
 
 
-def _in_order(units: list[Unit], nodes: list[fx.Node]) -> list[Unit]:
-    """Units after those that they need, otherwise as in the program."""
+def _inputs_of(nodes: Sequence[fx.Node]) -> tuple[fx.Node, ...]:
+    return tuple(dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in nodes))
+
+
+def _needed_in_order(units: list[Unit], nodes: list[fx.Node], output: fx.Node) -> list[Unit]:
+    """What the output needs, each after what it needs itself, otherwise as in the program."""
     of = {node: unit for unit in units for node in unit.nodes}
     place = {node: at for at, node in enumerate(nodes)}
     done: dict[Unit, None] = {}
 
     def visit(unit: Unit) -> None:
-        if unit in done:
-            return
-        for needed in sorted(
-            {n for node in unit.nodes for n in node.all_input_nodes if n in of}, key=place.__getitem__
-        ):
-            if of[needed] is not unit:
+        if unit not in done:
+            for needed in sorted((n for n in unit.needs if n in of), key=place.__getitem__):
                 visit(of[needed])
-        done[unit] = None
+            done[unit] = None
 
-    for unit in sorted(units, key=lambda u: place[u.nodes[-1]]):
-        visit(unit)
+    for node in sorted((n for n in output.all_input_nodes if n in of), key=place.__getitem__):
+        visit(of[node])
     return list(done)
 
 
@@ -205,9 +210,7 @@ def _last_uses(units: Sequence[Unit], graph: fx.Graph) -> dict[Unit, list[fx.Nod
     last: dict[fx.Node, Unit] = {}
     kept = {n for node in graph.nodes if node.op in ("output", "placeholder") for n in (node, *node.all_input_nodes)}
     for unit in units:
-        inside = set(unit.nodes)
-        for node in unit.nodes:
-            last |= {needed: unit for needed in node.all_input_nodes if needed not in inside and needed not in kept}
+        last |= {needed: unit for needed in unit.needs if needed not in kept}
     found: dict[Unit, list[fx.Node]] = {}
     for node, unit in last.items():
         found.setdefault(unit, []).append(node)

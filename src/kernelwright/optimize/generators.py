@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from kernelwright.optimize.emit import CPU_IMPORTS, Kernel, cpu_text, load
-from kernelwright.optimize.print_cpp import CpuChoice, choices
+from kernelwright.optimize.cpp_choices import choices as cpu_choices
+from kernelwright.optimize.emit import CPU_IMPORTS, CUDA_IMPORTS, Kernel, cpu_text, cuda_text, load
 from kernelwright.optimize.region import Region
+from kernelwright.optimize.triton_choices import choices as cuda_choices
 
 
 class Generator(Protocol):
@@ -37,16 +38,17 @@ class Generator(Protocol):
         ...
 
 
-class Cpp:
-    """C++ with vectors and threads, for the CPU."""
+class _Printed:
+    """A generator that is a space and a printer."""
 
-    imports = CPU_IMPORTS
+    def __init__(self, imports: str, space: Callable[[Region], Sequence[Any]], printer: Callable[..., str]) -> None:
+        self.imports, self._space, self._printer = imports, space, printer
 
-    def choices(self, region: Region) -> Sequence[CpuChoice]:
-        return choices(region)
+    def choices(self, region: Region) -> Sequence[Any]:
+        return self._space(region)
 
     def text(self, kernels: Sequence[Kernel]) -> str:
-        return cpu_text(kernels)
+        return self._printer(kernels)
 
     def module(self, kernels: Sequence[Kernel]) -> str:
         return f"{self.imports}\n\n{self.text(kernels)}"
@@ -55,5 +57,10 @@ class Cpp:
         return load(text)
 
 
+CPP = _Printed(CPU_IMPORTS, cpu_choices, cpu_text)
+TRITON = _Printed(CUDA_IMPORTS, cuda_choices, cuda_text)
+
+
 def generator_for(device: str) -> Generator:
-    return {"cpu": Cpp()}[device]
+    """C++ with vectors and threads for the CPU, Triton for CUDA."""
+    return {"cpu": CPP, "cuda": TRITON}[device]

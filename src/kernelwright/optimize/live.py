@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import torch
@@ -24,17 +25,23 @@ def optimized(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torc
     device = "cuda" if any(tensor.is_cuda for tensor in tensors((args, kwargs))) else "cpu"
     problem = Problem.from_callable(model, *args, **kwargs)
     here = refresh_memory(machine_here(device))
+    return with_kernels(problem, Tuner(generator_for(device), device, here, compile=False))
+
+
+def with_kernels(problem: Problem, tuner: Tuner, sets: int | None = None) -> torch.nn.Module:
+    """The problem's program with kernels of its own, verified; as it was where that fails."""
+    device, program = tuner.device, problem.on(tuner.device)
     with problem.untouched():
         planned = plan_of(problem, device)
-        tuner = Tuner(generator_for(device), device, here, compile=False)
         tuned = tune_all(problem, planned, device, tuner)
         trained = problem.records_gradients(problem.inputs(device, 0))
         gradients, backward = gradients_of(problem, planned, tuned, device, tuner) if trained else ([], [])
-        source = assembled(problem, planned, tuned, backward, gradients, "Kernels made in memory.", device)
-        changed = _with_forward(model, load(source, {"Model": _base(model)}).ModelNew)
-        verdict = verify(problem, changed, device=device)
-    found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict)
-    return _labelled(changed if verdict.accepted else _with_forward(model, _unchanged(model)), found)
+        in_memory = dataclasses.replace(problem, source=None)
+        source = assembled(in_memory, planned, tuned, backward, gradients, "Kernels made in memory.", device)
+        changed = _with_forward(program, load(source, {"Model": _base(program)}).ModelNew)
+        verdict = verify(problem, changed, device=device, sets=sets)
+    found = outcome_of(problem, tuner.machine, planned, [*tuned, *backward], source, verdict)
+    return _labelled(changed if verdict.accepted else _with_forward(program, _unchanged(program)), found)
 
 
 def _base(model: Any) -> Any:

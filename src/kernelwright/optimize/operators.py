@@ -36,6 +36,13 @@ EXTREMES = {"max": "max", "min": "min"}
 COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"])
 LOGICAL = frozenset(["and", "or", "not", "xor"])
 CONSTANTS = ("full", "scalar_tensor", "zeros", "ones", "full_like", "zeros_like", "ones_like")
+SCANS = {"cumsum": "sum", "cumprod": "prod"}
+CUTS = ("slice", "select", "narrow", "diagonal")
+"""Views of a part of a tensor."""
+PIECES = ("split", "split_with_sizes", "unbind", "chunk")
+"""The same for all parts at once."""
+LOWERED = frozenset((*POINTWISE, *CONVERSIONS, *VIEWS, *REDUCED, *VARIANCES, *EXTREMES, *SCANS, "gather", "getitem"))
+"""What a region may compute."""
 
 
 def packet(target: object) -> str:

@@ -10,6 +10,7 @@ from torch import fx
 
 from kernelwright.optimize.capture import Captured
 from kernelwright.optimize.forward import Part, call_name, values_of_calls
+from kernelwright.optimize.nodes import made_anywhere
 from kernelwright.optimize.print_cpp import arguments
 
 
@@ -105,7 +106,7 @@ def _built(
         if value_of(node) in known:
             return known[value_of(node)]
         if node not in copied:
-            if node not in wanted and (node.op != "call_function" or _needs_input(node)):
+            if node not in wanted and (node.op != "call_function" or not made_anywhere(node)):
                 raise KeyError(node.name)
             copied[node] = graph.node_copy(node, copy)
         return copied[node]
@@ -119,7 +120,3 @@ def _built(
         return None
     graph.eliminate_dead_code()
     return fx.GraphModule(torch.nn.Module(), graph)
-
-
-def _needs_input(node: fx.Node) -> bool:
-    return any(arg.op != "call_function" or _needs_input(arg) for arg in node.all_input_nodes)

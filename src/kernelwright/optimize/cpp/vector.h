@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #if defined(__AVX512F__)
 constexpr int W = 16;
@@ -15,8 +16,8 @@ constexpr int W = 8;
 constexpr int W = 4;
 #endif
 
-template <typename T> struct Wide { typedef T type __attribute__((vector_size(W * sizeof(T)))); };
-template <typename T> using Vec = typename Wide<T>::type;
+template <typename T, int N> struct Wide { typedef T type __attribute__((vector_size(N * sizeof(T)))); };
+template <typename T, int N = W> using Vec = typename Wide<T, N>::type;
 using F = Vec<float>;
 using D = Vec<double>;
 using I = Vec<int32_t>;
@@ -24,11 +25,12 @@ using L = Vec<int64_t>;
 
 // Scalars and vectors alike: `Like<V, T>` is V with elements of type T; `as<V>(x)` converts values.
 template <typename V> struct Element { using type = V; };
-#define ELEMENT(T) template <> struct Element<Vec<T>> { using type = T; };
-ELEMENT(float) ELEMENT(double) ELEMENT(_Float16) ELEMENT(int32_t) ELEMENT(int64_t) ELEMENT(uint8_t) ELEMENT(uint16_t)
-ELEMENT(uint32_t)
+template <typename V> requires requires(V v) { v[0]; } struct Element<V> {
+    using type = std::remove_cvref_t<decltype(std::declval<V>()[0])>;
+};
 template <typename V> constexpr bool is_wide = !std::is_same_v<typename Element<V>::type, V>;
-template <typename V, typename T> using Like = std::conditional_t<is_wide<V>, Vec<T>, T>;
+template <typename V> constexpr int lanes = sizeof(V) / sizeof(typename Element<V>::type);
+template <typename V, typename T> using Like = std::conditional_t<is_wide<V>, Vec<T, lanes<V>>, T>;
 
 template <typename To, typename From> static inline To as(From x) {
     if constexpr (std::is_same_v<To, From>) return x;
@@ -45,24 +47,24 @@ template <typename To, typename From> static inline To bits(From x) {
 // Truth of a comparison as int32 lanes, whatever was compared.
 template <typename M> static inline auto truth(M mask) {
     if constexpr (std::is_integral_v<M>) return static_cast<int32_t>(mask ? -1 : 0);
-    else return as<I>(mask);
+    else return as<Like<M, int32_t>>(mask);
 }
 template <typename V, typename M> static inline V choose(M mask, V yes, V no) {
     if constexpr (!is_wide<V>) return mask ? yes : no;
     else if constexpr (sizeof(V) == sizeof(M)) return mask ? yes : no;
-    else return as<L>(mask) ? yes : no;
+    else return as<Like<M, int64_t>>(mask) ? yes : no;
 }
 
 template <typename V> static inline V each(V x, typename Element<V>::type (*f)(typename Element<V>::type)) {
     if constexpr (is_wide<V>) {
-        for (int lane = 0; lane < W; ++lane) x[lane] = f(x[lane]);
+        for (int lane = 0; lane < lanes<V>; ++lane) x[lane] = f(x[lane]);
         return x;
     } else return f(x);
 }
 template <typename V>
 static inline V each(V x, V y, typename Element<V>::type (*f)(typename Element<V>::type, typename Element<V>::type)) {
     if constexpr (is_wide<V>) {
-        for (int lane = 0; lane < W; ++lane) x[lane] = f(x[lane], y[lane]);
+        for (int lane = 0; lane < lanes<V>; ++lane) x[lane] = f(x[lane], y[lane]);
         return x;
     } else return f(x, y);
 }
@@ -78,10 +80,37 @@ template <typename V> static inline V abs_of(V x) {
     } else return choose(truth(x < as<V>(0)), as<V>(0) - x, x);
 }
 template <typename V> static inline V sign_of(V x) {
-    const V below = choose(truth(x < as<V>(0)), as<V>(-1), x);
+    const V below = choose(truth(x < as<V>(0)), as<V>(-1), as<V>(0));
     return choose(truth(x > as<V>(0)), as<V>(1), below);
 }
-template <typename V> static inline V sqrt_of(V x) { return each<V>(x, [](auto v) { return std::sqrt(v); }); }
+// Division rounded down, and what it leaves, which has the sign of the divisor.
+template <typename V> static inline V remainder_of(V x, V y) {
+    return each<V>(x, y, [](auto a, auto b) {
+        const auto left = std::fmod(a, b);
+        return left != 0 && (left < 0) != (b < 0) ? left + b : left;
+    });
+}
+template <typename V> static inline V floor_divided(V x, V y) {
+    return each<V>(x, y, [](auto a, auto b) {
+        const auto left = std::fmod(a, b), whole = (a - left) / b;
+        if (b == 0) return a / b;
+        const auto down = left != 0 && (left < 0) != (b < 0) ? whole - 1 : whole;
+        if (down == 0) return std::copysign(decltype(a)(0), a / b);
+        const auto near = std::floor(down);
+        return down - near > decltype(a)(0.5) ? near + 1 : near;
+    });
+}
+// std::sqrt has to set errno, which keeps a compiler from taking several at once.
+template <typename V> static inline V sqrt_of(V x) {
+#if defined(__AVX__)
+    if constexpr (is_wide<V> && std::is_same_v<typename Element<V>::type, float> && sizeof(V) >= 16) {
+        V root;
+        asm("vsqrtps %1, %0" : "=v"(root) : "v"(x));
+        return root;
+    } else
+#endif
+        return each<V>(x, [](auto v) { return std::sqrt(v); });
+}
 
 // e^x: 2^k * e^r, |r| <= ln(2)/2; 2^k in two factors, so that results below the normal range are right too. 1.0 ulp.
 template <typename V> static inline V exp_of(V x) {
@@ -99,6 +128,12 @@ template <typename V> static inline V exp_of(V x) {
         p = p * r + as<V>(1.6666666756e-1f);
         p = p * r + as<V>(5.0000000135e-1f);
         p = p * r * r + r + as<V>(1.0f);
+#if defined(__AVX512F__)
+        if constexpr (is_wide<V>) {
+            asm("vscalefps %1, %0, %0" : "+v"(p) : "v"(k));
+            return p;
+        }
+#endif
         using N = Like<V, int32_t>;
         const N whole = bits<N>(shifted) - as<N>(0x4B400000), half = whole >> 1;
         return p * bits<V>((half + as<N>(127)) << 23) * bits<V>((whole - half + as<N>(127)) << 23);
@@ -216,15 +251,15 @@ template <typename V, typename T> static inline auto load(const T* p) {
     using R = Like<V, typename Computed<T>::type>;
     if constexpr (is_wide<V>) {
         if constexpr (std::is_same_v<T, BFloat16>) {
-            Vec<uint16_t> raw;
+            Like<V, uint16_t> raw;
             std::memcpy(&raw, p, sizeof(raw));
-            return bits<R>(__builtin_convertvector(raw, Vec<uint32_t>) << 16);
+            return bits<R>(__builtin_convertvector(raw, Like<V, uint32_t>) << 16);
         } else if constexpr (std::is_same_v<T, Bool>) {
-            Vec<uint8_t> raw;
+            Like<V, uint8_t> raw;
             std::memcpy(&raw, p, sizeof(raw));
-            return as<I>(__builtin_convertvector(raw, I) != 0);
+            return as<R>(__builtin_convertvector(raw, R) != 0);
         } else {
-            Vec<T> raw;
+            Like<V, T> raw;
             std::memcpy(&raw, p, sizeof(raw));
             return as<R>(raw);
         }
@@ -238,7 +273,7 @@ template <typename V, typename T> static inline auto gather(const T* p, int64_t 
     if constexpr (!is_wide<V>) return load<V>(p);
     else {
         R found;
-        for (int lane = 0; lane < W; ++lane) found[lane] = load<float>(p + lane * stride);
+        for (int lane = 0; lane < lanes<V>; ++lane) found[lane] = load<float>(p + lane * stride);
         return found;
     }
 }
@@ -249,29 +284,42 @@ static inline uint16_t rounded(float x) {
 template <typename V, typename T> static inline void store(T* p, V x) {
     if constexpr (is_wide<V>) {
         if constexpr (std::is_same_v<T, BFloat16>) {
-            const Vec<uint32_t> raw = bits<Vec<uint32_t>>(x);
-            const Vec<uint32_t> up = (raw + 0x7FFF + ((raw >> 16) & 1)) >> 16;
-            const Vec<uint16_t> result = __builtin_convertvector((x != x) ? (up * 0 + 0x7FC0) : up, Vec<uint16_t>);
+            const Like<V, uint32_t> raw = bits<Like<V, uint32_t>>(x);
+            const Like<V, uint32_t> up = (raw + 0x7FFF + ((raw >> 16) & 1)) >> 16;
+            const auto result = __builtin_convertvector((x != x) ? (up * 0 + 0x7FC0) : up, Like<V, uint16_t>);
             std::memcpy(p, &result, sizeof(result));
         } else if constexpr (std::is_same_v<T, Bool>) {
-            const Vec<uint8_t> result = __builtin_convertvector(x & 1, Vec<uint8_t>);
+            const auto result = __builtin_convertvector(x & 1, Like<V, uint8_t>);
             std::memcpy(p, &result, sizeof(result));
         } else {
-            const Vec<T> result = as<Vec<T>>(x);
+            const auto result = as<Like<V, T>>(x);
             std::memcpy(p, &result, sizeof(result));
         }
     } else if constexpr (std::is_same_v<T, BFloat16>) p->bits = rounded(x);
     else if constexpr (std::is_same_v<T, Bool>) p->byte = x & 1;
     else *p = static_cast<T>(x);
 }
+// Past the caches, for results that are larger than they are: no line is read only to be written over. What comes
+// after the loop waits for it, since the end of a parallel loop is a locked operation.
+template <typename V> static inline void stream(float* p, V x) {
+#if defined(__AVX__)
+    if constexpr (std::is_same_v<V, F>) {
+        if (reinterpret_cast<uintptr_t>(p) % sizeof(F) == 0) {
+            asm volatile("vmovntps %1, %0" : "=m"(*reinterpret_cast<F*>(p)) : "v"(x));
+            return;
+        }
+    }
+#endif
+    store(p, x);
+}
 template <typename V, typename T> static inline void scatter(T* p, V x, int64_t stride) {
     if constexpr (!is_wide<V>) store(p, x);
-    else for (int lane = 0; lane < W; ++lane) store(p + lane * stride, x[lane]);
+    else for (int lane = 0; lane < lanes<V>; ++lane) store(p + lane * stride, x[lane]);
 }
 // Whole numbers from `first` on, one a lane.
 template <typename V> static inline Like<V, int64_t> counted(int64_t first) {
     Like<V, int64_t> x = as<Like<V, int64_t>>(first);
-    if constexpr (is_wide<V>) for (int lane = 0; lane < W; ++lane) x[lane] += lane;
+    if constexpr (is_wide<V>) for (int lane = 0; lane < lanes<V>; ++lane) x[lane] += lane;
     return x;
 }
 
@@ -290,11 +338,13 @@ struct Max {
     template <typename T> static constexpr T start =
         std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::lowest();
     template <typename V> static V apply(V a, V b) { return max_of(a, b); }
+    template <typename V> static auto beats(V x, V best) { return ~truth(x <= best) & truth(best == best); }
 };
 struct Min {
     template <typename T> static constexpr T start =
         std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
     template <typename V> static V apply(V a, V b) { return min_of(a, b); }
+    template <typename V> static auto beats(V x, V best) { return ~truth(x >= best) & truth(best == best); }
 };
 struct Any {
     template <typename T> static constexpr T start = T(0);
@@ -309,7 +359,7 @@ template <typename Op, typename T> struct Fold {
     using Kept = std::conditional_t<std::is_same_v<T, float>, double, T>;
     Vec<T> wide[UNROLL];
     T single;
-    Kept settled = Op::template start<Kept>;
+    Vec<Kept> settled = as<Vec<Kept>>(Op::template start<Kept>);
     Fold() { clear(); }
     void clear() {
         for (auto& part : wide) part = as<Vec<T>>(Op::template start<T>);
@@ -320,14 +370,19 @@ template <typename Op, typename T> struct Fold {
         else single = Op::apply(single, x);
     }
     void settle() {
-        for (const auto& part : wide)
-            for (int lane = 0; lane < W; ++lane) settled = Op::apply(settled, static_cast<Kept>(part[lane]));
-        settled = Op::apply(settled, static_cast<Kept>(single));
+        for (const auto& part : wide) settled = Op::apply(settled, as<Vec<Kept>>(part));
+        settled[0] = Op::apply(Kept(settled[0]), static_cast<Kept>(single));
         clear();
+    }
+    void merge(Fold& other) {
+        other.settle();
+        settled = Op::apply(settled, other.settled);
     }
     T value() {
         settle();
-        return static_cast<T>(settled);
+        Kept whole = settled[0];
+        for (int lane = 1; lane < W; ++lane) whole = Op::apply(whole, Kept(settled[lane]));
+        return static_cast<T>(whole);
     }
 };
 // The same where every lane is a row of its own.
@@ -345,18 +400,109 @@ template <typename Op, typename V> struct Running {
     }
     V value() const { return Op::apply(settled, recent); }
 };
+// The first place of the largest or smallest value of each lane; a NaN beats all others, as torch has it.
+template <typename Op, typename V> struct RunningPlace {
+    using At = Like<V, int32_t>;
+    V best = as<V>(Op::template start<typename Element<V>::type>);
+    At at = as<At>(std::numeric_limits<int32_t>::max());
+    void take(V x, At place) {
+        const auto better = Op::beats(x, best);
+        best = choose(better, x, best);
+        at = choose(better, place, at);
+    }
+    void take(V x, int64_t place) { take(x, as<At>(static_cast<int32_t>(place))); }
+    // Where nothing beat the start, all values are equal to it.
+    auto value() const { return as<Like<V, int64_t>>(choose(truth(at == std::numeric_limits<int32_t>::max()), as<At>(0), at)); }
+};
+template <int... lane> static inline I numbered(std::integer_sequence<int, lane...>) { return I{lane...}; }
+template <typename Op, typename T> struct Place {
+    RunningPlace<Op, Vec<T>> wide[UNROLL];
+    RunningPlace<Op, T> single;
+    template <typename V> void take(Like<V, T> x, int64_t place, int u) {
+        if constexpr (is_wide<V>) wide[u].take(x, numbered(std::make_integer_sequence<int, W>()) + static_cast<int32_t>(place));
+        else single.take(x, place);
+    }
+    void merge(T x, int32_t place) {
+        const bool same = x == single.best || (x != x && single.best != single.best);
+        if (Op::beats(x, single.best) || (same && place < single.at)) single.best = x, single.at = place;
+    }
+    void merge(const Place& other) {
+        for (const auto& part : other.wide)
+            for (int lane = 0; lane < W; ++lane) merge(part.best[lane], part.at[lane]);
+        merge(other.single.best, other.single.at);
+    }
+    void settle() {}
+    int64_t value() {
+        merge(*this);
+        return single.value();
+    }
+};
+
+// ---- scans: what was before is kept wider
+
+// Every lane gets the one `step` before it, or behind it; the first lanes get `rest`.
+template <bool Back, int step, typename V, int... lane> static inline V moved(V x, V rest, std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(x, rest, (Back ? (lane + step < W ? lane + step : W) : (lane < step ? W : lane - step))...);
+}
+template <typename Op, bool Back, int step = 1, typename V> static inline V scanned(V x) {
+    if constexpr (step >= W) return x;
+    else {
+        const V rest = as<V>(Op::template start<typename Element<V>::type>);
+        const V other = moved<Back, step>(x, rest, std::make_integer_sequence<int, W>());
+        return scanned<Op, Back, 2 * step>(Op::apply(other, x));
+    }
+}
+// Along the row: a product lane by lane, since parts of it may leave the range of a float where the whole does not.
+template <typename Op, typename T, bool Back = false> struct Scan {
+    using Kept = std::conditional_t<std::is_same_v<T, float>, double, T>;
+    Kept before = Op::template start<Kept>;
+    template <typename V> V take(V x) {
+        if constexpr (!is_wide<V>) return static_cast<T>(before = Op::apply(before, static_cast<Kept>(x)));
+        else if constexpr (std::is_floating_point_v<T> && !std::is_same_v<Op, Product>) {
+            const V whole = as<V>(Op::apply(as<Vec<Kept>>(before), as<Vec<Kept>>(scanned<Op, Back>(x))));
+            before = Op::apply(before, static_cast<Kept>(scanned<Op, Back>(x)[Back ? 0 : W - 1]));
+            return whole;
+        } else {
+            for (int at = 0; at < W; ++at) {
+                const int lane = Back ? W - 1 - at : at;
+                x[lane] = static_cast<T>(before = Op::apply(before, static_cast<Kept>(x[lane])));
+            }
+            return x;
+        }
+    }
+};
+// Where every lane is a row of its own.
+template <typename Op, typename V> struct RunningScan {
+    using T = typename Element<V>::type;
+    using Kept = Like<V, std::conditional_t<std::is_same_v<T, float>, double, T>>;
+    Kept before = as<Kept>(Op::template start<typename Element<Kept>::type>);
+    V take(V x) { return as<V>(before = Op::apply(before, as<Kept>(x))); }
+};
+
+// ---- the way along a row
+
 constexpr int64_t SETTLE = 1 << 14;
-// body<V>(position, u) over [from, to): vectors first, what is left one by one.
-template <typename Body> static inline void walk(int64_t from, int64_t to, Body&& body) {
+// body<V>(position, u) over [from, to): vectors of N lanes first, what is left one by one.
+template <int N = W, typename Body> static inline void walk(int64_t from, int64_t to, Body&& body) {
+    using V = Vec<float, N>;
     int64_t r = from;
-    for (; r + UNROLL * W <= to; r += UNROLL * W)
-        for (int u = 0; u < UNROLL; ++u) body.template operator()<F>(r + u * W, u);
-    for (; r + W <= to; r += W) body.template operator()<F>(r, 0);
+    for (; r + UNROLL * N <= to; r += UNROLL * N)
+        for (int u = 0; u < UNROLL; ++u) body.template operator()<V>(r + u * N, u);
+    for (; r + N <= to; r += N) body.template operator()<V>(r, 0);
     for (; r < to; ++r) body.template operator()<float>(r, 0);
 }
 template <typename Body, typename... Folds> static inline void walk(int64_t from, int64_t to, Body&& body, Folds&... folds) {
     for (int64_t at = from; at < to; at += SETTLE) {
         walk(at, at + SETTLE < to ? at + SETTLE : to, body);
         if (to - from > SETTLE) (folds.settle(), ...);
+    }
+}
+// The same from the end.
+template <typename Body, typename... Folds> static inline void walk_back(int64_t from, int64_t to, Body&& body, Folds&... folds) {
+    const int64_t whole = from + (to - from) / W * W;
+    for (int64_t r = to - 1; r >= whole; --r) body.template operator()<float>(r, 0);
+    for (int64_t r = whole - W; r >= from; r -= W) {
+        body.template operator()<F>(r, 0);
+        if ((r - from) % SETTLE == 0) (folds.settle(), ...);
     }
 }

@@ -1,0 +1,99 @@
+"""Operators of core ATen as several steps of one region, where torch's own way of taking them apart hides that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """A table for `ExportedProgram.run_decompositions`."""
+    return {
+        aten.native_group_norm.default: _group_norm,
+        aten._native_batch_norm_legit_no_training.default: _batch_norm_by_running,
+        aten._native_batch_norm_legit.no_stats: _batch_norm_without_running,
+        aten._native_batch_norm_legit_functional.default: _batch_norm_functional,
+    }
+
+
+def _group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, channels: int, size: int, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One row for each sample and group, [n, groups, channels / groups, size]."""
+    grouped = (n, groups, channels // groups, size)
+    wide = _widened(x).reshape(grouped)
+    variance, mean = torch.var_mean(wide, dim=[2, 3], correction=0, keepdim=True)
+    scale = torch.rsqrt(variance + eps)
+    out = (wide - mean) * scale
+    per_channel = (1, groups, channels // groups, 1)
+    out = _affine(out, weight, bias, per_channel)
+    return out.to(x.dtype).view(x.shape), mean.view(n, groups).to(x.dtype), scale.view(n, groups).to(x.dtype)
+
+
+def _batch_norm_by_running(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    shape = _per_channel(x)
+    scale = torch.rsqrt(_widened(variance) + eps).view(shape)
+    out = _affine((_widened(x) - _widened(mean).view(shape)) * scale, weight, bias, shape)
+    return out.to(x.dtype), x.new_empty((0,)), x.new_empty((0,))
+
+
+def _batch_norm_without_running(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _batch_norm_by_batch(x, weight, bias, eps)[:3]
+
+
+def _batch_norm_functional(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_variance: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Five results: those of the norm, then the running mean and variance as they become."""
+    if not training:
+        found = _batch_norm_by_running(x, weight, bias, running_mean, running_variance, momentum, eps)
+        return (*found, running_mean.clone(), running_variance.clone())
+    out, mean, scale, variance = _batch_norm_by_batch(x, weight, bias, eps)
+    count = x.numel() // x.shape[1]
+    unbiased = variance * (count / max(count - 1, 1))
+    new_mean = mean * momentum + running_mean * (1 - momentum)
+    new_variance = unbiased * momentum + running_variance * (1 - momentum)
+    return out, mean, scale, new_mean.to(running_mean.dtype), new_variance.to(running_variance.dtype)
+
+
+def _batch_norm_by_batch(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One row for each channel. (out, mean, 1 / deviation, variance), the last three [channels]."""
+    wide, shape = _widened(x), _per_channel(x)
+    over = [0, *range(2, x.dim())]
+    variance, mean = torch.var_mean(wide, dim=over, correction=0, keepdim=True)
+    scale = torch.rsqrt(variance + eps)
+    out = _affine((wide - mean) * scale, weight, bias, shape).to(x.dtype)
+    channels = (x.shape[1],)
+    return out, mean.view(channels), scale.view(channels), variance.view(channels)
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: Sequence[int]) -> Tensor:
+    if weight is not None:
+        x = x * weight.view(shape)
+    return x if bias is None else x + bias.view(shape)
+
+
+def _per_channel(x: Tensor) -> tuple[int, ...]:
+    return (1, x.shape[1], *(1,) * (x.dim() - 2))
+
+
+def _widened(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -1,0 +1,272 @@
+"""A region as it grows: its axes, values and steps, and the names that they get when it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from kernelwright.optimize.axes import Axes, Dim, Dims, Misfit
+from kernelwright.optimize.nodes import (
+    computed_dtype,
+    dtype_of,
+    is_read_in_place,
+    made_anywhere,
+    memory_of,
+    number,
+    range_of,
+    shape_of,
+)
+from kernelwright.optimize.operators import CONSTANTS, packet
+from kernelwright.optimize.region import SPECIAL, Axis, Load, Operand, Reduction, Region, Scan, Step, Store
+
+CHEAP_AGAIN = 4
+"""A value that lacks outer axes is computed once for each of them: special functions no more often than this."""
+
+
+class _Index(NamedTuple):
+    """The position along a dimension, which becomes steps when the axes have their names."""
+
+    value: str
+    dim: Dim
+
+
+class Draft:
+    """Values by the nodes that they are; the first reduction or scan says what a row is."""
+
+    def __init__(self) -> None:
+        self.nodes: list[fx.Node] = []
+        self._axes = Axes()
+        self._dims: dict[fx.Node, Dims] = {}
+        self._names: dict[fx.Node, str] = {}
+        self._loads: dict[fx.Node, Dims] = {}
+        self._turned: set[fx.Node] = set()
+        """Scans that are held the other way round than their node says: only a flip may take them."""
+        self._steps: list[Step | Reduction | Scan | _Index] = []
+        self._dtypes: dict[str, str] = {}
+        self._row: Dim = ()
+        self._row_ordered = False
+
+    def _copied_into(self, other: Draft) -> None:
+        other.nodes, other._axes = list(self.nodes), self._axes.copy()
+        other._row, other._row_ordered = self._row, self._row_ordered
+        other._dims, other._names, other._loads = dict(self._dims), dict(self._names), dict(self._loads)
+        other._steps, other._dtypes, other._turned = list(self._steps), dict(self._dtypes), set(self._turned)
+
+    # ---- values
+
+    def _holds(self, node: Any) -> bool:
+        return isinstance(node, fx.Node) and node in self._names and node not in self._loads
+
+    def _dims_of(self, node: fx.Node) -> Dims:
+        self._value(node)
+        return self._dims[node]
+
+    def _operand(self, arg: Any) -> Operand | None:
+        if isinstance(arg, fx.Node):
+            return self._value(arg)
+        return None if arg is None else number(arg)
+
+    def _value(self, node: fx.Node) -> str:
+        """The name of a node's value; one that nobody here computes is made or loaded."""
+        if node in self._turned:
+            raise Misfit(f"{node.name} is held from its end")
+        if node not in self._names:
+            if made_anywhere(node) and not is_read_in_place(node):
+                self._make(node)
+            else:
+                self._load_later(node)
+        return self._names[node]
+
+    def _load_later(self, node: fx.Node) -> None:
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            raise Misfit(f"{node.name} is no tensor")
+        root, _, _ = memory_of(node)
+        if self._holds(root):
+            raise Misfit(f"{node.name} is a part of what is computed here")
+        self._names[node] = name = f"{node.name}_in"
+        self._dtypes[name] = computed_dtype(node)
+        self._dims[node] = self._loads[node] = self._axes.fresh(shape_of(node))
+
+    def _as(self, value: Operand, dtype: str) -> Operand:
+        if not isinstance(value, str) or self._dtypes[value] == dtype:
+            return value
+        name = f"{value}_{dtype}"
+        return name if name in self._dtypes else self._step(name, "cast", (value,), dtype)
+
+    def _step(self, value: str, op: str, args: tuple[Operand, ...], dtype: str) -> str:
+        self._steps.append(Step(value=value, op=op, args=args, dtype=dtype))
+        self._dtypes[value] = dtype
+        return value
+
+    def _fold(self, value: str, op: str, arg: str, dtype: str) -> str:
+        self._steps.append(Reduction(value=value, op=op, arg=arg, dtype=dtype))
+        self._dtypes[value] = dtype
+        return value
+
+    def _position(self, value: str, dim: Dim) -> str:
+        self._steps.append(_Index(value, dim))
+        self._dtypes[value] = "int64"
+        return value
+
+    def _take_row(self, row: Dim, *, ordered: bool = False) -> None:
+        """Makes some axes the row.
+
+        Raises:
+            Misfit: there are none, or the row is another already.
+        """
+        if not row:
+            raise Misfit("a reduction over one element")
+        known = self._axes.leaves(self._row)
+        if known and (set(known) != set(row) or (ordered and self._row_ordered and known != row)):
+            raise Misfit("two reductions over different axes")
+        if ordered or not known:
+            self._row, self._row_ordered = row, ordered or self._row_ordered
+
+    def _make(self, node: fx.Node) -> None:
+        """A constant or a range: whoever needs it makes its own."""
+        name = packet(node.target)
+        if name in CONSTANTS:
+            self._constant(node, name)
+        else:
+            self._count_up(node)
+
+    def _constant(self, node: fx.Node, name: str) -> None:
+        kind = name.removesuffix("_like")
+        given = {"zeros": 0, "ones": 1}.get(kind, node.args[0 if kind == "scalar_tensor" else -1])
+        self._names[node] = self._step(node.name, "constant", (number(given),), computed_dtype(node))
+        self._dims[node] = self._axes.fresh(shape_of(node))
+
+    def _count_up(self, node: fx.Node) -> None:
+        (size,) = shape_of(node)
+        start, step = range_of(node)
+        dim = self._axes.new(size)
+        if not dim:
+            raise Misfit("a range of one number")
+        value = self._position(f"{node.name}_index", dim)
+        if step != 1:
+            value = self._step(f"{node.name}_scaled", "mul", (value, step), "int64")
+        if start:
+            value = self._step(f"{node.name}_from", "add", (value, start), "int64")
+        self._names[node], self._dims[node] = str(self._as(value, computed_dtype(node))), (dim,)
+
+    def _check(self) -> None:
+        """No value may have one axis twice: that would be its diagonal.
+
+        Raises:
+            Misfit: one has.
+        """
+        for node, dims in self._dims.items():
+            axes = [axis for dim in dims for axis in self._axes.leaves(dim)]
+            if len(axes) != len(set(axes)):
+                raise Misfit(f"{node.name} would be needed in two orders at once")
+
+    # ---- the whole
+
+    def region(self, name: str, wanted: Sequence[fx.Node]) -> Region:
+        """The region that computes the wanted nodes.
+
+        Raises:
+            Misfit: a wanted value is the same for several rows, something costly would be done again and again, or
+                there is nothing to compute.
+        """
+        row = self._axes.leaves(self._row)
+        outer = [axis for axis in self._every_axis() if axis not in row]
+        if not all(self._axes.size(axis) for axis in (*row, *outer)):
+            raise Misfit("a tensor without elements")
+        names = {axis: f"i{at}" for at, axis in enumerate(outer)} | {axis: f"r{at}" for at, axis in enumerate(row)}
+        stores = tuple(self._store(node, names) for node in wanted)
+        steps = [named for step in self._steps for named in self._named(step, names)]
+        used = _used(steps, stores)
+        loads = [self._load(node, names) for node in self._loads]
+        region = Region(
+            name=name,
+            outer=tuple(Axis(name=names[axis], size=self._axes.size(axis)) for axis in outer),
+            row=tuple(Axis(name=names[axis], size=self._axes.size(axis)) for axis in row),
+            loads=tuple(load for load in loads if load.value in used),
+            steps=tuple(step for step in steps if step.value in used),
+            stores=stores,
+        )
+        _check_stores(region)
+        return region
+
+    def _every_axis(self) -> list[int]:
+        """All axes in the order of the largest value that is here."""
+        largest = sorted(self._dims.values(), key=lambda dims: -prod(self._axes.extent(dim) for dim in dims))
+        return list(dict.fromkeys(axis for dims in largest for dim in dims for axis in self._axes.leaves(dim)))
+
+    def _load(self, node: fx.Node, names: dict[int, str]) -> Load:
+        root, strides, offset = memory_of(node)
+        return Load(
+            value=self._names[node],
+            buffer=root.name,
+            dtype=dtype_of(node),
+            strides=self._strides(self._dims[node], strides, names),
+            offset=offset,
+        )
+
+    def _store(self, node: fx.Node, names: dict[int, str]) -> Store:
+        laid = tuple(int(stride) for stride in torch.empty_like(node.meta["val"]).stride())
+        return Store(
+            value=self._names[node],
+            buffer=node.name,
+            dtype=dtype_of(node),
+            shape=shape_of(node),
+            shape_strides=laid,
+            strides=self._strides(self._dims[node], laid, names),
+        )
+
+    def _strides(self, dims: Dims, strides: Sequence[int], names: dict[int, str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for dim, stride in zip(dims, strides, strict=True):
+            step = int(stride)
+            for axis in reversed(self._axes.leaves(dim)):
+                found[names[axis]] = step
+                step *= self._axes.size(axis)
+        return found
+
+    def _named(
+        self, step: Step | Reduction | Scan | _Index, names: dict[int, str]
+    ) -> Iterator[Step | Reduction | Scan]:
+        if not isinstance(step, _Index):
+            yield step
+            return
+        axes = self._axes.leaves(step.dim)
+        size, above = self._axes.extent(step.dim), ""
+        for at, axis in enumerate(axes):
+            size //= self._axes.size(axis)
+            last = at == len(axes) - 1
+            index = step.value if len(axes) == 1 else f"{step.value}_{at}"
+            yield Step(value=index, op="index", args=(names[axis],), dtype="int64")
+            if not last:
+                scaled = f"{index}_scaled"
+                yield Step(value=scaled, op="mul", args=(index, size), dtype="int64")
+                index = scaled
+            if above:
+                total = step.value if last else f"{index}_sum"
+                yield Step(value=total, op="add", args=(above, index), dtype="int64")
+                index = total
+            above = index
+
+
+def _used(steps: Sequence[Step | Reduction | Scan], stores: Sequence[Store]) -> set[str]:
+    """The values that stores need, at any distance."""
+    used = {store.value for store in stores}
+    for step in reversed(steps):
+        if step.value in used:
+            used |= set(step.values) if isinstance(step, Step) else {step.arg}
+    return used
+
+
+def _check_stores(region: Region) -> None:
+    outer = {axis.name: axis.size for axis in region.outer}
+    for store in region.stores:
+        if missing := outer.keys() - region.axes_of[store.value]:
+            raise Misfit(f"{store.buffer} is the same for every {', '.join(sorted(missing))}")
+    for step in region.steps:
+        again = prod(size for axis, size in outer.items() if axis not in region.axes_of[step.value])
+        if step.op in SPECIAL and again > CHEAP_AGAIN:
+            raise Misfit(f"{step.op} would be computed {again:,} times over")

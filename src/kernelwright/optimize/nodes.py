@@ -1,0 +1,175 @@
+"""What the nodes of a captured graph say: shapes, dtypes, dimensions, numbers, and where their memory is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernelwright.optimize.axes import Misfit
+from kernelwright.optimize.operators import CONSTANTS, CUTS, LOWERED, PIECES, SCANS, VIEWS, packet
+
+
+def made_anywhere(node: fx.Node) -> bool:
+    """Whether a node costs nothing where it is needed: a constant, a range, or memory that is read in place."""
+    return packet(node.target) in (*CONSTANTS, "arange", "iota") or is_read_in_place(node)
+
+
+def is_read_in_place(node: fx.Node) -> bool:
+    """Whether a node is another tensor's memory: a cut out of it, it in another order, or a view of an external."""
+    name = packet(node.target)
+    if name == "flip":
+        return flipped(node) is None
+    if name in CUTS or name in PIECES:
+        return True
+    source = node.args[0] if node.args else None
+    if not isinstance(source, fx.Node):
+        return False
+    if name == "getitem":
+        return packet(source.target) in PIECES
+    return name in VIEWS and (is_read_in_place(source) or _is_external(source))
+
+
+def memory_of(node: fx.Node) -> tuple[fx.Node, tuple[int, ...], int]:
+    """(the tensor, strides, offset): where the elements of a node that is read in place are, in elements."""
+    if not is_read_in_place(node):
+        return node, tuple(int(stride) for stride in node.meta["val"].stride()), 0
+    source = node_at(node, 0)
+    name = packet(node.target)
+    if name == "flip":
+        return _flipped_memory(node, source)
+    if name == "getitem":
+        source = node_at(source, 0)
+    root, base, offset = memory_of(source)
+    if any(stride < 0 for stride in base):
+        raise Misfit(f"a part of {source.name}, which runs backwards")
+    moved = int(node.meta["val"].storage_offset()) - int(source.meta["val"].storage_offset())
+    return root, tuple(int(stride) for stride in node.meta["val"].stride()), offset + moved
+
+
+def _flipped_memory(node: fx.Node, source: fx.Node) -> tuple[fx.Node, tuple[int, ...], int]:
+    root, base, offset = memory_of(source)
+    over = {int(d) % len(base) for d in node.args[1]}  # type: ignore[union-attr]
+    sizes = shape_of(source)
+    offset += sum((sizes[d] - 1) * base[d] for d in over)
+    return root, tuple(-stride if d in over else stride for d, stride in enumerate(base)), offset
+
+
+def flipped(node: Any) -> tuple[fx.Node, int] | None:
+    """(the scan, dimension) if a node turns the scan of something turned around back."""
+    if not isinstance(node, fx.Node) or packet(node.target) != "flip":
+        return None
+    scan = node.args[0]
+    if isinstance(scan, fx.Node) and packet(scan.target) in SCANS and (turned := turned_around(scan)):
+        return (scan, turned[1]) if _flip_dims(node) == [turned[1]] else None
+    return None
+
+
+def turned_around(scan: fx.Node) -> tuple[fx.Node, int] | None:
+    """(what is scanned, dimension) if a scan runs over something turned around in its own dimension."""
+    source, rank = node_at(scan, 0), len(shape_of(scan))
+    dim = int(scan.args[1]) % max(rank, 1)  # type: ignore[call-overload]
+    if packet(source.target) == "flip" and _flip_dims(source) == [dim]:
+        return node_at(source, 0), dim
+    return None
+
+
+def _flip_dims(node: fx.Node) -> list[int]:
+    return [int(d) % len(shape_of(node)) for d in node.args[1]]  # type: ignore[union-attr]
+
+
+def _is_external(node: fx.Node) -> bool:
+    """Whether no region can ever compute a node."""
+    return node.op != "call_function" or packet(node.target) not in LOWERED
+
+
+def node_at(node: fx.Node, at: int) -> fx.Node:
+    arg = node.args[at]
+    if not isinstance(arg, fx.Node):
+        raise Misfit(f"{node.target} of {arg!r}")
+    return arg
+
+
+def number(value: Any) -> int | float | bool:
+    if not isinstance(value, (int, float, bool)):
+        raise Misfit(f"an argument {value!r}")
+    return value
+
+
+def shape_of(node: fx.Node) -> tuple[int, ...]:
+    return tuple(int(size) for size in node.meta["val"].shape)
+
+
+def result_shape(node: fx.Node) -> tuple[int, ...]:
+    """The shape of a node's only or first result."""
+    value = node.meta["val"]
+    return tuple(int(size) for size in (value[0] if isinstance(value, (tuple, list)) else value).shape)
+
+
+def dtype_of(node: fx.Node) -> str:
+    return str(node.meta["val"].dtype).removeprefix("torch.")
+
+
+def computed_dtype(node: fx.Node) -> str:
+    """The dtype in which a node's value is computed.
+
+    Raises:
+        Misfit: one that no generator has.
+    """
+    dtype = dtype_of(node)
+    if dtype in ("float16", "bfloat16"):
+        return "float32"
+    if dtype not in ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"):
+        raise Misfit(f"{dtype} values")
+    return dtype
+
+
+def common_dtype(operands: Sequence[Any]) -> str:
+    """The dtype in which torch compares; plain numbers widen a dtype only from whole to fraction."""
+    samples = [torch.empty((1,), dtype=getattr(torch, o)) if isinstance(o, str) else o for o in operands]
+    result = samples[0]
+    for other in samples[1:]:
+        result = torch.empty((1,), dtype=torch.result_type(result, other))
+    return str(result.dtype).removeprefix("torch.") if isinstance(result, torch.Tensor) else "float32"
+
+
+def reduced_dims(node: fx.Node, rank: int) -> tuple[int, ...]:
+    dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+    if dims is None or dims == []:
+        return tuple(range(rank))
+    listed = [dims] if isinstance(dims, int) else list(dims)  # type: ignore[arg-type]
+    return tuple(sorted(int(d) % max(rank, 1) for d in listed))  # type: ignore[call-overload]
+
+
+def correction(node: fx.Node) -> float:
+    """What a variance takes off the number of values."""
+    if "correction" in node.kwargs:
+        given = node.kwargs["correction"]
+        return 1.0 if given is None else float(given)  # type: ignore[arg-type]
+    unbiased = next((arg for arg in node.args[1:] if isinstance(arg, bool)), True)
+    return 1.0 if unbiased else 0.0
+
+
+def order(node: fx.Node, rank: int) -> list[int]:
+    """The dimensions of a permutation's source, in the order of its result."""
+    name = packet(node.target)
+    if name == "permute":
+        return [int(d) % rank for d in node.args[1]]  # type: ignore[union-attr]
+    one, other = (0, 1) if name == "t" else (int(d) % rank for d in node.args[1:3])  # type: ignore[call-overload]
+    found = list(range(rank))
+    if rank > 1:
+        found[one], found[other] = found[other], found[one]
+    return found
+
+
+def range_of(node: fx.Node) -> tuple[int, int]:
+    """(start, step) of an arange or iota."""
+    if packet(node.target) == "iota":
+        return int(node.kwargs.get("start", 0)), int(node.kwargs.get("step", 1))  # type: ignore[arg-type]
+    numbers = [arg for arg in node.args if isinstance(arg, (int, float))]
+    start, step = (numbers[0] if len(numbers) > 1 else 0), (numbers[2] if len(numbers) > 2 else 1)
+    if int(start) != start or int(step) != step:
+        raise Misfit("a range of fractions")
+    return int(start), int(step)

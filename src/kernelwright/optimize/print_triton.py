@@ -1,0 +1,354 @@
+"""A region as Triton for NVIDIA GPUs, in three ways.
+
+Whole: a tile holds its rows at once, and every value stays in registers. Looped: a tile runs along its rows, once for
+each sweep that a reduction needs before the next. Split: as looped, but a row is cut into parts that run side by
+side; each sweep is a launch of its own, and begins with putting the parts of the sweeps before it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelwright.core.records import Record
+from kernelwright.optimize.axes import Misfit
+from kernelwright.optimize.region import Load, Reduction, Region, Scan, Step, Store
+from kernelwright.optimize.triton_choices import choices
+from kernelwright.optimize.triton_folds import AnyFold, Fold, computed_dtype, operand_of
+from kernelwright.optimize.triton_forms import HALVES, expression, full, helpers_of
+from kernelwright.optimize.triton_scans import carried, carry_start, scanned
+from kernelwright.optimize.triton_sweeps import Entry, Sweeps
+from kernelwright.optimize.triton_tile import CudaChoice, Tile, used, without_dead, wrapped
+
+__all__ = ["CudaChoice", "Printed", "choices", "print_triton"]
+
+
+class Printed(Record, frozen=True, kw_only=True):
+    """A region as text, to stand behind `import torch`, `import triton`, `import triton.language as tl` and
+    `from triton.language.extra import libdevice`.
+
+    Attributes:
+        name: of the function that launches.
+        helpers: small functions that the kernels call; a file with several regions holds each once.
+        kernels: the `@triton.jit` functions, in the order of their launches.
+        kernel_names: what they are called.
+        scratch: tensors that the launch makes for partial results, with their dtypes.
+        launch: the Python function `launch_NAME(inputs..., outputs...)`.
+    """
+
+    name: str
+    helpers: tuple[str, ...]
+    kernels: str
+    kernel_names: tuple[str, ...]
+    scratch: dict[str, str]
+    launch: str
+
+    @property
+    def source(self) -> str:
+        """Everything on the device."""
+        return "\n\n".join([*self.helpers, self.kernels])
+
+
+def arguments(region: Region) -> tuple[list[str], list[str]]:
+    """Names of the tensors that the launch reads and writes, in its order."""
+    return list(dict.fromkeys(load.buffer for load in region.loads)), [store.buffer for store in region.stores]
+
+
+def print_triton(region: Region, choice: CudaChoice) -> Printed:
+    """The kernels of a region and the function that launches them.
+
+    Raises:
+        Misfit: a step that has no form here, or a scan along a row that is cut.
+    """
+    return _Printer(region, choice).printed()
+
+
+class _Scratch(Record, frozen=True, kw_only=True):
+    """Partial results of all rows and parts."""
+
+    name: str
+    dtype: str
+
+
+class _Kernel(Record, frozen=True, kw_only=True):
+    """One finished kernel: its tensors and how many programs it takes."""
+
+    name: str
+    text: str
+    tensors: tuple[str, ...]
+    programs: int
+
+
+class _Printer:
+    def __init__(self, region: Region, choice: CudaChoice) -> None:
+        self.region, self.choice = region, choice
+        self.tile = Tile(region, choice)
+        self.whole = self.tile.flat or not region.row or self.tile.block_n >= self.tile.columns
+        self.parts, self.part_size = self._cut()
+        self.sweeps = Sweeps(region, self.tile, self.whole)
+        self.scans = [step for step in region.steps if isinstance(step, Scan)]
+        if self.scans and self.parts > 1:
+            raise Misfit("a scan along a row that is cut into parts")
+        if self.scans and not self.whole and len({scan.reverse for scan in self.scans}) > 1:
+            raise Misfit("scans in both directions along a row that is too long for one tile")
+
+    def _cut(self) -> tuple[int, int]:
+        """(parts, elements of one) of a row; without a row the tiles along the inner axes."""
+        tile = self.tile
+        if tile.flat or (self.choice.parts == 1 and self.region.row):
+            return 1, tile.columns
+        steps = -(-tile.columns // tile.block_n)
+        each = -(-steps // self.choice.parts) * tile.block_n if self.region.row else tile.block_n
+        return -(-tile.columns // each), each
+
+    # ---- the three ways
+
+    def printed(self) -> Printed:
+        inputs, outputs = arguments(self.region)
+        if self.region.row and self.parts > 1:
+            kernels, scratch = self._split(), self._scratch()
+        else:
+            body = self._whole() if self.whole else self._looped()
+            kernels, scratch = [self._kernel(f"{self.region.name}_kernel", body, self._tale())], []
+        text = "\n\n".join(kernel.text for kernel in kernels)
+        name = f"launch_{self.region.name}"
+        return Printed(
+            name=name,
+            helpers=helpers_of(text),
+            kernels=text,
+            kernel_names=tuple(kernel.name for kernel in kernels),
+            scratch={one.name: one.dtype for one in scratch},
+            launch=self._launch(name, [*inputs, *outputs], kernels, scratch),
+        )
+
+    def _tale(self) -> str:
+        """How a kernel runs, in words."""
+        if self.tile.flat:
+            return f"{self.tile.rows:,} elements"
+        if not self.region.row:
+            return f"{self.tile.rows:,} by {self.tile.columns:,} elements in tiles"
+        size = f"{self.tile.rows:,} row{'s' * (self.tile.rows > 1)} of {self.tile.columns:,}"
+        sweeps = self.sweeps.last + 1
+        how = {1: "swept once", 2: "swept twice"}.get(sweeps, f"swept {sweeps} times")
+        return f"{size}, {'held whole' if self.whole else how}"
+
+    def _whole(self) -> list[str]:
+        stores = self.region.stores
+        lines = []
+        for entry in self.sweeps.ordered(self.sweeps.behind([store.value for store in stores], [])):
+            if isinstance(entry, Reduction):
+                fold = self.sweeps.fold_of[entry.value]
+                assert isinstance(fold, Fold)
+                lines += fold.finish(self.tile, fold.taken(self.tile), "", True)
+            else:
+                lines += self._value(entry, 0)
+        lines += [self._store(store) for store in stores]
+        start = "part * BLOCK_N" if self.parts > 1 else ""
+        return [*used(self.tile.columns_from(start), lines), *lines]
+
+    def _looped(self) -> list[str]:
+        lines: list[str] = []
+        made: set[str] = set()
+        for at in range(self.sweeps.last + 1):
+            lines += self._sweep_lines(at, made, "0", "N")
+            for fold in self.sweeps.folds_at(at):
+                states = [f"{state.name}_tile" for state in fold.states]
+                lines += fold.finish(self.tile, states, self._lane_count("N"), True)
+                made |= set(fold.values)
+        outer = [store for store in self.region.stores if not self.sweeps.stored_inside(store)]
+        return [*lines, *self._outer_values(outer, made), *map(self._store, outer)]
+
+    def _split(self) -> list[_Kernel]:
+        kernels = []
+        outside = [
+            self.sweeps.sweep[store.value] for store in self.region.stores if not self.sweeps.stored_inside(store)
+        ]
+        for at in range(max([self.sweeps.last, *outside]) + 1):
+            folds, inside, outer = (
+                self.sweeps.folds_at(at),
+                self.sweeps.stores_at(at, True),
+                self.sweeps.stores_at(at, False),
+            )
+            wanted = [fold.operand.value for fold in folds] + [store.value for store in (*inside, *outer)]
+            made: set[str] = set()
+            lines = self._put_together(wanted, made)
+            parts = self.parts if folds or inside else 1
+            if parts > 1:
+                lines += self._part_lines(at, folds, made)
+            lines += self._outer_values(outer, made)
+            written = [self._store(store) for store in outer]
+            if written and parts > 1:
+                written = ["if part == 0:", *(f"    {line}" for line in written)]
+            tale = f"{self._tale().rsplit(', ', 1)[0]}, sweep {at + 1} in {parts} parts"
+            tale = tale if parts > 1 else "What all parts give together"
+            kernels.append(self._kernel(f"{self.region.name}_kernel_{at + 1}", lines + written, tale, parts))
+        return kernels
+
+    def _part_lines(self, at: int, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
+        """One part of a sweep, and its results written down."""
+        ragged = self.tile.columns % self.part_size > 0
+        last = "tl.minimum(start_of_part + PART, N)" if ragged else "start_of_part + PART"
+        lines = ["start_of_part = part * PART", *self._sweep_lines(at, made, "start_of_part", last)]
+        done: list[str] = []
+        for fold in folds:
+            states = [f"{state.name}_tile" for state in fold.states]
+            done += fold.finish(self.tile, states, self._lane_count("size"), False)
+            for state in fold.states:
+                mask = ", mask=mask_m" if self.tile.ragged_m else ""
+                done.append(f"tl.store({self._partial_place(state.name, 'part')}, {state.name}{mask})")
+        size = "tl.minimum(PART, N - start_of_part)" if ragged else "PART"
+        return [*lines, *used([("size", f"size = {size}")], done), *done]
+
+    def _put_together(self, wanted: list[str], made: set[str]) -> list[str]:
+        """The results of earlier sweeps, from their parts."""
+        behind = self.sweeps.behind(wanted, [])
+        folds = [fold for fold in self.sweeps.folds if set(fold.values) & behind]
+        if not folds:
+            return []
+        width = 1 << (self.parts - 1).bit_length()
+        lines = [f"parts = tl.arange(0, {width}){self.tile.along}"]
+        masks = ["mask_m"] * self.tile.ragged_m + [f"parts < {self.parts}"] * (width > self.parts)
+        for fold in folds:
+            for state in fold.states:
+                mask = f", mask={' & '.join(f'({m})' if len(masks) > 1 else m for m in masks)}" if masks else ""
+                other = f", other={state.neutral}" if masks else ""
+                place = self._partial_place(state.name, "parts")
+                lines.append(f"{state.name}_parts = tl.load({place}{mask}{other})")
+            count = f"tl.maximum(tl.minimum({self.part_size}, N - parts * {self.part_size}), 0)"
+            lines += fold.finish(self.tile, [f"{state.name}_parts" for state in fold.states], count, True)
+            made |= set(fold.values)
+        return lines
+
+    def _partial_place(self, name: str, part: str) -> str:
+        row = f"{self.tile.m} * {self.parts} + " if self.tile.rows > 1 else ""
+        return f"{name}_parts_ptr + {row}{part}"
+
+    def _lane_count(self, size: str) -> str:
+        """How many elements of a row of that size each lane of a tile sees."""
+        if not self.tile.ragged_n:
+            return f"tl.full({self.tile.shape(False)}, 0, tl.int32) + {size} // BLOCK_N"
+        return f"({size} - tl.arange(0, BLOCK_N){self.tile.along} + BLOCK_N - 1) // BLOCK_N"
+
+    def _sweep_lines(self, at: int, made: set[str], first: str, last: str) -> list[str]:
+        """One sweep from a first element to a last, with its reductions left in their tiles."""
+        folds, stores = self.sweeps.folds_at(at), self.sweeps.stores_at(at, True)
+        wanted = [fold.operand.value for fold in folds] + [store.value for store in stores]
+        behind = self.sweeps.ordered(self.sweeps.behind(wanted, made))
+        lines, inside = [], []
+        for entry in behind:
+            if self.sweeps.inner(entry.value):
+                inside += self._value(entry, at)
+                if isinstance(entry, Scan):
+                    lines.append(carry_start(self.tile, entry))
+            else:
+                lines += self._value(entry, at)
+                made.add(entry.value)
+        for fold in folds:
+            lines += fold.start(self.tile)
+            inside += fold.update(self.tile, first)
+        inside += [self._store(store) for store in stores]
+        inside = [*used(self.tile.columns_from("start"), inside), *inside]
+        return [*lines, self._loop(behind, first, last), *(f"    {line}" for line in inside)]
+
+    def _loop(self, behind: Sequence[Entry], first: str, last: str) -> str:
+        if any(isinstance(entry, Scan) and entry.reverse for entry in behind):
+            final = (self.tile.columns - 1) // self.tile.block_n * self.tile.block_n
+            return f"for start in range({final}, -1, -BLOCK_N):"
+        if self.choice.stages > 1:
+            return f"for start in tl.range({first}, {last}, BLOCK_N, num_stages={self.choice.stages}):"
+        return f"for start in range({first}, {last}, BLOCK_N):"
+
+    def _outer_values(self, stores: Sequence[Store], made: set[str]) -> list[str]:
+        """Values of whole rows, which some stores write."""
+        lines = []
+        for entry in self.sweeps.ordered(self.sweeps.behind([store.value for store in stores], made)):
+            lines += self._value(entry, 0)
+            made.add(entry.value)
+        return lines
+
+    # ---- one value
+
+    def _value(self, entry: Entry, at: int) -> list[str]:
+        if isinstance(entry, Load):
+            return [f"{entry.value} = {self._loaded(entry, at)}"]
+        if isinstance(entry, Scan):
+            lines = scanned(self.tile, entry, operand_of(self.region, self.sweeps.by_value, entry.arg))
+            operand = operand_of(self.region, self.sweeps.by_value, entry.arg)
+            return lines if self.whole else lines + carried(self.tile, entry, operand)
+        assert isinstance(entry, Step)
+        return [f"{entry.value} = {self._step(entry)}"]
+
+    def _loaded(self, load: Load, at: int) -> str:
+        options = [self.tile.place(load.buffer, load.strides, load.offset)]
+        if mask := self.tile.mask(load.strides):
+            options += [f"mask={mask}"]
+        if hint := self._hint(load, at):
+            options += [f'eviction_policy="{hint}"']
+        cast = ".to(tl.float32)" if load.dtype in HALVES else ""
+        return f"tl.load({', '.join(options)}){cast}"
+
+    def _hint(self, load: Load, at: int) -> str:
+        """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
+        last = self.sweeps.last
+        if self.whole or last == 0 or not self.choice.keep or not self.sweeps.inner(load.value):
+            return ""
+        again = [sweep for sweep in range(last + 1) if load.value in self.sweeps.behind(self.sweeps.wanted(sweep), [])]
+        if len(again) < 2:
+            return ""
+        return "evict_last" if at < again[-1] else "evict_first"
+
+    def _step(self, step: Step) -> str:
+        if step.op == "index":
+            return f"{step.args[0]}.to(tl.int64)"
+        if step.op == "constant":
+            assert not isinstance(step.args[0], str)
+            return full(step.args[0], step.dtype)
+        args = tuple(self._inlined(arg) if isinstance(arg, str) else arg for arg in step.args)
+        dtypes = tuple(computed_dtype(self.sweeps.by_value[arg]) if isinstance(arg, str) else None for arg in args)
+        return expression(step.op, args, dtypes, step.dtype)
+
+    def _inlined(self, value: str) -> str | int | float | bool:
+        """A constant as its number."""
+        entry = self.sweeps.by_value[value]
+        return entry.args[0] if isinstance(entry, Step) and entry.op == "constant" else value
+
+    def _store(self, store: Store) -> str:
+        options = [self.tile.place(store.buffer, store.strides), store.value]
+        if mask := self.tile.mask(store.strides):
+            options += [f"mask={mask}"]
+        return f"tl.store({', '.join(options)})"
+
+    # ---- kernels and their launch
+
+    def _scratch(self) -> list[_Scratch]:
+        return [
+            _Scratch(name=f"{state.name}_parts", dtype=state.dtype)
+            for fold in self.sweeps.folds
+            for state in fold.states
+        ]
+
+    def _kernel(self, name: str, body: list[str], tale: str, parts: int | None = None) -> _Kernel:
+        parts = self.parts if parts is None else parts
+        body = without_dead(body)
+        lines = [*used(self.tile.definitions(parts, self.part_size), body), *body]
+        inputs, outputs = arguments(self.region)
+        names = [*inputs, *outputs, *(scratch.name for scratch in self._scratch())]
+        text = "\n".join(lines)
+        tensors = tuple(name for name in names if f"{name}_ptr" in text)
+        head = f"def {name}({', '.join(f'{tensor}_ptr' for tensor in tensors)}):"
+        whole = ["@triton.jit", head, f'    """{tale}."""', *(f"    {line}" for line in lines)]
+        text = "\n".join(part for line in whole for part in wrapped(line)) + "\n"
+        return _Kernel(name=name, text=text, tensors=tensors, programs=self.tile.tiles * parts)
+
+    def _launch(self, name: str, tensors: list[str], kernels: Sequence[_Kernel], scratch: Sequence[_Scratch]) -> str:
+        inputs, outputs = arguments(self.region)
+        lines = [f"def {name}({', '.join(tensors)}):"]
+        lines += [f'    """Computes {", ".join(outputs)} from {", ".join(inputs) or "nothing"}."""']
+        shape = f"({self.tile.rows}, {self.parts})"
+        lines += [
+            f"    {one.name} = torch.empty({shape}, dtype=torch.{one.dtype}, device={tensors[0]}.device)"
+            for one in scratch
+        ]
+        for kernel in kernels:
+            given = ", ".join(kernel.tensors)
+            lines.append(f"    {kernel.name}[({kernel.programs},)]({given}, num_warps={self.choice.warps})")
+        return "\n".join(part for line in lines for part in wrapped(line)) + "\n"

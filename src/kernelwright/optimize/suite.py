@@ -1,0 +1,88 @@
+"""A suite of programs, each optimised and timed beside eager, torch.compile and a copy of the same bytes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.core.errors import KernelwrightError, ProblemError
+from kernelwright.core.optimization import SuiteRow
+from kernelwright.core.progress import stage
+from kernelwright.core.records import Machine
+from kernelwright.judge.arms import baseline_program
+from kernelwright.machine.floor import floor, last_cache_bytes
+from kernelwright.measure.paired import time_arms
+from kernelwright.optimize.generators import generator_for
+from kernelwright.optimize.live import with_kernels
+from kernelwright.optimize.tuning import Tuner
+from kernelwright.problems import Problem
+from kernelwright.problems.importing import import_file
+from kernelwright.work import count, first_reads
+
+OURS, COPY = "kernelwright", "copy"
+BASELINES = {"eager": "eager", "torch.compile": "compile"}
+BUDGET_S = 2.0
+
+
+def programs(folder: str, device: str) -> Iterator[Problem]:
+    """The programs of a folder: functions with their `NAME_inputs(scale)`, sized for the device by `GPU_SCALE`."""
+    for path in sorted(Path(folder).glob("*.py")):
+        module = import_file(path, ProblemError)
+        for name, scale in module.GPU_SCALE.items():
+            make = functools.partial(getattr(module, f"{name}_inputs"), scale if device == "cuda" else 1)
+            yield Problem(f"{path.stem}:{name}", getattr(module, name), _as_call(make), source=f"{path}:{name}")
+
+
+def run_one(
+    problem: Problem, device: str, machine: Machine, *, compile: bool = True, sets: int | None = None
+) -> SuiteRow:
+    """Optimises one program and times what came of it."""
+    stage(problem.name)
+    try:
+        return _run(problem, device, machine, compile, sets)
+    except KernelwrightError as fault:
+        return SuiteRow(name=problem.name, accepted=False, reason=str(fault))
+
+
+def _run(problem: Problem, device: str, machine: Machine, compile: bool, sets: int | None) -> SuiteRow:
+    with torch.no_grad():
+        ours = with_kernels(problem, Tuner(generator_for(device), device, machine, compile=compile), sets)
+        found: Any = ours.optimization
+        inputs = problem.inputs(device, 0)
+        work = count(problem.on(device), *inputs)
+        moved = work.fused.total_bytes
+        arms: dict[str, Callable[..., Any]] = {OURS: ours}
+        arms |= {name: baseline_program(which, problem, device) for name, which in BASELINES.items()
+                 if compile or which == "eager"}  # fmt: skip
+        rounds = time_arms(
+            arms | {COPY: _copy(moved, device)},
+            inputs,
+            device=device,
+            last_cache_bytes=last_cache_bytes(machine),
+            budget_s=BUDGET_S,
+        )
+    return SuiteRow(
+        name=problem.name,
+        accepted=found.verdict.accepted,
+        reason=found.verdict.reason.detail if found.verdict.reason else "",
+        compulsory_bytes=moved,
+        floor_us=floor(work.fused, machine, cold_bytes=sum(first_reads(work).values())).time_us,
+        times_us={name: timing.time_us for name, timing in rounds.timings.items()},
+        winners=tuple(f"{region.name}: {region.winner}, {region.why}" for region in found.regions),
+        left=tuple(left.operator for left in found.left),
+    )
+
+
+def _copy(moved: int, device: str) -> Callable[..., Any]:
+    """A copy that moves as many bytes as a program must, half of them read; it takes any arguments."""
+    source = torch.empty(max(moved // 2, 1), dtype=torch.uint8, device=device).fill_(1)
+    target = torch.empty_like(source)
+    return lambda *_: target.copy_(source)
+
+
+def _as_call(make: Callable[[], list[torch.Tensor]]) -> Callable[[], tuple[list[Any], dict[str, Any]]]:
+    return lambda: (make(), {})

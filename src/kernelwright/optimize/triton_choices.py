@@ -1,0 +1,108 @@
+"""Which tiles are worth a try for a region on a GPU, the likeliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kernelwright.optimize.region import Region, Scan
+from kernelwright.optimize.triton_tile import CudaChoice, lane_axes
+
+MOST = 12
+WHOLE_TILE = 32768
+"""Elements of a tile that stays in registers: 32 of float32 for each of 1024 threads."""
+FEW_ROWS = 2 * 132
+"""Programs that leave an H200, with 132 multiprocessors, without enough loads under way."""
+LEAST_PART = 4096
+"""Elements of a part of a row: fewer are not worth a launch more."""
+
+
+def choices(region: Region) -> list[CudaChoice]:
+    """The space of one region, at most a dozen."""
+    if region.row:
+        found = _columns(region) if _runs_along_outer(region) else _rows(region)
+    elif len(lane_axes(region)) > 1:
+        found = [_tile(outer, inner) for outer, inner in ((64, 64), (32, 64), (64, 32), (32, 128), (128, 32), (32, 32))]
+        found.append(CudaChoice(outer=1024, inner=1, warps=4))
+    else:
+        found = _flat(region)
+    if any(isinstance(step, Scan) for step in region.steps):
+        found = [choice for choice in found if choice.parts == 1]
+    return list(dict.fromkeys(found))[:MOST]
+
+
+def _runs_along_outer(region: Region) -> bool:
+    """Whether memory lies together across rows and not along them."""
+    axes, row = lane_axes(region), {axis.name for axis in region.row}
+    return bool(axes) and axes[0].name not in row
+
+
+def _flat(region: Region) -> list[CudaChoice]:
+    most = max(_power(region.rows), 1)
+    sizes = ((1024, 4), (2048, 8), (512, 4), (2048, 4), (4096, 8), (1024, 8), (256, 2), (8192, 8))
+    found = [CudaChoice(outer=min(size, most), inner=1, warps=_within(min(size, most), warps)) for size, warps in sizes]
+    return sorted(found, key=lambda choice: -(-region.rows // choice.outer) < FEW_ROWS)
+
+
+def _rows(region: Region) -> list[CudaChoice]:
+    """Rows along which memory lies together."""
+    width = _power(region.row_size)
+    most = _power(region.rows)
+    whole = []
+    if width <= WHOLE_TILE:
+        for elements in (2048, 4096, 1024, 8192):
+            outer = max(1, min(elements // width, most))
+            whole.append(_tile(outer, width))
+        whole += [msgspec.structs.replace(whole[0], warps=warps) for warps in _beside(whole[0].warps)]
+    looped = [_tile(1, inner) for inner in (2048, 4096, 1024, 8192) if inner < region.row_size]
+    looped += [msgspec.structs.replace(one, stages=3) for one in looped[:1]]
+    split = [
+        CudaChoice(outer=1, inner=inner, warps=8 if inner > 1024 else 4, parts=parts)
+        for parts in _parts(region, region.rows)
+        for inner in (2048, 4096, 1024)
+        if inner < region.row_size
+    ]
+    return [*split[:4], *whole, *looped] if region.rows < FEW_ROWS // 2 else [*whole, *looped, *split[:3]]
+
+
+def _columns(region: Region) -> list[CudaChoice]:
+    """Rows that lie beside each other: a tile is wide enough over them for whole lines of memory."""
+    most, width = _power(region.rows), _power(region.row_size)
+    whole, looped, split = [], [], []
+    for outer in (32, 64, 128):
+        outer = min(outer, most)
+        if outer * width <= WHOLE_TILE // 2:
+            whole.append(_tile(outer, width))
+        for inner in (32, 64, 16):
+            if inner < region.row_size:
+                looped.append(_tile(outer, inner))
+            if inner * 4 <= region.row_size:
+                tiles = -(-region.rows // outer)
+                split += [msgspec.structs.replace(looped[-1], parts=parts) for parts in _parts(region, tiles, outer)]
+    return [*split[:4], *whole, *looped] if -(-region.rows // 32) < FEW_ROWS else [*whole, *looped]
+
+
+def _parts(region: Region, programs: int, outer: int = 1) -> Iterable[int]:
+    """Into how many parts a row may be cut so that there are programs enough."""
+    longest = region.row_size * outer // LEAST_PART
+    wanted = (-(-FEW_ROWS * 2 // programs), -(-FEW_ROWS // programs), -(-FEW_ROWS * 4 // programs))
+    return dict.fromkeys(_power(min(parts, longest, 1024)) for parts in wanted if min(parts, longest) > 1)
+
+
+def _tile(outer: int, inner: int) -> CudaChoice:
+    return CudaChoice(outer=outer, inner=inner, warps=_within(outer * inner, 32))
+
+
+def _within(elements: int, most: int) -> int:
+    """Warps that leave each thread about sixteen elements, or four where there are few."""
+    return max(1, min(most, _power(elements // 512)))
+
+
+def _beside(warps: int) -> list[int]:
+    return [count for count in (warps * 2, warps // 2) if 1 <= count <= 32]
+
+
+def _power(number: int) -> int:
+    """The power of two that is not below a number."""
+    return 1 << max(number - 1, 0).bit_length()

@@ -1,0 +1,337 @@
+"""Reductions over a row as Triton text: what a tile keeps while it runs along the row, and how that ends.
+
+A fold has states. They begin neutral, take in one tile after another, and are finished across the tile; the same
+finish puts the parts of a row together. Two pairs of reductions need one sweep instead of two: a maximum with the sum
+of exponentials below it (Milakov and Gimelshein, arXiv:1805.02867), and a mean with the sum of squares around it
+(Welford 1962, merged as by Chan, Golub and LeVeque 1983).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.optimize.axes import Misfit
+from kernelwright.optimize.region import Load, Reduction, Region, Scan, Step
+from kernelwright.optimize.triton_forms import HALVES, TYPES, highest, is_float, literal, lowest
+from kernelwright.optimize.triton_tile import Tile
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a fold runs over: a value by name, its dtype, and on which axes it depends."""
+
+    value: str
+    dtype: str
+    outer: bool
+    inner: bool
+
+
+@dataclass(frozen=True)
+class State:
+    """One variable of a fold: `name` for a finished part of a row, `name_tile` while a tile runs."""
+
+    name: str
+    dtype: str
+    neutral: str
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One reduction."""
+
+    reduction: Reduction
+    operand: Operand
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.reduction.value,)
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        op, dtype = self.reduction.op, self.reduction.dtype
+        if op in ("argmax", "argmin"):
+            neutral = lowest(self.operand.dtype) if op == "argmax" else highest(self.operand.dtype)
+            return (
+                State(f"{self.reduction.value}_best", self.operand.dtype, neutral),
+                State(self.reduction.value, "int64", "N"),
+            )
+        if op in ("any", "all"):
+            return (State(self.reduction.value, "int32", "0" if op == "any" else "1"),)
+        if op not in ("sum", "prod", "max", "min"):
+            raise Misfit(f"{op} over a row has no form in Triton yet")
+        neutral = {"sum": literal(0, dtype), "prod": literal(1, dtype)}.get(op)
+        neutral = neutral or (lowest(dtype) if op == "max" else highest(dtype))
+        return (State(self.reduction.value, dtype, neutral),)
+
+    def taken(self, tile: Tile) -> list[str]:
+        """The states that one tile of values is by itself."""
+        value = masked(tile, self.operand, self.states[0].neutral)
+        if self.reduction.op in ("any", "all"):
+            narrow = f"{self.operand.value}.to(tl.int32)"
+            operand = Operand(narrow, "int32", self.operand.outer, self.operand.inner)
+            return [masked(tile, operand, self.states[0].neutral)]
+        if self.reduction.op in ("argmax", "argmin"):
+            return [value, f"tl.broadcast_to({tile.n}, {tile.shape(self.operand.outer)})"]
+        return [value]
+
+    def start(self, tile: Tile) -> list[str]:
+        shape = tile.shape(self.operand.outer)
+        kinds = ["int64" if tile.wide and state.dtype == "int64" else state.dtype for state in self.states]
+        if self.reduction.op in ("argmax", "argmin"):
+            kinds[1] = "int64" if tile.wide else "int32"
+        return [
+            f"{state.name}_tile = tl.full({shape}, {state.neutral}, {TYPES[kind]})"
+            for state, kind in zip(self.states, kinds, strict=True)
+        ]
+
+    def update(self, tile: Tile, first: str) -> list[str]:
+        taken = self.taken(tile)
+        name, op = f"{self.states[0].name}_tile", self.reduction.op
+        if op == "sum":
+            return [f"{name} += {taken[0]}"]
+        if op == "prod":
+            return [f"{name} *= {taken[0]}"]
+        if op in ("argmax", "argmin"):
+            names = ", ".join(f"{state.name}_tile" for state in self.states)
+            return [f"{names} = {_first(op)}({names}, {', '.join(taken)})"]
+        return [f"{name} = {self._extreme(op)}({name}, {taken[0]})"]
+
+    def _extreme(self, op: str) -> str:
+        if is_float(self.states[0].dtype):
+            return "larger" if op == "max" else "smaller"
+        return "tl.maximum" if op in ("max", "any") else "tl.minimum"
+
+    def finish(self, tile: Tile, states: list[str], count: str, final: bool) -> list[str]:
+        """Across the tile: the values from expressions for the states."""
+        value, op, floats = self.reduction.value, self.reduction.op, is_float(self.states[0].dtype)
+        if op in ("argmax", "argmin"):
+            best, given = self.states[0].name, ", ".join(states)
+            keep = "" if tile.line else ", keep_dims=True"
+            return [
+                f"{best}, {value} = tl.reduce(({given}), {tile.axis_number}, {_first(op)}{keep})",
+                f"{value} = {value}.to(tl.int64)",
+            ]
+        if op == "sum":
+            return [f"{value} = tl.sum({states[0]}, {tile.axis})"]
+        if op in ("any", "all"):
+            return [f"{value} = tl.{'max' if op == 'any' else 'min'}({states[0]}, {tile.axis}) > 0"]
+        if op == "prod":
+            return [f"{value} = tl.reduce({states[0]}, {tile.axis_number}, {_combining(tile, 'product')})"]
+        if floats:
+            return [f"{value} = tl.reduce({states[0]}, {tile.axis_number}, {_combining(tile, self._extreme(op))})"]
+        cast = "" if self.reduction.dtype in ("int64", "int32") else f".to({TYPES[self.reduction.dtype]})"
+        return [f"{value} = tl.{op}({states[0]}, {tile.axis}){cast}"]
+
+
+@dataclass(frozen=True)
+class OnlineSum:
+    """A maximum, and the sum of the exponentials of what is below it.
+
+    A lane's sum is relative to the lane's own maximum, and an infinite maximum counts as zero, so that no difference of
+    infinities comes up. A `guarded` sum, as of logsumexp, is that; any other is not a number there, as torch's is not.
+    """
+
+    maximum: Reduction
+    total: Reduction
+    power: str
+    operand: Operand
+    guarded: bool
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.maximum.value, self.total.value)
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        dtype = self.operand.dtype
+        return (State(self.maximum.value, dtype, lowest(dtype)), State(self.total.value, dtype, literal(0, dtype)))
+
+    def start(self, tile: Tile) -> list[str]:
+        shape = tile.shape(self.operand.outer)
+        return [f"{s.name}_tile = tl.full({shape}, {s.neutral}, {TYPES[s.dtype]})" for s in self.states]
+
+    def update(self, tile: Tile, first: str) -> list[str]:
+        top, total = (f"{state.name}_tile" for state in self.states)
+        value = masked(tile, self.operand, self.states[0].neutral)
+        above, decay = f"{self.total.value}_above", f"{self.total.value}_decay"
+        return [
+            f"taken = {value}",
+            f"{above} = tl.where(taken == {top}, 0.0, taken - {top})",
+            f"{decay} = tl.{self.power}(-tl.abs({above}))",
+            f"{total} = tl.where({above} > 0, {total} * {decay} + 1.0, {total} + {decay})",
+            f"{top} = larger({top}, taken)",
+        ]
+
+    def finish(self, tile: Tile, states: list[str], count: str, final: bool) -> list[str]:
+        top, total = self.maximum.value, self.total.value
+        tops, totals = states
+        lines = [
+            f"{top} = tl.reduce({tops}, {tile.axis_number}, {_combining(tile, 'larger')})",
+            f'{total}_shift = tl.where(tl.abs({top}) == float("inf"), 0.0, {top})',
+            f"{total} = tl.sum({totals} * tl.{self.power}({tops} - {total}_shift), {tile.axis})",
+        ]
+        if self.guarded or not final:
+            return lines
+        return [*lines, f"{total} += {top} - {top}  # not a number where the maximum is infinite"]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """A sum, and the sum of squared differences from its mean.
+
+    Each lane measures from a base, the first element that it sees, so that nothing large is subtracted at the end: at
+    most as many digits are lost as the number of elements in a lane has. An infinite element makes the sum NaN.
+    """
+
+    total: Reduction
+    squares: Reduction
+    operand: Operand
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.total.value, self.squares.value)
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        zero = literal(0, self.operand.dtype)
+        names = (f"{self.total.value}_base", f"{self.total.value}_off", self.squares.value)
+        return tuple(State(name, self.operand.dtype, zero) for name in names)
+
+    def start(self, tile: Tile) -> list[str]:
+        shape, kind = tile.shape(self.operand.outer), TYPES[self.operand.dtype]
+        return [f"{state.name}_tile = tl.full({shape}, 0.0, {kind})" for state in self.states]
+
+    def update(self, tile: Tile, first: str) -> list[str]:
+        base, off, squares = (f"{state.name}_tile" for state in self.states)
+        difference = f"{self.operand.value} - {base}"
+        return [
+            f"{base} = tl.where(start == {first}, {self.operand.value}, {base})",
+            f"off = {f'tl.where(mask_n, {difference}, 0.0)' if tile.ragged_n else difference}",
+            f"{off} += off",
+            f"{squares} += off * off",
+        ]
+
+    def finish(self, tile: Tile, states: list[str], count: str, final: bool) -> list[str]:
+        """`count` is how many elements each lane, or each part, has seen."""
+        bases, offs, squares = states
+        name, kind, size = self.total.value, TYPES[self.operand.dtype], "N" if final else "size"
+        squared = f"{self.squares.value}_within"
+        lines = [
+            f"{name}_count = ({count}).to({kind})",
+            f"{name}_means = {offs} / tl.maximum({name}_count, 1.0)",
+            f"{squared} = {squares}",
+            f"{name}_base = tl.sum({bases} * {name}_count, {tile.axis}) / {size}",
+            f"{name}_apart = {bases} - {name}_base + {name}_means",
+            f"{name}_off = tl.sum({name}_apart * {name}_count, {tile.axis})",
+            f"{name}_apart -= {name}_off / {size}",
+            f"{squared} += {name}_count * {name}_apart * {name}_apart",
+            f"{self.squares.value} = tl.sum({squared}, {tile.axis})",
+        ]
+        if offs.endswith("_tile"):
+            lines[2] = f"{squared} = {squares} - {offs} * {name}_means"
+            lines.insert(3, f"{bases} = tl.where({name}_count > 0, {bases}, 0.0)")
+        return [*lines, f"{name} = {name}_base * {size} + {name}_off"] if final else lines
+
+
+AnyFold = Fold | OnlineSum | Moments
+
+
+def masked(tile: Tile, operand: Operand, neutral: str) -> str:
+    """The value where there is one, over the whole row even if it is the same everywhere."""
+    if tile.ragged_n:
+        return f"tl.where(mask_n, {operand.value}, {neutral})"
+    return operand.value if operand.inner else f"tl.broadcast_to({operand.value}, {tile.shape(operand.outer)})"
+
+
+def folds_of(region: Region, paired: bool) -> list[AnyFold]:
+    """The reductions of a region; `paired` where a sweep costs a read, so that two of one sweep are worth more."""
+    by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
+    reductions = [step for step in region.steps if isinstance(step, Reduction)]
+    ordered = any(isinstance(step, Scan) for step in region.steps)
+    pairs = [_pair(region, by_value, one) for one in reductions] if paired and not ordered else []
+    found: list[AnyFold] = []
+    for pair in pairs:
+        if pair and not any(set(pair.values) & set(other.values) for other in found):
+            found.append(pair)
+    taken = {value for fold in found for value in fold.values}
+    return found + [Fold(r, operand_of(region, by_value, r.arg)) for r in reductions if r.value not in taken]
+
+
+def computed_dtype(entry: Load | Step | Reduction | Scan) -> str:
+    """The dtype of a value in registers: halves are float32 there."""
+    return "float32" if isinstance(entry, Load) and entry.dtype in HALVES else entry.dtype
+
+
+Entries = dict[str, Load | Step | Reduction | Scan]
+
+
+def operand_of(region: Region, by_value: Entries, value: str) -> Operand:
+    """A value as a fold or a scan sees it."""
+    axes, row = region.axes_of[value], {axis.name for axis in region.row}
+    return Operand(value, computed_dtype(by_value[value]), outer=bool(axes - row), inner=bool(axes & row))
+
+
+def _pair(region: Region, by_value: Entries, second: Reduction) -> OnlineSum | Moments | None:
+    """The pair whose later reduction this is."""
+    source = by_value[second.arg]
+    if second.op != "sum" or not isinstance(source, Step) or not is_float(second.dtype):
+        return None
+    if source.op in ("exp", "exp2"):
+        return _online(region, by_value, second, source)
+    squared = source.op == "square" or (source.op == "mul" and source.args[0] == source.args[-1])
+    return _moments(region, by_value, second, source) if squared else None
+
+
+def _difference(by_value: Entries, value: object) -> tuple[str, str] | None:
+    """(a, b) where a value is a - b."""
+    step = by_value.get(value) if isinstance(value, str) else None
+    if isinstance(step, Step) and step.op == "sub" and len(step.values) == 2:
+        return step.values[0], step.values[1]
+    return None
+
+
+def _online(region: Region, by_value: Entries, total: Reduction, power: Step) -> OnlineSum | None:
+    base, shift = _difference(by_value, power.args[0]) or ("", "")
+    top = _guarded(by_value, shift) or shift
+    maximum = by_value.get(top)
+    if not isinstance(maximum, Reduction) or maximum.op != "max" or maximum.arg != base:
+        return None
+    return OnlineSum(maximum, total, power.op, operand_of(region, by_value, base), guarded=top != shift)
+
+
+def _guarded(by_value: Entries, value: str) -> str:
+    """The maximum in `where(abs(maximum) == inf, 0, maximum)`; empty where it is something else."""
+    choice = by_value.get(value)
+    if not isinstance(choice, Step) or choice.op != "where" or _constant(by_value, choice.args[1]) != 0:
+        return ""
+    equal = by_value[str(choice.args[0])]
+    if not isinstance(equal, Step) or equal.op != "eq" or _constant(by_value, equal.args[1]) != float("inf"):
+        return ""
+    size = by_value.get(str(equal.args[0]))
+    same = isinstance(size, Step) and size.op == "abs" and size.args[0] == choice.args[2]
+    return str(choice.args[2]) if same else ""
+
+
+def _constant(by_value: Entries, arg: object) -> object:
+    step = by_value.get(arg) if isinstance(arg, str) else None
+    return step.args[0] if isinstance(step, Step) and step.op == "constant" else arg
+
+
+def _moments(region: Region, by_value: Entries, squares: Reduction, square: Step) -> Moments | None:
+    base, mean = _difference(by_value, square.args[0]) or ("", "")
+    step = by_value.get(mean)
+    if not isinstance(step, Step) or step.op != "div" or step.args[1] != region.row_size:
+        return None
+    total = by_value.get(str(step.args[0]))
+    if not isinstance(total, Reduction) or total.op != "sum" or total.arg != base:
+        return None
+    operand = operand_of(region, by_value, base)
+    return Moments(total, squares, operand) if operand.inner else None
+
+
+def _first(op: str) -> str:
+    return "first_larger" if op == "argmax" else "first_smaller"
+
+
+def _combining(tile: Tile, name: str) -> str:
+    return name if tile.line else f"{name}, keep_dims=True"

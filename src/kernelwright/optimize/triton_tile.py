@@ -1,0 +1,289 @@
+"""Where the elements of one tile lie: indices, addresses and masks as Triton text.
+
+A tile is [BLOCK_M, BLOCK_N]: BLOCK_M positions over the outer axes, BLOCK_N over the axes inside. One row alone is a
+tile [BLOCK_N], and so are the positions of a region without a row that lie in one order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+
+from kernelwright.core.records import Record
+from kernelwright.optimize.region import Axis, Load, Region, Scan, Store
+
+LARGEST_INT32 = 2**31 - 2**20
+"""Offsets from here on are counted in int64; what is left is room for a tile that sticks out."""
+WIDTH = 100
+"""Columns of generated text."""
+_ASSIGNED = re.compile(r"\s*(\w+) = ")
+Definition = tuple[str, str]
+"""A name, and the line that gives it its value."""
+
+
+class CudaChoice(Record, frozen=True, kw_only=True):
+    """How a region is run on a GPU.
+
+    Attributes:
+        outer: positions over the outer axes in a tile, a power of two.
+        inner: elements of a row in a tile, a power of two; one where positions without a row lie in one order.
+        warps: of 32 threads each, for one tile.
+        stages: loads of so many steps of a loop are under way at once.
+        parts: pieces of a row that run side by side; more than one where rows are few.
+        keep: whether what a later sweep reads again asks to stay in the cache.
+    """
+
+    outer: int
+    inner: int
+    warps: int
+    stages: int = 1
+    parts: int = 1
+    keep: bool = True
+
+
+class Tile:
+    """The tile of a choice, over the axes of a region."""
+
+    def __init__(self, region: Region, choice: CudaChoice) -> None:
+        places = (*region.loads, *region.stores)
+        inside = region.row or (_lanes(region) if choice.inner > 1 else ())
+        outer = [axis for axis in region.outer if axis not in inside]
+        self.outer = _by_stride(outer, places)
+        self.inner = list(inside) if _ordered(region) else _by_stride(inside, places)
+        self.rows = prod(axis.size for axis in self.outer)
+        self.columns = prod(axis.size for axis in self.inner)
+        self.flat = not self.inner
+        self.line = not self.flat and (choice.outer == 1 or self.rows == 1)
+        self.block_m, self.block_n = choice.outer, choice.inner
+        if self.flat:
+            self.block_m, self.block_n = 1, choice.outer
+        elif self.line:
+            self.block_m = 1
+        self.inner_names = frozenset(axis.name for axis in self.inner)
+        self.wide = any(_reach(region, place) >= LARGEST_INT32 for place in places)
+        self.tiles = -(-self.rows // self.block_m) if not self.flat else -(-self.rows // self.block_n)
+        self.m = "rows" if len(self.outer) != 1 else self.outer[0].name
+        self.n = "columns" if len(self.inner) != 1 else self.inner[0].name
+
+    # ---- shapes
+
+    def shape(self, outer: bool) -> str:
+        """Of values along the row, which differ between rows or not."""
+        if self.line:
+            return "[BLOCK_N]"
+        return "[BLOCK_M, BLOCK_N]" if outer else "[1, BLOCK_N]"
+
+    @property
+    def axis(self) -> str:
+        """What a reduction over the row says."""
+        return "axis=0" if self.line else "axis=1, keep_dims=True"
+
+    @property
+    def axis_number(self) -> int:
+        return 0 if self.line else 1
+
+    @property
+    def along(self) -> str:
+        """Behind a range over the elements of a row, to make it part of the tile."""
+        return "" if self.line or self.flat else "[None, :]"
+
+    @property
+    def ragged_m(self) -> bool:
+        """Whether the last tile sticks out over the rows."""
+        return not self.flat and self.rows % self.block_m > 0
+
+    @property
+    def ragged_n(self) -> bool:
+        return (self.rows if self.flat else self.columns) % self.block_n > 0
+
+    # ---- names and the lines that define them
+
+    def definitions(self, parts: int, part_size: int) -> list[Definition]:
+        """Constants and the indices of a program's rows, of which a kernel keeps those that it uses."""
+        constants = {"M": self.rows, "N": self.columns, "BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
+        constants |= {"PARTS": parts, "PART": part_size}
+        if self.flat:
+            constants["N"] = self.rows
+        found = [(name, f"{name}: tl.constexpr = {number}") for name, number in constants.items()]
+        tile = "tl.program_id(0)"
+        if parts > 1:
+            found.append(("program", "program = tl.program_id(0)"))
+            found.append(("part", "part = program % PARTS"))
+            tile = "(program // PARTS)"
+        return [*found, *self._outer(f"{tile}.to(tl.int64)" if self.wide else tile)]
+
+    def _outer(self, tile: str) -> list[Definition]:
+        if self.flat:
+            index = f"{tile} * BLOCK_N + tl.arange(0, BLOCK_N)"
+        elif self.line:
+            index = tile.strip("()") if tile.endswith("PARTS)") else tile
+        else:
+            index = f"{tile} * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]"
+        found = [(self.m, f"{self.m} = {index}"), *_split(self.m, self.outer)]
+        size, mask = ("N", "mask_n") if self.flat else ("M", "mask_m")
+        return [*found, (mask, f"{mask} = {self.m} < {size}")]
+
+    def columns_from(self, start: str) -> list[Definition]:
+        """The indices inside the row, from a first one on."""
+        if self.flat:
+            return []
+        count = f"tl.arange(0, BLOCK_N){self.along}" + (".to(tl.int64)" if self.wide else "")
+        index = f"{start} + {count}" if start else count
+        found = [(self.n, f"{self.n} = {index}"), *_split(self.n, self.inner)]
+        return [*found, ("mask_n", f"mask_n = {self.n} < N")]
+
+    # ---- addresses
+
+    def place(self, buffer: str, strides: dict[str, int], offset: int = 0) -> str:
+        """The pointer to an element."""
+        terms = [f"{buffer}_ptr", *[str(offset)] * bool(offset)]
+        terms += _terms(self.m, self.outer, strides) + _terms(self.n, self.inner, strides)
+        return " + ".join(terms)
+
+    def mask(self, strides: dict[str, int]) -> str:
+        """Which elements at such a place are there; empty for all."""
+        outer = any(strides.get(axis.name) for axis in self.outer)
+        inner = any(strides.get(axis.name) for axis in self.inner)
+        if self.flat:
+            return "mask_n" if outer and self.ragged_n else ""
+        masks = ["mask_m"] * (outer and self.ragged_m) + ["mask_n"] * (inner and self.ragged_n)
+        return " & ".join(masks)
+
+
+def used(definitions: Sequence[Definition], body: Sequence[str]) -> list[str]:
+    """The definitions that a text needs, directly or through each other, in their order."""
+    words = set(re.findall(r"\w+", "\n".join(body)))
+    kept: list[str] = []
+    for name, line in reversed(definitions):
+        if name in words:
+            kept.append(line)
+            words |= set(re.findall(r"\w+", line.split("=", 1)[1]))
+    return kept[::-1]
+
+
+def without_dead(lines: Sequence[str]) -> list[str]:
+    """Lines without those that give a name a value which nothing reads."""
+    left = list(lines)
+    while True:
+        words = [re.findall(r"\w+", line) for line in left]
+        count = Counter(word for line in words for word in set(line))
+        kept = [line for line in left if not (given := _ASSIGNED.match(line)) or count[given[1]] > 1]
+        if len(kept) == len(left):
+            return kept
+        left = kept
+
+
+def lane_axes(region: Region) -> list[Axis]:
+    """Axes along which memory lies together, by the bytes that do."""
+    axes = {axis.name: axis for axis in (*region.outer, *region.row)}
+    weight: dict[str, int] = {}
+    for place in (*region.loads, *region.stores):
+        for name, stride in place.strides.items():
+            if stride == 1:
+                weight[name] = weight.get(name, 0) + _touched(region, place)
+    heavy = [name for name in weight if weight[name] * 8 >= max(weight.values())]
+    return [axes[name] for name in sorted(heavy, key=lambda name: -weight[name])]
+
+
+def _lanes(region: Region) -> tuple[Axis, ...]:
+    return tuple(lane_axes(region)[:1]) or region.outer[-1:]
+
+
+def _touched(region: Region, place: Load | Store) -> int:
+    return prod(axis.size for axis in (*region.outer, *region.row) if place.strides.get(axis.name))
+
+
+def _reach(region: Region, place: Load | Store) -> int:
+    """The largest offset of a tensor, in elements."""
+    steps = sum((axis.size - 1) * place.strides.get(axis.name, 0) for axis in (*region.outer, *region.row))
+    return steps + (place.offset if isinstance(place, Load) else 0)
+
+
+def _ordered(region: Region) -> bool:
+    return any(isinstance(step, Scan) for step in region.steps)
+
+
+def _by_stride(axes: Sequence[Axis], places: Sequence[Load | Store]) -> list[Axis]:
+    """The axis along which the largest tensors lie together comes last; the others keep their order."""
+    if len(axes) < 2 or any(place.strides.get(axes[-1].name) == 1 for place in places):
+        return list(axes)
+    last = next((axis for axis in axes if any(place.strides.get(axis.name) == 1 for place in places)), axes[-1])
+    return [*(axis for axis in axes if axis != last), last]
+
+
+def _split(index: str, axes: Sequence[Axis]) -> list[Definition]:
+    """Positions along axes from one running number."""
+    if len(axes) < 2:
+        return []
+    found, below = [], 1
+    for axis in reversed(axes):
+        position = f"{index} // {below}" if below > 1 else index
+        below *= axis.size
+        found.append((axis.name, f"{axis.name} = {position}" + ("" if axis == axes[0] else f" % {axis.size}")))
+    return found[::-1]
+
+
+def _terms(index: str, axes: Sequence[Axis], strides: dict[str, int]) -> list[str]:
+    """The parts of an address: one where the axes lie in their order, else one for each axis."""
+    steps = [strides.get(axis.name, 0) for axis in axes]
+    if len(axes) > 1 and steps[-1] and _in_order(axes, steps):
+        return [_times(index, steps[-1])]
+    return [_times(axis.name, step) for axis, step in zip(axes, steps, strict=True) if step]
+
+
+def _in_order(axes: Sequence[Axis], steps: list[int]) -> bool:
+    return all(steps[at] == steps[at + 1] * axes[at + 1].size for at in range(len(axes) - 1))
+
+
+def _times(index: str, step: int) -> str:
+    return index if step == 1 else f"{index} * {step}"
+
+
+# ---- text
+
+
+def wrapped(line: str) -> list[str]:
+    """A line of code within `WIDTH` columns, broken inside its last brackets."""
+    if len(line) <= WIDTH:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    if cut := _last_brackets(line):
+        head, inside, tail = cut
+        if len(indent) + 4 + len(inside) <= WIDTH:
+            return [f"{head}(", f"{indent}    {inside}", indent + tail]
+        return [f"{head}(", *(f"{indent}    {part}," for part in _arguments(inside)), indent + tail]
+    name, equals, value = line.partition(" = ")
+    return [f"{name} = (", f"{indent}    {value}", f"{indent})"] if equals else [line]
+
+
+def _last_brackets(line: str) -> tuple[str, str, str] | None:
+    """What is before, in and behind the brackets that are closed only at the end of a line."""
+    for tail in (").to(tl.float32)", "):", ")"):
+        for at, letter in enumerate(line):
+            inside = line[at + 1 : -len(tail)]
+            if letter == "(" and line.endswith(tail) and _balanced(inside) and _balanced(line[:at]):
+                return line[:at], inside, tail
+    return None
+
+
+def _balanced(text: str) -> bool:
+    """Whether no bracket in a text is closed before it is opened or left open."""
+    depth = 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _arguments(inside: str) -> list[str]:
+    """Split at the commas that are in no further bracket."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(inside):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append(inside[start:at].strip())
+            start = at + 1
+    return [*parts, inside[start:].strip()]

@@ -1,0 +1,413 @@
+"""Programs captured, cut into regions, printed as Triton and interpreted: what comes out is what torch says.
+
+Triton's interpreter is switched on before Triton is imported, so this file runs itself once in a process of its own,
+which reports every case. There `libdevice`, which needs a GPU, is torch; the printed text is the same.
+"""
+
+import gc
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).parent))
+from programs import ODD, PROGRAMS, X, Y, normal
+
+from kernelwright.optimize.axes import Misfit
+from kernelwright.optimize.capture import capture
+from kernelwright.optimize.plan import plan
+from kernelwright.optimize.print_triton import CudaChoice, arguments, choices, print_triton
+from kernelwright.optimize.region import Axis, Load, Region, Scan, Step, Store
+
+pytest.importorskip("triton")
+
+POINTERS = {
+    "float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
+    "bool": "i1",
+}  # fmt: skip
+HEAD = "import torch\nimport triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n\n"
+INFINITE = torch.full((3, 300), float("-inf"))
+INFINITE[1, 7], INFINITE[2, 250] = 2.0, float("inf")
+TIED = torch.tensor([1.0, 3.0, 3.0, float("nan"), 2.0, float("nan"), 0.0]).repeat(3, 20)
+TIED[0] = TIED[0].nan_to_num(-1.0)
+TIED[1, 3] = 9.0
+FAR = normal(3, 300, seed=5) + 10_000.0
+SMALL = X[:6, :300]
+WHOLE = torch.arange(-300, 300).reshape(20, 30)
+MORE = {
+    "extremes_places": (lambda x: (torch.max(x, -1), torch.min(x, -1)), TIED),
+    "places": (lambda x: (x.argmax(-1), x.argmin(-1)), TIED),
+    "logsumexp": (lambda x: torch.logsumexp(x, -1), INFINITE),
+    "infinite_softmax": (lambda x: torch.softmax(x, -1), INFINITE),
+    "far_variance": (lambda x: x.var(-1), FAR),
+    "far_norm": (lambda x: F.layer_norm(x, (300,)), FAR - 9900.0),
+    "truths": (lambda x: ((x > 2).any(-1), (x > -2).all(-1), (x > 0).sum(-1)), SMALL),
+    "products": (lambda x: (x.abs() + 0.5).prod(-1), X[:6, :20]),
+    "divisions": (
+        lambda x, y: (x // y, x % y, torch.fmod(x, y), x.div(y, rounding_mode="trunc")),
+        torch.tensor([1.0, -1.0, 5.5, -5.5, 7.0, 0.3]),
+        torch.tensor([0.1, 0.1, 2.0, 2.0, -2.0, -0.1]),
+    ),
+    "whole_divisions": (lambda x: (x // 7, x % 7, torch.fmod(x, -7), x.clamp(-5, 2**40), -x, x.abs(), x.sign()), WHOLE),
+    "large_numbers": (lambda x: x * 3_000_000_017 + 2**40, WHOLE),
+    "whole_extremes": (lambda x: (x.amax(-1), x.amin(-1), x.sum(-1), x.argmax(-1)), WHOLE),
+    "logic": (lambda x, y: ((x > 0) & (y > 0), (x > 0) ^ (y > 0), ~(x > 0), (x > 0).float() + y), SMALL, Y[:6, :300]),
+    "rounding": (lambda x: (x.round(), x.floor(), x.ceil(), x.trunc(), x.to(torch.int64)), SMALL * 4.5),
+    "functions": (lambda x: (x.tan(), x.atan(), x.sinh(), x.cosh(), torch.erfc(x), x.exp2(), x.cos()), SMALL),
+    "more_functions": (lambda x: (x.log2(), x.log10(), x.rsqrt(), x.sqrt(), 1 / x, (x / 9).asin()), SMALL.abs()),
+    "double_constants": (lambda x: torch.clamp(x * 0.1 + 1e-12, -0.3, 0.7) / 3, SMALL.double()),
+    "double_variance": (lambda x: F.layer_norm(x, (300,)), FAR.double()),
+    "batch_means": (lambda x: x - x.mean((0, 2), keepdim=True), normal(3, 5, 36)),
+    "half_rows": (lambda x: torch.softmax(x, -1), SMALL.bfloat16()),
+    "same_everywhere": (lambda x: x[:, :1].expand(6, 50).sum(-1), SMALL),
+    "constant_rows": (lambda x: torch.where(x > 0, 1.0, 2.0), SMALL),
+    "nan_checks": (lambda x: (x.isnan(), x.isinf(), x.relu(), x.clamp(-1, 1)), ODD),
+    "long_sums": (lambda x: (x.sum(0), x.amax(0)), X),
+    "all_of_it": (lambda x: x.sum(), X),
+}  # fmt: skip
+LOOPED = CudaChoice(outer=1, inner=64, warps=4)
+LOOPED_ROWS = CudaChoice(outer=4, inner=32, warps=4)
+SPLIT = CudaChoice(outer=1, inner=64, warps=4, parts=3)
+SPLIT_ROWS = CudaChoice(outer=8, inner=32, warps=4, parts=4)
+FORCED = {"looped": LOOPED, "looped_rows": LOOPED_ROWS, "split": SPLIT, "split_rows": SPLIT_ROWS}
+FORCED_ON = {
+    "extremes_places": MORE, "logsumexp": MORE, "infinite_softmax": MORE, "far_variance": MORE, "far_norm": MORE,
+    "truths": MORE,
+    "products": MORE, "whole_extremes": MORE, "double_variance": MORE, "batch_means": MORE, "half_rows": MORE,
+    "same_everywhere": MORE, "places": MORE, "columns": {"columns": (PROGRAMS["columns"][0], X[:, :40])},
+    "positions": PROGRAMS, "masked": PROGRAMS,
+    "choice": {"choice": (PROGRAMS["choice"][0], SMALL, SMALL > 0.3)},
+    "log_softmax": {"log_softmax": (PROGRAMS["log_softmax"][0], SMALL)}, "odd_slice": PROGRAMS,
+}  # fmt: skip
+LIGHTER = {
+    "both_means": (PROGRAMS["both_means"][0], X[:9, :40]),
+    "places_whole": (PROGRAMS["places_whole"][0], torch.arange(300).reshape(4, 75) % 7),
+    "tall": (PROGRAMS["tall"][0], normal(900, 3)),
+}
+"""The interpreter takes a second for what a GPU does in a microsecond."""
+IN_EVERY_CHOICE = {
+    "pointwise": (PROGRAMS["pointwise"][0], X[:2], Y[:2], normal(1), normal(1)),
+    "softmax": (PROGRAMS["softmax"][0], X[:5]),
+    "columns": (PROGRAMS["columns"][0], X[:, :70]), "transposed": (PROGRAMS["transposed"][0], X[:, :100], Y.t()[:100]),
+    "long_row": PROGRAMS["long_row"],
+}  # fmt: skip
+ROUNDED = {"running_mean": {"rtol": 1e-5, "atol": 1e-4}}
+"""torch adds up running sums in float64, which no GPU does."""
+
+
+def scans(reverse, columns=100):
+    """Running sums and extremes of rows, and what is left of each row's sum."""
+    given = {"outer": (Axis(name="i0", size=5),), "row": (Axis(name="r0", size=columns),)}
+    place = {"i0": columns, "r0": 1}
+    steps = [
+        Scan(value=op, op=op, arg="x_in", dtype="float32", reverse=reverse) for op in ("sum", "max", "min", "prod")
+    ]
+    steps.append(Step(value="more", op="add", args=("sum", 1), dtype="float32"))
+    stores = [
+        Store(
+            value=v, buffer=f"{v}_out", dtype="float32", shape=(5, columns), shape_strides=(columns, 1), strides=place
+        )
+        for v in ("more", "max", "min", "prod")
+    ]
+    loads = (Load(value="x_in", buffer="x", dtype="float32", strides=place),)
+    return Region(name="scans", loads=loads, steps=tuple(steps), stores=tuple(stores), **given)
+
+
+def cases():
+    """(name, program and arguments, the forced choice or the number of an own one)."""
+    for name, program in (PROGRAMS | MORE).items():
+        yield f"{name}-first", LIGHTER.get(name, program), 0
+    for name, program in IN_EVERY_CHOICE.items():
+        for pick in range(1, 12):
+            yield f"{name}-{pick}", program, pick
+    for name, programs in FORCED_ON.items():
+        for kind, choice in FORCED.items():
+            yield f"{name}-{kind}", programs[name], choice
+
+
+SCANNED = [f"scans-{way}-{size}" for way in ("forward", "reverse") for size in ("whole", "looped", "looped_rows")]
+NAMES = [name for name, _, _ in cases()] + SCANNED
+
+
+# ---- in the process that interprets
+
+
+def module_of(printed, library=True):
+    """The printed text as a module; Triton reads the source of its kernels from a file."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
+        file.write(HEAD + printed.source + "\n\n" + printed.launch)
+    spec = importlib.util.spec_from_file_location(Path(file.name).stem, file.name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    Path(file.name).unlink()
+    if library:
+        module.libdevice = _Library()
+    return module
+
+
+class _Library:
+    """libdevice's functions as torch's, on the arrays of the interpreter."""
+
+    def __getattr__(self, name):
+        import triton.language as tl
+        from triton.runtime.interpreter import TensorHandle
+
+        function = {"rint": torch.round, "fmod": torch.fmod, "pow": torch.pow}.get(name) or getattr(torch, name)
+
+        def on_arrays(*given):
+            arrays = [torch.as_tensor(value.handle.data) for value in given]
+            result = function(*arrays).numpy()
+            handle = TensorHandle(result, given[0].dtype.scalar)
+            shape = [*result.shape]
+            return tl.tensor(handle, tl.block_type(given[0].dtype.scalar, shape) if shape else given[0].dtype.scalar)
+
+        return on_arrays
+
+
+def quick_extremes():
+    """The interpreter reduces with a function element by element; numpy knows a maximum that keeps NaN."""
+    import numpy
+    from triton.runtime.interpreter import ReduceOps
+
+    slow = ReduceOps.generic_reduce
+
+    def reduce(self, given):
+        function = {"larger": numpy.max, "smaller": numpy.min}.get(self.combine_fn.fn.__name__)
+        return self.min_max(given[0], val_reduce_op=function) if function else slow(self, given)
+
+    ReduceOps.generic_reduce = reduce
+
+
+PLANNED = {}
+
+
+def planned(program, args):
+    """The graph of a program and its regions; captured once for all choices."""
+    key = (program, *map(id, args))
+    if key not in PLANNED:
+        with torch.no_grad():
+            graph = capture(program, args, {}).module.graph
+        PLANNED[key] = graph, plan(graph)[0]
+    return PLANNED[key]
+
+
+def execute(program, args, pick):
+    """What a program gives with its regions as interpreted Triton, outputs poisoned before."""
+    graph, regions = planned(program, args)
+    assert regions
+    env, flat = {}, iter(args)
+    last = {nodes[-1]: region for region, nodes in regions}
+    inside = {node for _, nodes in regions for node in nodes}
+    by_name = {node.name: node for node in graph.nodes}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            env[node] = next(flat)
+        elif node.op == "output":
+            return [env[value] for value in node.args[0]]
+        elif node in last:
+            given = {name: env[by_name[name]] for name in arguments(last[node])[0]}
+            env |= {by_name[name]: value for name, value in call(last[node], given, pick).items()}
+        elif node not in inside:
+            left, options = (torch.fx.map_arg(a, env.__getitem__) for a in (node.args, node.kwargs))
+            env[node] = node.target(*left, **options)
+    raise AssertionError("a graph ends with an output")
+
+
+def call(region, given, pick):
+    space = choices(region)
+    choice = space[min(pick, len(space) - 1)] if isinstance(pick, int) else pick
+    if not region.row and not isinstance(pick, int):
+        choice = space[0]
+    printed = print_triton(region, choice)
+    made = {
+        s.buffer: torch.empty_strided(s.shape, s.shape_strides, dtype=getattr(torch, s.dtype)).fill_(77)
+        for s in region.stores
+    }
+    launch = getattr(module_of(printed), printed.name)
+    before = {name: value.clone() for name, value in given.items()}
+    launch(*given.values(), *made.values())
+    assert all(torch.equal(before[name].nan_to_num(), value.nan_to_num()) for name, value in given.items())
+    return made
+
+
+def flat_results(result):
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [tensor for part in result for tensor in flat_results(part)]
+
+
+def compare(program, args, pick, tolerance):
+    for got, right in zip(execute(program, args, pick), flat_results(program(*args)), strict=True):
+        assert (got.shape, got.dtype) == (right.shape, right.dtype)
+        torch.testing.assert_close(got, right, equal_nan=True, **tolerance)
+
+
+def compare_scans(name):
+    _, way, size = name.split("-")
+    reverse = way == "reverse"
+    x = normal(5, 100)
+    x[2, 50] = float("nan")
+    pick = {"whole": CudaChoice(outer=2, inner=128, warps=4)} | FORCED
+    got = call(scans(reverse), {"x": x}, pick[size])
+    flipped = x.flip(-1) if reverse else x
+    right = {
+        "more_out": flipped.cumsum(-1) + 1, "max_out": flipped.cummax(-1).values, "min_out": flipped.cummin(-1).values,
+        "prod_out": flipped.cumprod(-1),
+    }  # fmt: skip
+    for buffer, tensor in right.items():
+        torch.testing.assert_close(got[buffer], tensor.flip(-1) if reverse else tensor, equal_nan=True)
+
+
+def main(wanted):
+    """Runs cases and prints a JSON object: for each the fault, empty for none, and its seconds."""
+    import time
+
+    gc.disable()
+    quick_extremes()
+    torch.set_num_threads(1)
+    found = {}
+    todo = [
+        (name, lambda p=program, c=pick, n=name: compare(p[0], p[1:], c, ROUNDED.get(n.split("-")[0], {})))
+        for name, program, pick in cases()
+    ]
+    todo += [(name, lambda n=name: compare_scans(n)) for name in SCANNED]
+    for name, run in todo:
+        if wanted and not any(name.startswith(part) for part in wanted):
+            continue
+        began = time.perf_counter()
+        try:
+            run()
+            fault = ""
+        except Exception:
+            fault = traceback.format_exc()
+        found[name] = {"fault": fault, "seconds": time.perf_counter() - began}
+    print(json.dumps(found))
+
+
+# ---- in the process of the tests
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    """What every case gave, from the process that interprets."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", __file__],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_interpreted_kernels_compute_what_torch_does(interpreted, name):
+    assert not interpreted[name]["fault"]
+
+
+def compiled(region, choice):
+    """The kernels of a region as machine code for a GPU that is not here."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    printed = print_triton(region, choice)
+    module = module_of(printed, library=False)
+    types = {f"{place.buffer}_ptr": place.dtype for place in (*region.loads, *region.stores)}
+    types |= {f"{name}_ptr": dtype for name, dtype in printed.scratch.items()}
+    for name in printed.kernel_names:
+        function = getattr(module, name)
+        signature = {name: f"*{POINTERS[types[name]]}" for name in function.arg_names}
+        yield triton.compile(
+            ASTSource(function, signature, {}, {(at,): [["tt.divisibility", 16]] for at in range(len(signature))}),
+            target=GPUTarget("cuda", 90, 32),
+            options={"num_warps": choice.warps},
+        )
+
+
+def planned_region(name):
+    program, *args = (PROGRAMS | MORE)[name]
+    (_, ((region, _), *_)) = planned(program, args)
+    return region
+
+
+COMPILED = [
+    ("softmax", 0), ("softmax", LOOPED_ROWS), ("softmax", SPLIT), ("layer_norm", SPLIT_ROWS), ("columns", 0),
+    ("places", SPLIT_ROWS), ("truths", LOOPED), ("products", LOOPED_ROWS), ("double_variance", SPLIT),
+    ("transposed", 0), ("divisions", 0), ("whole_divisions", 0), ("bfloat16", 0), ("large_numbers", 0),
+    ("double_constants", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "pick"), COMPILED, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_compiler_takes_what_the_interpreter_takes(name, pick):
+    region = planned_region(name)
+    kernels = list(compiled(region, choices(region)[pick] if isinstance(pick, int) else pick))
+    assert kernels and all(".target sm_90" in kernel.asm["ptx"] for kernel in kernels)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_compiler_takes_scans_with_a_carry(reverse):
+    assert list(compiled(scans(reverse), LOOPED_ROWS))
+
+
+def test_no_choice_is_named_twice_and_none_is_too_many():
+    for name in ("pointwise", "softmax", "columns", "transposed", "long_row", "long_sums"):
+        space = choices(planned_region(name))
+        assert 0 < len(space) <= 12
+        assert len(set(space)) == len(space)
+
+
+def test_a_sweep_is_saved_where_a_maximum_and_its_exponentials_go_together():
+    source = print_triton(planned_region("softmax"), LOOPED).source
+    assert source.count("for start in range") == 2
+    assert print_triton(planned_region("layer_norm"), LOOPED).source.count("for start in range") == 2
+
+
+def test_a_tile_that_fits_needs_no_mask():
+    place = {"i0": 1024, "r0": 1}
+    region = Region(
+        name="even",
+        outer=(Axis(name="i0", size=64),),
+        row=(Axis(name="r0", size=1024),),
+        loads=(Load(value="x_in", buffer="x", dtype="float32", strides=place),),
+        steps=(Step(value="twice", op="mul", args=("x_in", 2), dtype="float32"),),
+        stores=(
+            Store(value="twice", buffer="y", dtype="float32", shape=(64, 1024), shape_strides=(1024, 1), strides=place),
+        ),
+    )
+    assert "mask" not in print_triton(region, CudaChoice(outer=4, inner=1024, warps=4)).source
+
+
+def test_printed_text_is_narrow_and_has_no_dead_lines():
+    for name in ("far_variance", "softmax", "half_rows", "extremes_places", "statistics"):
+        for choice in FORCED.values():
+            printed = print_triton(planned_region(name), choice)
+            lines = (printed.source + printed.launch).splitlines()
+            assert max(map(len, lines)) <= 100
+            given = re.findall(r"^ +(\w+)(?:: tl.constexpr)? = ", printed.kernels, re.MULTILINE)
+            assert all(len(re.findall(rf"\b{word}\b", printed.kernels)) > 1 for word in given)
+
+
+def test_what_has_no_form_is_a_misfit():
+    region = scans(False)
+    step = Step(value="more", op="bessel", args=("sum", 1), dtype="float32")
+    with pytest.raises(Misfit, match="bessel"):
+        print_triton(msgspec.structs.replace(region, steps=(*region.steps[:4], step)), LOOPED)
+    with pytest.raises(Misfit, match="cut into parts"):
+        print_triton(region, SPLIT)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
