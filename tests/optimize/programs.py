@@ -86,4 +86,9 @@ PROGRAMS = {
     "least": (lambda x, y: (torch.fmin(x, y), torch.fmax(x, y), x.isinf(), x.sgn()), ODD, ODD.flip(0)),
     "copied": (lambda x, y: (x * 2).copy_(y) + x, X, Y),
     "apart": (lambda x: x[:, -1].amax(0) * 2, X),
+    "bytes": (lambda x: (x.float() / 255 - 0.5, x > 100, x.to(torch.int16)), torch.arange(1000).to(torch.uint8)),
+    "put_together": (lambda x, y: (torch.cat([x * 2, y + 1], -1), torch.stack([x, y], 0)), X, Y),
+    "on_the_way": (lambda x, w: (x * w.mul(2).unsqueeze(0) + 1, w * 2), X, W),
+    "rows_alike": (lambda x, y: (x.sum(-1), (y * 2).amax(-1), x.mean(-1)), X, Y),
+    "side_by_side": (lambda x, y: (x.sum(), y.mean()), X, Y),
 }  # fmt: skip

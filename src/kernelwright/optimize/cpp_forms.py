@@ -10,9 +10,13 @@ from kernelwright.optimize.region import Load, Operand, Scan, Step, Store
 
 CTYPES = {
     "float32": "float", "float64": "double", "float16": "_Float16", "bfloat16": "BFloat16", "int64": "int64_t",
-    "int32": "int32_t", "bool": "Bool",
+    "int32": "int32_t", "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t", "bool": "Bool",
 }  # fmt: skip
 COMPUTED = {"float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "bool": "int32_t"}
+NARROW = ("int16", "int8", "uint8")
+COMPUTED |= dict.fromkeys(NARROW, "int32_t")
+EXACT_IN_WIDER = ("cast", "where", "min", "max", "constant")
+"""What gives the same in wider whole numbers; anything else might have to wrap around."""
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
@@ -72,7 +76,7 @@ class Forms:
 
     def store(self, scope: Scope, store: Store) -> None:
         """Adds the line that writes a value out."""
-        place, stride = _place(f"{store.buffer}_out", store.strides), store.strides.get(self._lanes, 0)
+        place, stride = _place(f"{store.buffer}_out", store.strides, store.offset), store.strides.get(self._lanes, 0)
         dtype = self.dtype(store.value)
         value = self.operand(scope, store.value, dtype)
         if scope.wide and stride != 1:
@@ -113,6 +117,8 @@ class Forms:
         return f"load<V>({place})" if stride == 1 else f"gather<V>({place}, {stride})"
 
     def _expression(self, scope: Scope, step: Step) -> str:
+        if step.dtype in NARROW and step.op not in EXACT_IN_WIDER:
+            raise Misfit(f"{step.op} of {step.dtype}, which wraps around")
         op, wide = step.op, scope.wide
         v = self._type(scope, step.dtype)
         if op == "index":

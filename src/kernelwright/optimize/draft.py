@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -47,12 +47,13 @@ class Draft:
         """Scans that are held the other way round than their node says: only a flip may take them."""
         self._steps: list[Step | Reduction | Scan | _Index] = []
         self._dtypes: dict[str, str] = {}
-        self._row: Dim = ()
-        self._row_ordered = False
+        self._rows: list[tuple[Dim, bool]] = []
+        self._pieces: dict[fx.Node, list[tuple[str, int]]] = {}
+        """Tensors that are put together from several values, each with its offset in elements."""
 
     def _copied_into(self, other: Draft) -> None:
         other.nodes, other._axes = list(self.nodes), self._axes.copy()
-        other._row, other._row_ordered = self._row, self._row_ordered
+        other._rows, other._pieces = list(self._rows), dict(self._pieces)
         other._dims, other._names, other._loads = dict(self._dims), dict(self._names), dict(self._loads)
         other._steps, other._dtypes, other._turned = list(self._steps), dict(self._dtypes), set(self._turned)
 
@@ -74,6 +75,8 @@ class Draft:
         """The name of a node's value; one that nobody here computes is made or loaded."""
         if node in self._turned:
             raise Misfit(f"{node.name} is held from its end")
+        if node in self._pieces:
+            raise Misfit(f"{node.name} is only put together here")
         if node not in self._names:
             if made_anywhere(node) and not is_read_in_place(node):
                 self._make(node)
@@ -113,18 +116,43 @@ class Draft:
         return value
 
     def _take_row(self, row: Dim, *, ordered: bool = False) -> None:
-        """Makes some axes the row.
+        """Makes some axes the row. Whether all rows are one is known when the axes are: `_one_row`.
 
         Raises:
-            Misfit: there are none, or the row is another already.
+            Misfit: there are none.
         """
         if not row:
             raise Misfit("a reduction over one element")
-        known = self._axes.leaves(self._row)
-        if known and (set(known) != set(row) or (ordered and self._row_ordered and known != row)):
+        self._rows.append((row, ordered))
+
+    def _one_row(self) -> Dim:
+        """The axes of the row, in order.
+
+        Raises:
+            Misfit: two reductions run over different axes.
+        """
+        return self._one_row_of(self._rows)
+
+    def _one_row_of(self, given: Sequence[tuple[Dim, bool]]) -> Dim:
+        rows = [(self._axes.leaves(row), ordered) for row, ordered in given]
+        in_order = [row for row, ordered in rows if ordered]
+        first = next(iter([*in_order, *(row for row, _ in rows)]), ())
+        if any(set(row) != set(first) for row, _ in rows) or any(row != first for row in in_order):
             raise Misfit("two reductions over different axes")
-        if ordered or not known:
-            self._row, self._row_ordered = row, ordered or self._row_ordered
+        return first
+
+    def join_rows(self) -> None:
+        """Lets reductions over unrelated axes of one size run side by side.
+
+        Raises:
+            Misfit: their sizes differ, or a value has both axes.
+        """
+        first = self._one_row_of(self._rows[:1])
+        for row, _ in self._rows[1:]:
+            other = self._axes.leaves(row)
+            if set(other) != set(self._axes.leaves(first)) and self._axes.extent(other) == self._axes.extent(first):
+                self._axes.join(first, other)
+        self._check()
 
     def _make(self, node: fx.Node) -> None:
         """A constant or a range: whoever needs it makes its own."""
@@ -166,22 +194,24 @@ class Draft:
 
     # ---- the whole
 
-    def region(self, name: str, wanted: Sequence[fx.Node]) -> Region:
+    def region(self, name: str, wanted: Sequence[fx.Node], *, unused: bool = False) -> Region:
         """The region that computes the wanted nodes.
 
+        Args:
+            unused: keep steps that no wanted node needs, for a trial of what is still growing.
         Raises:
             Misfit: a wanted value is the same for several rows, something costly would be done again and again, or
                 there is nothing to compute.
         """
-        row = self._axes.leaves(self._row)
+        row = self._one_row()
         outer = [axis for axis in self._every_axis() if axis not in row]
         if not all(self._axes.size(axis) for axis in (*row, *outer)):
             raise Misfit("a tensor without elements")
         names = {axis: f"i{at}" for at, axis in enumerate(outer)} | {axis: f"r{at}" for at, axis in enumerate(row)}
-        stores = tuple(self._store(node, names) for node in wanted)
+        stores = tuple(store for node in wanted for store in self._stores(node, names))
         steps = [named for step in self._steps for named in self._named(step, names)]
-        used = _used(steps, stores)
         loads = [self._load(node, names) for node in self._loads]
+        used = {entry.value for entry in (*loads, *steps)} if unused else _used(steps, stores)
         region = Region(
             name=name,
             outer=tuple(Axis(name=names[axis], size=self._axes.size(axis)) for axis in outer),
@@ -190,8 +220,14 @@ class Draft:
             steps=tuple(step for step in steps if step.value in used),
             stores=stores,
         )
-        _check_stores(region)
+        _check(region)
         return region
+
+    def cannot_be_stored(self, nodes: Sequence[fx.Node]) -> list[fx.Node]:
+        """Those nodes whose value is the same for several rows."""
+        row = set(self._one_row())
+        outer = set(self._every_axis()) - row
+        return [n for n in nodes if outer - {a for dim in self._dims[n] for a in self._axes.leaves(dim)}]
 
     def _every_axis(self) -> list[int]:
         """All axes in the order of the largest value that is here."""
@@ -208,16 +244,18 @@ class Draft:
             offset=offset,
         )
 
-    def _store(self, node: fx.Node, names: dict[int, str]) -> Store:
+    def _stores(self, node: fx.Node, names: dict[int, str]) -> Iterator[Store]:
         laid = tuple(int(stride) for stride in torch.empty_like(node.meta["val"]).stride())
-        return Store(
-            value=self._names[node],
-            buffer=node.name,
-            dtype=dtype_of(node),
-            shape=shape_of(node),
-            shape_strides=laid,
-            strides=self._strides(self._dims[node], laid, names),
-        )
+        for value, offset in self._pieces.get(node, ((self._names.get(node, ""), 0),)):
+            yield Store(
+                value=value,
+                buffer=node.name,
+                dtype=dtype_of(node),
+                shape=shape_of(node),
+                shape_strides=laid,
+                strides=self._strides(self._dims[node], laid, names),
+                offset=offset,
+            )
 
     def _strides(self, dims: Dims, strides: Sequence[int], names: dict[int, str]) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -261,12 +299,22 @@ def _used(steps: Sequence[Step | Reduction | Scan], stores: Sequence[Store]) -> 
     return used
 
 
-def _check_stores(region: Region) -> None:
+def _check(region: Region) -> None:
     outer = {axis.name: axis.size for axis in region.outer}
+    sizes = outer | {axis.name: axis.size for axis in region.row}
+
+    def extent(axes: Iterable[str]) -> int:
+        return prod(sizes[axis] for axis in axes)
+
     for store in region.stores:
         if missing := outer.keys() - region.axes_of[store.value]:
             raise Misfit(f"{store.buffer} is the same for every {', '.join(sorted(missing))}")
+    touched = max((extent(place.strides) for place in (*region.loads, *region.stores)), default=1)
     for step in region.steps:
-        again = prod(size for axis, size in outer.items() if axis not in region.axes_of[step.value])
-        if step.op in SPECIAL and again > CHEAP_AGAIN:
+        again = extent(axis for axis in outer if axis not in region.axes_of[step.value])
+        if again <= CHEAP_AGAIN:
+            continue
+        if step.op in SPECIAL:
             raise Misfit(f"{step.op} would be computed {again:,} times over")
+        if isinstance(step, Reduction) and extent(sizes) > 2 * touched:
+            raise Misfit(f"a row would be reduced {again:,} times over")

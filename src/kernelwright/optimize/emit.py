@@ -88,14 +88,14 @@ def cuda_text(kernels: Sequence[Kernel]) -> str:
 def _cuda_function(region: Region, launch: str) -> str:
     inputs, outputs = arguments(region)
     device = f", device={inputs[0]}.device" if inputs else ', device="cuda"'
-    made = [f"{store.buffer} = {_empty(store, device)}" for store in region.stores]
+    made = _outputs(region, device)
     called = wrapped(f"{launch}({', '.join([*inputs, *outputs])})")
     return function(region, inputs, [*made, called, returned(outputs)])
 
 
 def _cpu_function(region: Region) -> str:
     inputs, outputs = arguments(region)
-    made = [f"{store.buffer} = {_empty(store)}" for store in region.stores]
+    made = _outputs(region)
     pointers = ", ".join(f"{name}.data_ptr()" for name in (*inputs, *outputs))
     return function(region, inputs, [*made, wrapped(f"KERNELS.{region.name}({pointers})"), returned(outputs)])
 
@@ -116,6 +116,11 @@ def summary(region: Region) -> str:
 
 def returned(outputs: Sequence[str]) -> str:
     return f"return {', '.join(outputs)}"
+
+
+def _outputs(region: Region, device: str = "") -> list[str]:
+    """Lines that make the tensors it writes, each once."""
+    return [f"{store.buffer} = {_empty(store, device)}" for store in {s.buffer: s for s in region.stores}.values()]
 
 
 def _empty(store: Store, device: str = "") -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import fx
 
 from kernelwright.optimize.axes import Dim, Dims, Misfit
@@ -16,6 +17,7 @@ from kernelwright.optimize.nodes import (
     common_dtype,
     computed_dtype,
     correction,
+    dtype_of,
     flipped,
     made_anywhere,
     node_at,
@@ -42,6 +44,7 @@ from kernelwright.optimize.region import Operand, Region, Scan
 
 __all__ = ["Lowering", "lowered", "made_anywhere"]
 
+MOST_PIECES = 4
 POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 
 
@@ -77,6 +80,8 @@ class Lowering(Draft):
             self._reduce(node, REDUCED[name])
         elif name in VARIANCES or name in EXTREMES:
             self._several(node, name)
+        elif name == "cat":
+            self._put_together(node)
         elif name in SCANS:
             self._scan(node, SCANS[name])
         elif name == "gather":
@@ -90,13 +95,27 @@ class Lowering(Draft):
         self.nodes.append(node)
         self._check()
 
-    def region(self, name: str, wanted: Sequence[fx.Node]) -> Region:
+    def region(self, name: str, wanted: Sequence[fx.Node], *, unused: bool = False) -> Region:
         """See `Draft.region`."""
         if self._turned & set(wanted):
-            return lowered(self.nodes, turns=False).region(name, wanted)
-        return super().region(name, wanted)
+            return lowered(self.nodes, turns=False).region(name, wanted, unused=unused)
+        return super().region(name, wanted, unused=unused)
 
     # ---- kinds of nodes
+
+    def _put_together(self, node: fx.Node) -> None:
+        """Pieces of one shape, which are computed side by side and written to their places."""
+        pieces: list[fx.Node] = list(node.args[0])  # type: ignore[arg-type]
+        shapes = {shape_of(piece) for piece in pieces}
+        if len(shapes) != 1 or len(pieces) > MOST_PIECES or len({dtype_of(n) for n in (node, *pieces)}) != 1:
+            raise Misfit("pieces of different shapes or dtypes put together")
+        (shape,) = shapes
+        dim = int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)) % len(shape)  # type: ignore[call-overload]
+        values = [self._value(piece) for piece in pieces]
+        dims = self._axes.broadcast(*(self._dims[piece] for piece in pieces))
+        step = shape[dim] * int(torch.empty_like(node.meta["val"]).stride()[dim])
+        self._pieces[node] = [(value, at * step) for at, value in enumerate(values)]
+        self._dims[node] = dims
 
     def _pointwise(self, node: fx.Node, op: str) -> None:
         options = dict(node.kwargs)
@@ -179,28 +198,28 @@ class Lowering(Draft):
         value = self._value(source)
         row, kept = self._over(node, source, ordered=name in EXTREMES)
         if name in EXTREMES:
-            self._fold(f"{node.name}_0", EXTREMES[name], value, self._dtypes[value])
-            self._fold(f"{node.name}_1", f"arg{EXTREMES[name]}", value, "int64")
+            self._fold(f"{node.name}_part0", EXTREMES[name], value, self._dtypes[value])
+            self._fold(f"{node.name}_part1", f"arg{EXTREMES[name]}", value, "int64")
         else:
             self._variance(node, value, row)
-        self._names[node], self._dims[node] = f"{node.name}_0", kept
+        self._names[node], self._dims[node] = f"{node.name}_part0", kept
 
     def _variance(self, node: fx.Node, value: str, row: Dim) -> None:
         dtype, count = self._dtypes[value], self._axes.extent(row)
-        mean = self._mean(f"{node.name}_1", value, row, dtype)
+        mean = self._mean(f"{node.name}_part1", value, row, dtype)
         off = self._step(f"{node.name}_off", "sub", (value, mean), dtype)
         square = self._step(f"{node.name}_square", "mul", (off, off), dtype)
         total = self._fold(f"{node.name}_sum", "sum", square, dtype)
         taken_off = correction(node)
         if count <= taken_off:
             raise Misfit("a variance of too few values")
-        self._step(f"{node.name}_0", "div", (total, count - taken_off), dtype)
+        self._step(f"{node.name}_part0", "div", (total, count - taken_off), dtype)
 
     def _part(self, node: fx.Node) -> None:
         source, place = node_at(node, 0), node.args[1]
-        if source not in self._names or f"{source.name}_{place}" not in self._dtypes:
+        if source not in self._names or f"{source.name}_part{place}" not in self._dtypes:
             raise Misfit(f"a part of {source.name}, which is not here")
-        self._names[node], self._dims[node] = f"{source.name}_{place}", self._dims[source]
+        self._names[node], self._dims[node] = f"{source.name}_part{place}", self._dims[source]
 
     def _over(self, node: fx.Node, source: fx.Node, *, ordered: bool) -> tuple[Dim, Dims]:
         """The axes that a reduction takes away, and the dimensions of its result."""

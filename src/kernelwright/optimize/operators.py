@@ -41,7 +41,8 @@ CUTS = ("slice", "select", "narrow", "diagonal")
 """Views of a part of a tensor."""
 PIECES = ("split", "split_with_sizes", "unbind", "chunk")
 """The same for all parts at once."""
-LOWERED = frozenset((*POINTWISE, *CONVERSIONS, *VIEWS, *REDUCED, *VARIANCES, *EXTREMES, *SCANS, "gather", "getitem"))
+LOWERED = frozenset((*POINTWISE, *CONVERSIONS, *VIEWS, *REDUCED, *VARIANCES, *EXTREMES, *SCANS))
+LOWERED |= {"gather", "getitem", "cat"}
 """What a region may compute."""
 
 

@@ -10,6 +10,7 @@ from torch import fx
 from kernelwright.optimize.axes import Misfit
 from kernelwright.optimize.lower import Lowering, lowered, made_anywhere
 from kernelwright.optimize.merging import merged
+from kernelwright.optimize.picking import picked_early
 from kernelwright.optimize.region import Region
 
 
@@ -20,9 +21,17 @@ class _Group:
     lowering: Lowering
     nodes: list[fx.Node] = field(default_factory=list)
 
+    def wanted(self) -> list[fx.Node]:
+        """The nodes that others need."""
+        inside = set(self.nodes)
+        return [n for n in self.nodes if any(user not in inside for user in n.users)]
+
 
 def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, list[fx.Node]]], dict[fx.Node, str]]:
-    """The regions of a graph with their nodes, and for each node that has none the reason."""
+    """The regions of a graph with their nodes, and for each node that has none the reason.
+
+    A node can stand in two regions: where others need what a region has only on the way, it is computed twice.
+    """
     order = {node: at for at, node in enumerate(graph.nodes)}
     of: dict[fx.Node, _Group] = {}
     refused: dict[fx.Node, str] = {}
@@ -33,15 +42,43 @@ def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, li
             _place(node, of, order)
         except Misfit as reason:
             refused[node] = str(reason)
-    groups = list(dict.fromkeys(of.values()))
-    found = []
-    for at, group in enumerate(groups):
-        wanted = [n for n in group.nodes if any(of.get(user) is not group for user in n.users)]
+    _join_neighbours(of, order)
+    found: list[tuple[Region, list[fx.Node]]] = []
+    for group in dict.fromkeys(of.values()):
         try:
-            found.append((merged(group.lowering.region(f"{prefix}_{at}", wanted)), group.nodes))
+            parts = _regions(group, f"{prefix}_", len(found), order)
+            found += [(merged(picked_early(region)), nodes) for region, nodes in parts]
         except Misfit as reason:
             refused |= dict.fromkeys(group.nodes, str(reason))
     return found, refused
+
+
+def _regions(group: _Group, prefix: str, number: int, order: dict[fx.Node, int]) -> list[tuple[Region, list[fx.Node]]]:
+    """The region of a group, and others for what it has only on the way although somebody needs it.
+
+    Raises:
+        Misfit: there is none.
+    """
+    wanted = group.wanted()
+    aside = group.lowering.cannot_be_stored(wanted)
+    stored = [node for node in wanted if node not in aside]
+    found = [(group.lowering.region(f"{prefix}{number}", stored), group.nodes)] if stored else []
+    if not aside:
+        return found
+    inside, todo, behind = set(group.nodes), list(aside), set()
+    while todo:
+        node = todo.pop()
+        if node not in behind:
+            behind.add(node)
+            todo += [n for n in node.all_input_nodes if n in inside]
+    if behind == inside:
+        raise Misfit(f"{aside[0].name} is the same for several rows")
+    nodes = sorted(behind, key=order.__getitem__)
+    smaller = _Group(lowered(nodes), nodes)
+    rest = smaller.lowering.cannot_be_stored(aside)
+    if rest:
+        raise Misfit(f"{rest[0].name} is the same for several rows")
+    return [*found, (smaller.lowering.region(f"{prefix}{number + len(found)}", aside), nodes)]
 
 
 def _place(node: fx.Node, of: dict[fx.Node, _Group], order: dict[fx.Node, int]) -> None:
@@ -68,8 +105,43 @@ def _place(node: fx.Node, of: dict[fx.Node, _Group], order: dict[fx.Node, int]) 
         return
 
 
+def _join_neighbours(of: dict[fx.Node, _Group], order: dict[fx.Node, int]) -> None:
+    """Groups that read the same, or of which one feeds the other, become one where that moves fewer bytes."""
+    tried: set[tuple[int, int]] = set()
+    while True:
+        groups = list(dict.fromkeys(of.values()))
+        pairs = ((one, other) for at, one in enumerate(groups) for other in groups[at + 1 :])
+        pair = next((p for p in pairs if (id(p[0]), id(p[1])) not in tried and _are_neighbours(*p)), None)
+        if pair is None:
+            return
+        tried.add((id(pair[0]), id(pair[1])))
+        if joined := _joined(*pair, of, order):
+            of |= dict.fromkeys(joined.nodes, joined)
+            groups.append(joined)  # keeps the ids in `tried` apart
+
+
+def _are_neighbours(one: _Group, other: _Group) -> bool:
+    first, second = ({n for node in group.nodes for n in (node, *node.all_input_nodes)} for group in (one, other))
+    return bool(first & second)
+
+
+def _joined(one: _Group, other: _Group, of: dict[fx.Node, _Group], order: dict[fx.Node, int]) -> _Group | None:
+    """Both as one, or None where that cannot be or gains nothing."""
+    nodes = sorted({*one.nodes, *other.nodes}, key=order.__getitem__)
+    if _something_between(nodes, of, [one, other]):
+        return None
+    try:
+        both = _Group(lowered(nodes), nodes)
+        both.lowering.join_rows()
+        apart = [_Group(group.lowering, group.nodes) for group in (one, other)]
+        cost = [sum(sum(r.bytes_moved) for r, _ in _regions(g, "trial_", 0, order)) for g in (both, *apart)]
+    except Misfit:
+        return None
+    return both if cost[0] < cost[1] + cost[2] else None
+
+
 def _checked(lowering: Lowering, nodes: list[fx.Node]) -> None:
-    """Whether the region could be stored as things stand.
+    """Whether the region could be stored as things stand; what it has only on the way may still find its user here.
 
     Raises:
         Misfit: it could not.
@@ -77,7 +149,9 @@ def _checked(lowering: Lowering, nodes: list[fx.Node]) -> None:
     inside = set(nodes)
     wanted = [n for n in nodes if any(user not in inside and user.op == "output" for user in n.users)]
     last = [] if isinstance(nodes[-1].meta.get("val"), (tuple, list)) else [nodes[-1]]
-    lowering.region("trial", wanted or last)
+    wanted = wanted or last
+    aside = lowering.cannot_be_stored(wanted)
+    lowering.region("trial", [node for node in wanted if node not in aside], unused=True)
 
 
 def _something_between(nodes: list[fx.Node], of: dict[fx.Node, _Group], together: list[_Group]) -> bool:

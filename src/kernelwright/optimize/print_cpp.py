@@ -36,4 +36,4 @@ def print_cpp(region: Region, choice: CpuChoice) -> str:
 
 def arguments(region: Region) -> tuple[list[str], list[str]]:
     """Names of the tensors that the function reads and writes, in its order."""
-    return list(dict.fromkeys(load.buffer for load in region.loads)), [store.buffer for store in region.stores]
+    return region.reads, region.writes

@@ -50,7 +50,7 @@ class Printed(Record, frozen=True, kw_only=True):
 
 def arguments(region: Region) -> tuple[list[str], list[str]]:
     """Names of the tensors that the launch reads and writes, in its order."""
-    return list(dict.fromkeys(load.buffer for load in region.loads)), [store.buffer for store in region.stores]
+    return region.reads, region.writes
 
 
 def print_triton(region: Region, choice: CudaChoice) -> Printed:
@@ -312,7 +312,7 @@ class _Printer:
         return entry.args[0] if isinstance(entry, Step) and entry.op == "constant" else value
 
     def _store(self, store: Store) -> str:
-        options = [self.tile.place(store.buffer, store.strides), store.value]
+        options = [self.tile.place(store.buffer, store.strides, store.offset), store.value]
         if mask := self.tile.mask(store.strides):
             options += [f"mask={mask}"]
         return f"tl.store({', '.join(options)})"

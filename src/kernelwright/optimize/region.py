@@ -14,6 +14,8 @@ from kernelwright.core.records import Record
 from kernelwright.core.units import DTYPE_BYTES
 
 Operand = str | int | float | bool
+HALVES = ("float16", "bfloat16")
+"""Loaded as these, computed in float32."""
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
 _COSTLY = "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc pow asin acos atan sinh cosh"
 SPECIAL = frozenset(_COSTLY.split())
@@ -70,7 +72,8 @@ class Scan(Record, frozen=True, kw_only=True, tag=True):
 
 
 class Store(Record, frozen=True, kw_only=True):
-    """Writes `value` into the new tensor `buffer` of that shape and those strides."""
+    """Writes `value` into the new tensor `buffer` of `shape` and `shape_strides`, at the sum of index times stride over
+    `strides`, from `offset` on; a tensor that is put together has several stores."""
 
     value: str
     buffer: str
@@ -78,6 +81,7 @@ class Store(Record, frozen=True, kw_only=True):
     shape: tuple[int, ...]
     shape_strides: tuple[int, ...]
     strides: dict[str, int]
+    offset: int = 0
 
 
 class Region(Record, frozen=True, kw_only=True, dict=True):
@@ -89,6 +93,16 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
     loads: tuple[Load, ...]
     steps: tuple[Step | Reduction | Scan, ...]
     stores: tuple[Store, ...]
+
+    @property
+    def reads(self) -> list[str]:
+        """The tensors that it reads, in order."""
+        return list(dict.fromkeys(load.buffer for load in self.loads))
+
+    @property
+    def writes(self) -> list[str]:
+        """The tensors that it writes, in order."""
+        return list(dict.fromkeys(store.buffer for store in self.stores))
 
     @property
     def rows(self) -> int:
@@ -135,7 +149,8 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
         for load in self.loads:
             touched = prod(sizes[axis] for axis, stride in load.strides.items() if stride)
             read[load.buffer, load.offset] = touched * DTYPE_BYTES[load.dtype]
-        return sum(read.values()), sum(prod(store.shape) * DTYPE_BYTES[store.dtype] for store in self.stores)
+        written = {store.buffer: prod(store.shape) * DTYPE_BYTES[store.dtype] for store in self.stores}
+        return sum(read.values()), sum(written.values())
 
     def __str__(self) -> str:
         return text(self)
@@ -153,7 +168,8 @@ def text(region: Region) -> str:
         over_row = {Step: "", Reduction: " over the row", Scan: " along the row"}[type(step)]
         over_row += " from its end" * (isinstance(step, Scan) and step.reverse)
         lines.append(f"  {step.value} = {step.op}({args}){over_row}  {step.dtype}")
-    lines += [f"  {store.buffer}{_place(store.strides, 0)} = {store.value}  {store.dtype}" for store in region.stores]
+    for store in region.stores:
+        lines.append(f"  {store.buffer}{_place(store.strides, store.offset)} = {store.value}  {store.dtype}")
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from kernelwright.core.optimization import RegionOutcome
 from kernelwright.core.records import MARGIN, Accuracy, Arm, Bench, Diagnosis
 from kernelwright.core.units import number_text, time_text
 from kernelwright.report import words
@@ -125,6 +126,19 @@ def _label(name: str) -> str:
     """The end of a long name: a file says more than its folders."""
     name = words.plain(name)
     return name if len(name) <= MOST_NAME else "…" + name[1 - MOST_NAME :]
+
+
+def region(found: RegionOutcome) -> Markup:
+    """Before, predicted and after as three thin bars on the region's own scale, with its floor across them."""
+    times = (
+        ("before", found.before_us, "other"),
+        ("predicted", found.predicted_us, "foreseen"),
+        ("after", found.after_us, "first"),
+    )
+    scale = LinearScale(0, max(found.floor_us, *(time_us for _, time_us, _ in times)) or 1.0, 0, 100)
+    bars = [Segment(0, scale.at(time_us), kind, f"{what}: {time_text(time_us)}") for what, time_us, kind in times]
+    floor = Mark(scale.at(found.floor_us), "floor", f"floor: {time_text(found.floor_us)}") if found.floor_us else None
+    return render("region.svg.j2", bars=bars, floor=floor)
 
 
 def comparisons(bench: Bench) -> Markup:

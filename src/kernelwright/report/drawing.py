@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.core import units
-from kernelwright.report import words
+from kernelwright.report import outcomes, words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -41,7 +41,7 @@ def environment() -> Environment:
         dotted=dotted,
         error=words.error_text,
     )
-    made.globals.update(words=words)
+    made.globals.update(words=words, outcomes=outcomes)
     return made
 
 

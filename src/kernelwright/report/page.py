@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import escape
+
 from kernelwright.core.document import document, encode
+from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
-from kernelwright.report import charts, words
+from kernelwright.report import charts, outcomes, words
 from kernelwright.report.drawing import render
 from kernelwright.report.roofline import left_out, roofline
 
-Shown = Diagnosis | Verdict | Bench | Machine
+Shown = Diagnosis | Verdict | Bench | Machine | Optimization
 MOST_ROWS = 24
 MOST_ROWS_IN_A_NOTEBOOK = 12
-MOST_JSON_BYTES = 600_000
-"""A page stays under 1 MB; a larger document is left to `--json`."""
-_VERBS = {Diagnosis: "why", Verdict: "verify", Bench: "bench", Machine: "machine"}
+MOST_PAGE_BYTES = 950_000
+"""A page stays under 1 MB; a document that does not fit is left to `--json`."""
+_VERBS = {Diagnosis: "why", Verdict: "verify", Bench: "bench", Machine: "machine", Optimization: "optimize"}
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,10 @@ def page(record: Shown, *, status: str = "ok", next: Sequence[str] = ()) -> str:
         TypeError: no page is known for such a record.
     """
     text = encode(document(_verb(record), record, status=status, next=next))
-    size_bytes = len(text.encode())
-    kept = text if size_bytes <= MOST_JSON_BYTES else ""
-    return _render("page.html.j2", record, compact=False, limit=MOST_ROWS, json=kept, json_bytes=size_bytes)
+    values = {"compact": False, "limit": MOST_ROWS, "json_bytes": len(text.encode())}
+    without = _render("page.html.j2", record, json="", **values)
+    fits = len(without.encode()) + len(escape(text).encode()) <= MOST_PAGE_BYTES
+    return _render("page.html.j2", record, json=text, **values) if fits else without
 
 
 def html_fragment(record: Shown) -> str:
@@ -64,7 +68,7 @@ def _verb(record: Shown) -> str:
 def _render(template: str, record: Shown, **values: Any) -> str:
     verb = _verb(record)
     machine = record if isinstance(record, Machine) else getattr(record, "machine", None)
-    diagnosis = record if isinstance(record, Diagnosis) else None
+    diagnosis = record if isinstance(record, Diagnosis) else getattr(record, "diagnosis", None)
     return str(
         render(
             template,
@@ -92,15 +96,11 @@ def head(record: Shown) -> Head:
         return Head(kicker, word, words.verdict_sentence(record), accent)
     if isinstance(record, Bench):
         kicker = (words.plain(record.problem), f"on {words.machine_text(record.machine)}")
-        word, accent = _outcome(record)
+        word, accent = words.bench_word(record)
         return Head(kicker, word, words.bench_sentence(record), accent)
+    if isinstance(record, Optimization):
+        kicker = (words.plain(record.problem), outcomes.setting_text(record))
+        word, accent = outcomes.said(record)
+        return Head(kicker, word, outcomes.sentence(record), accent)
     kicker = (words.machine_text(record), words.ceilings_text(record))
     return Head(kicker, "ceilings", words.machine_sentence(record), "memory-bound")
-
-
-def _outcome(bench: Bench) -> tuple[str, str]:
-    """The word of a bench and its accent: the first comparison's, or that nothing was left to time."""
-    if bench.comparisons:
-        verdict = bench.comparisons[0].verdict
-        return verdict, verdict
-    return ("rejected", "bad") if words.rejected(bench) and not bench.arms else ("timed", "SAME")

@@ -268,13 +268,27 @@ def bench_sentence(bench: Bench) -> str:
         return "predicted from the datasheet, not timed"
     if not bench.comparisons:
         return "timed, with nothing to compare"
-    subject = plain(bench.comparisons[0].a)
-    said = [
+    return f"{plain(bench.comparisons[0].a)} is {compared_text(bench)}"
+
+
+def compared_text(bench: Bench) -> str:
+    """The first arm against each of its baselines: `FASTER than eager, 2.56x [2.53, 2.59]; SAME as torch.compile, ...`;
+    what was done where there is nothing to compare."""
+    if not bench.comparisons:
+        return "predicted, not timed" if bench.predicted else "timed, with nothing to compare"
+    return "; ".join(
         f"{_JOINED[c.verdict]} {plain(c.b)}, {times_text(c.ratio)} {interval_text(c)}"
         for c in bench.comparisons
         if c.a == bench.comparisons[0].a
-    ]
-    return f"{subject} is " + "; ".join(said)
+    )
+
+
+def bench_word(bench: Bench) -> tuple[str, str]:
+    """The word of a bench and its accent: the first comparison's, or that nothing was left to time."""
+    if bench.comparisons:
+        verdict = bench.comparisons[0].verdict
+        return verdict, verdict
+    return ("rejected", "bad") if rejected(bench) and not bench.arms else ("timed", "SAME")
 
 
 # ---- Machine

@@ -245,6 +245,9 @@ template <typename T> struct Computed { using type = T; };
 template <> struct Computed<BFloat16> { using type = float; };
 template <> struct Computed<_Float16> { using type = float; };
 template <> struct Computed<Bool> { using type = int32_t; };
+template <> struct Computed<int16_t> { using type = int32_t; };
+template <> struct Computed<int8_t> { using type = int32_t; };
+template <> struct Computed<uint8_t> { using type = int32_t; };
 
 // The elements from p on, one a lane; or one.
 template <typename V, typename T> static inline auto load(const T* p) {

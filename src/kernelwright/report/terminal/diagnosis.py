@@ -12,10 +12,9 @@ WIDEST_BAR = 40
 
 
 def write(diagnosis: Diagnosis, paper: Paper) -> None:
-    _head(diagnosis, paper)
+    paper.head(words.program_text(diagnosis), words.setting_text(diagnosis))
     paper.line()
-    regime = (diagnosis.regime, f"bold {REGIME_STYLE[diagnosis.regime]}")
-    _sentence(diagnosis, paper, regime)
+    write_sentence(diagnosis, paper)
     paper.line()
     _bars(diagnosis, paper)
     if diagnosis.operators:
@@ -26,17 +25,9 @@ def write(diagnosis: Diagnosis, paper: Paper) -> None:
     _notes(diagnosis, paper)
 
 
-def _head(diagnosis: Diagnosis, paper: Paper) -> None:
-    program, setting = words.program_text(diagnosis), words.setting_text(diagnosis)
-    if len(program) + 10 + len(setting) <= paper.width:
-        paper.line((program, "bold"), " " * 10, (setting, "dim"))
-        return
-    paper.paragraph(program, 0, "bold")
-    paper.paragraph(setting, 0, "dim")
-
-
-def _sentence(diagnosis: Diagnosis, paper: Paper, regime: tuple[str, str]) -> None:
+def write_sentence(diagnosis: Diagnosis, paper: Paper) -> None:
     """The regime in its colour, the sentence behind it, wrapped under itself."""
+    regime = (diagnosis.regime, f"bold {REGIME_STYLE[diagnosis.regime]}")
     whole = f"{diagnosis.regime}: {words.sentence(diagnosis)}"
     if len(whole) + 2 <= paper.width:
         paper.line("  ", regime, whole[len(diagnosis.regime) :])

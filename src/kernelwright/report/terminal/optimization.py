@@ -2,41 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelwright.core.optimization import Optimization, RegionOutcome
 from kernelwright.core.units import time_text
-from kernelwright.report import words
+from kernelwright.report import outcomes, words
 from kernelwright.report.terminal import bench, verdict
-from kernelwright.report.terminal.paper import REGIME_STYLE, Paper
+from kernelwright.report.terminal.diagnosis import write_sentence
+from kernelwright.report.terminal.paper import Paper
 
+MOST_ROWS = 8
 MOST_LEFT = 6
+TIMES = ("before", "predicted", "after", "of its floor")
 
 
 def write(found: Optimization, paper: Paper) -> None:
     if found.verdict is None:
         return _plan(found, paper)
+    paper.head(words.plain(found.problem), outcomes.setting_text(found))
+    paper.line()
     if found.diagnosis:
-        regime = found.diagnosis.regime
-        paper.paragraph(
-            words.sentence(found.diagnosis), 2, first=["  ", (f"{regime}: ", f"bold {REGIME_STYLE[regime]}")]
-        )
+        write_sentence(found.diagnosis, paper)
         paper.line()
-    paper.table(("region", "before", "floor", "predicted", "after", "gain", "by"), map(_row, found.regions))
-    for region in found.regions:
-        paper.paragraph(f"{region.name}: {region.why}", 2, "dim")
+    _regions(found, paper)
     _left(found, paper)
     paper.line()
     verdict.write(found.verdict, paper)
     if found.bench:
         bench.write(found.bench, paper)
-    paper.line(f"wrote {found.file}")
+    for note in found.notes:
+        paper.paragraph(words.plain(note), 0, "dim")
+    if found.file:
+        paper.line(f"wrote {words.plain(found.file)}")
     return None
 
 
-def _row(region: RegionOutcome) -> tuple[str, ...]:
-    gain = words.times_text(region.before_us / region.after_us) if region.after_us < region.before_us else "-"
-    times = (region.before_us, region.floor_us, region.predicted_us, region.after_us)
-    name = f"{region.name} {region.summary}" + (f", {region.copies} times" if region.copies > 1 else "")
-    return (name, *map(time_text, times), gain, region.winner)
+def _regions(found: Optimization, paper: Paper) -> None:
+    """A row each, with what it computes and who does; what has no room in the row stands under it."""
+    rows, left = outcomes.rows(found, MOST_ROWS)
+    if not rows:
+        return paper.line("  ", outcomes.kernels_text(found))
+    head, table, under = _layout(rows, paper)
+    paper.table(head, table, under)
+    if left:
+        paper.line("  ", (outcomes.more_text(left), "dim"))
+    for region in rows:
+        if not outcomes.is_kernel(region):
+            paper.paragraph(f"{outcomes.region_name(region)}: {outcomes.left_alone_text(region)}", 4, first=["  "])
+    return None
+
+
+def _layout(regions: Sequence[RegionOutcome], paper: Paper) -> tuple[list[str], list[list[str]], list[list[str]]]:
+    """Head, rows, and the lines under each row: what it computes and who does leave the rows until these fit."""
+    names = [outcomes.region_name(region) for region in regions]
+    times = [_times(region) for region in regions]
+    computes = [words.plain(region.summary) or "-" for region in regions]
+    by = [outcomes.winner_text(region) for region in regions]
+    whole = [[name, what, *row, who] for name, what, row, who in zip(names, computes, times, by, strict=True)]
+    if paper.fits(head := ["region", "computes", *TIMES, "by"], whole):
+        return head, whole, [[] for _ in regions]
+    if paper.fits(head[:-1], brief := [row[:-1] for row in whole]):
+        return head[:-1], brief, [[f"by {who}"] for who in by]
+    bare = [[name, *row] for name, row in zip(names, times, strict=True)]
+    return ["region", *TIMES], bare, [[what, f"by {who}"] for what, who in zip(computes, by, strict=True)]
+
+
+def _times(region: RegionOutcome) -> list[str]:
+    return [
+        *map(time_text, (region.before_us, region.predicted_us, region.after_us)),
+        words.ratio_text(region.after_us, region.floor_us),
+    ]
 
 
 def _plan(found: Optimization, paper: Paper) -> None:
@@ -50,7 +85,8 @@ def _plan(found: Optimization, paper: Paper) -> None:
 
 def _left(found: Optimization, paper: Paper) -> None:
     for left in found.left[:MOST_LEFT]:
-        times = f" ({left.count} times)" if left.count > 1 else ""
-        paper.paragraph(f"left to torch: {left.operator}{times}, {left.reason}", 2, "dim")
+        paper.paragraph(
+            f"left to torch: {outcomes.operator_text(left)}, {outcomes.left_reason(left)}", 4, "dim", first=["  "]
+        )
     if len(found.left) > MOST_LEFT:
         paper.line("  ", (f"and {len(found.left) - MOST_LEFT} more operators", "dim"))

@@ -82,18 +82,38 @@ class Paper:
         filled = round(min(max(share, 0.0), 1.0) * room)
         return ("#" if self.ascii_only else "█") * max(filled, int(share > 0))
 
-    def table(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    def head(self, who: str, where: str) -> None:
+        """The first line of an answer: who, and where it ran; on lines of their own where one is too short."""
+        if len(who) + 10 + len(where) <= self.width:
+            return self.line((who, "bold"), " " * 10, (where, "dim"))
+        self.paragraph(who, 0, "bold")
+        return self.paragraph(where, 0, "dim")
+
+    def fits(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+        """Whether a table keeps its whole first column at this width."""
+        return 2 + sum(_widths([head, *rows])) + self.gap * (len(head) - 1) <= self.width
+
+    def table(
+        self, head: Sequence[str], rows: Iterable[Sequence[str]], under: Sequence[Sequence[str]] | None = None
+    ) -> None:
         """Left-aligned columns under a dim head, indented by two; the first column gives way when room is short.
 
-        A column that holds nothing but dashes is left out.
+        A column that holds nothing but dashes is left out. `under` holds, for each row, the dim lines under it.
         """
         body = [list(row) for row in rows]
         kept = [i for i in range(len(head)) if i == 0 or any(row[i] != "-" for row in body)]
         head, body = [head[i] for i in kept], [[row[i] for i in kept] for row in body]
-        widths = [max(len(row[i]) for row in [list(head), *body]) for i in range(len(head))]
+        widths = _widths([head, *body])
         spare = self.width - 2 - sum(widths[1:]) - self.gap * (len(head) - 1)
         widths[0] = max(min(widths[0], spare), 6)
         for i, row in enumerate([head, *body]):
             cells = [self.shorten(row[0], widths[0]), *row[1:]]
             line = (" " * self.gap).join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
             self.line("  ", (line, "" if i else "dim"))
+            for words in under[i - 1] if under and i else ():
+                self.paragraph(words, 4, "dim")
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """The width of each column."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]

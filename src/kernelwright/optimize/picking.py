@@ -1,0 +1,95 @@
+"""One element out of each row is taken from what is loaded, and not from what is computed of all of them: then it
+needs no sweep over the row after the reductions that its value depends on."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernelwright.optimize.region import HALVES, Load, Operand, Reduction, Region, Scan, Step
+
+
+def picked_early(region: Region) -> Region:
+    """The same region; a sum of `where(here, v, 0)` over the row is v of the picked elements, wherever v is made of
+    element by element."""
+    return _Rewriting(region).region()
+
+
+class _Rewriting:
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self._by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
+        self._row = {axis.name for axis in region.row}
+        self._steps: list[Step | Reduction | Scan] = []
+        self._picked: dict[tuple[str, str], str] = {}
+
+    def region(self) -> Region:
+        for step in self._region.steps:
+            choice = self._choice_of(step)
+            if choice is None:
+                self._steps.append(step)
+                continue
+            here, value = choice
+            picked = self._pick(here, value)
+            last = self._steps[-1]
+            assert last.value == picked
+            self._steps[-1] = msgspec.structs.replace(last, value=step.value)
+            self._picked[here, value] = step.value
+        return msgspec.structs.replace(self._region, steps=_needed(self._region, self._steps))
+
+    def _choice_of(self, step: Step | Reduction | Scan) -> tuple[str, str] | None:
+        """(here, value) of a pick that has to wait for a reduction, and of what is no scan."""
+        if not isinstance(step, Reduction) or step.op != "sum":
+            return None
+        where = self._by_value[step.arg]
+        if not isinstance(where, Step) or where.op != "where" or where.args[2] != 0:
+            return None
+        here, value = where.args[:2]
+        if not isinstance(here, str) or not isinstance(value, str) or not self._region.sweep_of[value]:
+            return None
+        return (here, value) if self._is_pick(here) and self._is_elementwise(value) else None
+
+    def _is_pick(self, here: str) -> bool:
+        """Whether it is true for one element of a row at most: its position is some number."""
+        test = self._by_value[here]
+        if not isinstance(test, Step) or test.op != "eq" or not all(isinstance(arg, str) for arg in test.args):
+            return False
+        position, place = map(str, test.args)
+        return not self._varies(place) and len(self._row) == 1 and self._is_position(position)
+
+    def _is_position(self, value: str) -> bool:
+        step = self._by_value[value]
+        return isinstance(step, Step) and step.op == "index" and step.args[0] in self._row
+
+    def _is_elementwise(self, value: str) -> bool:
+        entry = self._by_value[value]
+        if not self._varies(value) or isinstance(entry, Load):
+            return True
+        return isinstance(entry, Step) and entry.op != "index" and all(map(self._is_elementwise, entry.values))
+
+    def _varies(self, value: str) -> bool:
+        return bool(self._region.axes_of[value] & self._row)
+
+    def _pick(self, here: str, value: str) -> str:
+        """The name of the value at the picked element."""
+        if (here, value) not in self._picked:
+            name, entry = f"{value}_at_{here}", self._by_value[value]
+            if isinstance(entry, Load):
+                dtype = "float32" if entry.dtype in HALVES else entry.dtype
+                self._steps.append(Step(value=f"{name}_only", op="where", args=(here, value, 0), dtype=dtype))
+                self._steps.append(Reduction(value=name, op="sum", arg=f"{name}_only", dtype=dtype))
+            else:
+                assert isinstance(entry, Step)
+                args: tuple[Operand, ...] = tuple(
+                    self._pick(here, arg) if isinstance(arg, str) and self._varies(arg) else arg for arg in entry.args
+                )
+                self._steps.append(msgspec.structs.replace(entry, value=name, args=args))
+            self._picked[here, value] = name
+        return self._picked[here, value]
+
+
+def _needed(region: Region, steps: list[Step | Reduction | Scan]) -> tuple[Step | Reduction | Scan, ...]:
+    needed = {store.value for store in region.stores}
+    for step in reversed(steps):
+        if step.value in needed:
+            needed |= set(step.values) if isinstance(step, Step) else {step.arg}
+    return tuple(step for step in steps if step.value in needed)
