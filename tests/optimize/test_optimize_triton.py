@@ -26,7 +26,7 @@ from programs import ODD, PROGRAMS, X, Y, normal
 from kernelwright.optimize.axes import Misfit
 from kernelwright.optimize.capture import capture
 from kernelwright.optimize.plan import plan
-from kernelwright.optimize.print_triton import CudaChoice, arguments, choices, print_triton
+from kernelwright.optimize.print_triton import START, CudaChoice, arguments, choices, print_triton
 from kernelwright.optimize.region import Axis, Load, Region, Scan, Step, Store
 
 pytest.importorskip("triton")
@@ -145,7 +145,7 @@ NAMES = [name for name, _, _ in cases()] + SCANNED
 def module_of(printed, library=True):
     """The printed text as a module; Triton reads the source of its kernels from a file."""
     with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
-        file.write(HEAD + printed.source + "\n\n" + printed.launch)
+        file.write(HEAD + START + "\n\n" + printed.source + "\n\n" + printed.launch)
     spec = importlib.util.spec_from_file_location(Path(file.name).stem, file.name)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

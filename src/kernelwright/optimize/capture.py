@@ -139,7 +139,5 @@ def decomposition_table() -> dict[Any, Any]:
     table |= get_decompositions(list(TAKEN_APART)) | decompositions()
     kept = {overload for whole in KEPT_WHOLE for overload in (getattr(whole, n) for n in whole.overloads())}
     return {
-        operator: rule
-        for operator, rule in table.items()
-        if operator not in kept and packet(operator) not in STAYS
+        operator: rule for operator, rule in table.items() if operator not in kept and packet(operator) not in STAYS
     }

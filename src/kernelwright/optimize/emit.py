@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,13 @@ from typing import Any, NamedTuple
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.optimize.cpp_prelude import prelude_for
 from kernelwright.optimize.print_cpp import arguments, print_cpp
-from kernelwright.optimize.print_triton import print_triton
+from kernelwright.optimize.print_triton import START, print_triton
 from kernelwright.optimize.region import Region, Store
 from kernelwright.toolchain.cpp import FLAGS
 
 WIDTH = 100
+HOMES = {"device": "torch", "inf": "math", "nan": "math"}
+"""Where words of a printed graph come from."""
 CPU_IMPORTS = "import ctypes, hashlib, os, platform, subprocess, tempfile\nfrom pathlib import Path\n\nimport torch\n"
 CUDA_IMPORTS = """import torch
 import triton
@@ -46,10 +49,11 @@ def compiled(source: str) -> ctypes.CDLL:
 
 
 class Kernel(NamedTuple):
-    """One way to compute a region."""
+    """One way to compute a region: a generator's choice, or plain torch code for torch.compile."""
 
     region: Region
     choice: Any
+    code: str = ""
 
 
 def cpu_text(kernels: Sequence[Kernel]) -> str:
@@ -58,14 +62,14 @@ def cpu_text(kernels: Sequence[Kernel]) -> str:
     Raises:
         Misfit: a step that C++ has no form for.
     """
-    body = "\n".join(print_cpp(region, choice) for region, choice in kernels)
-    counts = {region.name: sum(map(len, arguments(region))) for region, _ in kernels}
+    body = "\n".join(print_cpp(region, choice) for region, choice, _ in kernels)
+    counts = {region.name: sum(map(len, arguments(region))) for region, _, _ in kernels}
     source = f'SOURCE = r"""{prelude_for(body)}\n{body}"""\n'
     declared = "\n".join(
         f"KERNELS.{name}.argtypes, KERNELS.{name}.restype = [ctypes.c_void_p] * {count}, None"
         for name, count in counts.items()
     )
-    functions = "\n\n".join(_cpu_function(region) for region, _ in kernels)
+    functions = "\n\n".join(_cpu_function(region) for region, _, _ in kernels)
     compile_it = COMPILED.format(flags=" ".join(FLAGS)).lstrip()
     return f"{source}\n{compile_it}\n\nKERNELS = compiled(SOURCE)\n{declared}\n\n\n{functions}"
 
@@ -76,13 +80,22 @@ def cuda_text(kernels: Sequence[Kernel]) -> str:
     Raises:
         Misfit: a step that Triton has no form for.
     """
-    printed = [print_triton(region, choice) for region, choice in kernels]
+    printed = [print_triton(region, choice) for region, choice, _ in kernels]
     helpers = dict.fromkeys(helper for one in printed for helper in one.helpers)
     functions = [
         "\n\n".join([one.kernels, one.launch, _cuda_function(kernel.region, one.name)])
         for one, kernel in zip(printed, kernels, strict=True)
     ]
-    return "\n\n".join([*helpers, *functions])
+    return "\n\n".join([START, *helpers, *functions])
+
+
+def compiled_text(kernel: Kernel) -> str:
+    """Plain torch code that torch.compile makes a kernel of wherever the file runs."""
+    name = kernel.region.name
+    imports = "".join(
+        f"from {home} import {word}\n" for word, home in HOMES.items() if re.search(rf"\b{word}\b", kernel.code)
+    )
+    return f"{imports}\n{kernel.code}\n\n\n{name} = torch.compile({name}_plain, dynamic=False)\n".lstrip()
 
 
 def _cuda_function(region: Region, launch: str) -> str:

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from kernelwright.optimize.cpp_choices import choices as cpu_choices
-from kernelwright.optimize.emit import CPU_IMPORTS, CUDA_IMPORTS, Kernel, cpu_text, cuda_text, load
+from kernelwright.optimize.emit import CPU_IMPORTS, CUDA_IMPORTS, Kernel, compiled_text, cpu_text, cuda_text, load
 from kernelwright.optimize.region import Region
 from kernelwright.optimize.triton_choices import choices as cuda_choices
 
@@ -48,7 +48,10 @@ class _Printed:
         return self._space(region)
 
     def text(self, kernels: Sequence[Kernel]) -> str:
-        return self._printer(kernels)
+        """See `Generator.text`; regions that torch.compile won stand behind the others as plain torch."""
+        own = [kernel for kernel in kernels if not kernel.code]
+        plain = [compiled_text(kernel) for kernel in kernels if kernel.code]
+        return "\n\n".join([*([self._printer(own)] if own else []), *plain])
 
     def module(self, kernels: Sequence[Kernel]) -> str:
         return f"{self.imports}\n\n{self.text(kernels)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,9 +21,15 @@ def reference_of(captured: Captured, part: Part) -> fx.GraphModule:
 
 
 def source_of(reference: fx.GraphModule, name: str) -> str:
-    """The module as a plain function, for a file."""
-    code = reference.code.strip().replace("def forward(self, ", f"def {name}(", 1)
-    return "\n".join(line for line in code.splitlines() if line.strip())
+    """The module as a plain function, for a file; a single output stands without its tuple."""
+    code = (
+        reference.code.strip()
+        .replace("def forward(self, ", f"def {name}(", 1)
+        .replace("def forward(self", f"def {name}(")
+    )
+    lines = [line for line in code.splitlines() if line.strip()]
+    lines[-1] = re.sub(r"return \((\w+),\)", r"return \1", lines[-1])
+    return "\n".join(lines)
 
 
 def inputs_of(captured: Captured, parts: Sequence[Part], values: Sequence[Any]) -> list[list[torch.Tensor]]:

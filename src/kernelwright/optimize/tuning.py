@@ -25,6 +25,7 @@ from kernelwright.measure.paired import time_arms
 from kernelwright.optimize.axes import Misfit
 from kernelwright.optimize.emit import Kernel, summary
 from kernelwright.optimize.generators import Generator
+from kernelwright.optimize.reference import source_of
 from kernelwright.optimize.region import Region
 from kernelwright.optimize.trials import Trials
 from kernelwright.verify.agreement import disagreement
@@ -175,6 +176,8 @@ class Tuner:
         attempts = [msgspec.structs.replace(a, time_us=times.get(a.name, a.time_us)) for a in attempts]
         attempts += [Attempt(name=name, time_us=times[name]) for name in (TORCH, COMPILED) if name in times]
         winner = min(times, key=lambda name: times[name] * HANDICAP.get(name, LEAST_GAIN))
+        if winner == COMPILED:
+            return Kernel(region, None, source_of(reference, f"{region.name}_plain")), winner, times, attempts
         return (programs[winner][0] if winner in programs else None), winner, times, attempts
 
 

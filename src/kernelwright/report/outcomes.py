@@ -11,6 +11,7 @@ from kernelwright.report import words
 _CPP = {"lanes", "threads", "parts", "past_caches"}
 _TRITON = {"outer", "inner", "warps", "stages", "parts", "keep"}
 
+TORCH, COMPILED = "torch", "torch.compile"
 MOST_REGION_LINES, MOST_LINE = 100, 160
 MOST_SOURCE_BYTES = 300_000
 """A page stays under 1 MB: of a longer region the first lines stand on it, of a longer file only its size."""
@@ -80,6 +81,12 @@ def region_name(region: RegionOutcome) -> str:
     return words.plain(region.name) + (f" x{region.copies:,}" if region.copies > 1 else "")
 
 
+def computes_text(region: RegionOutcome) -> str:
+    """What it computes, and on how much: `add, relu; 16,777,216 elements`; a region without operators is a copy."""
+    summary = words.plain(region.summary)
+    return f"copy{summary}" if summary.startswith(";") else summary
+
+
 def winner_text(region: RegionOutcome) -> str:
     """The way that won, in words."""
     return next((attempt_text(a) for a in region.attempts if a.name == region.winner), words.plain(region.winner))
@@ -100,9 +107,12 @@ def why_text(region: RegionOutcome) -> str:
 
 
 def left_alone_text(region: RegionOutcome) -> str:
-    """Why a region has no kernel: `no kernel, no gain to be had: it is at 1.02x its floor`."""
+    """Why a region has no kernel of ours: `no kernel, no gain to be had: it is at 1.02x its floor`, or
+    `torch.compile, 1.04x faster than the next, torch`."""
     why = why_text(region)
-    return ", ".join(filter(None, ("no kernel", f"{winner_text(region)} is {why}" if why[:1].isdigit() else why)))
+    if region.winner != TORCH:
+        return ", ".join(filter(None, (winner_text(region), why)))
+    return ", ".join(filter(None, ("no kernel", f"torch is {why}" if why[:1].isdigit() else why)))
 
 
 def gained_us(region: RegionOutcome) -> float:
@@ -159,16 +169,27 @@ def setting_text(found: Optimization) -> str:
 
 
 def kernels_text(found: Optimization) -> str:
-    """How many regions became kernels: `2 of 3 regions became kernels`."""
+    """How many regions became kernels: `2 of 3 regions became kernels, 1 goes to torch.compile`."""
     count = sum(region.copies for region in found.regions)
     made = sum(region.copies for region in found.regions if is_kernel(region))
+    compiled = sum(region.copies for region in found.regions if region.winner == COMPILED)
     if not count:
         return "nothing in it can become a kernel"
+    if compiled not in (0, count):
+        return f"{_made_text(made, count)}, {compiled:,} {'goes' if compiled == 1 else 'go'} to torch.compile"
+    return _made_text(made, count, COMPILED if compiled else TORCH)
+
+
+def _made_text(made: int, count: int, rest: str = "") -> str:
+    """Kernels of all regions; of none, `rest` says where they are left."""
     if count == 1:
-        return "its one region became a kernel" if made else "its one region is left to torch"
-    if made in (0, count):
-        return f"all {count:,} regions {'became kernels' if made else 'are left to torch'}"
-    return f"{made:,} of {number_text(count, 'region')} became {'a kernel' if made == 1 else 'kernels'}"
+        return "its one region became a kernel" if made else f"its one region is left to {rest}"
+    if made == count:
+        return f"all {count:,} regions became kernels"
+    if not made and rest:
+        return f"all {count:,} regions are left to {rest}"
+    made_text, what = (f"{made:,}", "kernels") if made > 1 else (("none", "1")[made], "a kernel")
+    return f"{made_text} of {number_text(count, 'region')} became {what}"
 
 
 def _possible_text(count: int) -> str:

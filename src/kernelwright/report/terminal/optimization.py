@@ -46,9 +46,11 @@ def _regions(found: Optimization, paper: Paper) -> None:
     paper.table(head, table, under)
     if left:
         paper.line("  ", (outcomes.more_text(left), "dim"))
-    for region in rows:
-        if not outcomes.is_kernel(region):
-            paper.paragraph(f"{outcomes.region_name(region)}: {outcomes.left_alone_text(region)}", 4, first=["  "])
+    alone = [region for region in found.regions if not outcomes.is_kernel(region)]
+    for region in alone[:MOST_LEFT]:
+        paper.paragraph(f"{outcomes.region_name(region)}: {outcomes.left_alone_text(region)}", 4, "dim", first=["  "])
+    if len(alone) > MOST_LEFT:
+        paper.line("  ", (f"and {len(alone) - MOST_LEFT:,} more without a kernel", "dim"))
     return None
 
 
@@ -56,7 +58,7 @@ def _layout(regions: Sequence[RegionOutcome], paper: Paper) -> tuple[list[str], 
     """Head, rows, and the lines under each row: what it computes and who does leave the rows until these fit."""
     names = [outcomes.region_name(region) for region in regions]
     times = [_times(region) for region in regions]
-    computes = [words.plain(region.summary) or "-" for region in regions]
+    computes = [outcomes.computes_text(region) or "-" for region in regions]
     by = [outcomes.winner_text(region) for region in regions]
     whole = [[name, what, *row, who] for name, what, row, who in zip(names, computes, times, by, strict=True)]
     if paper.fits(head := ["region", "computes", *TIMES, "by"], whole):

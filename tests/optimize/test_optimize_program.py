@@ -1,0 +1,485 @@
+"""The file that `kw optimize` leaves: it stands alone, is right wherever it is used, and is whole or not there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from first_choice import FirstChoice, module_of, quick, run, text_of
+
+import kernelwright.optimize.program as program
+from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
+from kernelwright.machine import predicted_machine
+from kernelwright.optimize.capture import capture
+from kernelwright.optimize.plan import plan
+from kernelwright.optimize.reference import reference_of
+from kernelwright.optimize.trials import Trials
+from kernelwright.optimize.tuning import Tuner
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly():
+    with quick():
+        yield
+
+
+MODEL = '''"""A problem's own words."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+FEATURES = 40
+
+
+class Model(nn.Module):
+    def __init__(self, features: int):
+        super().__init__()
+        self.layers = nn.Sequential(nn.LayerNorm(features), nn.Linear(features, 24))
+        self.scale = nn.Parameter(torch.full((24,), 0.5))
+        self.register_buffer("shift", torch.ones(24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(F.gelu(self.layers(x)) * self.scale + self.shift, -1)
+
+
+def get_inputs():
+    return [torch.randn(9, FEATURES)]
+
+
+def get_init_inputs():
+    return [FEATURES]
+
+
+if __name__ == "__main__":
+    raise SystemExit("a script's last words")
+'''
+FUNCTION = """import torch
+
+
+def {name}(x, y):
+    return torch.softmax(x * y + 1, -1) * 2
+
+
+def get_inputs():
+    return [torch.randn(9, 40), torch.randn(40)]
+"""
+ALONE = """
+import importlib.abc, sys, torch
+class Nowhere(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "kernelwright":
+            raise ImportError(name)
+sys.meta_path.insert(0, Nowhere())
+sys.path.insert(0, {folder!r})
+torch.set_num_threads(1)
+import problem_optimized as made
+model = made.ModelNew(40)
+model.load_state_dict(torch.load({state!r}))
+with torch.no_grad():
+    torch.save(model(torch.load({given!r})), {result!r})
+assert made.KERNELS and not any(name.startswith("kernelwright") for name in sys.modules)
+"""
+
+
+def problem_in(folder, text, name="problem.py"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The file of MODEL as a module."""
+    return module_of(text_of(problem_in(tmp_path_factory.mktemp("made"), MODEL)))
+
+
+@pytest.fixture
+def pair(made):
+    """A model and its new one with the same parameters, which are not the ones that kernels were made with."""
+    old, new = made.Model(40), made.ModelNew(40)
+    with torch.no_grad():
+        for tensor in (*old.parameters(), *old.buffers()):
+            tensor.copy_(torch.randn_like(tensor))
+    assert not new.load_state_dict(old.state_dict()).missing_keys
+    return old, new
+
+
+def test_a_file_stands_alone(tmp_path):
+    path = problem_in(tmp_path, MODEL)
+    source = text_of(path)
+    assert "kernelwright" not in "".join(line for line in source.splitlines() if "import" in line)
+    (tmp_path / "alone").mkdir()
+    out = tmp_path / "alone" / "problem_optimized.py"
+    out.write_text(source)
+    torch.manual_seed(3)
+    old, x = module_of(source).Model(40), torch.randn(9, 40)
+    places = {name: str(tmp_path / name) for name in ("state", "given", "result")}
+    torch.save(old.state_dict(), places["state"])
+    torch.save(x, places["given"])
+    code = ALONE.format(folder=str(out.parent), **places)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=out.parent, env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    torch.testing.assert_close(torch.load(places["result"]), old(x).detach())
+
+
+def test_parameters_are_loaded_by_name_in_both_directions(made, pair):
+    old, new = pair
+    assert list(new.state_dict()) == list(old.state_dict())
+    back = made.Model(40)
+    back.load_state_dict(new.state_dict())
+    x = torch.randn(9, 40)
+    with torch.no_grad():
+        got, used = run(new, x)
+        assert used
+        torch.testing.assert_close(got, old(x))
+        torch.testing.assert_close(got, back(x))
+
+
+def test_what_was_not_proved_runs_as_it_was(pair):
+    old, new = pair
+    x = torch.randn(9, 40)
+    others = {
+        "fewer rows": x[:4],
+        "no rows": x[:0],
+        "more dimensions": x[None],
+        "other strides": torch.randn(40, 9).t(),
+    }
+    with torch.no_grad():
+        for name, other in others.items():
+            got, used = run(new, other)
+            assert not used, name
+            torch.testing.assert_close(got, old(other))
+        with torch.autocast("cpu", torch.bfloat16):
+            got, used = run(new, x)
+            assert not used
+            torch.testing.assert_close(got, old(x))
+    with pytest.raises(RuntimeError):
+        new(torch.randn(9, 41))
+
+
+def test_a_file_without_gradients_gives_eager_ones(pair):
+    old, new = pair
+    x = torch.randn(9, 40)
+    got, used = run(new, x)
+    assert not used
+    got.sum().backward()
+    old(x).sum().backward()
+    torch.testing.assert_close(new.scale.grad, old.scale.grad)
+    new.requires_grad_(False)
+    assert run(new, x)[1], "nobody asks for gradients"
+    leaf = x.clone().requires_grad_()
+    got, used = run(new, leaf)
+    assert not used
+    assert got.requires_grad
+
+
+def test_another_precision_runs_as_it_was(pair):
+    old, new = (model.double() for model in pair)
+    x = torch.randn(9, 40).double()
+    with torch.no_grad():
+        got, used = run(new, x)
+        assert not used
+        torch.testing.assert_close(got, old(x))
+
+
+def test_torch_compile_of_a_file_sees_the_program_as_it_was(pair):
+    old, new = pair
+    x = torch.randn(9, 40)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        compiled = torch.compile(new, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(x), old(x))
+
+
+POINTERS = pytest.mark.xfail(strict=True, reason="the guard lets tensors of torch.func through, which have no memory")
+
+
+@pytest.mark.parametrize(
+    "transform", [pytest.param("jvp", marks=POINTERS), pytest.param("vmap", marks=POINTERS), "grad"]
+)
+def test_transforms_of_functions_are_right(tmp_path, transform):
+    made = module_of(text_of(f"{problem_in(tmp_path, FUNCTION.format(name='work'))}:work"))
+    new, x, y = made.ModelNew(), torch.randn(9, 40), torch.randn(40)
+    calls = {
+        "jvp": lambda f: torch.func.jvp(lambda x: f(x, y), (x,), (torch.ones_like(x),)),
+        "vmap": lambda f: torch.func.vmap(f, in_dims=(0, None))(torch.stack([x, x + 1]), y),
+        "grad": lambda f: torch.func.grad(lambda x: (f(x, y) ** 2).sum())(x),
+    }
+    torch.testing.assert_close(calls[transform](new), calls[transform](made.work))
+
+
+def test_a_trained_file_gives_the_same_gradients(tmp_path):
+    made = module_of(text_of(problem_in(tmp_path, MODEL), train=True))
+    old, new, x = made.Model(40), made.ModelNew(40), torch.randn(9, 40)
+    new.load_state_dict(old.state_dict())
+    gradient = torch.randn(9, 24)
+    got, used = run(new, x)
+    assert used
+    got.backward(gradient)
+    old(x).backward(gradient)
+    for (name, one), other in zip(new.named_parameters(), old.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_program_without_a_faster_kernel_says_so(tmp_path):
+    source = text_of(problem_in(tmp_path, MODEL), keep=False)
+    made = module_of(source)
+    assert "no kernel was faster" in made.ModelNew.__doc__
+    assert "KERNELS" not in source
+    old, new = made.Model(40), made.ModelNew(40)
+    new.load_state_dict(old.state_dict())
+    x = torch.randn(9, 40)
+    torch.testing.assert_close(new(x), old(x))
+
+
+def test_a_function_without_a_faster_kernel_is_the_function(tmp_path):
+    path = problem_in(tmp_path, FUNCTION.format(name="work"))
+    made = module_of(text_of(f"{path}:work", keep=False))
+    x, y = torch.randn(9, 40), torch.randn(40)
+    assert torch.equal(made.ModelNew()(x, y), made.work(x, y))
+
+
+# ---- names in a problem
+
+
+TAKEN = pytest.mark.xfail(strict=True, reason="the file has a name of its own that the problem uses too")
+TAKEN_NAMES = [pytest.param(name, marks=TAKEN) for name in ("region_0", "as_proved", "compiled", "KERNELS")]
+
+
+@pytest.mark.parametrize("name", ["softmax", "torch_", pytest.param("mul_1", marks=TAKEN), *TAKEN_NAMES])
+def test_a_problem_may_have_any_name(tmp_path, name):
+    made = module_of(text_of(f"{problem_in(tmp_path, FUNCTION.format(name=name))}:{name}"))
+    new, x, y = made.ModelNew(), torch.randn(9, 40), torch.randn(40)
+    for rows in (x, x[:4]):
+        torch.testing.assert_close(new(rows, y), torch.softmax(rows * y + 1, -1) * 2)
+
+
+@pytest.mark.parametrize("helper", ["add", *TAKEN_NAMES])
+def test_a_problem_may_have_helpers_of_any_name(tmp_path, helper):
+    text = FUNCTION.format(name="work").replace("x * y + 1", f"{helper}(x * y)")
+    text = text.replace("def work", f"def {helper}(x):\n    return x + 1\n\n\ndef work")
+    made = module_of(text_of(f"{problem_in(tmp_path, text)}:work"))
+    new, x, y = made.ModelNew(), torch.randn(9, 40), torch.randn(40)
+    for rows in (x, x[:4]):
+        torch.testing.assert_close(new(rows, y), torch.softmax(rows * y + 1, -1) * 2)
+
+
+@TAKEN
+def test_a_trained_problem_may_have_a_helper_that_is_called_run(tmp_path):
+    text = MODEL.replace("F.gelu(self", "run(self").replace(
+        "class Model", "def run(x):\n    return x + 1\n\n\nclass Model"
+    )
+    made = module_of(text_of(problem_in(tmp_path, text), train=True))
+    old, new, x = made.Model(40), made.ModelNew(40), torch.randn(4, 40)
+    new.load_state_dict(old.state_dict())
+    torch.testing.assert_close(new(x), old(x))
+
+
+@pytest.mark.xfail(strict=True, reason="gradients_of asks for the gradient of nothing where no input requires one")
+def test_a_program_without_anything_to_train_may_be_trained(tmp_path):
+    made = module_of(text_of(f"{problem_in(tmp_path, FUNCTION.format(name='work'))}:work", train=True))
+    x, y = torch.randn(9, 40), torch.randn(40)
+    torch.testing.assert_close(made.ModelNew()(x, y), made.work(x, y))
+
+
+@pytest.mark.xfail(strict=True, reason="the file loses `from __future__ import annotations`")
+def test_annotations_that_only_a_type_checker_knows_do_no_harm(tmp_path):
+    head = "from __future__ import annotations\n\nfrom typing import TYPE_CHECKING\n\nimport torch\n\n"
+    head += "if TYPE_CHECKING:\n    from nowhere import Later\n"
+    text = head + FUNCTION.format(name="work").removeprefix("import torch").replace("(x, y)", "(x: Later, y: Later)")
+    made = module_of(text_of(f"{problem_in(tmp_path, text)}:work"))
+    x, y = torch.randn(9, 40), torch.randn(40)
+    torch.testing.assert_close(made.ModelNew()(x, y), torch.softmax(x * y + 1, -1) * 2)
+
+
+def test_what_a_script_does_at_its_end_is_left_out(tmp_path):
+    source = text_of(problem_in(tmp_path, MODEL))
+    assert "last words" not in source
+    compile(source, "problem_optimized.py", "exec")
+
+
+# ---- constants
+
+CONSTANT = """import torch
+
+TABLE = torch.linspace(0, 1, {size})
+
+
+def work(x):
+    return torch.relu(x * TABLE + 1)
+
+
+def get_inputs():
+    return [torch.randn(9, {size})]
+"""
+
+
+def test_a_small_tensor_from_outside_is_written_out(tmp_path):
+    made = module_of(text_of(f"{problem_in(tmp_path, CONSTANT.format(size=40))}:work"))
+    x = torch.randn(9, 40)
+    torch.testing.assert_close(made.ModelNew()(x), made.work(x))
+
+
+@pytest.mark.xfail(strict=True, reason="Unwritable is no KernelwrightError")
+def test_a_large_tensor_from_outside_is_refused(tmp_path):
+    path = problem_in(tmp_path, CONSTANT.format(size=400))
+    with pytest.raises(KernelwrightError, match="400 elements"):
+        text_of(f"{path}:work")
+
+
+# ---- the whole way, with its slow steps replaced
+
+
+@pytest.fixture
+def swift(monkeypatch):
+    """`optimize_file` without diagnosis, tuning, judge and stopwatch."""
+    monkeypatch.setattr(program, "why", lambda *_, **__: None)
+    monkeypatch.setattr(program, "machine_here", lambda device: predicted_machine("h200"))
+    monkeypatch.setattr(program, "Tuner", lambda *_: FirstChoice())
+    return monkeypatch
+
+
+def test_the_file_lands_beside_the_problem_and_is_accepted(tmp_path, swift):
+    swift.setattr(program, "bench", lambda *_, **__: None)
+    path = problem_in(tmp_path, MODEL)
+    found = program.optimize_file(str(path))
+    assert found.verdict
+    assert found.verdict.accepted, found.verdict.reason
+    assert found.file == str(tmp_path / "problem_optimized.py")
+    assert (tmp_path / "problem_optimized.py").read_text() == found.source
+    assert [file.name for file in sorted(tmp_path.iterdir()) if file.is_file()] == [path.name, "problem_optimized.py"]
+
+
+@pytest.mark.parametrize("step", ["capture", "tune_all", "assemble", "write_atomic", "plan"])
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, MemoryError], ids=lambda fault: fault.__name__)
+def test_an_interrupted_run_leaves_no_file(tmp_path, swift, step, fault):
+    def interrupted(*_, **__):
+        raise fault
+
+    path = problem_in(tmp_path, FUNCTION.format(name="work"))
+    swift.setattr(program, step, interrupted)
+    with pytest.raises(fault):
+        program.optimize_file(f"{path}:work")
+    assert [file for file in tmp_path.iterdir() if file.is_file()] == [path]
+
+
+def test_the_file_before_survives_an_interruption(tmp_path, swift):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    path = problem_in(tmp_path, FUNCTION.format(name="work"))
+    out = problem_in(tmp_path, "before = True\n", "out.py")
+    swift.setattr(program, "assemble", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        program.optimize_file(f"{path}:work", str(out))
+    assert out.read_text() == "before = True\n"
+
+
+@pytest.mark.parametrize("out", ["problem.py", "./problem.py", "link.py"])
+def test_the_problem_is_never_overwritten(tmp_path, monkeypatch, out):
+    path = problem_in(tmp_path, FUNCTION.format(name="work"))
+    (tmp_path / "link.py").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="problem itself"):
+        program.optimize_file("problem.py:work", out)
+    assert "def work" in path.read_text()
+
+
+def test_a_plan_generates_nothing(tmp_path, swift):
+    for step in ("Tuner", "verify", "bench", "why", "write_atomic"):
+        swift.setattr(program, step, lambda *_, **__: pytest.fail("a plan is only a plan"))
+    found = program.optimize_file(str(problem_in(tmp_path, MODEL)), only_plan=True)
+    assert found.verdict is None
+    assert len(found.regions) == 2
+    assert "aten.linear.default" in {left.operator for left in found.left}
+
+
+def test_what_cannot_be_captured_leaves_no_file(tmp_path, swift):
+    text = FUNCTION.format(name="work").replace(
+        "    return torch", "    if x.sum() > 0:\n        x = -x\n    return torch"
+    )
+    path = problem_in(tmp_path, text)
+    with pytest.raises(ProblemError, match="cannot capture"):
+        program.optimize_file(f"{path}:work")
+    assert [file for file in tmp_path.iterdir() if file.is_file()] == [path]
+
+
+# ---- what was tried is kept
+
+
+class Counted:
+    """A generator that counts what it loads."""
+
+    def __init__(self, generator):
+        self.generator, self.loaded = generator, 0
+
+    def __getattr__(self, name):
+        return getattr(self.generator, name)
+
+    def load(self, text):
+        self.loaded += 1
+        return self.generator.load(text)
+
+
+@pytest.fixture
+def region():
+    x = torch.randn(64, 40)
+    with torch.no_grad():
+        captured = capture(lambda x: torch.softmax(x * 2, -1), (x,), {})
+    ((found, nodes),), _ = plan(captured.graph)
+    return found, reference_of(captured, program.Part(found, tuple(nodes))), [x]
+
+
+def tuned(region, monkeypatch):
+    glances = []
+    tuner = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200"), compile=False, budget_s=0.05)
+    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: glances.append(call) or 10.0 + len(glances))
+    with torch.no_grad():
+        return tuner.tune(*region), len(glances)
+
+
+def test_a_second_run_times_no_choice_again(region, monkeypatch):
+    first, glances = tuned(region, monkeypatch)
+    choices = len(FirstChoice.generator.choices(region[0]))
+    assert glances == choices + 1, "every choice, and torch's own"
+    second, glances = tuned(region, monkeypatch)
+    assert glances == 1, "torch's own"
+    assert [one.name for one in first.outcome.attempts] == [one.name for one in second.outcome.attempts]
+
+
+def test_a_corrupted_trial_is_made_again(region, monkeypatch):
+    tuned(region, monkeypatch)
+    folder = Trials(region[0], predicted_machine("h200"))._path("").parent
+    for file, text in zip(sorted(folder.iterdir()), ["", "{", '{"name": 3}', "[]", "\0"] * 20, strict=False):
+        file.write_text(text)
+    _, glances = tuned(region, monkeypatch)
+    assert glances > 1
+    assert tuned(region, monkeypatch)[1] == 1
+
+
+def test_trials_of_another_machine_are_not_believed(region, monkeypatch):
+    tuned(region, monkeypatch)
+    kept = Trials(region[0], predicted_machine("h200"))._path("source")
+    assert kept != Trials(region[0], predicted_machine("b200"))._path("source")
+
+
+def test_a_choice_that_fails_is_an_attempt_and_no_end(region, monkeypatch):
+    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: 10.0)
+    broken = Counted(FirstChoice.generator)
+    monkeypatch.setattr(Counted, "load", lambda self, text: (_ for _ in ()).throw(RuntimeError("no compiler")))
+    tuner = Tuner(broken, "cpu", predicted_machine("h200"), compile=False, budget_s=0.05)
+    with torch.no_grad():
+        found = tuner.tune(*region)
+    assert found.kernel is None
+    assert found.outcome.winner == "torch"
+    assert all("no compiler" in one.reason for one in found.outcome.attempts if one.accepted is False)

@@ -1,0 +1,137 @@
+"""Random programs with every region as a kernel: as near to FP64 as eager is, values and gradients."""
+
+import sys
+import textwrap
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from first_choice import FirstChoice, quick
+from random_programs import generate, outputs_of
+
+from kernelwright.optimize.backend import kernelwright
+from kernelwright.optimize.capture import capture
+from kernelwright.optimize.emit import load
+from kernelwright.optimize.forward import Forward, Part
+from kernelwright.optimize.plan import plan
+
+FEW, MANY = range(25), range(500)
+FEW_GRADIENTS = (1, 2, 3, 4, 5, 6)
+TIMES_EAGER = 4.0
+"""How many times eager's own error, at its largest, a kernel may be off: it sums in another order."""
+EPSILONS = 8.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly():
+    with quick():
+        yield
+
+
+def with_kernels(program, inputs):
+    """The program with every region as a kernel in its first choice, and how many there are."""
+    with torch.no_grad():
+        captured = capture(program, tuple(inputs), {})
+    regions, _ = plan(captured.graph)
+    pairs = [(Part(region, tuple(nodes)), FirstChoice().first(region)) for region, nodes in regions]
+    parts, kernels = [part for part, kernel in pairs if kernel], [kernel for _, kernel in pairs if kernel]
+    if not kernels:
+        return program, 0
+    names = ", ".join(node.name for node, source in captured.sources.items() if source.kind == "argument")
+    body = textwrap.indent("\n".join(Forward(captured, parts).lines("self")), "    ")
+    text = f"{FirstChoice.generator.module(kernels)}\n\ndef forward({names}):\n{body}\n"
+    return load(text).forward, len(kernels)
+
+
+def distance(got, right):
+    """The largest error, in the size of the output."""
+    size = right.double().square().mean().sqrt().item() + 1e-30
+    return ((got.double() - right.double()).abs().max().item() / size) if right.numel() else 0.0
+
+
+def faults(got, eager, right):
+    """What is wrong with results: their kind, or an error that eager's own does not excuse."""
+    found = []
+    for place, (one, other, wide) in enumerate(zip(got, eager, right, strict=True)):
+        if (one.dtype, one.shape) != (other.dtype, other.shape):
+            found.append(f"result {place} is {one.dtype} {tuple(one.shape)}, not {other.dtype} {tuple(other.shape)}")
+        elif not one.is_floating_point():
+            found += [] if torch.equal(one, other) else [f"result {place} differs"]
+        else:
+            allowed = TIMES_EAGER * distance(other, wide) + EPSILONS * torch.finfo(one.dtype).eps
+            error = distance(one, wide)
+            if not error <= allowed:
+                found.append(f"result {place} is off by {error:.2g}, {allowed:.2g} were allowed")
+    return found
+
+
+def gradients(program, inputs):
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    outputs = outputs_of(program(*leaves))
+    generator = torch.Generator().manual_seed(0)
+    seeds = [torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.dtype) for x in outputs]
+    return torch.autograd.grad(outputs, leaves, seeds)
+
+
+def wrong_values(made):
+    """What is wrong with a program's values, and how many of its regions are kernels."""
+    ours, count = with_kernels(made.program, made.inputs)
+    before = [x.clone() for x in made.inputs]
+    with torch.no_grad():
+        got, eager, wide = ours(*made.inputs), made.program(*made.inputs), made.wide(*made.wide_inputs)
+    found = faults(*map(outputs_of, (got, eager, wide)))
+    if not all(map(torch.equal, before, made.inputs)):
+        found.append("an input was changed")
+    return found, count
+
+
+def wrong_gradients(made):
+    torch._dynamo.reset()
+    program = torch.compile(made.program, backend=kernelwright, dynamic=False)
+    given = [(program, made.inputs), (made.program, made.inputs), (made.wide, made.wide_inputs)]
+    return faults(*(gradients(*one) for one in given))
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_values_are_as_near_to_fp64_as_those_of_eager(seed):
+    made = generate(seed)
+    found, _ = wrong_values(made)
+    assert not found, f"{found}\n{made}"
+
+
+@pytest.mark.parametrize("seed", FEW_GRADIENTS)
+def test_gradients_are_as_near_to_fp64_as_those_of_eager(seed):
+    made = generate(seed)
+    assert made.differentiable
+    found = wrong_gradients(made)
+    assert not found, f"{found}\n{made}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_programs_are_right(capsys):
+    start, wrong, done = time.monotonic(), {}, Counter()
+    for made in map(generate, MANY):
+        for what, check in (
+            ("values", lambda made=made: wrong_values(made)),
+            ("gradients", lambda made=made: (wrong_gradients(made), 0)),
+        ):
+            if what == "gradients" and not made.differentiable:
+                continue
+            try:
+                found, count = check()
+            except Exception as fault:  # counted with the rest: one broken program must not hide the others
+                found, count = [f"{type(fault).__name__}: {fault}"[:300]], 0
+            done[what] += 1
+            done["kernels"] += count
+            if found:
+                wrong[made.seed, what] = found
+    with capsys.disabled():
+        print(f"\n{dict(done)} in {time.monotonic() - start:.0f} s, {len(wrong)} wrong")
+        print("\n".join(f"{seed} {what}: {found[0]}" for (seed, what), found in wrong.items()))
+    assert done["kernels"] >= len(MANY)
+    assert not wrong
