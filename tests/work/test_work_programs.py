@@ -37,6 +37,11 @@ def test_pointwise_chain_with_broadcasting():
     assert [o.fresh_bytes for o in seen.operators] == [32768] * 4
 
 
+def test_an_exponent_for_each_element_costs_a_power_each():
+    seen = work.count(lambda x, y: x**y, (torch.rand(100), torch.rand(100)))
+    assert seen.as_written.flops == work.count(lambda x: x**1.7, (torch.rand(100),)).as_written.flops
+
+
 def test_views_cost_nothing():
     x = torch.ones(4, 6)
     seen = work.count(lambda x: x.t().reshape(6, 4)[1:3].unsqueeze(0).view(1, 2, 4), (x,))

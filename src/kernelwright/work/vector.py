@@ -236,6 +236,8 @@ def _per_first(cost: int) -> Callable[[Call], int]:
 def _power(call: Call) -> int:
     """Small whole exponents are multiplications, a half is a square root."""
     exponent = call["exponent"]
+    if not isinstance(exponent, (int, float)):
+        return call.out_numel * POINTWISE["pow"]
     if exponent in (2, 3, 4):
         return call.out_numel * (1 if exponent == 2 else 2)
     return call.out_numel * (POINTWISE["sqrt"] if exponent in (0.5, -0.5) else POINTWISE["pow"])
