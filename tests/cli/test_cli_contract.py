@@ -19,6 +19,7 @@ FIELDS = {
     "bench": {"arms", "comparisons"},
     "machine": {"name", "levels", "matrix_tflop_s"},
     "evidence": {"records", "stale", "pending"},
+    "optimize": {"regions", "file", "verdict", "bench"},
 }
 CALLS = [
     ("why", [SMALL], 0),
@@ -74,6 +75,40 @@ def test_a_machine_that_is_not_there_is_predicted_and_nobody_is_called_faster(kw
     assert any("predicted" in note for note in verdict["notes"])
 
 
+def test_optimize_leaves_one_file_that_is_proved_and_timed(kw, tmp_path):
+    out = tmp_path / "faster.py"
+    answer = kw("optimize", SMALL, "--baseline", "eager", "--out", out, "--json")
+    found = answer.document
+    assert ENVELOPE | FIELDS["optimize"] <= found.keys(), answer.err
+    assert found["schema"] == {"name": "kernelwright.optimize", "version": 1}
+    assert (answer.code, found["status"]) == (0, "ok")
+    assert found["file"] == str(out)
+    assert found["source"] == out.read_text()
+    assert [file.name for file in tmp_path.iterdir()] == ["faster.py"]
+    assert found["verdict"]["accepted"]
+    assert {arm["name"] for arm in found["bench"]["arms"]} == {"candidate", "eager"}
+    (region,) = found["regions"]
+    assert region["winner"] in {attempt["name"] for attempt in region["attempts"]} | {"torch"}
+    assert 0 < region["floor_us"] <= region["before_us"]
+    assert kw("verify", SMALL, out, "--json").document["accepted"]
+
+
+def test_a_plan_writes_nothing(kw):
+    before = sorted(PROGRAMS.iterdir())
+    found = kw("optimize", SMALL, "--show", "regions", "--json").document
+    assert ENVELOPE | FIELDS["optimize"] <= found.keys()
+    assert (found["file"], found["source"], found["verdict"], found["bench"]) == ("", "", None, None)
+    assert "relu" in found["regions"][0]["text"]
+    assert sorted(PROGRAMS.iterdir()) == before
+
+
+@pytest.mark.xfail(strict=True, reason="baselines are looked up when the file is written already")
+def test_a_wrong_option_leaves_no_file(kw, tmp_path):
+    answer = kw("optimize", SMALL, "--baseline", "magic", "--out", tmp_path / "faster.py", "--json")
+    assert (answer.code, answer.document["error"]["code"]) == (2, "usage")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_rejected_candidate_is_not_timed(kw):
     answer = kw("bench", SMALL, PROGRAMS / "small_wrong.py", "--pairs", "5", "--baseline", "eager", "--json")
     assert answer.code == 1
@@ -98,6 +133,13 @@ BAD = [
     (["bench", SMALL, PROGRAMS / "small_right.py", "--pairs", "2"], "usage"),
     (["verify", SMALL, PROGRAMS / "small_right.py", "--tolerance", "tight"], "usage"),
     (["why", SMALL, "--html", "/nowhere/page.html"], "usage"),
+    (["optimize", PROGRAMS / "missing.py"], "not-found"),
+    (["optimize", PROGRAMS / "no_model.py"], "problem-error"),
+    (["optimize", PROGRAMS / "by_value.py", "--out", "/tmp/never_written.py"], "problem-error"),
+    (["optimize", SMALL, "--out", SMALL], "usage"),
+    (["optimize", SMALL, "--show", "nonsense"], "usage"),
+    (["optimize", SMALL, "--out", "/nowhere/faster.py"], "environment"),
+    (["optimize", SMALL, "--device", "tpu"], "usage"),
     (["evidence", "record", "nothing"], "not-found"),
     (["evidence", "check", "--folder", "nowhere"], "not-found"),
     (["why", "--", "python", "absent.py"], "not-found"),

@@ -110,6 +110,8 @@ BROKEN = {
             "other keys",
             "more keys",
         ),
+        "a scalar has no dimension to be flipped": ("a scalar turned",),
+        "a line names what only its region knows (seed 243 of random programs)": ("one of one",),
         "Unwritable is no KernelwrightError, and a named tuple could be written": ("torch's own tuple",),
     }.items()
     for name in names
@@ -233,6 +235,11 @@ def low_precision(x, w):
         return torch.relu(x @ w).float() * 2 + 1
 
 
+def one_of_one(x, y):
+    positive = torch.relu(x)
+    return positive.amax(0) * 2 + 1, positive + y
+
+
 BETWEEN = {
     "two regions": (two_regions, X, normal(40, 30)),
     "sort": (sorted_between, X),
@@ -240,6 +247,8 @@ BETWEEN = {
     "without gradients": (branches, X, Y),
     "autocast inside": (low_precision, X, normal(40, 30)),
     "views between": (lambda x: torch.softmax((x * 2).view(3, 3, 40).transpose(0, 1) + 1, -1).flatten(1) - 1, X),
+    "a scalar turned": (lambda x: torch.relu(x.sum().flip(-1) * 2 + x), X),
+    "one of one": (one_of_one, normal(1), normal(2, 1)),
     "padding": (lambda x: F.pad(torch.relu(x + 1), (1, 2)) * 2 + 1, X),
     "joined": (lambda x, y: torch.cat([x * 2 + 1, torch.tanh(y)], 1) * 3 + 1, X, Y),
     "convolution": (lambda x, w: F.gelu(F.conv1d(x[None], w, padding=1)) * 2, X, normal(4, 9, 3)),

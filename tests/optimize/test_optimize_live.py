@@ -126,7 +126,9 @@ def test_a_function_is_optimised_where_nobody_asks_for_gradients():
     torch.testing.assert_close(got, program(X))
 
 
-@pytest.mark.xfail(strict=True, reason="which inputs get gradients is fixed when kernels are made, and the guard does not ask")
+@pytest.mark.xfail(
+    strict=True, reason="which inputs get gradients is fixed when kernels are made, and the guard does not ask"
+)
 def test_an_input_that_asks_for_its_gradient_later_gets_it(made_small):
     model, made = made_small
     for got, right in zip(gradients(made, [X]), gradients(model, [X]), strict=True):
@@ -172,7 +174,9 @@ def test_a_frozen_parameter_stays_frozen(small):
     assert small.scale.grad is None
 
 
-@pytest.mark.xfail(strict=True, reason="which parameters get gradients is fixed when kernels are made, and the guard does not ask")
+@pytest.mark.xfail(
+    strict=True, reason="which parameters get gradients is fixed when kernels are made, and the guard does not ask"
+)
 def test_a_parameter_that_thaws_gets_its_gradient(small):
     small.scale.requires_grad_(False)
     made = optimised(small, X)

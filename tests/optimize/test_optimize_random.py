@@ -20,10 +20,11 @@ from kernelwright.optimize.forward import Forward, Part
 from kernelwright.optimize.plan import plan
 
 FEW, MANY = range(25), range(500)
-FEW_GRADIENTS = (1, 2, 3, 4, 5, 6)
+FEW_GRADIENTS = (1, 2, 3, 8, 10, 11, 12, 13, 14, 15)
 TIMES_EAGER = 4.0
 """How many times eager's own error, at its largest, a kernel may be off: it sums in another order."""
-EPSILONS = 8.0
+EPSILONS, EPSILONS_OF_FP64 = 4.0, 100.0
+"""What is excused anyway, of an output's root mean square; FP64 is judged by FP64, whose own order proves nothing."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,7 +63,8 @@ def faults(got, eager, right):
         elif not one.is_floating_point():
             found += [] if torch.equal(one, other) else [f"result {place} differs"]
         else:
-            allowed = TIMES_EAGER * distance(other, wide) + EPSILONS * torch.finfo(one.dtype).eps
+            excused = EPSILONS_OF_FP64 if one.dtype == torch.float64 else EPSILONS
+            allowed = TIMES_EAGER * distance(other, wide) + excused * torch.finfo(one.dtype).eps
             error = distance(one, wide)
             if not error <= allowed:
                 found.append(f"result {place} is off by {error:.2g}, {allowed:.2g} were allowed")

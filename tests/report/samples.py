@@ -6,6 +6,7 @@ import random
 
 import msgspec
 
+from kernelwright.core.optimization import Attempt, Left, Optimization, RegionOutcome
 from kernelwright.core.records import (
     Accuracy,
     Arm,
@@ -377,6 +378,134 @@ FORETOLD = Bench(
     notes=("torch.compile is not predicted: what it would fuse is known only where it runs",),
 )
 
+
+def cpu_attempt(time_us: float | None, accepted: bool | None = True, reason: str = "", **choice) -> Attempt:
+    """An attempt as the tuner records it: its name spells its choice."""
+    choice = {"lanes": "i0", "threads": True, "parts": 1, "past_caches": False} | choice
+    name = ", ".join(f"{key} {value}" for key, value in choice.items())
+    return Attempt(name=name, choice=choice, time_us=time_us, accepted=accepted, reason=reason)
+
+
+def cuda_attempt(time_us: float | None, accepted: bool | None = True, reason: str = "", **choice) -> Attempt:
+    choice = {"outer": 1, "inner": 1024, "warps": 2, "stages": 1, "parts": 1, "keep": True} | choice
+    name = ", ".join(f"{key} {value}" for key, value in choice.items())
+    return Attempt(name=name, choice=choice, time_us=time_us, accepted=accepted, reason=reason)
+
+
+def _region(at: int, summary: str, times: tuple[float, float, float, float], *attempts: Attempt, **rest):
+    """A region whose fastest attempt that was not rejected won; times are floor, before, predicted, after."""
+    floor_us, before_us, predicted_us, after_us = times
+    right = sorted((a.time_us, a.name) for a in attempts if a.time_us is not None and a.accepted is not False)
+    why = f"{right[1][0] / right[0][0]:.2f}x faster than the next, {right[1][1]}" if right else ""
+    winner = right[0][1] if right else "torch"
+    fields = {
+        "name": f"region_{at}",
+        "text": f"region_{at}: i0=1,024, rows of one element each\n  x_in = x[i0]  float32\n  out[i0] = x_in  float32",
+        "bytes_moved": int(floor_us * 25_000),
+        "limiter": "DRAM",
+        "why": why,
+    }
+    return RegionOutcome(
+        summary=summary,
+        floor_us=floor_us,
+        before_us=before_us,
+        predicted_us=predicted_us,
+        after_us=after_us,
+        winner=winner,
+        attempts=attempts,
+        **(fields | rest),
+    )
+
+
+OPTIMIZED = Optimization(
+    problem="add_scale_bias_relu",
+    machine=LAPTOP,
+    diagnosis=msgspec.structs.replace(MEMORY, inputs="float32, 64 M elements"),
+    regions=(
+        _region(
+            0,
+            "add, mul, add, relu; 67,108,864 elements",
+            (36_900.0, 101_300.0, 38_700.0, 39_600.0),
+            cpu_attempt(51_200.0),
+            cpu_attempt(39_600.0, past_caches=True),
+            cpu_attempt(73_000.0, None, threads=False),
+            cpu_attempt(None, False, "CompileError: no such instruction: vexp512", lanes="r0"),
+            Attempt(name="torch", time_us=101_300.0),
+            Attempt(name="torch.compile", time_us=41_000.0),
+        ),
+    ),
+    left=(),
+    file="examples/add_scale_bias_relu_optimized.py",
+    source='"""Kernels."""\n\nimport torch\n\n\nclass ModelNew(torch.nn.Module):\n    less = 1 < 2 and "a" != \'b\'\n',
+    verdict=ACCEPTED,
+    bench=BENCH,
+)
+
+DECODER = Optimization(
+    problem="decoder",
+    machine=H200,
+    diagnosis=OVERHEAD,
+    regions=(
+        _region(
+            0,
+            "pow, mean, add, rsqrt, mul, mul; 512 rows of 4,096",
+            (2.1, 31.0, 2.6, 2.9),
+            cuda_attempt(2.9, outer=1, inner=4096, warps=8),
+            cuda_attempt(3.4, inner=1024, parts=16, stages=3, keep=False),
+            cuda_attempt(1.1, False, "4,100 times the reference's own error, 38 times the limit", inner=512),
+            Attempt(name="torch", time_us=31.0),
+            copies=24,
+        ),
+        _region(
+            1,
+            "sigmoid, mul, mul; 2,097,152 elements",
+            (5.7, 6.0, 5.9, 6.0),
+            why="no gain to be had: it is at 1.05x its floor",
+        ),
+        _region(
+            2,
+            "max, sub, exp, sum, div; 16,384 rows of 512",
+            (7.6, 22.0, 9.5, 8.9),
+            Attempt(name="torch.compile", time_us=8.9),
+            cuda_attempt(9.3, outer=4, inner=512),
+            Attempt(name="torch", time_us=22.0),
+        ),
+        *(
+            _region(
+                at,
+                "add; 524,288 elements",
+                (1.5, 4.0 + at / 10, 1.8, 1.9),
+                cuda_attempt(1.9, outer=1024, inner=1, warps=4),
+                Attempt(name="torch", time_us=4.0 + at / 10),
+            )
+            for at in range(3, 12)
+        ),
+    ),
+    left=(
+        Left(
+            operator="aten.linear.default",
+            reason="aten.linear.default is not pointwise, not a reduction and no view",
+            count=7,
+        ),
+        *(Left(operator=f"aten.op_{at}.default", reason="a tensor without elements") for at in range(8)),
+    ),
+    file="decoder_optimized.py",
+    source="import torch\n",
+    verdict=msgspec.structs.replace(ACCEPTED, problem="decoder", candidate="decoder_optimized.py", device="cuda"),
+    bench=None,
+    notes=("two regions were too large for one kernel",),
+)
+
+BROKEN = msgspec.structs.replace(OPTIMIZED, verdict=REJECTED, bench=None)
+NOTHING = msgspec.structs.replace(
+    OPTIMIZED,
+    regions=(),
+    left=(Left(operator="aten.mm.default", reason="aten.mm.default is not pointwise, not a reduction and no view"),),
+    diagnosis=None,
+    bench=None,
+)
+PLAN = msgspec.structs.replace(OPTIMIZED, verdict=None, bench=None, diagnosis=None, file="", source="")
+
 HOSTILE = '<script>alert("x")</script>\x1b[31m\n& co'
 
 EVERY = {
@@ -395,6 +524,11 @@ EVERY = {
     "machine": LAPTOP,
     "predicted": PREDICTED,
     "h200": H200,
+    "optimized": OPTIMIZED,
+    "decoder": DECODER,
+    "broken": BROKEN,
+    "nothing": NOTHING,
+    "plan": PLAN,
 }
 
 _CLOSED = {"regime", "kind", "device", "provenance", "verdict", "clock", "cache", "code"}

@@ -14,7 +14,7 @@ import pytest
 
 from kernelwright.core.document import decode, document, encode
 from kernelwright.core.records import Bench, Diagnosis, Machine, MemoryLevel, Work
-from kernelwright.report import charts, html_fragment, page
+from kernelwright.report import charts, html_fragment, outcomes, page
 from kernelwright.report.axes import LinearScale, LogScale, around
 from kernelwright.report.drawing import bound, environment
 from kernelwright.report.roofline import left_out, roofline
@@ -192,6 +192,95 @@ def test_every_template_is_shipped_and_compiles():
     assert {"page.html.j2", "fragment.html.j2", "roofline.svg.j2", "bars.svg.j2", "arms.svg.j2"} <= set(names)
     for name in names:
         environment().get_template(name)
+
+
+# ---- an optimised program
+
+
+def shown(record) -> str:
+    """What the page says, without the JSON at its end."""
+    return Outline(page(record)).text.partition("The same as JSON")[0]
+
+
+def test_optimize_is_headed_by_what_it_waited_on_its_kernels_and_their_worth():
+    head = "FASTER it was memory-bound; its one region became a kernel; FASTER than eager, 2.56x [2.53, 2.59]; "
+    assert head + "FASTER than torch.compile, 1.04x [1.02, 1.06]" in shown(samples.OPTIMIZED)
+    assert "accepted it was overhead-bound; 33 of 35 regions became kernels, 1 goes to torch.compile" in shown(
+        samples.DECODER
+    )
+    assert "rejected inaccurate: 4,100 times" in shown(samples.BROKEN)
+    assert "accepted nothing in it can become a kernel; as accurate as" in shown(samples.NOTHING)
+    assert "plan one region could become a kernel; nothing was generated" in shown(samples.PLAN)
+
+
+@pytest.mark.parametrize(
+    ("winners", "said"),
+    [
+        (("kernel",), "its one region became a kernel"),
+        (("torch",), "its one region is left to torch"),
+        (("torch.compile",), "its one region is left to torch.compile"),
+        (("kernel", "kernel"), "all 2 regions became kernels"),
+        (("torch", "torch"), "all 2 regions are left to torch"),
+        (("torch.compile", "torch"), "none of 2 regions became a kernel, 1 goes to torch.compile"),
+        (("kernel", "torch"), "1 of 2 regions became a kernel"),
+        ((), "nothing in it can become a kernel"),
+    ],
+)
+def test_optimize_counts_kernels(winners, said):
+    kernel = samples.OPTIMIZED.regions[0]
+    regions = tuple(kernel if winner == "kernel" else replace(kernel, winner=winner) for winner in winners)
+    assert outcomes.kernels_text(replace(samples.OPTIMIZED, regions=regions)) == said
+
+
+def test_optimize_shows_every_attempt_the_fastest_first_and_marks_the_winner():
+    said = shown(samples.OPTIMIZED)
+    ways = [
+        "C++, vectors along i0, all threads, stores past the caches 39.6 ms 1.00x winner",
+        "torch.compile 41.0 ms 1.04x -",
+        "C++, vectors along i0, all threads 51.2 ms 1.29x accepted",
+        "C++, vectors along i0, one thread 73.0 ms 1.84x not checked",
+        "torch 101 ms 2.56x -",
+        "C++, vectors along r0, all threads - - rejected: CompileError: no such instruction: vexp512",
+    ]
+    assert " ".join(ways) in said
+    assert len(Outline(page(samples.OPTIMIZED)).with_class("winner")) == 1
+    wrong = "Triton, tiles of 1 x 512, 2 warps 1.10 us 0.38x rejected: 4,100 times the reference's own error"
+    assert wrong in shown(samples.DECODER)
+
+
+def test_optimize_shows_verdict_bench_file_and_what_is_left():
+    said = shown(samples.OPTIMIZED)
+    for part in ("as accurate as the reference", "Accuracy", "Arms", "Comparisons", "7 lines of Python", "Conditions"):
+        assert part in said
+    assert "less = 1 < 2 and \"a\" != 'b'" in said
+    assert "linear (7 times) it is not pointwise, not a reduction and no view" in shown(samples.DECODER)
+    assert "no kernel, no gain to be had: it is at 1.05x its floor" in shown(samples.DECODER)
+
+
+def test_optimize_draws_a_region_in_proportion_on_its_own_scale():
+    outline = Outline(charts.region(samples.OPTIMIZED.regions[0]))
+    widths = [float((attrs["width"] or "").rstrip("%")) for attrs in outline.with_class("seg")]
+    assert widths == pytest.approx([100, 100 * 38.7 / 101.3, 100 * 39.6 / 101.3], abs=0.01)
+    assert float((outline.with_class("mark")[0]["x1"] or "").rstrip("%")) == pytest.approx(100 * 36.9 / 101.3, abs=0.01)
+    idle = replace(samples.OPTIMIZED.regions[0], floor_us=0.0, before_us=0.0, predicted_us=0.0, after_us=0.0)
+    assert "NaN" not in charts.region(idle)
+
+
+def test_a_long_file_and_many_long_regions_leave_the_page_small():
+    source = 'x = "<&>"\n' * 40_000
+    region = replace(samples.OPTIMIZED.regions[0], text='  a["<&>"] = b\n' * 5_000)
+    many = replace(samples.OPTIMIZED, source=source, regions=(region,) * 200)
+    markup = page(many)
+    assert len(markup.encode()) < 1_000_000
+    assert "40,000 lines of Python, 400 KB, too long for this page" in Outline(markup).text
+    assert "and 4,900 more lines" in Outline(markup).text
+    assert "and 176 more; these gained the most" in Outline(markup).text
+    assert "too large for this page" in markup
+
+
+def test_a_notebook_draws_an_optimization():
+    assert "its one region became a kernel" in str(samples.OPTIMIZED._repr_html_())
+    assert "details" not in {tag for tag, _ in Outline(html_fragment(samples.OPTIMIZED)).tags}
 
 
 # ---- drawings

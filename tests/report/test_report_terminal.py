@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kernelwright.core.errors import CompileError, UsageError
 from kernelwright.core.records import Bench, Move, Work
-from kernelwright.report import show, text
+from kernelwright.report import outcomes, show, text
 
 _spec = spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
 assert _spec and _spec.loader
@@ -196,3 +196,82 @@ def test_the_terminal_does_not_pay_for_pages():
         "import sys, kernelwright.report as r; assert not {'jinja2', 'torch'} & set(sys.modules), 'too much imported'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- kw optimize
+
+
+def test_optimize_reads_head_regime_regions_verdict_bench_file():
+    lines = text(samples.OPTIMIZED, 132).splitlines()
+    assert lines[0] == f"add_scale_bias_relu{' ' * 10}float32, 64 M elements, on AMD EPYC 9R14 (2 threads)"
+    assert lines[2].startswith("  memory-bound: it moves 2.7 GB")
+    assert lines[4].split() == ["region", "computes", "before", "predicted", "after", "of", "its", "floor"]
+    assert lines[5].split("   ")[-1] == "1.07x"
+    assert lines[6] == "    by C++, vectors along i0, all threads, stores past the caches"
+    assert lines[8].startswith("accepted   as accurate as the reference")
+    assert any(line.startswith("FASTER than eager") for line in lines)
+    assert lines[-1] == "wrote examples/add_scale_bias_relu_optimized.py"
+
+
+def test_the_words_leave_the_rows_when_there_is_no_room():
+    wide, narrow = (text(samples.DECODER, width).splitlines() for width in (160, 80))
+    assert wide[4].endswith("of its floor   by")
+    assert wide[5].endswith("1.38x          Triton, tiles of 1 x 4096, 8 warps")
+    assert narrow[6].split() == ["region", "before", "predicted", "after", "of", "its", "floor"]
+    assert narrow[7].startswith("  region_0 x24  31.0 us")
+    assert narrow[8] == "    pow, mean, add, rsqrt, mul, mul; 512 rows of 4,096"
+    assert narrow[9] == "    by Triton, tiles of 1 x 4096, 8 warps"
+
+
+def test_eight_regions_and_why_the_others_were_left():
+    said = text(samples.DECODER, 160)
+    assert sum(line.startswith("  region_") and "x  " in line for line in said.splitlines()) == 8
+    assert "and 4 more; these gained the most" in said
+    assert "region_1: no kernel, no gain to be had: it is at 1.05x its floor" in said
+    assert "region_2: torch.compile, 1.04x faster than the next, Triton, tiles of 4 x 512, 2 warps" in said
+    assert "left to torch: linear (7 times), it is not pointwise, not a reduction and no view" in said
+    assert "and 3 more operators" in said
+
+
+def test_a_plan_is_the_text_of_its_regions():
+    assert text(samples.PLAN, 100) == samples.PLAN.regions[0].text
+
+
+def test_a_program_without_regions_says_so():
+    said = text(samples.NOTHING, 100)
+    assert "  nothing in it can become a kernel" in said
+    assert "left to torch: mm, it is not pointwise" in said
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ({"lanes": "i0", "threads": True, "parts": 1, "past_caches": False}, "C++, vectors along i0, all threads"),
+        (
+            {"lanes": "r0", "threads": False, "parts": 64, "past_caches": True},
+            "C++, vectors along r0, one thread, in 64 parts, stores past the caches",
+        ),
+        (
+            {"outer": 1, "inner": 1024, "warps": 2, "stages": 1, "parts": 1, "keep": True},
+            "Triton, tiles of 1 x 1024, 2 warps",
+        ),
+        (
+            {"outer": 32, "inner": 64, "warps": 1, "stages": 3, "parts": 16, "keep": False},
+            "Triton, tiles of 32 x 64, 1 warp, 3 stages, in 16 parts, nothing kept in the cache",
+        ),
+        ({"lanes": "i0", "unrolled": 4}, "C++, vectors along i0, all threads, unrolled 4"),
+        ({"outer": 4, "inner": 8}, "Triton, tiles of 4 x 8"),
+        ({"block_m": 128}, "block m 128"),
+    ],
+)
+def test_a_choice_reads_as_words(choice, said):
+    assert outcomes.choice_text(choice) == said
+
+
+def test_a_reason_names_choices_in_words():
+    long, short = (samples.cpu_attempt(1.0, parts=parts) for parts in (16, 1))
+    region = replace(samples.OPTIMIZED.regions[0], attempts=(short, long), winner="torch")
+    why = replace(region, why=f"1.20x faster than the next, {long.name}")
+    assert outcomes.why_text(why) == "1.20x faster than the next, C++, vectors along i0, all threads, in 16 parts"
+    copied = replace(region, summary="; 1,024 elements")
+    assert outcomes.computes_text(copied) == "copy; 1,024 elements"
