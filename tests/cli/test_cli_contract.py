@@ -102,7 +102,6 @@ def test_a_plan_writes_nothing(kw):
     assert sorted(PROGRAMS.iterdir()) == before
 
 
-@pytest.mark.xfail(strict=True, reason="baselines are looked up when the file is written already")
 def test_a_wrong_option_leaves_no_file(kw, tmp_path):
     answer = kw("optimize", SMALL, "--baseline", "magic", "--out", tmp_path / "faster.py", "--json")
     assert (answer.code, answer.document["error"]["code"]) == (2, "usage")
@@ -138,7 +137,7 @@ BAD = [
     (["optimize", PROGRAMS / "by_value.py", "--out", "/tmp/never_written.py"], "problem-error"),
     (["optimize", SMALL, "--out", SMALL], "usage"),
     (["optimize", SMALL, "--show", "nonsense"], "usage"),
-    (["optimize", SMALL, "--out", "/nowhere/faster.py"], "environment"),
+    (["optimize", SMALL, "--out", "/nowhere/faster.py"], "usage"),
     (["optimize", SMALL, "--device", "tpu"], "usage"),
     (["evidence", "record", "nothing"], "not-found"),
     (["evidence", "check", "--folder", "nowhere"], "not-found"),

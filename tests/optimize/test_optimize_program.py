@@ -285,14 +285,12 @@ def test_a_trained_problem_may_have_a_helper_that_is_called_run(tmp_path):
     torch.testing.assert_close(new(x), old(x))
 
 
-@pytest.mark.xfail(strict=True, reason="gradients_of asks for the gradient of nothing where no input requires one")
 def test_a_program_without_anything_to_train_may_be_trained(tmp_path):
     made = module_of(text_of(f"{problem_in(tmp_path, FUNCTION.format(name='work'))}:work", train=True))
     x, y = torch.randn(9, 40), torch.randn(40)
     torch.testing.assert_close(made.ModelNew()(x, y), made.work(x, y))
 
 
-@pytest.mark.xfail(strict=True, reason="the file loses `from __future__ import annotations`")
 def test_annotations_that_only_a_type_checker_knows_do_no_harm(tmp_path):
     head = "from __future__ import annotations\n\nfrom typing import TYPE_CHECKING\n\nimport torch\n\n"
     head += "if TYPE_CHECKING:\n    from nowhere import Later\n"
@@ -330,7 +328,6 @@ def test_a_small_tensor_from_outside_is_written_out(tmp_path):
     torch.testing.assert_close(made.ModelNew()(x), made.work(x))
 
 
-@pytest.mark.xfail(strict=True, reason="Unwritable is no KernelwrightError")
 def test_a_large_tensor_from_outside_is_refused(tmp_path):
     path = problem_in(tmp_path, CONSTANT.format(size=400))
     with pytest.raises(KernelwrightError, match="400 elements"):

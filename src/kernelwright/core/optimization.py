@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kernelwright.core.records import Bench, Diagnosis, Machine, Record, Verdict
 
 Setting = dict[str, str | int | float | bool]
@@ -14,7 +16,7 @@ class Attempt(Record, frozen=True, kw_only=True):
     """
 
     name: str
-    choice: Setting = {}
+    choice: Setting = msgspec.field(default_factory=dict)
     time_us: float | None = None
     accepted: bool | None = None
     reason: str = ""
@@ -73,7 +75,7 @@ class SuiteRow(Record, frozen=True, kw_only=True):
     reason: str = ""
     compulsory_bytes: int = 0
     floor_us: float = 0.0
-    times_us: dict[str, float] = {}
+    times_us: dict[str, float] = msgspec.field(default_factory=dict)
     winners: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,21 @@ from kernelwright.optimize.generators import generator_for
 from kernelwright.problems import Problem
 from kernelwright.problems.importing import split_target
 
-NO_GRADIENT = " or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))"
+FUTURE = "from __future__ import annotations\n"
 GUARD = '''
-def as_proved(*tensors: torch.Tensor) -> bool:
+def as_proved(*tensors) -> bool:
     """Whether the kernels were proved for such tensors{reservation}."""
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled("{device}"){no_gradient}:
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("{device}"):
         return False
-    for tensor, (dtype, shape, strides) in zip(tensors, PROVED, strict=True):
-        if tensor.dtype is not dtype or tensor.shape != shape or tensor.stride() != strides:
+    recording = torch.is_grad_enabled()
+    for tensor, (dtype, shape, strides, trained) in zip(tensors, PROVED, strict=True):
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.dtype is not dtype:
             return False
-    return all(tensor.device.type == "{device}" for tensor in tensors)
+        if tensor.shape != shape or tensor.stride() != strides or tensor.device.type != "{device}":
+            return False
+        if recording and tensor.requires_grad and not trained:
+            return False
+    return True
 '''
 
 
@@ -42,10 +47,12 @@ def assemble(
     about: str,
     device: str,
     gradients: Sequence[Differentiable] = (),
+    trained: Set[fx.Node] = frozenset(),
 ) -> str:
     """The whole file.
 
     Args:
+        trained: the nodes that asked for a gradient when it was proved.
         gradients: for each region its backward pass, for a program that is trained; `kernels` holds theirs too.
         parts: the regions that run as kernels; `kernels` holds one for each.
         about: what the head of the file says, without quotes.
@@ -53,17 +60,20 @@ def assemble(
         Unwritable: the program is not one that a file can hold.
     """
     original, base = _original(problem)
-    forward = Forward(captured, parts, CALL if gradients else "{name}({given})")
+    forward = Forward(captured, parts, {found.region.name: CALL for found in gradients})
     generator = generator_for(device)
     pieces = [
-        f'"""{about}"""\n\n{generator.imports if parts else "import torch"}\n',
-        _titled("the program as it was", original),
+        f'"""{about}"""\n\n{_future(original)}{generator.imports if parts else "import torch"}\n',
+        _titled("the program as it was", original.replace(FUTURE, "")),
     ]
     if parts:
         pieces.append(_titled("kernels", generator.text(kernels)))
         if gradients:
             pieces.append(_titled("gradients", functions(gradients)))
-        pieces.append(_titled("what they were proved for", f"{_proved(forward)}\n{_guard(device, bool(gradients))}"))
+        asking = trained & set(forward.inputs("self").values()) if gradients else set()
+        reservation = "" if gradients else "; nothing here computes gradients"
+        guard = GUARD.format(device=device, reservation=reservation)
+        pieces.append(_titled("what they were proved for", f"{_proved(forward, asking)}\n{guard}"))
     pieces.append(_titled("the program as it is now", _model(problem, captured, forward, base, bool(parts))))
     return "\n\n".join(piece.strip("\n") + "\n" for piece in pieces)
 
@@ -86,14 +96,17 @@ def _original(problem: Problem) -> tuple[str, str]:
     return _without_head(Path(place).read_text()), base
 
 
+def _future(original: str) -> str:
+    return FUTURE if FUTURE in original else ""
+
+
 def _without_head(source: str) -> str:
-    """A module without its docstring, its imports from __future__ and what only a script runs."""
+    """A module without its docstring and what only a script runs."""
     tree, lines = ast.parse(source), source.splitlines()
     for at, node in enumerate(tree.body):
         docstring = at == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
         script = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
-        if docstring or future or script:
+        if docstring or script:
             assert node.end_lineno
             lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
     return "\n".join(lines).strip() + "\n"
@@ -102,19 +115,13 @@ def _without_head(source: str) -> str:
 # ---- guards and the new program
 
 
-def _proved(forward: Forward) -> str:
-    rows = [_layout(node.meta["val"]) for node in forward.inputs("self").values()]
+def _proved(forward: Forward, asking: Set[fx.Node]) -> str:
+    rows = [_layout(node.meta["val"], node in asking) for node in forward.inputs("self").values()]
     return "PROVED = (\n" + "".join(f"    {row},\n" for row in rows) + ")\n"
 
 
-def _guard(device: str, trained: bool) -> str:
-    if trained:
-        return GUARD.format(device=device, reservation="", no_gradient="")
-    return GUARD.format(device=device, reservation="; nothing here computes gradients", no_gradient=NO_GRADIENT)
-
-
-def _layout(tensor: torch.Tensor) -> str:
-    return f"({tensor.dtype}, {tuple(map(int, tensor.shape))}, {tuple(map(int, tensor.stride()))})"
+def _layout(tensor: torch.Tensor, trained: bool) -> str:
+    return f"({tensor.dtype}, {tuple(map(int, tensor.shape))}, {tuple(map(int, tensor.stride()))}, {trained})"
 
 
 def _model(problem: Problem, captured: Captured, forward: Forward, base: str, changed: bool) -> str:
@@ -127,15 +134,27 @@ def _model(problem: Problem, captured: Captured, forward: Forward, base: str, ch
     given = ", ".join(_passed_on(parameter) for parameter in signature.parameters.values())
     original = f"super().forward({given})" if is_class else f"{base}({given})"
     unpacked, conditions = _arguments(problem, captured, signature)
+    if problem.module is not None:
+        conditions.insert(0, "self.training" if problem.module.training else "not self.training")
     tensors = ", ".join(forward.inputs("self"))
-    fits = " and ".join([*conditions, f"as_proved({tensors})"])
+    proved = [f"as_proved({tensors})"]
+    if any(kind != "output" for kind, _ in captured.results):
+        proved.append(_apart(list(forward.inputs("self"))))
+    guards = [conditions, proved] if unpacked else [[*conditions, *proved]]
     body = [
+        *(_if_not(" and ".join(guard), f"return {original}") for guard in guards[:-1] if guard),
         *unpacked,
-        _if_not(fits, f"return {original}"),
+        _if_not(" and ".join(guards[-1]), f"return {original}"),
         *forward.lines("self"),
     ]
     doc = f'"""{base} with kernels of its own, for the tensors that they were proved for; else {base} as it was."""'
     return head + _indented("\n".join([doc, "", wrapped(f"def forward({taken}):"), *map(_indented, body)]))
+
+
+def _apart(tensors: Sequence[str]) -> str:
+    """Whether no two tensors share memory: what is written into one must not be seen in another."""
+    places = ", ".join(f"{tensor}.untyped_storage().data_ptr()" for tensor in tensors)
+    return f"len({{{places}}}) == {len(tensors)}"
 
 
 def _if_not(condition: str, then: str) -> str:
@@ -175,20 +194,42 @@ def _passed_on(parameter: inspect.Parameter) -> str:
 def _arguments(problem: Problem, captured: Captured, signature: inspect.Signature) -> tuple[list[str], list[str]]:
     """Lines that name the tensors among the arguments, and conditions on everything else."""
     args, kwargs = problem.example
-    leaves, _ = pytree.tree_flatten_with_path(signature.bind(*args, **kwargs).arguments)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    leaves = pytree.tree_leaves((bound.args, bound.kwargs))
     nodes = {int(source.name): node for node, source in captured.sources.items() if source.kind == "argument"}
-    lines, conditions = [], []
-    for place, (path, value) in enumerate(leaves):
-        text = str(getattr(path[0], "key", path[0])) + pytree.keystr(path[1:])
-        node: fx.Node | None = nodes.get(place)
-        if isinstance(value, torch.Tensor) and node is not None:
-            if node.users and node.name != text:
+    node_of = {id(leaf): nodes.get(place) for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+    lines: list[str] = []
+    conditions: list[str] = []
+    for name, value in bound.arguments.items():
+        conditions += _structure(name, value)
+        for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+            text, node = name + pytree.keystr(path), node_of.get(id(leaf))
+            if not isinstance(leaf, torch.Tensor):
+                conditions.append(_same(text, leaf))
+            elif node is not None and node.users and node.name != text:
                 lines.append(f"{node.name} = {text}")
-        elif not isinstance(value, torch.Tensor):
-            conditions.append(
-                f"{text} is {value}" if value is None or isinstance(value, bool) else f"{text} == {value!r}"
-            )
     return lines, conditions
+
+
+def _structure(text: str, value: Any) -> list[str]:
+    """Conditions that hold for containers with as many members, under the same keys."""
+    if isinstance(value, dict):
+        inside = [one for key, member in value.items() for one in _structure(f"{text}[{key!r}]", member)]
+        return [f"list({text}) == {list(value)!r}", *inside]
+    if isinstance(value, (list, tuple)):
+        inside = [one for at, member in enumerate(value) for one in _structure(f"{text}[{at}]", member)]
+        return [f"len({text}) == {len(value)}", *inside]
+    return []
+
+
+def _same(text: str, value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return f"{text} is {value}"
+    literal = repr(value)
+    if isinstance(value, float) and (value != value or abs(value) == float("inf")):
+        literal = f'float("{value}")'
+    return f"type({text}) is {type(value).__name__} and {text} == {literal}"
 
 
 def _indented(text: str) -> str:

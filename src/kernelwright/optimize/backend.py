@@ -37,7 +37,8 @@ def compiled(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
         inputs: what it will be given; sizes that are not known make it stay as it is.
     """
     devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
-    if len(devices) != 1 or not all(_is_static(value) for value in inputs):
+    constants = any(node.op == "get_attr" for node in module.graph.nodes)
+    if constants or len(devices) != 1 or not all(_is_static(value) for value in inputs):
         return module.forward
     generator = generator_for(devices.pop())
     without_aliases(module.graph)

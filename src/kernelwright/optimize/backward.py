@@ -16,7 +16,7 @@ from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from kernelwright.optimize.capture import Captured, Source, decomposition_table, without_aliases
+from kernelwright.optimize.capture import Captured, Source, decomposition_table, normal_call, without_aliases
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Gradient:
 
 def trainable(captured: Captured, program: Any, args: Any, kwargs: Any) -> set[fx.Node]:
     """The nodes whose value depends on a tensor that asks for its gradient."""
-    leaves = pytree.tree_leaves((args, kwargs))
+    leaves = pytree.tree_leaves(normal_call(program, args, kwargs))
     asking: set[fx.Node] = set()
     for node in captured.graph.nodes:
         if node.op == "placeholder":

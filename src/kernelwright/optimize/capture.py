@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,10 +74,11 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
         ProblemError: the program cannot be captured whole; the message is torch's.
     """
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
+    args, kwargs = normal_call(program, args, kwargs)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exported = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+            exported = torch.export.export(module, args, kwargs, strict=False)
             taken_apart = exported.run_decompositions(decomposition_table())
     except Exception as fault:
         raise ProblemError(f"torch.export cannot capture it: {fault}", next="kw why --compile") from fault
@@ -123,6 +125,17 @@ def _result(spec: Any, exported: torch.export.ExportedProgram) -> tuple[str, str
         case OutputKind.USER_INPUT_MUTATION:
             return "argument", str(list(exported.graph_signature.user_inputs).index(spec.target))
     return "output", ""
+
+
+def normal_call(program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same call with every argument in its place and all defaults given: positional where it can be."""
+    bound = signature_of(program).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+def signature_of(program: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(program.forward if isinstance(program, torch.nn.Module) else program)
 
 
 class _AsModule(torch.nn.Module):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 
+from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.capture import Captured, Source
 from kernelwright.optimize.emit import wrapped
 from kernelwright.optimize.print_cpp import arguments
@@ -34,17 +36,25 @@ class Unit:
     needs: tuple[fx.Node, ...]
     region: Region | None = None
     call: fx.Node | None = None
+    stored: tuple[fx.Node, ...] = ()
+
+    @property
+    def gives(self) -> tuple[fx.Node, ...]:
+        """The nodes whose value others can have from it."""
+        return self.stored if self.region else self.nodes
 
 
-class Unwritable(Exception):
+class Unwritable(ProblemError):
     """A program that cannot be written as a file; the message says why."""
 
 
 class Forward:
-    """Python lines for one captured call; `call` is how the kernel of a region is called."""
+    """Python lines for one captured call; `calls` says how the kernels of some regions are called."""
 
-    def __init__(self, captured: Captured, parts: Sequence[Part], call: str = "{name}({given})") -> None:
-        self._captured, self._parts, self._call = captured, parts, call
+    def __init__(
+        self, captured: Captured, parts: Sequence[Part], calls: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._captured, self._parts, self._calls = captured, parts, calls
         self._names: dict[fx.Node, str] = {}
         self._value_of = values_of_calls(captured)
         self._by_name = {node.name: node for node in captured.graph.nodes}
@@ -73,8 +83,12 @@ class Forward:
     # ---- units
 
     def _units(self) -> list[Unit]:
-        inside = {node for part in self._parts for node in part.nodes}
-        units = [Unit(part.nodes, self._buffers(part.region), region=part.region) for part in self._parts]
+        held = {node for part in self._parts for node in part.nodes}
+        written = {self._by_name[name] for part in self._parts for name in part.region.writes}
+        units = [
+            Unit(part.nodes, self._nodes(part.region.reads), part.region, stored=self._nodes(part.region.writes))
+            for part in self._parts
+        ]
         by_call: dict[str, list[fx.Node]] = {}
         for node in self._captured.graph.nodes:
             if node.op == "call_function" and node.users:
@@ -82,14 +96,14 @@ class Forward:
         originals = {node.name: node for node in self._captured.original.graph.nodes}
         for name, nodes in by_call.items():
             call = originals.get(name)
-            if call is not None and len(nodes) > 1 and not inside & set(nodes) and self._can_be_called(call, nodes):
+            if call is not None and len(nodes) > 1 and not held & set(nodes) and self._can_be_called(call, nodes):
                 units.append(Unit(tuple(nodes), _inputs_of(nodes), call=call))
             else:
-                units += [Unit((node,), _inputs_of([node])) for node in nodes if node not in inside]
+                units += [Unit((node,), _inputs_of([node])) for node in nodes if node not in written]
         return units
 
-    def _buffers(self, region: Region) -> tuple[fx.Node, ...]:
-        return tuple(self._by_name[name] for name in arguments(region)[0])
+    def _nodes(self, names: Sequence[str]) -> tuple[fx.Node, ...]:
+        return tuple(self._by_name[name] for name in names)
 
     def _can_be_called(self, call: fx.Node, nodes: Sequence[fx.Node]) -> bool:
         """Whether the program's own call gives just the value that others need of these nodes."""
@@ -121,7 +135,7 @@ class Forward:
         inputs, outputs = arguments(region)
         self._names |= {self._by_name[name]: _identifier(name) for name in outputs}
         given = ", ".join(self._names[self._by_name[name]] for name in inputs)
-        called = self._call.format(name=region.name, given=given)
+        called = self._calls.get(region.name, "{name}({given})").format(name=region.name, given=given)
         return f"{', '.join(_identifier(name) for name in outputs)} = {called}"
 
     def _call_text(self, node: fx.Node) -> str:
@@ -156,7 +170,7 @@ class Forward:
                 returned.append(text)
                 continue
             target = attribute(owner, name) if kind == "buffer" else self._names[arguments_by_place[name]]
-            lines.append(f"{target}.copy_({text})")
+            lines.append(f"{target}.copy_({text}{'.detach()' * (kind == 'buffer')})")
         return [*lines, f"return {_tree_text(self._captured.tree, iter(returned))}"]
 
 
@@ -190,18 +204,22 @@ def _inputs_of(nodes: Sequence[fx.Node]) -> tuple[fx.Node, ...]:
 
 def _needed_in_order(units: list[Unit], nodes: list[fx.Node], output: fx.Node) -> list[Unit]:
     """What the output needs, each after what it needs itself, otherwise as in the program."""
-    of = {node: unit for unit in units for node in unit.nodes}
+    of = {node: unit for unit in units for node in unit.gives}
     place = {node: at for at, node in enumerate(nodes)}
     done: dict[Unit, None] = {}
 
-    def visit(unit: Unit) -> None:
-        if unit not in done:
+    def visit(unit: Unit, into: dict[Unit, None]) -> None:
+        if unit not in into:
             for needed in sorted((n for n in unit.needs if n in of), key=place.__getitem__):
-                visit(of[needed])
-            done[unit] = None
+                visit(of[needed], into)
+            into[unit] = None
 
-    for node in sorted((n for n in output.all_input_nodes if n in of), key=place.__getitem__):
-        visit(of[node])
+    needed: dict[Unit, None] = {}
+    for node in output.all_input_nodes:
+        if node in of:
+            visit(of[node], needed)
+    for unit in sorted(needed, key=lambda unit: place[unit.nodes[-1]]):  # random numbers stay in their order
+        visit(unit, done)
     return list(done)
 
 
@@ -252,6 +270,8 @@ def _tree_text(spec: Any, leaves: Iterator[str]) -> str:
         return f"({', '.join(children)}{',' * (len(children) == 1)})"
     if spec.type is list:
         return f"[{', '.join(children)}]"
+    if spec.type is not None and spec.type.__module__ == "torch.return_types":
+        return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"
     if spec.type is dict:
         return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(spec.context, children, strict=True)) + "}"
     raise Unwritable(f"it returns a {getattr(spec.type, '__name__', spec.type)}")

@@ -51,6 +51,8 @@ def memory_of(node: fx.Node) -> tuple[fx.Node, tuple[int, ...], int]:
 
 def _flipped_memory(node: fx.Node, source: fx.Node) -> tuple[fx.Node, tuple[int, ...], int]:
     root, base, offset = memory_of(source)
+    if not base:
+        return root, base, offset
     over = {int(d) % len(base) for d in node.args[1]}  # type: ignore[union-attr]
     sizes = shape_of(source)
     offset += sum((sizes[d] - 1) * base[d] for d in over)

@@ -18,6 +18,7 @@ from kernelwright.core.records import Machine, Verdict
 from kernelwright.core.units import time_text
 from kernelwright.diagnose import why
 from kernelwright.judge import bench
+from kernelwright.judge.arms import BASELINES
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
 from kernelwright.optimize.assemble import assemble
@@ -66,11 +67,15 @@ def optimize_file(
     Raises:
         ProblemError: it cannot be captured. UsageError: `out` would overwrite the problem.
     """
+    if unknown := set(baselines) - set(BASELINES):
+        raise UsageError(f"no baseline {sorted(unknown)}; there are {', '.join(BASELINES)}")
     problem = load_problem(target)
     path = Path(out or _default_name(target))
     if path.exists() and path.resolve() == Path(target.partition(":")[0]).resolve():
         raise UsageError(f"{path} is the problem itself", next="--out another_name.py")
-    here = refresh_memory(machine_here(device))
+    if not path.parent.is_dir():
+        raise UsageError(f"no folder {path.parent}", next="name a file in a folder that exists")
+    here = machine_here(device) if only_plan else refresh_memory(machine_here(device))
     diagnosis = None if only_plan else why(problem, device=device)
     planned = plan_of(problem, device)
     if only_plan:
@@ -127,6 +132,8 @@ def gradients_of(
     for part, inputs in zip(parts, inputs_of(planned.captured, parts, values), strict=True):
         names = arguments(part.region)[0]
         wanted = [at for at, name in enumerate(names) if by_name[name] in asking]
+        if not wanted:
+            continue
         reference = reference_of(planned.captured, part)
         gradient = gradient_of(reference, names, inputs, wanted)
         regions, _ = plan(gradient.captured.graph, f"{part.region.name}_backward")
@@ -158,7 +165,10 @@ def assembled(
 ) -> str:
     """The file, with the kernels that won."""
     parts, kernels = winners(tuned)
-    return assemble(problem, planned.captured, parts, [*kernels, *winners(backward)[1]], about, device, gradients)
+    kernels = [*kernels, *winners(backward)[1]]
+    program, (args, kwargs) = problem.on(device), problem.inputs(device, 0)
+    trained = trainable(planned.captured, program, args, kwargs) if gradients else set()
+    return assemble(problem, planned.captured, parts, kernels, about, device, gradients, trained)
 
 
 def outcome_of(

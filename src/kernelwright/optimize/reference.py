@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelwright.optimize.capture import Captured
+from kernelwright.optimize.capture import Captured, normal_call
 from kernelwright.optimize.forward import Part, call_name, values_of_calls
 from kernelwright.optimize.nodes import made_anywhere
 from kernelwright.optimize.print_cpp import arguments
@@ -59,7 +59,7 @@ def placeholder_values(captured: Captured, program: Any, args: Any, kwargs: Any)
     """What the graph is given in a call of the program."""
     from torch.utils import _pytree as pytree
 
-    leaves = pytree.tree_leaves((args, kwargs))
+    leaves = pytree.tree_leaves(normal_call(program, args, kwargs))
 
     def value(kind: str, name: str, constant: Any) -> Any:
         match kind:
