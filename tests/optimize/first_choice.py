@@ -8,11 +8,11 @@ import torch
 from kernelwright.core.optimization import RegionOutcome
 from kernelwright.machine import predicted_machine
 from kernelwright.optimize import emit
-from kernelwright.optimize.axes import Misfit
 from kernelwright.optimize.emit import Kernel, load
 from kernelwright.optimize.generators import generator_for
 from kernelwright.optimize.live import with_kernels
 from kernelwright.optimize.program import assembled, gradients_of, plan_of, tune_all
+from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.tuning import Tuned
 from kernelwright.problems import Problem, load_problem
 from kernelwright.toolchain.cpp import FLAGS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelwright.optimize.axes import Axes, Misfit
+from kernelwright.optimize.regions.axes import Axes, Misfit
 
 
 def sizes(axes, dims):

@@ -9,8 +9,8 @@ import torch
 
 import kernelwright.optimize
 from kernelwright.optimize.capture import capture
-from kernelwright.optimize.plan import plan
-from kernelwright.optimize.print_cpp import CpuChoice, arguments, choices, print_cpp
+from kernelwright.optimize.cpp.printer import CpuChoice, arguments, choices, print_cpp
+from kernelwright.optimize.regions.plan import plan
 from kernelwright.toolchain.cpp import FLAGS, compile_shared
 
 sys.path.insert(0, str(Path(__file__).parent))

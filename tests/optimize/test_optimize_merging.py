@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from kernelwright.optimize.capture import capture
-from kernelwright.optimize.merging import merged
-from kernelwright.optimize.plan import plan
+from kernelwright.optimize.regions.merging import merged
+from kernelwright.optimize.regions.plan import plan
 
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import normal

@@ -15,8 +15,8 @@ import kernelwright.optimize.program as program
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
 from kernelwright.machine import predicted_machine
 from kernelwright.optimize.capture import capture
-from kernelwright.optimize.plan import plan
 from kernelwright.optimize.reference import reference_of
+from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.trials import Trials
 from kernelwright.optimize.tuning import Tuner
 

@@ -17,7 +17,7 @@ from kernelwright.optimize.backend import kernelwright
 from kernelwright.optimize.capture import capture
 from kernelwright.optimize.emit import load
 from kernelwright.optimize.forward import Forward, Part
-from kernelwright.optimize.plan import plan
+from kernelwright.optimize.regions.plan import plan
 
 FEW, MANY = range(25), range(500)
 FEW_GRADIENTS = (1, 2, 3, 8, 10, 11, 12, 13, 14, 15)

@@ -23,11 +23,11 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import ODD, PROGRAMS, X, Y, normal
 
-from kernelwright.optimize.axes import Misfit
 from kernelwright.optimize.capture import capture
-from kernelwright.optimize.plan import plan
-from kernelwright.optimize.print_triton import START, CudaChoice, arguments, choices, print_triton
-from kernelwright.optimize.region import Axis, Load, Region, Scan, Step, Store
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.plan import plan
+from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Step, Store
+from kernelwright.optimize.triton.printer import START, CudaChoice, arguments, choices, print_triton
 
 pytest.importorskip("triton")
 
@@ -196,7 +196,7 @@ def planned(program, args):
     key = (program, *map(id, args))
     if key not in PLANNED:
         with torch.no_grad():
-            graph = capture(program, args, {}).module.graph
+            graph = capture(program, args, {}).graph
         PLANNED[key] = graph, plan(graph)[0]
     return PLANNED[key]
 

@@ -13,10 +13,11 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.capture import Captured
 from kernelwright.optimize.differentiable import CALL, Differentiable, functions
 from kernelwright.optimize.emit import Kernel, wrapped
-from kernelwright.optimize.forward import Forward, Part, Unwritable
+from kernelwright.optimize.forward import Forward, Part
 from kernelwright.optimize.generators import generator_for
 from kernelwright.problems import Problem
 from kernelwright.problems.importing import split_target
@@ -57,7 +58,7 @@ def assemble(
         parts: the regions that run as kernels; `kernels` holds one for each.
         about: what the head of the file says, without quotes.
     Raises:
-        Unwritable: the program is not one that a file can hold.
+        ProblemError: the program is not one that a file can hold.
     """
     original, base = _original(problem)
     forward = Forward(captured, parts, {found.region.name: CALL for found in gradients})
@@ -176,7 +177,7 @@ def _signature(problem: Problem) -> inspect.Signature:
         if parameter.default is not parameter.empty and not isinstance(
             parameter.default, (int, float, bool, str, type(None))
         ):
-            raise Unwritable(f"the default of its argument {parameter.name} is no plain value")
+            raise ProblemError(f"the default of its argument {parameter.name} is no plain value")
     return inspect.Signature(plain)
 
 

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.decompositions import decompositions
-from kernelwright.optimize.operators import packet
+from kernelwright.optimize.regions.operators import packet
 
 aten = torch.ops.aten
 TAKEN_APART = (
@@ -61,10 +61,6 @@ class Captured:
     sources: dict[fx.Node, Source]
     results: tuple[tuple[str, str], ...]
     tree: pytree.TreeSpec
-
-    @property
-    def module(self) -> Any:
-        return self
 
 
 def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kernelwright.optimize.backward import Gradient
+from kernelwright.optimize.cpp.printer import arguments
 from kernelwright.optimize.emit import wrapped
 from kernelwright.optimize.forward import Forward, Part
-from kernelwright.optimize.print_cpp import arguments
-from kernelwright.optimize.region import Region
+from kernelwright.optimize.regions.region import Region
 
 CALL = "run({name}_function, {given})"
 RUN = '''

@@ -11,10 +11,10 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
-from kernelwright.optimize.cpp_prelude import prelude_for
-from kernelwright.optimize.print_cpp import arguments, print_cpp
-from kernelwright.optimize.print_triton import START, print_triton
-from kernelwright.optimize.region import Region, Store
+from kernelwright.optimize.cpp.prelude import prelude_for
+from kernelwright.optimize.cpp.printer import arguments, print_cpp
+from kernelwright.optimize.regions.region import Region, Store
+from kernelwright.optimize.triton.printer import START, print_triton
 from kernelwright.toolchain.cpp import FLAGS
 
 WIDTH = 100

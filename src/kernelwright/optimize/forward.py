@@ -13,9 +13,9 @@ from torch import fx
 
 from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.capture import Captured, Source
+from kernelwright.optimize.cpp.printer import arguments
 from kernelwright.optimize.emit import wrapped
-from kernelwright.optimize.print_cpp import arguments
-from kernelwright.optimize.region import Region
+from kernelwright.optimize.regions.region import Region
 
 MOST_LITERAL = 64
 """A constant tensor of more elements is not written out as text."""
@@ -42,10 +42,6 @@ class Unit:
     def gives(self) -> tuple[fx.Node, ...]:
         """The nodes whose value others can have from it."""
         return self.stored if self.region else self.nodes
-
-
-class Unwritable(ProblemError):
-    """A program that cannot be written as a file; the message says why."""
 
 
 class Forward:
@@ -251,9 +247,9 @@ def _source_text(node: fx.Node, source: Source, owner: str) -> str:
             return _identifier(node.name)
     value = source.value
     if not isinstance(value, torch.Tensor):
-        raise Unwritable(f"{node.name} is no tensor")
+        raise ProblemError(f"{node.name} is no tensor")
     if value.numel() > MOST_LITERAL and node.users:
-        raise Unwritable(f"it uses a tensor of {value.numel():,} elements that was made outside of it")
+        raise ProblemError(f"it uses a tensor of {value.numel():,} elements that was made outside of it")
     return f"torch.tensor({value.tolist()}, dtype={value.dtype}, device={str(value.device)!r})"
 
 
@@ -274,4 +270,4 @@ def _tree_text(spec: Any, leaves: Iterator[str]) -> str:
         return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"
     if spec.type is dict:
         return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(spec.context, children, strict=True)) + "}"
-    raise Unwritable(f"it returns a {getattr(spec.type, '__name__', spec.type)}")
+    raise ProblemError(f"it returns a {getattr(spec.type, '__name__', spec.type)}")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from kernelwright.optimize.cpp_choices import choices as cpu_choices
+from kernelwright.optimize.cpp.choices import choices as cpu_choices
 from kernelwright.optimize.emit import CPU_IMPORTS, CUDA_IMPORTS, Kernel, compiled_text, cpu_text, cuda_text, load
-from kernelwright.optimize.region import Region
-from kernelwright.optimize.triton_choices import choices as cuda_choices
+from kernelwright.optimize.regions.region import Region
+from kernelwright.optimize.triton.choices import choices as cuda_choices
 
 
 class Generator(Protocol):

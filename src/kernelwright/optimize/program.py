@@ -24,14 +24,14 @@ from kernelwright.machine import refresh_memory
 from kernelwright.optimize.assemble import assemble
 from kernelwright.optimize.backward import gradient_of, trainable
 from kernelwright.optimize.capture import Captured, capture
+from kernelwright.optimize.cpp.printer import arguments
 from kernelwright.optimize.differentiable import Differentiable
 from kernelwright.optimize.emit import Kernel
 from kernelwright.optimize.forward import Part
 from kernelwright.optimize.generators import generator_for
-from kernelwright.optimize.operators import packet
-from kernelwright.optimize.plan import plan
-from kernelwright.optimize.print_cpp import arguments
 from kernelwright.optimize.reference import inputs_of, placeholder_values, reference_of
+from kernelwright.optimize.regions.operators import packet
+from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.tuning import Tuned, Tuner
 from kernelwright.problems import Problem, load_problem
 from kernelwright.verify import verify

@@ -10,9 +10,9 @@ import torch
 from torch import fx
 
 from kernelwright.optimize.capture import Captured, normal_call
+from kernelwright.optimize.cpp.printer import arguments
 from kernelwright.optimize.forward import Part, call_name, values_of_calls
-from kernelwright.optimize.nodes import made_anywhere
-from kernelwright.optimize.print_cpp import arguments
+from kernelwright.optimize.regions.nodes import made_anywhere
 
 
 def reference_of(captured: Captured, part: Part) -> fx.GraphModule:

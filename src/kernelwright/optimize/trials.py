@@ -7,7 +7,7 @@ import msgspec
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.core.optimization import Attempt
 from kernelwright.core.records import Machine
-from kernelwright.optimize.region import Region
+from kernelwright.optimize.regions.region import Region
 
 
 class Trials:

@@ -6,7 +6,7 @@ The space is data and a choice is a record, so whoever searches better than by t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,11 +22,11 @@ from kernelwright.machine.floor import floor, last_cache_bytes
 from kernelwright.measure.buffers import Rotation
 from kernelwright.measure.clock import steady_us
 from kernelwright.measure.paired import time_arms
-from kernelwright.optimize.axes import Misfit
 from kernelwright.optimize.emit import Kernel, summary
 from kernelwright.optimize.generators import Generator
 from kernelwright.optimize.reference import source_of
-from kernelwright.optimize.region import Region
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.region import Region
 from kernelwright.optimize.trials import Trials
 from kernelwright.verify.agreement import disagreement
 from kernelwright.work import count, first_reads
@@ -61,7 +61,6 @@ class Tuner:
     machine: Machine
     compile: bool = True
     budget_s: float = 1.0
-    _seen: dict[str, Tuned] = field(default_factory=dict)
 
     def tune(self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Tuned:
         """The best accepted way; the reference where nothing beats it."""

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-VECTORS = Path(__file__).parent / "cpp" / "vector.h"
+VECTORS = Path(__file__).parent / "vector.h"
 _COMMENT = re.compile(r"//[^\n]*")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _DECLARED = (

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 
 from kernelwright.core.records import Record
-from kernelwright.optimize.region import Axis, Load, Region, Scan, Store
+from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Store
 
 LARGEST_INT32 = 2**31 - 2**20
 """Offsets from here on are counted in int64; what is left is room for a tile that sticks out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.optimize.region import HALVES, Load, Operand, Reduction, Region, Scan, Step
+from kernelwright.optimize.regions.region import HALVES, Load, Operand, Reduction, Region, Scan, Step
 
 
 def picked_early(region: Region) -> Region:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelwright.optimize.axes import Misfit
-from kernelwright.optimize.operators import CONSTANTS, CUTS, LOWERED, PIECES, SCANS, VIEWS, packet
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.operators import CONSTANTS, CUTS, LOWERED, PIECES, SCANS, VIEWS, packet
 
 
 def made_anywhere(node: fx.Node) -> bool:

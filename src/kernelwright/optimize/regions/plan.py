@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from torch import fx
 
-from kernelwright.optimize.axes import Misfit
-from kernelwright.optimize.lower import Lowering, lowered, made_anywhere
-from kernelwright.optimize.merging import merged
-from kernelwright.optimize.picking import picked_early
-from kernelwright.optimize.region import Region
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.lower import Lowering, lowered, made_anywhere
+from kernelwright.optimize.regions.merging import merged
+from kernelwright.optimize.regions.picking import picked_early
+from kernelwright.optimize.regions.region import Region
 
 
 @dataclass(eq=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kernelwright.optimize.axes import Misfit
-from kernelwright.optimize.region import Scan
-from kernelwright.optimize.triton_folds import Operand, masked
-from kernelwright.optimize.triton_forms import TYPES, highest, literal, lowest
-from kernelwright.optimize.triton_tile import Tile
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.region import Scan
+from kernelwright.optimize.triton.folds import Operand, masked
+from kernelwright.optimize.triton.forms import TYPES, highest, literal, lowest
+from kernelwright.optimize.triton.tile import Tile
 
 
 def scanned(tile: Tile, scan: Scan, operand: Operand) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kernelwright.optimize.cpp_body import Body
-from kernelwright.optimize.cpp_choices import CpuChoice
-from kernelwright.optimize.cpp_forms import COMPUTED, Scope
-from kernelwright.optimize.cpp_passes import POSITIONS, Pick, argument
-from kernelwright.optimize.region import Reduction, Region, Store
+from kernelwright.optimize.cpp.body import Body
+from kernelwright.optimize.cpp.choices import CpuChoice
+from kernelwright.optimize.cpp.forms import COMPUTED, Scope
+from kernelwright.optimize.cpp.passes import POSITIONS, Pick, argument
+from kernelwright.optimize.regions.region import Reduction, Region, Store
 
 
 class Rows(Body):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from kernelwright.optimize.axes import Misfit
-from kernelwright.optimize.operators import COMPARISONS
-from kernelwright.optimize.region import Operand
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.operators import COMPARISONS
+from kernelwright.optimize.regions.region import Operand
 
 TYPES = {
     "float32": "tl.float32", "float64": "tl.float64", "float16": "tl.float16", "bfloat16": "tl.bfloat16",

@@ -7,12 +7,12 @@ a row of its own and a reduction is a plain loop. A region without reductions is
 
 from __future__ import annotations
 
-from kernelwright.optimize.cpp_choices import CpuChoice, choices, lane_axes
-from kernelwright.optimize.cpp_columns import Columns
-from kernelwright.optimize.cpp_forms import CTYPES
-from kernelwright.optimize.cpp_names import with_free_names
-from kernelwright.optimize.cpp_rows import Rows
-from kernelwright.optimize.region import Region
+from kernelwright.optimize.cpp.choices import CpuChoice, choices, lane_axes
+from kernelwright.optimize.cpp.columns import Columns
+from kernelwright.optimize.cpp.forms import CTYPES
+from kernelwright.optimize.cpp.names import with_free_names
+from kernelwright.optimize.cpp.rows import Rows
+from kernelwright.optimize.regions.region import Region
 
 __all__ = ["CpuChoice", "arguments", "choices", "lane_axes", "print_cpp"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from kernelwright.optimize.region import Region, Step
+from kernelwright.optimize.regions.region import Region, Step
 
-VECTORS = Path(__file__).parent / "cpp" / "vector.h"
+VECTORS = Path(__file__).parent / "vector.h"
 _KEYWORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const
 consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double
 dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new

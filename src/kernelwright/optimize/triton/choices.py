@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kernelwright.optimize.region import Region, Scan
-from kernelwright.optimize.triton_tile import CudaChoice, lane_axes
+from kernelwright.optimize.regions.region import Region, Scan
+from kernelwright.optimize.triton.tile import CudaChoice, lane_axes
 
 MOST = 12
 WHOLE_TILE = 32768

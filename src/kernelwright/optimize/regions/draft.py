@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from kernelwright.optimize.axes import Axes, Dim, Dims, Misfit
-from kernelwright.optimize.nodes import (
+from kernelwright.optimize.regions.axes import Axes, Dim, Dims, Misfit
+from kernelwright.optimize.regions.nodes import (
     computed_dtype,
     dtype_of,
     is_read_in_place,
@@ -20,8 +20,8 @@ from kernelwright.optimize.nodes import (
     range_of,
     shape_of,
 )
-from kernelwright.optimize.operators import CONSTANTS, packet
-from kernelwright.optimize.region import SPECIAL, Axis, Load, Operand, Reduction, Region, Scan, Step, Store
+from kernelwright.optimize.regions.operators import CONSTANTS, packet
+from kernelwright.optimize.regions.region import SPECIAL, Axis, Load, Operand, Reduction, Region, Scan, Step, Store
 
 CHEAP_AGAIN = 4
 """A value that lacks outer axes is computed once for each of them: special functions no more often than this."""

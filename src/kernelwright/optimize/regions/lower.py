@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from kernelwright.optimize.axes import Dim, Dims, Misfit
-from kernelwright.optimize.draft import Draft
-from kernelwright.optimize.nodes import (
+from kernelwright.optimize.regions.axes import Dim, Dims, Misfit
+from kernelwright.optimize.regions.draft import Draft
+from kernelwright.optimize.regions.nodes import (
     common_dtype,
     computed_dtype,
     correction,
@@ -28,7 +28,7 @@ from kernelwright.optimize.nodes import (
     shape_of,
     turned_around,
 )
-from kernelwright.optimize.operators import (
+from kernelwright.optimize.regions.operators import (
     COMPARISONS,
     CONVERSIONS,
     EXTREMES,
@@ -40,7 +40,7 @@ from kernelwright.optimize.operators import (
     VIEWS,
     packet,
 )
-from kernelwright.optimize.region import Operand, Region, Scan
+from kernelwright.optimize.regions.region import Operand, Region, Scan
 
 __all__ = ["Lowering", "lowered", "made_anywhere"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.optimize.axes import Misfit
-from kernelwright.optimize.cpp_passes import Passes
-from kernelwright.optimize.region import Load, Operand, Scan, Step, Store
+from kernelwright.optimize.cpp.passes import Passes
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.region import Load, Operand, Scan, Step, Store
 
 CTYPES = {
     "float32": "float", "float64": "double", "float16": "_Float16", "bfloat16": "BFloat16", "int64": "int64_t",

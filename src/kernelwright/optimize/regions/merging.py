@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
-from kernelwright.optimize.region import Axis, Load, Region, Step, Store
+from kernelwright.optimize.regions.region import Axis, Load, Region, Step, Store
 
 
 def merged(region: Region) -> Region:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelwright.optimize.axes import Misfit
-from kernelwright.optimize.cpp_choices import CpuChoice
-from kernelwright.optimize.cpp_forms import COMPUTED, Forms, Scope
-from kernelwright.optimize.cpp_passes import POSITIONS, Passes
-from kernelwright.optimize.region import Load, Reduction, Region, Scan, Step
+from kernelwright.optimize.cpp.choices import CpuChoice
+from kernelwright.optimize.cpp.forms import COMPUTED, Forms, Scope
+from kernelwright.optimize.cpp.passes import POSITIONS, Passes
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step
 
 OPERATIONS = {
     "sum": "Sum", "prod": "Product", "max": "Max", "min": "Min", "any": "Any", "all": "All", "argmax": "Max",

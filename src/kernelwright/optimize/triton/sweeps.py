@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelwright.optimize.region import Load, Reduction, Region, Scan, Step, Store
-from kernelwright.optimize.triton_folds import AnyFold, Entries, folds_of
-from kernelwright.optimize.triton_tile import Tile
+from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step, Store
+from kernelwright.optimize.triton.folds import AnyFold, Entries, folds_of
+from kernelwright.optimize.triton.tile import Tile
 
 Entry = Load | Step | Reduction | Scan
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kernelwright.core.units import DTYPE_BYTES
-from kernelwright.optimize.region import SPECIAL, Load, Reduction, Region, Scan, Step, Store
+from kernelwright.optimize.regions.region import SPECIAL, Load, Reduction, Region, Scan, Step, Store
 
 KEPT_BYTES = 512 * 1024
 """A row of values that are dear to compute again is kept while it fits into the nearer caches."""

@@ -3,11 +3,11 @@ reductions are run like this too."""
 
 from __future__ import annotations
 
-from kernelwright.optimize.cpp_body import Body
-from kernelwright.optimize.cpp_choices import column_tasks
-from kernelwright.optimize.cpp_forms import COMPUTED, Scope
-from kernelwright.optimize.cpp_passes import POSITIONS, argument
-from kernelwright.optimize.region import Load, Reduction, Step, Store
+from kernelwright.optimize.cpp.body import Body
+from kernelwright.optimize.cpp.choices import column_tasks
+from kernelwright.optimize.cpp.forms import COMPUTED, Scope
+from kernelwright.optimize.cpp.passes import POSITIONS, argument
+from kernelwright.optimize.regions.region import Load, Reduction, Step, Store
 
 LEAST_LANES = 16
 """Fewer lanes than this do not fill the vectors of every machine: there they are of that power of two."""

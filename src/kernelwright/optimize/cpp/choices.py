@@ -6,8 +6,8 @@ from math import prod
 
 from kernelwright.core.records import Record
 from kernelwright.core.units import DTYPE_BYTES
-from kernelwright.optimize.cpp_passes import POSITIONS
-from kernelwright.optimize.region import Region, Scan
+from kernelwright.optimize.cpp.passes import POSITIONS
+from kernelwright.optimize.regions.region import Region, Scan
 
 FEW_ROWS = 16
 """Fewer rows than this do not keep the threads busy: then a row is cut into parts."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.optimize.axes import Misfit
-from kernelwright.optimize.region import Load, Reduction, Region, Scan, Step
-from kernelwright.optimize.triton_forms import HALVES, TYPES, highest, is_float, literal, lowest
-from kernelwright.optimize.triton_tile import Tile
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step
+from kernelwright.optimize.triton.forms import HALVES, TYPES, highest, is_float, literal, lowest
+from kernelwright.optimize.triton.tile import Tile
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.core.records import Record
-from kernelwright.optimize.axes import Misfit
-from kernelwright.optimize.region import Load, Reduction, Region, Scan, Step, Store
-from kernelwright.optimize.triton_choices import choices
-from kernelwright.optimize.triton_folds import AnyFold, Fold, computed_dtype, operand_of
-from kernelwright.optimize.triton_forms import HALVES, expression, full, helpers_of
-from kernelwright.optimize.triton_scans import carried, carry_start, scanned
-from kernelwright.optimize.triton_sweeps import Entry, Sweeps
-from kernelwright.optimize.triton_tile import CudaChoice, Tile, used, without_dead, wrapped
+from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step, Store
+from kernelwright.optimize.triton.choices import choices
+from kernelwright.optimize.triton.folds import AnyFold, Fold, computed_dtype, operand_of
+from kernelwright.optimize.triton.forms import HALVES, expression, full, helpers_of
+from kernelwright.optimize.triton.scans import carried, carry_start, scanned
+from kernelwright.optimize.triton.sweeps import Entry, Sweeps
+from kernelwright.optimize.triton.tile import CudaChoice, Tile, used, without_dead, wrapped
 
 __all__ = ["CudaChoice", "Printed", "choices", "print_triton"]
 

@@ -1,0 +1,1 @@
+"""Prints regions as Triton for NVIDIA GPUs."""
