@@ -9,7 +9,7 @@ import torch
 
 import kernelwright.optimize
 from kernelwright.optimize.capture import capture
-from kernelwright.optimize.cpp.printer import CpuChoice, arguments, choices, print_cpp
+from kernelwright.optimize.cpp.printer import CpuChoice, choices, print_cpp
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.toolchain.cpp import FLAGS, compile_shared
 
@@ -35,7 +35,7 @@ def execute(graph, regions, args, pick):
     def value(node):
         if node not in env and node in region_of:
             region = region_of[node]
-            inputs = {name: value(by_name[name]) for name in arguments(region)[0]}
+            inputs = {name: value(by_name[name]) for name in region.reads}
             env.update({by_name[name]: made for name, made in call(region, inputs, pick).items()})
         elif node not in env:
             given, named = (torch.fx.map_arg(a, value) for a in (node.args, node.kwargs))

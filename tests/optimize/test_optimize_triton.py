@@ -27,7 +27,7 @@ from kernelwright.optimize.capture import capture
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Step, Store
-from kernelwright.optimize.triton.printer import START, CudaChoice, arguments, choices, print_triton
+from kernelwright.optimize.triton.printer import START, CudaChoice, choices, print_triton
 
 pytest.importorskip("triton")
 
@@ -124,7 +124,7 @@ def scans(reverse, columns=100):
 
 
 def cases():
-    """(name, program and arguments, the forced choice or the number of an own one)."""
+    """(name, program and the forced choice or the number of an own one)."""
     for name, program in (PROGRAMS | MORE).items():
         yield f"{name}-first", LIGHTER.get(name, program), 0
     for name, program in IN_EVERY_CHOICE.items():
@@ -215,7 +215,7 @@ def execute(program, args, pick):
         elif node.op == "output":
             return [env[value] for value in node.args[0]]
         elif node in last:
-            given = {name: env[by_name[name]] for name in arguments(last[node])[0]}
+            given = {name: env[by_name[name]] for name in last[node].reads}
             env |= {by_name[name]: value for name, value in call(last[node], given, pick).items()}
         elif node not in inside:
             left, options = (torch.fx.map_arg(a, env.__getitem__) for a in (node.args, node.kwargs))

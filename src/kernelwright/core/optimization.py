@@ -67,7 +67,7 @@ class Optimization(Record, frozen=True, kw_only=True):
 class SuiteRow(Record, frozen=True, kw_only=True):
     """One program of a suite, timed in one process beside eager, torch.compile and a copy of its compulsory bytes.
 
-    `time_us` and `over` (time over that copy's) are None where the program was rejected.
+    `times_us` holds the median of every arm by its name; it is empty where the program could not be optimised.
     """
 
     name: str

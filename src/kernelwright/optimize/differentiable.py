@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kernelwright.optimize.backward import Gradient
-from kernelwright.optimize.cpp.printer import arguments
 from kernelwright.optimize.emit import wrapped
 from kernelwright.optimize.forward import Forward, Part
 from kernelwright.optimize.regions.region import Region
@@ -37,7 +36,7 @@ def functions(regions: Sequence[Differentiable]) -> str:
 
 def _function(found: Differentiable) -> str:
     name = found.region.name
-    inputs, outputs = arguments(found.region)
+    inputs, outputs = found.region.reads, found.region.writes
     lines = Forward(found.gradient.captured, found.parts).lines("")
     given = {int(source.name): node for node, source in found.gradient.captured.sources.items()}
     names = [node.name for _, node in sorted(given.items(), key=lambda pair: pair[0])]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.optimize.cpp.prelude import prelude_for
-from kernelwright.optimize.cpp.printer import arguments, print_cpp
+from kernelwright.optimize.cpp.printer import print_cpp
 from kernelwright.optimize.regions.region import Region, Store
 from kernelwright.optimize.triton.printer import START, print_triton
 from kernelwright.toolchain.cpp import FLAGS
@@ -63,7 +63,7 @@ def cpu_text(kernels: Sequence[Kernel]) -> str:
         Misfit: a step that C++ has no form for.
     """
     body = "\n".join(print_cpp(region, choice) for region, choice, _ in kernels)
-    counts = {region.name: sum(map(len, arguments(region))) for region, _, _ in kernels}
+    counts = {region.name: len(region.reads) + len(region.writes) for region, _, _ in kernels}
     source = f'SOURCE = r"""{prelude_for(body)}\n{body}"""\n'
     declared = "\n".join(
         f"KERNELS.{name}.argtypes, KERNELS.{name}.restype = [ctypes.c_void_p] * {count}, None"
@@ -99,7 +99,7 @@ def compiled_text(kernel: Kernel) -> str:
 
 
 def _cuda_function(region: Region, launch: str) -> str:
-    inputs, outputs = arguments(region)
+    inputs, outputs = region.reads, region.writes
     device = f", device={inputs[0]}.device" if inputs else ', device="cuda"'
     made = _outputs(region, device)
     called = wrapped(f"{launch}({', '.join([*inputs, *outputs])})")
@@ -107,7 +107,7 @@ def _cuda_function(region: Region, launch: str) -> str:
 
 
 def _cpu_function(region: Region) -> str:
-    inputs, outputs = arguments(region)
+    inputs, outputs = region.reads, region.writes
     made = _outputs(region)
     pointers = ", ".join(f"{name}.data_ptr()" for name in (*inputs, *outputs))
     return function(region, inputs, [*made, wrapped(f"KERNELS.{region.name}({pointers})"), returned(outputs)])
@@ -123,6 +123,7 @@ def summary(region: Region) -> str:
     """`relu of add, mul, add: 16,777,216 elements` or `div of exp, sum over rows: 4,096 rows of 1,000`."""
     names = [step.op for step in region.steps if step.op not in ("cast", "constant", "index")]
     shown = ", ".join(names if len(names) <= 6 else [*names[:3], "...", *names[-2:]])
+    shown = shown or "copy"
     size = f"{region.rows:,} rows of {region.row_size:,}" if region.row else f"{region.rows:,} elements"
     return f"{shown}; {size}"
 

@@ -13,7 +13,6 @@ from torch import fx
 
 from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.capture import Captured, Source
-from kernelwright.optimize.cpp.printer import arguments
 from kernelwright.optimize.emit import wrapped
 from kernelwright.optimize.regions.region import Region
 
@@ -128,7 +127,7 @@ class Forward:
         return f"{self._names[node]} = {text}"
 
     def _region_line(self, region: Region) -> str:
-        inputs, outputs = arguments(region)
+        inputs, outputs = region.reads, region.writes
         self._names |= {self._by_name[name]: _identifier(name) for name in outputs}
         given = ", ".join(self._names[self._by_name[name]] for name in inputs)
         called = self._calls.get(region.name, "{name}({given})").format(name=region.name, given=given)

@@ -24,7 +24,6 @@ from kernelwright.machine import refresh_memory
 from kernelwright.optimize.assemble import assemble
 from kernelwright.optimize.backward import gradient_of, trainable
 from kernelwright.optimize.capture import Captured, capture
-from kernelwright.optimize.cpp.printer import arguments
 from kernelwright.optimize.differentiable import Differentiable
 from kernelwright.optimize.emit import Kernel
 from kernelwright.optimize.forward import Part
@@ -130,7 +129,7 @@ def gradients_of(
     values = placeholder_values(planned.captured, program, args, kwargs)
     found, outcomes = [], []
     for part, inputs in zip(parts, inputs_of(planned.captured, parts, values), strict=True):
-        names = arguments(part.region)[0]
+        names = part.region.reads
         wanted = [at for at, name in enumerate(names) if by_name[name] in asking]
         if not wanted:
             continue

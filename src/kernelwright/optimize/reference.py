@@ -10,7 +10,6 @@ import torch
 from torch import fx
 
 from kernelwright.optimize.capture import Captured, normal_call
-from kernelwright.optimize.cpp.printer import arguments
 from kernelwright.optimize.forward import Part, call_name, values_of_calls
 from kernelwright.optimize.regions.nodes import made_anywhere
 
@@ -39,7 +38,7 @@ def inputs_of(captured: Captured, parts: Sequence[Part], values: Sequence[Any]) 
         values: of the graph's placeholders.
     """
     by_name = {node.name: node for node in captured.graph.nodes}
-    wanted = {by_name[name] for part in parts for name in arguments(part.region)[0]}
+    wanted = {by_name[name] for part in parts for name in part.region.reads}
     seen: dict[fx.Node, torch.Tensor] = {}
 
     class Recorder(fx.Interpreter):
@@ -52,7 +51,7 @@ def inputs_of(captured: Captured, parts: Sequence[Part], values: Sequence[Any]) 
     module = fx.GraphModule(torch.nn.Module(), captured.graph)
     with torch.no_grad():
         Recorder(module).run(*values, enable_io_processing=False)
-    return [[seen[by_name[name]] for name in arguments(part.region)[0]] for part in parts]
+    return [[seen[by_name[name]] for name in part.region.reads] for part in parts]
 
 
 def placeholder_values(captured: Captured, program: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -105,7 +104,7 @@ def _built(
     """
     graph = fx.Graph()
     by_name = {node.name: node for node in captured.graph.nodes}
-    inputs, outputs = arguments(part.region)
+    inputs, outputs = part.region.reads, part.region.writes
     known: dict[Any, fx.Node] = {by_name[name]: graph.placeholder(name) for name in inputs}
     wanted, copied = set(nodes), {}
 

@@ -14,7 +14,7 @@ from kernelwright.optimize.cpp.names import with_free_names
 from kernelwright.optimize.cpp.rows import Rows
 from kernelwright.optimize.regions.region import Region
 
-__all__ = ["CpuChoice", "arguments", "choices", "lane_axes", "print_cpp"]
+__all__ = ["CpuChoice", "choices", "lane_axes", "print_cpp"]
 
 
 def print_cpp(region: Region, choice: CpuChoice) -> str:
@@ -24,7 +24,7 @@ def print_cpp(region: Region, choice: CpuChoice) -> str:
         Misfit: a step that has no form here.
     """
     region = with_free_names(region)
-    inputs, outputs = arguments(region)
+    inputs, outputs = region.reads, region.writes
     types = {load.buffer: load.dtype for load in region.loads}
     written = {store.buffer: store.dtype for store in region.stores}
     given = [f"const {CTYPES[types[name]]}* __restrict__ {name}" for name in inputs]
@@ -32,8 +32,3 @@ def print_cpp(region: Region, choice: CpuChoice) -> str:
     along_row = choice.lanes in {axis.name for axis in region.row}
     lines = (Rows if along_row else Columns)(region, choice).print()
     return "\n".join([f'extern "C" void {region.name}({", ".join(given)}) {{', *lines, "}"]) + "\n"
-
-
-def arguments(region: Region) -> tuple[list[str], list[str]]:
-    """Names of the tensors that the function reads and writes, in its order."""
-    return region.reads, region.writes

@@ -107,17 +107,16 @@ def _place(node: fx.Node, of: dict[fx.Node, _Group], order: dict[fx.Node, int]) 
 
 def _join_neighbours(of: dict[fx.Node, _Group], order: dict[fx.Node, int]) -> None:
     """Groups that read the same, or of which one feeds the other, become one where that moves fewer bytes."""
-    tried: set[tuple[int, int]] = set()
+    tried: set[tuple[_Group, _Group]] = set()
     while True:
         groups = list(dict.fromkeys(of.values()))
         pairs = ((one, other) for at, one in enumerate(groups) for other in groups[at + 1 :])
-        pair = next((p for p in pairs if (id(p[0]), id(p[1])) not in tried and _are_neighbours(*p)), None)
+        pair = next((p for p in pairs if p not in tried and _are_neighbours(*p)), None)
         if pair is None:
             return
-        tried.add((id(pair[0]), id(pair[1])))
+        tried.add(pair)
         if joined := _joined(*pair, of, order):
             of |= dict.fromkeys(joined.nodes, joined)
-            groups.append(joined)  # keeps the ids in `tried` apart
 
 
 def _are_neighbours(one: _Group, other: _Group) -> bool:

@@ -63,11 +63,6 @@ class Printed(Record, frozen=True, kw_only=True):
         return "\n\n".join([*self.helpers, self.kernels])
 
 
-def arguments(region: Region) -> tuple[list[str], list[str]]:
-    """Names of the tensors that the launch reads and writes, in its order."""
-    return region.reads, region.writes
-
-
 def print_triton(region: Region, choice: CudaChoice) -> Printed:
     """The kernels of a region and the function that launches them.
 
@@ -118,7 +113,7 @@ class _Printer:
     # ---- the three ways
 
     def printed(self) -> Printed:
-        inputs, outputs = arguments(self.region)
+        inputs, outputs = self.region.reads, self.region.writes
         if self.region.row and self.parts > 1:
             kernels, scratch = self._split(), self._scratch()
         else:
@@ -345,7 +340,7 @@ class _Printer:
         parts = self.parts if parts is None else parts
         body = without_dead(body)
         lines = [*used(self.tile.definitions(parts, self.part_size), body), *body]
-        inputs, outputs = arguments(self.region)
+        inputs, outputs = self.region.reads, self.region.writes
         names = [*inputs, *outputs, *(scratch.name for scratch in self._scratch())]
         text = "\n".join(lines)
         tensors = tuple(name for name in names if f"{name}_ptr" in text)
@@ -355,7 +350,7 @@ class _Printer:
         return _Kernel(name=name, text=text, tensors=tensors, programs=self.tile.tiles * parts)
 
     def _launch(self, name: str, tensors: list[str], kernels: Sequence[_Kernel], scratch: Sequence[_Scratch]) -> str:
-        inputs, outputs = arguments(self.region)
+        inputs, outputs = self.region.reads, self.region.writes
         lines = [f"def {name}({', '.join(tensors)}):"]
         lines += [f'    """Computes {", ".join(outputs)} from {", ".join(inputs) or "nothing"}."""']
         shape = f"({self.tile.rows}, {self.parts})"
