@@ -1,5 +1,6 @@
 """One private cache for the whole run, so that tests neither see nor touch the person's own."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -33,8 +34,8 @@ def pytest_collection_modifyitems(items):
 class Answer:
     """What `kw` did: exit code, stdout, stderr, and the one document when it was asked for JSON."""
 
-    def __init__(self, done):
-        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
 
     @property
     def document(self):
@@ -42,14 +43,29 @@ class Answer:
 
 
 @pytest.fixture(scope="session")
-def kw(private_cache):
-    """Runs the command line from the repository's root, as a person would."""
+def kw(private_cache, tmp_path_factory):
+    """Runs the command line from the repository's root, as a person would; what it imports is imported once."""
+    folder = tmp_path_factory.mktemp("answers")
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    variables = {name: value for name, value in os.environ.items() if name != "KERNELWRIGHT_CACHE"}
+    warm = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests" / "warm_kw.py")],
+        env=variables | {"PYTHONPATH": path, "COLUMNS": "100"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    asked = itertools.count()
 
-    def run(*words, cwd=ROOT, timeout=200, **environment):
-        command = [sys.executable, "-m", "kernelwright", *map(str, words)]
-        path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    def run(*words, cwd=ROOT, **environment):
+        at = next(asked)
+        out, err = folder / f"{at}.out", folder / f"{at}.err"
         variables = os.environ | {"PYTHONPATH": path, "COLUMNS": "100"} | environment
-        done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=timeout)
-        return Answer(done)
+        request = {
+            "words": list(map(str, words)), "cwd": str(cwd), "environment": variables, "out": str(out), "err": str(err)
+        }  # fmt: skip
+        print(json.dumps(request), file=warm.stdin, flush=True)
+        return Answer(int(warm.stdout.readline()), out.read_text(), err.read_text())
 
-    return run
+    with warm:
+        yield run

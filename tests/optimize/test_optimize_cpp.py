@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import kernelwright.optimize
 from kernelwright.optimize.capture import capture
+from kernelwright.optimize.cpp.prelude import prelude_for
 from kernelwright.optimize.cpp.printer import CpuChoice, choices, print_cpp
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.toolchain.cpp import FLAGS, compile_shared
@@ -16,7 +16,6 @@ from kernelwright.toolchain.cpp import FLAGS, compile_shared
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import PROGRAMS, W, X
 
-VECTORS = (Path(kernelwright.optimize.__file__).parent / "cpp" / "vector.h").read_text()
 QUICK = tuple("-O1" if flag == "-O3" else flag for flag in FLAGS)
 
 
@@ -48,14 +47,18 @@ def execute(graph, regions, args, pick):
 
 def call(region, inputs, pick):
     space = choices(region)
-    source = VECTORS + print_cpp(region, space[min(pick, len(space) - 1)])
-    function = getattr(ctypes.CDLL(str(compile_shared(source, flags=QUICK))), region.name)
+    function = function_of(region, space[min(pick, len(space) - 1)])
     made = {
         s.buffer: torch.empty_strided(s.shape, s.shape_strides, dtype=getattr(torch, s.dtype)).fill_(77)
         for s in region.stores
     }
     function(*(ctypes.c_void_p(tensor.data_ptr()) for tensor in [*inputs.values(), *made.values()]))
     return made
+
+
+def function_of(region, choice):
+    printed = print_cpp(region, choice)
+    return getattr(ctypes.CDLL(str(compile_shared(prelude_for(printed) + printed, flags=QUICK))), region.name)
 
 
 IN_EVERY_CHOICE = ("pointwise", "softmax", "columns", "statistics", "long_row")
@@ -83,9 +86,9 @@ def test_results_written_past_the_caches_are_the_same(columns):
     x = X[:, :columns].contiguous()
     graph = captured(lambda x: torch.softmax(x, -1) + 1, x).graph
     ((region, _),), _ = plan(graph)
-    printed = print_cpp(region, CpuChoice(lanes="r0", past_caches=True))
-    assert "stream(" in printed
-    function = getattr(ctypes.CDLL(str(compile_shared(VECTORS + printed, flags=QUICK))), region.name)
+    choice = CpuChoice(lanes="r0", past_caches=True)
+    assert "stream(" in print_cpp(region, choice)
+    function = function_of(region, choice)
     got = torch.full_like(x, 77.0)
     function(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(got.data_ptr()))
     torch.testing.assert_close(got, torch.softmax(x, -1) + 1)

@@ -128,7 +128,7 @@ def cases():
     for name, program in (PROGRAMS | MORE).items():
         yield f"{name}-first", LIGHTER.get(name, program), 0
     for name, program in IN_EVERY_CHOICE.items():
-        for pick in range(1, 12):
+        for pick in (1, 2, 4, 7, 11):
             yield f"{name}-{pick}", program, pick
     for name, programs in FORCED_ON.items():
         for kind, choice in FORCED.items():

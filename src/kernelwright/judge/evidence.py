@@ -34,9 +34,9 @@ def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> Ev
         NotFoundError: no example of that name beside the evidence folder.
     """
     root = Path(folder).resolve().parent
+    examples, written = _examples(root, names), []
     machine(device, remeasure=True)  # ceilings that were measured on a busy box would stand in every record
-    written = []
-    for path in _examples(root, names):
+    for path in examples:
         stage(f"evidence for {path.stem}")
         found = why(str(path), device=device)
         sources = [path, *import_closure(*REGIME_ROOTS)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from collections.abc import Iterable
@@ -30,6 +31,7 @@ def source_hash(path: Path) -> str:
     return digest(" ".join([*header, *_C_COMMENT.sub(" ", text).split()]))
 
 
+@functools.cache
 def _normal_python(text: str) -> str:
     tree = ast.parse(text)
     for node in ast.walk(tree):
