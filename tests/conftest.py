@@ -42,7 +42,7 @@ class Answer:
         return json.loads(self.out)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kw(private_cache, tmp_path_factory):
     """Runs the command line from the repository's root, as a person would; what it imports is imported once."""
     folder = tmp_path_factory.mktemp("answers")
