@@ -265,13 +265,64 @@ def changed_in_part(x):
     return torch.softmax(x, -1)
 
 
-CHANGED = {"whole": (changed, X, Y), "part": (changed_in_part, X), "filled": (lambda x: x.fill_(2) * x + 1, X)}
+def step(mean, gradient, weight):
+    mean.mul_(0.9).add_(gradient, alpha=0.1)
+    return weight.add_(mean.square(), alpha=-0.5), mean
+
+
+def read_elsewhere(x, y):
+    before = (x * y).sum(-1)
+    x.copy_(x.flip(0) * y)
+    return before
+
+
+def returned_apart(x, y):
+    z = x * y + 1
+    x.copy_(z)
+    return z
+
+
+def handed_on(x, y):
+    y.copy_(x)
+    return x.mul_(2)
+
+
+def exchanged(x, y):
+    z = x + 1
+    x.copy_(y * 2)
+    y.copy_(z)
+    return x
+
+
+CHANGED = {
+    "whole": (changed, X, Y), "part": (changed_in_part, X), "filled": (lambda x: x.fill_(2) * x + 1, X),
+    "step": (step, X, Y, normal(9, 40, seed=3)), "read_elsewhere": (read_elsewhere, X, Y), "exchanged": (exchanged, X, Y),
+    "returned_apart": (returned_apart, X, Y), "handed_on": (handed_on, X, Y),
+    "rows": (lambda x: x.copy_(torch.softmax(x, -1)), X),
+    "transposed": (lambda x: x.copy_(x.t() * 2), X[:, :9].contiguous()),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", [pytest.param(v, id=k, marks=BROKEN.get(k, ())) for k, v in CHANGED.items()])
 def test_arguments_that_the_program_changes_are_changed(case):
     program, *args = case
     same(program, optimised(program, *args), *args)
+
+
+def test_what_is_changed_element_by_element_is_written_in_place():
+    made = optimised(step, X, Y, normal(9, 40, seed=3))
+    assert "copy_" not in made.optimization.source
+    mean, weight = X.clone(), Y.clone()
+    before = mean._version, weight._version
+    result = made(mean, Y, weight)
+    assert result[0] is weight and result[1] is mean, "what the program returns is its argument"
+    assert mean._version > before[0] and weight._version > before[1], "autograd sees the change"
+
+
+@pytest.mark.parametrize("case", ["read_elsewhere", "rows", "transposed"])
+def test_what_somebody_still_needs_is_copied(case):
+    program, *args = CHANGED[case]
+    assert ".copy_(" in optimised(program, *args).optimization.source
 
 
 def test_an_argument_that_is_changed_and_given_twice_is_right():

@@ -32,7 +32,7 @@ def as_proved(*tensors) -> bool:
     for tensor, (dtype, shape, strides, trained) in zip(tensors, PROVED, strict=True):
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.dtype is not dtype:
             return False
-        if tensor.shape != shape or tensor.stride() != strides or tensor.device.type != "{device}":
+        if tensor.shape != shape or tensor.stride() != strides or not tensor.is_{device}:
             return False
         if recording and tensor.requires_grad and not trained:
             return False
@@ -61,7 +61,9 @@ def assemble(
         ProblemError: the program is not one that a file can hold.
     """
     original, base = _original(problem)
-    forward = Forward(captured, parts, {found.region.name: CALL for found in gradients})
+    calls = {found.region.name: CALL for found in gradients}
+    forward = Forward(captured, parts, calls, {one.region.name for one in kernels if not one.code} - calls.keys())
+    kernels = [one._replace(in_place=forward.in_place.get(one.region.name, {})) for one in kernels]
     generator = generator_for(device)
     pieces = [
         f'"""{about}"""\n\n{_future(original)}{generator.imports if parts else "import torch"}\n',

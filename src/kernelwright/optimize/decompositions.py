@@ -14,11 +14,17 @@ aten = torch.ops.aten
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """A table for `ExportedProgram.run_decompositions`."""
     return {
+        aten.copy.default: _copy,
         aten.native_group_norm.default: _group_norm,
         aten._native_batch_norm_legit_no_training.default: _batch_norm_by_running,
         aten._native_batch_norm_legit.no_stats: _batch_norm_without_running,
         aten._native_batch_norm_legit_functional.default: _batch_norm_functional,
     }
+
+
+def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """What a target becomes: nothing of it is read. A tensor of its own, since the source may change afterwards."""
+    return source.to(target.dtype).expand(target.shape).clone()
 
 
 def _group_norm(

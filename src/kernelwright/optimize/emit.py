@@ -25,6 +25,7 @@ CUDA_IMPORTS = """import torch
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.runtime import driver
 """
 COMPILED = '''
 FLAGS = "{flags}".split()
@@ -49,11 +50,13 @@ def compiled(source: str) -> ctypes.CDLL:
 
 
 class Kernel(NamedTuple):
-    """One way to compute a region: a generator's choice, or plain torch code for torch.compile."""
+    """One way to compute a region: a generator's choice, or plain torch code for torch.compile; `in_place` names the
+    inputs into which some of its results are written."""
 
     region: Region
     choice: Any
     code: str = ""
+    in_place: Mapping[str, str] = MappingProxyType({})
 
 
 def cpu_text(kernels: Sequence[Kernel]) -> str:
@@ -62,14 +65,14 @@ def cpu_text(kernels: Sequence[Kernel]) -> str:
     Raises:
         Misfit: a step that C++ has no form for.
     """
-    body = "\n".join(print_cpp(region, choice) for region, choice, _ in kernels)
-    counts = {region.name: len(region.reads) + len(region.writes) for region, _, _ in kernels}
+    body = "\n".join(print_cpp(kernel.region, kernel.choice) for kernel in kernels)
+    counts = {one.region.name: len(one.region.reads) + len(one.region.writes) for one in kernels}
     source = f'SOURCE = r"""{prelude_for(body)}\n{body}"""\n'
     declared = "\n".join(
         f"KERNELS.{name}.argtypes, KERNELS.{name}.restype = [ctypes.c_void_p] * {count}, None"
         for name, count in counts.items()
     )
-    functions = "\n\n".join(_cpu_function(region) for region, _, _ in kernels)
+    functions = "\n\n".join(map(_cpu_function, kernels))
     compile_it = COMPILED.format(flags=" ".join(FLAGS)).lstrip()
     return f"{source}\n{compile_it}\n\nKERNELS = compiled(SOURCE)\n{declared}\n\n\n{functions}"
 
@@ -80,10 +83,10 @@ def cuda_text(kernels: Sequence[Kernel]) -> str:
     Raises:
         Misfit: a step that Triton has no form for.
     """
-    printed = [print_triton(region, choice) for region, choice, _ in kernels]
+    printed = [print_triton(kernel.region, kernel.choice) for kernel in kernels]
     helpers = dict.fromkeys(helper for one in printed for helper in one.helpers)
     functions = [
-        "\n\n".join([one.kernels, one.launch, _cuda_function(kernel.region, one.name)])
+        "\n\n".join([one.kernels, one.launch, _cuda_function(kernel, one.name)])
         for one, kernel in zip(printed, kernels, strict=True)
     ]
     return "\n\n".join([START, *helpers, *functions])
@@ -98,17 +101,18 @@ def compiled_text(kernel: Kernel) -> str:
     return f"{imports}\n{kernel.code}\n\n\n{name} = torch.compile({name}_plain, dynamic=False)\n".lstrip()
 
 
-def _cuda_function(region: Region, launch: str) -> str:
-    inputs, outputs = region.reads, region.writes
+def _cuda_function(kernel: Kernel, launch: str) -> str:
+    inputs, outputs = kernel.region.reads, kernel.region.writes
     device = f", device={inputs[0]}.device" if inputs else ', device="cuda"'
-    made = _outputs(region, device)
+    made = _outputs(kernel, device)
     called = wrapped(f"{launch}({', '.join([*inputs, *outputs])})")
-    return function(region, inputs, [*made, called, returned(outputs)])
+    return function(kernel.region, inputs, [*made, called, returned(outputs)])
 
 
-def _cpu_function(region: Region) -> str:
+def _cpu_function(kernel: Kernel) -> str:
+    region = kernel.region
     inputs, outputs = region.reads, region.writes
-    made = _outputs(region)
+    made = _outputs(kernel)
     pointers = ", ".join(f"{name}.data_ptr()" for name in (*inputs, *outputs))
     return function(region, inputs, [*made, wrapped(f"KERNELS.{region.name}({pointers})"), returned(outputs)])
 
@@ -132,9 +136,10 @@ def returned(outputs: Sequence[str]) -> str:
     return f"return {', '.join(outputs)}"
 
 
-def _outputs(region: Region, device: str = "") -> list[str]:
+def _outputs(kernel: Kernel, device: str = "") -> list[str]:
     """Lines that make the tensors it writes, each once."""
-    return [f"{store.buffer} = {_empty(store, device)}" for store in {s.buffer: s for s in region.stores}.values()]
+    stores = {store.buffer: store for store in kernel.region.stores}
+    return [f"{name} = {kernel.in_place.get(name) or _empty(store, device)}" for name, store in stores.items()]
 
 
 def _empty(store: Store, device: str = "") -> str:

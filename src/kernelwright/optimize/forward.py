@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from kernelwright.core.errors import ProblemError
+from kernelwright.optimize.calls import call_name, given_back, values_of_calls
 from kernelwright.optimize.capture import Captured, Source
 from kernelwright.optimize.emit import wrapped
 from kernelwright.optimize.regions.region import Region
@@ -44,17 +45,32 @@ class Unit:
 
 
 class Forward:
-    """Python lines for one captured call; `calls` says how the kernels of some regions are called."""
+    """Python lines for one captured call.
+
+    Args:
+        calls: how the kernels of some regions are called.
+        may_write: the regions whose kernels can write into what they are given.
+
+    Attributes:
+        in_place: for each such region its results that are written right into the argument or buffer that takes them:
+            every element is read, if at all, by whoever writes it, and by nobody else.
+    """
 
     def __init__(
-        self, captured: Captured, parts: Sequence[Part], calls: Mapping[str, str] = MappingProxyType({})
+        self,
+        captured: Captured,
+        parts: Sequence[Part],
+        calls: Mapping[str, str] = MappingProxyType({}),
+        may_write: Set[str] = frozenset(),
     ) -> None:
         self._captured, self._parts, self._calls = captured, parts, calls
         self._names: dict[fx.Node, str] = {}
         self._value_of = values_of_calls(captured)
         self._by_name = {node.name: node for node in captured.graph.nodes}
         (output,) = (node for node in captured.graph.nodes if node.op == "output")
+        self._given = given_back(captured)
         self.units = _needed_in_order(self._units(), list(captured.graph.nodes), output)
+        self.in_place = self._in_place(may_write)
 
     def inputs(self, owner: str) -> dict[str, fx.Node]:
         """What the program is given, as it is written: arguments by name, parameters and buffers by `owner`."""
@@ -73,7 +89,21 @@ class Forward:
             lines.append(wrapped(self._line(unit)))
             if dead := [self._names[n] for n in last_use.get(unit, ()) if n in self._names]:
                 lines.append(f"del {', '.join(dead)}")
-        return [*lines, *self._results(owner)]
+        return [*lines, *self._results()]
+
+    # ---- what is written into arguments
+
+    def _in_place(self, may_write: Set[str]) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        apart = [given.value for given in self._given if not given.returned or given.argument is None]
+        for value, target, returned in self._given:
+            unit = next((unit for unit in self.units if value in unit.stored), None)
+            if target is None or returned or unit is None or unit.region is None or unit.region.name not in may_write:
+                continue
+            read_by_others = any(target in other.needs for other in self.units if other is not unit)
+            if apart.count(value) == 1 and not read_by_others and _element_by_element(unit.region, value, target):
+                found.setdefault(unit.region.name, {})[value.name] = target.name
+        return found
 
     # ---- units
 
@@ -154,43 +184,31 @@ class Forward:
                 return f'torch.device("{value}")'
         return repr(value)
 
-    def _results(self, owner: str) -> list[str]:
-        (output,) = (node for node in self._captured.graph.nodes if node.op == "output")
-        lines, returned = [], []
-        arguments_by_place = {source.name: node for node, source in self._captured.sources.items()
-                              if source.kind == "argument"}  # fmt: skip
-        for value, (kind, name) in zip(output.args[0], self._captured.results, strict=True):  # type: ignore[arg-type]
+    def _results(self) -> list[str]:
+        lines, returned, changed = [], [], []
+        in_place = {name for names in self.in_place.values() for name in names}
+        for value, argument, is_returned in self._given:
             text = self._value(value)
-            if kind == "output":
-                returned.append(text)
-                continue
-            target = attribute(owner, name) if kind == "buffer" else self._names[arguments_by_place[name]]
-            lines.append(f"{target}.copy_({text}{'.detach()' * (kind == 'buffer')})")
+            if is_returned:
+                returned.append(self._names[argument] if argument else text)
+            elif isinstance(value, fx.Node) and value.name in in_place:
+                changed.append(self._value(argument))
+            elif argument:
+                detached = ".detach()" * (self._captured.sources[argument].kind == "buffer")
+                lines.append(f"{self._names[argument]}.copy_({text}{detached})")
+        if changed:
+            lines.append(wrapped(f"torch.autograd.graph.increment_version([{', '.join(changed)}])"))
         return [*lines, f"return {_tree_text(self._captured.tree, iter(returned))}"]
 
 
-def call_name(node: fx.Node) -> str:
-    """The call of the program that a node comes from; a name of its own where that is not known."""
-    sources = node.meta.get("from_node")
-    return sources[-1].name if sources else f"only {node.name}"
-
-
-def values_of_calls(captured: Captured) -> dict[fx.Node, fx.Node]:
-    """For each call of the program the node that has its value: the last one that came from it."""
-    last = {call_name(node): node for node in captured.graph.nodes if node.op == "call_function"}
-    placeholders = {node.name: node for node in captured.graph.nodes if node.op == "placeholder"}
-    found = {}
-    for node in captured.original.graph.nodes:
-        if node.op == "placeholder" and node.name in placeholders:
-            found[node] = placeholders[node.name]
-        elif node.name in last and _alike(node, last[node.name]):
-            found[node] = last[node.name]
-    return found
-
-
-def _alike(one: fx.Node, other: fx.Node) -> bool:
-    value, same = one.meta.get("val"), other.meta.get("val")
-    return isinstance(value, torch.Tensor) and isinstance(same, torch.Tensor) and value.shape == same.shape
+def _element_by_element(region: Region, value: fx.Node, target: fx.Node) -> bool:
+    """Whether a region without rows reads a target only where it stores the value that the target takes."""
+    stores = [store for store in region.stores if store.buffer == value.name]
+    loads = [load for load in region.loads if load.buffer == target.name]
+    made, there = value.meta["val"], target.meta["val"]
+    alike = (made.shape, made.stride(), made.dtype) == (there.shape, there.stride(), there.dtype)
+    same = all((load.strides, load.offset) == (stores[0].strides, 0) for load in loads)
+    return alike and bool(loads) and same and not region.row and len(stores) == 1
 
 
 def _inputs_of(nodes: Sequence[fx.Node]) -> tuple[fx.Node, ...]:

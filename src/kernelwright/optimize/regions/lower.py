@@ -172,7 +172,7 @@ class Lowering(Draft):
         return str(result)
 
     def _convert(self, node: fx.Node) -> None:
-        source = node_at(node, 1 if packet(node.target) == "copy" else 0)
+        source = node_at(node, 0)
         if shape_of(source) != shape_of(node):
             raise Misfit(f"{node.name} repeats what it copies")
         value = self._as(self._value(source), computed_dtype(node))

@@ -24,7 +24,7 @@ POINTWISE: dict[str, str] = {
     "isnan": "isnan", "isinf": "isinf", "where": "where", "clamp": "clamp", "clamp_min": "max", "clamp_max": "min",
 }  # fmt: skip
 """Packet name to step; operands in torch's order."""
-CONVERSIONS = ("_to_copy", "convert_element_type", "clone", "alias", "detach", "lift_fresh_copy", "copy")
+CONVERSIONS = ("_to_copy", "convert_element_type", "clone", "alias", "detach", "lift_fresh_copy")
 VIEWS = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "alias")
 VIEWS += ("broadcast_in_dim", "detach")
 REDUCED: dict[str, str] = {

@@ -25,21 +25,27 @@ START = '''STARTED = {}
 
 
 def start(kernel, programs, warps, *tensors):
-    """Launches a kernel; Triton looks at its arguments the first time only, and where memory is not aligned."""
-    aligned = all(tensor.data_ptr() % 16 == 0 for tensor in tensors)
-    key = (id(kernel), tensors[0].get_device())
-    if aligned and STARTED.get(key):
-        STARTED[key][(programs, 1, 1)](*tensors)
-    else:
+    """Launches a kernel. Triton looks at its arguments the first time, and where memory is not aligned; what it has
+    compiled is otherwise launched as it is, in a third of the time."""
+    pointers = [tensor.data_ptr() for tensor in tensors]
+    aligned = not any([pointer % 16 for pointer in pointers])
+    device = tensors[0].get_device()
+    known = STARTED.get((id(kernel), device))
+    if known is None or not aligned:
         compiled = kernel[(programs,)](*tensors, num_warps=warps)
-        STARTED[key] = compiled if aligned else None
+        if aligned:
+            STARTED[id(kernel), device] = compiled
+        return
+    stream = driver.active.get_current_stream(device)
+    about = known.packed_metadata, None, None, None
+    known.run(programs, 1, 1, stream, known.function, *about, *pointers)
 '''
 """What launch functions call; a file holds it once."""
 
 
 class Printed(Record, frozen=True, kw_only=True):
-    """A region as text, to stand behind `import torch`, `import triton`, `import triton.language as tl` and
-    `from triton.language.extra import libdevice`.
+    """A region as text, to stand behind `import torch`, `import triton`, `import triton.language as tl`,
+    `from triton.language.extra import libdevice` and `from triton.runtime import driver`.
 
     Attributes:
         name: of the function that launches.
