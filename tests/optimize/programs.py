@@ -84,6 +84,7 @@ PROGRAMS = {
     "divided": (lambda x, y: (x % y, x // y, torch.fmod(x, y), x.div(y, rounding_mode="trunc")), X * 9, Y.ceil()),
     "divided_whole": (lambda x: (x % 7, x // -7, torch.fmod(x, 5), x % -3), torch.arange(-300, 300)),
     "least": (lambda x, y: (torch.fmin(x, y), torch.fmax(x, y), x.isinf(), x.sgn()), ODD, ODD.flip(0)),
+    "both_ways": (lambda x: (torch.log_softmax(x / 0.07, 1), torch.log_softmax(x / 0.07, 0)), X),
     "copied": (lambda x, y: (x * 2).copy_(y) + x, X, Y),
     "apart": (lambda x: x[:, -1].amax(0) * 2, X),
     "bytes": (lambda x: (x.float() / 255 - 0.5, x > 100, x.to(torch.int16)), torch.arange(1000).to(torch.uint8)),

@@ -119,6 +119,13 @@ def test_a_region_reads_as_text_and_counts_its_bytes():
     assert region.bytes_moved == (4 * (37_000 + 1000), 4 * 37_000)
 
 
+def test_what_is_cheap_is_made_again_rather_than_read():
+    program, x = PROGRAMS["both_ways"]
+    regions, _ = plan(captured(program, x).graph)
+    assert [region.bytes_moved for region, _ in regions] == [(4 * 37_000, 4 * 37_000)] * 2
+    assert {name for region, _ in regions for name in region.reads} == {"x"}
+
+
 def test_a_dear_step_is_not_repeated_for_every_row():
     regions, _ = plan(captured(lambda x, w: x * torch.exp(w), X, W).graph)
     assert len(regions) == 2, "exp of the weights has a region of its own"

@@ -3,6 +3,7 @@ it its values, as long as one kernel can hold them all and nobody else has to ru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torch import fx
@@ -10,21 +11,34 @@ from torch import fx
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.lower import Lowering, lowered, made_anywhere
 from kernelwright.optimize.regions.merging import merged
+from kernelwright.optimize.regions.operators import POINTWISE, packet
 from kernelwright.optimize.regions.picking import picked_early
-from kernelwright.optimize.regions.region import Region
+from kernelwright.optimize.regions.region import SPECIAL, Region
+
+MOST_AGAIN = 8
+"""Nodes that a group computes again rather than reading what they give."""
 
 
 @dataclass(eq=False)
 class _Group:
-    """Nodes that run as one."""
+    """Nodes that run as one; `again` are those of them that another group computes too, and gives to the others."""
 
     lowering: Lowering
     nodes: list[fx.Node] = field(default_factory=list)
+    again: frozenset[fx.Node] = frozenset()
 
-    def wanted(self) -> list[fx.Node]:
-        """The nodes that others need."""
+    def wanted(self, of: Groups) -> list[fx.Node]:
+        """The nodes that others need from here."""
         inside = set(self.nodes)
-        return [n for n in self.nodes if any(user not in inside for user in n.users)]
+        return [
+            node
+            for node in self.nodes
+            if node not in self.again
+            and any(user not in inside and not (user in of and node in of[user].again) for user in node.users)
+        ]
+
+
+Groups = dict[fx.Node, _Group]
 
 
 def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, list[fx.Node]]], dict[fx.Node, str]]:
@@ -33,7 +47,7 @@ def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, li
     A node can stand in two regions: where others need what a region has only on the way, it is computed twice.
     """
     order = {node: at for at, node in enumerate(graph.nodes)}
-    of: dict[fx.Node, _Group] = {}
+    of: Groups = {}
     refused: dict[fx.Node, str] = {}
     for node in graph.nodes:
         if node.op != "call_function" or made_anywhere(node):
@@ -43,35 +57,33 @@ def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, li
         except Misfit as reason:
             refused[node] = str(reason)
     _join_neighbours(of, order)
+    _make_again(of, order)
     found: list[tuple[Region, list[fx.Node]]] = []
     for group in dict.fromkeys(of.values()):
         try:
-            parts = _regions(group, f"{prefix}_", len(found), order)
+            parts = _regions(group, f"{prefix}_", len(found), of, order)
             found += [(merged(picked_early(region)), nodes) for region, nodes in parts]
         except Misfit as reason:
             refused |= dict.fromkeys(group.nodes, str(reason))
     return found, refused
 
 
-def _regions(group: _Group, prefix: str, number: int, order: dict[fx.Node, int]) -> list[tuple[Region, list[fx.Node]]]:
+def _regions(
+    group: _Group, prefix: str, number: int, of: Groups, order: dict[fx.Node, int]
+) -> list[tuple[Region, list[fx.Node]]]:
     """The region of a group, and others for what it has only on the way although somebody needs it.
 
     Raises:
         Misfit: there is none.
     """
-    wanted = group.wanted()
+    wanted = group.wanted(of)
     aside = group.lowering.cannot_be_stored(wanted)
     stored = [node for node in wanted if node not in aside]
     found = [(group.lowering.region(f"{prefix}{number}", stored), group.nodes)] if stored else []
     if not aside:
         return found
-    inside, todo, behind = set(group.nodes), list(aside), set()
-    while todo:
-        node = todo.pop()
-        if node not in behind:
-            behind.add(node)
-            todo += [n for n in node.all_input_nodes if n in inside]
-    if behind == inside:
+    behind = _behind(aside, group.nodes)
+    if behind == set(group.nodes):
         raise Misfit(f"{aside[0].name} is the same for several rows")
     nodes = sorted(behind, key=order.__getitem__)
     smaller = _Group(lowered(nodes), nodes)
@@ -81,7 +93,27 @@ def _regions(group: _Group, prefix: str, number: int, order: dict[fx.Node, int])
     return [*found, (smaller.lowering.region(f"{prefix}{number + len(found)}", aside), nodes)]
 
 
-def _place(node: fx.Node, of: dict[fx.Node, _Group], order: dict[fx.Node, int]) -> None:
+def _behind(wanted: Iterable[fx.Node], nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    """Those of some nodes that others are computed from, themselves included."""
+    inside, todo, found = set(nodes), list(wanted), set()
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found.add(node)
+            todo += [n for n in node.all_input_nodes if n in inside]
+    return found
+
+
+def _bytes(groups: Iterable[_Group], of: Groups, order: dict[fx.Node, int]) -> int:
+    """What they move, all together.
+
+    Raises:
+        Misfit: one of them is no region.
+    """
+    return sum(sum(region.bytes_moved) for group in groups for region, _ in _regions(group, "trial_", 0, of, order))
+
+
+def _place(node: fx.Node, of: Groups, order: dict[fx.Node, int]) -> None:
     """Puts a node into the group of its producers, all of them together where that can be, else into its own.
 
     Raises:
@@ -105,7 +137,7 @@ def _place(node: fx.Node, of: dict[fx.Node, _Group], order: dict[fx.Node, int]) 
         return
 
 
-def _join_neighbours(of: dict[fx.Node, _Group], order: dict[fx.Node, int]) -> None:
+def _join_neighbours(of: Groups, order: dict[fx.Node, int]) -> None:
     """Groups that read the same, or of which one feeds the other, become one where that moves fewer bytes."""
     tried: set[tuple[_Group, _Group]] = set()
     while True:
@@ -124,7 +156,7 @@ def _are_neighbours(one: _Group, other: _Group) -> bool:
     return bool(first & second)
 
 
-def _joined(one: _Group, other: _Group, of: dict[fx.Node, _Group], order: dict[fx.Node, int]) -> _Group | None:
+def _joined(one: _Group, other: _Group, of: Groups, order: dict[fx.Node, int]) -> _Group | None:
     """Both as one, or None where that cannot be or gains nothing."""
     nodes = sorted({*one.nodes, *other.nodes}, key=order.__getitem__)
     if _something_between(nodes, of, [one, other]):
@@ -132,11 +164,48 @@ def _joined(one: _Group, other: _Group, of: dict[fx.Node, _Group], order: dict[f
     try:
         both = _Group(lowered(nodes), nodes)
         both.lowering.join_rows()
-        apart = [_Group(group.lowering, group.nodes) for group in (one, other)]
-        cost = [sum(sum(r.bytes_moved) for r, _ in _regions(g, "trial_", 0, order)) for g in (both, *apart)]
+        gain = _bytes([one, other], of, order) - _bytes([both], of, order)
     except Misfit:
         return None
-    return both if cost[0] < cost[1] + cost[2] else None
+    return both if gain > 0 else None
+
+
+def _make_again(of: Groups, order: dict[fx.Node, int]) -> None:
+    """What one group stores only for others, who could compute it themselves from what there is anyway, they do."""
+    for group in list(dict.fromkeys(of.values())):
+        for value in group.wanted(of):
+            behind = _behind([value], group.nodes)
+            outside = [user for user in value.users if of.get(user) is not group]
+            if len(behind) > MOST_AGAIN or not all(map(_is_cheap, behind)) or not all(user in of for user in outside):
+                continue
+            try:
+                before = dict.fromkeys([group, *(of[user] for user in outside)])
+                trial = of | _wider(behind, before.keys() - {group}, of, order)
+                after = dict.fromkeys([group, *(trial[user] for user in outside)])
+                gain = _bytes(before, of, order) - _bytes(after, trial, order)
+            except Misfit:
+                continue
+            if gain > 0:
+                of.update(trial)
+
+
+def _wider(behind: set[fx.Node], users: Iterable[_Group], of: Groups, order: dict[fx.Node, int]) -> Groups:
+    """Groups that compute some nodes themselves as well.
+
+    Raises:
+        Misfit: one of them cannot.
+    """
+    found: Groups = {}
+    for group in users:
+        nodes = sorted(behind | set(group.nodes), key=order.__getitem__)
+        wider = _Group(lowered(nodes), nodes, group.again | (behind - set(group.nodes)))
+        found |= {node: wider for node in group.nodes if of[node] is group}
+    return found
+
+
+def _is_cheap(node: fx.Node) -> bool:
+    op = POINTWISE.get(packet(node.target))
+    return op is not None and op not in SPECIAL
 
 
 def _checked(lowering: Lowering, nodes: list[fx.Node]) -> None:
@@ -153,7 +222,7 @@ def _checked(lowering: Lowering, nodes: list[fx.Node]) -> None:
     lowering.region("trial", [node for node in wanted if node not in aside], unused=True)
 
 
-def _something_between(nodes: list[fx.Node], of: dict[fx.Node, _Group], together: list[_Group]) -> bool:
+def _something_between(nodes: list[fx.Node], of: Groups, together: list[_Group]) -> bool:
     """Whether a node outside needs one of these and gives one of these something back."""
     inside = set(nodes)
     todo = [user for n in nodes for user in n.users if user not in inside]

@@ -14,6 +14,8 @@ WHOLE_TILE = 32768
 """Elements of a tile that stays in registers: 32 of float32 for each of 1024 threads."""
 FEW_ROWS = 2 * 132
 """Programs that leave an H200, with 132 multiprocessors, without enough loads under way."""
+LONG_ROW = 4096
+"""From here on a row is worth a loop with loads under way, or two rows at a time in many warps."""
 LEAST_PART = 4096
 """Elements of a part of a row: fewer are not worth a launch more."""
 
@@ -54,24 +56,31 @@ def _rows(region: Region) -> list[CudaChoice]:
         for elements in (2048, 4096, 1024, 8192):
             outer = max(1, min(elements // width, most))
             whole.append(_tile(outer, width))
-        whole += [msgspec.structs.replace(whole[0], warps=warps) for warps in _beside(whole[0].warps)]
+        whole += _with_warps(whole[0], (2, 0.5)) + _with_warps(whole[2], (0.5,))
     looped = [_tile(1, inner) for inner in (2048, 4096, 1024, 8192) if inner < region.row_size]
-    looped += [msgspec.structs.replace(one, stages=3) for one in looped[:1]]
+    if region.row_size > LONG_ROW:
+        looped[:0] = [CudaChoice(outer=1, inner=512, warps=2, stages=3), CudaChoice(outer=2, inner=4096, warps=32)]
+        looped.append(CudaChoice(outer=2, inner=1024, warps=16, stages=3))
+    else:
+        looped += [msgspec.structs.replace(one, stages=3) for one in looped[:1]]
     split = [
         CudaChoice(outer=1, inner=inner, warps=8 if inner > 1024 else 4, parts=parts)
         for parts in _parts(region, region.rows)
         for inner in (2048, 4096, 1024)
         if inner < region.row_size
     ]
-    return [*split[:4], *whole, *looped] if region.rows < FEW_ROWS // 2 else [*whole, *looped, *split[:3]]
+    if region.rows < FEW_ROWS // 2:
+        return [*split[:4], *whole, *looped]
+    return (
+        [*whole[:5], *looped, *split[:3], *whole[5:]] if region.row_size > LONG_ROW else [*whole, *looped, *split[:3]]
+    )
 
 
 def _columns(region: Region) -> list[CudaChoice]:
     """Rows that lie beside each other: a tile is wide enough over them for whole lines of memory."""
     most, width = _power(region.rows), _power(region.row_size)
     whole, looped, split = [], [], []
-    for outer in (32, 64, 128):
-        outer = min(outer, most)
+    for outer in (most, 32) if most <= 128 else (32, 64, 128):
         if outer * width <= WHOLE_TILE // 2:
             whole.append(_tile(outer, width))
         for inner in (32, 64, 16):
@@ -80,13 +89,15 @@ def _columns(region: Region) -> list[CudaChoice]:
             if inner * 4 <= region.row_size:
                 tiles = -(-region.rows // outer)
                 split += [msgspec.structs.replace(looped[-1], parts=parts) for parts in _parts(region, tiles, outer)]
-    return [*split[:4], *whole, *looped] if -(-region.rows // 32) < FEW_ROWS else [*whole, *looped]
+    if region.row_size > LONG_ROW:
+        looped.insert(1, CudaChoice(outer=32, inner=128, warps=2, stages=3))
+    return [*split[:5], *whole, *looped] if -(-region.rows // 32) < FEW_ROWS else [*whole, *looped]
 
 
 def _parts(region: Region, programs: int, outer: int = 1) -> Iterable[int]:
     """Into how many parts a row may be cut so that there are programs enough."""
     longest = region.row_size * outer // LEAST_PART
-    wanted = (-(-FEW_ROWS * 2 // programs), -(-FEW_ROWS // programs), -(-FEW_ROWS * 4 // programs))
+    wanted = (-(-FEW_ROWS * times // 2 // programs) for times in (4, 2, 1, 8))
     return dict.fromkeys(_power(min(parts, longest, 1024)) for parts in wanted if min(parts, longest) > 1)
 
 
@@ -99,8 +110,10 @@ def _within(elements: int, most: int) -> int:
     return max(1, min(most, _power(elements // 512)))
 
 
-def _beside(warps: int) -> list[int]:
-    return [count for count in (warps * 2, warps // 2) if 1 <= count <= 32]
+def _with_warps(choice: CudaChoice, times: Iterable[float]) -> list[CudaChoice]:
+    """The same with more warps or fewer."""
+    counts = [int(choice.warps * factor) for factor in times]
+    return [msgspec.structs.replace(choice, warps=count) for count in counts if 1 <= count <= 32]
 
 
 def _power(number: int) -> int:

@@ -196,7 +196,9 @@ class _Printer:
                 written = ["if part == 0:", *(f"    {line}" for line in written)]
             tale = f"{self._tale().rsplit(', ', 1)[0]}, sweep {at + 1} in {parts} parts"
             tale = tale if parts > 1 else "What all parts give together"
-            kernels.append(self._kernel(f"{self.region.name}_kernel_{at + 1}", lines + written, tale, parts))
+            kernels.append(
+                self._kernel(f"{self.region.name}_kernel_{at + 1}", lines + written, tale, parts, at % 2 == 1)
+            )
         return kernels
 
     def _part_lines(self, at: int, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
@@ -263,10 +265,13 @@ class _Printer:
             inside += fold.update(self.tile, first)
         inside += [self._store(store) for store in stores]
         inside = [*used(self.tile.columns_from("start"), inside), *inside]
-        return [*lines, self._loop(behind, first, last), *(f"    {line}" for line in inside)]
+        backwards = any(isinstance(entry, Scan) and entry.reverse for entry in behind)
+        if at > 0 and not folds and not self.scans and self.choice.stages == self.parts == 1:
+            backwards = True  # the end of a row is what the caches still hold
+        return [*lines, self._loop(backwards, first, last), *(f"    {line}" for line in inside)]
 
-    def _loop(self, behind: Sequence[Entry], first: str, last: str) -> str:
-        if any(isinstance(entry, Scan) and entry.reverse for entry in behind):
+    def _loop(self, backwards: bool, first: str, last: str) -> str:
+        if backwards:
             final = (self.tile.columns - 1) // self.tile.block_n * self.tile.block_n
             return f"for start in range({final}, -1, -BLOCK_N):"
         if self.choice.stages > 1:
@@ -342,10 +347,12 @@ class _Printer:
             for state in fold.states
         ]
 
-    def _kernel(self, name: str, body: list[str], tale: str, parts: int | None = None) -> _Kernel:
+    def _kernel(
+        self, name: str, body: list[str], tale: str, parts: int | None = None, backwards: bool = False
+    ) -> _Kernel:
         parts = self.parts if parts is None else parts
         body = without_dead(body)
-        lines = [*used(self.tile.definitions(parts, self.part_size), body), *body]
+        lines = [*used(self.tile.definitions(parts, self.part_size, backwards), body), *body]
         inputs, outputs = self.region.reads, self.region.writes
         names = [*inputs, *outputs, *(scratch.name for scratch in self._scratch())]
         text = "\n".join(lines)

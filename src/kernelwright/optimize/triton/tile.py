@@ -100,8 +100,9 @@ class Tile:
 
     # ---- names and the lines that define them
 
-    def definitions(self, parts: int, part_size: int) -> list[Definition]:
-        """Constants and the indices of a program's rows, of which a kernel keeps those that it uses."""
+    def definitions(self, parts: int, part_size: int, backwards: bool) -> list[Definition]:
+        """Constants and the indices of a program's rows, of which a kernel keeps those that it uses; `backwards`, the
+        last parts come first: they are what the caches still hold of the sweep before."""
         constants = {"M": self.rows, "N": self.columns, "BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
         constants |= {"PARTS": parts, "PART": part_size}
         if self.flat:
@@ -109,7 +110,8 @@ class Tile:
         found = [(name, f"{name}: tl.constexpr = {number}") for name, number in constants.items()]
         tile = "tl.program_id(0)"
         if parts > 1:
-            found.append(("program", "program = tl.program_id(0)"))
+            program = f"{self.tiles * parts - 1} - tl.program_id(0)" if backwards else "tl.program_id(0)"
+            found.append(("program", f"program = {program}"))
             found.append(("part", "part = program % PARTS"))
             tile = "(program // PARTS)"
         return [*found, *self._outer(f"{tile}.to(tl.int64)" if self.wide else tile)]
