@@ -4,8 +4,9 @@ import pytest
 
 from kernelwright.core.document import document, encode
 from kernelwright.core.errors import NotFoundError
+from kernelwright.core.optimization import SuiteRecord, SuiteRow
 from kernelwright.core.records import EvidenceRecord
-from kernelwright.judge.evidence import MARK, check, load, regimes_table
+from kernelwright.judge.evidence import MARK, check, load, regimes_table, sources_of, suite_page, write_table
 from kernelwright.judge.sources import PACKAGE, import_closure, source_hash
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +22,11 @@ def test_the_records_of_this_repository_are_current():
 def test_the_table_in_the_docs_is_the_one_that_the_records_give():
     page = (ROOT / "docs" / "regimes.md").read_text()
     assert page.partition(MARK)[2].strip() == regimes_table(str(ROOT / "evidence")).strip(), "kw evidence table"
+
+
+def test_the_page_of_the_suite_is_the_one_that_the_records_give():
+    page = (ROOT / "docs" / "optimize-suite.md").read_text()
+    assert page.partition(MARK)[2].strip() == suite_page(str(ROOT / "evidence")).strip(), "kw evidence table"
 
 
 def test_comments_docstrings_and_layout_do_not_change_a_hash(tmp_path):
@@ -126,3 +132,53 @@ def test_a_pending_record_is_shown_as_unproved(evidence):
 def test_a_hash_does_not_depend_on_the_python_version():
     """Pinned: the same text gave this under Python 3.11.7 and 3.12.1."""
     assert source_hash(Path(__file__).with_name("pinned_source.py")) == PINNED
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """A repository of a suite with one program and its record, made by hand."""
+    (tmp_path / "examples" / "suite").mkdir(parents=True)
+    program = tmp_path / "examples" / "suite" / "toy.py"
+    program.write_text("GPU_SCALE = {}\n")
+    from kernelwright.judge.sources import hashes
+
+    target = tmp_path / "evidence" / "toy-machine" / "optimize" / "suite.json"
+    target.parent.mkdir(parents=True)
+    times = {"kernelwright": 1.0, "copy": 1.0, "torch.compile": 3.0, "eager": 4.0}
+    made = SuiteRecord(
+        kind="optimize",
+        name="suite",
+        state="measured",
+        device="cpu",
+        machine="toy machine",
+        date="2026-11-20",
+        software={},
+        sources=hashes(sources_of("optimize", tmp_path), tmp_path),
+        rows=(SuiteRow(name="toy:f", accepted=True, times_us=times),),
+    )
+    target.write_text(encode(document("evidence", made)))
+    return made, program, tmp_path / "evidence"
+
+
+def test_the_record_of_a_suite_hangs_on_generators_and_programs(suite):
+    made, program, folder = suite
+    names = {"generators", "tuning", "capture", "regions/plan", "triton/printer", "cpp/printer", "suite"}
+    assert {f"kernelwright/optimize/{name}.py" for name in names} <= made.sources.keys()
+    assert not any("report" in name for name in made.sources)
+    assert load(next(folder.glob("*/optimize/*.json"))) == made
+    assert not check(str(folder)).stale
+    program.write_text("GPU_SCALE = {'f': 1}\n")
+    (stale,) = check(str(folder)).stale
+    assert stale.endswith("suite.json: examples/suite/toy.py")
+
+
+def test_each_kind_has_a_page_of_its_own(suite, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# Kept\n{MARK}\nold\n")
+    write_table(str(suite[2]), str(page), "optimize")
+    assert page.read_text().startswith("# Kept\n")
+    assert "| toy:f |" in page.read_text()
+    assert "old" not in page.read_text()
+    with pytest.raises(NotFoundError) as caught:
+        write_table(str(suite[2]), str(tmp_path / "none.md"), "optimize")
+    assert "--kind optimize" in caught.value.next

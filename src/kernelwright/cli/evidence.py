@@ -8,14 +8,26 @@ import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, JsonOption
+from kernelwright.core.errors import UsageError
+from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.records import EvidenceReport
 
+KINDS = ("regimes", "optimize")
 app = typer.Typer(help="Record and check evidence.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("record")
 def record(
-    names: Annotated[list[str] | None, typer.Argument(help="Examples by name; all when none is given.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Examples, or programs of the suite (FILE:FUNCTION, FILE), by name; all when none is given."
+        ),
+    ] = None,
+    kind: Annotated[
+        str, typer.Option("--kind", help="What examples wait on, or what the suite gains.", metavar="regimes|optimize")
+    ] = "regimes",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Do programs of the suite again that are done.")] = False,
     device: DeviceOption = "cpu",
     folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
     json: JsonOption = False,
@@ -24,14 +36,24 @@ def record(
     """Run the examples on this machine and write what was seen, with the hash of every source behind it.
 
     Example: kw evidence record softmax --device cuda
+    Example: kw evidence record --kind optimize --device cuda
     """
 
-    def deed() -> EvidenceReport:
+    def examples() -> EvidenceReport:
         from kernelwright.judge.evidence import record
 
+        if kind not in KINDS:
+            raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
         return record(names or [], device=choose_device(device), folder=folder)
 
-    return answer("evidence", deed, EvidenceReport, Manner(json=json, debug=debug), _finish)
+    def suite() -> SuiteRecord:
+        from kernelwright.optimize.evidence import record
+
+        return record(names or [], device=choose_device(device), folder=folder, fresh=fresh)
+
+    if kind == "optimize":
+        return answer("evidence", suite, SuiteRecord, Manner(json=json, debug=debug), _finish_suite)
+    return answer("evidence", examples, EvidenceReport, Manner(json=json, debug=debug), _finish)
 
 
 @app.command("check")
@@ -56,26 +78,43 @@ def check(
 @app.command("table")
 def table(
     folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Only the table of this kind.", metavar="regimes|optimize")
+    ] = None,
     into: Annotated[
-        str, typer.Option("--into", help="The page that holds the table.", metavar="FILE")
-    ] = "docs/regimes.md",
+        str | None, typer.Option("--into", help="The page that holds it, else the one in docs/.", metavar="FILE")
+    ] = None,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Write the table of all records into its page, below the line that says so.
+    """Write the tables of all records into their pages, below the line that says so; --into alone is regimes.
 
     Example: kw evidence table
     """
 
     def deed() -> EvidenceReport:
-        from kernelwright.judge.evidence import check, write_table
+        from kernelwright.judge.evidence import PAGES, check, write_table
 
+        if kind not in (None, *KINDS):
+            raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
         found = check(folder)
-        write_table(folder, into)
+        for one in [kind] if kind else ["regimes"] if into else KINDS:
+            write_table(folder, into or PAGES[one], one)
         return found
 
     return answer("evidence", deed, EvidenceReport, Manner(json=json, debug=debug), _finish)
 
 
 def _finish(found: EvidenceReport) -> tuple[str, list[str]]:
-    return ("finding", ["kw evidence record"]) if found.stale else ("ok", [])
+    if not found.stale:
+        return "ok", []
+    suite = ["/optimize/" in line.partition(": ")[0] for line in found.stale]
+    examples, programs = ["kw evidence record"], ["kw evidence record --kind optimize"]
+    return "finding", examples * (not all(suite)) + programs * any(suite)
+
+
+def _finish_suite(found: SuiteRecord) -> tuple[str, list[str]]:
+    rejected = [row.name for row in found.rows if not row.accepted]
+    if rejected:
+        return "finding", [f"kw optimize examples/suite/{rejected[0].replace(':', '.py:')}"]
+    return "ok", ["kw evidence table"]

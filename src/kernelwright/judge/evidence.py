@@ -1,6 +1,7 @@
 """Records that tie a measured result to the sources behind it, and the check that they still belong together.
 
-`evidence/<machine>/regimes/<example>.json` holds the diagnosis of one example with its moves, predicted and made.
+`evidence/<machine>/regimes/<example>.json` holds the diagnosis of one example with its moves, predicted and made;
+`evidence/<machine>/optimize/suite.json` the suite of programs that `optimize.evidence` recorded.
 """
 
 from __future__ import annotations
@@ -13,18 +14,28 @@ from statistics import median
 
 from kernelwright.core.document import decode, document, encode
 from kernelwright.core.errors import NotFoundError
+from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.progress import stage
 from kernelwright.core.records import EvidenceRecord, EvidenceReport
 from kernelwright.core.units import percent_text, time_text
 from kernelwright.diagnose import why
 from kernelwright.judge.moves import make_moves, maker
-from kernelwright.judge.sources import hashes, import_closure, label, located, source_hash
+from kernelwright.judge.sources import PACKAGE, hashes, import_closure, label, located, source_hash
 from kernelwright.machine import machine
+from kernelwright.report import suite
 
 EXAMPLES = "examples"
+SUITE = "examples/suite"
 MARK = "<!-- below: written by kw evidence table -->"
 REGIME_ROOTS = ("kernelwright.diagnose.why", "kernelwright.judge.moves", "kernelwright.sandbox.nursery")
 """Where a record's numbers come from; the nursery is the process in which moves are timed, and starts by its name."""
+
+SUITE_ROOTS = tuple(
+    f"kernelwright.optimize.{name}" for name in ("capture", "regions.plan", "generators", "tuning", "assemble")
+)
+"""What decides the kernels of the suite, by name: their room is above this one."""
+PAGES = {"regimes": "docs/regimes.md", "optimize": "docs/optimize-suite.md"}
+"""Every kind of record with the page of its table."""
 
 
 def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> EvidenceReport:
@@ -53,7 +64,7 @@ def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> Ev
             diagnosis=found,
             moves=tuple(make_moves(path, found, device)),
         )
-        target = Path(folder) / _slug(found.machine.name) / entry.kind / f"{entry.name}.json"
+        target = Path(folder) / slug(found.machine.name) / entry.kind / f"{entry.name}.json"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(encode(document("evidence", entry)) + "\n", encoding="utf-8")
         written.append(str(target))
@@ -71,19 +82,28 @@ def check(folder: str = "evidence") -> EvidenceReport:
     root, stale, pending = Path(folder).resolve().parent, [], []
     if not (paths := sorted(Path(folder).glob("*/*/*.json"))):
         raise NotFoundError(f"no records in {folder}", next="kw evidence check --folder DIR, or kw evidence record")
-    closure = {label(path, root): path for path in import_closure(*REGIME_ROOTS)}
+    closures: dict[str, dict[str, Path]] = {}
     for path in paths:
         entry = load(path)
+        if entry.kind not in closures:
+            closures[entry.kind] = {label(source, root): source for source in sources_of(entry.kind, root)}
         if entry.state == "pending":
             pending.append(str(path))
-        elif changed := _changed(entry, closure, root):
+        elif changed := _changed(entry, closures[entry.kind], root):
             stale.append(f"{path}: {', '.join(changed)}")
     return EvidenceReport(records=tuple(map(str, paths)), stale=tuple(stale), pending=tuple(pending))
 
 
 def load(path: Path) -> EvidenceRecord:
-    """One record from its file."""
-    return decode(path.read_bytes(), EvidenceRecord)
+    """One record from its file; the folder that it lies in is its kind."""
+    return decode(path.read_bytes(), SuiteRecord if path.parent.name == "optimize" else EvidenceRecord)
+
+
+def sources_of(kind: str, root: Path) -> list[Path]:
+    """What every record of a kind hangs on, here and now."""
+    if kind != "optimize":
+        return list(import_closure(*REGIME_ROOTS))
+    return [*import_closure(*SUITE_ROOTS), PACKAGE / "optimize" / "suite.py", *sorted((root / SUITE).glob("*.py"))]
 
 
 def regimes_table(folder: str = "evidence") -> str:
@@ -117,16 +137,24 @@ def regimes_table(folder: str = "evidence") -> str:
     return "\n".join(rows) + "\n"
 
 
-def write_table(folder: str, page: str) -> None:
-    """Replaces everything below `MARK` in a page by the table.
+def suite_page(folder: str = "evidence") -> str:
+    """The suite on every machine that was measured: a summary and a table of all programs."""
+    entries = (load(path) for path in sorted(Path(folder).glob("*/optimize/*.json")))
+    return suite.markdown(entry for entry in entries if isinstance(entry, SuiteRecord))
+
+
+def write_table(folder: str, page: str, kind: str = "regimes") -> None:
+    """Replaces everything below `MARK` in a page by the table of one kind of record.
 
     Raises:
         NotFoundError: no such page, or no such line in it.
     """
     path = Path(page)
     if not path.exists() or MARK not in (text := path.read_text(encoding="utf-8")):
-        raise NotFoundError(f"no page {page!r} with the line {MARK}", next="kw evidence table --into docs/regimes.md")
-    path.write_text(text.partition(MARK)[0] + MARK + "\n\n" + regimes_table(folder), encoding="utf-8")
+        usual = f"kw evidence table --kind {kind} --into {PAGES[kind]}"
+        raise NotFoundError(f"no page {page!r} with the line {MARK}", next=usual)
+    table = suite_page(folder) if kind == "optimize" else regimes_table(folder)
+    path.write_text(text.partition(MARK)[0] + MARK + "\n\n" + table, encoding="utf-8")
 
 
 def _changed(entry: EvidenceRecord, closure: dict[str, Path], root: Path) -> list[str]:
@@ -141,5 +169,6 @@ def _examples(root: Path, names: Sequence[str]) -> list[Path]:
     return [there[name] for name in names or there]
 
 
-def _slug(machine: str) -> str:
+def slug(machine: str) -> str:
+    """A machine's name as its folder."""
     return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")

@@ -26,6 +26,7 @@ from kernelwright.work import count, first_reads
 OURS, COPY = "kernelwright", "copy"
 BASELINES = {"eager": "eager", "torch.compile": "compile"}
 BUDGET_S = 2.0
+REASON_LENGTH = 400
 
 
 def programs(folder: str, device: str) -> Iterator[Problem]:
@@ -38,19 +39,38 @@ def programs(folder: str, device: str) -> Iterator[Problem]:
 
 
 def run_one(
-    problem: Problem, device: str, machine: Machine, *, compile: bool = True, sets: int | None = None
+    problem: Problem,
+    device: str,
+    machine: Machine,
+    *,
+    compile: bool = True,
+    sets: int | None = None,
+    budget_s: float | None = None,
+    tuner: Tuner | None = None,
 ) -> SuiteRow:
-    """Optimises one program and times what came of it."""
+    """Optimises one program and times what came of it; whatever goes wrong is the row's reason.
+
+    Args:
+        compile: let torch.compile compete.
+        sets: how many sets of inputs the result is proved on; None is what `kw verify` takes.
+        budget_s: for timing the whole program; None is `BUDGET_S`.
+        tuner: who tries the ways to compute a region.
+    """
     stage(problem.name)
+    tuner = tuner or Tuner(generator_for(device), device, machine, compile=compile)
     try:
-        return _run(problem, device, machine, compile, sets)
+        return _run(problem, tuner, compile, sets, budget_s or BUDGET_S)
     except KernelwrightError as fault:
         return SuiteRow(name=problem.name, accepted=False, reason=str(fault))
+    except Exception as fault:  # out of memory, a CUDA error, a bug of ours: the next program may be fine
+        said = " ".join(str(fault).split())[:REASON_LENGTH]
+        return SuiteRow(name=problem.name, accepted=False, reason=f"{type(fault).__name__}: {said}")
 
 
-def _run(problem: Problem, device: str, machine: Machine, compile: bool, sets: int | None) -> SuiteRow:
+def _run(problem: Problem, tuner: Tuner, compile: bool, sets: int | None, budget_s: float) -> SuiteRow:
+    device, machine = tuner.device, tuner.machine
     with torch.no_grad():
-        ours = with_kernels(problem, Tuner(generator_for(device), device, machine, compile=compile), sets)
+        ours = with_kernels(problem, tuner, sets)
         found: Any = ours.optimization
         inputs = problem.inputs(device, 0)
         work = count(problem.on(device), *inputs)
@@ -63,7 +83,7 @@ def _run(problem: Problem, device: str, machine: Machine, compile: bool, sets: i
             inputs,
             device=device,
             last_cache_bytes=last_cache_bytes(machine),
-            budget_s=BUDGET_S,
+            budget_s=budget_s,
         )
     return SuiteRow(
         name=problem.name,

@@ -11,18 +11,19 @@ from typing import Any
 from rich.console import Console
 
 from kernelwright.core.errors import KernelwrightError
-from kernelwright.core.optimization import Optimization
+from kernelwright.core.optimization import Optimization, SuiteRecord
 from kernelwright.core.records import Bench, Diagnosis, EvidenceReport, Machine, Verdict
-from kernelwright.report.terminal import bench, diagnosis, error, evidence, machine, optimization, verdict
+from kernelwright.report.terminal import bench, diagnosis, error, evidence, machine, optimization, suite, verdict
 from kernelwright.report.terminal.paper import Paper
 
-Shown = Diagnosis | Verdict | Bench | Machine | Optimization | EvidenceReport | KernelwrightError
+Shown = Diagnosis | Verdict | Bench | Machine | Optimization | SuiteRecord | EvidenceReport | KernelwrightError
 _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Diagnosis: diagnosis.write,
     Verdict: verdict.write,
     Bench: bench.write,
     Machine: machine.write,
     Optimization: optimization.write,
+    SuiteRecord: suite.write,
     EvidenceReport: evidence.write,
     KernelwrightError: error.write,
 }

@@ -1,0 +1,133 @@
+"""What a suite of optimised programs says of a machine: the summary in numbers and in words, and the page of all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import geometric_mean
+
+from kernelwright.core.optimization import SuiteRecord, SuiteRow
+from kernelwright.core.records import Record
+from kernelwright.core.units import bytes_text, number_text, time_text
+from kernelwright.report import words
+
+OURS, COPY, COMPILED, EAGER = "kernelwright", "copy", "torch.compile", "eager"
+LARGE_BYTES = 50_000_000
+"""What moves less stays in the last cache of a GPU, where a copy is no measure."""
+NEAR, NEAR_US = 0.98, 2.0
+"""Slower than another way: below this share of its speed, and by more microseconds than a launch wavers."""
+HEAD = ("program", "bytes", "floor", "ours", "copy", "torch.compile", "eager",
+        "ours / copy", "faster than torch.compile", "faster than eager", "who won")  # fmt: skip
+
+
+class SuiteSummary(Record, frozen=True, kw_only=True):
+    """Geometric means over the accepted programs; None where nothing was timed.
+
+    `over_copy` is our time over that of a copy of the same bytes, `over_copy_large` the same for the `large` programs
+    of 50 MB and more; `slower_than_*` counts the programs that would have been better off the other way.
+    """
+
+    programs: int
+    accepted: int
+    large: int
+    over_copy: float | None
+    over_copy_large: float | None
+    faster_than_compile: float | None
+    faster_than_eager: float | None
+    slower_than_compile: int
+    slower_than_eager: int
+
+
+def summary(rows: Sequence[SuiteRow]) -> SuiteSummary:
+    """The rows in nine numbers; what was not accepted counts as a program and nowhere else."""
+    good = [row for row in rows if row.accepted and OURS in row.times_us]
+    large = [row for row in good if row.compulsory_bytes >= LARGE_BYTES]
+    return SuiteSummary(
+        programs=len(rows),
+        accepted=sum(row.accepted for row in rows),
+        large=len(large),
+        over_copy=_mean(_over_copy(row) for row in good),
+        over_copy_large=_mean(_over_copy(row) for row in large),
+        faster_than_compile=_mean(_faster(row, COMPILED) for row in good),
+        faster_than_eager=_mean(_faster(row, EAGER) for row in good),
+        slower_than_compile=sum(is_slower(row, COMPILED) for row in good),
+        slower_than_eager=sum(is_slower(row, EAGER) for row in good),
+    )
+
+
+def is_slower(row: SuiteRow, other: str) -> bool:
+    """Whether another arm is faster by more than the noise."""
+    if not {OURS, other} <= row.times_us.keys():
+        return False
+    return row.ratio(other) < NEAR and row.times_us[OURS] - row.times_us[other] > NEAR_US
+
+
+def summary_lines(rows: Sequence[SuiteRow]) -> list[tuple[str, str]]:
+    """The summary as label and text: `faster than torch.compile`, `1.18x; 8 programs are slower`."""
+    found = summary(rows)
+    which = f"the {found.large:,} of {bytes_text(LARGE_BYTES)} and more"
+    large = f"; {words.times_text(found.over_copy_large)} over {which}"
+    return [
+        ("programs", f"{found.programs:,}, {found.accepted:,} accepted"),
+        ("time over that of a copy", words.times_text(found.over_copy) + (large if found.large else "")),
+        ("faster than torch.compile", _faster_text(found.faster_than_compile, found.slower_than_compile)),
+        ("faster than eager", _faster_text(found.faster_than_eager, found.slower_than_eager)),
+    ]
+
+
+def who_won(row: SuiteRow) -> str:
+    """Who computes the regions: `2 kernels, 1 torch.compile`; the reason where the program was rejected."""
+    if not row.accepted:
+        return f"rejected: {words.plain(row.reason)}"
+    counts = Counter(_winner(line) for line in row.winners)
+    made = [number_text(counts.pop("kernel"), "kernel")] if "kernel" in counts else []
+    return ", ".join([*made, *(f"{count} {name}" for name, count in sorted(counts.items()))]) or "no regions"
+
+
+def markdown(entries: Iterable[SuiteRecord]) -> str:
+    """Every machine with its summary and the table of all its programs."""
+    parts = [_machine(entry) for entry in entries]
+    return "\n".join(parts) if parts else "No machine has a record yet: `kw evidence record --kind optimize`.\n"
+
+
+def _machine(entry: SuiteRecord) -> str:
+    software = ", ".join(f"{name} {version}" for name, version in sorted(entry.software.items()))
+    head = [f"## {entry.machine}", "", words.plain(f"{entry.date}; {software}."), ""]
+    if entry.state == "pending":
+        head += [f"Pending: {words.plain('; '.join(entry.notes))}.", ""]
+    said = [f"- {label}: {text}" for label, text in summary_lines(entry.rows)]
+    table = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
+    table += ["| " + " | ".join(cell.replace("|", "\\|") for cell in _cells(row)) + " |" for row in entry.rows]
+    return "\n".join([*head, *said, "", *table]) + "\n"
+
+
+def _cells(row: SuiteRow) -> list[str]:
+    if not row.times_us:
+        return [row.name, *[""] * (len(HEAD) - 2), who_won(row)]
+    times = [time_text(row.times_us[arm]) if arm in row.times_us else "-" for arm in (OURS, COPY, COMPILED, EAGER)]
+    ratios = [words.times_text(ratio) for ratio in (_over_copy(row), _faster(row, COMPILED), _faster(row, EAGER))]
+    return [row.name, bytes_text(row.compulsory_bytes), time_text(row.floor_us), *times, *ratios, who_won(row)]
+
+
+def _over_copy(row: SuiteRow) -> float | None:
+    return row.times_us[OURS] / row.times_us[COPY] if COPY in row.times_us else None
+
+
+def _faster(row: SuiteRow, other: str) -> float | None:
+    return row.ratio(other) if other in row.times_us else None
+
+
+def _mean(ratios: Iterable[float | None]) -> float | None:
+    known = [ratio for ratio in ratios if ratio]
+    return geometric_mean(known) if known else None
+
+
+def _faster_text(mean: float | None, slower: int) -> str:
+    worse = f"{number_text(slower, 'program')} {'is' if slower == 1 else 'are'} slower" if slower else "none is slower"
+    return "-" if mean is None else f"{words.times_text(mean)}; {worse}"
+
+
+def _winner(line: str) -> str:
+    """`region_0: torch.compile, 1.10x faster ...` -> `torch.compile`; a choice of a generator is a kernel."""
+    way = line.partition(": ")[2].partition(",")[0]
+    return way if way in ("torch", COMPILED) else "kernel"
