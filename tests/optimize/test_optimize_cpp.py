@@ -119,6 +119,20 @@ def test_a_region_reads_as_text_and_counts_its_bytes():
     assert region.bytes_moved == (4 * (37_000 + 1000), 4 * 37_000)
 
 
+def biased_by_distance(x, w):
+    places = torch.arange(x.shape[-1])
+    distance = places[:, None] - places
+    return torch.softmax((x - w[:, None, None] * distance).masked_fill(distance < 0, float("-inf")), -1)
+
+
+def test_positions_are_counted_and_not_read():
+    x, w = X[:, :49].reshape(37, 7, 7), W[:37]
+    graph = captured(biased_by_distance, x, w).graph
+    regions, refused = plan(graph)
+    assert ([set(region.reads) for region, _ in regions], refused) == ([{"x", "w"}], {})
+    torch.testing.assert_close(*execute(graph, regions, (x, w), 0), biased_by_distance(x, w))
+
+
 def test_what_is_cheap_is_made_again_rather_than_read():
     program, x = PROGRAMS["both_ways"]
     regions, _ = plan(captured(program, x).graph)

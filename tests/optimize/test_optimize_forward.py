@@ -296,8 +296,8 @@ def exchanged(x, y):
 
 CHANGED = {
     "whole": (changed, X, Y), "part": (changed_in_part, X), "filled": (lambda x: x.fill_(2) * x + 1, X),
-    "step": (step, X, Y, normal(9, 40, seed=3)), "read_elsewhere": (read_elsewhere, X, Y), "exchanged": (exchanged, X, Y),
-    "returned_apart": (returned_apart, X, Y), "handed_on": (handed_on, X, Y),
+    "step": (step, X, Y, normal(9, 40, seed=3)), "read_elsewhere": (read_elsewhere, X, Y),
+    "returned_apart": (returned_apart, X, Y), "exchanged": (exchanged, X, Y), "handed_on": (handed_on, X, Y),
     "rows": (lambda x: x.copy_(torch.softmax(x, -1)), X),
     "transposed": (lambda x: x.copy_(x.t() * 2), X[:, :9].contiguous()),
 }  # fmt: skip

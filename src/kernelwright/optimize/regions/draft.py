@@ -13,14 +13,15 @@ from kernelwright.optimize.regions.axes import Axes, Dim, Dims, Misfit
 from kernelwright.optimize.regions.nodes import (
     computed_dtype,
     dtype_of,
-    is_read_in_place,
-    made_anywhere,
+    is_made,
     memory_of,
+    node_at,
     number,
+    order,
     range_of,
     shape_of,
 )
-from kernelwright.optimize.regions.operators import CONSTANTS, packet
+from kernelwright.optimize.regions.operators import CONSTANTS, VIEWS, packet
 from kernelwright.optimize.regions.region import SPECIAL, Axis, Load, Operand, Reduction, Region, Scan, Step, Store
 
 CHEAP_AGAIN = 4
@@ -78,7 +79,7 @@ class Draft:
         if node in self._pieces:
             raise Misfit(f"{node.name} is only put together here")
         if node not in self._names:
-            if made_anywhere(node) and not is_read_in_place(node):
+            if is_made(node):
                 self._make(node)
             else:
                 self._load_later(node)
@@ -159,13 +160,23 @@ class Draft:
         name = packet(node.target)
         if name in CONSTANTS:
             self._constant(node, name)
+        elif name in VIEWS:
+            source = node_at(node, 0)
+            self._names.pop(source, None)
+            self._value(source)
+            self._view(node, name)
+            del self._names[source]  # a range for this view alone: another use can lie along another axis
         else:
             self._count_up(node)
+
+    def _unused(self, name: str) -> str:
+        """The name, numbered where a value has it already."""
+        return next(f"{name}{number}" for number in ("", *range(1, 99)) if f"{name}{number}" not in self._dtypes)
 
     def _constant(self, node: fx.Node, name: str) -> None:
         kind = name.removesuffix("_like")
         given = {"zeros": 0, "ones": 1}.get(kind, node.args[0 if kind == "scalar_tensor" else -1])
-        self._names[node] = self._step(node.name, "constant", (number(given),), computed_dtype(node))
+        self._names[node] = self._step(self._unused(node.name), "constant", (number(given),), computed_dtype(node))
         self._dims[node] = self._axes.fresh(shape_of(node))
 
     def _count_up(self, node: fx.Node) -> None:
@@ -174,12 +185,33 @@ class Draft:
         dim = self._axes.new(size)
         if not dim:
             raise Misfit("a range of one number")
-        value = self._position(f"{node.name}_index", dim)
+        value = self._position(self._unused(f"{node.name}_index"), dim)
         if step != 1:
-            value = self._step(f"{node.name}_scaled", "mul", (value, step), "int64")
+            value = self._step(f"{value}_scaled", "mul", (value, step), "int64")
         if start:
-            value = self._step(f"{node.name}_from", "add", (value, start), "int64")
+            value = self._step(f"{value}_from", "add", (value, start), "int64")
         self._names[node], self._dims[node] = str(self._as(value, computed_dtype(node))), (dim,)
+
+    def _view(self, node: fx.Node, name: str) -> None:
+        source = node_at(node, 0)
+        dims, shape = self._dims[source], shape_of(node)
+        self._names[node] = self._names[source]
+        if name in ("permute", "transpose", "t"):
+            self._dims[node] = tuple(dims[position] for position in order(node, len(dims)))
+        elif name in ("alias", "detach"):
+            self._dims[node] = dims
+        elif name == "broadcast_in_dim":
+            places = [int(place) for place in node.args[2]]  # type: ignore[union-attr]
+            at = dict(zip(places, dims, strict=True))
+            self._dims[node] = self._repeated([at.get(position, ()) for position in range(len(shape))], shape)
+        elif name == "expand":
+            self._dims[node] = self._repeated([*((),) * (len(shape) - len(dims)), *dims], shape)
+        else:
+            self._dims[node] = self._axes.regroup(dims, shape)
+
+    def _repeated(self, dims: Sequence[Dim], shape: tuple[int, ...]) -> Dims:
+        """Where the shape is larger than one, an axis on which the value does not depend."""
+        return tuple(dim or self._axes.new(size) for dim, size in zip(dims, shape, strict=True))
 
     def _check(self) -> None:
         """No value may have one axis twice: that would be its diagonal.

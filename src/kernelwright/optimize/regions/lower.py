@@ -22,7 +22,6 @@ from kernelwright.optimize.regions.nodes import (
     made_anywhere,
     node_at,
     number,
-    order,
     reduced_dims,
     result_shape,
     shape_of,
@@ -274,27 +273,6 @@ class Lowering(Draft):
         chosen = self._step(f"{node.name}_chosen", "where", (here, value, 0), dtype)
         self._names[node] = self._fold(node.name, "sum", chosen, dtype)
         self._dims[node] = self._axes.broadcast((*dims[:at], (), *dims[at + 1 :]), self._dims[index])
-
-    def _view(self, node: fx.Node, name: str) -> None:
-        source = node_at(node, 0)
-        dims, shape = self._dims[source], shape_of(node)
-        self._names[node] = self._names[source]
-        if name in ("permute", "transpose", "t"):
-            self._dims[node] = tuple(dims[position] for position in order(node, len(dims)))
-        elif name in ("alias", "detach"):
-            self._dims[node] = dims
-        elif name == "broadcast_in_dim":
-            places = [int(place) for place in node.args[2]]  # type: ignore[union-attr]
-            at = dict(zip(places, dims, strict=True))
-            self._dims[node] = self._repeated([at.get(position, ()) for position in range(len(shape))], shape)
-        elif name == "expand":
-            self._dims[node] = self._repeated([*((),) * (len(shape) - len(dims)), *dims], shape)
-        else:
-            self._dims[node] = self._axes.regroup(dims, shape)
-
-    def _repeated(self, dims: Sequence[Dim], shape: tuple[int, ...]) -> Dims:
-        """Where the shape is larger than one, an axis on which the value does not depend."""
-        return tuple(dim or self._axes.new(size) for dim, size in zip(dims, shape, strict=True))
 
 
 def lowered(nodes: Sequence[fx.Node], *, turns: bool = True) -> Lowering:

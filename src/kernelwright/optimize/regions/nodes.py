@@ -14,7 +14,15 @@ from kernelwright.optimize.regions.operators import CONSTANTS, CUTS, LOWERED, PI
 
 def made_anywhere(node: fx.Node) -> bool:
     """Whether a node costs nothing where it is needed: a constant, a range, or memory that is read in place."""
-    return packet(node.target) in (*CONSTANTS, "arange", "iota") or is_read_in_place(node)
+    return is_made(node) or is_read_in_place(node)
+
+
+def is_made(node: Any) -> bool:
+    """Whether a node is a constant or a range, in whatever shape."""
+    if not isinstance(node, fx.Node):
+        return False
+    name = packet(node.target)
+    return name in (*CONSTANTS, "arange", "iota") or (name in VIEWS and is_made(node.args[0]))
 
 
 def is_read_in_place(node: fx.Node) -> bool:
@@ -25,7 +33,7 @@ def is_read_in_place(node: fx.Node) -> bool:
     if name in CUTS or name in PIECES:
         return True
     source = node.args[0] if node.args else None
-    if not isinstance(source, fx.Node):
+    if not isinstance(source, fx.Node) or is_made(node):
         return False
     if name == "getitem":
         return packet(source.target) in PIECES
