@@ -14,6 +14,7 @@ from kernelwright.optimize.capture import Captured, Source, decomposition_table,
 from kernelwright.optimize.emit import Kernel, load, wrapped
 from kernelwright.optimize.forward import Forward, Part
 from kernelwright.optimize.generators import generator_for
+from kernelwright.optimize.pieces import in_pieces
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.plan import plan
 
@@ -42,6 +43,7 @@ def compiled(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
         return module.forward
     generator = generator_for(devices.pop())
     without_aliases(module.graph)
+    in_pieces(module.graph)
     regions, _ = plan(module.graph)
     parts, kernels = [], []
     for region, nodes in regions:

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from kernelwright.optimize.capture import Captured, Source, decomposition_table, normal_call, without_aliases
+from kernelwright.optimize.pieces import in_pieces
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def gradient_of(
         without_aliases(graph)
         _rename(graph, [*names, *(f"grad_{at}" for at in floating)])
     program.recompile()
+    in_pieces(taken_apart.graph)
     nodes = [node for node in taken_apart.graph.nodes if node.op == "placeholder"]
     sources = {node: Source("argument", str(at)) for at, node in enumerate(nodes)}
     results = tuple(("output", "") for _ in wanted)

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.decompositions import decompositions
+from kernelwright.optimize.pieces import in_pieces
 from kernelwright.optimize.regions.operators import packet
 
 aten = torch.ops.aten
@@ -82,6 +83,7 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
     for node in [node for node in graph.nodes if packet(node.target).startswith("_assert")]:
         graph.erase_node(node)
     without_aliases(graph)
+    in_pieces(graph)
     return Captured(
         graph,
         exported.graph_module,  # type: ignore[arg-type]
