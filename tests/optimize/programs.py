@@ -85,6 +85,10 @@ PROGRAMS = {
     "divided_whole": (lambda x: (x % 7, x // -7, torch.fmod(x, 5), x % -3), torch.arange(-300, 300)),
     "least": (lambda x, y: (torch.fmin(x, y), torch.fmax(x, y), x.isinf(), x.sgn()), ODD, ODD.flip(0)),
     "both_ways": (lambda x: (torch.log_softmax(x / 0.07, 1), torch.log_softmax(x / 0.07, 0)), X),
+    "matched": (
+        lambda x: (torch.log_softmax(x, 1).diagonal().mean(), torch.log_softmax(x, 0).diagonal(), x.diagonal() * 2),
+        X[:, :37].contiguous(),
+    ),
     "copied": (lambda x, y: (x * 2).copy_(y) + x, X, Y),
     "apart": (lambda x: x[:, -1].amax(0) * 2, X),
     "bytes": (lambda x: (x.float() / 255 - 0.5, x > 100, x.to(torch.int16)), torch.arange(1000).to(torch.uint8)),

@@ -125,6 +125,12 @@ def biased_by_distance(x, w):
     return torch.softmax((x - w[:, None, None] * distance).masked_fill(distance < 0, float("-inf")), -1)
 
 
+def test_of_a_diagonal_nobody_writes_the_rest():
+    program, x = PROGRAMS["matched"]
+    regions, _ = plan(captured(program, x).graph)
+    assert max(sum(store.shape) for region, _ in regions for store in region.stores) <= 37
+
+
 def test_positions_are_counted_and_not_read():
     x, w = X[:, :49].reshape(37, 7, 7), W[:37]
     graph = captured(biased_by_distance, x, w).graph

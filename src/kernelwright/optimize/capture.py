@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.decompositions import decompositions
+from kernelwright.optimize.diagonals import pick_diagonals
 from kernelwright.optimize.pieces import in_pieces
 from kernelwright.optimize.regions.operators import packet
 
@@ -83,6 +84,7 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
     for node in [node for node in graph.nodes if packet(node.target).startswith("_assert")]:
         graph.erase_node(node)
     without_aliases(graph)
+    pick_diagonals(graph)
     in_pieces(graph)
     return Captured(
         graph,

@@ -36,6 +36,8 @@ FINALISTS = 3
 GLANCE_S = 0.05
 LEAST_GAIN = 1.02
 """A kernel that is not this much faster than torch's own is not worth a line of anybody's file."""
+Programs = dict[str, tuple[Kernel, Callable[..., Any]]]
+"""By the name of their attempt."""
 HANDICAP = {TORCH: 1.0, COMPILED: LEAST_GAIN * 1.03}
 """torch.compile compiles again wherever the file runs: a kernel of one's own may be a little slower."""
 
@@ -67,7 +69,6 @@ class Tuner:
         stage(f"{region.name}: counting its work")
         least, predicted = self._expected(reference, inputs)
         before = self._glance(reference, inputs)
-        attempts: list[Attempt] = []
         outcome = RegionOutcome(
             name=region.name,
             summary=summary(region),
@@ -84,16 +85,26 @@ class Tuner:
         if max(least.time_us, call_us(self.machine) / 4) * LEAST_GAIN >= before:
             return Tuned(outcome, None)
         programs, attempts = self._attempts(region, reference, inputs)
-        best = sorted((a for a in attempts if a.time_us is not None), key=lambda a: a.time_us or 0.0)
-        kernel, winner, times, attempts = self._final(region, reference, inputs, programs, best, attempts)
-        after = times[winner]
-        why = _why(winner, times)
-        return Tuned(
-            msgspec.structs.replace(
-                outcome, before_us=times[TORCH], after_us=after, winner=winner, why=why, attempts=tuple(attempts)
+        times = self._timed(region, reference, inputs, programs, attempts)
+        winner, judged = self._winner(region, reference, inputs, programs, times)
+        attempts = [
+            msgspec.structs.replace(judged.get(a.name, a), time_us=times.get(a.name, a.time_us)) for a in attempts
+        ]
+        attempts += [Attempt(name=name, time_us=times[name]) for name in (TORCH, COMPILED) if name in times]
+        kernel = programs[winner][0] if winner in programs else None
+        if winner == COMPILED:
+            kernel = Kernel(region, None, source_of(reference, f"{region.name}_plain"))
+        outcome = msgspec.structs.replace(
+            outcome,
+            before_us=times[TORCH],
+            after_us=times[winner],
+            winner=winner,
+            why=_why(
+                winner, {name: time for name, time in times.items() if name not in judged or judged[name].accepted}
             ),
-            kernel,
+            attempts=tuple(attempts),
         )
+        return Tuned(outcome, kernel)
 
     def _expected(self, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[Any, float]:
         """The floor of a region, and what a kernel that is written well should take."""
@@ -110,7 +121,7 @@ class Tuner:
 
     def _attempts(
         self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]
-    ) -> tuple[dict[str, tuple[Kernel, Callable[..., Any]]], list[Attempt]]:
+    ) -> tuple[Programs, list[Attempt]]:
         """Every choice of the generator, built and timed at a glance."""
         trials, programs, attempts = Trials(region, self.machine), {}, []
         choices = self.generator.choices(region)
@@ -135,33 +146,22 @@ class Tuner:
             attempts.append(known)
         return programs, attempts
 
-    def _final(
+    def _timed(
         self,
         region: Region,
         reference: fx.GraphModule,
         inputs: Sequence[torch.Tensor],
-        programs: dict[str, tuple[Kernel, Callable[..., Any]]],
-        best: list[Attempt],
-        attempts: list[Attempt],
-    ) -> tuple[Kernel | None, str, dict[str, float], list[Attempt]]:
-        """The right ones of the fastest few, beside torch's own, timed in alternation."""
-        accepted: list[str] = []
-        for attempt in best:
-            if len(accepted) == FINALISTS:
-                break
-            if attempt.name not in programs:
-                continue
-            stage(f"{region.name}: is {attempt.name} right")
-            reason = disagreement(reference, programs[attempt.name][1], inputs)
-            judged = msgspec.structs.replace(attempt, accepted=reason is None, reason=reason.detail if reason else "")
-            attempts = [judged if a.name == attempt.name else a for a in attempts]
-            if reason is None:
-                accepted.append(attempt.name)
-        arms: dict[str, Callable[..., Any]] = {name: programs[name][1] for name in accepted} | {TORCH: reference}
-        if self.compile and accepted:
+        programs: Programs,
+        attempts: Sequence[Attempt],
+    ) -> dict[str, float]:
+        """The fastest few beside torch's own, timed in alternation: microseconds of each."""
+        best = sorted((a for a in attempts if a.name in programs), key=lambda a: a.time_us or 0.0)
+        arms: dict[str, Callable[..., Any]] = {a.name: programs[a.name][1] for a in best[:FINALISTS]}
+        if self.compile and arms:
             stage(f"{region.name}: torch.compile", 300)
             torch._dynamo.reset()
             arms[COMPILED] = torch.compile(reference, dynamic=False)
+        arms[TORCH] = reference
         stage(f"{region.name}: timing {len(arms)} ways")
         with torch.no_grad():
             rounds = time_arms(
@@ -171,13 +171,33 @@ class Tuner:
                 last_cache_bytes=last_cache_bytes(self.machine),
                 budget_s=self.budget_s,
             )
-        times = {name: timing.time_us for name, timing in rounds.timings.items()}
-        attempts = [msgspec.structs.replace(a, time_us=times.get(a.name, a.time_us)) for a in attempts]
-        attempts += [Attempt(name=name, time_us=times[name]) for name in (TORCH, COMPILED) if name in times]
-        winner = min(times, key=lambda name: times[name] * HANDICAP.get(name, LEAST_GAIN))
-        if winner == COMPILED:
-            return Kernel(region, None, source_of(reference, f"{region.name}_plain")), winner, times, attempts
-        return (programs[winner][0] if winner in programs else None), winner, times, attempts
+        return {name: timing.time_us for name, timing in rounds.timings.items()}
+
+    def _winner(
+        self,
+        region: Region,
+        reference: fx.GraphModule,
+        inputs: Sequence[torch.Tensor],
+        programs: Programs,
+        times: dict[str, float],
+    ) -> tuple[str, dict[str, Attempt]]:
+        """The fastest that is right, and what was found of those that were asked."""
+        judged: dict[str, Attempt] = {}
+        for name in sorted(times, key=lambda name: times[name] * HANDICAP.get(name, LEAST_GAIN)):
+            if name not in programs:
+                return name, judged
+            stage(f"{region.name}: is {name} right")
+            kernel, program = programs[name]
+            reason = disagreement(reference, program, inputs)
+            judged[name] = Attempt(
+                name=name,
+                choice=msgspec.to_builtins(kernel.choice),
+                accepted=reason is None,
+                reason=reason.detail if reason else "",
+            )
+            if reason is None:
+                return name, judged
+        return TORCH, judged
 
 
 def _why(winner: str, times: dict[str, float]) -> str:
