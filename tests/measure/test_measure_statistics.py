@@ -2,7 +2,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernelwright.core.records import MARGIN
@@ -34,6 +34,7 @@ def test_the_interval_holds_the_median(samples):
 
 
 @settings(max_examples=100, deadline=None)
+@example(a=[1.0, 1.0, 1.0, 1.0, 607.0], factor=1.02)
 @given(a=times, factor=st.floats(min_value=0.5, max_value=2.0))
 def test_swapping_the_arms_turns_the_verdict_round(a, factor):
     b = [t * factor for t in a]
@@ -41,7 +42,8 @@ def test_swapping_the_arms_turns_the_verdict_round(a, factor):
         one, other = compare("a", a, "b", b), compare("b", b, "a", a)
         assert math.isclose(one.ratio * other.ratio, 1, rel_tol=1e-9)
         turned = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
-        assert turned.get(one.verdict, one.verdict) == other.verdict
+        on_the_edge = any(math.isclose(abs(math.log(end)), math.log1p(MARGIN), rel_tol=1e-9) for end in (one.low, one.high))
+        assert on_the_edge or turned.get(one.verdict, one.verdict) == other.verdict
 
 
 def test_swapped_arms_agree_whatever_the_noise():

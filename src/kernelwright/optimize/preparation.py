@@ -24,7 +24,7 @@ from kernelwright.sandbox.limits import kill_family
 
 MOST_PROCESSES = 14
 """With the CUDA context and the inputs of a program each; about one for each core of an H200's host."""
-LIMIT_S = 240.0
+LIMIT_S = {"cuda": 240.0, "cpu": 3600.0}
 """What is not compiled by then is compiled while it is timed."""
 POLL_S = 0.5
 
@@ -46,7 +46,7 @@ def prepare_all(folder: str, names: Sequence[str], device: str) -> None:
         process.start()
         return process
 
-    crew, spare, until = [start() for _ in range(count)], len(names), wall_s() + LIMIT_S
+    crew, spare, until = [start() for _ in range(count)], len(names), wall_s() + LIMIT_S[device]
     while crew and wall_s() < until:
         stage(f"compiling in {count} processes: {left.value} of {len(names)} programs wait")
         crew[0].join(POLL_S)
