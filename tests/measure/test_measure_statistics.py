@@ -42,8 +42,11 @@ def test_swapping_the_arms_turns_the_verdict_round(a, factor):
         one, other = compare("a", a, "b", b), compare("b", b, "a", a)
         assert math.isclose(one.ratio * other.ratio, 1, rel_tol=1e-9)
         turned = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
-        on_the_edge = any(math.isclose(abs(math.log(end)), math.log1p(MARGIN), rel_tol=1e-9) for end in (one.low, one.high))
-        assert on_the_edge or turned.get(one.verdict, one.verdict) == other.verdict
+        edge = math.log1p(MARGIN)
+        assert (
+            any(math.isclose(abs(math.log(end)), edge, rel_tol=1e-9) for end in (one.low, one.high))
+            or turned.get(one.verdict, one.verdict) == other.verdict
+        )
 
 
 def test_swapped_arms_agree_whatever_the_noise():
