@@ -94,8 +94,15 @@ LAYOUTS = {
 TURNS = (turned, turned_by_chunks, turned_in_pairs)
 
 
-@pytest.mark.parametrize("turn", TURNS)
-@pytest.mark.parametrize("layout", LAYOUTS)
+CROSSED = [
+    pytest.param(layout, turn, marks=() if layout == next(iter(LAYOUTS)) or turn is TURNS[0] else pytest.mark.slow)
+    for layout in LAYOUTS
+    for turn in TURNS
+]
+"""Every layout and every turn; all together only in a long run."""
+
+
+@pytest.mark.parametrize(("layout", "turn"), CROSSED)
 def test_rotary_is_one_region_that_moves_input_and_output_once(layout, turn):
     rotary_is_one_region(layout, torch.float32, turn)
 
@@ -223,8 +230,7 @@ def test_what_is_changed_in_place_is_changed_once():
         torch.testing.assert_close(result, y + 1)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("turn", TURNS)
+@pytest.mark.parametrize(("layout", "turn"), CROSSED)
 def test_the_graph_and_the_reference_compute_what_the_program_does(layout, turn):
     def rotary(x, cos, sin):
         return x * cos + turn(x) * sin
@@ -242,8 +248,7 @@ def test_the_graph_and_the_reference_compute_what_the_program_does(layout, turn)
     torch.testing.assert_close(got.reshape(-1).sort().values, value.reshape(-1).sort().values)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("turn", TURNS)
+@pytest.mark.parametrize(("layout", "turn"), CROSSED)
 def test_gradients_are_those_of_eager(layout, turn):
     def rotary(x, cos, sin):
         return x * cos + turn(x) * sin
