@@ -25,7 +25,6 @@ CALLS = [
     ("why", [SMALL, PROGRAMS / "small_right.py"], 0),
     ("why", [SMALL, "--spec", "h200"], 0),
     ("verify", [SMALL, PROGRAMS / "small_right.py"], 0),
-    ("verify", [SMALL, PROGRAMS / "small_wrong.py"], 1),
     ("verify", [SMALL, PROGRAMS / "other_signature.py"], 1),
     ("machine", [], 0),
     ("machine", ["--spec", "b200"], 0),

@@ -94,6 +94,11 @@ LAYOUTS = {
 TURNS = (turned, turned_by_chunks, turned_in_pairs)
 
 
+def some_of(cases):
+    """Every second case; the others only in a long run."""
+    return [pytest.param(name, marks=pytest.mark.slow if at % 2 else ()) for at, name in enumerate(cases)]
+
+
 CROSSED = [
     pytest.param(layout, turn, marks=() if layout == next(iter(LAYOUTS)) or turn is TURNS[0] else pytest.mark.slow)
     for layout in LAYOUTS
@@ -145,7 +150,7 @@ ONE_REGION = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ONE_REGION)
+@pytest.mark.parametrize("name", some_of(ONE_REGION))
 def test_what_is_computed_on_parts_is_one_region(name, monkeypatch):
     program, shape, *given = ONE_REGION[name]
     args = (*given, normal(*shape, seed=3))
@@ -179,7 +184,7 @@ STAYS = {
 }
 
 
-@pytest.mark.parametrize("name", STAYS)
+@pytest.mark.parametrize("name", some_of(STAYS))
 def test_other_concatenations_stay_right(name, monkeypatch):
     program = STAYS[name]
     assert moved(regions(program, A, B)) <= moved(as_it_was(monkeypatch, program, A, B))
