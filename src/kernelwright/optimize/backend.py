@@ -11,6 +11,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from kernelwright.optimize.capture import Captured, Source, decomposition_table, without_aliases
+from kernelwright.optimize.diagonals import pick_diagonals
 from kernelwright.optimize.emit import Kernel, load, wrapped
 from kernelwright.optimize.forward import Forward, Part
 from kernelwright.optimize.generators import generator_for
@@ -43,6 +44,7 @@ def compiled(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
         return module.forward
     generator = generator_for(devices.pop())
     without_aliases(module.graph)
+    pick_diagonals(module.graph)
     in_pieces(module.graph)
     regions, _ = plan(module.graph)
     parts, kernels = [], []

@@ -1,4 +1,7 @@
-"""A program as one graph of core ATen operators, with nothing hidden: parameters, buffers and mutations by name."""
+"""A program as one graph of core ATen operators, with nothing hidden: parameters, buffers and mutations by name.
+
+`type: ignore` stands where torch.export types as optional what a finished export always has.
+"""
 
 from __future__ import annotations
 

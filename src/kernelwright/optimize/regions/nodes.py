@@ -1,4 +1,8 @@
-"""What the nodes of a captured graph say: shapes, dtypes, dimensions, numbers, and where their memory is."""
+"""What the nodes of a captured graph say: shapes, dtypes, dimensions, numbers, and where their memory is.
+
+torch.fx types every argument as the union of all that a graph can hold. What stands at which place is said by the
+operator's schema: that is what the `type: ignore` comments here, in `lower`, and in `seams` and `splitting` rely on.
+"""
 
 from __future__ import annotations
 
