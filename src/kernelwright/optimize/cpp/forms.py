@@ -123,7 +123,7 @@ class Forms:
         v = self._type(scope, step.dtype)
         if op == "index":
             axis = str(step.args[0])
-            return f"counted<V>({axis})" if wide and axis == self._lanes else f"as<{v}>({axis})"
+            return f"counted<{v}>({axis})" if wide and axis == self._lanes else f"as<{v}>({axis})"
         if op == "constant":
             return self.operand(scope, step.args[0], step.dtype)
         if op == "cast":

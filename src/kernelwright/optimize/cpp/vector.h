@@ -320,8 +320,8 @@ template <typename V, typename T> static inline void scatter(T* p, V x, int64_t 
     else for (int lane = 0; lane < lanes<V>; ++lane) store(p + lane * stride, x[lane]);
 }
 // Whole numbers from `first` on, one a lane.
-template <typename V> static inline Like<V, int64_t> counted(int64_t first) {
-    Like<V, int64_t> x = as<Like<V, int64_t>>(first);
+template <typename V> static inline V counted(int64_t first) {
+    V x = as<V>(first);
     if constexpr (is_wide<V>) for (int lane = 0; lane < lanes<V>; ++lane) x[lane] += lane;
     return x;
 }

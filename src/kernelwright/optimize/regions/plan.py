@@ -11,6 +11,7 @@ from torch import fx
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.lower import Lowering, lowered, made_anywhere
 from kernelwright.optimize.regions.merging import merged
+from kernelwright.optimize.regions.narrowing import narrowed
 from kernelwright.optimize.regions.operators import POINTWISE, packet
 from kernelwright.optimize.regions.picking import picked_early
 from kernelwright.optimize.regions.region import SPECIAL, Region
@@ -62,7 +63,7 @@ def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, li
     for group in dict.fromkeys(of.values()):
         try:
             parts = _regions(group, f"{prefix}_", len(found), of, order)
-            found += [(merged(picked_early(region)), nodes) for region, nodes in parts]
+            found += [(narrowed(merged(picked_early(region))), nodes) for region, nodes in parts]
         except Misfit as reason:
             refused |= dict.fromkeys(group.nodes, str(reason))
     return found, refused

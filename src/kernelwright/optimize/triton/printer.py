@@ -319,7 +319,9 @@ class _Printer:
 
     def _step(self, step: Step) -> str:
         if step.op == "index":
-            return f"{step.args[0]}.to(tl.int64)"
+            if step.dtype == "int64":
+                return f"{step.args[0]}.to(tl.int64)"
+            return f"{step.args[0]}.to(tl.int32)" if self.tile.wide else str(step.args[0])
         if step.op == "constant":
             assert not isinstance(step.args[0], str)
             return full(step.args[0], step.dtype)
