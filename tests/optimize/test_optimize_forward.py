@@ -319,7 +319,6 @@ def test_what_is_changed_element_by_element_is_written_in_place():
     assert mean._version > before[0] and weight._version > before[1], "autograd sees the change"
 
 
-@pytest.mark.xfail(strict=True, reason="both pointers are called __restrict__")
 def test_pointers_to_one_tensor_do_not_promise_to_be_apart():
     source = optimised(step, X, Y, normal(9, 40, seed=3)).optimization.source
     signature = source.partition('extern "C" void region_0(')[2].partition(")")[0]

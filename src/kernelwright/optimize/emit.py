@@ -65,7 +65,7 @@ def cpu_text(kernels: Sequence[Kernel]) -> str:
     Raises:
         Misfit: a step that C++ has no form for.
     """
-    body = "\n".join(print_cpp(kernel.region, kernel.choice) for kernel in kernels)
+    body = "\n".join(print_cpp(kernel.region, kernel.choice, kernel.in_place) for kernel in kernels)
     counts = {one.region.name: len(one.region.reads) + len(one.region.writes) for one in kernels}
     source = f'SOURCE = r"""{prelude_for(body)}\n{body}"""\n'
     declared = "\n".join(

@@ -7,6 +7,9 @@ a row of its own and a reduction is a plain loop. A region without reductions is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from kernelwright.optimize.cpp.choices import CpuChoice, choices, lane_axes
 from kernelwright.optimize.cpp.columns import Columns
 from kernelwright.optimize.cpp.forms import CTYPES
@@ -17,18 +20,22 @@ from kernelwright.optimize.regions.region import Region
 __all__ = ["CpuChoice", "choices", "lane_axes", "print_cpp"]
 
 
-def print_cpp(region: Region, choice: CpuChoice) -> str:
+def print_cpp(region: Region, choice: CpuChoice, in_place: Mapping[str, str] = MappingProxyType({})) -> str:
     """The function `extern "C" void NAME(inputs..., outputs...)`, to stand behind `vector.h`.
 
+    Args:
+        in_place: the results that are written into an input, with that input's name: all other memory is apart.
     Raises:
         Misfit: a step that has no form here.
     """
+    shared = {*in_place, *in_place.values()}
+    apart = ["" if name in shared else " __restrict__" for name in (*region.reads, *region.writes)]
     region = with_free_names(region)
     inputs, outputs = region.reads, region.writes
     types = {load.buffer: load.dtype for load in region.loads}
     written = {store.buffer: store.dtype for store in region.stores}
-    given = [f"const {CTYPES[types[name]]}* __restrict__ {name}" for name in inputs]
-    given += [f"{CTYPES[written[name]]}* __restrict__ {name}_out" for name in outputs]
+    given = [f"const {CTYPES[types[name]]}*{how} {name}" for name, how in zip(inputs, apart, strict=False)]
+    given += [f"{CTYPES[written[n]]}*{how} {n}_out" for n, how in zip(outputs, apart[len(inputs) :], strict=True)]
     along_row = choice.lanes in {axis.name for axis in region.row}
     lines = (Rows if along_row else Columns)(region, choice).print()
     return "\n".join([f'extern "C" void {region.name}({", ".join(given)}) {{', *lines, "}"]) + "\n"
