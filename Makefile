@@ -27,7 +27,7 @@ demo: $(READY)  ## hand over a slow program, get back a faster file that is prov
 	$(KW) verify $(DEMO).py examples/wrong/add_scale_bias_relu_fp16.py; test $$? -eq 1
 
 test: $(READY)  ## every test that needs no GPU
-	$(RUN) -m pytest -n 2
+	$(RUN) -m pytest -n 2 --dist loadgroup
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(RUN) -m pytest -m gpu

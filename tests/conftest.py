@@ -1,20 +1,40 @@
-"""One private cache for the whole run, so that tests neither see nor touch the person's own."""
+"""One private cache for the whole run, so that tests neither see nor touch the person's own; and a warm `kw`."""
 
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+SHARED_CACHE = "KERNELWRIGHT_TESTS_CACHE"
+SOURCE_PATH = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # as in the sandbox: a measured machine holds for one policy of allocation
+
+
+def pytest_configure(config):
+    """Before the workers of a whole run begin: the machine is measured while it is quiet, for all of them."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if whole and getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        os.environ[SHARED_CACHE] = tempfile.mkdtemp(prefix="kernelwright-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ[SHARED_CACHE]))
+        paths = {"KERNELWRIGHT_CACHE": os.environ[SHARED_CACHE], "PYTHONPATH": SOURCE_PATH}
+        measure = [sys.executable, "-m", "kernelwright", "machine"]
+        subprocess.run(measure, env=os.environ | paths, stdout=subprocess.DEVNULL, check=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def private_cache(tmp_path_factory):
-    os.environ["KERNELWRIGHT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    """By a name of each worker's own, which tells its processes from those of the others."""
+    cache = tmp_path_factory.mktemp("run") / "cache"
+    if shared := os.environ.get(SHARED_CACHE):
+        cache.symlink_to(shared)
+    os.environ["KERNELWRIGHT_CACHE"] = str(cache)
 
 
 def pytest_collection_modifyitems(items):
@@ -46,11 +66,10 @@ class Answer:
 def kw(private_cache, tmp_path_factory):
     """Runs the command line from the repository's root, as a person would; what it imports is imported once."""
     folder = tmp_path_factory.mktemp("answers")
-    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     variables = {name: value for name, value in os.environ.items() if name != "KERNELWRIGHT_CACHE"}
     warm = subprocess.Popen(
         [sys.executable, str(ROOT / "tests" / "warm_kw.py")],
-        env=variables | {"PYTHONPATH": path, "COLUMNS": "100"},
+        env=variables | {"PYTHONPATH": SOURCE_PATH, "COLUMNS": "100"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -60,7 +79,7 @@ def kw(private_cache, tmp_path_factory):
     def run(*words, cwd=ROOT, **environment):
         at = next(asked)
         out, err = folder / f"{at}.out", folder / f"{at}.err"
-        variables = os.environ | {"PYTHONPATH": path, "COLUMNS": "100"} | environment
+        variables = os.environ | {"PYTHONPATH": SOURCE_PATH, "COLUMNS": "100"} | environment
         request = {
             "words": list(map(str, words)), "cwd": str(cwd), "environment": variables, "out": str(out), "err": str(err)
         }  # fmt: skip

@@ -1,6 +1,7 @@
 """Programs captured, cut into regions, printed as C++ and run: what comes out is what torch says, in every choice."""
 
 import ctypes
+import functools
 import sys
 from pathlib import Path
 
@@ -22,6 +23,14 @@ QUICK = tuple("-O1" if flag == "-O3" else flag for flag in FLAGS)
 def captured(program, *args):
     with torch.no_grad():
         return capture(program, args, {})
+
+
+@functools.cache
+def planned(name):
+    """The graph of one of `PROGRAMS`, its regions and what no region holds."""
+    program, *args = PROGRAMS[name]
+    graph = captured(program, *args).graph
+    return graph, *plan(graph)
 
 
 def execute(graph, regions, args, pick):
@@ -70,8 +79,7 @@ CASES += [pytest.param(name, pick, marks=pytest.mark.slow) for name in IN_EVERY_
 @pytest.mark.parametrize(("name", "pick"), CASES, ids=lambda value: str(value))
 def test_printed_regions_compute_what_torch_does(name, pick):
     program, *args = PROGRAMS[name]
-    graph = captured(program, *args).graph
-    regions, refused = plan(graph)
+    graph, regions, refused = planned(name)
     assert regions
     views = ("view", "slice", "select", "unsqueeze", "as_strided", "assert", "arange", "detach", "lift")
     assert all(any(view in str(node.target) for view in views) for node in refused), refused
@@ -109,8 +117,7 @@ def test_results_written_past_the_caches_are_the_same(columns):
     ],
 )
 def test_what_one_kernel_can_hold_is_one_region(name, count):
-    program, *args = PROGRAMS[name]
-    assert len(plan(captured(program, *args).graph)[0]) == count
+    assert len(planned(name)[1]) == count
 
 
 def test_a_region_reads_as_text_and_counts_its_bytes():

@@ -30,6 +30,7 @@ from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Step,
 from kernelwright.optimize.triton.printer import START, CudaChoice, choices, print_triton
 
 pytest.importorskip("triton")
+pytestmark = pytest.mark.xdist_group("triton")
 
 POINTERS = {
     "float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",

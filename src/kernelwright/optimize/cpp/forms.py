@@ -29,7 +29,7 @@ _LIBRARY = (
     "exp2", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "floor", "ceil",
     "trunc",
 )  # fmt: skip
-_LIBRARY_OF_TWO = {"pow": "std::pow", "fmod": "std::fmod"}
+_LIBRARY_OF_TWO = {"pow": "scalar::pow", "fmod": "scalar::fmod"}
 _DIVISIONS = {
     "floor_div": "x / y - (x % y != 0 && (x < 0) != (y < 0))",
     "trunc_div": "x / y",
@@ -188,15 +188,15 @@ def _rare(op: str, args: list[str], v: str) -> str:
         "fmin": f"choose(truth(({one} < {other}) | ({other} != {other})), {one}, {other})",
         "fmax": f"choose(truth(({one} > {other}) | ({other} != {other})), {one}, {other})",
         "floor_div": f"floor_divided<{v}>({one}, {other})",
-        "trunc_div": f"each<{v}>({one} / {other}, [](auto x) {{ return std::trunc(x); }})",
+        "trunc_div": f"each<{v}>({one} / {other}, [](auto x) {{ return scalar::trunc(x); }})",
         "remainder": f"remainder_of<{v}>({one}, {other})",
     }
     if op in simple:
         return simple[op]
     if op in _LIBRARY:
-        return f"each<{v}>({one}, [](auto x) {{ return std::{op}(x); }})"
+        return f"each<{v}>({one}, [](auto x) {{ return scalar::{op}(x); }})"
     if op == "round":
-        return f"each<{v}>({one}, [](auto x) {{ return std::nearbyint(x); }})"
+        return f"each<{v}>({one}, [](auto x) {{ return scalar::nearbyint(x); }})"
     if op in _LIBRARY_OF_TWO:
         return f"each<{v}>({one}, {other}, [](auto x, auto y) {{ return {_LIBRARY_OF_TWO[op]}(x, y); }})"
     raise Misfit(f"{op} has no form in C++ yet")

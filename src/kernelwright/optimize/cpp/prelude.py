@@ -13,6 +13,7 @@ _COMMENT = re.compile(r"//[^\n]*")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _DECLARED = (
     re.compile(r"^#define\s+(\w+)"),
+    re.compile(r"\bOF_(?:ONE|TWO)\((\w+)\)"),
     re.compile(r"\bstruct\s+(\w+)"),
     re.compile(r"\busing\s+(\w+)\s*="),
     re.compile(r"\bconstexpr\s+[\w:<>, ]+?\s(\w+)\s*="),
@@ -45,7 +46,7 @@ def _items() -> tuple[_Item, ...]:
 
 def _item(text: str) -> _Item:
     code = _COMMENT.sub("", text).strip()
-    head = re.sub(r"template <[^>]*>( requires requires\(.*?\) \{.*?\})?", "", code).partition("{")[0]
+    head = re.sub(r"namespace \w+ \{|template <[^>]*>( requires requires\(.*?\) \{.*?\})?", "", code).partition("{")[0]
     declared = (pattern.search(head) for pattern in _DECLARED)
     name = None if code.startswith(("#include", "#if")) else next((match[1] for match in declared if match), None)
     return _Item(text, name, frozenset(_WORD.findall(code)))
@@ -56,11 +57,11 @@ def _declarations(text: str) -> Iterator[str]:
     depth, lines = 0, []
     for line in text.splitlines(keepends=True):
         lines.append(line)
-        code = _COMMENT.sub("", line)
+        code = _COMMENT.sub("", line).rstrip()
         depth += sum(code.count(c) for c in ("{", "(", "[", "#if")) - sum(
             code.count(c) for c in ("}", ")", "]", "#endif")
         )
-        if not depth and re.search(r"[;}]\s*$|^#", code):
+        if not depth and re.search(r"[;}]$|^#.*[^\\]$", code):
             yield "".join(lines)
             lines = []
     if lines:

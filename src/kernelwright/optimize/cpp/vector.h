@@ -1,9 +1,7 @@
 // Vectors of W lanes over the compiler's own vector types, so that one source serves every width: every function here
 // takes a vector or a single float. Polynomials are least-maximum fits; errors are against exact values, in units of
 // the last place of a float. Truth values are vectors of int32, all bits set or none.
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -41,7 +39,7 @@ template <typename To, typename From> static inline To as(From x) {
 template <typename To, typename From> static inline To bits(From x) {
     static_assert(sizeof(To) == sizeof(From));
     To result;
-    std::memcpy(&result, &x, sizeof(To));
+    __builtin_memcpy(&result, &x, sizeof(To));
     return result;
 }
 // Truth of a comparison as int32 lanes, whatever was compared.
@@ -69,6 +67,40 @@ static inline V each(V x, V y, typename Element<V>::type (*f)(typename Element<V
     } else return f(x, y);
 }
 
+// The C library's functions of floats and of doubles. <cmath> takes a compiler longer to read than a kernel does.
+#define OF_ONE(name) \
+    static inline float name(float x) { return __builtin_##name##f(x); } \
+    static inline double name(double x) { return __builtin_##name(x); }
+#define OF_TWO(name) \
+    static inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
+    static inline double name(double x, double y) { return __builtin_##name(x, y); }
+namespace scalar { OF_ONE(sqrt) }
+namespace scalar { OF_ONE(exp) }
+namespace scalar { OF_ONE(exp2) }
+namespace scalar { OF_ONE(expm1) }
+namespace scalar { OF_ONE(log) }
+namespace scalar { OF_ONE(log2) }
+namespace scalar { OF_ONE(log10) }
+namespace scalar { OF_ONE(log1p) }
+namespace scalar { OF_ONE(sin) }
+namespace scalar { OF_ONE(cos) }
+namespace scalar { OF_ONE(tan) }
+namespace scalar { OF_ONE(asin) }
+namespace scalar { OF_ONE(acos) }
+namespace scalar { OF_ONE(atan) }
+namespace scalar { OF_ONE(sinh) }
+namespace scalar { OF_ONE(cosh) }
+namespace scalar { OF_ONE(tanh) }
+namespace scalar { OF_ONE(erf) }
+namespace scalar { OF_ONE(erfc) }
+namespace scalar { OF_ONE(floor) }
+namespace scalar { OF_ONE(ceil) }
+namespace scalar { OF_ONE(trunc) }
+namespace scalar { OF_ONE(nearbyint) }
+namespace scalar { OF_TWO(fmod) }
+namespace scalar { OF_TWO(copysign) }
+namespace scalar { OF_TWO(pow) }
+
 // NaN on either side gives NaN, as torch has it.
 template <typename V> static inline V max_of(V a, V b) { return choose(truth((a > b) | (a != a)), a, b); }
 template <typename V> static inline V min_of(V a, V b) { return choose(truth((a < b) | (a != a)), a, b); }
@@ -86,21 +118,21 @@ template <typename V> static inline V sign_of(V x) {
 // Division rounded down, and what it leaves, which has the sign of the divisor.
 template <typename V> static inline V remainder_of(V x, V y) {
     return each<V>(x, y, [](auto a, auto b) {
-        const auto left = std::fmod(a, b);
+        const auto left = scalar::fmod(a, b);
         return left != 0 && (left < 0) != (b < 0) ? left + b : left;
     });
 }
 template <typename V> static inline V floor_divided(V x, V y) {
     return each<V>(x, y, [](auto a, auto b) {
-        const auto left = std::fmod(a, b), whole = (a - left) / b;
+        const auto left = scalar::fmod(a, b), whole = (a - left) / b;
         if (b == 0) return a / b;
         const auto down = left != 0 && (left < 0) != (b < 0) ? whole - 1 : whole;
-        if (down == 0) return std::copysign(decltype(a)(0), a / b);
-        const auto near = std::floor(down);
+        if (down == 0) return scalar::copysign(decltype(a)(0), a / b);
+        const auto near = scalar::floor(down);
         return down - near > decltype(a)(0.5) ? near + 1 : near;
     });
 }
-// std::sqrt has to set errno, which keeps a compiler from taking several at once.
+// sqrt has to set errno, which keeps a compiler from taking several at once.
 template <typename V> static inline V sqrt_of(V x) {
 #if defined(__AVX__)
     if constexpr (is_wide<V> && std::is_same_v<typename Element<V>::type, float> && sizeof(V) >= 16) {
@@ -109,12 +141,12 @@ template <typename V> static inline V sqrt_of(V x) {
         return root;
     } else
 #endif
-        return each<V>(x, [](auto v) { return std::sqrt(v); });
+        return each<V>(x, [](auto v) { return scalar::sqrt(v); });
 }
 
 // e^x: 2^k * e^r, |r| <= ln(2)/2; 2^k in two factors, so that results below the normal range are right too. 1.0 ulp.
 template <typename V> static inline V exp_of(V x) {
-    if constexpr (std::is_same_v<typename Element<V>::type, double>) return each<V>(x, [](auto v) { return std::exp(v); });
+    if constexpr (std::is_same_v<typename Element<V>::type, double>) return each<V>(x, [](auto v) { return scalar::exp(v); });
     else {
         const V low = choose(truth(x < as<V>(-104.0f)), as<V>(-104.0f), x);
         const V c = choose(truth(low > as<V>(89.0f)), as<V>(89.0f), low);
@@ -145,7 +177,7 @@ template <typename V> constexpr bool is_double = std::is_same_v<typename Element
 
 // log(x): x = 2^k * m with m in [sqrt(1/2), sqrt(2)); a polynomial in m - 1. 1.0 ulp.
 template <typename V> static inline V log_of(V x) {
-    FOR_DOUBLES(V, x, std::log) {
+    FOR_DOUBLES(V, x, scalar::log) {
         using N = Like<V, int32_t>;
         const auto small = truth(x < as<V>(1.17549435e-38f));
         const V scaled = choose(small, x * as<V>(8388608.0f), x);
@@ -173,7 +205,7 @@ template <typename V> static inline V log_of(V x) {
 }
 // e^x - 1, without the loss of digits near 0: 2^k * (e^r - 1) + (2^k - 1).
 template <typename V> static inline V expm1_of(V x) {
-    FOR_DOUBLES(V, x, std::expm1) {
+    FOR_DOUBLES(V, x, scalar::expm1) {
         V p = as<V>(1.9907574031e-4f);
         p = p * x + as<V>(1.3933652215e-3f);
         p = p * x + as<V>(8.3332860228e-3f);
@@ -185,7 +217,7 @@ template <typename V> static inline V expm1_of(V x) {
 }
 // log(1 + x): what 1 + x lost to rounding is put back.
 template <typename V> static inline V log1p_of(V x) {
-    FOR_DOUBLES(V, x, std::log1p) {
+    FOR_DOUBLES(V, x, scalar::log1p) {
         const V u = as<V>(1.0f) + x;
         const V lost = x - (u - as<V>(1.0f));
         const V corrected = log_of(u) + lost / u;
@@ -196,7 +228,7 @@ template <typename V> static inline V log1p_of(V x) {
 }
 // tanh(x): a polynomial below 0.625, 1 - 2 / (e^2x + 1) above.
 template <typename V> static inline V tanh_of(V x) {
-    FOR_DOUBLES(V, x, std::tanh) {
+    FOR_DOUBLES(V, x, scalar::tanh) {
         const V s = x * x;
         V p = as<V>(2.2759075555e-3f);
         p = p * s + as<V>(-8.3296049742e-3f);
@@ -211,7 +243,7 @@ template <typename V> static inline V tanh_of(V x) {
 template <typename V> static inline V sigmoid_of(V x) { return as<V>(1.0f) / (as<V>(1.0f) + exp_of(as<V>(0.0f) - x)); }
 // erf(x): x + x * P(x^2) below 1, 1 - e^-Q(|x|) above.
 template <typename V> static inline V erf_of(V x) {
-    FOR_DOUBLES(V, x, std::erf) {
+    FOR_DOUBLES(V, x, scalar::erf) {
         const V s = x * x;
         V p = as<V>(-9.6801296720e-6f);
         p = p * s + as<V>(1.1270542148e-4f);
@@ -255,15 +287,15 @@ template <typename V, typename T> static inline auto load(const T* p) {
     if constexpr (is_wide<V>) {
         if constexpr (std::is_same_v<T, BFloat16>) {
             Like<V, uint16_t> raw;
-            std::memcpy(&raw, p, sizeof(raw));
+            __builtin_memcpy(&raw, p, sizeof(raw));
             return bits<R>(__builtin_convertvector(raw, Like<V, uint32_t>) << 16);
         } else if constexpr (std::is_same_v<T, Bool>) {
             Like<V, uint8_t> raw;
-            std::memcpy(&raw, p, sizeof(raw));
+            __builtin_memcpy(&raw, p, sizeof(raw));
             return as<R>(__builtin_convertvector(raw, R) != 0);
         } else {
             Like<V, T> raw;
-            std::memcpy(&raw, p, sizeof(raw));
+            __builtin_memcpy(&raw, p, sizeof(raw));
             return as<R>(raw);
         }
     } else if constexpr (std::is_same_v<T, BFloat16>) return bits<float>(static_cast<uint32_t>(p->bits) << 16);
@@ -290,13 +322,13 @@ template <typename V, typename T> static inline void store(T* p, V x) {
             const Like<V, uint32_t> raw = bits<Like<V, uint32_t>>(x);
             const Like<V, uint32_t> up = (raw + 0x7FFF + ((raw >> 16) & 1)) >> 16;
             const auto result = __builtin_convertvector((x != x) ? (up * 0 + 0x7FC0) : up, Like<V, uint16_t>);
-            std::memcpy(p, &result, sizeof(result));
+            __builtin_memcpy(p, &result, sizeof(result));
         } else if constexpr (std::is_same_v<T, Bool>) {
             const auto result = __builtin_convertvector(x & 1, Like<V, uint8_t>);
-            std::memcpy(p, &result, sizeof(result));
+            __builtin_memcpy(p, &result, sizeof(result));
         } else {
             const auto result = as<Like<V, T>>(x);
-            std::memcpy(p, &result, sizeof(result));
+            __builtin_memcpy(p, &result, sizeof(result));
         }
     } else if constexpr (std::is_same_v<T, BFloat16>) p->bits = rounded(x);
     else if constexpr (std::is_same_v<T, Bool>) p->byte = x & 1;
