@@ -90,6 +90,15 @@ def test_printed_regions_compute_what_torch_does(name, pick):
         torch.testing.assert_close(got, right, equal_nan=True)
 
 
+@pytest.mark.parametrize(("logarithm", "base"), [(torch.log2, 2.0), (torch.log10, 10.0)])
+def test_logarithms_of_powers_of_their_base_are_whole(logarithm, base):
+    powers = torch.arange(-37.0, 38.0)
+    x = base ** powers.double()
+    ((region, _),), _ = plan(captured(lambda x: logarithm(x) * 1.0, x.float()).graph)
+    (got,) = call(region, {"x": x.float()}, 0).values()
+    assert torch.equal(got, powers)
+
+
 @pytest.mark.parametrize("columns", [33, 64, 1000])
 def test_results_written_past_the_caches_are_the_same(columns):
     x = X[:, :columns].contiguous()

@@ -18,12 +18,18 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def pack(values: list[Any]) -> Packed:
-    """Leaves as a msgpack tree: storages as bytes, each once, and every tensor as a view of one.
+    """What `hold` gives, as a msgpack tree: storages as pieces of bytes."""
+    held = hold(values)
+    return held | {"blocks": [pieces(block) for block in held["blocks"]]}
+
+
+def hold(values: list[Any]) -> Packed:
+    """Leaves for this process alone: storages where they lie, each once and not copied, every tensor a view of one.
 
     What is neither a tensor nor a plain value is left out: the far side keeps its own.
     """
     storages: dict[int, int] = {}
-    blocks: list[list[memoryview]] = []
+    blocks: list[Tensor] = []
     leaves = []
     for value in values:
         if isinstance(value, Tensor):
@@ -31,7 +37,7 @@ def pack(values: list[Any]) -> Packed:
             key = value.untyped_storage()._cdata
             if key not in storages:
                 storages[key] = len(blocks)
-                blocks.append(storage_pieces(value))
+                blocks.append(storage_bytes(value))
             leaves.append(_packed_view(value, storages[key]))
         else:
             leaves.append({"plain": value} if isinstance(value, PLAIN) else {})
@@ -41,13 +47,13 @@ def pack(values: list[Any]) -> Packed:
 def unpack(
     packed: Packed, device: str, own: list[Any] | None = None, memory: Callable[[int], Tensor] | None = None
 ) -> list[Any]:
-    """The leaves on `device`, in memory of their own.
+    """The leaves of `pack` or `hold` on `device`, in memory of their own.
 
     Args:
         own: fills the places of what did not cross.
         memory: gives so many bytes on the CPU for each block; None is torch's own.
     """
-    blocks = [_block(pieces, device, memory or _memory) for pieces in packed["blocks"]]
+    blocks = [_block(block, device, memory or _memory) for block in packed["blocks"]]
     leaves = []
     for at, leaf in enumerate(packed["leaves"]):
         if "dtype" in leaf:
@@ -57,10 +63,14 @@ def unpack(
     return leaves
 
 
-def storage_pieces(value: Tensor) -> list[memoryview]:
-    """Every byte of the tensor's storage, between and around its elements too; views where it is on the CPU."""
-    whole = torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
-    data = whole.cpu().numpy().data
+def storage_bytes(value: Tensor) -> Tensor:
+    """Every byte of the tensor's storage, between and around its elements too; not copied."""
+    return torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
+
+
+def pieces(block: Tensor) -> list[memoryview]:
+    """The bytes of a block on the CPU, as views where it is there."""
+    data = block.cpu().numpy().data
     return [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
 
 
@@ -111,12 +121,13 @@ def _memory(size_bytes: int) -> Tensor:
     return torch.empty(size_bytes, dtype=torch.uint8)
 
 
-def _block(
-    pieces: list[bytes] | list[memoryview], device: str, memory: Callable[[int], Tensor]
-) -> torch.UntypedStorage:
-    whole = memory(sum(map(len, pieces)))
+def _block(block: Tensor | list[bytes], device: str, memory: Callable[[int], Tensor]) -> torch.UntypedStorage:
+    if isinstance(block, Tensor):
+        copied = memory(len(block)).copy_(block) if device == "cpu" else block.to(device, copy=True)
+        return copied.untyped_storage()
+    whole = memory(sum(map(len, block)))
     start = 0
-    for piece in pieces:
+    for piece in block:
         whole.numpy()[start : start + len(piece)] = memoryview(piece)
         start += len(piece)
     return whole.to(device).untyped_storage()

@@ -18,7 +18,7 @@ from kernelwright.measure.clock import synchronize
 from kernelwright.problems.cpp import CppProgram
 from kernelwright.problems.problem import seeded, tensors
 from kernelwright.sandbox.faults import TaskError, task_error
-from kernelwright.verify.crossing import PLAIN, Packed, compact, outline, storage_pieces, unpack
+from kernelwright.verify.crossing import PLAIN, Packed, compact, outline, pieces, storage_bytes, unpack
 from kernelwright.verify.poison import Fences, poison_buffers
 from kernelwright.verify.state import State, kept_state, same_bits, same_bytes
 
@@ -54,7 +54,7 @@ class Call:
     """What a program is to be called with.
 
     Attributes:
-        packed: the leaves of (args, kwargs) as bytes, made into new tensors for each call; `spec` is their structure.
+        packed: the leaves of (args, kwargs), made into new tensors for each call; `spec` is their structure.
         own: the leaves as this process has them, for those that did not cross.
         sizes_bytes: of the outputs to come, poisoned before each call.
     """
@@ -167,7 +167,7 @@ def _mutated(call: Call, leaves: list[Any], broken: set[int]) -> tuple[dict[int,
     changed: dict[int, bool] = {}
     for leaf, value in views:
         if (block := leaf["block"]) not in changed:
-            changed[block] = not all(map(same_bytes, storage_pieces(value), packed["blocks"][block]))
+            changed[block] = not _same_memory(storage_bytes(value), packed["blocks"][block])
     if not broken and not any(changed.values()):
         return {}, []
     before = tensors(call.leaves())
@@ -180,3 +180,9 @@ def _mutated(call: Call, leaves: list[Any], broken: set[int]) -> tuple[dict[int,
     around = broken | {block for block, differs in changed.items() if differs} - seen
     outside = [at for at, (leaf, _) in enumerate(views) if leaf["block"] in around]
     return mutated, outside
+
+
+def _same_memory(now: Tensor, before: Tensor | list[bytes]) -> bool:
+    if isinstance(before, Tensor):
+        return torch.equal(now, before)
+    return all(map(same_bytes, pieces(now), before))

@@ -15,7 +15,7 @@ from kernelwright.problems.problem import Args, Problem
 from kernelwright.sandbox import TaskError
 from kernelwright.sandbox.faults import task_error
 from kernelwright.verify import golden
-from kernelwright.verify.crossing import pack
+from kernelwright.verify.crossing import hold
 from kernelwright.verify.distributions import DISTRIBUTIONS, Distribution
 from kernelwright.verify.execution import Call, Observed, observe
 from kernelwright.verify.golden import Right
@@ -70,7 +70,7 @@ class Reference:
         inputs = self._inputs(0)
         leaves, spec = pytree.tree_flatten(inputs)
         try:
-            seen = observe(self._program, Call(pack(leaves), spec, leaves, self._device, []), twice=True)
+            seen = observe(self._program, Call(hold(leaves), spec, leaves, self._device, []), twice=True)
         except TaskError as fault:
             raise ProblemError(f"the reference raised {fault.message}", where=fault.where, next=MEND) from fault
         except MemoryLimitError as fault:

@@ -13,7 +13,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.problems.importing import absolute
 from kernelwright.problems.problem import Args, Candidate, Problem, stem
 from kernelwright.sandbox import Limits, Nursery, protections
-from kernelwright.verify.crossing import Packed, pack, unpack
+from kernelwright.verify.crossing import Packed, hold, pack, unpack
 from kernelwright.verify.execution import Call, Observed, observe
 from kernelwright.verify.state import State, kinds_of
 
@@ -124,5 +124,5 @@ class Live:
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
         leaves, spec = pytree.tree_flatten(inputs)
-        call = Call(pack(leaves), spec, leaves, self._device, sizes_bytes)
+        call = Call(hold(leaves), spec, leaves, self._device, sizes_bytes)
         return observe(self._program, call, twice=twice)  # pyright: ignore[reportArgumentType]

@@ -20,7 +20,7 @@ from kernelwright.core.errors import InternalError, KernelwrightError
 from kernelwright.problems.loading import load_candidate, load_problem
 from kernelwright.problems.problem import Candidate
 from kernelwright.sandbox.faults import is_out_of_memory
-from kernelwright.verify.crossing import pack, unpack
+from kernelwright.verify.crossing import hold, pack, unpack
 from kernelwright.verify.execution import Call, observe
 from kernelwright.verify.poison import poison_allocator
 from kernelwright.verify.state import kinds_of, state_of
@@ -80,7 +80,10 @@ def run(payload: dict[str, Any]) -> dict[str, Any]:
     assert _loaded
     if payload["state"]:
         set_state(_loaded.candidate.program, payload["state"]["names"], payload["state"])
-    call = Call(payload["inputs"], _loaded.spec, _loaded.leaves, _loaded.device, payload["sizes_bytes"])
+    inputs = payload["inputs"]
+    if _loaded.device != "cpu":
+        inputs = hold(unpack(inputs, _loaded.device))  # crosses to the device once, not for every call
+    call = Call(inputs, _loaded.spec, _loaded.leaves, _loaded.device, payload["sizes_bytes"])
     observed = observe(_loaded.candidate.program, call, twice=payload["twice"])
     return {
         "outline": observed.outline,

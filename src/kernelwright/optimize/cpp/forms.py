@@ -24,10 +24,10 @@ _BITWISE = {"and": "&", "or": "|", "xor": "^", "bit_and": "&", "bit_or": "|", "b
 _CALLED = {
     "max": "max_of", "min": "min_of", "abs": "abs_of", "exp": "exp_of", "log": "log_of", "expm1": "expm1_of",
     "log1p": "log1p_of", "tanh": "tanh_of", "sigmoid": "sigmoid_of", "erf": "erf_of", "sqrt": "sqrt_of",
+    "log2": "log2_of", "log10": "log10_of",
 }  # fmt: skip
 _LIBRARY = (
-    "exp2", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "floor", "ceil",
-    "trunc",
+    "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "floor", "ceil", "trunc",
 )  # fmt: skip
 _LIBRARY_OF_TWO = {"pow": "scalar::pow", "fmod": "scalar::fmod"}
 _DIVISIONS = {

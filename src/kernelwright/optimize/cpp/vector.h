@@ -175,16 +175,17 @@ template <typename V> static inline V exp_of(V x) {
 template <typename V> constexpr bool is_double = std::is_same_v<typename Element<V>::type, double>;
 #define FOR_DOUBLES(V, x, f) if constexpr (is_double<V>) return each<V>(x, [](auto v) { return f(v); }); else
 
-// log(x): x = 2^k * m with m in [sqrt(1/2), sqrt(2)); a polynomial in m - 1. 1.0 ulp.
-template <typename V> static inline V log_of(V x) {
-    FOR_DOUBLES(V, x, scalar::log) {
+// x = 2^k * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), and `rest` = log(1 + f) - f by a polynomial.
+template <typename V> struct Logarithm {
+    V k, f, rest;
+    explicit Logarithm(V x) {
         using N = Like<V, int32_t>;
         const auto small = truth(x < as<V>(1.17549435e-38f));
         const V scaled = choose(small, x * as<V>(8388608.0f), x);
         const N offset = choose(small, as<N>(23), as<N>(0));
         const N high = bits<N>(scaled) - as<N>(0x3F3504F3);
-        const V k = as<V>((high >> 23) - offset);
-        const V f = bits<V>((high & as<N>(0x007FFFFF)) + as<N>(0x3F3504F3)) - as<V>(1.0f);
+        k = as<V>((high >> 23) - offset);
+        f = bits<V>((high & as<N>(0x007FFFFF)) + as<N>(0x3F3504F3)) - as<V>(1.0f);
         V p = as<V>(7.3322428559e-2f);
         p = p * f + as<V>(-1.1659798204e-1f);
         p = p * f + as<V>(1.1634708070e-1f);
@@ -194,14 +195,38 @@ template <typename V> static inline V log_of(V x) {
         p = p * f + as<V>(2.0000688134e-1f);
         p = p * f + as<V>(-2.4999981198e-1f);
         p = p * f + as<V>(3.3333331257e-1f);
-        const V square = f * f;
-        V r = p * square * f + (k * as<V>(-2.12194440e-4f) - as<V>(0.5f) * square);
-        r = r + f + k * as<V>(0.693359375f);
-        const float infinite = std::numeric_limits<float>::infinity();
-        r = choose(truth(x == as<V>(infinite)), as<V>(infinite), r);
-        r = choose(truth(x == as<V>(0.0f)), as<V>(-infinite), r);
-        return choose(truth(x < as<V>(0.0f)) | truth(x != x), as<V>(std::numeric_limits<float>::quiet_NaN()), r);
+        rest = p * f * f * f - as<V>(0.5f) * f * f;
     }
+};
+// What a logarithm is where x is 0, negative, infinite or NaN; else r.
+template <typename V> static inline V log_of_any(V x, V r) {
+    const float infinite = std::numeric_limits<float>::infinity();
+    r = choose(truth(x == as<V>(infinite)), as<V>(infinite), r);
+    r = choose(truth(x == as<V>(0.0f)), as<V>(-infinite), r);
+    return choose(truth(x < as<V>(0.0f)) | truth(x != x), as<V>(std::numeric_limits<float>::quiet_NaN()), r);
+}
+// 0.9 ulp, as are those to other bases.
+template <typename V> static inline V log_of(V x) {
+    FOR_DOUBLES(V, x, scalar::log) {
+        const Logarithm<V> at(x);
+        return log_of_any(x, (at.rest + at.k * as<V>(-2.12194440e-4f)) + at.f + at.k * as<V>(0.693359375f));
+    }
+}
+// To another base: log(2) and log(e) there in two parts, of which the first times k and times the first bits of f are
+// exact: what is a whole number comes out as one.
+template <typename V> static inline V log_to_base(V x, float two, float two_rest, float e, float e_rest) {
+    const Logarithm<V> at(x);
+    const V first = bits<V>(bits<Like<V, int32_t>>(at.f) & as<Like<V, int32_t>>(-4096));
+    const V whole = at.k * as<V>(two), part = first * as<V>(e), sum = whole + part;
+    const V lost = part - (sum - whole);
+    const V small = at.k * as<V>(two_rest) + (at.f * as<V>(e_rest) + at.rest * as<V>(e + e_rest));
+    return log_of_any(x, sum + (lost + ((at.f - first) * as<V>(e) + small)));
+}
+template <typename V> static inline V log2_of(V x) {
+    FOR_DOUBLES(V, x, scalar::log2) return log_to_base(x, 1.0f, 0.0f, 1.4423828125f, 3.122284e-4f);
+}
+template <typename V> static inline V log10_of(V x) {
+    FOR_DOUBLES(V, x, scalar::log10) return log_to_base(x, 0.301025390625f, 4.605039e-6f, 0.4342041015625f, 9.038034e-5f);
 }
 // e^x - 1, without the loss of digits near 0: 2^k * (e^r - 1) + (2^k - 1).
 template <typename V> static inline V expm1_of(V x) {
