@@ -70,6 +70,11 @@ PROGRAMS = {
     "cross_entropies": (lambda x, *a: F.cross_entropy(x, *a, ignore_index=54, reduction="none"), X, CLASSES, W.abs()),
     "cross_entropy_images": (lambda x, t: F.cross_entropy(x, t, reduction="sum"), normal(3, 7, 4, 50), LABELS),
     "picked": (lambda x, t: (x * 2).gather(1, t[:, None]).squeeze(1) + x.logsumexp(1), X.half(), CLASSES),
+    "picked_by_place": (
+        lambda x, at: torch.where(torch.arange(300) == at[:, None], x, 0.0).sum(1),
+        X[:4, :300],
+        torch.tensor([7, 2**32 + 7, -1, 2**40]),
+    ),
     "batch_norm": (lambda x, *p: F.relu(F.batch_norm(x, *p)), IMAGES, normal(16), *(normal(16).abs(),) * 3),
     "batch_norm_training": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), IMAGES, normal(16), normal(16)),
     "batch_norm_half": (lambda x, *p: F.batch_norm(x, *p), IMAGES.bfloat16(), normal(16), normal(16).abs()),

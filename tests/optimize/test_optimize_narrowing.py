@@ -47,3 +47,13 @@ def test_whole_numbers_are_as_wide_as_they_have_to_be(program, dtype):
 def test_a_place_that_is_compared_with_a_given_one_is_as_wide_as_that():
     given = torch.zeros(30, 1, dtype=torch.int64)
     assert dtypes(lambda x, at: torch.where(places(x) == at, x, 0.0), X, given) == {"int64"}
+
+
+def test_a_place_in_a_row_is_compared_in_int32_whatever_the_number_is():
+    given = torch.zeros(30, 1, dtype=torch.int64)
+    with torch.no_grad():
+        graph = capture(lambda x, at: torch.where(places(x) == at, x, 0.0).sum(-1), (X, given), {}).graph
+    (((region, _),), _) = plan(graph)
+    dtype = {entry.value: entry.dtype for entry in (*region.loads, *region.steps)}
+    (compared,) = (step for step in region.steps if step.op == "eq" and any("narrow" in arg for arg in step.args))
+    assert [dtype[arg] for arg in compared.args] == ["int32", "int32"]

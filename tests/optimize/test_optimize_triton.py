@@ -163,7 +163,8 @@ class _Library:
         import triton.language as tl
         from triton.runtime.interpreter import TensorHandle
 
-        function = {"rint": torch.round, "fmod": torch.fmod, "pow": torch.pow}.get(name) or getattr(torch, name)
+        called = {"rint": torch.round, "fast_expf": torch.exp}
+        function = called.get(name) or getattr(torch, name)
 
         def on_arrays(*given):
             arrays = [torch.as_tensor(value.handle.data) for value in given]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from kernelwright.measure.paired import time_arms
 from kernelwright.optimize.generators import generator_for
 from kernelwright.optimize.live import with_kernels
 from kernelwright.optimize.tuning import Tuner
-from kernelwright.problems import Problem
+from kernelwright.problems import Problem, load_problem
 from kernelwright.problems.importing import import_file
+from kernelwright.problems.problem import Args
 from kernelwright.work import count, first_reads
 
 OURS, COPY = "kernelwright", "copy"
@@ -30,9 +32,14 @@ REASON_LENGTH = 400
 
 
 def programs(folder: str, device: str) -> Iterator[Problem]:
-    """The programs of a folder: functions with their `NAME_inputs(scale)`, sized for the device by `GPU_SCALE`."""
+    """The programs of a folder: functions with their `NAME_inputs(scale)`, sized for the device by `GPU_SCALE`, and
+    problem files in KernelBench's form, as they are."""
     for path in sorted(Path(folder).glob("*.py")):
         module = import_file(path, ProblemError)
+        if not hasattr(module, "GPU_SCALE"):
+            problem = load_problem(str(path))
+            yield replace(problem, make_inputs=_where_needed(problem.make_inputs, device))
+            continue
         for name, scale in module.GPU_SCALE.items():
             make = functools.partial(getattr(module, f"{name}_inputs"), scale if device == "cuda" else 1)
             yield Problem(f"{path.stem}:{name}", getattr(module, name), _as_call(make, device), source=f"{path}:{name}")
@@ -104,11 +111,15 @@ def _copy(moved: int, device: str) -> Callable[..., Any]:
     return lambda *_: target.copy_(source)
 
 
-def _as_call(make: Callable[[], list[torch.Tensor]], device: str) -> Callable[[], tuple[list[Any], dict[str, Any]]]:
+def _as_call(make: Callable[[], list[torch.Tensor]], device: str) -> Callable[[], Args]:
+    return _where_needed(lambda: (make(), {}), device)
+
+
+def _where_needed(make: Callable[[], Args], device: str) -> Callable[[], Args]:
     """Inputs made where they are needed: a second less for each gigabyte on every one of a dozen calls."""
 
-    def call() -> tuple[list[Any], dict[str, Any]]:
+    def call() -> Args:
         with torch.device(device):
-            return make(), {}
+            return make()
 
     return call

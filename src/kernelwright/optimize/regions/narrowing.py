@@ -14,6 +14,7 @@ Range = tuple[int, int]
 def narrowed(region: Region) -> Region:
     """The same region with every int64 value as int32 that fits, as long as nobody needs it as int64."""
     ranges = _ranges(region)
+    region = _with_narrow_picks(region, ranges)
     narrow = {
         step.value
         for step in region.steps
@@ -28,10 +29,39 @@ def narrowed(region: Region) -> Region:
     return msgspec.structs.replace(region, steps=steps) if narrow else region
 
 
+def _with_narrow_picks(region: Region, ranges: dict[str, Range]) -> Region:
+    """Where a place is compared with one number a row, as targets are, that number as int32 too; -1, which is no place,
+    where it does not fit."""
+    by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
+    row, steps, made = {axis.name for axis in region.row}, [], {}
+    for step in region.steps:
+        if row and isinstance(step, Step) and step.op in ("eq", "ne") and len(step.values) == 2:
+            place, number = step.values if step.values[0] in ranges else step.values[::-1]
+            is_place = place in ranges and number not in ranges and ranges[place][0] >= 0 and _fits(ranges[place])
+            if is_place and by_value[number].dtype == "int64" and not region.axes_of[number] & row:
+                if number not in made:
+                    made[number] = f"{number}_narrow"
+                    steps += _fitting(number)
+                step = msgspec.structs.replace(step, args=(place, made[number]))
+        steps.append(step)
+    return msgspec.structs.replace(region, steps=tuple(steps)) if made else region
+
+
+def _fitting(number: str) -> tuple[Step, ...]:
+    low, back, fits = f"{number}_low", f"{number}_back", f"{number}_fits"
+    return (
+        Step(value=low, op="cast", args=(number,), dtype="int32"),
+        Step(value=back, op="cast", args=(low,), dtype="int64"),
+        Step(value=fits, op="eq", args=(number, back), dtype="bool"),
+        Step(value=f"{number}_narrow", op="where", args=(fits, low, -1), dtype="int32"),
+    )
+
+
 def _alone(region: Region, value: str, narrow: set[str]) -> bool:
     """Whether a value comes from narrow ones and goes only where narrow ones are taken."""
     if any(store.value == value for store in region.stores):
         return False
+    narrow = narrow | {step.value for step in region.steps if step.dtype == "int32"}
     for step in region.steps:
         if isinstance(step, (Reduction, Scan)):
             if step.arg == value:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kernelwright.optimize.regions.region import Region, Scan
-from kernelwright.optimize.triton.tile import CudaChoice, lane_axes
+from kernelwright.optimize.triton.tile import CudaChoice, lane_axes, lanes_along_row
 
 MOST = 12
 WHOLE_TILE = 32768
@@ -23,7 +23,7 @@ LEAST_PART = 4096
 def choices(region: Region) -> list[CudaChoice]:
     """The space of one region, at most a dozen."""
     if region.row:
-        found = _columns(region) if _runs_along_outer(region) else _rows(region)
+        found = _rows(region) if lanes_along_row(region) else _columns(region)
     elif len(lane_axes(region)) > 1:
         found = [_tile(outer, inner) for outer, inner in ((64, 64), (32, 64), (64, 32), (32, 128), (128, 32), (32, 32))]
         found.append(CudaChoice(outer=1024, inner=1, warps=4))
@@ -32,12 +32,6 @@ def choices(region: Region) -> list[CudaChoice]:
     if any(isinstance(step, Scan) for step in region.steps):
         found = [choice for choice in found if choice.parts == 1]
     return list(dict.fromkeys(found))[:MOST]
-
-
-def _runs_along_outer(region: Region) -> bool:
-    """Whether memory lies together across rows and not along them."""
-    axes, row = lane_axes(region), {axis.name for axis in region.row}
-    return bool(axes) and axes[0].name not in row
 
 
 def _flat(region: Region) -> list[CudaChoice]:
@@ -63,6 +57,11 @@ def _rows(region: Region) -> list[CudaChoice]:
         looped.append(CudaChoice(outer=2, inner=1024, warps=16, stages=3))
     else:
         looped += [msgspec.structs.replace(one, stages=3) for one in looped[:1]]
+    if region.row_size > WHOLE_TILE:  # few rows under way, so that what is read again is still in the L2; or many
+        looped[:0] = [
+            CudaChoice(outer=1, inner=inner, warps=warps, stages=3)
+            for inner, warps in ((8192, 16), (16384, 16), (1024, 1))
+        ]
     split = [
         CudaChoice(outer=1, inner=inner, warps=8 if inner > 1024 else 4, parts=parts)
         for parts in _parts(region, region.rows)

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step
 from kernelwright.optimize.triton.forms import HALVES, TYPES, highest, is_float, literal, lowest
-from kernelwright.optimize.triton.tile import Tile
+from kernelwright.optimize.triton.tile import Tile, lanes_along_row
+
+FAST_EXP = "libdevice.fast_expf"
+"""Without what it takes to give results below the normal range."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +130,10 @@ class Fold:
 class OnlineSum:
     """A maximum, and the sum of the exponentials of what is below it.
 
-    A lane's sum is relative to the lane's own maximum, and an infinite maximum counts as zero, so that no difference of
-    infinities comes up. A `guarded` sum, as of logsumexp, is that; any other is not a number there, as torch's is not.
+    Where memory lies `along` the row a tile shares one maximum, which costs a reduction a tile and leaves three
+    operations an element; else a lane's sum is relative to the lane's own. An infinite maximum counts as zero, so that
+    no difference of infinities comes up. A `guarded` sum, as of logsumexp, is that; any other is not a number there, as
+    torch's is not.
     """
 
     maximum: Reduction
@@ -136,6 +141,7 @@ class OnlineSum:
     power: str
     operand: Operand
     guarded: bool
+    along: bool
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -148,18 +154,34 @@ class OnlineSum:
 
     def start(self, tile: Tile) -> list[str]:
         shape = tile.shape(self.operand.outer)
-        return [f"{s.name}_tile = tl.full({shape}, {s.neutral}, {TYPES[s.dtype]})" for s in self.states]
+        shapes = (shape.replace("BLOCK_N", "1") if self.along else shape, shape)
+        return [
+            f"{state.name}_tile = tl.full({of}, {state.neutral}, {TYPES[state.dtype]})"
+            for state, of in zip(self.states, shapes, strict=True)
+        ]
 
     def update(self, tile: Tile, first: str) -> list[str]:
         top, total = (f"{state.name}_tile" for state in self.states)
-        value = masked(tile, self.operand, self.states[0].neutral)
+        taken = f"taken = {masked(tile, self.operand, self.states[0].neutral)}"
         above, decay = f"{self.total.value}_above", f"{self.total.value}_decay"
+        if not self.along:
+            return [
+                taken,
+                f"{above} = tl.where(taken == {top}, 0.0, taken - {top})",
+                f"{decay} = tl.{self.power}(-tl.abs({above}))",
+                f"{total} = tl.where({above} > 0, {total} * {decay} + 1.0, {total} + {decay})",
+                f"{top} = larger({top}, taken)",
+            ]
+        fast = self.power == "exp" and self.operand.dtype == "float32"  # as in `only_summed`
+        power = FAST_EXP if fast else f"tl.{self.power}"
         return [
-            f"taken = {value}",
-            f"{above} = tl.where(taken == {top}, 0.0, taken - {top})",
-            f"{decay} = tl.{self.power}(-tl.abs({above}))",
-            f"{total} = tl.where({above} > 0, {total} * {decay} + 1.0, {total} + {decay})",
-            f"{top} = larger({top}, taken)",
+            taken,
+            f"{above} = larger({top}, tl.reduce(taken, {tile.axis_number}, larger, keep_dims=True))",
+            f"{self.total.value}_shift = {_finite(above)}",
+            f"{decay} = tl.{self.power}({top} - {self.total.value}_shift)",
+            f"{total} *= tl.where({top} == {above}, 1.0, {decay})",
+            f"{total} += {power}(taken - {self.total.value}_shift)",
+            f"{top} = {above}",
         ]
 
     def finish(self, tile: Tile, states: list[str], count: str, final: bool) -> list[str]:
@@ -167,12 +189,18 @@ class OnlineSum:
         tops, totals = states
         lines = [
             f"{top} = tl.reduce({tops}, {tile.axis_number}, {_combining(tile, 'larger')})",
-            f'{total}_shift = tl.where(tl.abs({top}) == float("inf"), 0.0, {top})',
+            f"{total}_shift = {_finite(top)}",
             f"{total} = tl.sum({totals} * tl.{self.power}({tops} - {total}_shift), {tile.axis})",
         ]
+        if self.along and tops.endswith("_tile"):  # all of it is relative to one maximum
+            lines[1:] = [f"{total} = tl.sum({totals}, {tile.axis})"]
         if self.guarded or not final:
             return lines
         return [*lines, f"{total} += {top} - {top}  # not a number where the maximum is infinite"]
+
+
+def _finite(value: str) -> str:
+    return f'tl.where(tl.abs({value}) == float("inf"), 0.0, {value})'
 
 
 @dataclass(frozen=True)
@@ -257,6 +285,25 @@ def folds_of(region: Region, paired: bool) -> list[AnyFold]:
     return found + [Fold(r, operand_of(region, by_value, r.arg)) for r in reductions if r.value not in taken]
 
 
+def only_summed(region: Region) -> set[str]:
+    """Exponentials below a row's maximum that nothing but their sum, which is 1 or more, is made of: what is too small
+    for a normal float counts as zero there."""
+    by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
+    found = set()
+    for step in region.steps:
+        if isinstance(step, Reduction) and isinstance(_pair(region, by_value, step), OnlineSum):
+            power = by_value[step.arg]
+            users = [other for other in region.steps if other is not step and power.value in _taken(other)]
+            stored = any(store.value == power.value for store in region.stores)
+            if isinstance(power, Step) and (power.op, power.dtype) == ("exp", "float32") and not users and not stored:
+                found.add(power.value)
+    return found
+
+
+def _taken(step: Step | Reduction | Scan) -> tuple[str, ...]:
+    return step.values if isinstance(step, Step) else (step.arg,)
+
+
 def computed_dtype(entry: Load | Step | Reduction | Scan) -> str:
     """The dtype of a value in registers: halves are float32 there."""
     return "float32" if isinstance(entry, Load) and entry.dtype in HALVES else entry.dtype
@@ -296,7 +343,8 @@ def _online(region: Region, by_value: Entries, total: Reduction, power: Step) ->
     maximum = by_value.get(top)
     if not isinstance(maximum, Reduction) or maximum.op != "max" or maximum.arg != base:
         return None
-    return OnlineSum(maximum, total, power.op, operand_of(region, by_value, base), guarded=top != shift)
+    operand, along = operand_of(region, by_value, base), lanes_along_row(region)
+    return OnlineSum(maximum, total, power.op, operand, guarded=top != shift, along=along and operand.inner)
 
 
 def _guarded(by_value: Entries, value: str) -> str:

@@ -13,7 +13,7 @@ from kernelwright.core.records import Record
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step, Store
 from kernelwright.optimize.triton.choices import choices
-from kernelwright.optimize.triton.folds import AnyFold, Fold, computed_dtype, operand_of
+from kernelwright.optimize.triton.folds import FAST_EXP, AnyFold, Fold, computed_dtype, only_summed, operand_of
 from kernelwright.optimize.triton.forms import HALVES, expression, full, helpers_of
 from kernelwright.optimize.triton.scans import carried, carry_start, scanned
 from kernelwright.optimize.triton.sweeps import Entry, Sweeps
@@ -101,6 +101,7 @@ class _Printer:
         self.whole = self.tile.flat or not region.row or self.tile.block_n >= self.tile.columns
         self.parts, self.part_size = self._cut()
         self.sweeps = Sweeps(region, self.tile, self.whole)
+        self.only_summed = only_summed(region)
         self.scans = [step for step in region.steps if isinstance(step, Scan)]
         if self.scans and self.parts > 1:
             raise Misfit("a scan along a row that is cut into parts")
@@ -327,6 +328,8 @@ class _Printer:
             return full(step.args[0], step.dtype)
         args = tuple(self._inlined(arg) if isinstance(arg, str) else arg for arg in step.args)
         dtypes = tuple(computed_dtype(self.sweeps.by_value[arg]) if isinstance(arg, str) else None for arg in args)
+        if step.value in self.only_summed:
+            return f"{FAST_EXP}({args[0]})"
         return expression(step.op, args, dtypes, step.dtype)
 
     def _inlined(self, value: str) -> str | int | float | bool:

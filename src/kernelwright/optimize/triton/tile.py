@@ -189,6 +189,12 @@ def lane_axes(region: Region) -> list[Axis]:
     return [axes[name] for name in sorted(heavy, key=lambda name: -weight[name])]
 
 
+def lanes_along_row(region: Region) -> bool:
+    """Whether memory lies together along rows and not across them."""
+    axes, row = lane_axes(region), {axis.name for axis in region.row}
+    return not axes or axes[0].name in row
+
+
 def _lanes(region: Region) -> tuple[Axis, ...]:
     return tuple(lane_axes(region)[:1]) or region.outer[-1:]
 
