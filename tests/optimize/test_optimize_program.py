@@ -470,13 +470,30 @@ def test_trials_of_another_machine_are_not_believed(region, monkeypatch):
     assert kept != Trials(region[0], predicted_machine("b200"))._path("source")
 
 
-def test_a_choice_that_fails_is_an_attempt_and_no_end(region, monkeypatch):
-    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: 10.0)
-    broken = Counted(FirstChoice.generator)
-    monkeypatch.setattr(Counted, "load", lambda self, text: (_ for _ in ()).throw(RuntimeError("no compiler")))
-    tuner = Tuner(broken, "cpu", predicted_machine("h200"), compile=False, budget_s=0.05)
+class Broken(Counted):
+    """Fails when a kernel is loaded, or when it is called for the first time."""
+
+    def __init__(self, generator, loads):
+        super().__init__(generator)
+        self.loads = loads
+
+    def load(self, text):
+        module = self.generator.load(text) if self.loads else self.refuse()
+        vars(module)["region_0"] = self.refuse
+        return module
+
+    def refuse(self, *_):
+        raise RuntimeError("no room")
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_choice_that_fails_is_an_attempt_and_no_end(region, monkeypatch, tmp_path, loads):
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: len(str(call(*given))) and 10.0)
+    tuner = Tuner(Broken(FirstChoice.generator, loads), "cpu", predicted_machine("h200"), compile=False, budget_s=0.05)
     with torch.no_grad():
         found = tuner.tune(*region)
     assert found.kernel is None
     assert found.outcome.winner == "torch"
-    assert all("no compiler" in one.reason for one in found.outcome.attempts if one.accepted is False)
+    failed = [one for one in found.outcome.attempts if one.name != "torch"]
+    assert failed and all("no room" in one.reason for one in failed)

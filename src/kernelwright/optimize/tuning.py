@@ -135,8 +135,8 @@ class Tuner:
                 known = trials.known(text)
                 if known is None or known.time_us is not None:
                     program = getattr(self.generator.load(text), region.name)
-                    programs[name] = Kernel(region, choice), program
                     known = known or Attempt(name=name, choice=setting, time_us=self._glance(program, inputs))
+                    programs[name] = Kernel(region, choice), program
             except Misfit as reason:
                 known = Attempt(name=name, choice=setting, accepted=False, reason=str(reason))
             except Exception as fault:  # a generated kernel that does not build or run: ours, and to be reported

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+import torch
 
 from kernelwright.optimize.regions.region import Region, Scan
 from kernelwright.optimize.triton.tile import CudaChoice, lane_axes, lanes_along_row
@@ -16,6 +17,8 @@ FEW_ROWS = 2 * 132
 """Programs that leave an H200, with 132 multiprocessors, without enough loads under way."""
 LONG_ROW = 4096
 """From here on a row is worth a loop with loads under way, or two rows at a time in many warps."""
+STAGES, SHARED_BYTES = 3, 200 * 2**10
+"""Tiles under way wait in shared memory, of which a multiprocessor has 227 KiB for all of them."""
 LEAST_PART = 4096
 """Elements of a part of a row: fewer are not worth a launch more."""
 
@@ -73,6 +76,12 @@ def _rows(region: Region) -> list[CudaChoice]:
     return (
         [*whole[:5], *looped, *split[:3], *whole[5:]] if region.row_size > LONG_ROW else [*whole, *looped, *split[:3]]
     )
+
+
+def _bytes_inside(region: Region) -> int:
+    """What one element of a row has in memory, over all tensors that are read along it."""
+    row = {axis.name for axis in region.row}
+    return sum(getattr(torch, load.dtype).itemsize for load in region.loads if row & load.strides.keys())
 
 
 def _columns(region: Region) -> list[CudaChoice]:
