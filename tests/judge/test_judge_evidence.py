@@ -153,7 +153,7 @@ def suite(tmp_path):
         machine="toy machine",
         date="2026-11-20",
         software={},
-        sources=hashes(sources_of("optimize", tmp_path), tmp_path),
+        sources=hashes(sources_of("optimize", "suite", tmp_path), tmp_path),
         rows=(SuiteRow(name="toy:f", accepted=True, times_us=times),),
     )
     target.write_text(encode(document("evidence", made)))

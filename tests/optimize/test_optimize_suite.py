@@ -126,6 +126,24 @@ def test_what_is_done_is_not_done_again_unless_fresh(suite):
     assert record("toy", fresh=True)[0] == ["toy:double", "toy:halve"]
 
 
+def test_a_folder_of_problem_files_is_a_suite_of_its_own(suite):
+    record, folder, tmp_path = suite
+    home = tmp_path / "Problems of Others"
+    home.mkdir()
+    (home / "1_relu.py").write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x.relu()\n\n\n"
+        "def get_inputs():\n    return [torch.ones(8)]\n"
+    )
+    done, found = record(suite=str(home))
+    assert (done, found.name) == (["1_relu"], "problems-of-others")
+    assert not any("toy" in name or "relu" in name for name in found.sources)
+    made(tmp_path, body="return x / 3")
+    report = check(folder)
+    assert [Path(path).name for path in report.records] == ["problems-of-others.json"]
+    assert not report.stale
+    assert record()[0] == ["toy:double", "toy:halve"], "our own has its record beside it"
+
+
 def test_other_software_makes_all_rows_again(suite, toy_machine, monkeypatch):
     record, _, _ = suite
     record()

@@ -27,6 +27,9 @@ def record(
     kind: Annotated[
         str, typer.Option("--kind", help="What examples wait on, or what the suite gains.", metavar="regimes|optimize")
     ] = "regimes",
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="A folder of programs or problem files in place of examples/suite.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Do programs of the suite again that are done.")] = False,
     device: DeviceOption = "cpu",
     folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
@@ -46,13 +49,13 @@ def record(
             raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
         return record(names or [], device=choose_device(device), folder=folder)
 
-    def suite() -> SuiteRecord:
+    def programs() -> SuiteRecord:
         from kernelwright.optimize.evidence import record
 
-        return record(names or [], device=choose_device(device), folder=folder, fresh=fresh)
+        return record(names or [], device=choose_device(device), folder=folder, suite=suite, fresh=fresh)
 
     if kind == "optimize":
-        return answer("evidence", suite, SuiteRecord, Manner(json=json, debug=debug), _finish_suite)
+        return answer("evidence", programs, SuiteRecord, Manner(json=json, debug=debug), _finish_suite)
     return answer("evidence", examples, EvidenceReport, Manner(json=json, debug=debug), _finish)
 
 

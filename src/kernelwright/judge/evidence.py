@@ -1,7 +1,7 @@
 """Records that tie a measured result to the sources behind it, and the check that they still belong together.
 
 `evidence/<machine>/regimes/<example>.json` holds the diagnosis of one example with its moves, predicted and made;
-`evidence/<machine>/optimize/suite.json` the suite of programs that `optimize.evidence` recorded.
+`evidence/<machine>/optimize/<suite>.json` a suite of programs that `optimize.evidence` recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kernelwright.machine import machine
 from kernelwright.report import suite
 
 EXAMPLES = "examples"
-SUITE = "examples/suite"
+SUITE, OWN_SUITE = "examples/suite", "suite"
 MARK = "<!-- below: written by kw evidence table -->"
 REGIME_ROOTS = ("kernelwright.diagnose.why", "kernelwright.judge.moves", "kernelwright.sandbox.nursery")
 """Where a record's numbers come from; the nursery is the process in which moves are timed, and starts by its name."""
@@ -82,14 +82,15 @@ def check(folder: str = "evidence") -> EvidenceReport:
     root, stale, pending = Path(folder).resolve().parent, [], []
     if not (paths := sorted(Path(folder).glob("*/*/*.json"))):
         raise NotFoundError(f"no records in {folder}", next="kw evidence check --folder DIR, or kw evidence record")
-    closures: dict[str, dict[str, Path]] = {}
+    closures: dict[tuple[str, bool], dict[str, Path]] = {}
     for path in paths:
         entry = load(path)
-        if entry.kind not in closures:
-            closures[entry.kind] = {label(source, root): source for source in sources_of(entry.kind, root)}
+        key = entry.kind, entry.name == OWN_SUITE
+        if key not in closures:
+            closures[key] = {label(source, root): source for source in sources_of(entry.kind, entry.name, root)}
         if entry.state == "pending":
             pending.append(str(path))
-        elif changed := _changed(entry, closures[entry.kind], root):
+        elif changed := _changed(entry, closures[key], root):
             stale.append(f"{path}: {', '.join(changed)}")
     return EvidenceReport(records=tuple(map(str, paths)), stale=tuple(stale), pending=tuple(pending))
 
@@ -99,11 +100,12 @@ def load(path: Path) -> EvidenceRecord:
     return decode(path.read_bytes(), SuiteRecord if path.parent.name == "optimize" else EvidenceRecord)
 
 
-def sources_of(kind: str, root: Path) -> list[Path]:
-    """What every record of a kind hangs on, here and now."""
+def sources_of(kind: str, name: str, root: Path) -> list[Path]:
+    """What every record of a kind hangs on, here and now; that of our own suite on its programs as well."""
     if kind != "optimize":
         return list(import_closure(*REGIME_ROOTS))
-    return [*import_closure(*SUITE_ROOTS), PACKAGE / "optimize" / "suite.py", *sorted((root / SUITE).glob("*.py"))]
+    own = sorted((root / SUITE).glob("*.py")) if name == OWN_SUITE else []
+    return [*import_closure(*SUITE_ROOTS), PACKAGE / "optimize" / "suite.py", *own]
 
 
 def regimes_table(folder: str = "evidence") -> str:

@@ -1,6 +1,6 @@
-"""The suite of programs as one record for each machine: compiled by many processes, then timed one after another.
+"""A suite of programs as one record for each machine: compiled by many processes, then timed one after another.
 
-`evidence/<machine>/optimize/suite.json` is written again after every program, so that a run that was ended goes on.
+`evidence/<machine>/optimize/<suite>.json` is written again after every program, so that a run that was ended goes on.
 """
 
 from __future__ import annotations
@@ -75,33 +75,37 @@ def record(
     *,
     device: str,
     folder: str = "evidence",
+    suite: str | None = None,
     fresh: bool = False,
     prepare: bool = True,
     run: Run | None = None,
 ) -> SuiteRecord:
-    """Optimises and times the programs of examples/suite that have no row yet for the very same sources.
+    """Optimises and times the programs of a suite that have no row yet for the very same sources.
 
     Args:
         names: `file:function`, or a file for all of its; all programs when none is given.
+        suite: a folder of programs; None is examples/suite, whose sources count as well: of another only the names of
+            the programs are kept.
         fresh: do them again, rows or not.
         prepare: compile everything first, in many processes.
         run: makes the row of a program, in place of `run_one` with this module's budgets.
     Raises:
-        NotFoundError: no suite beside the evidence folder, or no such program in it.
+        NotFoundError: no such suite, or no such program in it.
         CrashError: the CUDA device is lost to this process; the same call goes on behind the program.
     """
     root = Path(folder).resolve().parent
-    suite = list(programs(str(root / SUITE), device))
-    chosen = _chosen(suite, names, root)
+    home = Path(suite) if suite else root / SUITE
+    there = list(programs(str(home), device))
+    chosen = _chosen(there, names, home)
     here = machine_here(device)
-    book = _book(here, suite, root, Path(folder))
+    book = _book(here, there, root, Path(folder), slug(home.resolve().name))
     if fresh:
         book.rows = {name: row for name, row in book.rows.items() if name not in {p.name for p in chosen}}
     # What ended a run comes last: everything else has its row by then.
     todo = sorted((problem for problem in chosen if book.lacks(problem)), key=lambda p: p.name in book.rows)
     if todo and prepare:
         release(device)
-        prepare_all(str(root / SUITE), [problem.name for problem in todo], device)
+        prepare_all(str(home), [problem.name for problem in todo], device)
     if todo:
         with inductor.patch(compile_threads=1):  # all is compiled: workers would only stand beside what is timed
             _run_all(todo, book, run or _runner(device, refresh_memory(here)), device)
@@ -128,19 +132,19 @@ def _runner(device: str, machine: Machine) -> Run:
     )
 
 
-def _book(here: Machine, suite: Sequence[Problem], root: Path, folder: Path) -> Book:
+def _book(here: Machine, suite: Sequence[Problem], root: Path, folder: Path, name: str) -> Book:
     """The record as it stands: with the rows that were made here from the same sources by the same software."""
     blank = SuiteRecord(
         kind="optimize",
-        name="suite",
+        name=name,
         state="pending",
         device=here.device,
         machine=here.name,
         date=datetime.now(UTC).date().isoformat(),
         software=here.software,
-        sources=hashes(sources_of("optimize", root), root),
+        sources=hashes(sources_of("optimize", name, root), root),
     )
-    path = folder / slug(here.name) / "optimize" / "suite.json"
+    path = folder / slug(here.name) / "optimize" / f"{name}.json"
     return Book(blank, path, suite, {row.name: row for row in _rows(path, blank)})
 
 
@@ -153,11 +157,13 @@ def _rows(path: Path, blank: SuiteRecord) -> Sequence[SuiteRow]:
     return known.rows if same and isinstance(known, SuiteRecord) else ()
 
 
-def _chosen(suite: Sequence[Problem], names: Sequence[str], root: Path) -> list[Problem]:
+def _chosen(suite: Sequence[Problem], names: Sequence[str], home: Path) -> list[Problem]:
     known = [problem.name for problem in suite]
     files = dict.fromkeys(name.partition(":")[0] for name in known)
     if not suite:
-        raise NotFoundError(f"no suite of programs in {root / SUITE}", next="name an evidence folder beside examples/")
+        raise NotFoundError(
+            f"no suite of programs in {home}", next="name an evidence folder beside examples/, or --suite"
+        )
     for name in names:
         if name not in known and name not in files:
             functions = {one.partition(":")[2]: one for one in known}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import sleep
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ MOST_PROCESSES = 14
 LIMIT_S = {"cuda": 240.0, "cpu": 3600.0}
 """What is not compiled by then is compiled while it is timed."""
 POLL_S = 0.5
+TRIES, WAIT_S = 20, 3.0
+"""For what finds no memory left."""
 
 
 def prepare_all(folder: str, names: Sequence[str], device: str) -> None:
@@ -79,11 +82,31 @@ def _work(folder: str, device: str, waiting: Any, left: Any, parent: int) -> Non
 
 def prepare(problem: Problem, device: str) -> None:
     """Builds every choice of every region, and has torch.compile read the regions and the program."""
-    with suppress(Exception), torch.no_grad():
-        _prepare_regions(problem, device)
-    with suppress(Exception), torch.no_grad():
-        args, kwargs = problem.inputs(device, 0)
-        _compile(problem.on(device), args, kwargs)
+    for part in (_prepare_regions, _prepare_program):
+        for _ in range(TRIES):
+            try:
+                with _whatever_fails(), torch.no_grad():
+                    part(problem, device)
+                break
+            except torch.OutOfMemoryError:  # the other processes have it: what was compiled is kept
+                release(device)
+                sleep(WAIT_S)
+
+
+@contextmanager
+def _whatever_fails() -> Iterator[None]:
+    """Goes on behind every fault but a want of memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:
+        pass
+
+
+def _prepare_program(problem: Problem, device: str) -> None:
+    args, kwargs = problem.inputs(device, 0)
+    _compile(problem.on(device), args, kwargs)
 
 
 def _prepare_regions(problem: Problem, device: str) -> None:
@@ -92,9 +115,9 @@ def _prepare_regions(problem: Problem, device: str) -> None:
     values = placeholder_values(planned.captured, problem.on(device), args, kwargs)
     for part, given in zip(planned.parts, inputs_of(planned.captured, planned.parts, values), strict=True):
         for choice in generator.choices(part.region):
-            with suppress(Exception):
+            with _whatever_fails():
                 _build(generator, part.region, choice, given, device)
-        with suppress(Exception):
+        with _whatever_fails():
             _compile(reference_of(planned.captured, part), given, {})
 
 

@@ -24,7 +24,8 @@ class SuiteSummary(Record, frozen=True, kw_only=True):
     """Geometric means over the accepted programs; None where nothing was timed.
 
     `over_copy` is our time over that of a copy of the same bytes, `over_copy_large` the same for the `large` programs
-    of 50 MB and more; `slower_than_*` counts the programs that would have been better off the other way.
+    of 50 MB and more; `slower_than_*` counts the programs that would have been better off the other way; `fast_*` is
+    KernelBench's fast_1, the share of all programs that are right and faster than the other way by any amount.
     """
 
     programs: int
@@ -36,10 +37,12 @@ class SuiteSummary(Record, frozen=True, kw_only=True):
     faster_than_eager: float | None
     slower_than_compile: int
     slower_than_eager: int
+    fast_compile: float
+    fast_eager: float
 
 
 def summary(rows: Sequence[SuiteRow]) -> SuiteSummary:
-    """The rows in nine numbers; what was not accepted counts as a program and nowhere else."""
+    """The rows in eleven numbers; what was not accepted counts as a program and nowhere else."""
     good = [row for row in rows if row.accepted and OURS in row.times_us]
     large = [row for row in good if row.compulsory_bytes >= LARGE_BYTES]
     return SuiteSummary(
@@ -52,6 +55,8 @@ def summary(rows: Sequence[SuiteRow]) -> SuiteSummary:
         faster_than_eager=_mean(_faster(row, EAGER) for row in good),
         slower_than_compile=sum(is_slower(row, COMPILED) for row in good),
         slower_than_eager=sum(is_slower(row, EAGER) for row in good),
+        fast_compile=_fast(rows, COMPILED),
+        fast_eager=_fast(rows, EAGER),
     )
 
 
@@ -72,6 +77,7 @@ def summary_lines(rows: Sequence[SuiteRow]) -> list[tuple[str, str]]:
         ("time over that of a copy", words.times_text(found.over_copy) + (large if found.large else "")),
         ("faster than torch.compile", _faster_text(found.faster_than_compile, found.slower_than_compile)),
         ("faster than eager", _faster_text(found.faster_than_eager, found.slower_than_eager)),
+        ("fast_1", f"{found.fast_eager:.2f} against eager, {found.fast_compile:.2f} against torch.compile"),
     ]
 
 
@@ -92,7 +98,8 @@ def markdown(entries: Iterable[SuiteRecord]) -> str:
 
 def _machine(entry: SuiteRecord) -> str:
     software = ", ".join(f"{name} {version}" for name, version in sorted(entry.software.items()))
-    head = [f"## {entry.machine}", "", words.plain(f"{entry.date}; {software}."), ""]
+    name = "" if entry.name == "suite" else f": {entry.name}"
+    head = [f"## {entry.machine}{name}", "", words.plain(f"{entry.date}; {software}."), ""]
     if entry.state == "pending":
         head += [f"Pending: {words.plain('; '.join(entry.notes))}.", ""]
     said = [f"- {label}: {text}" for label, text in summary_lines(entry.rows)]
@@ -120,6 +127,10 @@ def _faster(row: SuiteRow, other: str) -> float | None:
 def _mean(ratios: Iterable[float | None]) -> float | None:
     known = [ratio for ratio in ratios if ratio]
     return geometric_mean(known) if known else None
+
+
+def _fast(rows: Sequence[SuiteRow], other: str) -> float:
+    return sum(row.accepted and (_faster(row, other) or 0.0) > 1 for row in rows) / max(len(rows), 1)
 
 
 def _faster_text(mean: float | None, slower: int) -> str:
