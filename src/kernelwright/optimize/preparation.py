@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from time import sleep
 from typing import Any
 
 import torch
@@ -90,7 +90,7 @@ def prepare(problem: Problem, device: str) -> None:
                 break
             except torch.OutOfMemoryError:  # the other processes have it: what was compiled is kept
                 release(device)
-                sleep(WAIT_S)
+                threading.Event().wait(WAIT_S)
 
 
 @contextmanager
