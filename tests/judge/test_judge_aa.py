@@ -45,15 +45,26 @@ def test_forty_process_comparisons_of_a_program_with_itself_make_no_claim(tmp_pa
     assert not any(verdict in CLAIMS for verdict in verdicts)
 
 
-def test_live_candidates_share_a_process_and_the_better_one_wins():
+def slower(x):
+    for _ in range(4):
+        x.exp()
+    return (x + 1) * 2
+
+
+@pytest.fixture(scope="module")
+def of_live_candidates():
     problem = Problem.from_callable(lambda x: (x + 1) * 2, torch.randn(2**20))
+    return bench(problem, slower, baselines=["eager"])
 
-    def slower(x):
-        for _ in range(4):
-            x.exp()
-        return (x + 1) * 2
 
-    found = bench(problem, slower, baselines=["eager"])
-    assert found.comparisons[0].verdict == "SLOWER"
+def test_live_candidates_share_a_process(of_live_candidates):
+    found = of_live_candidates
+    assert found.comparisons[0].verdict != "FASTER", "whatever else runs on this machine"
     assert {arm.name for arm in found.arms} == {"slower", "eager"}
     assert all(arm.floor_us and arm.hard_bound_us is not None for arm in found.arms)
+
+
+@pytest.mark.slow
+def test_of_live_candidates_the_better_one_wins(of_live_candidates):
+    """On a machine that is quiet: beside other tests the honest verdict may be UNCLEAR."""
+    assert of_live_candidates.comparisons[0].verdict == "SLOWER"
