@@ -429,7 +429,9 @@ class Counted:
 
 
 @pytest.fixture
-def region():
+def region(tmp_path, monkeypatch):
+    """With a cache of its own: the run's is shared by all workers, and another's trial would be found in it."""
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
     x = torch.randn(64, 40)
     with torch.no_grad():
         captured = capture(lambda x: torch.softmax(x * 2, -1), (x,), {})
@@ -487,8 +489,7 @@ class Broken(Counted):
 
 
 @pytest.mark.parametrize("loads", [False, True])
-def test_a_choice_that_fails_is_an_attempt_and_no_end(region, monkeypatch, tmp_path, loads):
-    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+def test_a_choice_that_fails_is_an_attempt_and_no_end(region, monkeypatch, loads):
     monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: len(str(call(*given))) and 10.0)
     tuner = Tuner(Broken(FirstChoice.generator, loads), "cpu", predicted_machine("h200"), compile=False, budget_s=0.05)
     with torch.no_grad():
