@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from kernelwright.cli import bench, evidence, machine, optimize, verify, why
+from kernelwright.cli import bench, evidence, layout, machine, optimize, verify, why
 from kernelwright.cli.answer import fail
 from kernelwright.core.errors import InternalError, UsageError
 
@@ -25,6 +25,7 @@ app.command("optimize")(optimize.optimize)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
 app.command("machine")(machine.machine)
+app.command("layout")(layout.layout)
 app.add_typer(evidence.app, name="evidence")
 
 _UsageFault = typer.BadParameter.__mro__[1]

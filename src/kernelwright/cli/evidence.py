@@ -12,7 +12,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.records import EvidenceReport
 
-KINDS = ("regimes", "optimize")
+KINDS = ("regimes", "optimize", "fragments")
 app = typer.Typer(help="Record and check evidence.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -25,7 +25,12 @@ def record(
         ),
     ] = None,
     kind: Annotated[
-        str, typer.Option("--kind", help="What examples wait on, or what the suite gains.", metavar="regimes|optimize")
+        str,
+        typer.Option(
+            "--kind",
+            help="What examples wait on, what the suite gains, or what instructions say of the layouts.",
+            metavar="regimes|optimize|fragments",
+        ),
     ] = "regimes",
     suite: Annotated[
         str | None, typer.Option("--suite", help="A folder of programs or problem files in place of examples/suite.")
@@ -40,13 +45,16 @@ def record(
 
     Example: kw evidence record softmax --device cuda
     Example: kw evidence record --kind optimize --device cuda
+    Example: kw evidence record --kind fragments
     """
 
     def examples() -> EvidenceReport:
-        from kernelwright.judge.evidence import record
+        from kernelwright.judge.evidence import record, record_fragments
 
         if kind not in KINDS:
             raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
+        if kind == "fragments":
+            return record_fragments(folder=folder)
         return record(names or [], device=choose_device(device), folder=folder)
 
     def programs() -> SuiteRecord:
@@ -82,7 +90,7 @@ def check(
 def table(
     folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
     kind: Annotated[
-        str | None, typer.Option("--kind", help="Only the table of this kind.", metavar="regimes|optimize")
+        str | None, typer.Option("--kind", help="Only the table of this kind.", metavar="regimes|optimize|fragments")
     ] = None,
     into: Annotated[
         str | None, typer.Option("--into", help="The page that holds it, else the one in docs/.", metavar="FILE")
@@ -111,9 +119,8 @@ def table(
 def _finish(found: EvidenceReport) -> tuple[str, list[str]]:
     if not found.stale:
         return "ok", []
-    suite = ["/optimize/" in line.partition(": ")[0] for line in found.stale]
-    examples, programs = ["kw evidence record"], ["kw evidence record --kind optimize"]
-    return "finding", examples * (not all(suite)) + programs * any(suite)
+    stale = {kind for kind in KINDS for line in found.stale if f"/{kind}/" in line.partition(": ")[0]}
+    return "finding", [f"kw evidence record --kind {kind}" for kind in KINDS if kind in stale]
 
 
 def _finish_suite(found: SuiteRecord) -> tuple[str, list[str]]:

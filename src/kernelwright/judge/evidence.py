@@ -1,12 +1,12 @@
 """Records that tie a measured result to the sources behind it, and the check that they still belong together.
 
 `evidence/<machine>/regimes/<example>.json` holds the diagnosis of one example with its moves, predicted and made;
-`evidence/<machine>/optimize/<suite>.json` a suite of programs that `optimize.evidence` recorded.
+`evidence/<machine>/optimize/<suite>.json` a suite of programs that `optimize.evidence` recorded;
+`evidence/<machine>/fragments/fragments.json` what instructions and counters said of the layouts.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,15 +14,16 @@ from statistics import median
 
 from kernelwright.core.document import decode, document, encode
 from kernelwright.core.errors import NotFoundError
+from kernelwright.core.layout import FragmentRecord
 from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.progress import stage
 from kernelwright.core.records import EvidenceRecord, EvidenceReport
 from kernelwright.core.units import percent_text, time_text
 from kernelwright.diagnose import why
 from kernelwright.judge.moves import make_moves, maker
-from kernelwright.judge.sources import PACKAGE, hashes, import_closure, label, located, source_hash
+from kernelwright.judge.sources import PACKAGE, hashes, import_closure, label, located, slug, source_hash
 from kernelwright.machine import machine
-from kernelwright.report import suite
+from kernelwright.report import fragments, suite
 
 EXAMPLES = "examples"
 SUITE, OWN_SUITE = "examples/suite", "suite"
@@ -34,8 +35,10 @@ SUITE_ROOTS = tuple(
     f"kernelwright.optimize.{name}" for name in ("capture", "regions.plan", "generators", "tuning", "assemble")
 )
 """What decides the kernels of the suite, by name: their room is above this one."""
-PAGES = {"regimes": "docs/regimes.md", "optimize": "docs/optimize-suite.md"}
+FRAGMENT_ROOTS = ("kernelwright.judge.fragments", "kernelwright.judge.accesses")
+PAGES = {"regimes": "docs/regimes.md", "optimize": "docs/optimize-suite.md", "fragments": "docs/fragments.md"}
 """Every kind of record with the page of its table."""
+Entry = EvidenceRecord | SuiteRecord | FragmentRecord
 
 
 def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> EvidenceReport:
@@ -64,11 +67,38 @@ def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> Ev
             diagnosis=found,
             moves=tuple(make_moves(path, found, device)),
         )
-        target = Path(folder) / slug(found.machine.name) / entry.kind / f"{entry.name}.json"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(encode(document("evidence", entry)) + "\n", encoding="utf-8")
-        written.append(str(target))
+        written.append(_written(entry, folder))
     return EvidenceReport(records=tuple(written))
+
+
+def record_fragments(*, folder: str = "evidence") -> EvidenceReport:
+    """Asks this GPU's instructions and counters what the layouts say of them, and writes what came of it.
+
+    Raises:
+        DeviceError: no CUDA device here.
+        MissingDependency: cuda-core or ncu is not installed.
+    """
+    from kernelwright.judge.accesses import access_outcomes
+    from kernelwright.judge.fragments import device, outcomes
+
+    name, software = device()
+    entry = FragmentRecord(
+        machine=name,
+        date=datetime.now(UTC).date().isoformat(),
+        software=software,
+        sources=hashes(import_closure(*FRAGMENT_ROOTS), Path(folder).resolve().parent),
+        fragments=tuple(outcomes()),
+        accesses=tuple(access_outcomes()),
+    )
+    return EvidenceReport(records=(_written(entry, folder),))
+
+
+def _written(entry: EvidenceRecord | FragmentRecord, folder: str) -> str:
+    """The path of the file that now holds a record."""
+    target = Path(folder) / slug(entry.machine) / entry.kind / f"{entry.name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(encode(document("evidence", entry)) + "\n", encoding="utf-8")
+    return str(target)
 
 
 def check(folder: str = "evidence") -> EvidenceReport:
@@ -95,22 +125,23 @@ def check(folder: str = "evidence") -> EvidenceReport:
     return EvidenceReport(records=tuple(map(str, paths)), stale=tuple(stale), pending=tuple(pending))
 
 
-def load(path: Path) -> EvidenceRecord:
+def load(path: Path) -> Entry:
     """One record from its file; the folder that it lies in is its kind."""
-    return decode(path.read_bytes(), SuiteRecord if path.parent.name == "optimize" else EvidenceRecord)
+    kinds = {"optimize": SuiteRecord, "fragments": FragmentRecord}
+    return decode(path.read_bytes(), kinds.get(path.parent.name, EvidenceRecord))
 
 
 def sources_of(kind: str, name: str, root: Path) -> list[Path]:
     """What every record of a kind hangs on, here and now; that of our own suite on its programs as well."""
     if kind != "optimize":
-        return list(import_closure(*REGIME_ROOTS))
+        return list(import_closure(*(FRAGMENT_ROOTS if kind == "fragments" else REGIME_ROOTS)))
     own = sorted((root / SUITE).glob("*.py")) if name == OWN_SUITE else []
     return [*import_closure(*SUITE_ROOTS), PACKAGE / "optimize" / "suite.py", *own]
 
 
 def regimes_table(folder: str = "evidence") -> str:
     """Every example on every machine that was measured, and every move predicted and made, as two Markdown tables."""
-    entries = [load(path) for path in sorted(Path(folder).glob("*/regimes/*.json"))]
+    entries = [entry for entry in _entries(folder, "regimes") if isinstance(entry, EvidenceRecord)]
     rows = ["| machine | example | regime | time | fused floor | in words |", "|---|---|---|---|---|---|"]
     for entry in entries:
         found = entry.diagnosis
@@ -141,8 +172,12 @@ def regimes_table(folder: str = "evidence") -> str:
 
 def suite_page(folder: str = "evidence") -> str:
     """The suite on every machine that was measured: a summary and a table of all programs."""
-    entries = (load(path) for path in sorted(Path(folder).glob("*/optimize/*.json")))
-    return suite.markdown(entry for entry in entries if isinstance(entry, SuiteRecord))
+    return suite.markdown(entry for entry in _entries(folder, "optimize") if isinstance(entry, SuiteRecord))
+
+
+def fragments_page(folder: str = "evidence") -> str:
+    """What instructions and counters said of the layouts, on every machine that was asked."""
+    return fragments.markdown(entry for entry in _entries(folder, "fragments") if isinstance(entry, FragmentRecord))
 
 
 def write_table(folder: str, page: str, kind: str = "regimes") -> None:
@@ -155,11 +190,15 @@ def write_table(folder: str, page: str, kind: str = "regimes") -> None:
     if not path.exists() or MARK not in (text := path.read_text(encoding="utf-8")):
         usual = f"kw evidence table --kind {kind} --into {PAGES[kind]}"
         raise NotFoundError(f"no page {page!r} with the line {MARK}", next=usual)
-    table = suite_page(folder) if kind == "optimize" else regimes_table(folder)
+    table = {"regimes": regimes_table, "optimize": suite_page, "fragments": fragments_page}[kind](folder)
     path.write_text(text.partition(MARK)[0] + MARK + "\n\n" + table, encoding="utf-8")
 
 
-def _changed(entry: EvidenceRecord, closure: dict[str, Path], root: Path) -> list[str]:
+def _entries(folder: str, kind: str) -> list[Entry]:
+    return [load(path) for path in sorted(Path(folder).glob(f"*/{kind}/*.json"))]
+
+
+def _changed(entry: Entry, closure: dict[str, Path], root: Path) -> list[str]:
     now = {name: located(name, root) for name in entry.sources} | closure
     return [n for n, p in sorted(now.items()) if not p.exists() or entry.sources.get(n) != source_hash(p)]
 
@@ -169,8 +208,3 @@ def _examples(root: Path, names: Sequence[str]) -> list[Path]:
     if unknown := [name for name in names if name not in there]:
         raise NotFoundError(f"no example {unknown[0]!r}", next=f"there are {', '.join(there)}")
     return [there[name] for name in names or there]
-
-
-def slug(machine: str) -> str:
-    """A machine's name as its folder."""
-    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")

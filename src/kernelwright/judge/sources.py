@@ -106,3 +106,8 @@ def located(name: str, root: Path) -> Path:
     """The inverse of `label`."""
     parts = Path(name).parts
     return PACKAGE.joinpath(*parts[1:]) if parts[0] == "kernelwright" else root / name
+
+
+def slug(machine: str) -> str:
+    """A machine's name as its folder."""
+    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")

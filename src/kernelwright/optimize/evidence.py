@@ -22,8 +22,8 @@ from kernelwright.core.errors import CrashError, NotFoundError, UsageError
 from kernelwright.core.optimization import SuiteRecord, SuiteRow
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine
-from kernelwright.judge.evidence import SUITE, load, slug, sources_of
-from kernelwright.judge.sources import hashes
+from kernelwright.judge.evidence import SUITE, load, sources_of
+from kernelwright.judge.sources import hashes, slug
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
 from kernelwright.optimize.generators import generator_for

@@ -9,18 +9,26 @@ from typing import Any
 from markupsafe import escape
 
 from kernelwright.core.document import document, encode
+from kernelwright.core.layout import LayoutAnswer
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
-from kernelwright.report import charts, outcomes, words
+from kernelwright.report import charts, grid, outcomes, words
 from kernelwright.report.drawing import render
 from kernelwright.report.roofline import left_out, roofline
 
-Shown = Diagnosis | Verdict | Bench | Machine | Optimization
+Shown = Diagnosis | Verdict | Bench | Machine | Optimization | LayoutAnswer
 MOST_ROWS = 24
 MOST_ROWS_IN_A_NOTEBOOK = 12
 MOST_PAGE_BYTES = 950_000
 """A page stays under 1 MB; a document that does not fit is left to `--json`."""
-_VERBS = {Diagnosis: "why", Verdict: "verify", Bench: "bench", Machine: "machine", Optimization: "optimize"}
+_VERBS = {
+    Diagnosis: "why",
+    Verdict: "verify",
+    Bench: "bench",
+    Machine: "machine",
+    Optimization: "optimize",
+    LayoutAnswer: "layout",
+}
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,7 @@ def _render(template: str, record: Shown, **values: Any) -> str:
             body=f"{verb}.html.j2",
             head=head(record),
             charts=charts,
+            grid=grid,
             drawn=roofline(machine, diagnosis) if machine and not values["compact"] else "",
             left_out=left_out(diagnosis) if diagnosis else 0,
             setting=words.machine_text(machine) if machine else "",
@@ -102,5 +111,8 @@ def head(record: Shown) -> Head:
         kicker = (words.plain(record.problem), outcomes.setting_text(record))
         word, accent = outcomes.said(record)
         return Head(kicker, word, outcomes.sentence(record), accent)
+    if isinstance(record, LayoutAnswer):
+        kicker = (words.plain(record.expression), record.kind)
+        return Head(kicker, "layout", words.plain(record.result), "undetermined")
     kicker = (words.machine_text(record), words.ceilings_text(record))
     return Head(kicker, "ceilings", words.machine_sentence(record), "memory-bound")

@@ -1,4 +1,4 @@
-"""From source to machine code. So far C++ for the CPU."""
+"""From source to machine code: C++ for the CPU, and in `toolchain.cuda` CUDA C++ through NVRTC."""
 
 from kernelwright.toolchain.cpp import compile_shared
 

@@ -11,12 +11,24 @@ from typing import Any
 from rich.console import Console
 
 from kernelwright.core.errors import KernelwrightError
+from kernelwright.core.layout import LayoutAnswer
 from kernelwright.core.optimization import Optimization, SuiteRecord
 from kernelwright.core.records import Bench, Diagnosis, EvidenceReport, Machine, Verdict
-from kernelwright.report.terminal import bench, diagnosis, error, evidence, machine, optimization, suite, verdict
+from kernelwright.report.terminal import (
+    bench,
+    diagnosis,
+    error,
+    evidence,
+    layout,
+    machine,
+    optimization,
+    suite,
+    verdict,
+)
 from kernelwright.report.terminal.paper import Paper
 
-Shown = Diagnosis | Verdict | Bench | Machine | Optimization | SuiteRecord | EvidenceReport | KernelwrightError
+Report = Diagnosis | Verdict | Bench | Machine | Optimization | LayoutAnswer
+Shown = Report | SuiteRecord | EvidenceReport | KernelwrightError
 _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Diagnosis: diagnosis.write,
     Verdict: verdict.write,
@@ -25,6 +37,7 @@ _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Optimization: optimization.write,
     SuiteRecord: suite.write,
     EvidenceReport: evidence.write,
+    LayoutAnswer: layout.write,
     KernelwrightError: error.write,
 }
 

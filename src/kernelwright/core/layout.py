@@ -1,0 +1,101 @@
+"""The records of `kw layout`: an expression worked out, and a grid that `report` can draw."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """A square of a drawing: what stands in it, what stands small below, and which colour it has (0 to 7)."""
+
+    text: str
+    under: str = ""
+    colour: int = 0
+
+
+class LayoutDrawing(msgspec.Struct, frozen=True):
+    """Rows and columns of cells; every row has as many as there are columns."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    legend: str = ""
+    cut: str = ""
+    """What does not fit, in words; empty when all of it is drawn."""
+
+
+class LayoutStep(msgspec.Struct, frozen=True):
+    """One operation of an expression: the call, its result, and why in sentences."""
+
+    call: str
+    result: str
+    words: tuple[str, ...] = ()
+
+
+class LayoutQuestion(msgspec.Struct, frozen=True):
+    """One of the three questions about an access, answered."""
+
+    about: str
+    sentence: str
+    values: dict[str, float | int | str] = {}
+
+
+class LayoutAnswer(msgspec.Struct, frozen=True):
+    """What `kw layout` found.
+
+    `kind` is layout, composed, thread-values, swizzle, number, tuple or finding; the figures of a layout are None for
+    the others.
+    """
+
+    expression: str
+    kind: str
+    result: str
+    steps: tuple[LayoutStep, ...] = ()
+    shape: str | None = None
+    stride: str | None = None
+    size: int | None = None
+    cosize: int | None = None
+    rank: int | None = None
+    depth: int | None = None
+    questions: tuple[LayoutQuestion, ...] = ()
+    drawing: LayoutDrawing | None = None
+
+
+class FragmentOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One operand of an instruction: what the layout said, against what the instruction did."""
+
+    instruction: str
+    operand: str
+    layout: str
+    elements: int
+    """How many were predicted, one by one."""
+    wrong: int
+
+
+class AccessOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One access: what `bank_conflicts` or `coalescing` said, against the hardware's counter."""
+
+    memory: str
+    """shared or global."""
+    layout: str
+    access_bytes: int
+    predicted: int
+    """Passes over the banks, or sectors."""
+    counted: int
+
+
+class FragmentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Layouts of instructions and costs of accesses as a machine has them, tied to the sources that predicted them."""
+
+    kind: str = "fragments"
+    name: str = "fragments"
+    state: str = "measured"
+    device: str = "cuda"
+    machine: str
+    date: str
+    software: dict[str, str]
+    sources: dict[str, str]
+    fragments: tuple[FragmentOutcome, ...]
+    accesses: tuple[AccessOutcome, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,181 @@
+"""What an access costs: collisions of banks in shared memory, sectors of global memory.
+
+A layout is read as (thread, value) -> offset in elements; a layout of rank 1 gives each thread one value. Neighbouring
+values of a thread that lie side by side, aligned, are one access of up to 16 bytes.
+Source: CUDA C++ Programming Guide, shared memory and device memory accesses; `evidence/*/fragments` holds what the
+counters of an H200 say of the same accesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+from kernelwright.layouts.errors import LayoutError
+from kernelwright.layouts.layout import Layout, size
+from kernelwright.layouts.tuples import ceil_div, is_int
+
+WARP, BANKS, WORD_BYTES = 32, 32, 4
+WIDEST_BYTES = 16
+SECTOR_BYTES, LINE_BYTES = 32, 128
+
+
+@dataclass(frozen=True)
+class BankConflicts:
+    """How the threads of a block reach shared memory."""
+
+    ways: int
+    """The most words that one bank must give in one pass: 1 is without conflict."""
+    wavefronts: int
+    """Passes over all accesses."""
+    least: int
+    """Passes that the same words would take with no two in one bank."""
+    access_bytes: int
+    """Of one thread in one instruction."""
+    worst: tuple[int, ...] = ()
+    """Threads that meet in the bank that is worst, each with a word of its own."""
+
+    @property
+    def free(self) -> bool:
+        return self.ways == 1
+
+
+@dataclass(frozen=True)
+class Coalescing:
+    """How the threads of a block reach global memory."""
+
+    requests: int
+    """Warp-wide instructions."""
+    sectors: int
+    """32-byte sectors, all requests together."""
+    least: int
+    """Sectors that would hold the same bytes without gaps."""
+    lines: int
+    """128-byte lines, all requests together."""
+    access_bytes: int
+
+    @property
+    def sectors_per_request(self) -> float:
+        return self.sectors / self.requests
+
+    @property
+    def efficiency(self) -> float:
+        """The share of the moved bytes that somebody asked for."""
+        return self.least / self.sectors
+
+
+def bank_conflicts(layout: Any, element_bytes: int = 4, threads: int | None = None) -> BankConflicts:
+    """Which banks collide when threads reach shared memory through this layout.
+
+    A warp's access of 4 bytes a thread is one pass, of 8 bytes two (half a warp each), of 16 bytes four. In a pass
+    each of 32 banks gives one 4-byte word, to every thread that wants it.
+
+    Args:
+        layout: (thread, value) -> offset in elements; swizzled ones too.
+        element_bytes: 1, 2, 4, 8 or 16.
+        threads: how many take part; all of the layout's when left out.
+    Raises:
+        LayoutError: an element of another size, or more threads than the layout has.
+    """
+    accesses = Accesses.of(layout, element_bytes, threads)
+    return conflicts_of(accesses.addresses(), accesses.bytes)
+
+
+def conflicts_of(warps: Iterator[Sequence[int]], access_bytes: int) -> BankConflicts:
+    """The same of byte addresses, one sequence for each instruction of a warp."""
+    together = min(WARP, WARP * WORD_BYTES // access_bytes)
+    ways, wavefronts, least, worst = 1, 0, 0, ()
+    for addresses in warps:
+        for begin in range(0, len(addresses), together):
+            words: dict[int, dict[int, int]] = {}
+            for at, address in enumerate(addresses[begin : begin + together], begin):
+                for word in range(address // WORD_BYTES, ceil_div(address + access_bytes, WORD_BYTES)):
+                    words.setdefault(word % BANKS, {}).setdefault(word, at)
+            most = max(words.values(), key=len)
+            wavefronts += len(most)
+            least += ceil_div(sum(map(len, words.values())), BANKS)
+            if len(most) > ways:
+                ways, worst = len(most), tuple(most.values())
+    return BankConflicts(ways, wavefronts, least, access_bytes, worst)
+
+
+def coalescing(layout: Any, element_bytes: int = 4, threads: int | None = None) -> Coalescing:
+    """How many 32-byte sectors of global memory each request of a warp touches.
+
+    Args and errors: as for `bank_conflicts`. The layout begins at an address that is aligned to 128 bytes.
+    """
+    accesses = Accesses.of(layout, element_bytes, threads)
+    requests = sectors = least = lines = 0
+    for addresses in accesses.addresses():
+        spans = [(address, address + accesses.bytes - 1) for address in addresses]
+        touched = {at for low, high in spans for at in range(low // SECTOR_BYTES, high // SECTOR_BYTES + 1)}
+        requests, sectors = requests + 1, sectors + len(touched)
+        least += ceil_div(len(set(addresses)) * accesses.bytes, SECTOR_BYTES)
+        lines += len({at * SECTOR_BYTES // LINE_BYTES for at in touched})
+    return Coalescing(requests, sectors, least, lines, accesses.bytes)
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """The offsets of a (thread, value) layout, grouped into instructions."""
+
+    offsets: list[list[int]]
+    """By thread, then value; in elements."""
+    element_bytes: int
+    together: int
+    """Values of a thread in one instruction."""
+
+    @classmethod
+    def of(cls, layout: Any, element_bytes: int, threads: int | None) -> Accesses:
+        if element_bytes not in (1, 2, 4, 8, 16):
+            raise LayoutError(f"an element of {element_bytes!r} bytes: 1, 2, 4, 8 or 16")
+        rows = by_thread(layout, threads)
+        return cls(rows, element_bytes, vector_length(rows, WIDEST_BYTES // element_bytes))
+
+    @property
+    def bytes(self) -> int:
+        return self.element_bytes * self.together
+
+    def addresses(self) -> Iterator[list[int]]:
+        """The byte addresses of each instruction of each warp."""
+        for begin in range(0, len(self.offsets), WARP):
+            warp = self.offsets[begin : begin + WARP]
+            for value in range(0, len(warp[0]), self.together):
+                yield [row[value] * self.element_bytes for row in warp]
+
+
+def by_thread(layout: Any, threads: int | None = None) -> list[list[int]]:
+    """The offsets of every thread's values.
+
+    Raises:
+        LayoutError: more threads than the layout has, or none.
+    """
+    there = size(layout[0])
+    if threads is not None and (not is_int(threads) or not 1 <= threads <= there):
+        raise LayoutError(f"{threads!r} threads: {layout} has {there} (its first mode)")
+    offsets = layout.offsets()
+    return [offsets[thread::there] for thread in range(threads or there)]
+
+
+def vector_length(rows: Sequence[Sequence[int]], most: int) -> int:
+    """How many values of each thread lie side by side and aligned, a power of 2 up to `most`."""
+    length = gcd(len(rows[0]), most)
+    while length > 1 and not all(_whole(row, length) for row in rows):
+        length //= 2
+    return length
+
+
+def _whole(row: Sequence[int], length: int) -> bool:
+    begins = range(0, len(row), length)
+    return all(row[at] % length == 0 and row[at + i] == row[at] + i for at in begins for i in range(length))
+
+
+def through(tile: Any, access: Layout) -> Callable[[Callable[[int], int]], list[list[int]]]:
+    """The offsets of an access into a tile, as a function of a swizzle over the tile's offsets."""
+    places, offsets = by_thread(access), tile.offsets()
+    if (beyond := max(map(max, places))) >= len(offsets):
+        raise LayoutError(f"the access {access} reaches element {beyond} of a tile of {len(offsets)}")
+    rows = [[offsets[place] for place in row] for row in places]
+    return lambda swizzle: [[swizzle(offset) for offset in row] for row in rows]

@@ -1,0 +1,108 @@
+"""The same memory seen in wider or narrower elements: 16-bit elements as 32-bit ones and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any
+
+from kernelwright.layouts.errors import LayoutError
+from kernelwright.layouts.layout import Layout, unchecked
+from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
+from kernelwright.layouts.tuples import IntTuple, is_int, leaves
+
+
+def upcast(layout: Any, count: int) -> Any:
+    """Offsets in elements that are `count` times as wide: upcast((4,8):(8,1), 2) = (4,4):(4,1).
+
+    Args:
+        layout: Layout, Swizzle or composed layout.
+        count: elements in a wide one.
+    Returns:
+        R with R(group of c) = layout(c) // count; a mode whose stride is smaller than `count` becomes shorter.
+    Raises:
+        LayoutError: an element of the layout would straddle two wide ones, or a group is not whole.
+    """
+    _check(count)
+    if not isinstance(layout, Layout):
+        return _recast_swizzled(layout, count, upcast)
+    found = _by_leaf(layout, lambda shape, stride: _wider(shape, stride, count, layout))
+    lengths = zip(leaves(layout.shape), leaves(found.shape), leaves(layout.stride), strict=True)
+    if sum((before // after - 1) * stride for before, after, stride in lengths) >= count:
+        raise LayoutError(f"upcast: the modes of {layout} that lie within {count} elements overlap")
+    return found
+
+
+def downcast(layout: Any, count: int) -> Any:
+    """Offsets in elements that are `count` times as narrow: downcast((4,4):(4,1), 2) = (4,8):(8,1).
+
+    Returns:
+        R of `count` times the size; the mode of stride 1 becomes longer.
+    Raises:
+        LayoutError: no mode of stride 1 that could hold the parts, or several.
+    """
+    _check(count)
+    if not isinstance(layout, Layout):
+        return _recast_swizzled(layout, count, downcast)
+    if count > 1 and (found := sum(stride == 1 for _, stride in layout.modes())) != 1:
+        raise LayoutError(f"downcast: {layout} has {found} modes of stride 1, where one must hold the {count} parts")
+    return _by_leaf(layout, lambda shape, stride: (shape * count, 1) if stride == 1 else (shape, stride * count))
+
+
+def recast(layout: Any, old_bits: int, new_bits: int) -> Any:
+    """The layout of the same memory in elements of `new_bits` in place of `old_bits`.
+
+    Raises:
+        LayoutError: as for `upcast` and `downcast`.
+    """
+    _check(old_bits)
+    _check(new_bits)
+    common = gcd(old_bits, new_bits)
+    narrower, wider = old_bits // common, new_bits // common
+    found = downcast(layout, narrower) if narrower > 1 else layout
+    return upcast(found, wider) if wider > 1 else found
+
+
+def _wider(shape: int, stride: int, count: int, layout: Layout) -> tuple[int, int]:
+    if stride % count == 0:
+        return shape, stride // count
+    if count % stride == 0:
+        fit = count // stride
+        if shape % fit == 0:
+            return shape // fit, 1
+        if fit % shape == 0:
+            return 1, 1
+    raise LayoutError(f"upcast: {shape}:{stride} of {layout} does not fit elements that are {count} times as wide")
+
+
+def _by_leaf(layout: Layout, deed: Callable[[int, int], tuple[int, int]]) -> Layout:
+    def of(shape: IntTuple, stride: IntTuple) -> tuple[IntTuple, IntTuple]:
+        if isinstance(shape, tuple):
+            parts = [of(*part) for part in zip(shape, stride, strict=True)]
+            return tuple(part[0] for part in parts), tuple(part[1] for part in parts)
+        return deed(shape, stride)
+
+    return unchecked(*of(layout.shape, layout.stride))
+
+
+def _recast_swizzled(layout: Any, count: int, deed: Callable) -> Any:
+    """A swizzle moves its bits: those of whole elements stay the same bits of memory."""
+    moved = count.bit_length() - 1
+    if count != 1 << moved:
+        raise LayoutError(f"{deed.__name__}: a swizzle turns bits, and {count} is no power of 2")
+    if isinstance(layout, Swizzle):
+        base = layout.base - moved if deed is upcast else layout.base + moved
+        if base < 0:
+            raise LayoutError(f"upcast: {layout} turns bits inside an element that is {count} times as wide")
+        return Swizzle(layout.bits, base, layout.shift)
+    if not isinstance(layout, ComposedLayout):
+        raise LayoutError(f"{deed.__name__}: {layout} is no layout")
+    if deed is upcast and layout.begin % count:
+        raise LayoutError(f"upcast: {layout} begins at {layout.begin}, inside an element that is {count} times as wide")
+    begin = layout.begin // count if deed is upcast else layout.begin * count
+    return ComposedLayout(deed(layout.swizzle, count), begin, deed(layout.layout, count))
+
+
+def _check(count: int) -> None:
+    if not is_int(count) or count < 1:
+        raise LayoutError(f"{count!r} is no number of elements or bits")

@@ -1,0 +1,92 @@
+"""Layouts as grids of coloured cells: offsets, banks, or who holds what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelwright.core.layout import Cell, LayoutDrawing
+from kernelwright.layouts.access import BANKS, LINE_BYTES, WORD_BYTES
+from kernelwright.layouts.errors import LayoutError
+from kernelwright.layouts.layout import size
+from kernelwright.layouts.tiled import holder
+from kernelwright.layouts.tuples import idx2crd, text
+
+COLOURS = 8
+MOST_ROWS, MOST_COLUMNS = 64, 64
+MANNERS = ("offset", "bank", "thread", "line")
+
+
+def grid(layout: Any, *, colour: str = "offset", element_bytes: int = 4) -> LayoutDrawing:
+    """A layout as a table: its first mode down, all others across; each cell holds its offset.
+
+    Args:
+        layout: Layout or composed layout.
+        colour: by `offset` (eight shades over the cosize), `bank` of shared memory (small below the offset),
+            `line` of 128 bytes, or `thread` (the coordinate of the first mode).
+        element_bytes: for banks and lines.
+    Raises:
+        LayoutError: no such colour.
+    """
+    if colour not in MANNERS:
+        raise LayoutError(f"no colour {colour!r}: {', '.join(MANNERS)}")
+    down = size(layout[0]) if len(layout) > 1 else 1
+    across = size(layout) // down
+    offsets, reach = layout.offsets(), 1 + max(layout.offsets())
+    shade = {
+        "offset": lambda offset, _: offset * COLOURS // reach,
+        "bank": lambda offset, _: offset * element_bytes // WORD_BYTES % BANKS * COLOURS // BANKS,
+        "line": lambda offset, _: offset * element_bytes // LINE_BYTES % COLOURS,
+        "thread": lambda _, row: row % COLOURS,
+    }[colour]
+
+    def cell(row: int, column: int) -> Cell:
+        offset = offsets[row + down * column]
+        bank = f"b{offset * element_bytes // WORD_BYTES % BANKS}" if colour == "bank" else ""
+        return Cell(str(offset), bank, shade(offset, row))
+
+    legend = {
+        "offset": "colour: from low offsets to high",
+        "bank": f"colour and bN: bank, with {element_bytes}-byte elements",
+        "line": f"colour: line of 128 bytes, with {element_bytes}-byte elements",
+        "thread": "colour: coordinate of the first mode",
+    }[colour]
+    return _drawn(str(layout), down, across, cell, legend, lambda at: _coordinate(layout, at))
+
+
+def _coordinate(layout: Any, column: int) -> str:
+    """The coordinate of a column in all modes but the first, where it is more than a number."""
+    shape = layout.shape
+    if not isinstance(shape, tuple) or len(shape) == 1:
+        return str(column)
+    rest = shape[1] if len(shape) == 2 else shape[1:]
+    return text(idx2crd(column, rest))
+
+
+def holders(name: str, held: Any, shape: tuple[int, int]) -> LayoutDrawing:
+    """A matrix with the thread and the value that hold each element: TthreadVvalue, coloured by thread.
+
+    Args:
+        held: (thread, value) -> row + rows * column.
+        shape: (rows, columns) of the matrix.
+    Raises:
+        LayoutError: an element that nobody holds, or two hold.
+    """
+    who = holder(held, shape)
+
+    def cell(row: int, column: int) -> Cell:
+        thread, value = who[row][column]
+        return Cell(f"T{thread}", f"V{value}", thread % COLOURS)
+
+    return _drawn(f"{name}  {held}", *shape, cell, "T: thread, V: its value; colour: thread modulo 8", str)
+
+
+def _drawn(title: str, down: int, across: int, cell: Any, legend: str, label: Any) -> LayoutDrawing:
+    rows, columns = min(down, MOST_ROWS), min(across, MOST_COLUMNS)
+    return LayoutDrawing(
+        title=title,
+        rows=tuple(map(str, range(rows))),
+        columns=tuple(map(label, range(columns))),
+        cells=tuple(tuple(cell(row, column) for column in range(columns)) for row in range(rows)),
+        legend=legend,
+        cut="" if (rows, columns) == (down, across) else f"{rows}x{columns} of {down}x{across} cells are drawn",
+    )

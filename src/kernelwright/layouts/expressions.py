@@ -1,0 +1,215 @@
+"""Evaluates expressions of layouts, and says step by step what was done."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelwright.layouts import access, algebra, casting, layout, swizzling, tiling, tuples
+from kernelwright.layouts.atoms import CopyAtom, MmaAtom, atom
+from kernelwright.layouts.errors import LayoutError
+from kernelwright.layouts.explaining import EXPLAINED
+from kernelwright.layouts.layout import Layout, as_layout
+from kernelwright.layouts.parsing import Node, located, parse
+from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
+from kernelwright.layouts.tuples import text
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    deed.__name__: deed
+    for deed in (
+        *(algebra.coalesce, algebra.filter, algebra.composition, algebra.complement),
+        *(algebra.right_inverse, algebra.left_inverse, algebra.nullspace),
+        *(algebra.max_common_layout, algebra.max_common_vector),
+        *(tiling.logical_divide, tiling.zipped_divide, tiling.tiled_divide, tiling.flat_divide),
+        *(tiling.logical_product, tiling.zipped_product, tiling.tiled_product, tiling.flat_product),
+        *(tiling.blocked_product, tiling.raked_product),
+        *(casting.upcast, casting.downcast, casting.recast),
+        *(layout.make_layout, layout.size, layout.cosize, layout.select, layout.take, layout.group),
+        *(layout.append, layout.prepend, layout.replace),
+        *(tuples.rank, tuples.depth, tuples.flatten, tuples.product, tuples.inner_product),
+        *(tuples.prefix_product, tuples.suffix_product, tuples.shape_div, tuples.ceil_div),
+        *(tuples.crd2idx, tuples.idx2crd, tuples.compatible, tuples.congruent),
+        *(access.bank_conflicts, access.coalescing, swizzling.find_swizzle),
+    )
+}
+PLAIN = frozenset(
+    [
+        "rank",
+        "depth",
+        "flatten",
+        "product",
+        "inner_product",
+        "prefix_product",
+        "suffix_product",
+        "shape_div",
+        "ceil_div",
+        "crd2idx",
+        "idx2crd",
+        "compatible",
+        "congruent",
+        "size",
+    ]
+)
+"""Functions that take shapes as they are; all others take a shape for its compact layout in their first place."""
+
+
+@dataclass(frozen=True)
+class ThreadValues:
+    """Who holds what of a matrix: (thread, value) -> row + rows * column."""
+
+    name: str
+    layout: Layout
+    shape: tuple[int, int]
+
+    def __str__(self) -> str:
+        return str(self.layout)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation: the call with its arguments worked out, what it gave, and why, in words."""
+
+    call: str
+    result: str
+    words: tuple[str, ...] = ()
+
+
+@dataclass
+class Evaluation:
+    """What an expression comes to, with every operation on the way."""
+
+    source: str
+    value: Any = None
+    steps: list[Step] = field(default_factory=list)
+
+
+def evaluate(source: str) -> Evaluation:
+    """Works out an expression.
+
+    Raises:
+        LayoutError: it cannot be read or has no answer; `where` holds the text with the offending part marked.
+    """
+    found = Evaluation(source)
+    found.value = _Evaluator(found).of(parse(source))
+    return found
+
+
+class _Evaluator:
+    def __init__(self, found: Evaluation) -> None:
+        self.found = found
+
+    def of(self, node: Node) -> Any:
+        try:
+            return getattr(self, f"_{node.kind}")(node)
+        except LayoutError as fault:
+            raise located(fault, self.found.source, node) from fault
+
+    def _number(self, node: Node) -> int:
+        return node.value
+
+    def _open(self, node: Node) -> None:
+        return None
+
+    def _tuple(self, node: Node) -> tuple:
+        return tuple(map(self.of, node.parts))
+
+    _tiler = _tuple
+
+    def _layout(self, node: Node) -> Layout:
+        return Layout(*map(self.of, node.parts))
+
+    def _swizzle(self, node: Node) -> Swizzle:
+        if len(node.parts) != 3:
+            raise LayoutError(f"a swizzle has 3 numbers, bits, base and shift, not {len(node.parts)}")
+        return Swizzle(*map(self.of, node.parts))
+
+    def _name(self, node: Node) -> Any:
+        if node.value in FUNCTIONS:
+            raise LayoutError(f"{node.value} takes its arguments in parentheses")
+        return thread_values(node.value)
+
+    def _chain(self, node: Node) -> Any:
+        values = [self.of(part) for part in node.parts]
+        if len(values) == 3 and isinstance(values[0], Swizzle) and tuples.is_int(values[1]):
+            return ComposedLayout(values[0], values[1], as_layout(values[2]))
+        *before, found = values
+        for value in reversed(before):
+            found = self._do("composition", [_plain(value), _plain(found)])
+        return found
+
+    def _at(self, node: Node) -> Any:
+        target, *coordinates = map(self.of, node.parts)
+        target = _plain(target)
+        if isinstance(target, tuple):
+            target = as_layout(target)
+        if not isinstance(target, Layout | ComposedLayout | Swizzle):
+            raise LayoutError(f"{target} is no layout that a coordinate could stand behind")
+        found = target(*coordinates)
+        self.found.steps.append(Step(f"{target}({','.join(map(text, coordinates))})", text(found)))
+        return found
+
+    def _call(self, node: Node) -> Any:
+        if node.value not in FUNCTIONS:
+            raise LayoutError(f"no operation {node.value!r}", next=f"there are {', '.join(sorted(FUNCTIONS))}")
+        arguments = [_plain(self.of(part)) for part in node.parts]
+        return self._do(node.value, arguments)
+
+    def _do(self, name: str, arguments: list[Any]) -> Any:
+        deed = FUNCTIONS[name]
+        if name not in PLAIN and isinstance(arguments[0], tuple | int):
+            arguments[0] = as_layout(arguments[0])
+        try:
+            inspect.signature(deed).bind(*arguments)
+        except TypeError:
+            raise LayoutError(f"{name} takes {_signature(deed)}, not {len(arguments)} arguments") from None
+        try:
+            found = deed(*arguments)
+        except (TypeError, AttributeError, IndexError) as fault:
+            given = ", ".join(map(shown, arguments))
+            raise LayoutError(f"{name} cannot take {given}: it takes {_signature(deed)}") from fault
+        words = EXPLAINED[name](found, *arguments) if name in EXPLAINED else []
+        self.found.steps.append(Step(f"{name}({', '.join(map(shown, arguments))})", shown(found), tuple(words)))
+        return found
+
+
+def thread_values(name: str) -> ThreadValues:
+    """An operand of an instruction by name: mma.m16n8k16.bf16.A, wgmma.m64n64k16.bf16.C, ldmatrix.x4.
+
+    Raises:
+        LayoutError: no such instruction or operand.
+    """
+    head, _, last = name.rpartition(".")
+    which = last if last in ("A", "B", "C", "memory", "registers") else ""
+    found = atom(head if which else name)
+    if isinstance(found, MmaAtom):
+        if not which:
+            raise LayoutError(f"{name} has operands: {name}.A, {name}.B or {name}.C")
+        held, shape = found.operand(which)
+        return ThreadValues(name, held, shape)
+    assert isinstance(found, CopyAtom)
+    held = found.memory if which == "memory" else found.registers
+    return ThreadValues(name, held, (8, tuples.product(held.shape) // 8))
+
+
+def shown(value: Any) -> str:
+    """A value as it is written."""
+    if isinstance(value, tuple):
+        return f"({','.join(map(shown, value))})"
+    if isinstance(value, swizzling.SwizzleFound):
+        return str(value.layout)
+    if isinstance(value, access.BankConflicts):
+        return f"{value.ways}-way" if value.ways > 1 else "free"
+    if isinstance(value, access.Coalescing):
+        return f"{value.sectors} sectors"
+    return "_" if value is None else str(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.layout if isinstance(value, ThreadValues) else value
+
+
+def _signature(deed: Callable) -> str:
+    names = inspect.signature(deed).parameters
+    return f"({', '.join(str(part).partition(':')[0] for part in names.values())})"

@@ -1,0 +1,141 @@
+"""Atoms repeated over warps and values: which thread holds what of a whole tile.
+
+Source: cutlass/media/docs/cpp/cute/0t_mma_atom.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright.layouts.algebra import composition, right_inverse
+from kernelwright.layouts.atoms import MmaAtom
+from kernelwright.layouts.errors import LayoutError
+from kernelwright.layouts.layout import Layout, append, make_layout, size
+from kernelwright.layouts.tiling import logical_divide, raked_product, tiled_product, zipped_divide
+from kernelwright.layouts.tuples import idx2crd
+
+OPERANDS = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
+"""The two of (M, N, K) that an operand has."""
+
+
+ONE_WARP = Layout((1, 1, 1))
+
+
+@dataclass(frozen=True)
+class TiledMma:
+    """An atom repeated over the warps of a block, and over the values of each thread.
+
+    Args:
+        atom: the instruction.
+        warps: how many atoms side by side along (M, N, K), and which group of threads does which.
+        tile: the order in which a mode of (M, N, K) is dealt out: a layout, or None for as it is.
+    """
+
+    atom: MmaAtom
+    warps: Layout = ONE_WARP
+    tile: tuple[Any, Any, Any] = (None, None, None)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """What one instruction of every warp covers, in (M, N, K); what `tile` names where it is larger."""
+        spans = zip(self.atom.shape, self._counts(), self.tile, strict=True)
+        return tuple(max(extent * count, size(tile) if tile else 1) for extent, count, tile in spans)  # type: ignore[return-value]
+
+    @property
+    def threads(self) -> Layout:
+        """(thread of an atom, M, N, K) -> thread of the block."""
+        return tiled_product(self.atom.threads, append(self.warps, *[Layout(1, 0)] * (3 - len(self.warps))))
+
+    def thread_values(self, operand: str, tensor: Layout | None = None) -> Layout:
+        """(thread, value) -> offset in a tensor; of an operand as a compact column-major tile when none is given.
+
+        Args:
+            operand: A (M, K), B (N, K) or C (M, N).
+        Raises:
+            LayoutError: the tile does not divide the tensor, or threads do not hold that operand.
+        """
+        held, extents = self.atom.operand(operand)
+        modes = OPERANDS[operand]
+        tensor = tensor or Layout(tuple(self.shape[mode] for mode in modes))
+        for at, mode in enumerate(modes):
+            if size(tensor[at]) % self.shape[mode]:
+                raise LayoutError(f"{operand}: tiles of {self.shape[mode]} do not divide {tensor[at]} of {tensor}")
+        dealt = logical_divide(tensor, tuple(self.tile[mode] for mode in modes))
+        inner, outer = zipped_divide(dealt, extents)
+        thread, value = composition(inner, held)
+        counts = self._counts()
+        across, along = zipped_divide(outer, tuple(counts[mode] for mode in modes))
+        warps = [Layout(count, 0) for count in counts]
+        for at, mode in enumerate(modes):
+            warps[mode] = across[at]
+        everyone = composition(make_layout(thread, *warps), right_inverse(self.threads))
+        return make_layout(everyone, make_layout(value, along))
+
+    def partition(self, operand: str, tensor: Layout, thread: int) -> tuple[Layout, int]:
+        """What of a tensor one thread holds: the layout of its values and the offset at which they begin."""
+        whole = self.thread_values(operand, tensor)
+        return whole[1], whole[0](thread)
+
+    def _counts(self) -> tuple[int, int, int]:
+        counts = [size(mode) for mode in self.warps]
+        return tuple(counts + [1] * (3 - len(counts)))  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class TiledCopy:
+    """Threads over a tile, each with a few values.
+
+    Args:
+        threads: (rows, columns) -> thread.
+        values: (rows, columns) -> value of a thread.
+    """
+
+    threads: Layout
+    values: Layout
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The (rows, columns) of all values of all threads once."""
+        return tuple(size(mode) for mode in raked_product(self.threads, self.values))
+
+    def thread_values(self, tensor: Layout | None = None) -> Layout:
+        """(thread, value) -> offset in a tensor, or in the compact column-major tile when none is given.
+
+        Raises:
+            LayoutError: threads and values do not cover a tile once each.
+        """
+        tile = raked_product(self.threads, self.values)
+        held = composition(right_inverse(tile), Layout((size(self.threads), size(self.values))))
+        if size(right_inverse(tile)) != size(tile):
+            raise LayoutError(f"threads {self.threads} and values {self.values} do not number a tile one by one")
+        if tensor is None:
+            return held
+        inner, outer = zipped_divide(tensor, self.shape)
+        thread, value = composition(inner, held)
+        return make_layout(thread, make_layout(value, outer))
+
+    def partition(self, tensor: Layout, thread: int) -> tuple[Layout, int]:
+        """What of a tensor one thread copies: the layout of its values and the offset at which they begin."""
+        whole = self.thread_values(tensor)
+        return whole[1], whole[0](thread)
+
+
+def holder(held: Layout, shape: tuple[int, int]) -> list[list[tuple[int, int]]]:
+    """Who holds each element of a matrix: rows of (thread, value).
+
+    Args:
+        held: (thread, value) -> row + rows * column.
+    Raises:
+        LayoutError: an element that nobody holds, or two hold.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    threads = size(held[0])
+    for at, offset in enumerate(held.offsets()):
+        if offset in found:
+            raise LayoutError(f"{held}: {idx2crd(offset, shape)} is held by {found[offset]} and by another")
+        found[offset] = at % threads, at // threads
+    rows, columns = shape
+    if missing := [at for at in range(rows * columns) if at not in found]:
+        raise LayoutError(f"{held}: nobody holds {idx2crd(missing[0], shape)} of {rows}x{columns}")
+    return [[found[row + rows * column] for column in range(columns)] for row in range(rows)]

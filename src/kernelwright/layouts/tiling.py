@@ -1,0 +1,137 @@
+"""Divides and products: a layout cut into tiles, and a tile repeated along a layout.
+
+Source: cutlass/media/docs/cpp/cute/02_layout_algebra.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernelwright.layouts.algebra import _by_mode, coalesce, complement, composition
+from kernelwright.layouts.errors import LayoutError
+from kernelwright.layouts.layout import Layout, append, as_layout, cosize, make_layout, size
+from kernelwright.layouts.swizzle import ComposedLayout
+
+
+def logical_divide(layout: Any, tiler: Any) -> Any:
+    """Two modes from one: the elements that the tiler points to, and the repetition of that tile.
+
+    Args:
+        tiler: Layout or integer; or a tuple of them, one for each mode; None leaves a mode.
+    Returns:
+        ((tile, rest)), with R(i, j) = layout(tiler(i) + complement(tiler)(j)). A tile that does not divide the size
+        is rounded up, as in CuTe: the last tile reaches beyond the layout, and the kernel must mask it.
+    Raises:
+        LayoutError: the tiler repeats offsets, or no layout has these tiles.
+    """
+    if tiler is None:
+        return layout
+    if isinstance(tiler, tuple):
+        return _by_mode(logical_divide, layout, tiler, "logical_divide")
+    tiler = as_layout(tiler)
+    return composition(layout, make_layout(tiler, complement(tiler, size(layout))))
+
+
+def zipped_divide(layout: Any, tiler: Any) -> Any:
+    """((tile of each mode), (rest of each mode)): zipped_divide(a, b)(i, 0) = composition(a, b)(i)."""
+    return _zipped(logical_divide, layout, tiler, "zipped_divide")
+
+
+def tiled_divide(layout: Any, tiler: Any) -> Any:
+    """((tile of each mode), rest, rest, ...)."""
+    tile, rest = zipped_divide(layout, tiler)
+    return _like(layout, make_layout(_plain(tile), *_spread(rest)))
+
+
+def flat_divide(layout: Any, tiler: Any) -> Any:
+    """(tile, tile, ..., rest, rest, ...)."""
+    tile, rest = zipped_divide(layout, tiler)
+    return _like(layout, make_layout(*_spread(tile), *_spread(rest)))
+
+
+def logical_product(layout: Any, tiler: Any) -> Any:
+    """(layout, the repetitions of it in the order of the tiler): every repetition lies where no other does.
+
+    Args:
+        tiler: Layout or integer; or a tuple of them, one for each mode; None leaves a mode.
+    Returns:
+        ((layout), (rest)), with rest = complement(layout) after the tiler.
+    Raises:
+        LayoutError: the layout overlaps itself, or its gaps do not fit the tiler.
+    """
+    if tiler is None:
+        return layout
+    if isinstance(tiler, tuple):
+        return _by_mode(logical_product, layout, tiler, "logical_product")
+    if isinstance(layout, ComposedLayout):
+        return layout.with_layout(logical_product(layout.layout, tiler))
+    tiler = as_layout(tiler)
+    return make_layout(layout, composition(complement(layout, size(layout) * cosize(tiler)), tiler))
+
+
+def zipped_product(layout: Any, tiler: Any) -> Any:
+    """((layout of each mode), (repetitions of each mode))."""
+    return _zipped(logical_product, layout, tiler, "zipped_product")
+
+
+def tiled_product(layout: Any, tiler: Any) -> Any:
+    """((layout of each mode), repetition, repetition, ...)."""
+    tile, rest = zipped_product(layout, tiler)
+    return _like(layout, make_layout(_plain(tile), *_spread(rest)))
+
+
+def flat_product(layout: Any, tiler: Any) -> Any:
+    """(mode, mode, ..., repetition, repetition, ...)."""
+    tile, rest = zipped_product(layout, tiler)
+    return _like(layout, make_layout(*_spread(tile), *_spread(rest)))
+
+
+def blocked_product(block: Any, tiler: Any) -> Any:
+    """The block repeated as whole blocks: mode i is (block's mode i, tiler's mode i).
+
+    blocked_product((2,5):(5,1), (3,4):(1,3)) is a 6x20 matrix of 2x5 blocks.
+    """
+    return _matched(block, tiler, lambda inner, outer: make_layout(inner, outer))
+
+
+def raked_product(block: Any, tiler: Any) -> Any:
+    """The block repeated element by element: mode i is (tiler's mode i, block's mode i), a cyclic distribution."""
+    return _matched(block, tiler, lambda inner, outer: make_layout(outer, inner))
+
+
+def _matched(block: Any, tiler: Any, together: Callable[[Layout, Layout], Layout]) -> Any:
+    if isinstance(block, ComposedLayout):
+        return block.with_layout(_matched(block.layout, tiler, together))
+    tiler = as_layout(tiler)
+    modes = max(len(block), len(tiler))
+    block, tiler = (append(one, *[Layout(1, 0)] * (modes - len(one))) for one in (block, tiler))
+    inner, outer = logical_product(block, tiler)
+    return make_layout([coalesce(together(*pair)) for pair in zip(inner, outer, strict=True)])
+
+
+def _zipped(deed: Callable, layout: Any, tiler: Any, what: str) -> Any:
+    """What `deed` made of each mode, with the first parts together and the second ones together."""
+    if isinstance(layout, ComposedLayout):
+        return layout.with_layout(_zipped(deed, layout.layout, tiler, what))
+    if tiler is None:
+        return make_layout(Layout(1, 0), layout)
+    if not isinstance(tiler, tuple):
+        return deed(layout, tiler)
+    if len(tiler) > len(layout):
+        raise LayoutError(f"{what}: a tiler of {len(tiler)} modes for {layout}, which has {len(layout)}")
+    pairs = [_zipped(deed, mode, part, what) for mode, part in zip(layout, tiler, strict=False)]
+    tiles, rests = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return make_layout(make_layout(tiles), make_layout([*rests, *list(layout)[len(tiler) :]]))
+
+
+def _plain(layout: Any) -> Layout:
+    return getattr(layout, "layout", layout)
+
+
+def _spread(layout: Any) -> list[Layout]:
+    return list(_plain(layout))
+
+
+def _like(layout: Any, found: Layout) -> Any:
+    return layout.with_layout(found) if isinstance(layout, ComposedLayout) else found

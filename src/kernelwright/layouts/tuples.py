@@ -1,0 +1,226 @@
+"""Integer tuples: an integer, or a tuple of integer tuples. Shapes, strides and coordinates are made of them."""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Iterator
+from itertools import chain
+from math import prod
+from typing import Any
+
+from kernelwright.layouts.errors import LayoutError
+
+LIMIT = 2**63
+"""Sizes and offsets stay below: they are the 64-bit integers of a kernel."""
+IntTuple = Any
+"""int | tuple[IntTuple, ...]: Python's type checkers do not follow the recursion through arithmetic."""
+
+
+class Integer(metaclass=ABCMeta):  # noqa: B024
+    """What counts as an integer here: int and its subclasses, bool left out."""
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        return issubclass(other, int) and not issubclass(other, bool)
+
+
+def is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_tuple(value: object) -> bool:
+    return isinstance(value, tuple)
+
+
+def leaves(value: IntTuple) -> Iterator[Any]:
+    """Every integer from left to right, None included."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from leaves(part)
+    else:
+        yield value
+
+
+def flatten(value: Any) -> Any:
+    """A tuple without inner tuples; an integer stays one. Layouts: the same for shape and stride."""
+    if hasattr(value, "flattened"):
+        return value.flattened()
+    return tuple(leaves(value)) if isinstance(value, tuple) else value
+
+
+def product(value: IntTuple) -> int:
+    """The product of all integers: product(((2,3),4)) = 24."""
+    return prod(leaves(value)) if isinstance(value, tuple) else value
+
+
+def inner_product(a: IntTuple, b: IntTuple) -> int:
+    """The sum of the products of corresponding integers: inner_product((1,2), (3,2)) = 7.
+
+    Raises:
+        LayoutError: a and b are not congruent.
+    """
+    if not isinstance(a, tuple) and not isinstance(b, tuple):
+        return a * b
+    require_congruent(a, b, "inner_product")
+    return sum(x * y for x, y in zip(leaves(a), leaves(b), strict=True))
+
+
+def prefix_product(shape: IntTuple, start: int = 1) -> IntTuple:
+    """The exclusive product from the left, in the form of `shape`: the strides of a compact column-major layout.
+
+    prefix_product((3,(2,4))) = (1,(3,6)).
+    """
+    running = start
+
+    def of(part: IntTuple) -> IntTuple:
+        nonlocal running
+        if isinstance(part, tuple):
+            return tuple(of(inner) for inner in part)
+        here, running = running, running * part
+        return here
+
+    return of(shape)
+
+
+def suffix_product(shape: IntTuple) -> IntTuple:
+    """The exclusive product from the right, the strides of a row-major layout: suffix_product((3,4)) = (4,1)."""
+    return _reversed(prefix_product(_reversed(shape)))
+
+
+def _reversed(value: IntTuple) -> IntTuple:
+    return tuple(_reversed(part) for part in reversed(value)) if isinstance(value, tuple) else value
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
+    """Divides shapes from the left: shape_div((3,4), 6) = (1,2).
+
+    Integers divide one another, or the result is 1: what is left of `b` goes on to the next mode.
+
+    Raises:
+        LayoutError: neither divides the other.
+    """
+    if isinstance(a, tuple):
+        if isinstance(b, tuple):
+            if len(a) != len(b):
+                raise LayoutError(f"shape_div: {text(a)} has {len(a)} modes and {text(b)} has {len(b)}")
+            return tuple(shape_div(x, y) for x, y in zip(a, b, strict=True))
+        parts, rest = [], b
+        for part in a:
+            parts.append(shape_div(part, rest))
+            rest = shape_div(rest, product(part))
+        return tuple(parts)
+    b = product(b)
+    if a % b and b % a:
+        raise LayoutError(f"shape_div: neither of {a} and {b} divides the other")
+    return ceil_div(a, b)
+
+
+def rank(value: Any) -> int:
+    """How many modes at the top: 1 for an integer."""
+    value = getattr(value, "shape", value)
+    return len(value) if isinstance(value, tuple) else 1
+
+
+def depth(value: Any) -> int:
+    """How deep tuples are nested: 0 for an integer, 1 for a tuple of integers."""
+    value = getattr(value, "shape", value)
+    return 1 + max(map(depth, value), default=0) if isinstance(value, tuple) else 0
+
+
+def congruent(a: IntTuple, b: IntTuple) -> bool:
+    """Whether both have the same form."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(congruent, a, b))
+    return not isinstance(a, tuple) and not isinstance(b, tuple)
+
+
+def compatible(a: Any, b: Any) -> bool:
+    """Whether every coordinate of shape `a` is one of shape `b`: compatible(24, (4,6)), not the other way round."""
+    a, b = getattr(a, "shape", a), getattr(b, "shape", b)
+    if not isinstance(a, tuple):
+        return a == product(b)
+    return isinstance(b, tuple) and len(a) == len(b) and all(map(compatible, a, b))
+
+
+def require_congruent(a: IntTuple, b: IntTuple, what: str) -> None:
+    if not congruent(a, b):
+        raise LayoutError(f"{what}: {text(a)} and {text(b)} do not have the same form")
+
+
+def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
+    """The offset of a coordinate. An integer counts through `shape` from the left, its last mode without end.
+
+    Args:
+        crd: integer, or as deep a tuple as wanted; None counts as 0. NumPy arrays in place of integers give arrays.
+        stride: compact column-major when left out.
+    Raises:
+        LayoutError: more coordinates than modes, or fewer.
+    """
+    if stride is None:
+        stride = prefix_product(shape)
+    if isinstance(crd, tuple):
+        if not isinstance(shape, tuple) or len(crd) != len(shape):
+            raise LayoutError(f"coordinate {text(crd)} does not fit the shape {text(shape)}")
+        return sum(map(crd2idx, crd, shape, stride))
+    if crd is None:
+        return 0
+    if not isinstance(shape, tuple):
+        return crd * stride
+    offset = 0
+    for part, step in zip(shape[:-1], stride[:-1], strict=True):
+        size = product(part)
+        offset += crd2idx(crd % size, part, step)
+        crd = crd // size
+    return offset + crd2idx(crd, shape[-1], stride[-1])
+
+
+def idx2crd(idx: Any, shape: IntTuple, stride: Any = None) -> IntTuple:
+    """The natural coordinate of an index within `shape`: idx2crd(16, (3,(2,3))) = (1,(1,2)).
+
+    Args:
+        idx: integer, or a coordinate that is less deep than the shape.
+        stride: compact column-major when left out.
+    Raises:
+        LayoutError: a tuple that does not fit the shape.
+    """
+    if stride is None:
+        stride = prefix_product(shape) if not isinstance(idx, tuple) else None
+    if isinstance(idx, tuple):
+        if not isinstance(shape, tuple) or len(idx) != len(shape):
+            raise LayoutError(f"coordinate {text(idx)} does not fit the shape {text(shape)}")
+        strides = stride if isinstance(stride, tuple) else (None,) * len(shape)
+        return tuple(map(idx2crd, idx, shape, strides))
+    if isinstance(shape, tuple):
+        return tuple(idx2crd(idx, part, step) for part, step in zip(shape, stride, strict=True))
+    return (idx // stride) % shape if stride else 0
+
+
+def has_none(value: Any) -> bool:
+    """Whether a coordinate leaves a mode open."""
+    return any(leaf is None for leaf in leaves(value))
+
+
+def slice_(crd: Any, value: IntTuple) -> IntTuple:
+    """What of `value` stands where the coordinate is None: slice_((None, 2), (4, 8)) = (4,).
+
+    What is left of an inner tuple joins the outer one, as in CuTe: slice_(((None, 1), 0), ((3, 2), 5)) = (3,).
+    """
+    if crd is None:
+        return value
+    if not isinstance(crd, tuple):
+        return ()
+    if not isinstance(value, tuple) or len(crd) != len(value):
+        raise LayoutError(f"coordinate {text(crd)} does not fit {text(value)}")
+    return tuple(chain(*((part,) if c is None else slice_(c, part) for c, part in zip(crd, value, strict=True))))
+
+
+def text(value: Any) -> str:
+    """As CuTe prints it: (4,(2,2)), with _ for an open mode and (3) for a tuple of one."""
+    if isinstance(value, tuple):
+        return f"({','.join(map(text, value))})"
+    return "_" if value is None else str(value)

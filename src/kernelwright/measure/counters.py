@@ -1,0 +1,39 @@
+"""Hardware counters through NVIDIA's ncu: what a command's kernels did, kernel by kernel."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from kernelwright.core.errors import EnvironmentError, MissingDependency
+
+LIMIT_S = 300
+
+
+def counted(command: Sequence[str], metrics: Sequence[str], kernel: str) -> list[dict[str, float]]:
+    """The values of some metrics for every launch of a kernel that a command makes, in order.
+
+    Args:
+        command: a program and its arguments.
+        metrics: names as ncu has them.
+        kernel: the name of the kernel.
+    Raises:
+        MissingDependency: no ncu on this machine.
+        EnvironmentError: ncu failed; the message holds its last line.
+    """
+    tool = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin:/opt/nvidia/nsight-compute")
+    if tool is None:
+        raise MissingDependency("no ncu on this machine", next="install NVIDIA Nsight Compute")
+    options = ["--csv", "--clock-control", "none", "--kernel-name", kernel, "--metrics", ",".join(metrics)]
+    done = subprocess.run([tool, *options, *command], capture_output=True, text=True, timeout=LIMIT_S)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
+    if done.returncode or not lines:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise EnvironmentError(f"ncu gave no counters: {' '.join(last)}", next="run it by hand to see why")
+    found: dict[str, dict[str, float]] = {}
+    for row in csv.DictReader(io.StringIO("\n".join(lines))):
+        found.setdefault(row["ID"], {})[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
+    return list(found.values())
