@@ -20,6 +20,7 @@ FIELDS = {
     "machine": {"name", "levels", "matrix_tflop_s"},
     "evidence": {"records", "stale", "pending"},
     "optimize": {"regions", "file", "verdict", "bench"},
+    "layout": {"expression", "kind", "result", "size", "cosize", "steps", "questions", "drawing"},
 }
 CALLS = [
     ("why", [SMALL, PROGRAMS / "small_right.py"], 0),
@@ -29,6 +30,10 @@ CALLS = [
     ("machine", [], 0),
     ("machine", ["--spec", "b200"], 0),
     ("evidence", ["check", "--folder", "evidence"], 0),
+    ("layout", ["composition((6,2):(8,2), (4,3):(3,1))"], 0),
+    ("layout", ["mma.m16n8k16.bf16.A"], 0),
+    ("layout", ["bank_conflicts(32:32)"], 0),
+    ("layout", ["size((4,8))"], 0),
 ]
 
 
@@ -52,6 +57,21 @@ def test_why_says_the_parts_that_agents_read(kw):
     assert found["work"] == {"flops": 42_000, "bytes_as_written": 420_000, "bytes_fused": 252_000}
     assert all({"what", "predicted_us"} <= move.keys() for move in found["moves"])
     assert [row["name"] for row in found["operators"]] == ["add", "relu"]
+
+
+def test_layout_says_the_parts_that_agents_read(kw, tmp_path):
+    drawing = tmp_path / "drawing.svg"
+    found = asked(kw, "layout", "logical_divide((4,2,3):(2,1,8), 4:2)", "--svg", drawing).document
+    assert found["result"] == "((2,2),(2,3)):((4,1),(2,8))"
+    assert [step["result"] for step in found["steps"]] == [found["result"]]
+    assert {question["about"] for question in found["questions"]} == {"bank conflicts", "coalescing", "swizzle"}
+    assert found["drawing"]["texts"][0] == ["0", "2", "8", "10", "16", "18"]
+    assert drawing.read_text().startswith("<svg")
+
+
+def test_an_expression_that_has_no_answer_is_marked(kw):
+    document = kw("layout", "coalesce(complement((4,6):(1,2), 24))", "--json").document
+    assert document["error"]["where"] == "coalesce(>>complement((4,6):(1,2), 24)<<)"
 
 
 def test_bench_says_the_parts_that_agents_read(kw):
@@ -137,6 +157,17 @@ BAD = [
     (["optimize", SMALL, "--out", "/nowhere/faster.py"], "usage"),
     (["optimize", SMALL, "--device", "tpu"], "usage"),
     (["evidence", "record", "nothing"], "not-found"),
+    (["evidence", "record", "--kind", "nothing"], "usage"),
+    (["evidence", "record", "--kind", "fragments"], "no-device"),
+    (["layout", "(4,2:(2,1)"], "layout"),
+    (["layout", "composition((6,2):(1,7), (3,2):(2,3))"], "layout"),
+    (["layout", "(4,2):(1,-4)"], "layout"),
+    (["layout", "9223372036854775808:1"], "layout"),
+    (["layout", "4:1", "--tile", "16"], "usage"),
+    (["layout", "4:1", "--element-bytes", "3"], "layout"),
+    (["layout", "4:1", "--colour", "red"], "layout"),
+    (["layout", "4:1", "--svg", "/nowhere/drawing.svg"], "usage"),
+    (["layout", "size(4:1)", "--svg", "/tmp/never_written.svg"], "usage"),
     (["evidence", "check", "--folder", "nowhere"], "not-found"),
     (["why", "--", "python", "absent.py"], "not-found"),
     (["why", "--spec", "h200", "--", "python", PROGRAMS / "script.py"], "usage"),

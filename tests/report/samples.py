@@ -26,6 +26,7 @@ from kernelwright.core.records import (
     Verdict,
     WorkSummary,
 )
+from kernelwright.layouts.answering import explain
 
 LAPTOP = Machine(
     name="AMD EPYC 9R14",
@@ -508,7 +509,12 @@ PLAN = msgspec.structs.replace(OPTIMIZED, verdict=None, bench=None, diagnosis=No
 
 HOSTILE = '<script>alert("x")</script>\x1b[31m\n& co'
 
+LAYOUT = explain("logical_divide((64,64):(64,1), <8,16>)", element_bytes=2)
+FRAGMENT = explain("mma.m16n8k16.bf16.A")
+
 EVERY = {
+    "layout": LAYOUT,
+    "fragment": FRAGMENT,
     "memory": MEMORY,
     "overhead": OVERHEAD,
     "compute": COMPUTE,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 
-class Cell(msgspec.Struct, frozen=True):
+class Cell(NamedTuple):
     """A square of a drawing: what stands in it, what stands small below, and which colour it has (0 to 7)."""
 
     text: str
@@ -14,15 +16,24 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class LayoutDrawing(msgspec.Struct, frozen=True):
-    """Rows and columns of cells; every row has as many as there are columns."""
+    """A grid of cells: what stands in each, what stands small below (nothing where that is empty), its colour."""
 
     title: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: tuple[tuple[Cell, ...], ...]
+    texts: tuple[tuple[str, ...], ...]
+    under: tuple[tuple[str, ...], ...]
+    colours: tuple[tuple[int, ...], ...]
     legend: str = ""
     cut: str = ""
     """What does not fit, in words; empty when all of it is drawn."""
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """Row by row."""
+        under = self.under or tuple(("",) * len(row) for row in self.texts)
+        rows = zip(self.texts, under, self.colours, strict=True)
+        return [[Cell(*one) for one in zip(*row, strict=True)] for row in rows]
 
 
 class LayoutStep(msgspec.Struct, frozen=True):

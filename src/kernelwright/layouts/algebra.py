@@ -257,8 +257,8 @@ def _searched(a: Layout, b: Layout, reason: str) -> Layout:
         return found
     where = text(idx2crd(wrong, b.shape))
     raise LayoutError(
-        f"composition: no layout is {a} after {b}. {reason}; at {where} it would have to give {a(b(wrong))}, "
-        f"and its modes one by one add up to {found(wrong)}"
+        f"composition: {a} after {b} is no layout: {reason}; at {where} it would have to give {a(b(wrong))}, "
+        f"where its modes one by one add up to {found(wrong)}"
     )
 
 

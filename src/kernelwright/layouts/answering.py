@@ -11,7 +11,7 @@ from kernelwright.layouts.drawing import grid, holders
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.explaining import bank_words, coalescing_words, swizzle_words
 from kernelwright.layouts.expressions import Evaluation, ThreadValues, evaluate, shown
-from kernelwright.layouts.layout import Layout, cosize, size
+from kernelwright.layouts.layout import Layout, as_layout, cosize, size
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 from kernelwright.layouts.swizzling import SwizzleFound, find_swizzle
 from kernelwright.layouts.tuples import depth, rank, text
@@ -40,6 +40,8 @@ def explain(
         LayoutError: it cannot be read or has no answer; `where` marks the part.
     """
     found = evaluate(expression)
+    if isinstance(found.value, tuple) and not found.steps:  # a shape by itself is its compact layout
+        found.value = as_layout(found.value)
     value, layout = found.value, _layout_of(found.value)
     figures: dict[str, Any] = {}
     if layout is not None:

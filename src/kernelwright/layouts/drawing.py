@@ -82,11 +82,14 @@ def holders(name: str, held: Any, shape: tuple[int, int]) -> LayoutDrawing:
 
 def _drawn(title: str, down: int, across: int, cell: Any, legend: str, label: Any) -> LayoutDrawing:
     rows, columns = min(down, MOST_ROWS), min(across, MOST_COLUMNS)
+    cells = [[cell(row, column) for column in range(columns)] for row in range(rows)]
     return LayoutDrawing(
         title=title,
         rows=tuple(map(str, range(rows))),
         columns=tuple(map(label, range(columns))),
-        cells=tuple(tuple(cell(row, column) for column in range(columns)) for row in range(rows)),
+        texts=tuple(tuple(one.text for one in row) for row in cells),
+        under=tuple(tuple(one.under for one in row) for row in cells) if cells[0][0].under else (),
+        colours=tuple(tuple(one.colour for one in row) for row in cells),
         legend=legend,
         cut="" if (rows, columns) == (down, across) else f"{rows}x{columns} of {down}x{across} cells are drawn",
     )

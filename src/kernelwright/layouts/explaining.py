@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 from kernelwright.layouts.access import BankConflicts, Coalescing
 from kernelwright.layouts.algebra import complement, composition, endless, filter
 from kernelwright.layouts.layout import Layout, as_layout, cosize, make_layout, size, unchecked
-from kernelwright.layouts.swizzle import ComposedLayout
 from kernelwright.layouts.swizzling import SwizzleFound
 from kernelwright.layouts.tiling import logical_divide, logical_product
 from kernelwright.layouts.tuples import ceil_div, leaves
 
 
-def _coalesce(found: Layout, layout: Layout, profile: Any = None) -> list[str]:
-    if isinstance(layout, ComposedLayout) or profile is not None:
-        return ["each mode by itself, so that the rank stays"] if profile is not None else []
-    modes, said = list(layout.modes()), []
-    for (shape, stride), (more, step) in pairwise(modes):
-        if more == 1 or shape == 1:
-            said.append(f"{more if more == 1 else shape}:{step if more == 1 else stride} has one element: it goes")
+def _coalesce(found: Layout, layout: Any, profile: Any = None) -> list[str]:
+    if isinstance(profile, tuple):
+        return ["each mode by itself, so that the rank stays"]
+    (shape, stride), *modes = getattr(layout, "layout", layout).modes()
+    said = []
+    for more, step in modes:
+        if 1 in (more, shape):
+            gone = f"{more}:{step}" if more == 1 else f"{shape}:{stride}"
+            shape, stride = (shape, stride) if more == 1 else (more, step)
+            said.append(f"{gone} has one element: it goes")
         elif shape * stride == step:
             said.append(f"{shape}:{stride} and {more}:{step} join, since {shape} x {stride} = {step}")
+            shape *= more
         else:
             said.append(f"{shape}:{stride} and {more}:{step} stay apart, since {shape} x {stride} is not {step}")
+            shape, stride = more, step
     return said
 
 

@@ -43,9 +43,9 @@ def parse_layout(source: str) -> Layout:
     node = parse(source)
     try:
         if node.kind == "layout":
-            return Layout(*map(integers, node.parts))
+            return Layout(*(integers(part, source) for part in node.parts))
         if node.kind in ("number", "tuple"):
-            return Layout(integers(node))
+            return Layout(integers(node, source))
     except LayoutError as fault:
         raise located(fault, source, node) from fault
     raise LayoutError(f"a {node.kind} is no layout", where=marked(source, node.begin, node.end))
@@ -64,17 +64,18 @@ def parse(source: str) -> Node:
     return node
 
 
-def integers(node: Node) -> Any:
+def integers(node: Node, source: str) -> Any:
     """The integer tuple that a node stands for.
 
     Raises:
-        LayoutError: something in it is no integer.
+        LayoutError: something in it is no integer; `where` marks it.
     """
     if node.kind == "number":
         return node.value
     if node.kind == "tuple":
-        return tuple(map(integers, node.parts))
-    raise LayoutError(f"a {node.kind} where an integer or a tuple of them must stand")
+        return tuple(integers(part, source) for part in node.parts)
+    fault = f"a {node.kind} where an integer or a tuple of them must stand"
+    raise LayoutError(fault, where=marked(source, node.begin, node.end))
 
 
 def marked(source: str, begin: int, end: int) -> str:
@@ -138,10 +139,7 @@ class _Reader:
             self.advance(self.end)
             stride = self.simple()
             for part in (node, stride):
-                try:
-                    integers(part)
-                except LayoutError as fault:
-                    raise located(fault, self.source, part) from None
+                integers(part, self.source)
             node = Node("layout", node.begin, stride.end, parts=(node, stride))
         return node
 
@@ -159,7 +157,8 @@ class _Reader:
                 return parts[0]
             return Node("tuple", begin, self.last, parts=parts)
         if self.kind == "sign" and self.text == "<":
-            return Node("tiler", begin, self.last, parts=self.several("<", ">", self.expression))
+            parts = self.several("<", ">", self.expression)
+            return Node("tiler", begin, self.last, parts=parts)
         if self.text == "-":
             self.end = self.end + len(re.match(r"\s*\d*", self.source[self.end :]).group())  # type: ignore[union-attr]
             raise self.fault("an integer from 0 on")
@@ -171,8 +170,8 @@ class _Reader:
         if name == OPEN:
             return Node("open", begin, end)
         if name in ("Sw", "Swizzle") and self.text in ("<", "("):
-            close = ">" if self.text == "<" else ")"
-            return Node("swizzle", begin, self.last, parts=self.several(self.text, close, self.signed))
+            parts = self.several(self.text, ">" if self.text == "<" else ")", self.signed)
+            return Node("swizzle", begin, self.last, parts=parts)
         if self.kind == "sign" and self.text == "(":
             parts = self.several("(", ")", self.expression)
             return Node("call", begin, self.last, name, parts)

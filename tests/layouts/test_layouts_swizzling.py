@@ -1,0 +1,81 @@
+import pytest
+
+from kernelwright.layouts import Layout, LayoutError, Swizzle, find_swizzle, recast
+from kernelwright.layouts.swizzling import candidates
+
+
+@pytest.mark.parametrize(
+    ("tile", "element_bytes", "swizzle"),
+    [
+        (Layout((64, 64), (64, 1)), 2, Swizzle(3, 3, 3)),  # the 128-byte swizzle
+        (Layout((64, 32), (32, 1)), 2, Swizzle(2, 3, 3)),  # the 64-byte one
+        (Layout((64, 16), (16, 1)), 2, Swizzle(1, 3, 3)),  # the 32-byte one
+        (Layout((64, 64), (1, 64)), 2, Swizzle(3, 3, 3)),  # columns instead of rows
+        (Layout((32, 32), (32, 1)), 4, Swizzle(3, 2, 3)),
+        (Layout((32, 128), (128, 1)), 1, Swizzle(3, 4, 3)),
+        (Layout((64, 8), (8, 1)), 2, Swizzle(0, 0, 0)),  # rows of 16 bytes collide nowhere
+    ],
+)
+def test_the_standard_swizzles_are_found_again(tile, element_bytes, swizzle):
+    found = find_swizzle(tile, element_bytes)
+    assert found.swizzle == swizzle
+    assert all(one.free for one in found.after.values())
+    assert str(found.layout) == f"{swizzle} o 0 o {tile}"
+
+
+def test_in_bytes_it_is_the_one_that_the_hardware_has():
+    found = find_swizzle(Layout((64, 64), (64, 1)), 2)
+    assert recast(found.swizzle, 16, 8) == Swizzle(3, 4, 3)
+
+
+def test_no_smaller_one_works_and_all_of_them_were_tried():
+    tile = Layout((64, 64), (64, 1))
+    found = find_swizzle(tile, 2)
+    fewer = {swizzle for swizzle in candidates(64 * 64) if swizzle.bits < found.swizzle.bits}
+    assert len(found.smaller) + found.broken == len(fewer)
+    assert set(found.smaller) <= fewer
+    assert all(ways > 1 for ways in found.smaller.values())
+    assert found.before["read"].ways == 8
+
+
+def test_every_swizzle_within_the_tile_is_a_candidate():
+    everything = set(candidates(2**6))
+    assert len(everything) == len(list(candidates(2**6)))
+    expected = {
+        Swizzle(bits, base, sign * shift)
+        for bits in range(1, 4)
+        for shift in range(bits, 7)
+        for base in range(7)
+        if base + bits + shift <= 6
+        for sign in (1, -1)
+    }
+    assert everything == expected | {Swizzle(0, 0, 0)}
+
+
+def test_a_transposing_kernel_needs_all_five_bits():
+    found = find_swizzle(Layout((32, 32), (32, 1)), 4, "column")
+    assert found.swizzle == Swizzle(5, 0, 5)
+    assert found.before["read"].ways == 32
+    assert found.after["write"].access_bytes == 4, "written in wider pieces no swizzle frees the columns"
+
+
+def test_an_access_of_ones_own():
+    tile = Layout((8, 64), (64, 1))
+    rows = Layout(((8, 8), 8), ((1, 64), 8))
+    found = find_swizzle(tile, 2, rows)
+    assert found.swizzle == Swizzle(3, 3, 3)
+    assert find_swizzle(tile, 2, {"only": rows}).before.keys() == {"only"}
+
+
+@pytest.mark.parametrize(
+    ("tile", "access", "message"),
+    [
+        (Layout(64), "ldmatrix", "no tile"),
+        (Layout((8, 64), (64, 1)), "rows", "ldmatrix, column"),
+        (Layout((8, 64), (64, 1)), Layout((32, 64), (64, 1)), "reaches element"),
+        (Layout((32, 32), (32, 1)), {"row": Layout(32, 32), "column": Layout(32), "diagonal": Layout(32, 33)}, "best"),
+    ],
+)
+def test_what_has_no_answer_says_so(tile, access, message):
+    with pytest.raises(LayoutError, match=message):
+        find_swizzle(tile, 4, access)
