@@ -56,7 +56,7 @@ from strategies import (
 )
 
 
-@examples(500)
+@examples(300)
 @given(layouts())
 def test_coalesce_gives_the_same_function_with_the_fewest_modes(layout):
     found = coalesce(layout)
@@ -74,8 +74,8 @@ def coalesced_by(layout, profile):
     return make_layout([*parts, *list(layout)[len(profile) :]])
 
 
-@examples(200)
-@given(layouts(), st.data())
+@examples(150)
+@given(layouts(300), st.data())
 def test_coalesce_by_mode_keeps_the_modes_of_the_profile(layout, data):
     def profiles(shape):
         inner = [profiles(part) for part in shape] if isinstance(shape, tuple) else []
@@ -415,7 +415,7 @@ def inverted(layout):
 @lengths(600)
 def test_inverses_invert_every_element(count):
     ends = Counter()
-    every(count, layouts())(lambda layout: ends.update([inverted(layout)]))
+    every(count, layouts(300))(lambda layout: ends.update([inverted(layout)]))
     assert min(ends["left inverse"], ends["none"]) > count / 10, ends
 
 
@@ -492,7 +492,7 @@ def same_size_of(choices):
     return Layout(shape, stride_of(shape, choices)), Layout(tuple(leaves), stride_of(tuple(leaves), choices))
 
 
-@lengths(500)
+@lengths(300)
 def test_the_max_common_layout_points_to_what_lies_in_both_in_the_same_order(count):
     lengths_found = Counter()
 

@@ -37,3 +37,8 @@ def test_the_drawings(kw, tmp_path, picture, command):
 
 def test_every_drawing_is_shown():
     assert {path.name for path in (ROOT / "docs" / "drawings").iterdir()} == {Path(name).name for name, _ in DRAWINGS}
+
+
+def test_the_readme_shows_what_comes_out(kw):
+    command, _, output = (ROOT / "README.md").read_text().partition("$ kw layout ")[2].partition("```")[0].partition("\n")
+    assert kw("layout", *shlex.split(command)).out.startswith(output.rstrip())

@@ -93,8 +93,8 @@ def test_swizzles_and_composed_layouts_are_values():
     assert str(swizzle) == "Sw<3,4,3>" and str(composed) == "Sw<3,4,3> o 16 o (8,128):(128,1)"
 
 
-@examples(200)
-@given(composed_layouts())
+@examples(150)
+@given(composed_layouts(100))
 def test_a_composed_layout_is_the_swizzle_after_the_offset_after_the_layout(composed):
     wanted = [composed.swizzle(composed.begin + offset) for offset in offsets(composed.layout)]
     assert composed.offsets() == [composed(index) for index in range(size(composed))] == wanted
@@ -104,8 +104,8 @@ def test_a_composed_layout_is_the_swizzle_after_the_offset_after_the_layout(comp
     assert [mode.offsets()[0] for mode in composed] == [composed.swizzle(composed.begin)] * len(composed)
 
 
-@examples(200)
-@given(composed_layouts(), st.data())
+@examples(150)
+@given(composed_layouts(60), st.data())
 def test_a_slice_of_a_composed_layout_begins_at_the_offset_of_the_closed_modes(composed, data):
     if len(composed) == 1:
         assert composed(None).offsets() == composed.offsets()
@@ -123,7 +123,7 @@ def test_a_slice_of_a_composed_layout_begins_at_the_offset_of_the_closed_modes(c
     assert composed(*cut).offsets() == composed(cut).offsets() == wanted
 
 
-@examples(200)
+@examples(150)
 @given(SWIZZLES, pairs(20, 40))
 def test_operations_on_a_composed_layout_are_those_on_its_layout(swizzle, pair):
     layout, tiler = pair

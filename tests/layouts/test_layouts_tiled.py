@@ -219,7 +219,7 @@ def test_a_tiled_copy_covers_its_tile_once_where_its_arguments_say(copy):
             assert found[row][column] == (thread, copy.values(row % high, column % wide))
 
 
-@examples(100)
+@examples(60)
 @given(copies(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2))
 def test_the_partitions_of_a_tiled_copy_cover_a_tensor_once(copy, down, across, padding):
     shape = copy.shape[0] * down, copy.shape[1] * across

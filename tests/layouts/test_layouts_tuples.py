@@ -157,7 +157,7 @@ def test_the_published_table_of_coordinates():
     assert idx2crd((2, 5), (3, (2, 3))) == idx2crd(17, (3, (2, 3))) == (2, (1, 2))
 
 
-@examples(200)
+@examples(150)
 @given(shapes(200))
 def test_coordinates_go_there_and_back(shape):
     natural = coordinates(shape)

@@ -3,6 +3,7 @@
 KernelwrightError
 ├── UsageError                what was asked for cannot be done            exit 2
 │   ├── NotFoundError         a file, a name or a machine that is not there
+│   ├── LayoutError           a layout that cannot be (defined in layouts)
 │   ├── ProblemError          the reference program does not load or run
 │   └── CandidateError        the candidate cannot be loaded (verify turns it into a rejection)
 │       ├── CompileError      the compiler refused the source

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout, as_layout, make_layout, size, unchecked
+from kernelwright.layouts.layout import Layout, as_layout, make_layout, plain, size, unchecked
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 from kernelwright.layouts.tuples import IntTuple, ceil_div, idx2crd, is_int, prefix_product, product, text
 
@@ -221,7 +221,7 @@ def max_common_vector(a: Layout, b: Layout) -> int:
 
 def _by_mode(deed: Callable, layout: Any, tiler: tuple, what: str) -> Any:
     """`deed` with each part of a tiler on the mode in its place; modes beyond the tiler stay."""
-    inner = getattr(layout, "layout", layout)
+    inner = plain(layout)
     if len(tiler) > len(inner):
         raise LayoutError(f"{what}: a tiler of {len(tiler)} modes for {layout}, which has {len(inner)}")
     parts = [deed(mode, part) for mode, part in zip(inner, tiler, strict=False)]

@@ -11,7 +11,7 @@ from kernelwright.layouts.drawing import grid, holders
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.explaining import bank_words, coalescing_words, swizzle_words
 from kernelwright.layouts.expressions import Evaluation, ThreadValues, evaluate, shown
-from kernelwright.layouts.layout import Layout, as_layout, cosize, size
+from kernelwright.layouts.layout import Layout, as_layout, cosize, plain, size
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 from kernelwright.layouts.swizzling import SwizzleFound, find_swizzle
 from kernelwright.layouts.tuples import depth, rank, text
@@ -45,7 +45,7 @@ def explain(
     value, layout = found.value, _layout_of(found.value)
     figures: dict[str, Any] = {}
     if layout is not None:
-        inner = getattr(layout, "layout", layout)
+        inner = plain(layout)
         figures = {
             "shape": text(inner.shape),
             "stride": text(inner.stride),
@@ -97,11 +97,11 @@ def _questions(found: Evaluation, layout: Any, element_bytes: int, threads: int 
         return [_question(value)]
     if not isinstance(value, Layout | ComposedLayout) or size(layout) > MOST_ASKED:
         return []
-    asked = [
-        _question(bank_conflicts(layout, element_bytes, threads)),
-        _question(coalescing(layout, element_bytes, threads)),
-    ]
-    if isinstance(value, Layout) and rank(value) == 2 and MOST_ASKED // 4 >= size(value) == cosize(value):
+    asked = [_question(bank_conflicts(layout, element_bytes, threads))]
+    if isinstance(value, ComposedLayout):  # a swizzle stands over shared memory: the other two do not arise
+        return asked
+    asked.append(_question(coalescing(layout, element_bytes, threads)))
+    if rank(value) == 2 and MOST_ASKED // 4 >= size(value) == cosize(value):
         try:
             asked.append(_question(find_swizzle(value, element_bytes)))
         except LayoutError as fault:

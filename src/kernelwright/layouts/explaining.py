@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelwright.layouts.access import BankConflicts, Coalescing
 from kernelwright.layouts.algebra import complement, composition, endless, filter
-from kernelwright.layouts.layout import Layout, as_layout, cosize, make_layout, size, unchecked
+from kernelwright.layouts.layout import Layout, as_layout, cosize, make_layout, plain, size, unchecked
 from kernelwright.layouts.swizzling import SwizzleFound
 from kernelwright.layouts.tiling import logical_divide, logical_product
 from kernelwright.layouts.tuples import ceil_div, leaves
@@ -16,7 +16,7 @@ from kernelwright.layouts.tuples import ceil_div, leaves
 def _coalesce(found: Layout, layout: Any, profile: Any = None) -> list[str]:
     if isinstance(profile, tuple):
         return ["each mode by itself, so that the rank stays"]
-    (shape, stride), *modes = getattr(layout, "layout", layout).modes()
+    (shape, stride), *modes = plain(layout).modes()
     said = []
     for more, step in modes:
         if 1 in (more, shape):
@@ -34,7 +34,7 @@ def _coalesce(found: Layout, layout: Any, profile: Any = None) -> list[str]:
 
 def _composition(found: Any, a: Any, b: Any) -> list[str]:
     if isinstance(b, tuple):
-        parts = zip(getattr(a, "layout", a), b, strict=False)
+        parts = zip(plain(a), b, strict=False)
         return [f"mode {at}: {mode} after {_or_kept(part)}" for at, (mode, part) in enumerate(parts)]
     if not isinstance(a, Layout):
         return [f"{b} gives the offsets, and the swizzle turns their bits"]
@@ -67,7 +67,7 @@ def _complement(found: Layout, layout: Any, cotarget: Any = 1) -> list[str]:
 
 def _divide(found: Any, layout: Any, tiler: Any) -> list[str]:
     if isinstance(tiler, tuple):
-        inner = getattr(layout, "layout", layout)
+        inner = plain(layout)
         pairs = [(mode, part) for mode, part in zip(inner, tiler, strict=False) if part is not None]
         return [f"{mode} in tiles of {part}: {logical_divide(mode, part)}" for mode, part in pairs]
     tiler = as_layout(tiler)
@@ -80,10 +80,10 @@ def _divide(found: Any, layout: Any, tiler: Any) -> list[str]:
 
 def _product(found: Any, layout: Any, tiler: Any) -> list[str]:
     if isinstance(tiler, tuple):
-        inner = getattr(layout, "layout", layout)
+        inner = plain(layout)
         pairs = [(mode, part) for mode, part in zip(inner, tiler, strict=False) if part is not None]
         return [f"{mode} repeated along {part}: {logical_product(mode, part)}" for mode, part in pairs]
-    inner, tiler = getattr(layout, "layout", layout), as_layout(tiler)
+    inner, tiler = plain(layout), as_layout(tiler)
     free = complement(inner, size(inner) * cosize(tiler))
     return [f"places for copies of {inner}: {free}", f"in the order of {tiler}: {composition(free, tiler)}"]
 
@@ -98,7 +98,7 @@ def _zipped(deed: Callable) -> Callable[..., list[str]]:
 
 def _by_rank(order: str) -> Callable[..., list[str]]:
     def said(found: Any, block: Any, tiler: Any) -> list[str]:
-        inner, tiler = getattr(block, "layout", block), as_layout(tiler)
+        inner, tiler = plain(block), as_layout(tiler)
         return [f"mode by mode ({order}), with the places that logical_product finds", *_product(found, inner, tiler)]
 
     return said

@@ -173,6 +173,11 @@ def as_layout(value: Any) -> Layout:
     return value if isinstance(value, Layout) else Layout(value)
 
 
+def plain(layout: Any) -> Layout:
+    """The layout under a swizzle; any other as it is."""
+    return getattr(layout, "layout", layout)
+
+
 def is_layout(value: object) -> bool:
     return isinstance(value, Layout)
 
@@ -197,8 +202,7 @@ def size(value: Any) -> int:
 
 def cosize(layout: Any) -> int:
     """One more than the largest offset."""
-    inner = getattr(layout, "layout", layout)
-    return 1 + sum((shape - 1) * stride for shape, stride in inner.modes())
+    return 1 + sum((shape - 1) * stride for shape, stride in plain(layout).modes())
 
 
 def select(layout: Layout, *modes: int) -> Layout:

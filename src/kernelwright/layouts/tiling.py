@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelwright.layouts.algebra import _by_mode, coalesce, complement, composition
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout, append, as_layout, cosize, make_layout, size
+from kernelwright.layouts.layout import Layout, append, as_layout, cosize, make_layout, plain, size
 from kernelwright.layouts.swizzle import ComposedLayout
 
 
@@ -41,7 +41,7 @@ def zipped_divide(layout: Any, tiler: Any) -> Any:
 def tiled_divide(layout: Any, tiler: Any) -> Any:
     """((tile of each mode), rest, rest, ...)."""
     tile, rest = zipped_divide(layout, tiler)
-    return _like(layout, make_layout(_plain(tile), *_spread(rest)))
+    return _like(layout, make_layout(plain(tile), *_spread(rest)))
 
 
 def flat_divide(layout: Any, tiler: Any) -> Any:
@@ -78,7 +78,7 @@ def zipped_product(layout: Any, tiler: Any) -> Any:
 def tiled_product(layout: Any, tiler: Any) -> Any:
     """((layout of each mode), repetition, repetition, ...)."""
     tile, rest = zipped_product(layout, tiler)
-    return _like(layout, make_layout(_plain(tile), *_spread(rest)))
+    return _like(layout, make_layout(plain(tile), *_spread(rest)))
 
 
 def flat_product(layout: Any, tiler: Any) -> Any:
@@ -125,12 +125,8 @@ def _zipped(deed: Callable, layout: Any, tiler: Any, what: str) -> Any:
     return make_layout(make_layout(tiles), make_layout([*rests, *list(layout)[len(tiler) :]]))
 
 
-def _plain(layout: Any) -> Layout:
-    return getattr(layout, "layout", layout)
-
-
 def _spread(layout: Any) -> list[Layout]:
-    return list(_plain(layout))
+    return list(plain(layout))
 
 
 def _like(layout: Any, found: Layout) -> Any:
