@@ -40,5 +40,7 @@ def test_every_drawing_is_shown():
 
 
 def test_the_readme_shows_what_comes_out(kw):
-    command, _, output = (ROOT / "README.md").read_text().partition("$ kw layout ")[2].partition("```")[0].partition("\n")
+    command, _, output = (
+        (ROOT / "README.md").read_text().partition("$ kw layout ")[2].partition("```")[0].partition("\n")
+    )
     assert kw("layout", *shlex.split(command)).out.startswith(output.rstrip())

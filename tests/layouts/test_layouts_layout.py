@@ -40,7 +40,7 @@ H24 = Layout((2, (2, 2)), (4, (2, 1)))
 TENSOR = Layout(((3, 2), (2, 5, 2)), ((4, 1), (2, 13, 100)))
 
 
-@examples(200)
+@examples(130)
 @given(layouts(300))
 def test_every_kind_of_coordinate_gives_the_offset_of_the_model(layout):
     for index, (crd, offset) in enumerate(table(layout).items()):
@@ -50,14 +50,14 @@ def test_every_kind_of_coordinate_gives_the_offset_of_the_model(layout):
             assert layout(*crd) == offset
 
 
-@examples(200)
+@examples(130)
 @given(layouts())
 def test_a_coordinate_of_one_integer_for_each_mode(layout):
     sizes = tuple(size(mode) for mode in layout)
     assert [layout(*crd) for crd in coordinates(sizes)] == offsets(layout)
 
 
-@examples(100)
+@examples(80)
 @given(layouts())
 def test_arrays_give_arrays(layout):
     wanted = offsets(layout)
@@ -66,7 +66,7 @@ def test_arrays_give_arrays(layout):
     assert (flatten(layout)(*columns) + np.zeros(len(wanted), int)).tolist() == wanted
 
 
-@examples(300)
+@examples(200)
 @given(layouts())
 def test_offsets_size_and_cosize(layout):
     wanted = offsets(layout)
@@ -76,7 +76,7 @@ def test_offsets_size_and_cosize(layout):
     assert len(layout) == len(list(layout)) == (len(layout.shape) if isinstance(layout.shape, tuple) else 1)
 
 
-@examples(100)
+@examples(80)
 @given(layouts(), st.integers(0, 5000))
 def test_an_index_beyond_the_size_goes_on_in_the_last_mode(layout, index):
     assert layout(index) == beyond(layout, index)
@@ -97,7 +97,7 @@ def lies_in(crd, cut, shape):
     return cut is None or crd == coordinates(shape)[cut]
 
 
-@examples(200)
+@examples(130)
 @given(layouts(60).flatmap(lambda layout: st.tuples(st.just(layout), cuts(layout.shape))))
 def test_a_slice_and_its_offset_are_the_elements_of_the_open_modes(drawn):
     layout, cut = drawn
@@ -109,14 +109,14 @@ def test_a_slice_and_its_offset_are_the_elements_of_the_open_modes(drawn):
         assert [layout(cut)] == [layout.offset(cut)] == wanted
 
 
-@examples(100)
+@examples(80)
 @given(layouts())
 def test_flatten_keeps_the_modes_and_the_function(layout):
     found = flatten(layout)
     assert depth(found) <= 1 and modes(found) == modes(layout) and offsets(found) == offsets(layout)
 
 
-@examples(100)
+@examples(80)
 @given(layouts(), st.data())
 def test_modes_are_grouped_taken_selected_replaced_and_put_on_either_side(layout, data):
     layout = layout if isinstance(layout.shape, tuple) else make_layout(layout)
@@ -234,7 +234,7 @@ def test_equal_layouts_have_equal_hashes_and_forms_count():
     assert len({Layout(8), Layout((8,)), Layout(8, 1)}) == 2
 
 
-@examples(100)
+@examples(80)
 @given(layouts())
 def test_layouts_are_copied_pickled_and_read_back_from_their_repr(layout):
     assert pickle.loads(pickle.dumps(layout)) == copy.deepcopy(layout) == copy.copy(layout) == layout

@@ -47,11 +47,11 @@ def widened(layout, count):
 
 def test_an_upcast_puts_every_group_of_elements_in_one_wide_one():
     ends = Counter()
-    every(400, st.tuples(layouts(120), COUNTS))(lambda pair: ends.update([widened(*pair)]))
+    every(300, st.tuples(layouts(120), COUNTS))(lambda pair: ends.update([widened(*pair)]))
     assert min(ends["whole"], ends["straddles"]) > 50, ends
 
 
-@examples(200)
+@examples(130)
 @given(layouts(100), COUNTS)
 def test_a_downcast_numbers_the_parts_of_every_element(layout, count):
     if count > 1 and [stride for _, stride in modes(layout)].count(1) != 1:
@@ -130,7 +130,7 @@ def test_a_recast_swizzle_turns_the_same_bits_of_memory(swizzle, count):
             upcast(swizzle, count)
 
 
-@examples(200)
+@examples(130)
 @given(SWIZZLES, st.integers(0, 64), layouts(100), st.sampled_from((1, 2, 4)))
 def test_a_recast_composed_layout_moves_its_beginning_too(swizzle, begin, layout, count):
     composed = ComposedLayout(swizzle, begin, layout)

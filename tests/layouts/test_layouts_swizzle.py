@@ -52,7 +52,7 @@ def test_the_patterns_of_pycutes_tests(swizzle, wanted):
     assert [swizzle(at) for at in POINTS] == wanted
 
 
-@examples(100)
+@examples(80)
 @given(SWIZZLES)
 def test_a_swizzle_is_a_permutation_and_its_own_inverse(swizzle):
     domain = range(1 << swizzle.base + swizzle.bits + abs(swizzle.shift))
@@ -61,7 +61,7 @@ def test_a_swizzle_is_a_permutation_and_its_own_inverse(swizzle):
     assert swizzle(np.array(domain)).tolist() == found
 
 
-@examples(100)
+@examples(80)
 @given(SWIZZLES, st.integers(0, 2**40))
 def test_a_swizzle_turns_each_bit_by_the_one_its_shift_away(swizzle, offset):
     wanted = offset
@@ -93,7 +93,7 @@ def test_swizzles_and_composed_layouts_are_values():
     assert str(swizzle) == "Sw<3,4,3>" and str(composed) == "Sw<3,4,3> o 16 o (8,128):(128,1)"
 
 
-@examples(150)
+@examples(100)
 @given(composed_layouts(100))
 def test_a_composed_layout_is_the_swizzle_after_the_offset_after_the_layout(composed):
     wanted = [composed.swizzle(composed.begin + offset) for offset in offsets(composed.layout)]
@@ -104,7 +104,7 @@ def test_a_composed_layout_is_the_swizzle_after_the_offset_after_the_layout(comp
     assert [mode.offsets()[0] for mode in composed] == [composed.swizzle(composed.begin)] * len(composed)
 
 
-@examples(150)
+@examples(100)
 @given(composed_layouts(60), st.data())
 def test_a_slice_of_a_composed_layout_begins_at_the_offset_of_the_closed_modes(composed, data):
     if len(composed) == 1:
@@ -123,7 +123,7 @@ def test_a_slice_of_a_composed_layout_begins_at_the_offset_of_the_closed_modes(c
     assert composed(*cut).offsets() == composed(cut).offsets() == wanted
 
 
-@examples(150)
+@examples(100)
 @given(SWIZZLES, pairs(20, 40))
 def test_operations_on_a_composed_layout_are_those_on_its_layout(swizzle, pair):
     layout, tiler = pair
@@ -140,7 +140,7 @@ def test_operations_on_a_composed_layout_are_those_on_its_layout(swizzle, pair):
     assert coalesce(composed) == ComposedLayout(swizzle, 3, coalesce(layout))
 
 
-@examples(100)
+@examples(80)
 @given(SWIZZLES, layouts(100))
 def test_a_swizzle_after_a_layout_is_a_composed_layout(swizzle, layout):
     found = composition(swizzle, layout)
@@ -148,7 +148,7 @@ def test_a_swizzle_after_a_layout_is_a_composed_layout(swizzle, layout):
     assert found.offsets() == [swizzle(offset) for offset in offsets(layout)]
 
 
-@examples(100)
+@examples(80)
 @given(composed_layouts())
 def test_the_cosize_of_a_composed_layout_is_one_more_than_its_largest_offset(composed):
     assert cosize(composed) == max(composed.offsets()) + 1

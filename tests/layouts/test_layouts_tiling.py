@@ -77,7 +77,7 @@ def divided(layout, tiler):
     return "tiles"
 
 
-@lengths(400)
+@lengths(300)
 def test_a_divide_has_every_element_of_every_tile_or_there_is_no_such_layout(count):
     ends = Counter()
     drawn = pairs(50, 200) | st.tuples(layouts(200), layouts(20))
@@ -126,7 +126,7 @@ def test_tiles_and_rests_are_zipped_spread_and_flattened(deeds, begin):
         assert spread(swizzled(layout), tiler) == swizzled(make_layout(tiles, *rests))
         assert flat_deed(swizzled(layout), tiler) == swizzled(make_layout(*tiles, *rests))
 
-    every(200, tiled())(holds)
+    every(150, tiled())(holds)
     assert min(made[True], made[False]) > 5, made
 
 
@@ -136,7 +136,7 @@ def names_all(tiler, layout):
     return tiler is not None
 
 
-@examples(300)
+@examples(200)
 @given(tiled())
 def test_the_tile_of_a_divide_is_the_composition_where_the_tiler_names_every_mode(pair):
     layout, tiler = pair
@@ -158,14 +158,14 @@ def multiplied(layout, tiler):
     return "repetitions"
 
 
-@lengths(400)
+@lengths(300)
 def test_a_product_has_every_repetition_or_there_is_no_such_layout(count):
     ends = Counter()
     every(count, st.tuples(layouts(40), layouts(40)))(lambda pair: ends.update([multiplied(*pair)]))
     assert min(ends[end] for end in ("repetitions", "no layout", "the layout interleaves")) > count / 50, ends
 
 
-@examples(400)
+@examples(250)
 @given(layouts(40), layouts(40))
 @example(Layout((2, 2, 2), (1, 3, 11)), Layout(2))
 def test_every_repetition_of_a_product_lies_where_no_other_does(layout, tiler):
@@ -175,7 +175,7 @@ def test_every_repetition_of_a_product_lies_where_no_other_does(layout, tiler):
         assert len(set(sums)) == len(sums)
 
 
-@examples(200)
+@examples(130)
 @given(layouts(16), layouts(16))
 def test_blocked_and_raked_products_number_blocks_and_what_is_in_them(block, tiler):
     modes = max(len(block), len(tiler))
@@ -289,6 +289,5 @@ def test_tilers_that_do_not_fit_are_refused(deed, tiler):
         deed(layout, tiler)
 
 
-def test_a_tiler_that_repeats_offsets_is_refused():
-    with pytest.raises(LayoutError):
-        logical_divide(Layout(8), Layout(4, 0))
+def test_a_tiler_of_stride_0_repeats_each_element():
+    assert str(logical_divide(Layout(8), Layout(4, 0))) == "(4,8):(0,1)"

@@ -157,7 +157,7 @@ def test_the_published_table_of_coordinates():
     assert idx2crd((2, 5), (3, (2, 3))) == idx2crd(17, (3, (2, 3))) == (2, (1, 2))
 
 
-@examples(150)
+@examples(100)
 @given(shapes(200))
 def test_coordinates_go_there_and_back(shape):
     natural = coordinates(shape)
@@ -166,7 +166,7 @@ def test_coordinates_go_there_and_back(shape):
     assert [idx2crd(crd, shape) for crd in natural] == natural
 
 
-@examples(200)
+@examples(130)
 @given(shapes())
 def test_compact_strides_number_coordinates_one_by_one(shape):
     columns, rows = prefix_product(shape), suffix_product(shape)
@@ -176,7 +176,7 @@ def test_compact_strides_number_coordinates_one_by_one(shape):
     assert flat(rows)[-1] == 1
 
 
-@examples(200)
+@examples(130)
 @given(shapes())
 def test_a_shape_is_compatible_with_all_that_refine_it(shape):
     assert compatible(shape, shape) and compatible(product(shape), shape)

@@ -13,7 +13,7 @@ from typing import Any
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import Layout, as_layout, make_layout, plain, size, unchecked
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
-from kernelwright.layouts.tuples import IntTuple, ceil_div, idx2crd, is_int, prefix_product, product, text
+from kernelwright.layouts.tuples import IntTuple, ceil_div, idx2crd, prefix_product, text
 
 Modes = list[tuple[int, int]]
 MOST_TRIED = 2**16
@@ -24,7 +24,7 @@ def coalesce(layout: Any, profile: Any = None) -> Any:
     """The same function with the fewest modes.
 
     Args:
-        profile: a tuple: each of its integers coalesces the mode in its place, so that the rank stays.
+        profile: a tuple: each of its integers coalesces the mode in its place, so that the rank stays; None leaves it.
     Returns:
         R of depth at most 1 with size(R) = size(layout) and R(i) = layout(i) for every i below that.
     """
@@ -43,8 +43,10 @@ def coalesce(layout: Any, profile: Any = None) -> Any:
     return _from_modes(modes)
 
 
-def filter(layout: Layout, profile: Any = None) -> Layout:
+def filter(layout: Any, profile: Any = None) -> Any:
     """Without modes of size 1 and of stride 0, coalesced: each offset once, where the layout repeats offsets by 0s."""
+    if isinstance(layout, ComposedLayout):
+        return layout.with_layout(filter(layout.layout, profile))
     if isinstance(profile, tuple):
         return _by_mode(filter, layout, profile, "filter")
     return coalesce(_from_modes([(shape, stride) for shape, stride in layout.modes() if stride]))
@@ -60,21 +62,23 @@ def composition(a: Any, b: Any) -> Any:
     Returns:
         R compatible with b; a composed layout where a has a swizzle.
     Raises:
-        LayoutError: no layout is that function, as with (6,2):(1,7) after (3,2):(2,3).
+        LayoutError: no layout is that function, as with (6,2):(1,7) after (3,2):(2,3); or CuTe's rules find none, and
+            b has more than 2^16 elements.
     Cost: under 50 us for two layouts of rank 4.
     """
     if b is None:
         return a
+    if isinstance(b, Swizzle | ComposedLayout) or (isinstance(a, Swizzle) and not isinstance(b, Layout)):
+        raise LayoutError(
+            f"composition: {a} after {text(b)}: a swizzle stands on the left, over the offsets of a layout"
+        )
+    if isinstance(a, Swizzle):
+        return ComposedLayout(a, 0, b)
     if isinstance(b, tuple):
         return _by_mode(composition, a, b, "composition")
-    if is_int(b):
-        b = Layout(b)
-    if isinstance(a, Swizzle):
-        return ComposedLayout(a, 0, b) if isinstance(b, Layout) else _refuse_swizzle(a, b)
     if isinstance(a, ComposedLayout):
         return a.with_layout(composition(a.layout, b))
-    if not isinstance(b, Layout):
-        return _refuse_swizzle(a, b)
+    b = as_layout(b)
     modes, reason = endless(a), ""
     room = [shape - 1 for shape, _ in modes[:-1]]
 
@@ -138,7 +142,7 @@ def take_steps(modes: Sequence[tuple[int, int]], count: int, step: int) -> tuple
     return [*digits, (len(modes) - 1, count, step)], ""
 
 
-def complement(layout: Any, cotarget: IntTuple = 1) -> Layout:
+def complement(layout: Any, cotarget: Any = 1) -> Layout:
     """What the layout leaves out: R repeats it without overlap until all of `cotarget` is covered.
 
     Args:
@@ -147,10 +151,24 @@ def complement(layout: Any, cotarget: IntTuple = 1) -> Layout:
         R with increasing offsets; every sum layout(i) + R(j) occurs once (repetition by stride 0 aside), and the
         cosize of both together is at least size(cotarget). complement(4:2, 24) = (2,3):(1,8).
     Raises:
-        LayoutError: the modes of the layout overlap or interleave.
+        LayoutError: a stride is smaller than what the strides below it cover, or so placed that repeating the layout
+            does not reach the cotarget.
+    """
+    layout, reach = as_layout(layout), size(as_layout(getattr(cotarget, "shape", cotarget)))
+    found = repetition(layout, reach)
+    if (together := make_layout(layout, found).cosize()) < reach:
+        raise LayoutError(f"complement: {layout} leaves gaps that its repetition misses: {together} of {reach} offsets")
+    return found
+
+
+def repetition(layout: Layout, reach: int) -> Layout:
+    """The complement by CuTe's rule, whether it reaches the cotarget or not.
+
+    Raises:
+        LayoutError: a stride is smaller than what the strides below it cover.
     """
     found, covered = [], 1
-    for stride, shape in sorted((stride, shape) for shape, stride in filter(as_layout(layout)).modes() if stride):
+    for stride, shape in sorted((stride, shape) for shape, stride in filter(layout).modes() if stride):
         if stride < covered:
             raise LayoutError(
                 f"complement: the mode {shape}:{stride} of {layout} begins inside what smaller strides cover "
@@ -158,7 +176,7 @@ def complement(layout: Any, cotarget: IntTuple = 1) -> Layout:
             )
         found.append((stride // covered, covered))
         covered = shape * stride
-    found.append((ceil_div(product(getattr(cotarget, "shape", cotarget)), covered), covered))
+    found.append((ceil_div(reach, covered), covered))
     return coalesce(_from_modes([mode for mode in found if mode[0] > 1]))
 
 
@@ -171,33 +189,34 @@ def right_inverse(layout: Layout) -> Layout:
     found, reached = [], 1
     ordered = sorted((stride, shape, start) for (shape, stride), start in zip(layout.modes(), starts, strict=True))
     for stride, shape, start in ordered:
-        if shape == 1 or stride == 0:
-            continue
-        if stride != reached:
-            break
-        found.append((shape, start))
-        reached = shape * stride
+        if shape > 1 and stride == reached:
+            found.append((shape, start))
+            reached = shape * stride
     return coalesce(_from_modes(found))
 
 
 def left_inverse(layout: Layout) -> Layout:
     """The R that leads back: R(layout(i)) = i for every i below size(layout).
 
-    left_inverse(4:2) = (2,4):(4,1): offset 6 was element 3.
+    left_inverse(4:2) = (2,4):(0,1): offset 6 was element 3; what no element has leads to a neighbour's.
 
     Raises:
-        LayoutError: the layout repeats offsets, or leaves gaps that strides cannot undo.
+        LayoutError: the layout repeats offsets, or a stride is no multiple of the one below it.
     """
-    found = right_inverse(make_layout(layout, complement(layout)))
-    if any(stride == 0 and shape > 1 for shape, stride in layout.modes()):
-        raise LayoutError(f"left_inverse: {layout} gives several coordinates one offset (stride 0)")
-    try:
-        back = coalesce(composition(found, layout))
-    except LayoutError:
-        back = None
-    if back is None or list(back.modes()) not in ([(size(layout), 1)], [(1, 0)]):
-        raise LayoutError(f"left_inverse: the gaps of {layout} are no multiples of what stands before them")
-    return found
+    starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
+    pairs = zip(layout.modes(), starts, strict=True)
+    ordered = sorted((stride, shape, start) for (shape, stride), start in pairs if shape > 1)
+    found, below, room, start_below = [], 1, 1, 0
+    for stride, shape, start in ordered:
+        if stride == 0 or stride < below * room:
+            raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} gives several coordinates one offset")
+        if stride % below:
+            raise LayoutError(
+                f"left_inverse: {shape}:{stride} of {layout} is no multiple of the stride {below} below it"
+            )
+        found.append((stride // below, start_below))
+        below, room, start_below = stride, shape, start
+    return coalesce(_from_modes([mode for mode in [*found, (room, start_below)] if mode[0] > 1]))
 
 
 def nullspace(layout: Layout) -> Layout:
@@ -209,9 +228,26 @@ def nullspace(layout: Layout) -> Layout:
 
 def max_common_layout(a: Layout, b: Layout) -> Layout:
     """The most elements that lie one after the other in both: a(R(i)) = b(R(i)) = i for every i below size(R)."""
-    inverse = right_inverse(b)
-    shape, stride = next(iter(endless(coalesce(composition(a, inverse)))))
-    return composition(inverse, Layout(shape)) if stride == 1 else Layout(1, 0)
+    found: Modes = []
+    for shape, step in right_inverse(b).modes():
+        for count in range(shape, 1, -1):
+            more = _from_modes([*found, (count, step)])
+            if more.cosize() <= size(a) and _counts(a, more):
+                break
+        else:
+            break
+        found.append((count, step))
+        if count < shape:
+            break
+    return _from_modes(found)
+
+
+def _counts(a: Layout, b: Layout) -> bool:
+    """Whether a(b(i)) = i."""
+    try:
+        return list(coalesce(composition(a, b)).modes()) == [(size(b), 1)]
+    except LayoutError:
+        return False
 
 
 def max_common_vector(a: Layout, b: Layout) -> int:
@@ -222,9 +258,9 @@ def max_common_vector(a: Layout, b: Layout) -> int:
 def _by_mode(deed: Callable, layout: Any, tiler: tuple, what: str) -> Any:
     """`deed` with each part of a tiler on the mode in its place; modes beyond the tiler stay."""
     inner = plain(layout)
-    if len(tiler) > len(inner):
+    if not 1 <= len(tiler) <= len(inner):
         raise LayoutError(f"{what}: a tiler of {len(tiler)} modes for {layout}, which has {len(inner)}")
-    parts = [deed(mode, part) for mode, part in zip(inner, tiler, strict=False)]
+    parts = [mode if part is None else deed(mode, part) for mode, part in zip(inner, tiler, strict=False)]
     found = make_layout([*parts, *list(inner)[len(tiler) :]])
     return layout.with_layout(found) if isinstance(layout, ComposedLayout) else found
 
@@ -244,7 +280,8 @@ def _searched(a: Layout, b: Layout, reason: str) -> Layout:
         LayoutError: there is none, with the coordinate that shows it; or too many points to look at.
     """
     if size(b) > MOST_TRIED:
-        raise LayoutError(f"composition: {a} after {b}: {reason}")
+        many = f"{size(b):,} points are too many to look for a layout one by one"
+        raise LayoutError(f"composition: {a} after {b}: {reason}, and {many}")
 
     def of(shape: IntTuple, stride: IntTuple) -> Layout:
         if isinstance(shape, tuple):
@@ -264,15 +301,11 @@ def _searched(a: Layout, b: Layout, reason: str) -> Layout:
 
 def _fitted(offsets: Sequence[int]) -> Layout:
     """The only layout that can have these offsets: each mode is as long as its step holds."""
-    modes, done, count = [], 1, 1
-    while done < len(offsets) and len(offsets) % (done * count) == 0:
+    modes, done = [], 1
+    while done < len(offsets) and len(offsets) % done == 0:
         step, count = offsets[done], 1
         while count * done < len(offsets) and offsets[count * done] == count * step:
             count += 1
         modes.append((count, step))
         done *= count
     return _from_modes(modes) if done == len(offsets) else Layout(len(offsets), 0)
-
-
-def _refuse_swizzle(a: Any, b: Any) -> Any:
-    raise LayoutError(f"composition: {a} after {b}: a swizzle stands on the left, over the offsets of a layout")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import Layout
+from kernelwright.layouts.tuples import is_int
 
 
 def fragment(rows: int, columns: int, together: int, warps: int = 1) -> Layout:
@@ -104,8 +105,8 @@ def wgmma(n: int, kind: str = "bf16", *, a_in_registers: bool = False) -> MmaAto
     Raises:
         LayoutError: another n or kind.
     """
-    if n % 8 or not 8 <= n <= 256:
-        raise LayoutError(f"wgmma: N is a multiple of 8 up to 256, not {n}")
+    if not is_int(n) or n % 8 or not 8 <= n <= 256:
+        raise LayoutError(f"wgmma: N is a multiple of 8 up to 256, not {n!r}")
     if kind not in BITS or kind == "f64":
         raise LayoutError(f"wgmma: no kind {kind!r}; there are {', '.join(name for name in BITS if name != 'f64')}")
     k, together = 256 // BITS[kind], 32 // BITS[kind]

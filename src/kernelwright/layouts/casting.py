@@ -19,9 +19,10 @@ def upcast(layout: Any, count: int) -> Any:
         layout: Layout, Swizzle or composed layout.
         count: elements in a wide one.
     Returns:
-        R with R(group of c) = layout(c) // count; a mode whose stride is smaller than `count` becomes shorter.
+        R with R(group of c) = layout(c) // count; a mode whose stride is smaller than `count` becomes shorter, down to
+        one element.
     Raises:
-        LayoutError: an element of the layout would straddle two wide ones, or a group is not whole.
+        LayoutError: a group of elements would straddle two wide ones.
     """
     _check(count)
     if not isinstance(layout, Layout):

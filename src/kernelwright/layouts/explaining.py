@@ -67,9 +67,7 @@ def _complement(found: Layout, layout: Any, cotarget: Any = 1) -> list[str]:
 
 def _divide(found: Any, layout: Any, tiler: Any) -> list[str]:
     if isinstance(tiler, tuple):
-        inner = plain(layout)
-        pairs = [(mode, part) for mode, part in zip(inner, tiler, strict=False) if part is not None]
-        return [f"{mode} in tiles of {part}: {logical_divide(mode, part)}" for mode, part in pairs]
+        return _mode_by_mode(layout, tiler, "in tiles of", logical_divide)
     tiler = as_layout(tiler)
     rest = complement(tiler, size(layout))
     said = [f"the tile {tiler} repeats along its complement in {size(layout)} elements, {rest}"]
@@ -80,12 +78,14 @@ def _divide(found: Any, layout: Any, tiler: Any) -> list[str]:
 
 def _product(found: Any, layout: Any, tiler: Any) -> list[str]:
     if isinstance(tiler, tuple):
-        inner = plain(layout)
-        pairs = [(mode, part) for mode, part in zip(inner, tiler, strict=False) if part is not None]
-        return [f"{mode} repeated along {part}: {logical_product(mode, part)}" for mode, part in pairs]
+        return _mode_by_mode(layout, tiler, "repeated along", logical_product)
     inner, tiler = plain(layout), as_layout(tiler)
-    free = complement(inner, size(inner) * cosize(tiler))
-    return [f"places for copies of {inner}: {free}", f"in the order of {tiler}: {composition(free, tiler)}"]
+    return [f"{inner} leaves room for copies; in the order of {tiler} they lie at {logical_product(inner, tiler)[1]}"]
+
+
+def _mode_by_mode(layout: Any, tiler: tuple, verb: str, deed: Callable) -> list[str]:
+    pairs = [(mode, part) for mode, part in zip(plain(layout), tiler, strict=False) if part is not None]
+    return [f"{mode} {verb} {part}: {deed(mode, part)}" for mode, part in pairs]
 
 
 def _zipped(deed: Callable) -> Callable[..., list[str]]:
@@ -109,7 +109,8 @@ def _right_inverse(found: Layout, layout: Layout) -> list[str]:
 
 
 def _left_inverse(found: Layout, layout: Layout) -> list[str]:
-    return [f"the gaps of {layout} are filled by {complement(layout)}; the right inverse of both together"]
+    modes = sorted((stride, shape) for shape, stride in layout.modes() if shape > 1)
+    return [f"an offset divided by {stride} says which of {shape}" for stride, shape in reversed(modes)]
 
 
 def _nullspace(found: Layout, layout: Layout) -> list[str]:

@@ -7,9 +7,11 @@ from typing import Any
 
 from kernelwright.layouts import tuples
 from kernelwright.layouts.errors import LayoutError
+from kernelwright.layouts.parsing import parse_parts
 from kernelwright.layouts.tuples import (
     LIMIT,
     IntTuple,
+    check_coordinate,
     crd2idx,
     has_none,
     leaves,
@@ -44,8 +46,7 @@ class Layout:
             tuples.require_congruent(shape, stride, "shape and stride")
         _put(self, "shape", shape)
         _put(self, "stride", stride)
-        if product(shape) >= LIMIT or cosize(self) > LIMIT:
-            raise LayoutError(f"{self}: 2^63 and more elements or offsets")
+        _bounded(self)
 
     @classmethod
     def parse(cls, source: str) -> Layout:
@@ -54,9 +55,11 @@ class Layout:
         Raises:
             LayoutError: something else, with the offending place marked.
         """
-        from kernelwright.layouts.parsing import parse_layout
-
-        return parse_layout(source)
+        shape, stride = parse_parts(source)
+        try:
+            return cls(shape, stride)
+        except LayoutError as fault:
+            raise LayoutError(fault.message, where=f">>{source}<<") from fault
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a layout is never changed: make another one with that {name}")
@@ -90,11 +93,9 @@ class Layout:
         Raises:
             IndexError: no such mode.
         """
-        if isinstance(self.shape, tuple):
-            return unchecked(self.shape[mode], self.stride[mode])
-        if mode not in (0, -1):
-            raise IndexError(f"{self} has one mode, not mode {mode}")
-        return self
+        if not isinstance(mode, int) or not -len(self) <= mode < len(self):
+            raise IndexError(f"{self} has {len(self)} modes, and no mode {mode}")
+        return unchecked(self.shape[mode], self.stride[mode]) if isinstance(self.shape, tuple) else self
 
     def __iter__(self) -> Iterator[Layout]:
         return (self[mode] for mode in range(len(self)))
@@ -108,11 +109,9 @@ class Layout:
             LayoutError: a coordinate that does not fit the shape, or a negative one.
         """
         crd = coordinate[0] if len(coordinate) == 1 else coordinate
+        check_coordinate(crd)
         if has_none(crd):
             return unchecked(slice_(crd, self.shape), slice_(crd, self.stride))
-        for part in leaves(crd):
-            if isinstance(part, int) and part < 0:
-                raise LayoutError(f"coordinate {text(crd)}: {part} is negative")
         return crd2idx(crd, self.shape, self.stride)
 
     def offset(self, *coordinate: Any) -> Any:
@@ -138,7 +137,8 @@ class Layout:
         return product(self.shape)
 
     def cosize(self) -> int:
-        return cosize(self)
+        """One more than the largest offset."""
+        return 1 + sum((shape - 1) * stride for shape, stride in self.modes())
 
 
 _put = object.__setattr__
@@ -150,6 +150,12 @@ def unchecked(shape: IntTuple, stride: IntTuple) -> Layout:
     _put(made, "shape", shape)
     _put(made, "stride", stride)
     return made
+
+
+def _bounded(layout: Layout) -> Layout:
+    if product(layout.shape) >= LIMIT or layout.cosize() > LIMIT:
+        raise LayoutError(f"{layout}: 2^63 and more elements or offsets")
+    return layout
 
 
 def _check(value: IntTuple, what: str, least: int) -> None:
@@ -192,7 +198,8 @@ def make_layout(*parts: Any) -> Layout:
         parts = tuple(parts[0]) if isinstance(parts[0], Iterable) else (as_layout(parts[0]),)
     if not parts:
         raise LayoutError("make_layout: no layouts")
-    return unchecked(tuple(part.shape for part in parts), tuple(part.stride for part in parts))
+    made = unchecked(tuple(part.shape for part in parts), tuple(part.stride for part in parts))
+    return _bounded(made)
 
 
 def size(value: Any) -> int:
@@ -202,7 +209,7 @@ def size(value: Any) -> int:
 
 def cosize(layout: Any) -> int:
     """One more than the largest offset."""
-    return 1 + sum((shape - 1) * stride for shape, stride in plain(layout).modes())
+    return layout.cosize()
 
 
 def select(layout: Layout, *modes: int) -> Layout:
@@ -213,16 +220,24 @@ def select(layout: Layout, *modes: int) -> Layout:
 def group(layout: Layout, begin: int, end: int) -> Layout:
     """The modes from `begin` to before `end` as one: group((2,3,5):(1,2,6), 0, 2) = ((2,3),5):((1,2),6)."""
     parts = list(layout)
-    return make_layout([*parts[:begin], make_layout(parts[begin:end]), *parts[end:]])
+    return make_layout([*parts[:begin], take(layout, begin, end), *parts[end:]])
 
 
 def take(layout: Layout, begin: int, end: int) -> Layout:
-    """The modes from `begin` to before `end`: take((2,3,5):(1,2,6), 1, 3) = (3,5):(2,6)."""
-    return make_layout(list(layout)[begin:end])
+    """The modes from `begin` to before `end`: take((2,3,5):(1,2,6), 1, 3) = (3,5):(2,6).
+
+    Raises:
+        LayoutError: they are not there, or none.
+    """
+    if not 0 <= begin < end <= len(layout):
+        raise LayoutError(f"{layout} has {len(layout)} modes: none from {begin} to before {end}")
+    return make_layout([layout[mode] for mode in range(begin, end)])
 
 
 def replace(layout: Layout, mode: int, part: Layout) -> Layout:
     """The layout with another mode in one place: replace((3,4):(1,3), 1, 2:9) = (3,2):(1,9)."""
+    if not 0 <= mode < len(layout):
+        raise LayoutError(f"{layout} has {len(layout)} modes, and no mode {mode}")
     return make_layout(part if at == mode else old for at, old in enumerate(layout))
 
 

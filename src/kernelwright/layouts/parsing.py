@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][\w.]*)|([():,<>-])|(\S))")
 OPEN = "_"
@@ -34,21 +33,19 @@ class Node:
     parts: tuple[Node, ...] = ()
 
 
-def parse_layout(source: str) -> Layout:
-    """A layout from its text, such as (4,(2,2)):(2,(1,8)); a shape alone is compact column-major.
+def parse_parts(source: str) -> tuple[Any, Any]:
+    """The shape and the stride of a layout from its text, such as (4,(2,2)):(2,(1,8)); no stride for a shape alone.
 
     Raises:
         LayoutError: anything else, with the offending part between >> and <<.
     """
     node = parse(source)
-    try:
-        if node.kind == "layout":
-            return Layout(*(integers(part, source) for part in node.parts))
-        if node.kind in ("number", "tuple"):
-            return Layout(integers(node, source))
-    except LayoutError as fault:
-        raise located(fault, source, node) from fault
-    raise LayoutError(f"a {node.kind} is no layout", where=marked(source, node.begin, node.end))
+    if node.kind in ("number", "tuple"):
+        return integers(node, source), None
+    if node.kind != "layout":
+        raise LayoutError(f"a {node.kind} is no layout", where=marked(source, node.begin, node.end))
+    shape, stride = (integers(part, source) for part in node.parts)
+    return shape, stride
 
 
 def parse(source: str) -> Node:

@@ -61,6 +61,10 @@ class ComposedLayout:
     begin: int
     layout: Layout
 
+    def __post_init__(self) -> None:
+        if not is_int(self.begin) or self.begin < 0:
+            raise LayoutError(f"a layout that begins at {self.begin!r}: an offset is an integer from 0 on")
+
     @property
     def shape(self) -> IntTuple:
         return self.layout.shape
@@ -85,8 +89,15 @@ class ComposedLayout:
         """The same swizzle over other coordinates."""
         return ComposedLayout(self.swizzle, self.begin, layout)
 
+    def flattened(self) -> ComposedLayout:
+        return self.with_layout(self.layout.flattened())
+
     def size(self) -> int:
         return self.layout.size()
+
+    def cosize(self) -> int:
+        """One more than the largest offset, which takes a look at all of them."""
+        return 1 + max(self.offsets())
 
     def __str__(self) -> str:
         return f"{self.swizzle} o {self.begin} o {self.layout}"

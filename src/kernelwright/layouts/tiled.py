@@ -11,9 +11,9 @@ from typing import Any
 from kernelwright.layouts.algebra import composition, right_inverse
 from kernelwright.layouts.atoms import MmaAtom
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout, append, make_layout, size
+from kernelwright.layouts.layout import Layout, append, as_layout, make_layout, size
 from kernelwright.layouts.tiling import logical_divide, raked_product, tiled_product, zipped_divide
-from kernelwright.layouts.tuples import idx2crd
+from kernelwright.layouts.tuples import idx2crd, is_int, product, text
 
 OPERANDS = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 """The two of (M, N, K) that an operand has."""
@@ -30,11 +30,20 @@ class TiledMma:
         atom: the instruction.
         warps: how many atoms side by side along (M, N, K), and which group of threads does which.
         tile: the order in which a mode of (M, N, K) is dealt out: a layout, or None for as it is.
+    Raises:
+        LayoutError: more than three modes of warps, or a tile that is no permutation of whole atoms of all warps.
     """
 
     atom: MmaAtom
     warps: Layout = ONE_WARP
     tile: tuple[Any, Any, Any] = (None, None, None)
+
+    def __post_init__(self) -> None:
+        if len(self.warps) > 3:
+            raise LayoutError(f"warps {self.warps}: more than the three modes M, N and K")
+        for extent, count, tile in zip(self.atom.shape, self._counts(), self.tile, strict=True):
+            if tile is not None and (size(tile) % (extent * count) or not _numbers(as_layout(tile))):
+                raise LayoutError(f"tile {tile}: no permutation of a multiple of {extent} x {count} elements")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -44,11 +53,14 @@ class TiledMma:
 
     @property
     def threads(self) -> Layout:
-        """(thread of an atom, M, N, K) -> thread of the block."""
+        """(thread of an atom, M, N, K) -> number of the thread in the block."""
         return tiled_product(self.atom.threads, append(self.warps, *[Layout(1, 0)] * (3 - len(self.warps))))
 
     def thread_values(self, operand: str, tensor: Layout | None = None) -> Layout:
         """(thread, value) -> offset in a tensor; of an operand as a compact column-major tile when none is given.
+
+        The first mode counts threads by number; where the numbers have gaps, as in a quadpair, in the order of
+        `threads`.
 
         Args:
             operand: A (M, K), B (N, K) or C (M, N).
@@ -58,9 +70,7 @@ class TiledMma:
         held, extents = self.atom.operand(operand)
         modes = OPERANDS[operand]
         tensor = tensor or Layout(tuple(self.shape[mode] for mode in modes))
-        for at, mode in enumerate(modes):
-            if size(tensor[at]) % self.shape[mode]:
-                raise LayoutError(f"{operand}: tiles of {self.shape[mode]} do not divide {tensor[at]} of {tensor}")
+        _require_whole(tensor, tuple(self.shape[mode] for mode in modes))
         dealt = logical_divide(tensor, tuple(self.tile[mode] for mode in modes))
         inner, outer = zipped_divide(dealt, extents)
         thread, value = composition(inner, held)
@@ -69,13 +79,21 @@ class TiledMma:
         warps = [Layout(count, 0) for count in counts]
         for at, mode in enumerate(modes):
             warps[mode] = across[at]
-        everyone = composition(make_layout(thread, *warps), right_inverse(self.threads))
+        everyone = make_layout(thread, *warps)
+        if _numbers(self.threads):
+            everyone = composition(everyone, right_inverse(self.threads))
         return make_layout(everyone, make_layout(value, along))
 
     def partition(self, operand: str, tensor: Layout, thread: int) -> tuple[Layout, int]:
-        """What of a tensor one thread holds: the layout of its values and the offset at which they begin."""
-        whole = self.thread_values(operand, tensor)
-        return whole[1], whole[0](thread)
+        """What of a tensor one thread holds: the layout of its values and the offset at which they begin.
+
+        Raises:
+            LayoutError: as for `thread_values`, or no thread has that number.
+        """
+        whole, numbers = self.thread_values(operand, tensor), self.threads.offsets()
+        if thread not in numbers:
+            raise LayoutError(f"thread {thread!r}: the threads of {self.atom.name} are {self.threads}")
+        return whole[1], whole[0](thread if _numbers(self.threads) else numbers.index(thread))
 
     def _counts(self) -> tuple[int, int, int]:
         counts = [size(mode) for mode in self.warps]
@@ -89,10 +107,16 @@ class TiledCopy:
     Args:
         threads: (rows, columns) -> thread.
         values: (rows, columns) -> value of a thread.
+    Raises:
+        LayoutError: they do not number threads and values from 0 on, each once.
     """
 
     threads: Layout
     values: Layout
+
+    def __post_init__(self) -> None:
+        if not _numbers(self.threads) or not _numbers(self.values):
+            raise LayoutError(f"threads {self.threads} and values {self.values} do not number a tile one by one")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -103,22 +127,37 @@ class TiledCopy:
         """(thread, value) -> offset in a tensor, or in the compact column-major tile when none is given.
 
         Raises:
-            LayoutError: threads and values do not cover a tile once each.
+            LayoutError: the tile does not divide the tensor.
         """
         tile = raked_product(self.threads, self.values)
         held = composition(right_inverse(tile), Layout((size(self.threads), size(self.values))))
-        if size(right_inverse(tile)) != size(tile):
-            raise LayoutError(f"threads {self.threads} and values {self.values} do not number a tile one by one")
         if tensor is None:
             return held
+        _require_whole(tensor, self.shape)
         inner, outer = zipped_divide(tensor, self.shape)
         thread, value = composition(inner, held)
         return make_layout(thread, make_layout(value, outer))
 
     def partition(self, tensor: Layout, thread: int) -> tuple[Layout, int]:
-        """What of a tensor one thread copies: the layout of its values and the offset at which they begin."""
+        """What of a tensor one thread copies: the layout of its values and the offset at which they begin.
+
+        Raises:
+            LayoutError: the tile does not divide the tensor, or no such thread.
+        """
         whole = self.thread_values(tensor)
+        if not is_int(thread) or not 0 <= thread < size(self.threads):
+            raise LayoutError(f"thread {thread!r}: there are {size(self.threads)}")
         return whole[1], whole[0](thread)
+
+
+def _numbers(layout: Layout) -> bool:
+    """Whether it gives 0, 1, 2 ... each to one coordinate."""
+    return sorted(layout.offsets()) == list(range(size(layout)))
+
+
+def _require_whole(tensor: Layout, tile: tuple[int, ...]) -> None:
+    if len(tensor) != len(tile) or any(size(mode) % extent for mode, extent in zip(tensor, tile, strict=True)):
+        raise LayoutError(f"tiles of {text(tile)} do not divide {tensor}")
 
 
 def holder(held: Layout, shape: tuple[int, int]) -> list[list[tuple[int, int]]]:
@@ -127,8 +166,10 @@ def holder(held: Layout, shape: tuple[int, int]) -> list[list[tuple[int, int]]]:
     Args:
         held: (thread, value) -> row + rows * column.
     Raises:
-        LayoutError: an element that nobody holds, or two hold.
+        LayoutError: an element that nobody holds, or two hold; or one outside the matrix.
     """
+    if size(held) > product(shape) or max(held.offsets()) >= product(shape):
+        raise LayoutError(f"{held} holds more than the elements of {text(shape)}")
     found: dict[int, tuple[int, int]] = {}
     threads = size(held[0])
     for at, offset in enumerate(held.offsets()):

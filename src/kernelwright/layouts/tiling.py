@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernelwright.layouts.algebra import _by_mode, coalesce, complement, composition
+from kernelwright.layouts.algebra import _by_mode, coalesce, complement, composition, repetition
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import Layout, append, as_layout, cosize, make_layout, plain, size
 from kernelwright.layouts.swizzle import ComposedLayout
@@ -23,7 +23,7 @@ def logical_divide(layout: Any, tiler: Any) -> Any:
         ((tile, rest)), with R(i, j) = layout(tiler(i) + complement(tiler)(j)). A tile that does not divide the size
         is rounded up, as in CuTe: the last tile reaches beyond the layout, and the kernel must mask it.
     Raises:
-        LayoutError: the tiler repeats offsets, or no layout has these tiles.
+        LayoutError: the tiler overlaps itself, or no layout has these tiles.
     """
     if tiler is None:
         return layout
@@ -34,20 +34,18 @@ def logical_divide(layout: Any, tiler: Any) -> Any:
 
 
 def zipped_divide(layout: Any, tiler: Any) -> Any:
-    """((tile of each mode), (rest of each mode)): zipped_divide(a, b)(i, 0) = composition(a, b)(i)."""
+    """((tile of each mode), (rest of each mode)): mode 0 is composition(layout, tiler) where that names every mode."""
     return _zipped(logical_divide, layout, tiler, "zipped_divide")
 
 
 def tiled_divide(layout: Any, tiler: Any) -> Any:
     """((tile of each mode), rest, rest, ...)."""
-    tile, rest = zipped_divide(layout, tiler)
-    return _like(layout, make_layout(plain(tile), *_spread(rest)))
+    return _opened(zipped_divide(layout, tiler), tiles=False)
 
 
 def flat_divide(layout: Any, tiler: Any) -> Any:
     """(tile, tile, ..., rest, rest, ...)."""
-    tile, rest = zipped_divide(layout, tiler)
-    return _like(layout, make_layout(*_spread(tile), *_spread(rest)))
+    return _opened(zipped_divide(layout, tiler), tiles=True)
 
 
 def logical_product(layout: Any, tiler: Any) -> Any:
@@ -66,8 +64,11 @@ def logical_product(layout: Any, tiler: Any) -> Any:
         return _by_mode(logical_product, layout, tiler, "logical_product")
     if isinstance(layout, ComposedLayout):
         return layout.with_layout(logical_product(layout.layout, tiler))
-    tiler = as_layout(tiler)
-    return make_layout(layout, composition(complement(layout, size(layout) * cosize(tiler)), tiler))
+    layout, tiler = as_layout(layout), as_layout(tiler)
+    places = repetition(layout, size(layout) * cosize(tiler))
+    if size(places) < cosize(tiler):  # its strides leave gaps that it does not fill itself: whole copies, one by one
+        places = repetition(layout, 2 * layout.cosize() * cosize(tiler))
+    return make_layout(layout, composition(places, tiler))
 
 
 def zipped_product(layout: Any, tiler: Any) -> Any:
@@ -77,14 +78,12 @@ def zipped_product(layout: Any, tiler: Any) -> Any:
 
 def tiled_product(layout: Any, tiler: Any) -> Any:
     """((layout of each mode), repetition, repetition, ...)."""
-    tile, rest = zipped_product(layout, tiler)
-    return _like(layout, make_layout(plain(tile), *_spread(rest)))
+    return _opened(zipped_product(layout, tiler), tiles=False)
 
 
 def flat_product(layout: Any, tiler: Any) -> Any:
     """(mode, mode, ..., repetition, repetition, ...)."""
-    tile, rest = zipped_product(layout, tiler)
-    return _like(layout, make_layout(*_spread(tile), *_spread(rest)))
+    return _opened(zipped_product(layout, tiler), tiles=True)
 
 
 def blocked_product(block: Any, tiler: Any) -> Any:
@@ -118,16 +117,15 @@ def _zipped(deed: Callable, layout: Any, tiler: Any, what: str) -> Any:
         return make_layout(Layout(1, 0), layout)
     if not isinstance(tiler, tuple):
         return deed(layout, tiler)
-    if len(tiler) > len(layout):
+    if not 1 <= len(tiler) <= len(layout):
         raise LayoutError(f"{what}: a tiler of {len(tiler)} modes for {layout}, which has {len(layout)}")
     pairs = [_zipped(deed, mode, part, what) for mode, part in zip(layout, tiler, strict=False)]
     tiles, rests = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return make_layout(make_layout(tiles), make_layout([*rests, *list(layout)[len(tiler) :]]))
 
 
-def _spread(layout: Any) -> list[Layout]:
-    return list(plain(layout))
-
-
-def _like(layout: Any, found: Layout) -> Any:
-    return layout.with_layout(found) if isinstance(layout, ComposedLayout) else found
+def _opened(zipped: Any, *, tiles: bool) -> Any:
+    """The modes of the rest side by side; those of the tile too, or as one."""
+    tile, rest = plain(zipped)
+    found = make_layout(*(tile if tiles else [tile]), *rest)
+    return zipped.with_layout(found) if isinstance(zipped, ComposedLayout) else found

@@ -115,7 +115,7 @@ def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
             rest = shape_div(rest, product(part))
         return tuple(parts)
     b = product(b)
-    if a % b and b % a:
+    if not a or not b or (a % b and b % a):
         raise LayoutError(f"shape_div: neither of {a} and {b} divides the other")
     return ceil_div(a, b)
 
@@ -179,12 +179,27 @@ def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
     return offset + crd2idx(crd, shape[-1], stride[-1])
 
 
+def check_coordinate(crd: Any) -> None:
+    """Whether a coordinate is made of integers from 0 on, or arrays of them.
+
+    Raises:
+        LayoutError: it is not.
+    """
+    for part in leaves(crd):
+        if part is None or (is_int(part) and part >= 0):
+            continue
+        if not is_int(part) and "int" not in str(getattr(part, "dtype", "")):
+            raise LayoutError(f"coordinate {part!r}: {type(part).__name__}, not an integer")
+        if is_int(part) or (part < 0).any():
+            raise LayoutError(f"coordinate {text(crd)}: {part} is negative")
+
+
 def idx2crd(idx: Any, shape: IntTuple, stride: Any = None) -> IntTuple:
     """The natural coordinate of an index within `shape`: idx2crd(16, (3,(2,3))) = (1,(1,2)).
 
     Args:
         idx: integer, or a coordinate that is less deep than the shape.
-        stride: compact column-major when left out.
+        stride: where the index counts in offsets; compact column-major when left out.
     Raises:
         LayoutError: a tuple that does not fit the shape.
     """
