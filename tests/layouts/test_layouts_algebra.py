@@ -45,6 +45,7 @@ from strategies import (
     interleaved,
     layout_of,
     layouts,
+    leaves_gaps,
     lengths,
     modes,
     offsets,
@@ -318,12 +319,6 @@ def test_a_refused_composition_names_the_coordinate_that_shows_it():
 
 
 COTARGETS = st.integers(1, 400)
-
-
-def leaves_gaps(layout):
-    """Whether some stride is no multiple of what the strides below it cover."""
-    covered = [1, *(stride * shape for stride, shape in sorted_modes(layout))]
-    return any(stride % before for (stride, _), before in zip(sorted_modes(layout), covered, strict=False))
 
 
 def complemented(layout, cotarget):
