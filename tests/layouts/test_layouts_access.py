@@ -18,6 +18,11 @@ from kernelwright.layouts import ComposedLayout, Layout, LayoutError, Swizzle, b
         (Layout((32, 8), (64, 1)), 2, 8, 32, 16),  # rows of 128 bytes, eight at a time
         (Layout((32, 8), (72, 1)), 2, 1, 4, 16),  # the same with 16 bytes of padding
         (Layout((64, 1), (1, 0)), 4, 1, 2, 4),  # two warps
+        (Layout((20, 4), (4, 1)), 4, 1, 3, 16),  # a warp that is not full
+        (Layout(((2, 16), 2), ((0, 2), 1)), 4, 1, 1, 8),  # neighbours that share 8 bytes are one
+        (Layout(((2, 2, 8), 2), ((2, 0, 4), 1)), 4, 1, 1, 8),  # so are those two apart
+        (Layout(((16, 2), 2), ((2, 0), 1)), 4, 1, 2, 8),  # halves of a warp are not
+        (Layout(((2, 16), 4), ((0, 4), 1)), 4, 1, 2, 16),
         (Layout((32, 2), (1, 32)), 4, 1, 2, 4),  # two values that do not touch: two instructions
         (ComposedLayout(Swizzle(3, 3, 3), 0, Layout((32, 8), (64, 1))), 2, 1, 4, 16),
     ],
@@ -27,6 +32,21 @@ def test_passes_over_the_banks(layout, element_bytes, ways, wavefronts, access_b
     assert (found.ways, found.wavefronts, found.access_bytes) == (ways, wavefronts, access_bytes)
     assert found.free == (ways == 1)
     assert found.least <= found.wavefronts
+
+
+def test_too_many_elements_are_not_looked_at():
+    for question in (bank_conflicts, coalescing):
+        with pytest.raises(LayoutError, match="too many"):
+            question(Layout((100_000, 100_000)))
+
+
+def test_threads_of_a_later_warp_are_named_by_their_number():
+    free_first = Layout(((32, 2),), ((1, 64),))
+    assert bank_conflicts(free_first, 4).free
+    second_collides = Layout((4, 16), (1, 4))
+    offsets = ComposedLayout(Swizzle(0, 0, 0), 0, second_collides)
+    assert bank_conflicts(offsets, 4).free
+    assert bank_conflicts(Layout((2, 32), (32, 1)), 4, 2).worst == (0, 1)
 
 
 def test_the_threads_that_meet_are_named():
@@ -60,7 +80,8 @@ def test_sectors_of_a_request(layout, element_bytes, requests, sectors, lines):
 def test_the_share_of_the_bytes_that_somebody_wanted():
     assert coalescing(Layout(32), 4).efficiency == 1
     assert coalescing(Layout(32, 8), 4).efficiency == 1 / 8
-    assert coalescing(Layout(32, 0), 4).efficiency == 1
+    assert coalescing(Layout(32, 0), 4).efficiency == 4 / 32
+    assert coalescing(Layout(5), 4).efficiency == 20 / 32
     assert coalescing(Layout(32, 2), 4).sectors_per_request == 8
 
 

@@ -28,6 +28,12 @@ from kernelwright.layouts.expressions import FUNCTIONS, evaluate, shown
         ("flatten(mma.m16n8k16.bf16.C)", "(4,8,2,2):(32,1,16,8)"),
         ("make_layout(3:1, 4:3)", "(3,4):(1,3)"),
         ("(3:1)", "3:1"),
+        ("composition(8:1, _)", "8:1"),
+        ("logical_divide(8:1, _)", "8:1"),
+        ("mma.m16n8k16.bf16.A(0,1)", "16"),
+        ("find_swizzle((32,32):(32,1), 4, column)", "Sw<5,0,5> o 0 o (32,32):(32,1)"),
+        ("make_layout((4,2), (2,1))", "(4,2):(2,1)"),
+        ("cosize(4)", "4"),
     ],
 )
 def test_an_expression_comes_to_what_its_operations_give(text, result):
@@ -62,6 +68,14 @@ def test_every_operation_says_what_it_did_from_the_inside_out():
         ("Sw<3,3>", ">>Sw<3,3><<", "3 numbers"),
         ("Sw<3,3,2>", ">>Sw<3,3,2><<", "overlap"),
         ("4:1 o Sw<1,1,1>", ">>4:1 o Sw<1,1,1><<", "left"),
+        ("size(Sw<3,3,3>(_))", "size(>>Sw<3,3,3>(_)<<)", "does not go together"),
+        ("find_swizzle((8,64):(64,1),0)", ">>find_swizzle((8,64):(64,1),0)<<", "0 bytes"),
+        ("idx2crd(3,(2,2),(1))", ">>idx2crd(3,(2,2),(1))<<", "same form"),
+        ("(4,0)", ">>(4,0)<<", "must be 1 or more"),
+        ("(4,2) (1,4)", "(4,2) >>(<<1,4)", "expected the end"),
+        ("1" * 5000, f">>{'1' * 5000}<<", "5000 digits"),
+        ("wgmma.m64n²k16.bf16.C", "wgmma.m64n>>²<<k16.bf16.C", "expected the end"),
+        ("wgmma.m64n40k32.s8.C", ">>wgmma.m64n40k32.s8.C<<", "multiple of 16"),
     ],
 )
 def test_an_error_marks_the_part_that_has_no_answer(text, where, message):
@@ -92,6 +106,20 @@ def test_the_threads_of_a_question_can_be_named():
     assert few.questions[0].values["wavefronts"] == 8
     with pytest.raises(LayoutError, match="65 threads"):
         explain("(64,8):(64,1)", threads=65)
+
+
+def test_ldmatrix_gives_neighbours_to_one_thread():
+    cells = explain("ldmatrix.x4").drawing.cells
+    assert [(cell.text, cell.under) for cell in cells[0][:3]] == [("T0", "V0"), ("T0", "V1"), ("T1", "V0")]
+    assert [(cell.text, cell.under) for cell in cells[9][:1]] == [("T4", "V2")]
+
+
+def test_the_size_of_an_element_holds_for_a_question_in_the_expression():
+    assert explain("bank_conflicts((32,8):(64,1))", element_bytes=2).result == "8-way"
+
+
+def test_a_question_that_would_take_too_long_says_so():
+    assert "not answered unasked" in explain("(1024,1024)").questions[0].sentence
 
 
 @pytest.mark.parametrize("name", ["mma.m16n8k16.bf16.A", "ldmatrix.x4.trans", "stmatrix.x2.memory"])

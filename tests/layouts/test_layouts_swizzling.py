@@ -73,9 +73,47 @@ def test_an_access_of_ones_own():
         (Layout(64), "ldmatrix", "no tile"),
         (Layout((8, 64), (64, 1)), "rows", "ldmatrix, column"),
         (Layout((8, 64), (64, 1)), Layout((32, 64), (64, 1)), "reaches element"),
-        (Layout((32, 32), (32, 1)), {"row": Layout(32, 32), "column": Layout(32), "diagonal": Layout(32, 33)}, "best"),
+        (
+            Layout((32, 32), (32, 1)),
+            {"row": Layout(32, 32), "column": Layout(32), "diagonal": Layout(32, 33)},
+            "were tried",
+        ),
+        (Layout((12, 64), (64, 1)), "ldmatrix", "cannot read"),
+        (Layout((8, 12), (12, 1)), "ldmatrix", "cannot read"),
+        (Layout((8, 64), (65, 1)), "ldmatrix", "cannot read"),
+        (Layout((1024, 1024), (1024, 1)), "ldmatrix", "65,536"),
+        (Layout((8, 8)), {}, "nothing to look for"),
     ],
 )
 def test_what_has_no_answer_says_so(tile, access, message):
     with pytest.raises(LayoutError, match=message):
-        find_swizzle(tile, 4, access)
+        find_swizzle(tile, 2 if tile[0] == Layout(8, 64) or "ldmatrix" in str(access) else 4, access)
+
+
+@pytest.mark.parametrize(
+    ("tile", "element_bytes"),
+    [
+        (Layout(((8, 8), 64), ((64, 512), 1)), 2),
+        (Layout((8, (8, 8)), (64, (1, 8))), 2),
+        (Layout((8, 32), (48, 1)), 2),
+        (Layout((32, 16), (16, 1)), 4),
+        (Layout((16, 8), (8, 1)), 8),
+        (Layout((8, 256), (256, 1)), 1),
+    ],
+)
+def test_a_swizzled_tile_stays_where_it_was_and_eight_lines_lie_in_different_banks(tile, element_bytes):
+    found = find_swizzle(tile, element_bytes)
+    offsets = found.layout.offsets()
+    assert len(set(offsets)) == len(offsets)
+    assert max(offsets) < tile.cosize()
+    columns = tile[1].size()
+    for line in range(0, tile[0].size(), 8):
+        for column in range(0, columns, 16 // element_bytes):
+            starts = [found.layout(line + at, column) * element_bytes for at in range(8)]
+            assert len({start // 16 % 8 for start in starts}) == 8, "16 bytes of 8 lines fill all 32 banks"
+
+
+def test_a_swizzle_that_would_lead_out_of_a_padded_tile_is_not_taken():
+    tile = Layout((3, 20), (28, 1))
+    found = find_swizzle(tile, 2, {"rows": Layout(3), "columns": Layout((20, 1), (3, 0))})
+    assert max(found.layout.offsets()) < tile.cosize()

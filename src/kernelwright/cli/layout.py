@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -56,10 +57,9 @@ def layout(
 def _tile(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
-    rows, _, columns = text.partition("x")
-    if not (rows.isdigit() and columns.isdigit() and int(rows) and int(columns)):
+    if not (found := re.fullmatch(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})", text)):
         raise UsageError(f"--tile {text!r} is not ROWSxCOLUMNS", next="--tile 16x8")
-    return int(rows), int(columns)
+    return int(found[1]), int(found[2])
 
 
 def _draw(found: LayoutAnswer, path: Path) -> None:

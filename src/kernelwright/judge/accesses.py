@@ -30,9 +30,18 @@ SHARED: tuple[tuple[Layout | ComposedLayout, int], ...] = (
     (Layout((32, 2), (2, 1)), 4),
     (Layout((32, 2), (16, 1)), 4),
     (Layout(((16, 2), 2), ((2, 0), 1)), 4),
+    (Layout(((2, 16), 2), ((0, 2), 1)), 4),
+    (Layout(((2, 2, 8), 2), ((2, 0, 4), 1)), 4),
+    (Layout(((4, 8), 2), ((0, 2), 1)), 4),
+    (Layout(((2, 16), 2), ((0, 32), 1)), 4),
+    (Layout((32, 2), (0, 1)), 4),
     (Layout((32, 4), (4, 1)), 4),
     (Layout((32, 4), (32, 1)), 4),
     (Layout(((8, 4), 4), ((4, 0), 1)), 4),
+    (Layout(((2, 16), 4), ((0, 4), 1)), 4),
+    (Layout(((2, 2, 8), 4), ((4, 0, 8), 1)), 4),
+    (Layout(((4, 8), 4), ((0, 4), 1)), 4),
+    (Layout((32, 4), (0, 1)), 4),
     (Layout(((8, 4), 8), ((64, 8), 1)), 2),
     (ComposedLayout(Swizzle(3, 3, 3), 0, Layout(((8, 4), 8), ((64, 8), 1))), 2),
     (ComposedLayout(Swizzle(2, 3, 3), 0, Layout(((8, 4), 8), ((64, 8), 1))), 2),
@@ -85,7 +94,7 @@ def run() -> None:
 def source_of(memory: str, layout: Layout | ComposedLayout, element_bytes: int) -> str:
     """The kernel of one pattern."""
     accesses = Accesses.of(layout, element_bytes, None)
-    addresses = list(accesses.addresses())
+    addresses = [row for _, row in accesses.addresses()]
     return access_source(addresses, accesses.bytes, memory, max(map(max, addresses)) + accesses.bytes)
 
 

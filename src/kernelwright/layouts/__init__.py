@@ -12,7 +12,7 @@ from kernelwright.layouts.algebra import (
     nullspace,
     right_inverse,
 )
-from kernelwright.layouts.atoms import COPY_ATOMS, MMA_ATOMS, CopyAtom, MmaAtom, atom, fragment, wgmma
+from kernelwright.layouts.atoms import COPY_ATOMS, MMA_ATOMS, CopyAtom, MmaAtom, atom, fragment, holder, wgmma
 from kernelwright.layouts.casting import downcast, recast, upcast
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import (
@@ -32,7 +32,7 @@ from kernelwright.layouts.layout import (
 )
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 from kernelwright.layouts.swizzling import SwizzleFound, find_swizzle
-from kernelwright.layouts.tiled import TiledCopy, TiledMma, holder
+from kernelwright.layouts.tiled import TiledCopy, TiledMma
 from kernelwright.layouts.tiling import (
     blocked_product,
     flat_divide,

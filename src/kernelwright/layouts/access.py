@@ -8,18 +8,22 @@ counters of an H200 say of the same accesses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout, size
+from kernelwright.layouts.layout import Layout, as_layout, size
 from kernelwright.layouts.tuples import ceil_div, is_int
 
 WARP, BANKS, WORD_BYTES = 32, 32, 4
 WIDEST_BYTES = 16
 SECTOR_BYTES, LINE_BYTES = 32, 128
+MERGED = (1, 2)
+"""Lanes n and n ^ 1, or else n and n ^ 2, of an access of 8 or 16 bytes are one where all pairs share an address."""
+MOST_ELEMENTS = 2**22
+"""More are not looked at one by one."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ class Coalescing:
     """Warp-wide instructions."""
     sectors: int
     """32-byte sectors, all requests together."""
-    least: int
-    """Sectors that would hold the same bytes without gaps."""
+    wanted_bytes: int
+    """What the threads asked for, each byte once in a request."""
     lines: int
     """128-byte lines, all requests together."""
     access_bytes: int
@@ -63,14 +67,15 @@ class Coalescing:
     @property
     def efficiency(self) -> float:
         """The share of the moved bytes that somebody asked for."""
-        return self.least / self.sectors
+        return self.wanted_bytes / (self.sectors * SECTOR_BYTES)
 
 
 def bank_conflicts(layout: Any, element_bytes: int = 4, threads: int | None = None) -> BankConflicts:
     """Which banks collide when threads reach shared memory through this layout.
 
-    A warp's access of 4 bytes a thread is one pass, of 8 bytes two (half a warp each), of 16 bytes four. In a pass
-    each of 32 banks gives one 4-byte word, to every thread that wants it.
+    A warp's access of 4 bytes a thread is one pass, of 8 bytes two (half a warp each), of 16 bytes four; half as many
+    where neighbours share their addresses (`merged`). In a pass each of 32 banks gives one 4-byte word, to every
+    thread that wants it.
 
     Args:
         layout: (thread, value) -> offset in elements; swizzled ones too.
@@ -83,16 +88,18 @@ def bank_conflicts(layout: Any, element_bytes: int = 4, threads: int | None = No
     return conflicts_of(accesses.addresses(), accesses.bytes)
 
 
-def conflicts_of(warps: Iterator[Sequence[int]], access_bytes: int) -> BankConflicts:
-    """The same of byte addresses, one sequence for each instruction of a warp."""
+def conflicts_of(accesses: Iterable[tuple[int, Sequence[int]]], access_bytes: int) -> BankConflicts:
+    """The same of byte addresses, one sequence for each instruction of a warp, with the number of its first thread."""
     together = min(WARP, WARP * WORD_BYTES // access_bytes)
     ways, wavefronts, least, worst = 1, 0, 0, ()
-    for addresses in warps:
-        for begin in range(0, len(addresses), together):
+    for first, addresses in accesses:
+        lanes = merged(addresses) if access_bytes > WORD_BYTES else range(len(addresses))
+        for begin in range(0, len(lanes), together):
             words: dict[int, dict[int, int]] = {}
-            for at, address in enumerate(addresses[begin : begin + together], begin):
+            for lane in lanes[begin : begin + together]:
+                address = addresses[lane]
                 for word in range(address // WORD_BYTES, ceil_div(address + access_bytes, WORD_BYTES)):
-                    words.setdefault(word % BANKS, {}).setdefault(word, at)
+                    words.setdefault(word % BANKS, {}).setdefault(word, first + lane)
             most = max(words.values(), key=len)
             wavefronts += len(most)
             least += ceil_div(sum(map(len, words.values())), BANKS)
@@ -101,20 +108,29 @@ def conflicts_of(warps: Iterator[Sequence[int]], access_bytes: int) -> BankConfl
     return BankConflicts(ways, wavefronts, least, access_bytes, worst)
 
 
+def merged(addresses: Sequence[int]) -> Sequence[int]:
+    """The lanes that a wide access serves: half of them where each shares its address with a neighbour."""
+    for apart in MERGED:
+        pairs = ((lane, lane ^ apart) for lane in range(len(addresses)))
+        if all(addresses[one] == addresses[other] for one, other in pairs if other < len(addresses)):
+            return [lane for lane in range(len(addresses)) if not lane & apart]
+    return range(len(addresses))
+
+
 def coalescing(layout: Any, element_bytes: int = 4, threads: int | None = None) -> Coalescing:
     """How many 32-byte sectors of global memory each request of a warp touches.
 
     Args and errors: as for `bank_conflicts`. The layout begins at an address that is aligned to 128 bytes.
     """
     accesses = Accesses.of(layout, element_bytes, threads)
-    requests = sectors = least = lines = 0
-    for addresses in accesses.addresses():
+    requests = sectors = wanted = lines = 0
+    for _, addresses in accesses.addresses():
         spans = [(address, address + accesses.bytes - 1) for address in addresses]
         touched = {at for low, high in spans for at in range(low // SECTOR_BYTES, high // SECTOR_BYTES + 1)}
         requests, sectors = requests + 1, sectors + len(touched)
-        least += ceil_div(len(set(addresses)) * accesses.bytes, SECTOR_BYTES)
+        wanted += len(set(addresses)) * accesses.bytes
         lines += len({at * SECTOR_BYTES // LINE_BYTES for at in touched})
-    return Coalescing(requests, sectors, least, lines, accesses.bytes)
+    return Coalescing(requests, sectors, wanted, lines, accesses.bytes)
 
 
 @dataclass(frozen=True)
@@ -131,6 +147,8 @@ class Accesses:
     def of(cls, layout: Any, element_bytes: int, threads: int | None) -> Accesses:
         if element_bytes not in (1, 2, 4, 8, 16):
             raise LayoutError(f"an element of {element_bytes!r} bytes: 1, 2, 4, 8 or 16")
+        if size(layout) > MOST_ELEMENTS:
+            raise LayoutError(f"{size(layout):,} elements are too many to look at one by one: ask of a tile of them")
         rows = by_thread(layout, threads)
         return cls(rows, element_bytes, vector_length(rows, WIDEST_BYTES // element_bytes))
 
@@ -138,12 +156,12 @@ class Accesses:
     def bytes(self) -> int:
         return self.element_bytes * self.together
 
-    def addresses(self) -> Iterator[list[int]]:
-        """The byte addresses of each instruction of each warp."""
+    def addresses(self) -> Iterator[tuple[int, list[int]]]:
+        """The first thread and the byte addresses of each instruction of each warp."""
         for begin in range(0, len(self.offsets), WARP):
             warp = self.offsets[begin : begin + WARP]
             for value in range(0, len(warp[0]), self.together):
-                yield [row[value] * self.element_bytes for row in warp]
+                yield begin, [row[value] * self.element_bytes for row in warp]
 
 
 def by_thread(layout: Any, threads: int | None = None) -> list[list[int]]:
@@ -152,6 +170,7 @@ def by_thread(layout: Any, threads: int | None = None) -> list[list[int]]:
     Raises:
         LayoutError: more threads than the layout has, or none.
     """
+    layout = layout if hasattr(layout, "swizzle") else as_layout(layout)
     there = size(layout[0])
     if threads is not None and (not is_int(threads) or not 1 <= threads <= there):
         raise LayoutError(f"{threads!r} threads: {layout} has {there} (its first mode)")
@@ -172,10 +191,9 @@ def _whole(row: Sequence[int], length: int) -> bool:
     return all(row[at] % length == 0 and row[at + i] == row[at] + i for at in begins for i in range(length))
 
 
-def through(tile: Any, access: Layout) -> Callable[[Callable[[int], int]], list[list[int]]]:
-    """The offsets of an access into a tile, as a function of a swizzle over the tile's offsets."""
+def through(tile: Any, access: Layout) -> list[list[int]]:
+    """The offsets in a tile of every thread's values, where the access maps (thread, value) to an index in it."""
     places, offsets = by_thread(access), tile.offsets()
     if (beyond := max(map(max, places))) >= len(offsets):
         raise LayoutError(f"the access {access} reaches element {beyond} of a tile of {len(offsets)}")
-    rows = [[offsets[place] for place in row] for row in places]
-    return lambda swizzle: [[swizzle(offset) for offset in row] for row in rows]
+    return [[offsets[place] for place in row] for row in places]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout, as_layout, make_layout, plain, size, unchecked
+from kernelwright.layouts.layout import Layout, as_layout, bounded, make_layout, plain, size, unchecked
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 from kernelwright.layouts.tuples import IntTuple, ceil_div, idx2crd, prefix_product, text
 
@@ -30,8 +30,9 @@ def coalesce(layout: Any, profile: Any = None) -> Any:
     """
     if isinstance(layout, ComposedLayout):
         return layout.with_layout(coalesce(layout.layout, profile))
+    layout = as_layout(layout)
     if isinstance(profile, tuple):
-        return _by_mode(coalesce, layout, profile, "coalesce")
+        return by_mode(coalesce, layout, profile, "coalesce")
     modes: Modes = []
     for shape, stride in layout.modes():
         if shape == 1:
@@ -47,8 +48,9 @@ def filter(layout: Any, profile: Any = None) -> Any:
     """Without modes of size 1 and of stride 0, coalesced: each offset once, where the layout repeats offsets by 0s."""
     if isinstance(layout, ComposedLayout):
         return layout.with_layout(filter(layout.layout, profile))
+    layout = as_layout(layout)
     if isinstance(profile, tuple):
-        return _by_mode(filter, layout, profile, "filter")
+        return by_mode(filter, layout, profile, "filter")
     return coalesce(_from_modes([(shape, stride) for shape, stride in layout.modes() if stride]))
 
 
@@ -64,7 +66,7 @@ def composition(a: Any, b: Any) -> Any:
     Raises:
         LayoutError: no layout is that function, as with (6,2):(1,7) after (3,2):(2,3); or CuTe's rules find none, and
             b has more than 2^16 elements.
-    Cost: under 50 us for two layouts of rank 4.
+    Cost: under 50 us for two layouts of rank 4 where the rules of CuTe apply.
     """
     if b is None:
         return a
@@ -75,17 +77,24 @@ def composition(a: Any, b: Any) -> Any:
     if isinstance(a, Swizzle):
         return ComposedLayout(a, 0, b)
     if isinstance(b, tuple):
-        return _by_mode(composition, a, b, "composition")
+        return by_mode(composition, a, b, "composition")
     if isinstance(a, ComposedLayout):
         return a.with_layout(composition(a.layout, b))
     b = as_layout(b)
+    found, reason = _by_rule(as_layout(a), b)
+    return bounded(_searched(a, b, reason) if reason else found)
+
+
+def _by_rule(a: Layout, b: Layout) -> tuple[Layout, str]:
+    """The composition as CuTe's rules have it, and why that is wrong, or ""."""
     modes, reason = endless(a), ""
     room = [shape - 1 for shape, _ in modes[:-1]]
 
     def of(shape: IntTuple, stride: IntTuple) -> Layout:
         nonlocal reason
         if isinstance(shape, tuple):
-            return make_layout([of(*part) for part in zip(shape, stride, strict=True)])
+            parts = [of(*part) for part in zip(shape, stride, strict=True)]
+            return unchecked(tuple(part.shape for part in parts), tuple(part.stride for part in parts))
         digits, refusal = take_steps(modes, shape, stride)
         reason = reason or refusal
         for mode, count, step in digits:
@@ -97,7 +106,7 @@ def composition(a: Any, b: Any) -> Any:
     if not reason and any(left < 0 for left in room):
         mode = next(at for at, left in enumerate(room) if left < 0)
         reason = f"the modes of {b} together step out of the mode {modes[mode][0]}:{modes[mode][1]} of {coalesce(a)}"
-    return _searched(a, b, reason) if reason else found
+    return found, reason
 
 
 def endless(a: Layout) -> Modes:
@@ -157,7 +166,9 @@ def complement(layout: Any, cotarget: Any = 1) -> Layout:
     layout, reach = as_layout(layout), size(as_layout(getattr(cotarget, "shape", cotarget)))
     found = repetition(layout, reach)
     if (together := make_layout(layout, found).cosize()) < reach:
-        raise LayoutError(f"complement: {layout} leaves gaps that its repetition misses: {together} of {reach} offsets")
+        raise LayoutError(
+            f"complement: {layout} leaves gaps that its repetition misses: it ends below {together}, not {reach}"
+        )
     return found
 
 
@@ -185,6 +196,7 @@ def right_inverse(layout: Layout) -> Layout:
 
     right_inverse((8,4):(4,1)) = (4,8):(8,1).
     """
+    layout = as_layout(layout)
     starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
     found, reached = [], 1
     ordered = sorted((stride, shape, start) for (shape, stride), start in zip(layout.modes(), starts, strict=True))
@@ -201,19 +213,19 @@ def left_inverse(layout: Layout) -> Layout:
     left_inverse(4:2) = (2,4):(0,1): offset 6 was element 3; what no element has leads to a neighbour's.
 
     Raises:
-        LayoutError: the layout repeats offsets, or a stride is no multiple of the one below it.
+        LayoutError: the layout repeats offsets, or a stride is no multiple of the one below it. CuTe inverts what it
+            can of a layout with strides of 0; this one does not.
     """
+    layout = as_layout(layout)
     starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
     pairs = zip(layout.modes(), starts, strict=True)
     ordered = sorted((stride, shape, start) for (shape, stride), start in pairs if shape > 1)
     found, below, room, start_below = [], 1, 1, 0
     for stride, shape, start in ordered:
-        if stride == 0 or stride < below * room:
-            raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} gives several coordinates one offset")
         if stride % below:
-            raise LayoutError(
-                f"left_inverse: {shape}:{stride} of {layout} is no multiple of the stride {below} below it"
-            )
+            raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} is no multiple of the stride {below}")
+        if stride < below * room or not stride:
+            raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} gives several coordinates one offset")
         found.append((stride // below, start_below))
         below, room, start_below = stride, shape, start
     return coalesce(_from_modes([mode for mode in [*found, (room, start_below)] if mode[0] > 1]))
@@ -221,33 +233,35 @@ def left_inverse(layout: Layout) -> Layout:
 
 def nullspace(layout: Layout) -> Layout:
     """The coordinates that do not matter: layout(R(i)) = 0, with size(R) = size(layout) / size(filter(layout))."""
+    layout = as_layout(layout)
     starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
     pairs = zip(layout.modes(), starts, strict=True)
     return _from_modes([(shape, start) for (shape, stride), start in pairs if stride == 0 and shape > 1])
 
 
 def max_common_layout(a: Layout, b: Layout) -> Layout:
-    """The most elements that lie one after the other in both: a(R(i)) = b(R(i)) = i for every i below size(R)."""
-    found: Modes = []
-    for shape, step in right_inverse(b).modes():
-        for count in range(shape, 1, -1):
-            more = _from_modes([*found, (count, step)])
-            if more.cosize() <= size(a) and _counts(a, more):
-                break
-        else:
-            break
-        found.append((count, step))
+    """The most elements that lie one after the other in both: a(R(i)) = b(R(i)) = i for every i below size(R).
+
+    Where CuTe's rules do not say how far that goes, the first 2^16 elements are looked at.
+    """
+    a, b = as_layout(a), as_layout(b)
+    inverse = right_inverse(b)
+    together, reason = _by_rule(a, inverse)
+    shape, stride = next(iter(coalesce(together).modes()))
+    if reason:
+        counts = range(min(size(inverse), MOST_TRIED))
+        common = next((at for at in counts if a(inverse(at)) != at), len(counts))
+    else:
+        common = shape if stride == 1 else 1
+    found, reached = [], 1
+    for shape, step in inverse.modes():
+        inside = 1 + (size(a) - 1 - sum((count - 1) * one for count, one in found)) // max(step, 1)
+        if (count := min(shape, common // reached, inside)) > 1:
+            found.append((count, step))
+            reached *= count
         if count < shape:
             break
     return _from_modes(found)
-
-
-def _counts(a: Layout, b: Layout) -> bool:
-    """Whether a(b(i)) = i."""
-    try:
-        return list(coalesce(composition(a, b)).modes()) == [(size(b), 1)]
-    except LayoutError:
-        return False
 
 
 def max_common_vector(a: Layout, b: Layout) -> int:
@@ -255,7 +269,7 @@ def max_common_vector(a: Layout, b: Layout) -> int:
     return size(max_common_layout(a, b))
 
 
-def _by_mode(deed: Callable, layout: Any, tiler: tuple, what: str) -> Any:
+def by_mode(deed: Callable, layout: Any, tiler: tuple, what: str) -> Any:
     """`deed` with each part of a tiler on the mode in its place; modes beyond the tiler stay."""
     inner = plain(layout)
     if not 1 <= len(tiler) <= len(inner):

@@ -11,13 +11,13 @@ from kernelwright.layouts.drawing import grid, holders
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.explaining import bank_words, coalescing_words, swizzle_words
 from kernelwright.layouts.expressions import Evaluation, ThreadValues, evaluate, shown
-from kernelwright.layouts.layout import Layout, as_layout, cosize, plain, size
+from kernelwright.layouts.layout import Layout, cosize, plain, size
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 from kernelwright.layouts.swizzling import SwizzleFound, find_swizzle
 from kernelwright.layouts.tuples import depth, rank, text
 
-MOST_ASKED = 2**14
-"""Elements up to which the questions are answered unasked; a swizzle is looked for up to a quarter of it."""
+MOST_DRAWN, MOST_ASKED, MOST_SEARCHED = 2**20, 2**16, 2**13
+"""Elements up to which a layout is drawn, asked about unasked, and a swizzle looked for."""
 
 
 def explain(
@@ -39,9 +39,7 @@ def explain(
     Raises:
         LayoutError: it cannot be read or has no answer; `where` marks the part.
     """
-    found = evaluate(expression)
-    if isinstance(found.value, tuple) and not found.steps:  # a shape by itself is its compact layout
-        found.value = as_layout(found.value)
+    found = evaluate(expression, element_bytes)
     value, layout = found.value, _layout_of(found.value)
     figures: dict[str, Any] = {}
     if layout is not None:
@@ -85,7 +83,7 @@ def _drawing(
 ) -> LayoutDrawing | None:
     if isinstance(value, ThreadValues):
         return holders(value.name, value.layout, tile or value.shape)
-    if layout is None or size(layout) > 2**20:
+    if layout is None or size(layout) > MOST_DRAWN:
         return None
     return holders("", layout, tile) if tile else grid(layout, colour=colour, element_bytes=element_bytes)
 
@@ -95,13 +93,15 @@ def _questions(found: Evaluation, layout: Any, element_bytes: int, threads: int 
     value = found.value
     if isinstance(value, BankConflicts | Coalescing | SwizzleFound):
         return [_question(value)]
-    if not isinstance(value, Layout | ComposedLayout) or size(layout) > MOST_ASKED:
+    if not isinstance(value, Layout | ComposedLayout):
         return []
+    if size(layout) > MOST_ASKED:
+        return [LayoutQuestion("all three", f"not answered unasked beyond {MOST_ASKED:,} elements: ask of a tile")]
     asked = [_question(bank_conflicts(layout, element_bytes, threads))]
     if isinstance(value, ComposedLayout):  # a swizzle stands over shared memory: the other two do not arise
         return asked
     asked.append(_question(coalescing(layout, element_bytes, threads)))
-    if rank(value) == 2 and MOST_ASKED // 4 >= size(value) == cosize(value):
+    if rank(value) == 2 and size(value) <= MOST_SEARCHED:
         try:
             asked.append(_question(find_swizzle(value, element_bytes)))
         except LayoutError as fault:

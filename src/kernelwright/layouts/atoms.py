@@ -8,11 +8,12 @@ said. Source: PTX ISA, matrix fragments of mma.m16n8k*, wgmma.m64nNk*, ldmatrix 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout
-from kernelwright.layouts.tuples import is_int
+from kernelwright.layouts.layout import Layout, size
+from kernelwright.layouts.tuples import idx2crd, is_int, product, text
 
 
 def fragment(rows: int, columns: int, together: int, warps: int = 1) -> Layout:
@@ -109,6 +110,8 @@ def wgmma(n: int, kind: str = "bf16", *, a_in_registers: bool = False) -> MmaAto
         raise LayoutError(f"wgmma: N is a multiple of 8 up to 256, not {n!r}")
     if kind not in BITS or kind == "f64":
         raise LayoutError(f"wgmma: no kind {kind!r}; there are {', '.join(name for name in BITS if name != 'f64')}")
+    if kind in ("s8", "u8") and n > 32 and n % 16:
+        raise LayoutError(f"wgmma: N of {kind} is a multiple of 16 beyond 32, not {n}")
     k, together = 256 // BITS[kind], 32 // BITS[kind]
     a = fragment(64, k, together, warps=4) if a_in_registers else None
     name = f"wgmma.m64n{n}k{k}.{kind}{'.rs' if a_in_registers else ''}"
@@ -149,6 +152,9 @@ COPY_ATOMS: dict[str, CopyAtom] = {
 }
 
 
+_WGMMA = re.compile(r"wgmma\.m64n(?P<n>[0-9]{1,3})k(?P<k>[0-9]{1,3})\.(?P<kind>\w+)(?P<rs>\.rs)?")
+
+
 def atom(name: str) -> MmaAtom | CopyAtom:
     """An instruction by its name: mma.m16n8k16.bf16, wgmma.m64n128k16.bf16, ldmatrix.x4.trans.
 
@@ -159,12 +165,31 @@ def atom(name: str) -> MmaAtom | CopyAtom:
         return MMA_ATOMS[name]
     if name in COPY_ATOMS:
         return COPY_ATOMS[name]
-    head, *parts = name.split(".")
-    if head == "wgmma" and len(parts) in (2, 3) and parts[0].startswith("m64n") and parts[2:] in ([], ["rs"]):
-        n, _, k = parts[0][4:].partition("k")
-        if n.isdigit() and k.isdigit():
-            found = wgmma(int(n), parts[1], a_in_registers=len(parts) == 3)
-            if found.shape[2] == int(k):
-                return found
-            raise LayoutError(f"{name}: K of {parts[1]} is {found.shape[2]}")
+    if parts := _WGMMA.fullmatch(name):
+        found = wgmma(int(parts["n"]), parts["kind"], a_in_registers=bool(parts["rs"]))
+        if found.shape[2] == int(parts["k"]):
+            return found
+        raise LayoutError(f"{name}: K of {parts['kind']} is {found.shape[2]}")
     raise LayoutError(f"no instruction {name!r}", next=f"{', '.join([*MMA_ATOMS, *COPY_ATOMS])}, wgmma.m64nNk16.bf16")
+
+
+def holder(held: Layout, shape: tuple[int, int]) -> list[list[tuple[int, int]]]:
+    """Who holds each element of a matrix: rows of (thread, value).
+
+    Args:
+        held: (thread, value) -> row + rows * column.
+    Raises:
+        LayoutError: an element that nobody holds, or two hold; or one outside the matrix.
+    """
+    if size(held) > product(shape) or max(held.offsets()) >= product(shape):
+        raise LayoutError(f"{held} holds more than the elements of {text(shape)}")
+    found: dict[int, tuple[int, int]] = {}
+    threads = size(held[0])
+    for at, offset in enumerate(held.offsets()):
+        if offset in found:
+            raise LayoutError(f"{held}: {idx2crd(offset, shape)} is held by {found[offset]} and by another")
+        found[offset] = at % threads, at // threads
+    rows, columns = shape
+    if missing := [at for at in range(rows * columns) if at not in found]:
+        raise LayoutError(f"{held}: nobody holds {idx2crd(missing[0], shape)} of {rows}x{columns}")
+    return [[found[row + rows * column] for column in range(columns)] for row in range(rows)]

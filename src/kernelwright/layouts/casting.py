@@ -7,7 +7,7 @@ from math import gcd
 from typing import Any
 
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout, unchecked
+from kernelwright.layouts.layout import Layout, bounded, unchecked
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 from kernelwright.layouts.tuples import IntTuple, is_int, leaves
 
@@ -83,7 +83,7 @@ def _by_leaf(layout: Layout, deed: Callable[[int, int], tuple[int, int]]) -> Lay
             return tuple(part[0] for part in parts), tuple(part[1] for part in parts)
         return deed(shape, stride)
 
-    return unchecked(*of(layout.shape, layout.stride))
+    return bounded(unchecked(*of(layout.shape, layout.stride)))
 
 
 def _recast_swizzled(layout: Any, count: int, deed: Callable) -> Any:

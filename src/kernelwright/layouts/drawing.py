@@ -6,9 +6,9 @@ from typing import Any
 
 from kernelwright.core.layout import Cell, LayoutDrawing
 from kernelwright.layouts.access import BANKS, LINE_BYTES, WORD_BYTES
+from kernelwright.layouts.atoms import holder
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import size
-from kernelwright.layouts.tiled import holder
 from kernelwright.layouts.tuples import idx2crd, text
 
 COLOURS = 8

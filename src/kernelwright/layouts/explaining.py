@@ -43,26 +43,35 @@ def _composition(found: Any, a: Any, b: Any) -> list[str]:
     flat = unchecked(*(tuple(part) for part in zip(*modes, strict=True))) if len(modes) > 1 else Layout(*modes[0])
     said = [f"as a function of an index, {a} is {flat}"] if flat != a else []
     for shape, stride in b.modes():
-        every = {0: f"element 0 {shape} times", 1: f"the first {shape} elements"}.get(
-            stride, f"{shape} elements, every {_nth(stride)}"
-        )
-        said.append(f"{shape}:{stride} takes {every}: {composition(a, Layout(shape, stride))}")
+        said.append(f"{shape}:{stride} takes {_taken(shape, stride)}: {composition(a, Layout(shape, stride))}")
     if len(list(leaves(b.shape))) > 1:
         said.append("together they never step over the end of a mode, so each can be taken by itself")
     return said
+
+
+def _taken(shape: int, stride: int) -> str:
+    if shape == 1:
+        return "the first element"
+    if stride == 0:
+        return f"the first element {shape} times"
+    return f"the first {shape} elements" if stride == 1 else f"{shape} elements, every {_nth(stride)}"
 
 
 def _complement(found: Layout, layout: Any, cotarget: Any = 1) -> list[str]:
     said, covered = [], 1
     for stride, shape in sorted((stride, shape) for shape, stride in filter(as_layout(layout)).modes() if stride):
         if (gaps := stride // covered) > 1:
-            said.append(f"{shape}:{stride} leaves room for {gaps} steps of {covered}: {gaps}:{covered}")
+            said.append(
+                f"{shape}:{stride} leaves room for {_many(gaps, 'step', 'steps')} of {covered}: {gaps}:{covered}"
+            )
         covered = shape * stride
-    reach = size(cotarget)
+    reach = size(as_layout(cotarget))
     if reach > covered:
         again = ceil_div(reach, covered)
-        said.append(f"what covers {covered} offsets is repeated until {reach} are covered: {again}:{covered}")
-    return [*said, f"together they reach {cosize(make_layout(as_layout(layout), found))} offsets, none twice"]
+        said.append(f"what spans {_many(covered, 'offset', 'offsets')} is repeated until {reach}: {again}:{covered}")
+    distinct = size(filter(as_layout(layout))) * size(found)
+    end = cosize(make_layout(as_layout(layout), found))
+    return [*said, f"together they take {'all' if distinct == end else distinct} of {_many(end, 'offset', 'offsets')}"]
 
 
 def _divide(found: Any, layout: Any, tiler: Any) -> list[str]:
@@ -105,16 +114,38 @@ def _by_rank(order: str) -> Callable[..., list[str]]:
 
 
 def _right_inverse(found: Layout, layout: Layout) -> list[str]:
-    return [f"the strides 1, and each the product of what stands before, count from 0 to {size(found) - 1}"]
+    if size(found) == 1:
+        return ["no stride is 1: only offset 0 is reached by counting"]
+    return [f"the modes whose strides follow on each other, from 1, reach the offsets 0 to {size(found) - 1}"]
 
 
 def _left_inverse(found: Layout, layout: Layout) -> list[str]:
-    modes = sorted((stride, shape) for shape, stride in layout.modes() if shape > 1)
-    return [f"an offset divided by {stride} says which of {shape}" for stride, shape in reversed(modes)]
+    modes = sorted(((stride, shape) for shape, stride in layout.modes() if shape > 1), reverse=True)
+    said = [f"how often {stride} goes into it is the coordinate of {shape}:{stride}" for stride, shape in modes]
+    return ["of an offset, and then of what is left of it:", *said] if said else []
 
 
 def _nullspace(found: Layout, layout: Layout) -> list[str]:
-    return [f"{size(found)} coordinates share every offset: the modes of stride 0"]
+    return [f"{_many(size(found), 'coordinate has', 'coordinates have')} each offset: the modes of stride 0"]
+
+
+def _cast(found: Any, layout: Any, *_: Any) -> list[str]:
+    if not isinstance(layout, Layout):
+        return ["a swizzle turns the same bits of memory"]
+    return [
+        f"{shape}:{stride} becomes {after}:{step}"
+        for (shape, stride), (after, step) in zip(layout.modes(), found.modes(), strict=True)
+    ]
+
+
+def _filter(found: Layout, layout: Any, *_: Any) -> list[str]:
+    gone = [f"{shape}:{stride}" for shape, stride in plain(layout).modes() if stride == 0 or shape == 1]
+    return [f"{', '.join(gone)} {'goes' if len(gone) == 1 else 'go'}: no new offset"] if gone else []
+
+
+def _common(found: Any, a: Layout, b: Layout) -> list[str]:
+    most = found if isinstance(found, int) else size(found)
+    return [f"{_many(most, 'element lies', 'elements lie')} one after the other in both"]
 
 
 def bank_words(found: BankConflicts) -> list[str]:
@@ -123,11 +154,11 @@ def bank_words(found: BankConflicts) -> list[str]:
         return [
             f"free of conflicts: {_many(found.wavefronts, 'pass', 'passes')} of {found.access_bytes} bytes a thread"
         ]
-    more, threads = found.wavefronts / found.least, ", ".join(map(str, found.worst[:8]))
+    threads = ", ".join(map(str, found.worst[:8]))
     dots = " ..." if len(found.worst) > 8 else ""
     return [
-        f"{found.ways}-way: threads {threads}{dots} want different words of one bank; {found.wavefronts} passes "
-        f"where {found.least} would do ({more:.3g}x)"
+        f"{found.ways}-way: threads {threads}{dots} want different words of one bank; "
+        f"{_many(found.wavefronts, 'pass', 'passes')} where {found.least} would do"
     ]
 
 
@@ -144,11 +175,11 @@ def swizzle_words(found: SwizzleFound) -> list[str]:
     said = [f"{name}: {bank_words(one)[0]}" for name, one in found.before.items()]
     if not found.swizzle.bits:
         return [*said, "nothing to mend"]
-    left = min(found.smaller.values(), default=1)
     said.append(f"under {found.swizzle} every access is free of conflicts")
+    torn = f"{found.broken} tear an access apart or leave the tile, " if found.broken else ""
+    fewer = len(found.smaller) + found.broken
     said.append(
-        f"all {len(found.smaller) + found.broken} swizzles of fewer bits were tried: {found.broken} tear an access "
-        f"apart, and {len(found.smaller)} leave {left} ways or more"
+        f"of the {_many(fewer, 'swizzle', 'swizzles')} of fewer bits, {torn}{len(found.smaller)} leave conflicts"
     )
     return said
 
@@ -180,6 +211,10 @@ EXPLAINED: dict[str, Callable[..., list[str]]] = {
     "flat_product": _zipped(logical_product),
     "blocked_product": _by_rank("block, tiler"),
     "raked_product": _by_rank("tiler, block"),
+    "filter": _filter,
+    "max_common_layout": _common,
+    "max_common_vector": _common,
+    "upcast": _cast,
     "right_inverse": _right_inverse,
     "left_inverse": _left_inverse,
     "nullspace": _nullspace,

@@ -55,6 +55,9 @@ PLAIN = frozenset(
 """Functions that take shapes as they are; all others take a shape for its compact layout in their first place."""
 
 
+ASKING = ("bank_conflicts", "coalescing", "find_swizzle")
+
+
 @dataclass(frozen=True)
 class ThreadValues:
     """Who holds what of a matrix: (thread, value) -> row + rows * column."""
@@ -85,26 +88,34 @@ class Evaluation:
     steps: list[Step] = field(default_factory=list)
 
 
-def evaluate(source: str) -> Evaluation:
+def evaluate(source: str, element_bytes: int = 4) -> Evaluation:
     """Works out an expression.
 
+    Args:
+        element_bytes: for `bank_conflicts`, `coalescing` and `find_swizzle` where they are given a layout alone.
     Raises:
         LayoutError: it cannot be read or has no answer; `where` holds the text with the offending part marked.
     """
-    found = Evaluation(source)
-    found.value = _Evaluator(found).of(parse(source))
+    found, node = Evaluation(source), parse(source)
+    evaluator = _Evaluator(found, element_bytes)
+    found.value = evaluator.of(node)
+    if node.kind == "tuple":  # a shape by itself is its compact layout
+        found.value = evaluator.of(Node("compact", node.begin, node.end, found.value))
     return found
 
 
 class _Evaluator:
-    def __init__(self, found: Evaluation) -> None:
-        self.found = found
+    def __init__(self, found: Evaluation, element_bytes: int) -> None:
+        self.found, self.element_bytes = found, element_bytes
 
     def of(self, node: Node) -> Any:
         try:
             return getattr(self, f"_{node.kind}")(node)
         except LayoutError as fault:
             raise located(fault, self.found.source, node) from fault
+        except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as fault:
+            wrong = LayoutError(f"what stands here does not go together: {fault}")
+            raise located(wrong, self.found.source, node) from fault
 
     def _number(self, node: Node) -> int:
         return node.value
@@ -117,6 +128,9 @@ class _Evaluator:
 
     _tiler = _tuple
 
+    def _compact(self, node: Node) -> Layout:
+        return as_layout(node.value)
+
     def _layout(self, node: Node) -> Layout:
         return Layout(*map(self.of, node.parts))
 
@@ -128,7 +142,7 @@ class _Evaluator:
     def _name(self, node: Node) -> Any:
         if node.value in FUNCTIONS:
             raise LayoutError(f"{node.value} takes its arguments in parentheses")
-        return thread_values(node.value)
+        return node.value if node.value in swizzling.READERS else thread_values(node.value)
 
     def _chain(self, node: Node) -> Any:
         values = [self.of(part) for part in node.parts]
@@ -151,6 +165,10 @@ class _Evaluator:
         return found
 
     def _call(self, node: Node) -> Any:
+        if node.value.partition(".")[2] and node.value not in FUNCTIONS:  # mma.m16n8k16.bf16.A(0,1)
+            return self._at(
+                Node("at", node.begin, node.end, parts=(Node("name", node.begin, node.end, node.value), *node.parts))
+            )
         if node.value not in FUNCTIONS:
             raise LayoutError(f"no operation {node.value!r}", next=f"there are {', '.join(sorted(FUNCTIONS))}")
         arguments = [_plain(self.of(part)) for part in node.parts]
@@ -158,7 +176,9 @@ class _Evaluator:
 
     def _do(self, name: str, arguments: list[Any]) -> Any:
         deed = FUNCTIONS[name]
-        if name not in PLAIN and isinstance(arguments[0], tuple | int):
+        if name in ASKING and len(arguments) == 1:
+            arguments.append(self.element_bytes)
+        if name not in (*PLAIN, "make_layout") and isinstance(arguments[0], tuple | int):
             arguments[0] = as_layout(arguments[0])
         try:
             inspect.signature(deed).bind(*arguments)
@@ -166,10 +186,10 @@ class _Evaluator:
             raise LayoutError(f"{name} takes {_signature(deed)}, not {len(arguments)} arguments") from None
         try:
             found = deed(*arguments)
-        except (TypeError, AttributeError, IndexError) as fault:
+        except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as fault:
             given = ", ".join(map(shown, arguments))
             raise LayoutError(f"{name} cannot take {given}: it takes {_signature(deed)}") from fault
-        words = EXPLAINED[name](found, *arguments) if name in EXPLAINED else []
+        words = EXPLAINED[name](found, *arguments) if name in EXPLAINED and None not in arguments else []
         self.found.steps.append(Step(f"{name}({', '.join(map(shown, arguments))})", shown(found), tuple(words)))
         return found
 
@@ -190,7 +210,9 @@ def thread_values(name: str) -> ThreadValues:
         return ThreadValues(name, held, shape)
     assert isinstance(found, CopyAtom)
     held = found.memory if which == "memory" else found.registers
-    return ThreadValues(name, held, (8, tuples.product(held.shape) // 8))
+    rows = layout.size(held) // 8
+    columns_first = layout.Layout((8, rows), (rows, 1))  # its matrices are numbered along the rows
+    return ThreadValues(name, algebra.composition(columns_first, held), (rows, 8))
 
 
 def shown(value: Any) -> str:

@@ -11,13 +11,13 @@ from kernelwright.layouts.parsing import parse_parts
 from kernelwright.layouts.tuples import (
     LIMIT,
     IntTuple,
-    check_coordinate,
     crd2idx,
     has_none,
     leaves,
     prefix_product,
     product,
     slice_,
+    sound_coordinate,
     text,
 )
 
@@ -46,7 +46,7 @@ class Layout:
             tuples.require_congruent(shape, stride, "shape and stride")
         _put(self, "shape", shape)
         _put(self, "stride", stride)
-        _bounded(self)
+        bounded(self)
 
     @classmethod
     def parse(cls, source: str) -> Layout:
@@ -103,20 +103,26 @@ class Layout:
     def __call__(self, *coordinate: Any) -> Any:
         """The offset of a coordinate, or the layout that stays where the coordinate is None.
 
-        An index beyond the size goes on in the last mode, as in CuTe. NumPy arrays give arrays.
+        Nothing is cut off, as in CuTe: an index beyond the size goes on in the last mode, and a mode's coordinate
+        beyond its shape goes on along its stride. NumPy arrays give arrays.
 
         Raises:
             LayoutError: a coordinate that does not fit the shape, or a negative one.
         """
         crd = coordinate[0] if len(coordinate) == 1 else coordinate
-        check_coordinate(crd)
+        crd = sound_coordinate(crd)
         if has_none(crd):
             return unchecked(slice_(crd, self.shape), slice_(crd, self.stride))
         return crd2idx(crd, self.shape, self.stride)
 
     def offset(self, *coordinate: Any) -> Any:
-        """The offset of a coordinate whose open modes stand at 0."""
-        return crd2idx(coordinate[0] if len(coordinate) == 1 else coordinate, self.shape, self.stride)
+        """The offset of a coordinate whose open modes stand at 0.
+
+        Raises:
+            LayoutError: as for a call.
+        """
+        crd = coordinate[0] if len(coordinate) == 1 else coordinate
+        return crd2idx(sound_coordinate(crd), self.shape, self.stride)
 
     def offsets(self) -> list[int]:
         """All offsets in the order of the index: a million in under 0.1 s, without NumPy."""
@@ -152,7 +158,12 @@ def unchecked(shape: IntTuple, stride: IntTuple) -> Layout:
     return made
 
 
-def _bounded(layout: Layout) -> Layout:
+def bounded(layout: Layout) -> Layout:
+    """The layout, whose size and offsets stay below 2^63.
+
+    Raises:
+        LayoutError: they do not.
+    """
     if product(layout.shape) >= LIMIT or layout.cosize() > LIMIT:
         raise LayoutError(f"{layout}: 2^63 and more elements or offsets")
     return layout
@@ -174,8 +185,10 @@ def as_layout(value: Any) -> Layout:
     """A layout as it is; a shape as its compact column-major layout.
 
     Raises:
-        LayoutError: neither.
+        LayoutError: neither; or swizzled, which this operation does not know.
     """
+    if hasattr(value, "swizzle"):
+        raise LayoutError(f"{value} has a swizzle, which this operation does not know: take its .layout")
     return value if isinstance(value, Layout) else Layout(value)
 
 
@@ -192,29 +205,40 @@ def make_layout(*parts: Any) -> Layout:
     """Layouts side by side as the modes of one: make_layout(3:1, 4:3) = (3,4):(1,3).
 
     Args:
-        parts: layouts, or one iterable of them.
+        parts: layouts, or one iterable of them; or a shape, or a shape and a stride, as for `Layout`.
+    Raises:
+        LayoutError: none of these.
     """
-    if len(parts) == 1 and not isinstance(parts[0], Layout):
-        parts = tuple(parts[0]) if isinstance(parts[0], Iterable) else (as_layout(parts[0]),)
+    if len(parts) == 1 and isinstance(parts[0], Iterable) and not isinstance(parts[0], Layout):
+        parts = tuple(parts[0])
+        if parts and not any(isinstance(part, Layout) for part in parts):
+            return Layout(parts)
+    if len(parts) in (1, 2) and not any(isinstance(part, Layout) for part in parts):
+        return Layout(*parts)
+    parts = tuple(map(as_layout, parts))
     if not parts:
         raise LayoutError("make_layout: no layouts")
     made = unchecked(tuple(part.shape for part in parts), tuple(part.stride for part in parts))
-    return _bounded(made)
+    return bounded(made)
 
 
 def size(value: Any) -> int:
-    """How many coordinates a layout or a shape has."""
+    """How many coordinates a layout or a shape has.
+
+    Raises:
+        LayoutError: neither.
+    """
     return product(getattr(value, "shape", value))
 
 
 def cosize(layout: Any) -> int:
-    """One more than the largest offset."""
-    return layout.cosize()
+    """One more than the largest offset, of a layout or a swizzled one; of a shape as its compact layout."""
+    return layout.cosize() if hasattr(layout, "cosize") else as_layout(layout).cosize()
 
 
 def select(layout: Layout, *modes: int) -> Layout:
     """Some modes of the top, as a tuple of them: select((2,3,5):(1,2,6), 0, 2) = (2,5):(1,6)."""
-    return make_layout(layout[mode] for mode in modes)
+    return make_layout([layout[mode] for mode in modes])
 
 
 def group(layout: Layout, begin: int, end: int) -> Layout:

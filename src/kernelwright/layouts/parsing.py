@@ -14,7 +14,9 @@ from typing import Any
 
 from kernelwright.layouts.errors import LayoutError
 
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][\w.]*)|([():,<>-])|(\S))")
+_TOKEN = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_][\w.]*)|([():,<>-])|(\S))", re.ASCII)
+MOST_DIGITS = 19
+"""Of 2^63."""
 OPEN = "_"
 MOST_DEPTH = 50
 
@@ -124,7 +126,7 @@ class _Reader:
 
     def part(self) -> Node:
         node = self.value()
-        while self.kind == "sign" and self.text == "(" and node.kind != "number":
+        while self.text == "(" and self.begin == node.end and node.kind != "number":
             coordinates = self.several("(", ")", self.value)
             node = Node("at", node.begin, self.last, parts=(node, *coordinates))
         return node
@@ -143,9 +145,7 @@ class _Reader:
     def simple(self) -> Node:
         begin, end = self.begin, self.end
         if self.kind == "number":
-            value = int(self.text)
-            self.advance(end)
-            return Node("number", begin, end, value)
+            return self.number()
         if self.kind == "name":
             return self.named(begin, end)
         if self.kind == "sign" and self.text == "(":
@@ -178,9 +178,15 @@ class _Reader:
         begin, negative = self.begin, self.take("-")
         if self.kind != "number":
             raise self.fault("an integer")
-        value, end = int(self.text), self.end
+        node = self.number()
+        return Node("number", begin, node.end, -node.value if negative else node.value)
+
+    def number(self) -> Node:
+        begin, end, text = self.begin, self.end, self.text
+        if len(text) > MOST_DIGITS:
+            raise LayoutError(f"{len(text)} digits: 2^63 and more", where=marked(self.source, begin, end))
         self.advance(end)
-        return Node("number", begin, end, -value if negative else value)
+        return Node("number", begin, end, int(text))
 
     def several(self, opening: str, closing: str, read: Callable[[], Node]) -> tuple[Node, ...]:
         """Parts between two signs, commas between them."""

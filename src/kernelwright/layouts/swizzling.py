@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
 
 from kernelwright.layouts.access import WIDEST_BYTES, Accesses, BankConflicts, conflicts_of, through, vector_length
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import Layout, cosize, size
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
+
+MOST_ELEMENTS = 2**16
 
 
 @dataclass(frozen=True)
@@ -22,9 +26,9 @@ class SwizzleFound:
     """Of each access without a swizzle."""
     after: dict[str, BankConflicts]
     smaller: dict[Swizzle, int]
-    """Every swizzle of fewer bits that keeps vectors whole, and the conflict ways that remain; each more than 1."""
+    """Every swizzle of fewer bits that could be used, and the ways of the first conflict that remains under it."""
     broken: int
-    """Further swizzles of fewer bits, left out because they tear an access of several elements apart."""
+    """Further swizzles of fewer bits: they tear an access of several elements apart or lead out of the tile."""
 
 
 def find_swizzle(
@@ -39,9 +43,12 @@ def find_swizzle(
             a layout (thread, value) -> index in the tile. It is written along its lines, in the widest of 16, 8, 4 ...
             bytes a thread for which there is an answer. A mapping names all accesses, and nothing is added to it.
     Raises:
-        LayoutError: no swizzle within the tile does it; the message names the best.
-    Cost: all swizzles within the tile are tried, under a second for 64x64.
+        LayoutError: no swizzle within the tile does it; the tile has more than 2^16 elements; or ldmatrix cannot read
+            it: lines in eights, each at a multiple of 16 bytes and as long as one.
+    Cost: all swizzles within the tile are tried, some 0.2 s for 64x64.
     """
+    if element_bytes not in (1, 2, 4, 8, 16):
+        raise LayoutError(f"an element of {element_bytes!r} bytes: 1, 2, 4, 8 or 16")
     if isinstance(access, Mapping):
         return _smallest(tile, element_bytes, access)
     if isinstance(access, str) and access not in READERS:
@@ -58,36 +65,65 @@ def find_swizzle(
 
 
 def _smallest(tile: Layout, element_bytes: int, access: Mapping[str, Layout]) -> SwizzleFound:
-    patterns = {name: through(tile, layout) for name, layout in access.items()}
-    plain = {name: rows(lambda offset: offset) for name, rows in patterns.items()}
-    lengths = {name: vector_length(rows, WIDEST_BYTES // element_bytes) for name, rows in plain.items()}
-
-    def conflicts(swizzle: Swizzle) -> dict[str, BankConflicts] | None:
-        """Of every access, None where the swizzle tears one apart."""
-        found = {}
-        for name, rows in patterns.items():
-            turned = rows(swizzle)
-            if vector_length(turned, lengths[name]) < lengths[name]:
-                return None
-            accesses = Accesses(turned, element_bytes, lengths[name])
-            found[name] = conflicts_of(accesses.addresses(), accesses.bytes)
-        return found
-
-    before = conflicts(Swizzle(0, 0, 0)) or {}
-    tried: dict[Swizzle, int | None] = {}
-    for swizzle in candidates(cosize(tile)):
-        found = conflicts(swizzle)
-        if found and all(one.free for one in found.values()):
+    if not access:
+        raise LayoutError("no access to the tile: nothing to look for")
+    if size(tile) > MOST_ELEMENTS:
+        raise LayoutError(f"a tile of {size(tile):,} elements: up to {MOST_ELEMENTS:,} are searched")
+    patterns = [Pattern(through(tile, layout), element_bytes) for layout in access.values()]
+    reach, tried = cosize(tile), {}
+    for swizzle in candidates(reach):
+        if _leaves(tile, swizzle, reach) or any(pattern.tears(swizzle) for pattern in patterns):
+            tried[swizzle] = None
+        elif ways := next((ways for pattern in patterns if (ways := pattern.first_conflict(swizzle)) > 1), 0):
+            tried[swizzle] = ways
+        else:
             less = {one: ways for one, ways in tried.items() if one.bits < swizzle.bits}
+            before, after = (
+                {name: pattern.conflicts(one) for name, pattern in zip(access, patterns, strict=True)}
+                for one in (Swizzle(0, 0, 0), swizzle)
+            )
             whole = {one: ways for one, ways in less.items() if ways is not None}
-            return SwizzleFound(swizzle, ComposedLayout(swizzle, 0, tile), before, found, whole, len(less) - len(whole))
-        tried[swizzle] = max(one.ways for one in found.values()) if found else None
-    ways, best = min((ways, str(one)) for one, ways in tried.items() if ways is not None)
-    raise LayoutError(f"no swizzle within {tile} frees every access; the best, {best}, leaves {ways} ways")
+            return SwizzleFound(swizzle, ComposedLayout(swizzle, 0, tile), before, after, whole, len(less) - len(whole))
+    raise LayoutError(f"no swizzle within {tile} frees every access: {len(tried)} were tried")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One access to a tile: the offset of every value of every thread, without a swizzle."""
+
+    rows: list[list[int]]
+    element_bytes: int
+
+    @cached_property
+    def together(self) -> int:
+        """Values of a thread in one instruction."""
+        return vector_length(self.rows, WIDEST_BYTES // self.element_bytes)
+
+    def tears(self, swizzle: Swizzle) -> bool:
+        """Whether the values of an instruction would no longer lie side by side."""
+        return bool((swizzle.turned | swizzle.turning) & (self.together - 1))
+
+    def addresses(self, swizzle: Swizzle) -> Iterator[tuple[int, list[int]]]:
+        """As `Accesses.addresses`, turned; the first element of each instruction stands for all."""
+        for first, plain in Accesses(self.rows, self.element_bytes, self.together).addresses():
+            yield first, [swizzle(address // self.element_bytes) * self.element_bytes for address in plain]
+
+    def conflicts(self, swizzle: Swizzle) -> BankConflicts:
+        return conflicts_of(self.addresses(swizzle), self.element_bytes * self.together)
+
+    def first_conflict(self, swizzle: Swizzle) -> int:
+        """The ways of the first instruction that collides, 1 where none does."""
+        each = (conflicts_of([one], self.element_bytes * self.together).ways for one in self.addresses(swizzle))
+        return next((ways for ways in each if ways > 1), 1)
+
+
+def _leaves(tile: Layout, swizzle: Swizzle, reach: int) -> bool:
+    """Whether the swizzle leads out of the tile; never where its offsets end at a power of 2."""
+    return bool(reach & (reach - 1)) and max(map(swizzle, tile.offsets())) >= reach
 
 
 def candidates(offsets: int) -> Iterator[Swizzle]:
-    """Every swizzle that stays within so many offsets: fewer bits first, then shorter shifts, upwards first."""
+    """Every swizzle whose bits so many offsets have: fewer bits first, then shorter shifts, upwards first."""
     width = (offsets - 1).bit_length()
     yield Swizzle(0, 0, 0)
     for bits in range(1, width // 2 + 1):
@@ -98,17 +134,24 @@ def candidates(offsets: int) -> Iterator[Swizzle]:
 
 
 def by_row(tile: Layout, element_bytes: int, width: int = WIDEST_BYTES) -> Layout:
-    """Threads one after the other along the lines of a tile, `width` bytes each: (thread, value) -> index in it."""
+    """Threads one after the other along the lines of a tile, `width` bytes each or as many as divide a line."""
     lines, length, line, step = _lines(tile)
-    together = min(length, max(1, width // element_bytes))
+    together = gcd(length, max(1, width // element_bytes))
     return Layout(((length // together, lines), together), ((step * together, line), step))
 
 
 def by_matrix(tile: Layout, element_bytes: int) -> Layout:
-    """As ldmatrix: thread t takes 16 bytes of line t, over all lines and then further along them."""
+    """As ldmatrix: thread t takes 16 bytes of line t, over all lines and then further along them.
+
+    Raises:
+        LayoutError: lines that are no multiple of 8, or not whole and aligned in 16 bytes.
+    """
     lines, length, line, step = _lines(tile)
-    together = min(length, WIDEST_BYTES // element_bytes)
-    return Layout(((lines, length // together), together), ((line, step * together), step))
+    together = WIDEST_BYTES // element_bytes
+    whole = Layout(((lines, max(1, length // together)), together), ((line, step * together), step))
+    if lines % 8 or length % together or vector_length(through(tile, whole), together) < together:
+        raise LayoutError(f"ldmatrix cannot read {tile} in {element_bytes}-byte elements: 8 lines of 16 aligned bytes")
+    return whole
 
 
 def by_column(tile: Layout, element_bytes: int) -> Layout:
@@ -121,7 +164,7 @@ def _lines(tile: Layout) -> tuple[int, int, int, int]:
     """How many lines of contiguous elements a tile has, their length, and the steps of both in its index.
 
     Raises:
-        LayoutError: not two modes, or a length that 16 bytes do not divide.
+        LayoutError: not two modes.
     """
     if len(tile) != 2:
         raise LayoutError(f"{tile} is no tile of (rows, columns)")

@@ -13,7 +13,7 @@ from kernelwright.layouts.atoms import MmaAtom
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import Layout, append, as_layout, make_layout, size
 from kernelwright.layouts.tiling import logical_divide, raked_product, tiled_product, zipped_divide
-from kernelwright.layouts.tuples import idx2crd, is_int, product, text
+from kernelwright.layouts.tuples import is_int, text
 
 OPERANDS = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 """The two of (M, N, K) that an operand has."""
@@ -158,25 +158,3 @@ def _numbers(layout: Layout) -> bool:
 def _require_whole(tensor: Layout, tile: tuple[int, ...]) -> None:
     if len(tensor) != len(tile) or any(size(mode) % extent for mode, extent in zip(tensor, tile, strict=True)):
         raise LayoutError(f"tiles of {text(tile)} do not divide {tensor}")
-
-
-def holder(held: Layout, shape: tuple[int, int]) -> list[list[tuple[int, int]]]:
-    """Who holds each element of a matrix: rows of (thread, value).
-
-    Args:
-        held: (thread, value) -> row + rows * column.
-    Raises:
-        LayoutError: an element that nobody holds, or two hold; or one outside the matrix.
-    """
-    if size(held) > product(shape) or max(held.offsets()) >= product(shape):
-        raise LayoutError(f"{held} holds more than the elements of {text(shape)}")
-    found: dict[int, tuple[int, int]] = {}
-    threads = size(held[0])
-    for at, offset in enumerate(held.offsets()):
-        if offset in found:
-            raise LayoutError(f"{held}: {idx2crd(offset, shape)} is held by {found[offset]} and by another")
-        found[offset] = at % threads, at // threads
-    rows, columns = shape
-    if missing := [at for at in range(rows * columns) if at not in found]:
-        raise LayoutError(f"{held}: nobody holds {idx2crd(missing[0], shape)} of {rows}x{columns}")
-    return [[found[row + rows * column] for column in range(columns)] for row in range(rows)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernelwright.layouts.algebra import _by_mode, coalesce, complement, composition, repetition
+from kernelwright.layouts.algebra import by_mode, coalesce, complement, composition, repetition, right_inverse
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import Layout, append, as_layout, cosize, make_layout, plain, size
 from kernelwright.layouts.swizzle import ComposedLayout
@@ -23,14 +23,17 @@ def logical_divide(layout: Any, tiler: Any) -> Any:
         ((tile, rest)), with R(i, j) = layout(tiler(i) + complement(tiler)(j)). A tile that does not divide the size
         is rounded up, as in CuTe: the last tile reaches beyond the layout, and the kernel must mask it.
     Raises:
-        LayoutError: the tiler overlaps itself, or no layout has these tiles.
+        LayoutError: the tiler overlaps itself or leaves elements out, or no layout has these tiles.
     """
     if tiler is None:
         return layout
     if isinstance(tiler, tuple):
-        return _by_mode(logical_divide, layout, tiler, "logical_divide")
+        return by_mode(logical_divide, layout, tiler, "logical_divide")
     tiler = as_layout(tiler)
-    return composition(layout, make_layout(tiler, complement(tiler, size(layout))))
+    rest = complement(tiler, size(layout))
+    if size(right_inverse(make_layout(tiler, rest))) < size(layout):
+        raise LayoutError(f"logical_divide: tiles {tiler} leave gaps in {size(layout)} elements that no tile fills")
+    return composition(layout, make_layout(tiler, rest))
 
 
 def zipped_divide(layout: Any, tiler: Any) -> Any:
@@ -51,6 +54,9 @@ def flat_divide(layout: Any, tiler: Any) -> Any:
 def logical_product(layout: Any, tiler: Any) -> Any:
     """(layout, the repetitions of it in the order of the tiler): every repetition lies where no other does.
 
+    With a tuple each mode is repeated so by itself, and the modes together may meet, as in CuTe: `blocked_product` and
+    `raked_product` keep whole tiles apart.
+
     Args:
         tiler: Layout or integer; or a tuple of them, one for each mode; None leaves a mode.
     Returns:
@@ -61,7 +67,7 @@ def logical_product(layout: Any, tiler: Any) -> Any:
     if tiler is None:
         return layout
     if isinstance(tiler, tuple):
-        return _by_mode(logical_product, layout, tiler, "logical_product")
+        return by_mode(logical_product, layout, tiler, "logical_product")
     if isinstance(layout, ComposedLayout):
         return layout.with_layout(logical_product(layout.layout, tiler))
     layout, tiler = as_layout(layout), as_layout(tiler)
@@ -87,7 +93,7 @@ def flat_product(layout: Any, tiler: Any) -> Any:
 
 
 def blocked_product(block: Any, tiler: Any) -> Any:
-    """The block repeated as whole blocks: mode i is (block's mode i, tiler's mode i).
+    """The block repeated as whole blocks: mode i is (block's mode i, tiler's mode i), coalesced.
 
     blocked_product((2,5):(5,1), (3,4):(1,3)) is a 6x20 matrix of 2x5 blocks.
     """
@@ -95,14 +101,14 @@ def blocked_product(block: Any, tiler: Any) -> Any:
 
 
 def raked_product(block: Any, tiler: Any) -> Any:
-    """The block repeated element by element: mode i is (tiler's mode i, block's mode i), a cyclic distribution."""
+    """The block repeated element by element, a cyclic distribution: mode i is (tiler's mode i, block's mode i)."""
     return _matched(block, tiler, lambda inner, outer: make_layout(outer, inner))
 
 
 def _matched(block: Any, tiler: Any, together: Callable[[Layout, Layout], Layout]) -> Any:
     if isinstance(block, ComposedLayout):
         return block.with_layout(_matched(block.layout, tiler, together))
-    tiler = as_layout(tiler)
+    block, tiler = as_layout(block), as_layout(tiler)
     modes = max(len(block), len(tiler))
     block, tiler = (append(one, *[Layout(1, 0)] * (modes - len(one))) for one in (block, tiler))
     inner, outer = logical_product(block, tiler)

@@ -49,8 +49,16 @@ def flatten(value: Any) -> Any:
 
 
 def product(value: IntTuple) -> int:
-    """The product of all integers: product(((2,3),4)) = 24."""
-    return prod(leaves(value)) if isinstance(value, tuple) else value
+    """The product of all integers: product(((2,3),4)) = 24.
+
+    Raises:
+        LayoutError: something in it is no integer.
+    """
+    if not isinstance(value, tuple):
+        if not is_int(value):
+            raise LayoutError(f"{value!r}: {type(value).__name__}, not an integer or a tuple of them")
+        return value
+    return prod(map(product, value))
 
 
 def inner_product(a: IntTuple, b: IntTuple) -> int:
@@ -65,12 +73,12 @@ def inner_product(a: IntTuple, b: IntTuple) -> int:
     return sum(x * y for x, y in zip(leaves(a), leaves(b), strict=True))
 
 
-def prefix_product(shape: IntTuple, start: int = 1) -> IntTuple:
+def prefix_product(shape: IntTuple) -> IntTuple:
     """The exclusive product from the left, in the form of `shape`: the strides of a compact column-major layout.
 
     prefix_product((3,(2,4))) = (1,(3,6)).
     """
-    running = start
+    running = 1
 
     def of(part: IntTuple) -> IntTuple:
         nonlocal running
@@ -162,36 +170,43 @@ def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
         LayoutError: more coordinates than modes, or fewer.
     """
     if stride is None:
-        stride = prefix_product(shape)
+        return _offset(crd, shape, prefix_product(shape))
+    require_congruent(shape, stride, "crd2idx")
+    return _offset(crd, shape, stride)
+
+
+def _offset(crd: Any, shape: IntTuple, stride: IntTuple) -> Any:
     if isinstance(crd, tuple):
         if not isinstance(shape, tuple) or len(crd) != len(shape):
             raise LayoutError(f"coordinate {text(crd)} does not fit the shape {text(shape)}")
-        return sum(map(crd2idx, crd, shape, stride))
+        return sum(map(_offset, crd, shape, stride))
     if crd is None:
         return 0
     if not isinstance(shape, tuple):
         return crd * stride
     offset = 0
     for part, step in zip(shape[:-1], stride[:-1], strict=True):
-        size = product(part)
-        offset += crd2idx(crd % size, part, step)
+        size = part if isinstance(part, int) else prod(leaves(part))
+        offset += _offset(crd % size, part, step)
         crd = crd // size
-    return offset + crd2idx(crd, shape[-1], stride[-1])
+    return offset + _offset(crd, shape[-1], stride[-1])
 
 
-def check_coordinate(crd: Any) -> None:
-    """Whether a coordinate is made of integers from 0 on, or arrays of them.
+def sound_coordinate(crd: Any) -> Any:
+    """A coordinate made of integers from 0 on, or of arrays of them, which become 64 bits wide.
 
     Raises:
         LayoutError: it is not.
     """
-    for part in leaves(crd):
-        if part is None or (is_int(part) and part >= 0):
-            continue
-        if not is_int(part) and "int" not in str(getattr(part, "dtype", "")):
-            raise LayoutError(f"coordinate {part!r}: {type(part).__name__}, not an integer")
-        if is_int(part) or (part < 0).any():
-            raise LayoutError(f"coordinate {text(crd)}: {part} is negative")
+    if isinstance(crd, tuple):
+        return tuple(map(sound_coordinate, crd))
+    if crd is None or (is_int(crd) and crd >= 0):
+        return crd
+    if not is_int(crd) and "int" not in str(getattr(crd, "dtype", "")):
+        raise LayoutError(f"coordinate {crd!r}: {type(crd).__name__}, not an integer")
+    if is_int(crd) or (crd < 0).any():
+        raise LayoutError(f"coordinate {crd} is negative")
+    return crd.astype("int64") if hasattr(crd, "astype") else crd.long()
 
 
 def idx2crd(idx: Any, shape: IntTuple, stride: Any = None) -> IntTuple:
@@ -205,6 +220,8 @@ def idx2crd(idx: Any, shape: IntTuple, stride: Any = None) -> IntTuple:
     """
     if stride is None:
         stride = prefix_product(shape) if not isinstance(idx, tuple) else None
+    else:
+        require_congruent(shape, stride, "idx2crd")
     if isinstance(idx, tuple):
         if not isinstance(shape, tuple) or len(idx) != len(shape):
             raise LayoutError(f"coordinate {text(idx)} does not fit the shape {text(shape)}")

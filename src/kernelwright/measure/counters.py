@@ -28,12 +28,18 @@ def counted(command: Sequence[str], metrics: Sequence[str], kernel: str) -> list
     if tool is None:
         raise MissingDependency("no ncu on this machine", next="install NVIDIA Nsight Compute")
     options = ["--csv", "--clock-control", "none", "--kernel-name", kernel, "--metrics", ",".join(metrics)]
-    done = subprocess.run([tool, *options, *command], capture_output=True, text=True, timeout=LIMIT_S)
+    try:
+        done = subprocess.run([tool, *options, *command], capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired as fault:
+        raise EnvironmentError(f"ncu took longer than {LIMIT_S} s", next="count fewer launches") from fault
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
     if done.returncode or not lines:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
         raise EnvironmentError(f"ncu gave no counters: {' '.join(last)}", next="run it by hand to see why")
     found: dict[str, dict[str, float]] = {}
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
-        found.setdefault(row["ID"], {})[row["Metric Name"]] = float(row["Metric Value"].replace(",", ""))
+        value = row["Metric Value"].replace(",", "")
+        if not value.replace(".", "", 1).isdigit():
+            raise EnvironmentError(f"ncu counts no {row['Metric Name']} here: {value}", next="ncu --query-metrics")
+        found.setdefault(row["ID"], {})[row["Metric Name"]] = float(value)
     return list(found.values())

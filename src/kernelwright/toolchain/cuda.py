@@ -11,7 +11,7 @@ from typing import Any
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.core.errors import CompileError, DeviceError, MissingDependency
 
-OPTIONS = ("std=c++17",)
+STANDARD = "c++17"
 _ERRORS_SHOWN = 3
 
 
@@ -25,11 +25,11 @@ def compile_cubin(source: str, arch: str = "sm_90a") -> bytes:
         CompileError: the compiler refused; the message holds its first errors.
     """
     core = _cuda_core()
-    path = cache_dir("cuda") / f"{digest(source, arch, *OPTIONS, _compiler())}.cubin"
+    path = cache_dir("cuda") / f"{digest(source, arch, STANDARD, _compiler())}.cubin"
     if path.exists():
         return path.read_bytes()
     try:
-        found = core.Program(source, "c++", core.ProgramOptions(arch=arch, std="c++17")).compile("cubin")
+        found = core.Program(source, "c++", core.ProgramOptions(arch=arch, std=STANDARD)).compile("cubin")
     except Exception as fault:  # NVRTC's own error holds the log
         errors = [line for line in str(fault).splitlines() if "error" in line][:_ERRORS_SHOWN]
         raise CompileError("; ".join(errors) or str(fault)[:500], next="mend the source") from fault

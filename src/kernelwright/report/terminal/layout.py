@@ -13,8 +13,9 @@ SHADES = ("grey15", "navy_blue", "dark_green", "deep_pink4", "purple4", "orange4
 def write(found: LayoutAnswer, paper: Paper) -> None:
     paper.paragraph(found.result, 0, "bold")
     if found.size is not None:
+        elements = f"{found.size:,} element{'s' * (found.size != 1)}"
         depth = f", depth {found.depth}" if found.depth else ""
-        paper.line((f"{found.size} elements, offsets below {found.cosize}, rank {found.rank}{depth}", "dim"))
+        paper.line((f"{elements}, offsets below {found.cosize:,}, rank {found.rank}{depth}", "dim"))
     for step in found.steps:
         paper.line()
         paper.paragraph(f"{step.call} = {step.result}", 2, first=["  "])
@@ -47,6 +48,6 @@ def _draw(drawing: LayoutDrawing, paper: Paper) -> None:
     paper.line("  ", (drawing.legend, "dim"))
     if fit < len(drawing.columns) or len(drawing.rows) > MOST_ROWS:
         shown = f"{min(MOST_ROWS, len(drawing.rows))}x{fit} of {len(drawing.rows)}x{len(drawing.columns)}"
-        paper.line("  ", (f"{shown} cells are shown here; --svg draws them all", "dim"))
+        paper.line("  ", (f"{shown} cells are shown here; --svg draws more", "dim"))
     if drawing.cut:
         paper.line("  ", (drawing.cut, "dim"))
