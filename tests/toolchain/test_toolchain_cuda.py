@@ -55,6 +55,6 @@ def test_a_kernel_runs_on_torchs_stream():
     import torch
 
     with torch.cuda.stream(torch.cuda.Stream()):
-        x = torch.zeros(64, device="cuda")
-        cuda.CudaKernel(SOURCE, "fill")(1, 64, [x])
-        assert x.sum().item() == 64
+        x = torch.zeros(128, device="cuda")  # a warpgroup, which the fence wants whole
+        cuda.CudaKernel(SOURCE, "fill")(1, 128, [x])
+        assert x.sum().item() == 128

@@ -73,21 +73,11 @@ class CudaKernel:
         core = _cuda_core()
         given = [part.data_ptr() if isinstance(part, torch.Tensor) else part for part in arguments]
         core.launch(
-            _Stream(torch.cuda.current_stream().cuda_stream),
+            core.Stream.from_handle(torch.cuda.current_stream().cuda_stream),
             core.LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes),
             self._kernel,
             *given,
         )
-
-
-class _Stream:
-    """A stream of torch's as cuda-core takes foreign ones."""
-
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.handle
 
 
 def _cuda_core() -> Any:
