@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.layouts.answering import explain
+from kernelwright.report import text
+from kernelwright.report.grid import svg
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "layouts.md").read_text()
 BLOCKS = {kind: re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.M | re.S) for kind in ("python", "console")}
@@ -22,25 +26,28 @@ def test_the_python_examples():
 
 
 @pytest.mark.parametrize("block", BLOCKS["console"], ids=lambda block: block.splitlines()[0])
-def test_the_commands(kw, block):
+def test_the_commands(block):
     command, _, output = block.partition("\n")
-    assert kw(*shlex.split(command)[2:]).out.rstrip() == output.rstrip()
+    (expression,) = shlex.split(command)[3:]
+    assert text(explain(expression), 100) == output.rstrip()
 
 
 @pytest.mark.parametrize(("picture", "command"), DRAWINGS)
-def test_the_drawings(kw, tmp_path, picture, command):
-    *words, path = shlex.split(command)[1:]
+def test_the_drawings(picture, command):
+    _, _, expression, *options, _, path = shlex.split(command)
     assert path == f"docs/{picture}"
-    assert kw(*words, tmp_path / "drawing.svg").code == 0
-    assert (tmp_path / "drawing.svg").read_text() == (ROOT / path).read_text()
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    found = explain(
+        expression, element_bytes=int(given.get("--element-bytes", 4)), colour=given.get("--colour", "offset")
+    )
+    assert svg(found.drawing) == (ROOT / path).read_text()
 
 
 def test_every_drawing_is_shown():
     assert {path.name for path in (ROOT / "docs" / "drawings").iterdir()} == {Path(name).name for name, _ in DRAWINGS}
 
 
-def test_the_readme_shows_what_comes_out(kw):
-    command, _, output = (
-        (ROOT / "README.md").read_text().partition("$ kw layout ")[2].partition("```")[0].partition("\n")
-    )
-    assert kw("layout", *shlex.split(command)).out.startswith(output.rstrip())
+def test_the_readme_shows_what_comes_out():
+    shown = (ROOT / "README.md").read_text().partition("$ kw layout ")[2].partition("```")[0]
+    command, _, output = shown.partition("\n")
+    assert text(explain(*shlex.split(command)), 100).startswith(output.rstrip())
