@@ -31,8 +31,7 @@ def test_a_hundred_comparisons_of_a_program_with_itself_make_at_most_one_claim(e
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_forty_process_comparisons_of_a_program_with_itself_make_at_most_one_claim(tmp_path):
-    """An interval of 99 % over noisy processes misses once in a hundred: of forty, one in three runs sees one."""
+def test_forty_process_comparisons_of_a_program_with_itself_make_no_claim(tmp_path):
     source = tmp_path / "same.py"
     source.write_text(
         "import torch\n\n\ndef same(x, y):\n    return torch.relu((x + y) * 2 + 1)\n\n\n"
@@ -43,7 +42,7 @@ def test_forty_process_comparisons_of_a_program_with_itself_make_at_most_one_cla
         found = bench(str(source), str(source), baselines=["eager"], check=False)
         verdicts.append(found.comparisons[0].verdict)
     print({v: verdicts.count(v) for v in set(verdicts)})
-    assert sum(verdict in CLAIMS for verdict in verdicts) <= 1
+    assert not any(verdict in CLAIMS for verdict in verdicts)
 
 
 def slower(x):

@@ -1,8 +1,12 @@
 """Who gets an arm in a bench, and under which name."""
 
+import sys
+
+import msgspec
 import pytest
 import torch
 
+from kernelwright.core.records import Conditions, Timing
 from kernelwright.judge.arms import BASELINE_NAMES, named
 from kernelwright.judge.bench import bench
 from kernelwright.problems import Problem
@@ -52,3 +56,49 @@ def test_a_candidate_called_like_a_baseline_keeps_its_arm_and_is_verified_as_tho
 def test_every_candidate_has_a_name_of_its_own(files, names):
     assert list(named(files)) == names
     assert not set(names) & set(BASELINE_NAMES.values())
+
+
+class Processes:
+    """A nursery whose candidate takes these times, one process after the other, and whose baseline takes 100 us."""
+
+    def __init__(self, times_us):
+        self.times_us, self.started = iter(times_us), 0
+
+    def __call__(self):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def run(self, task, given, limits):
+        conditions = Conditions(device="cpu", clock="host", cache="cold", allocation="", threads=2)
+        name = "eager" if "baselines" in given else given["name"]
+        time_us = 100.0 if name == "eager" else next(self.times_us)
+        self.started += 1
+        timing = Timing(
+            name=name, time_us=time_us, low_us=time_us, high_us=time_us, samples_us=(time_us,), repetitions=1,
+            conditions=conditions,
+        )  # fmt: skip
+        return {name: msgspec.to_builtins(timing)}
+
+
+@pytest.mark.parametrize(
+    ("times_us", "pairs", "verdict"),
+    [
+        ([90, 91, 90, 91, 90, 110, 95, 120, 100, 105], 10, "UNCLEAR"),  # five lucky ones
+        ([110, 111, 110, 111, 110, 90, 105, 80, 100, 95], 10, "UNCLEAR"),
+        ([90, 91, 90, 91, 90, 91, 90, 91, 90, 91], 10, "FASTER"),
+        ([50, 51, 50, 51, 50], 5, "FASTER"),  # far from SAME: nothing to ask again
+        ([200, 201, 200, 201, 200], 5, "SLOWER"),
+        ([100, 100, 100, 100, 100], 5, "SAME"),
+    ],
+)
+def test_a_narrow_claim_is_asked_again(monkeypatch, times_us, pairs, verdict):
+    module, processes = sys.modules["kernelwright.judge.bench"], Processes(times_us)
+    monkeypatch.setattr(module, "Nursery", processes)
+    _, (comparison,) = module._time_strangers("problem.py", ["fast.py"], ["eager"], "cpu", 5, 0)
+    assert (comparison.verdict, comparison.pairs) == (verdict, pairs)
+    assert processes.started == 2 * pairs

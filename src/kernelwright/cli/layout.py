@@ -12,9 +12,6 @@ from kernelwright.cli.answer import Manner, answer
 from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
 from kernelwright.core.errors import UsageError
 from kernelwright.core.layout import LayoutAnswer
-from kernelwright.layouts.errors import (
-    LayoutError as LayoutError,  # so that the child's error is known here by its code
-)
 
 
 def layout(
@@ -42,6 +39,8 @@ def layout(
     Example: kw layout "logical_divide((4,2,3):(2,1,8), 4:2)"
     Example: kw layout mma.m16n8k16.bf16.A --svg fragment.svg
     """
+
+    import kernelwright.layouts.errors  # noqa: F401 - so that the child's error is known here by its code
 
     def deed() -> LayoutAnswer:
         from kernelwright.layouts.answering import explain

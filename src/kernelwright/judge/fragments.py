@@ -1,10 +1,10 @@
 """Asks the instructions themselves who holds what, and holds the layouts of `layouts.atoms` against the answer.
 
 Numbers are small integers, so that every sum is exact. An operand that threads hold is probed element by element: 1 in
-one place, 0 everywhere else, against a matrix whose rows all differ; the accumulators through products of random
-matrices. What stands in shared memory is laid there by `smem_image`. What can be seen of A and B in registers is their
-order along K up to a permutation that both share; the wgmma probes with A in registers fix it, since shared memory has
-an order of its own, and ldmatrix fixes it for mma.
+one place, 0 everywhere else, against a random matrix; the accumulators through products of random matrices. What
+stands in shared memory is laid there by `smem_image`. Of an mma whose A and B are both in registers, the order along K
+is seen up to a permutation that both share: no product depends on it, and nothing here could tell. With A in registers
+and B in shared memory wgmma fixes it, since memory has an order of its own.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def mma_outcomes(atom: MmaAtom) -> Iterator[FragmentOutcome]:
     """A, B and C of an instruction that takes everything from registers."""
     assert atom.a and atom.b
     counts = [_registers(held, kind) for held, kind in zip((atom.a, atom.b, atom.c), atom.types, strict=True)]
-    kernel = CudaKernel(mma_source(atom, tuple(counts)), "probe")  # type: ignore[arg-type]
+    kernel = CudaKernel(mma_source(atom, tuple(counts)), "probe")  # type: ignore[arg-type]  # a tuple of three
     wrong = {}
     for name, (a, b) in _probes(atom).items():
         registers = in_registers(a, atom.a, atom.types[0]), in_registers(b, atom.b, atom.types[1])
@@ -87,6 +87,7 @@ def wgmma_outcomes(atom: MmaAtom, row_bytes: int = 0) -> Iterator[FragmentOutcom
     (a_layout, a_swizzle, a_step), (b_layout, b_swizzle, b_step) = (smem(rows, k, bits, row_bytes) for rows in (m, n))
     descriptors = tuple(_MODES[row_bytes] << 62 | step << 32 | (128 >> 4) << 16 for step in (a_step, b_step))
     reach = [0 if atom.a else _reach(a_layout, bits), _reach(b_layout, bits)]
+    # A tuple of two, which a comprehension does not tell the type checker.
     kernel = CudaKernel(wgmma_source(atom, count, (reach[0], reach[1]), descriptors), "probe")  # type: ignore[arg-type]
     for name, (a, b) in _probes(atom).items():
         kind = atom.types[0]

@@ -156,7 +156,7 @@ class _Reader:
         if self.kind == "sign" and self.text == "<":
             parts = self.several("<", ">", self.expression)
             return Node("tiler", begin, self.last, parts=parts)
-        if self.text == "-":
+        if self.text == "-":  # the pattern below matches always, if nothing
             self.end = self.end + len(re.match(r"\s*\d*", self.source[self.end :]).group())  # type: ignore[union-attr]
             raise self.fault("an integer from 0 on")
         raise self.fault("an integer, a tuple, a layout or a name")

@@ -48,6 +48,7 @@ class TiledMma:
     @property
     def shape(self) -> tuple[int, int, int]:
         """What one instruction of every warp covers, in (M, N, K); what `tile` names where it is larger."""
+        # Three of three, which a comprehension does not tell the type checker; so it is in `_counts`.
         spans = zip(self.atom.shape, self._counts(), self.tile, strict=True)
         return tuple(max(extent * count, size(tile) if tile else 1) for extent, count, tile in spans)  # type: ignore[return-value]
 

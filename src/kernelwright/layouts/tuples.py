@@ -16,7 +16,7 @@ IntTuple = Any
 """int | tuple[IntTuple, ...]: Python's type checkers do not follow the recursion through arithmetic."""
 
 
-class Integer(metaclass=ABCMeta):  # noqa: B024
+class Integer(metaclass=ABCMeta):  # noqa: B024 - to be asked of, with isinstance, and never inherited
     """What counts as an integer here: int and its subclasses, bool left out."""
 
     @classmethod
