@@ -57,11 +57,11 @@ def of_live_candidates():
     return bench(problem, slower, baselines=["eager"], check=False)
 
 
-def test_live_candidates_share_a_process(of_live_candidates):
+@pytest.mark.slow
+def test_of_live_candidates_the_slower_one_never_wins(of_live_candidates):
     found = of_live_candidates
     assert found.comparisons[0].verdict != "FASTER", "whatever else runs on this machine"
     assert {arm.name for arm in found.arms} == {"slower", "eager"}
-    assert all(arm.floor_us and arm.hard_bound_us is not None for arm in found.arms)
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_busy_threads_are_told_for_calls_that_last():
     x = torch.randn(400, 400)
     with clocked("cpu") as answer:
         x @ x @ x
-    assert all(0.3 < threads <= torch.get_num_threads() + 0.5 for threads in answer().threads)
+    assert all(threads and threads <= torch.get_num_threads() + 0.5 for threads in answer().threads), "of any share"
     mode = ClockMode()
     mode.spans_ns, mode.busy_ns = [2_000_000, 900], [3_000_000, 900]
     assert _busy_threads(mode) == [1.5, None]
