@@ -74,6 +74,15 @@ static inline V each(V x, V y, typename Element<V>::type (*f)(typename Element<V
 #define OF_TWO(name) \
     static inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
     static inline double name(double x, double y) { return __builtin_##name(x, y); }
+// A whole number is its own floor; its powers wrap around as products do, and one of a negative exponent is a fraction.
+#define OF_WHOLE(name) template <typename T> requires std::is_integral_v<T> static inline T name(T x) { return x; }
+template <typename T> static inline T whole_power(T x, T y) {
+    using U = std::make_unsigned_t<T>;
+    if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 ? -1 : 1) : 0;
+    U power = 1, square = U(x);
+    for (U rest = U(y); rest; rest /= 2, square *= square) if (rest % 2) power *= square;
+    return T(power);
+}
 namespace scalar { OF_ONE(sqrt) }
 namespace scalar { OF_ONE(exp) }
 namespace scalar { OF_ONE(exp2) }
@@ -93,13 +102,16 @@ namespace scalar { OF_ONE(cosh) }
 namespace scalar { OF_ONE(tanh) }
 namespace scalar { OF_ONE(erf) }
 namespace scalar { OF_ONE(erfc) }
-namespace scalar { OF_ONE(floor) }
-namespace scalar { OF_ONE(ceil) }
-namespace scalar { OF_ONE(trunc) }
-namespace scalar { OF_ONE(nearbyint) }
+namespace scalar { OF_ONE(floor) OF_WHOLE(floor) }
+namespace scalar { OF_ONE(ceil) OF_WHOLE(ceil) }
+namespace scalar { OF_ONE(trunc) OF_WHOLE(trunc) }
+namespace scalar { OF_ONE(nearbyint) OF_WHOLE(nearbyint) }
 namespace scalar { OF_TWO(fmod) }
 namespace scalar { OF_TWO(copysign) }
-namespace scalar { OF_TWO(pow) }
+namespace scalar {
+    OF_TWO(pow)
+    template <typename T> requires std::is_integral_v<T> static inline T pow(T x, T y) { return whole_power(x, y); }
+}
 
 // NaN on either side gives NaN, as torch has it.
 template <typename V> static inline V max_of(V a, V b) { return choose(truth((a > b) | (a != a)), a, b); }
