@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright.optimize.capture import capture
 from kernelwright.optimize.cpp.prelude import prelude_for
 from kernelwright.optimize.cpp.printer import CpuChoice, choices, print_cpp
+from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.toolchain.cpp import FLAGS, compile_shared
 
