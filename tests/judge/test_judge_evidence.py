@@ -162,7 +162,7 @@ def suite(tmp_path):
 
 def test_the_record_of_a_suite_hangs_on_generators_and_programs(suite):
     made, program, folder = suite
-    names = {"generators", "tuning", "capture", "regions/plan", "triton/printer", "cpp/printer", "suite"}
+    names = {"generators", "tuning", "graph/capture", "regions/plan", "triton/printer", "cpp/printer", "suite"}
     assert {f"kernelwright/optimize/{name}.py" for name in names} <= made.sources.keys()
     assert not any("report" in name for name in made.sources)
     assert load(next(folder.glob("*/optimize/*.json"))) == made

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright.optimize.capture import capture
 from kernelwright.optimize.cpp.prelude import prelude_for
 from kernelwright.optimize.cpp.printer import CpuChoice, choices, print_cpp
+from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.toolchain.cpp import FLAGS, compile_shared
 
@@ -171,3 +171,18 @@ def test_a_dear_step_is_not_repeated_for_every_row():
 def test_a_tensor_without_elements_stays_with_torch():
     regions, refused = plan(captured(lambda x: (x * 2).sum(0), torch.empty(0, 5)).graph)
     assert not regions and "a tensor without elements" in refused.values()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_whole_numbers_have_whole_powers_and_are_their_own_floor(dtype):
+    def program(x, y):
+        return torch.floor(x) + 3 * torch.ceil(x) + 5 * torch.trunc(x) + 7 * torch.round(x), torch.pow(x, y), x**7
+
+    x = torch.arange(-60, 60, dtype=dtype).repeat(8)
+    y = torch.arange(8).repeat_interleave(120).to(dtype) - 2
+    captured_program = captured(program, x, y)
+    ((region, _),), left = plan(captured_program.graph)
+    assert not left
+    found = call(region, {"x": x, "y": y}, 0)
+    for got, right in zip(found.values(), program(x, y), strict=True):
+        assert torch.equal(got, right)

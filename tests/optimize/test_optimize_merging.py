@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright.optimize.capture import capture
+from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions.merging import merged
 from kernelwright.optimize.regions.plan import plan
 

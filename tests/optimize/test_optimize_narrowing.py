@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernelwright.optimize.capture import capture
+from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.regions.region import Step
 

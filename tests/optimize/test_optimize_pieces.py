@@ -11,11 +11,11 @@ from torch import fx
 sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import optimised, quick, run
 
-from kernelwright.optimize import capture as capturing
-from kernelwright.optimize.backward import gradient_of
-from kernelwright.optimize.capture import capture
 from kernelwright.optimize.forward import Part
-from kernelwright.optimize.pieces import in_pieces
+from kernelwright.optimize.graph import capture as capturing
+from kernelwright.optimize.graph.backward import gradient_of
+from kernelwright.optimize.graph.capture import capture
+from kernelwright.optimize.graph.pieces import in_pieces
 from kernelwright.optimize.reference import placeholder_values, reference_of
 from kernelwright.optimize.regions.operators import packet
 from kernelwright.optimize.regions.plan import plan

@@ -14,7 +14,7 @@ from first_choice import FirstChoice, module_of, quick, run, text_of
 import kernelwright.optimize.program as program
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
 from kernelwright.machine import predicted_machine
-from kernelwright.optimize.capture import capture
+from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.reference import reference_of
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.trials import Trials

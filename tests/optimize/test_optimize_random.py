@@ -14,9 +14,9 @@ from first_choice import FirstChoice, quick
 from random_programs import generate, outputs_of
 
 from kernelwright.optimize.backend import kernelwright
-from kernelwright.optimize.capture import capture
 from kernelwright.optimize.emit import load
 from kernelwright.optimize.forward import Forward, Part
+from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions.plan import plan
 
 FEW, MANY = range(25), range(500)

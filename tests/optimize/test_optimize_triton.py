@@ -23,7 +23,7 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import ODD, PROGRAMS, X, Y, normal
 
-from kernelwright.optimize.capture import capture
+from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Step, Store

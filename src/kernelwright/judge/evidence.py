@@ -32,7 +32,7 @@ REGIME_ROOTS = ("kernelwright.diagnose.why", "kernelwright.judge.moves", "kernel
 """Where a record's numbers come from; the nursery is the process in which moves are timed, and starts by its name."""
 
 SUITE_ROOTS = tuple(
-    f"kernelwright.optimize.{name}" for name in ("capture", "regions.plan", "generators", "tuning", "assemble")
+    f"kernelwright.optimize.{name}" for name in ("graph.capture", "regions.plan", "generators", "tuning", "assemble")
 )
 """What decides the kernels of the suite, by name: their room is above this one."""
 FRAGMENT_ROOTS = ("kernelwright.judge.fragments", "kernelwright.judge.accesses")

@@ -56,13 +56,14 @@ def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
+DATA = (".json", ".h")
 BESIDE = ("report",)
 """Rooms that show a measurement and cannot change its numbers."""
 
 
 def import_closure(*modules: str) -> tuple[Path, ...]:
     """Every file of this package that the modules import, directly or through others, wherever the import stands, and
-    the data beside them, such as the datasheets; rooms that stand beside a measurement left out."""
+    what lies beside them as data, such as datasheets and C++ headers; rooms that stand beside a measurement left out."""
     todo, seen = [p for m in modules for p in _files(m)], set()
     while todo:
         path = todo.pop()
@@ -70,7 +71,8 @@ def import_closure(*modules: str) -> tuple[Path, ...]:
             continue
         seen.add(path)
         todo.extend(file for name in imported(path) for file in _files(name))
-    return tuple(sorted({*seen, *(data for path in seen for data in path.parent.glob("*.json"))}))
+    beside = {data for path in seen for data in path.parent.iterdir() if data.suffix in DATA}
+    return tuple(sorted(seen | beside))
 
 
 def imported(path: Path) -> set[str]:

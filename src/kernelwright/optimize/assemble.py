@@ -14,11 +14,11 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.optimize.capture import Captured
 from kernelwright.optimize.differentiable import CALL, Differentiable, functions
 from kernelwright.optimize.emit import Kernel, wrapped
 from kernelwright.optimize.forward import Forward, Part
 from kernelwright.optimize.generators import generator_for
+from kernelwright.optimize.graph.capture import Captured
 from kernelwright.problems import Problem
 from kernelwright.problems.importing import split_target
 

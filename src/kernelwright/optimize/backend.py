@@ -10,12 +10,12 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from kernelwright.optimize.capture import Captured, Source, decomposition_table, without_aliases
-from kernelwright.optimize.diagonals import pick_diagonals
 from kernelwright.optimize.emit import Kernel, load, wrapped
 from kernelwright.optimize.forward import Forward, Part
 from kernelwright.optimize.generators import generator_for
-from kernelwright.optimize.pieces import in_pieces
+from kernelwright.optimize.graph.capture import Captured, Source, decomposition_table, without_aliases
+from kernelwright.optimize.graph.diagonals import pick_diagonals
+from kernelwright.optimize.graph.pieces import in_pieces
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.plan import plan
 

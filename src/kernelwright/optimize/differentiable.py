@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kernelwright.optimize.backward import Gradient
 from kernelwright.optimize.emit import wrapped
 from kernelwright.optimize.forward import Forward, Part
+from kernelwright.optimize.graph.backward import Gradient
 from kernelwright.optimize.regions.region import Region
 
 CALL = "run({name}_function, {given})"

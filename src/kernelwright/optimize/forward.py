@@ -12,9 +12,9 @@ import torch
 from torch import fx
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.optimize.calls import call_name, given_back, values_of_calls
-from kernelwright.optimize.capture import Captured, Source
 from kernelwright.optimize.emit import wrapped
+from kernelwright.optimize.graph.calls import call_name, given_back, values_of_calls
+from kernelwright.optimize.graph.capture import Captured, Source
 from kernelwright.optimize.regions.region import Region
 
 MOST_LITERAL = 64

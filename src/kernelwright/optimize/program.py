@@ -22,12 +22,12 @@ from kernelwright.judge.arms import BASELINES
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
 from kernelwright.optimize.assemble import assemble
-from kernelwright.optimize.backward import gradient_of, trainable
-from kernelwright.optimize.capture import Captured, capture
 from kernelwright.optimize.differentiable import Differentiable
 from kernelwright.optimize.emit import Kernel
 from kernelwright.optimize.forward import Part
 from kernelwright.optimize.generators import generator_for
+from kernelwright.optimize.graph.backward import gradient_of, trainable
+from kernelwright.optimize.graph.capture import Captured, capture
 from kernelwright.optimize.reference import inputs_of, placeholder_values, reference_of
 from kernelwright.optimize.regions.operators import packet
 from kernelwright.optimize.regions.plan import plan

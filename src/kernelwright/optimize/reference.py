@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelwright.optimize.calls import call_name, values_of_calls
-from kernelwright.optimize.capture import Captured, normal_call
 from kernelwright.optimize.forward import Part
+from kernelwright.optimize.graph.calls import call_name, values_of_calls
+from kernelwright.optimize.graph.capture import Captured, normal_call
 from kernelwright.optimize.regions.nodes import made_anywhere
 
 

@@ -14,7 +14,7 @@ OPERATIONS = {
     "sum": "Sum", "prod": "Product", "max": "Max", "min": "Min", "any": "Any", "all": "All", "argmax": "Max",
     "argmin": "Min",
 }  # fmt: skip
-"""The struct of vector.h for each reduction and scan."""
+"""The struct in folds.h for each reduction and scan."""
 
 
 class Body:

@@ -1,16 +1,15 @@
-"""Names of values and tensors that C++, vector.h or the printed loops do not take already."""
+"""Names of values and tensors that C++, our headers or the printed loops do not take already."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
 import msgspec
 
+from kernelwright.optimize.cpp.prelude import headers
 from kernelwright.optimize.regions.region import Region, Step
 
-VECTORS = Path(__file__).parent / "vector.h"
 _KEYWORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const
 consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double
 dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new
@@ -46,5 +45,5 @@ def with_free_names(region: Region) -> Region:
 
 @cache
 def _taken() -> frozenset[str]:
-    declared = {name for found in _DECLARED.findall(VECTORS.read_text()) for name in found if name}
+    declared = {name for found in _DECLARED.findall(headers()) for name in found if name}
     return frozenset((*_KEYWORDS.split(), *_LOOPS.split(), *declared))

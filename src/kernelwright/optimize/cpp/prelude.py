@@ -1,4 +1,4 @@
-"""The part of vector.h that some kernels need: what they name, what that names, and so on."""
+"""The parts of the headers beside this that some kernels need: what they name, what that names, and so on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-VECTORS = Path(__file__).parent / "vector.h"
+HEADERS = ("vector.h", "mathematics.h", "memory.h", "folds.h")
+"""In the order in which they build on each other; none includes another."""
 _COMMENT = re.compile(r"//[^\n]*")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _DECLARED = (
@@ -30,7 +31,7 @@ class _Item(NamedTuple):
 
 
 def prelude_for(code: str) -> str:
-    """The declarations of vector.h that `code` needs, in their order."""
+    """The declarations that `code` needs, in their order."""
     items, wanted = _items(), set(_WORD.findall(code))
     kept = [item for item in items if item.name is None]
     while more := [item for item in items if item not in kept and item.name in wanted]:
@@ -41,7 +42,13 @@ def prelude_for(code: str) -> str:
 
 @cache
 def _items() -> tuple[_Item, ...]:
-    return tuple(_item(text) for text in _declarations(VECTORS.read_text()))
+    return tuple(map(_item, _declarations(headers())))
+
+
+@cache
+def headers() -> str:
+    """All of them, one after the other."""
+    return "\n".join((Path(__file__).parent / header).read_text() for header in HEADERS)
 
 
 def _item(text: str) -> _Item:

@@ -21,7 +21,7 @@ __all__ = ["CpuChoice", "choices", "lane_axes", "print_cpp"]
 
 
 def print_cpp(region: Region, choice: CpuChoice, in_place: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The function `extern "C" void NAME(inputs..., outputs...)`, to stand behind `vector.h`.
+    """The function `extern "C" void NAME(inputs..., outputs...)`, to stand behind the headers.
 
     Args:
         in_place: the results that are written into an input, with that input's name: all other memory is apart.

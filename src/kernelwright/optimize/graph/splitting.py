@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernelwright.optimize.graph.seams import Cut, cat_dim, is_elementwise, is_tensor, scattered, stack_of
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.nodes import is_read_in_place, node_at, order, shape_of
 from kernelwright.optimize.regions.operators import CONSTANTS, CUTS, LOWERED, PIECES, VIEWS, packet
-from kernelwright.optimize.seams import Cut, cat_dim, is_elementwise, is_tensor, scattered, stack_of
 
 aten = torch.ops.aten
 SHARED = ("again", "cut", "together")

@@ -14,10 +14,10 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from kernelwright.optimize.graph.seams import computed_on, is_tensor, taken_parts, ways_to_cut
+from kernelwright.optimize.graph.splitting import SHARED, Splitting, Taking, may_share
 from kernelwright.optimize.regions.operators import VIEWS, packet
 from kernelwright.optimize.regions.plan import plan
-from kernelwright.optimize.seams import computed_on, is_tensor, taken_parts, ways_to_cut
-from kernelwright.optimize.splitting import SHARED, Splitting, Taking, may_share
 
 MOST_AROUND = 48
 """So many nodes around a change are planned to see what it costs."""

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from kernelwright.optimize.capture import Captured
+from kernelwright.optimize.graph.capture import Captured
 
 
 class Given(NamedTuple):

@@ -16,8 +16,8 @@ from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from kernelwright.optimize.capture import Captured, Source, decomposition_table, normal_call, without_aliases
-from kernelwright.optimize.pieces import in_pieces
+from kernelwright.optimize.graph.capture import Captured, Source, decomposition_table, normal_call, without_aliases
+from kernelwright.optimize.graph.pieces import in_pieces
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.optimize.decompositions import decompositions
-from kernelwright.optimize.diagonals import pick_diagonals
-from kernelwright.optimize.pieces import in_pieces
+from kernelwright.optimize.graph.decompositions import decompositions
+from kernelwright.optimize.graph.diagonals import pick_diagonals
+from kernelwright.optimize.graph.pieces import in_pieces
 from kernelwright.optimize.regions.operators import packet
 
 aten = torch.ops.aten

@@ -1,0 +1,238 @@
+// The C library's functions of floats and of doubles. <cmath> takes a compiler longer to read than a kernel does.
+#define OF_ONE(name) \
+    static inline float name(float x) { return __builtin_##name##f(x); } \
+    static inline double name(double x) { return __builtin_##name(x); }
+#define OF_TWO(name) \
+    static inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
+    static inline double name(double x, double y) { return __builtin_##name(x, y); }
+// A whole number is its own floor; its powers wrap around as products do, and one of a negative exponent is a fraction.
+#define OF_WHOLE(name) template <typename T> requires std::is_integral_v<T> static inline T name(T x) { return x; }
+template <typename T> static inline T whole_power(T x, T y) {
+    using U = std::make_unsigned_t<T>;
+    if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 ? -1 : 1) : 0;
+    U power = 1, square = U(x);
+    for (U rest = U(y); rest; rest /= 2, square *= square) if (rest % 2) power *= square;
+    return T(power);
+}
+namespace scalar { OF_ONE(sqrt) }
+namespace scalar { OF_ONE(exp) }
+namespace scalar { OF_ONE(exp2) }
+namespace scalar { OF_ONE(expm1) }
+namespace scalar { OF_ONE(log) }
+namespace scalar { OF_ONE(log2) }
+namespace scalar { OF_ONE(log10) }
+namespace scalar { OF_ONE(log1p) }
+namespace scalar { OF_ONE(sin) }
+namespace scalar { OF_ONE(cos) }
+namespace scalar { OF_ONE(tan) }
+namespace scalar { OF_ONE(asin) }
+namespace scalar { OF_ONE(acos) }
+namespace scalar { OF_ONE(atan) }
+namespace scalar { OF_ONE(sinh) }
+namespace scalar { OF_ONE(cosh) }
+namespace scalar { OF_ONE(tanh) }
+namespace scalar { OF_ONE(erf) }
+namespace scalar { OF_ONE(erfc) }
+namespace scalar { OF_ONE(floor) OF_WHOLE(floor) }
+namespace scalar { OF_ONE(ceil) OF_WHOLE(ceil) }
+namespace scalar { OF_ONE(trunc) OF_WHOLE(trunc) }
+namespace scalar { OF_ONE(nearbyint) OF_WHOLE(nearbyint) }
+namespace scalar { OF_TWO(fmod) }
+namespace scalar { OF_TWO(copysign) }
+namespace scalar {
+    OF_TWO(pow)
+    template <typename T> requires std::is_integral_v<T> static inline T pow(T x, T y) { return whole_power(x, y); }
+}
+
+// NaN on either side gives NaN, as torch has it.
+template <typename V> static inline V max_of(V a, V b) { return choose(truth((a > b) | (a != a)), a, b); }
+template <typename V> static inline V min_of(V a, V b) { return choose(truth((a < b) | (a != a)), a, b); }
+template <typename V> static inline V abs_of(V x) {
+    if constexpr (std::is_floating_point_v<typename Element<V>::type>) {
+        using T = std::conditional_t<sizeof(typename Element<V>::type) == 4, int32_t, int64_t>;
+        using B = Like<V, T>;
+        return bits<V>(bits<B>(x) & as<B>(std::numeric_limits<T>::max()));
+    } else return choose(truth(x < as<V>(0)), as<V>(0) - x, x);
+}
+template <typename V> static inline V sign_of(V x) {
+    const V below = choose(truth(x < as<V>(0)), as<V>(-1), as<V>(0));
+    return choose(truth(x > as<V>(0)), as<V>(1), below);
+}
+// Division rounded down, and what it leaves, which has the sign of the divisor.
+template <typename V> static inline V remainder_of(V x, V y) {
+    return each<V>(x, y, [](auto a, auto b) {
+        const auto left = scalar::fmod(a, b);
+        return left != 0 && (left < 0) != (b < 0) ? left + b : left;
+    });
+}
+template <typename V> static inline V floor_divided(V x, V y) {
+    return each<V>(x, y, [](auto a, auto b) {
+        const auto left = scalar::fmod(a, b), whole = (a - left) / b;
+        if (b == 0) return a / b;
+        const auto down = left != 0 && (left < 0) != (b < 0) ? whole - 1 : whole;
+        if (down == 0) return scalar::copysign(decltype(a)(0), a / b);
+        const auto near = scalar::floor(down);
+        return down - near > decltype(a)(0.5) ? near + 1 : near;
+    });
+}
+// sqrt has to set errno, which keeps a compiler from taking several at once.
+template <typename V> static inline V sqrt_of(V x) {
+#if defined(__AVX__)
+    if constexpr (is_wide<V> && std::is_same_v<typename Element<V>::type, float> && sizeof(V) >= 16) {
+        V root;
+        asm("vsqrtps %1, %0" : "=v"(root) : "v"(x));
+        return root;
+    } else
+#endif
+        return each<V>(x, [](auto v) { return scalar::sqrt(v); });
+}
+
+// e^x: 2^k * e^r, |r| <= ln(2)/2; 2^k in two factors, so that results below the normal range are right too. 1.0 ulp.
+template <typename V> static inline V exp_of(V x) {
+    if constexpr (std::is_same_v<typename Element<V>::type, double>) return each<V>(x, [](auto v) { return scalar::exp(v); });
+    else {
+        const V low = choose(truth(x < as<V>(-104.0f)), as<V>(-104.0f), x);
+        const V c = choose(truth(low > as<V>(89.0f)), as<V>(89.0f), low);
+        const V shifted = c * as<V>(1.44269504f) + as<V>(12582912.0f);
+        const V k = shifted - as<V>(12582912.0f);
+        const V r = (c - k * as<V>(0.693145752f)) - k * as<V>(1.42860677e-6f);
+        V p = as<V>(1.9907574031e-4f);
+        p = p * r + as<V>(1.3933652215e-3f);
+        p = p * r + as<V>(8.3332860228e-3f);
+        p = p * r + as<V>(4.1666464899e-2f);
+        p = p * r + as<V>(1.6666666756e-1f);
+        p = p * r + as<V>(5.0000000135e-1f);
+        p = p * r * r + r + as<V>(1.0f);
+#if defined(__AVX512F__)
+        if constexpr (is_wide<V>) {
+            asm("vscalefps %1, %0, %0" : "+v"(p) : "v"(k));
+            return p;
+        }
+#endif
+        using N = Like<V, int32_t>;
+        const N whole = bits<N>(shifted) - as<N>(0x4B400000), half = whole >> 1;
+        return p * bits<V>((half + as<N>(127)) << 23) * bits<V>((whole - half + as<N>(127)) << 23);
+    }
+}
+
+template <typename V> constexpr bool is_double = std::is_same_v<typename Element<V>::type, double>;
+#define FOR_DOUBLES(V, x, f) if constexpr (is_double<V>) return each<V>(x, [](auto v) { return f(v); }); else
+
+// x = 2^k * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), and `rest` = log(1 + f) - f by a polynomial.
+template <typename V> struct Logarithm {
+    V k, f, rest;
+    explicit Logarithm(V x) {
+        using N = Like<V, int32_t>;
+        const auto small = truth(x < as<V>(1.17549435e-38f));
+        const V scaled = choose(small, x * as<V>(8388608.0f), x);
+        const N offset = choose(small, as<N>(23), as<N>(0));
+        const N high = bits<N>(scaled) - as<N>(0x3F3504F3);
+        k = as<V>((high >> 23) - offset);
+        f = bits<V>((high & as<N>(0x007FFFFF)) + as<N>(0x3F3504F3)) - as<V>(1.0f);
+        V p = as<V>(7.3322428559e-2f);
+        p = p * f + as<V>(-1.1659798204e-1f);
+        p = p * f + as<V>(1.1634708070e-1f);
+        p = p * f + as<V>(-1.2396721809e-1f);
+        p = p * f + as<V>(1.4251153240e-1f);
+        p = p * f + as<V>(-1.6669150000e-1f);
+        p = p * f + as<V>(2.0000688134e-1f);
+        p = p * f + as<V>(-2.4999981198e-1f);
+        p = p * f + as<V>(3.3333331257e-1f);
+        rest = p * f * f * f - as<V>(0.5f) * f * f;
+    }
+};
+// What a logarithm is where x is 0, negative, infinite or NaN; else r.
+template <typename V> static inline V log_of_any(V x, V r) {
+    const float infinite = std::numeric_limits<float>::infinity();
+    r = choose(truth(x == as<V>(infinite)), as<V>(infinite), r);
+    r = choose(truth(x == as<V>(0.0f)), as<V>(-infinite), r);
+    return choose(truth(x < as<V>(0.0f)) | truth(x != x), as<V>(std::numeric_limits<float>::quiet_NaN()), r);
+}
+// 0.9 ulp, as are those to other bases.
+template <typename V> static inline V log_of(V x) {
+    FOR_DOUBLES(V, x, scalar::log) {
+        const Logarithm<V> at(x);
+        return log_of_any(x, (at.rest + at.k * as<V>(-2.12194440e-4f)) + at.f + at.k * as<V>(0.693359375f));
+    }
+}
+// To another base: log(2) and log(e) there in two parts, of which the first times k and times the first bits of f are
+// exact: what is a whole number comes out as one.
+template <typename V> static inline V log_to_base(V x, float two, float two_rest, float e, float e_rest) {
+    const Logarithm<V> at(x);
+    const V first = bits<V>(bits<Like<V, int32_t>>(at.f) & as<Like<V, int32_t>>(-4096));
+    const V whole = at.k * as<V>(two), part = first * as<V>(e), sum = whole + part;
+    const V lost = part - (sum - whole);
+    const V small = at.k * as<V>(two_rest) + (at.f * as<V>(e_rest) + at.rest * as<V>(e + e_rest));
+    return log_of_any(x, sum + (lost + ((at.f - first) * as<V>(e) + small)));
+}
+template <typename V> static inline V log2_of(V x) {
+    FOR_DOUBLES(V, x, scalar::log2) return log_to_base(x, 1.0f, 0.0f, 1.4423828125f, 3.122284e-4f);
+}
+template <typename V> static inline V log10_of(V x) {
+    FOR_DOUBLES(V, x, scalar::log10) return log_to_base(x, 0.301025390625f, 4.605039e-6f, 0.4342041015625f, 9.038034e-5f);
+}
+// e^x - 1, without the loss of digits near 0: 2^k * (e^r - 1) + (2^k - 1).
+template <typename V> static inline V expm1_of(V x) {
+    FOR_DOUBLES(V, x, scalar::expm1) {
+        V p = as<V>(1.9907574031e-4f);
+        p = p * x + as<V>(1.3933652215e-3f);
+        p = p * x + as<V>(8.3332860228e-3f);
+        p = p * x + as<V>(4.1666464899e-2f);
+        p = p * x + as<V>(1.6666666756e-1f);
+        p = p * x + as<V>(5.0000000135e-1f);
+        return choose(truth(abs_of(x) < as<V>(0.34657359f)), p * x * x + x, exp_of(x) - as<V>(1.0f));
+    }
+}
+// log(1 + x): what 1 + x lost to rounding is put back.
+template <typename V> static inline V log1p_of(V x) {
+    FOR_DOUBLES(V, x, scalar::log1p) {
+        const V u = as<V>(1.0f) + x;
+        const V lost = x - (u - as<V>(1.0f));
+        const V corrected = log_of(u) + lost / u;
+        const auto plain = truth(u == as<V>(1.0f));
+        const auto infinite = truth(x == as<V>(std::numeric_limits<float>::infinity())) | truth(u == as<V>(0.0f));
+        return choose(infinite, log_of(u), choose(plain, x, corrected));
+    }
+}
+// tanh(x): a polynomial below 0.625, 1 - 2 / (e^2x + 1) above.
+template <typename V> static inline V tanh_of(V x) {
+    FOR_DOUBLES(V, x, scalar::tanh) {
+        const V s = x * x;
+        V p = as<V>(2.2759075555e-3f);
+        p = p * s + as<V>(-8.3296049742e-3f);
+        p = p * s + as<V>(2.1764754643e-2f);
+        p = p * s + as<V>(-5.3958784357e-2f);
+        p = p * s + as<V>(1.3333301767e-1f);
+        p = p * s + as<V>(-3.3333333162e-1f);
+        const V large = as<V>(1.0f) - as<V>(2.0f) / (exp_of(x + x) + as<V>(1.0f));
+        return choose(truth(abs_of(x) < as<V>(0.625f)), p * s * x + x, large);
+    }
+}
+template <typename V> static inline V sigmoid_of(V x) { return as<V>(1.0f) / (as<V>(1.0f) + exp_of(as<V>(0.0f) - x)); }
+// erf(x): x + x * P(x^2) below 1, 1 - e^-Q(|x|) above.
+template <typename V> static inline V erf_of(V x) {
+    FOR_DOUBLES(V, x, scalar::erf) {
+        const V s = x * x;
+        V p = as<V>(-9.6801296720e-6f);
+        p = p * s + as<V>(1.1270542148e-4f);
+        p = p * s + as<V>(-8.4847111288e-4f);
+        p = p * s + as<V>(5.2210748564e-3f);
+        p = p * s + as<V>(-2.6865445814e-2f);
+        p = p * s + as<V>(1.1283782747e-1f);
+        p = p * s + as<V>(-3.7612638484e-1f);
+        p = p * s + as<V>(1.2837916706e-1f);
+        const V t = min_of(abs_of(x), as<V>(4.1f));
+        V q = as<V>(-4.6333646378e-8f);
+        q = q * t + as<V>(2.2362432655e-5f);
+        q = q * t + as<V>(-4.4556089264e-4f);
+        q = q * t + as<V>(4.2193614300e-3f);
+        q = q * t + as<V>(-2.5240033561e-2f);
+        q = q * t + as<V>(1.0846141118e-1f);
+        q = q * t + as<V>(6.3318448276e-1f);
+        q = q * t + as<V>(1.1295948452f);
+        q = q * t + as<V>(-1.9131222239e-4f);
+        const V large = as<V>(1.0f) - exp_of(as<V>(0.0f) - q);
+        const V signed_large = choose(truth(x < as<V>(0.0f)), as<V>(0.0f) - large, large);
+        return choose(truth(abs_of(x) < as<V>(1.0f)) | truth(x != x), p * x + x, signed_large);
+    }
+}
