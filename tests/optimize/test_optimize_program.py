@@ -357,6 +357,21 @@ def test_the_file_lands_beside_the_problem_and_is_accepted(tmp_path, swift):
     assert [file.name for file in sorted(tmp_path.iterdir()) if file.is_file()] == [path.name, "problem_optimized.py"]
 
 
+@pytest.mark.parametrize("text", [MODEL, FUNCTION.format(name="work")], ids=["module", "function"])
+@pytest.mark.parametrize("way", ["torch.compile", "torch"])
+def test_torch_runs_the_whole_program_where_that_is_faster(tmp_path, swift, text, way):
+    swift.setattr(program, "bench", lambda *_, **__: None)
+    swift.setattr(program, "Tuner", lambda *_: FirstChoice(better=(way, "1.30x faster than the next, kernels")))
+    path = problem_in(tmp_path, text)
+    target = str(path) if text == MODEL else f"{path}:work"
+    found = program.optimize_file(target)
+    assert found.verdict.accepted, found.verdict.reason
+    assert (found.whole, found.source) == (way, Path(found.file).read_text())
+    assert found.notes == (f"the file leaves all of it to {way}: 1.30x faster than the next, kernels",)
+    assert "KERNELS" not in found.source
+    assert ("torch.compile(" in found.source) is (way == "torch.compile")
+
+
 @pytest.mark.parametrize("step", ["capture", "tune_all", "assemble", "write_atomic", "plan"])
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, MemoryError], ids=lambda fault: fault.__name__)
 def test_an_interrupted_run_leaves_no_file(tmp_path, swift, step, fault):

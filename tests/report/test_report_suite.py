@@ -68,6 +68,7 @@ def test_the_lines_say_the_numbers():
 def test_who_won_counts_regions():
     ways = ("region_0: outer 1, warps 4, 2.0x faster", "region_1: torch.compile, 1.1x faster", "region_2: torch, ")
     assert who_won(row("a:x", 1, 1, 1, 1, winners=(*ways, ways[0]))) == "2 kernels, 1 torch, 1 torch.compile"
+    assert who_won(row("a:x", 1, 1, 1, 1, winners=(*ways, "whole: torch.compile"))) == "as a whole torch.compile"
     assert who_won(row("a:x", 1, 1, 1, 1)) == "no regions"
 
 

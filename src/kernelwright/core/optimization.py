@@ -6,6 +6,10 @@ import msgspec
 
 from kernelwright.core.records import Bench, Diagnosis, EvidenceRecord, Machine, Record, Verdict
 
+TORCH, COMPILED = "torch", "torch.compile"
+"""Winners that are no kernel: torch's own operators, and what torch.compile makes of them."""
+WHOLE = "whole: "
+"""Before the winner of a whole program, among those of its regions."""
 Setting = dict[str, str | int | float | bool]
 
 
@@ -50,7 +54,11 @@ class Left(Record, frozen=True, kw_only=True):
 
 
 class Optimization(Record, frozen=True, kw_only=True):
-    """What became of a program: the file that was written, proved by `verdict` and timed by `bench`."""
+    """What became of a program: the file that was written, proved by `verdict` and timed by `bench`.
+
+    `whole` names the way of torch's that the file takes for all of the program, because it is faster than its kernels;
+    empty where these run.
+    """
 
     problem: str
     machine: Machine
@@ -61,6 +69,7 @@ class Optimization(Record, frozen=True, kw_only=True):
     source: str
     verdict: Verdict | None
     bench: Bench | None
+    whole: str = ""
     notes: tuple[str, ...] = ()
 
 

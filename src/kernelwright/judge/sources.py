@@ -63,7 +63,8 @@ BESIDE = ("report",)
 
 def import_closure(*modules: str) -> tuple[Path, ...]:
     """Every file of this package that the modules import, directly or through others, wherever the import stands, and
-    what lies beside them as data, such as datasheets and C++ headers; rooms that stand beside a measurement left out."""
+    what lies beside them as data, such as datasheets and C++ headers. Rooms that stand beside a measurement are left
+    out."""
     todo, seen = [p for m in modules for p in _files(m)], set()
     while todo:
         path = todo.pop()

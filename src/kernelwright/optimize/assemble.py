@@ -14,6 +14,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
+from kernelwright.core.optimization import COMPILED
 from kernelwright.optimize.differentiable import CALL, Differentiable, functions
 from kernelwright.optimize.emit import Kernel, wrapped
 from kernelwright.optimize.forward import Forward, Part
@@ -81,6 +82,23 @@ def assemble(
     return "\n\n".join(piece.strip("\n") + "\n" for piece in pieces)
 
 
+def assemble_whole(problem: Problem, way: str, about: str) -> str:
+    """The file of a program that runs as torch compiles it, or as it was.
+
+    Args:
+        way: `torch.compile` or `torch`.
+        about: what the head of the file says, without quotes.
+    """
+    original, base = _original(problem)
+    body = _as_compiled(problem, base) if way == COMPILED else _untouched(problem, base)
+    pieces = [
+        f'"""{about}"""\n\n{_future(original)}import torch\n',
+        _titled("the program as it was", original.replace(FUTURE, "")),
+        _titled("the program as it is now", _class(problem, base, body)),
+    ]
+    return "\n\n".join(piece.strip("\n") + "\n" for piece in pieces)
+
+
 def _titled(title: str, text: str) -> str:
     return f"# ---- {title}\n\n{text.strip()}\n"
 
@@ -127,15 +145,18 @@ def _layout(tensor: torch.Tensor, trained: bool) -> str:
     return f"({tensor.dtype}, {tuple(map(int, tensor.shape))}, {tuple(map(int, tensor.stride()))}, {trained})"
 
 
+def _class(problem: Problem, base: str, body: str) -> str:
+    parent = base if problem.module is not None else "torch.nn.Module"
+    return f"class ModelNew({parent}):\n{_indented(body)}"
+
+
 def _model(problem: Problem, captured: Captured, forward: Forward, base: str, changed: bool) -> str:
-    is_class = problem.module is not None
-    head = f"class ModelNew({base if is_class else 'torch.nn.Module'}):\n"
     if not changed:
-        return head + _indented(_untouched(problem, base))
+        return _class(problem, base, _untouched(problem, base))
     signature = _signature(problem)
     taken = ", ".join(["self", *map(str, signature.parameters.values())])
     given = ", ".join(_passed_on(parameter) for parameter in signature.parameters.values())
-    original = f"super().forward({given})" if is_class else f"{base}({given})"
+    original = f"super().forward({given})" if problem.module is not None else f"{base}({given})"
     unpacked, conditions = _arguments(problem, captured, signature)
     if problem.module is not None:
         conditions.insert(0, "self.training" if problem.module.training else "not self.training")
@@ -151,7 +172,7 @@ def _model(problem: Problem, captured: Captured, forward: Forward, base: str, ch
         *forward.lines("self"),
     ]
     doc = f'"""{base} with kernels of its own, for the tensors that they were proved for; else {base} as it was."""'
-    return head + _indented("\n".join([doc, "", wrapped(f"def forward({taken}):"), *map(_indented, body)]))
+    return _class(problem, base, "\n".join([doc, "", wrapped(f"def forward({taken}):"), *map(_indented, body)]))
 
 
 def _apart(tensors: Sequence[str]) -> str:
@@ -169,6 +190,13 @@ def _untouched(problem: Problem, base: str) -> str:
     if problem.module is not None:
         return f'"""{base} as it was: no kernel was faster."""\n'
     return f'"""{base} as it was: no kernel was faster."""\n\nforward = staticmethod({base})\n'
+
+
+def _as_compiled(problem: Problem, base: str) -> str:
+    called = f"torch.compile({base}.forward, dynamic=False)"
+    if problem.module is None:
+        called = f"staticmethod(torch.compile({base}, dynamic=False))"
+    return f'"""{base} as torch.compile makes it: as a whole faster here than its kernels."""\n\nforward = {called}\n'
 
 
 def _signature(problem: Problem) -> inspect.Signature:

@@ -12,6 +12,7 @@ from kernelwright.core.optimization import Optimization
 from kernelwright.core.trees import tensors
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
+from kernelwright.optimize.assemble import assemble_whole
 from kernelwright.optimize.emit import load
 from kernelwright.optimize.generators import generator_for
 from kernelwright.optimize.program import assembled, gradients_of, outcome_of, plan_of, tune_all
@@ -40,7 +41,12 @@ def with_kernels(problem: Problem, tuner: Tuner, sets: int | None = None) -> tor
         source = assembled(in_memory, planned, tuned, backward, gradients, "Kernels made in memory.", device)
         changed = _with_forward(program, load(source, {"Model": _base(program)}).ModelNew)
         verdict = verify(problem, changed, device=device, sets=sets)
-    found = outcome_of(problem, tuner.machine, planned, [*tuned, *backward], source, verdict)
+        better = tuner.whole(problem, changed) if verdict.accepted and not trained else None
+        if better:
+            source = assemble_whole(in_memory, better[0], "Chosen in memory.")
+            changed = _with_forward(program, load(source, {"Model": _base(program)}).ModelNew)
+            verdict = verify(problem, changed, device=device, sets=sets)
+    found = outcome_of(problem, tuner.machine, planned, [*tuned, *backward], source, verdict, better)
     return _labelled(changed if verdict.accepted else _with_forward(program, _unchanged(program)), found)
 
 

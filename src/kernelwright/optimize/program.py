@@ -21,7 +21,8 @@ from kernelwright.judge import bench
 from kernelwright.judge.arms import BASELINES
 from kernelwright.machine import machine as machine_here
 from kernelwright.machine import refresh_memory
-from kernelwright.optimize.assemble import assemble
+from kernelwright.optimize.assemble import assemble, assemble_whole
+from kernelwright.optimize.cuda_graph import graph_offer
 from kernelwright.optimize.differentiable import Differentiable
 from kernelwright.optimize.emit import Kernel
 from kernelwright.optimize.forward import Part
@@ -32,7 +33,7 @@ from kernelwright.optimize.reference import inputs_of, placeholder_values, refer
 from kernelwright.optimize.regions.operators import packet
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.tuning import Tuned, Tuner
-from kernelwright.problems import Problem, load_problem
+from kernelwright.problems import Problem, load_candidate, load_problem
 from kernelwright.verify import verify
 
 PAIRS = 5
@@ -84,13 +85,26 @@ def optimize_file(
     gradients, backward = gradients_of(problem, planned, tuned, device, tuner) if train else ([], [])
     about = _about(problem, tuned, here)
     source = assembled(problem, planned, tuned, backward, gradients, about, device)
-    write_atomic(path, source.encode())
-    verdict = verify(target, str(path), device=device)
-    found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict)
+    verdict = _written(path, source, target, device)
+    better = None
+    if verdict.accepted and not train:
+        better = tuner.whole(problem, load_candidate(str(path), problem, device).program)
+    if better:
+        source = assemble_whole(problem, better[0], f"{problem.name}, which {better[0]} runs the fastest here.")
+        verdict = _written(path, source, target, device)
+    found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict, better)
     if verdict.accepted:
         timed = bench(target, str(path), device=device, baselines=baselines, pairs=PAIRS, check=False)
         found = msgspec.structs.replace(found, bench=timed)
+    if verdict.accepted and device == "cuda" and not train:
+        offer = graph_offer(problem, lambda: load_candidate(str(path), problem, device).program, here)
+        found = msgspec.structs.replace(found, notes=(*found.notes, *filter(None, [offer])))
     return msgspec.structs.replace(found, diagnosis=diagnosis, file=str(path))
+
+
+def _written(path: Path, source: str, target: str, device: str) -> Verdict:
+    write_atomic(path, source.encode())
+    return verify(target, str(path), device=device)
 
 
 def plan_of(problem: Problem, device: str) -> Planned:
@@ -177,7 +191,13 @@ def outcome_of(
     tuned: Sequence[tuple[Part, Tuned]],
     source: str,
     verdict: Verdict,
+    better: tuple[str, str] | None = None,
 ) -> Optimization:
+    """
+    Args:
+        better: torch's own way that the whole program takes instead of its kernels, and why.
+    """
+    whole, reason = better or ("", "")
     return Optimization(
         problem=problem.name,
         machine=machine,
@@ -188,6 +208,8 @@ def outcome_of(
         source=source,
         verdict=verdict,
         bench=None,
+        whole=whole,
+        notes=(f"the file leaves all of it to {whole}: {reason}",) if whole else (),
     )
 
 

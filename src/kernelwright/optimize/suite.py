@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from kernelwright.core.errors import KernelwrightError, ProblemError
-from kernelwright.core.optimization import SuiteRow
+from kernelwright.core.optimization import WHOLE, Optimization, SuiteRow
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine
 from kernelwright.judge.arms import baseline_program
@@ -99,9 +99,17 @@ def _run(problem: Problem, tuner: Tuner, compile: bool, sets: int | None, budget
         compulsory_bytes=moved,
         floor_us=floor(work.fused, machine, cold_bytes=sum(first_reads(work).values())).time_us,
         times_us={name: timing.time_us for name, timing in rounds.timings.items()},
-        winners=tuple(f"{region.name}: {region.winner}, {region.why}" for region in found.regions),
+        winners=tuple(_winners(found)),
         left=tuple(left.operator for left in found.left),
     )
+
+
+def _winners(found: Optimization) -> Iterator[str]:
+    """Who computes each region, and who the whole program where that is another."""
+    for region in found.regions:
+        yield f"{region.name}: {region.winner}, {region.why}"
+    if found.whole:
+        yield f"{WHOLE}{found.whole}"
 
 
 def _copy(moved: int, device: str) -> Callable[..., Any]:

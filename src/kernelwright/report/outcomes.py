@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import html
 
-from kernelwright.core.optimization import Attempt, Left, Optimization, RegionOutcome, Setting
+from kernelwright.core.optimization import COMPILED, TORCH, Attempt, Left, Optimization, RegionOutcome, Setting
 from kernelwright.core.units import bytes_text, number_text
 from kernelwright.report import words
 
 _CPP = {"lanes", "threads", "parts", "past_caches"}
 _TRITON = {"outer", "inner", "warps", "stages", "parts", "keep"}
 
-TORCH, COMPILED = "torch", "torch.compile"
 MOST_REGION_LINES, MOST_LINE = 100, 160
 MOST_SOURCE_BYTES = 300_000
 """A page stays under 1 MB: of a longer region the first lines stand on it, of a longer file only its size."""
@@ -170,6 +169,8 @@ def setting_text(found: Optimization) -> str:
 
 def kernels_text(found: Optimization) -> str:
     """How many regions became kernels: `2 of 3 regions became kernels, 1 goes to torch.compile`."""
+    if found.whole:
+        return f"as a whole it is faster {'as it was' if found.whole == TORCH else 'by ' + found.whole}"
     count = sum(region.copies for region in found.regions)
     made = sum(region.copies for region in found.regions if is_kernel(region))
     compiled = sum(region.copies for region in found.regions if region.winner == COMPILED)

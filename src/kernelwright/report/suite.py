@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import geometric_mean
 
-from kernelwright.core.optimization import SuiteRecord, SuiteRow
+from kernelwright.core.optimization import WHOLE, SuiteRecord, SuiteRow
 from kernelwright.core.records import Record
 from kernelwright.core.units import bytes_text, number_text, time_text
 from kernelwright.report import words
@@ -85,6 +85,9 @@ def who_won(row: SuiteRow) -> str:
     """Who computes the regions: `2 kernels, 1 torch.compile`; the reason where the program was rejected."""
     if not row.accepted:
         return f"rejected: {words.plain(row.reason)}"
+    for line in row.winners:
+        if line.startswith(WHOLE):
+            return f"as a whole {line.removeprefix(WHOLE)}"
     counts = Counter(_winner(line) for line in row.winners)
     made = [number_text(counts.pop("kernel"), "kernel")] if "kernel" in counts else []
     return ", ".join([*made, *(f"{count} {name}" for name, count in sorted(counts.items()))]) or "no regions"

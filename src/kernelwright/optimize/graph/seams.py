@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from kernelwright.optimize.regions.axes import Misfit
-from kernelwright.optimize.regions.nodes import dtype_of, node_at, shape_of
+from kernelwright.optimize.regions.nodes import dim_at, dtype_of, node_at, shape_of
 from kernelwright.optimize.regions.operators import CONVERSIONS, POINTWISE, packet
 
 MOST_PARTS = 4
@@ -84,7 +84,7 @@ def sources_of(cat: fx.Node) -> list[fx.Node]:
 
 def cat_dim(node: fx.Node) -> int:
     rank = len(shape_of(node))
-    return int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)) % rank - rank  # type: ignore[call-overload]
+    return dim_at(node, 1, rank) - rank
 
 
 def scattered(node: fx.Node, before: int = 2) -> tuple[int, int, int, int]:
@@ -149,8 +149,7 @@ def taken_parts(node: fx.Node) -> dict[fx.Node, Cut]:
         if packet(user.target) == "slice":
             found |= _cut_taken(user, node, scattered(user, 1))
         elif packet(user.target) in ("split", "split_with_sizes"):
-            dim = int(user.args[2] if len(user.args) > 2 else user.kwargs.get("dim", 0))  # type: ignore[call-overload]
-            dim = dim % len(shape_of(node)) - len(shape_of(node))
+            dim = dim_at(user, 2, len(shape_of(node))) - len(shape_of(node))
             starts = [0, *accumulate(int(part.shape[dim]) for part in user.meta["val"])]
             for part in user.users:
                 found |= _cut_taken(part, node, (dim, starts[int(part.args[1])], 0, 1))  # type: ignore[call-overload]

@@ -11,7 +11,7 @@ from torch import fx
 
 from kernelwright.optimize.graph.seams import Cut, cat_dim, is_elementwise, is_tensor, scattered, stack_of
 from kernelwright.optimize.regions.axes import Misfit
-from kernelwright.optimize.regions.nodes import is_read_in_place, node_at, order, shape_of
+from kernelwright.optimize.regions.nodes import dim_at, is_read_in_place, node_at, order, shape_of
 from kernelwright.optimize.regions.operators import CONSTANTS, CUTS, LOWERED, PIECES, VIEWS, packet
 
 aten = torch.ops.aten
@@ -159,7 +159,7 @@ class Splitting:
             sizes[place] = cut.size
             return self._node(node, node.target, (self._part(source, cut), sizes))
         if name == "unsqueeze":
-            added = int(node.args[1]) % rank  # type: ignore[call-overload]
+            added = dim_at(node, 1, rank)
             inner = self._part(source, cut._replace(dim=(place - (place > added)) - (rank - 1)))
             return self._node(node, node.target, (inner, added))
         dims = order(node, rank)

@@ -22,7 +22,18 @@ from kernelwright.optimize.regions.nodes import (
     shape_of,
 )
 from kernelwright.optimize.regions.operators import CONSTANTS, VIEWS, packet
-from kernelwright.optimize.regions.region import SPECIAL, Axis, Load, Operand, Reduction, Region, Scan, Step, Store
+from kernelwright.optimize.regions.region import (
+    SPECIAL,
+    Axis,
+    Load,
+    Operand,
+    Reduction,
+    Region,
+    Scan,
+    Step,
+    Store,
+    needed,
+)
 
 CHEAP_AGAIN = 4
 """A value that lacks outer axes is computed once for each of them: special functions no more often than this."""
@@ -243,7 +254,7 @@ class Draft:
         stores = tuple(store for node in wanted for store in self._stores(node, names))
         steps = [named for step in self._steps for named in self._named(step, names)]
         loads = [self._load(node, names) for node in self._loads]
-        used = {entry.value for entry in (*loads, *steps)} if unused else _used(steps, stores)
+        used = {entry.value for entry in (*loads, *steps)} if unused else needed(steps, stores)
         region = Region(
             name=name,
             outer=tuple(Axis(name=names[axis], size=self._axes.size(axis)) for axis in outer),
@@ -320,15 +331,6 @@ class Draft:
                 yield Step(value=total, op="add", args=(above, index), dtype="int64")
                 index = total
             above = index
-
-
-def _used(steps: Sequence[Step | Reduction | Scan], stores: Sequence[Store]) -> set[str]:
-    """The values that stores need, at any distance."""
-    used = {store.value for store in stores}
-    for step in reversed(steps):
-        if step.value in used:
-            used |= set(step.values) if isinstance(step, Step) else {step.arg}
-    return used
 
 
 def _check(region: Region) -> None:

@@ -17,6 +17,7 @@ from kernelwright.optimize.regions.nodes import (
     common_dtype,
     computed_dtype,
     correction,
+    dim_at,
     dtype_of,
     flipped,
     made_anywhere,
@@ -109,7 +110,7 @@ class Lowering(Draft):
         if len(shapes) != 1 or len(pieces) > MOST_PIECES or len({dtype_of(n) for n in (node, *pieces)}) != 1:
             raise Misfit("pieces of different shapes or dtypes put together")
         (shape,) = shapes
-        dim = int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)) % len(shape)  # type: ignore[call-overload]
+        dim = dim_at(node, 1, len(shape))
         values = [self._value(piece) for piece in pieces]
         dims = self._axes.broadcast(*(self._dims[piece] for piece in pieces))
         step = shape[dim] * int(torch.empty_like(node.meta["val"]).stride()[dim])
@@ -241,7 +242,7 @@ class Lowering(Draft):
         dims = self._dims[source]
         if not dims:
             raise Misfit("a scan of one number")
-        dim = int(node.args[1]) % len(dims)  # type: ignore[call-overload]
+        dim = dim_at(node, 1, len(dims))
         self._take_row(self._axes.leaves(dims[dim]), ordered=True)
         if any(isinstance(step, Scan) and step.reverse != bool(turned) for step in self._steps):
             raise Misfit("two scans that run against each other")
@@ -261,7 +262,7 @@ class Lowering(Draft):
         """One element of each row: the sum over the row of what is at its position, and of 0 elsewhere."""
         source, index = node_at(node, 0), node_at(node, 2)
         shape, dtype = shape_of(source), computed_dtype(node)
-        at = int(node.args[1]) % max(len(shape), 1)  # type: ignore[call-overload]
+        at = dim_at(node, 1, len(shape))
         if shape_of(index) != (*shape[:at], 1, *shape[at + 1 :]) or dtype == "bool":
             raise Misfit("more than one element out of each row")
         value, place = self._value(source), self._as(self._value(index), "int64")

@@ -84,7 +84,7 @@ def flipped(node: Any) -> tuple[fx.Node, int] | None:
 def turned_around(scan: fx.Node) -> tuple[fx.Node, int] | None:
     """(what is scanned, dimension) if a scan runs over something turned around in its own dimension."""
     source, rank = node_at(scan, 0), len(shape_of(scan))
-    dim = int(scan.args[1]) % max(rank, 1)  # type: ignore[call-overload]
+    dim = dim_at(scan, 1, rank)
     if packet(source.target) == "flip" and _flip_dims(source) == [dim]:
         return node_at(source, 0), dim
     return None
@@ -104,6 +104,12 @@ def node_at(node: fx.Node, at: int) -> fx.Node:
     if not isinstance(arg, fx.Node):
         raise Misfit(f"{node.target} of {arg!r}")
     return arg
+
+
+def dim_at(node: fx.Node, at: int, rank: int) -> int:
+    """The dimension that an argument names, counted from 0; the first where it is left out."""
+    given = node.args[at] if len(node.args) > at else node.kwargs.get("dim", 0)
+    return int(given) % max(rank, 1)  # type: ignore[call-overload]
 
 
 def number(value: Any) -> int | float | bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.optimize.regions.region import HALVES, Load, Operand, Reduction, Region, Scan, Step
+from kernelwright.optimize.regions.region import HALVES, Load, Operand, Reduction, Region, Scan, Step, needed
 
 
 def picked_early(region: Region) -> Region:
@@ -34,7 +34,8 @@ class _Rewriting:
             assert last.value == picked
             self._steps[-1] = msgspec.structs.replace(last, value=step.value)
             self._picked[here, value] = step.value
-        return msgspec.structs.replace(self._region, steps=_needed(self._region, self._steps))
+        kept = needed(self._steps, self._region.stores)
+        return msgspec.structs.replace(self._region, steps=tuple(step for step in self._steps if step.value in kept))
 
     def _choice_of(self, step: Step | Reduction | Scan) -> tuple[str, str] | None:
         """(here, value) of a pick that has to wait for a reduction, and of what is no scan."""
@@ -85,11 +86,3 @@ class _Rewriting:
                 self._steps.append(msgspec.structs.replace(entry, value=name, args=args))
             self._picked[here, value] = name
         return self._picked[here, value]
-
-
-def _needed(region: Region, steps: list[Step | Reduction | Scan]) -> tuple[Step | Reduction | Scan, ...]:
-    needed = {store.value for store in region.stores}
-    for step in reversed(steps):
-        if step.value in needed:
-            needed |= set(step.values) if isinstance(step, Step) else {step.arg}
-    return tuple(step for step in steps if step.value in needed)

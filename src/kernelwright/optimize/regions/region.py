@@ -7,6 +7,7 @@ write values out. Nothing here says how it is run: tiles, threads and passes are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
@@ -59,6 +60,10 @@ class Reduction(Record, frozen=True, kw_only=True, tag=True):
     arg: str
     dtype: str
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.arg,)
+
 
 class Scan(Record, frozen=True, kw_only=True, tag=True):
     """`value` is the running `op` (sum, prod, max, min) of `arg` along the row, its own element included; from the
@@ -69,6 +74,10 @@ class Scan(Record, frozen=True, kw_only=True, tag=True):
     arg: str
     dtype: str
     reverse: bool = False
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.arg,)
 
 
 class Store(Record, frozen=True, kw_only=True):
@@ -154,6 +163,15 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
 
     def __str__(self) -> str:
         return text(self)
+
+
+def needed(steps: Sequence[Step | Reduction | Scan], stores: Sequence[Store]) -> set[str]:
+    """The values that stores need, at any distance."""
+    found = {store.value for store in stores}
+    for step in reversed(steps):
+        if step.value in found:
+            found |= set(step.values)
+    return found
 
 
 def text(region: Region) -> str:

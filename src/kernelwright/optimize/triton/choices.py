@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-import torch
 
+from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.optimize.regions.region import Region, Scan
 from kernelwright.optimize.triton.tile import CudaChoice, lane_axes, lanes_along_row
 
-MOST = 12
+MOST = 14
 WHOLE_TILE = 32768
 """Elements of a tile that stays in registers: 32 of float32 for each of 1024 threads."""
 FEW_ROWS = 2 * 132
@@ -19,12 +19,16 @@ LONG_ROW = 4096
 """From here on a row is worth a loop with loads under way, or two rows at a time in many warps."""
 STAGES, SHARED_BYTES = 3, 200 * 2**10
 """Tiles under way wait in shared memory, of which a multiprocessor has 227 KiB for all of them."""
-LEAST_PART = 4096
+LEAST_PART = 1024
 """Elements of a part of a row: fewer are not worth a launch more."""
+WIDE = ((512, 4, 8, 4), (128, 4, 2, 4), (256, 8, 8, 1), (512, 8, 16, 1))
+"""(outer, inner, warps, stages) of tiles that hold a few elements of many rows which lie beside each other."""
+LINE_BYTES = 16
+"""A thread loads so much at once from where it is aligned to it; from rows that begin anywhere one element."""
 
 
 def choices(region: Region) -> list[CudaChoice]:
-    """The space of one region, at most a dozen."""
+    """The space of one region, at most `MOST`."""
     if region.row:
         found = _rows(region) if lanes_along_row(region) else _columns(region)
     elif len(lane_axes(region)) > 1:
@@ -39,8 +43,11 @@ def choices(region: Region) -> list[CudaChoice]:
 
 def _flat(region: Region) -> list[CudaChoice]:
     most = max(_power(region.rows), 1)
-    sizes = ((1024, 4), (2048, 8), (512, 4), (2048, 4), (4096, 8), (1024, 8), (256, 2), (8192, 8))
-    found = [CudaChoice(outer=min(size, most), inner=1, warps=_within(min(size, most), warps)) for size, warps in sizes]
+    sizes = ((1024, 4), (512, 4), (2048, 8), (1024, 2), (512, 1), (2048, 4), (4096, 8), (256, 2), (8192, 8))
+    found = [
+        CudaChoice(outer=min(size, most), inner=1, warps=max(1, min(warps, min(size, most) // 128)))
+        for size, warps in sizes
+    ]
     return sorted(found, key=lambda choice: -(-region.rows // choice.outer) < FEW_ROWS)
 
 
@@ -65,41 +72,56 @@ def _rows(region: Region) -> list[CudaChoice]:
             CudaChoice(outer=1, inner=inner, warps=warps, stages=3)
             for inner, warps in ((8192, 16), (16384, 16), (1024, 1))
         ]
-    split = [
-        CudaChoice(outer=1, inner=inner, warps=8 if inner > 1024 else 4, parts=parts)
-        for parts in _parts(region, region.rows)
-        for inner in (2048, 4096, 1024)
-        if inner < region.row_size
-    ]
+    split = _split_rows(region)
     if region.rows < FEW_ROWS // 2:
-        return [*split[:4], *whole, *looped]
+        return [*split[:7], *whole, *looped]
     return (
         [*whole[:5], *looped, *split[:3], *whole[5:]] if region.row_size > LONG_ROW else [*whole, *looped, *split[:3]]
     )
 
 
-def _bytes_inside(region: Region) -> int:
-    """What one element of a row has in memory, over all tensors that are read along it."""
+def _split_rows(region: Region) -> list[CudaChoice]:
+    """Rows in parts that run side by side, from two tiles a part on."""
+    tiles = ((2048, 4, 3), (1024, 4, 3), (2048, 8, 1), (8192, 8, 3))
+    if _begins_anywhere(region):
+        tiles = ((1024, 8, 1), (2048, 16, 1), (1024, 4, 3))
+    fine = [min(_power(region.row_size // elements), 1024) for elements in (2048, 4096)]
+    return [
+        CudaChoice(outer=1, inner=inner, warps=warps, stages=stages, parts=parts)
+        for parts in dict.fromkeys([*fine, *_parts(region, region.rows)])
+        for inner, warps, stages in tiles
+        if parts > 1 and inner * parts <= region.row_size
+    ]
+
+
+def _begins_anywhere(region: Region) -> bool:
+    """Whether rows begin where a thread can load no more than one element at once."""
     row = {axis.name for axis in region.row}
-    return sum(getattr(torch, load.dtype).itemsize for load in region.loads if row & load.strides.keys())
+    inside = [place for place in (*region.loads, *region.stores) if row & place.strides.keys()]
+    steps = [(DTYPE_BYTES[one.dtype], one.strides.get(axis.name, 0)) for one in inside for axis in region.outer]
+    return any(size * stride % LINE_BYTES for size, stride in steps)
 
 
 def _columns(region: Region) -> list[CudaChoice]:
     """Rows that lie beside each other: a tile is wide enough over them for whole lines of memory."""
     most, width = _power(region.rows), _power(region.row_size)
-    whole, looped, split = [], [], []
-    for outer in (most, 32) if most <= 128 else (32, 64, 128):
-        if outer * width <= WHOLE_TILE // 2:
-            whole.append(_tile(outer, width))
-        for inner in (32, 64, 16):
-            if inner < region.row_size:
-                looped.append(_tile(outer, inner))
-            if inner * 4 <= region.row_size:
-                tiles = -(-region.rows // outer)
-                split += [msgspec.structs.replace(looped[-1], parts=parts) for parts in _parts(region, tiles, outer)]
+    outers = (most, 32) if most <= 128 else (32, 64, 128)
+    whole = [_tile(outer, width) for outer in outers if outer * width <= WHOLE_TILE // 2]
+    looped = [_tile(outer, inner) for outer in outers for inner in (32, 64, 16) if inner < region.row_size]
+    if most > 128:
+        looped[1:1] = [CudaChoice(outer=outer, inner=inner, warps=warps, stages=stages)
+                       for outer, inner, warps, stages in WIDE if inner < region.row_size]  # fmt: skip
     if region.row_size > LONG_ROW:
         looped.insert(1, CudaChoice(outer=32, inner=128, warps=2, stages=3))
-    return [*split[:5], *whole, *looped] if -(-region.rows // 32) < FEW_ROWS else [*whole, *looped]
+    if -(-region.rows // 32) >= FEW_ROWS:
+        return [*whole, *looped]
+    split = [
+        [msgspec.structs.replace(one, parts=parts) for parts in _parts(region, -(-region.rows // one.outer), one.outer)]
+        for one in looped
+        if one.inner * 4 <= region.row_size
+    ]
+    first = [parts[0] for parts in split if parts]
+    return [*first[:5], *whole, *looped[:2], *(one for parts in split[:3] for one in parts[1:3]), *looped[2:]]
 
 
 def _parts(region: Region, programs: int, outer: int = 1) -> Iterable[int]:

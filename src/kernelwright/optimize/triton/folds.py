@@ -293,15 +293,11 @@ def only_summed(region: Region) -> set[str]:
     for step in region.steps:
         if isinstance(step, Reduction) and isinstance(_pair(region, by_value, step), OnlineSum):
             power = by_value[step.arg]
-            users = [other for other in region.steps if other is not step and power.value in _taken(other)]
+            users = [other for other in region.steps if other is not step and power.value in other.values]
             stored = any(store.value == power.value for store in region.stores)
             if isinstance(power, Step) and (power.op, power.dtype) == ("exp", "float32") and not users and not stored:
                 found.add(power.value)
     return found
-
-
-def _taken(step: Step | Reduction | Scan) -> tuple[str, ...]:
-    return step.values if isinstance(step, Step) else (step.arg,)
 
 
 def computed_dtype(entry: Load | Step | Reduction | Scan) -> str:

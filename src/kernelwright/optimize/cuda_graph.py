@@ -1,0 +1,48 @@
+"""What a CUDA graph would make of a program whose calls cost more than its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelwright.core.progress import stage
+from kernelwright.core.records import Machine
+from kernelwright.core.units import time_text
+from kernelwright.machine.floor import last_cache_bytes
+from kernelwright.measure.clock import EventClock
+from kernelwright.measure.paired import time_arms
+from kernelwright.problems import Problem
+
+WORTH = 1.1
+"""A graph that is not this much faster is not worth its fixed buffers."""
+
+
+def graph_offer(problem: Problem, load: Callable[[], Callable[..., Any]], machine: Machine) -> str:
+    """A sentence with both times where replaying a captured graph is faster than calling, else nothing.
+
+    Args:
+        load: gives the program anew: capture changes it.
+    """
+    args, kwargs = problem.inputs("cuda", 0)
+    if kwargs or not args or not all(isinstance(arg, torch.Tensor) for arg in args):
+        return ""
+    stage("capturing a CUDA graph")
+    with torch.no_grad():
+        try:
+            graphed = torch.cuda.make_graphed_callables(load(), tuple(args))
+        except RuntimeError:  # it waits for the device, or draws random numbers as a graph cannot
+            return ""
+        arms: dict[str, Callable[..., Any]] = {"calls": load(), "graph": graphed}
+        cache_bytes = last_cache_bytes(machine)
+        rounds = time_arms(
+            arms, (args, {}), device="cuda", last_cache_bytes=cache_bytes, budget_s=0.5, clock=EventClock()
+        )
+    calls, graph = (rounds.timings[name].time_us for name in ("calls", "graph"))
+    if calls < graph * WORTH:
+        return ""
+    return (
+        f"a call costs more than its kernels: torch.cuda.make_graphed_callables(model, inputs) replays a captured CUDA "
+        f"graph in {time_text(graph)} instead of {time_text(calls)}, and returns the same tensors every time"
+    )

@@ -1,0 +1,34 @@
+"""A captured graph is offered where calls cost more than kernels, and only there."""
+
+import pytest
+import torch
+
+from kernelwright.machine import machine
+from kernelwright.optimize.cuda_graph import graph_offer
+from kernelwright.problems import Problem
+
+
+def many(x):
+    for _ in range(20):
+        x = x * 1.01 + 0.1
+    return x
+
+
+def waits(x):
+    return x * x.sum().item()
+
+
+def offered(program, size):
+    problem = Problem.from_callable(program, torch.randn(size, device="cuda"))
+    return graph_offer(problem, lambda: problem.on("cuda"), machine("cuda"))
+
+
+@pytest.mark.gpu
+def test_a_chain_of_short_kernels_gets_an_offer():
+    assert "CUDA graph" in offered(many, 1000)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("program", "size"), [(many, 50_000_000), (waits, 1000)], ids=["long", "waits"])
+def test_nothing_is_offered_that_gains_nothing_or_cannot_be(program, size):
+    assert offered(program, size) == ""
