@@ -10,7 +10,7 @@ from kernelwright.judge.instructions import access_source
 from kernelwright.layouts import ComposedLayout, Layout, Swizzle, bank_conflicts, coalescing
 from kernelwright.layouts.access import Accesses
 from kernelwright.measure.counters import counted
-from kernelwright.toolchain.cuda import CudaKernel
+from kernelwright.toolchain.cuda.launching import CudaKernel
 
 METRICS = {
     "shared": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",

@@ -21,7 +21,7 @@ from kernelwright.core.records import EvidenceRecord, EvidenceReport
 from kernelwright.core.units import percent_text, time_text
 from kernelwright.diagnose import why
 from kernelwright.judge.moves import make_moves, maker
-from kernelwright.judge.sources import PACKAGE, hashes, import_closure, label, located, slug, source_hash
+from kernelwright.judge.sources import PACKAGE, hashes, import_closure, is_beside, label, located, slug, source_hash
 from kernelwright.machine import machine
 from kernelwright.report import fragments, suite
 
@@ -199,7 +199,7 @@ def _entries(folder: str, kind: str) -> list[Entry]:
 
 
 def _changed(entry: Entry, closure: dict[str, Path], root: Path) -> list[str]:
-    now = {name: located(name, root) for name in entry.sources} | closure
+    now = {name: located(name, root) for name in entry.sources if not is_beside(name)} | closure
     return [n for n, p in sorted(now.items()) if not p.exists() or entry.sources.get(n) != source_hash(p)]
 
 

@@ -19,7 +19,7 @@ from kernelwright.core.progress import stage
 from kernelwright.judge.instructions import copy_source, mma_source, wgmma_source
 from kernelwright.layouts import COPY_ATOMS, MMA_ATOMS, CopyAtom, Layout, MmaAtom, Swizzle, recast, size, wgmma
 from kernelwright.layouts.atoms import BITS
-from kernelwright.toolchain.cuda import CudaKernel
+from kernelwright.toolchain.cuda.launching import CudaKernel
 
 FILLS = 16
 WGMMA = [

@@ -57,23 +57,28 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 DATA = (".json", ".h")
-BESIDE = ("report",)
-"""Rooms that show a measurement and cannot change its numbers."""
+BESIDE = ("report/", *(f"problems/{name}.py" for name in ("sources", "header", "plan", "prototype", "cpp", "cuda")))
+"""What shows a measurement, or loads candidates in languages that no record's programs are written in, and so cannot
+change its numbers."""
 
 
 def import_closure(*modules: str) -> tuple[Path, ...]:
     """Every file of this package that the modules import, directly or through others, wherever the import stands, and
-    what lies beside them as data, such as datasheets and C++ headers. Rooms that stand beside a measurement are left
-    out."""
+    what lies beside them as data, such as datasheets and C++ headers. What stands beside a measurement is left out."""
     todo, seen = [p for m in modules for p in _files(m)], set()
     while todo:
         path = todo.pop()
-        if path in seen or path.relative_to(PACKAGE).parts[0] in BESIDE:
+        if path in seen or is_beside(label(path, PACKAGE)):
             continue
         seen.add(path)
         todo.extend(file for name in imported(path) for file in _files(name))
     beside = {data for path in seen for data in path.parent.iterdir() if data.suffix in DATA}
     return tuple(sorted(seen | beside))
+
+
+def is_beside(name: str) -> bool:
+    """Whether a source, by its label, has no part in any record."""
+    return name.removeprefix("kernelwright/").startswith(BESIDE)
 
 
 def imported(path: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""The `kw:` comment block at the top of a C++ candidate: its grammar, and nothing about running it.
+"""The `kw:` comment block at the top of a C++ or CUDA C++ candidate: its grammar, and nothing about running it.
 
     // kw: entry  row_sums                       the extern "C" function, which returns void
     // kw: dims   x: float32[M, N]               shape of an input or parameter, with the dtype if it matters
@@ -6,6 +6,15 @@
     // kw: args   x, out, M, N                   what the function is called with, in its order
     // kw: returns dict                          only for programs that return a dict, a list, or nothing
     // kw: strided x                             only where the function reads x through stride(x, 0)
+
+A kernel has the lines of its launch besides; several kernels run in the order of their `entry` lines, each with what
+follows it:
+
+    // kw: grid   cdiv(N, 32), cdiv(M, 32)       blocks, along one to three dimensions
+    // kw: block  32, 32                         threads of a block, likewise
+    // kw: shared 4 * 32 * 33                    bytes of dynamic shared memory, if any
+    // kw: cluster 2                             blocks of a cluster, if any
+    // kw: temp   part: float32[M, 8]            memory that one kernel leaves for the next
 
 `docs/candidates.md` explains each line with an example.
 """
@@ -22,7 +31,8 @@ from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.problems import arithmetic
 from kernelwright.problems.state import identifier
 
-KINDS = ("entry", "dims", "out", "args", "returns", "strided")
+KINDS = ("entry", "dims", "out", "temp", "args", "returns", "strided")
+SIZES = ("grid", "block", "shared", "cluster")
 CONTAINERS = ("tuple", "list", "dict", "none")
 _LINE = re.compile(r"^\s*//\s*kw:\s*(\w*)\s*(.*?)\s*$")
 _TENSOR = re.compile(r"^([A-Za-z_][\w.]*)\s*:\s*(?:(?P<dtype>\w+)\s*)?(?:\[(?P<inside>.*)\])?(?P<plain>.*)$")
@@ -46,21 +56,42 @@ class Shape:
 
 
 @dataclass
+class Launch:
+    """One function and what it is called with; `sizes` are those of a kernel's launch, by the word of their line."""
+
+    entry: str = ""
+    line: int = 1
+    args: list[tuple[str, ast.expr]] = field(default_factory=list)
+    args_line: int = 1
+    sizes: dict[str, tuple[ast.expr, ...]] = field(default_factory=dict)
+
+
+@dataclass
 class Header:
     """What a `kw:` block says; names are one word, `norm.weight` is `norm_weight`."""
 
     path: str
-    entry: str = ""
-    entry_line: int = 1
+    launches: list[Launch] = field(default_factory=list)
     dims: dict[str, Shape] = field(default_factory=dict)
     outputs: dict[str, Shape] = field(default_factory=dict)
-    args: list[tuple[str, ast.expr]] = field(default_factory=list)
-    args_line: int = 1
+    temporary: dict[str, Shape] = field(default_factory=dict)
     returns: str = ""
     strided: set[str] = field(default_factory=set)
 
+    @property
+    def passed(self) -> set[str]:
+        """What is passed by its name."""
+        return {one.id for launch in self.launches for _, one in launch.args if isinstance(one, ast.Name)}
+
     def fail(self, message: str, line: int) -> NoReturn:
         raise SignatureError(message, where=f"{self.path}:{line}", next="docs/candidates.md shows every kw: line")
+
+
+def _launch(header: Header) -> Launch:
+    """The launch that a line belongs to: the last one; lines before the first `entry` are its too."""
+    if not header.launches:
+        header.launches.append(Launch())
+    return header.launches[-1]
 
 
 def parse_header(source: str, path: str) -> Header:
@@ -75,13 +106,14 @@ def parse_header(source: str, path: str) -> Header:
             break
         if match := _LINE.match(text):
             _read(header, match[1], match[2], number)
-    if not header.entry:
+    if not header.launches or not header.launches[0].entry:
         header.fail("no `// kw: entry NAME` in the comment at the top", 1)
-    if not header.args:
-        header.fail("no `// kw: args ...` in the comment at the top", header.entry_line)
+    for launch in header.launches:
+        if not launch.args:
+            header.fail(f"no `// kw: args ...` for {launch.entry} in the comment at the top", launch.line)
     if not header.outputs:
-        header.fail("no `// kw: out ...` in the comment at the top: what does it compute?", header.entry_line)
-    passed = {one.id for _, one in header.args if isinstance(one, ast.Name)}
+        header.fail("no `// kw: out ...` in the comment at the top: what does it compute?", header.launches[0].line)
+    passed = header.passed
     for shape in header.outputs.values():
         if shape.name not in passed:
             header.fail(f"output {shape.name} is not among `kw: args`, so nothing would write it", shape.line)
@@ -91,7 +123,9 @@ def parse_header(source: str, path: str) -> Header:
 def _read(header: Header, kind: str, text: str, line: int) -> None:
     match kind:
         case "entry":
-            header.entry, header.entry_line = text, line
+            if not header.launches or header.launches[-1].entry:
+                header.launches.append(Launch())
+            header.launches[-1].entry, header.launches[-1].line = text, line
             if not text.isidentifier():
                 header.fail(f"entry {text!r} is not the name of a function", line)
         case "dims":
@@ -104,8 +138,14 @@ def _read(header: Header, kind: str, text: str, line: int) -> None:
                 header.fail(f"output {shape.name} is named twice", line)
             header.outputs[shape.name] = shape
         case "args":
-            header.args_line = line if not header.args else header.args_line
-            header.args += [(part, _expression(header, part, line)) for part in _split(text)]
+            launch = _launch(header)
+            launch.args_line = line if not launch.args else launch.args_line
+            launch.args += [(part, _expression(header, part, line)) for part in _split(text)]
+        case "grid" | "block" | "shared" | "cluster":
+            _launch(header).sizes[kind] = tuple(_expression(header, part, line) for part in _split(text))
+        case "temp":
+            shape = _out(header, text, line)
+            header.temporary[shape.name] = shape
         case "returns":
             header.returns = text
             if text not in CONTAINERS:
@@ -113,7 +153,7 @@ def _read(header: Header, kind: str, text: str, line: int) -> None:
         case "strided":
             header.strided |= {identifier(name) for name in re.split(r"[\s,]+", text)}
         case _:
-            header.fail(f"`kw: {kind}` is not one of {', '.join(KINDS)}", line)
+            header.fail(f"`kw: {kind}` is not one of {', '.join((*KINDS, *SIZES))}", line)
 
 
 def _dims(header: Header, text: str, line: int) -> Shape:

@@ -1,59 +1,87 @@
-"""How a C++ candidate is called for given inputs: dimensions, outputs and scalars, worked out from its header."""
+"""How a compiled candidate is called for given inputs: dimensions, outputs and scalars, worked out from its header."""
 
 from __future__ import annotations
 
 import ast
-import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from kernelwright.problems import arithmetic
-from kernelwright.problems.header import Header, Shape
-from kernelwright.problems.prototype import Prototype
+from kernelwright.problems.header import Header, Launch, Shape
+from kernelwright.problems.prototype import Parameter, Prototype
 from kernelwright.problems.state import described
 
 Values = dict[str, Any]
 Numbers = dict[str, int | float]
+Pass = Callable[[int | float, Parameter | None], Any]
+"""What a language passes for a number, or a string: why the parameter does not take it.
+
+Raises:
+    OverflowError: no parameter of the language could take it.
+"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One launch for given shapes and numbers: scalars are worked out, tensors stand by name."""
+
+    entry: str
+    arguments: tuple[Any, ...]
+    sizes: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A call for given shapes and numbers: scalars are worked out, tensors stand by name, `fresh` ones are made."""
+    """All launches in order; `fresh` tensors are made before."""
 
     fresh: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
-    arguments: tuple[str | ctypes.c_int64 | ctypes.c_double, ...]
+    calls: tuple[Call, ...]
 
 
 class Planner:
-    """Makes plans for one header and the function that it describes (None where its prototype cannot be read)."""
+    """Makes plans for one header and the functions that it describes.
 
-    def __init__(self, header: Header, prototype: Prototype | None) -> None:
-        self._header, self._prototype = header, prototype
+    Args:
+        prototypes: of each launch; None where it cannot be read.
+        passed: what the language passes for a number.
+    """
+
+    def __init__(self, header: Header, prototypes: Sequence[Prototype | None], passed: Pass) -> None:
+        self._header, self._prototypes, self._passed = header, prototypes, passed
 
     def plan(self, values: Values) -> Plan:
         """The plan for inputs and parameters by name.
 
         Raises:
-            SignatureError: a tensor does not fit the header, or the header does not fit the function.
+            SignatureError: a tensor does not fit the header, or the header does not fit a function.
         """
         numbers = self._dimensions(values)
         fresh = self._fresh(values, numbers)
         tensors = {name: value.dtype for name, value in values.items() if isinstance(value, torch.Tensor)}
         tensors |= {name: dtype for name, _, dtype in fresh}
-        arguments = tuple(
-            one.id if isinstance(one, ast.Name) and one.id in tensors else self._scalar(one, values, numbers)
-            for _, one in self._header.args
+        calls = tuple(
+            Call(
+                launch.entry,
+                self._arguments(launch, prototype, tensors, values, numbers),
+                self._sizes(launch, values, numbers),
+            )
+            for launch, prototype in zip(self._header.launches, self._prototypes, strict=True)
         )
-        self._hold_against_prototype(arguments, tensors)
-        return Plan(tuple(fresh), arguments)
+        return Plan(tuple(fresh), calls)
+
+    def _sizes(self, launch: Launch, values: Values, numbers: Numbers) -> dict[str, tuple[int, ...]]:
+        line = launch.line
+        return {
+            kind: tuple(self._size(one, values, numbers, line) for one in sizes) for kind, sizes in launch.sizes.items()
+        }
 
     def _fresh(self, values: Values, numbers: Numbers) -> list[tuple[str, tuple[int, ...], torch.dtype]]:
-        """The outputs that have to be made."""
+        """The outputs that have to be made, and what kernels leave for each other."""
         fresh = []
-        for shape in self._header.outputs.values():
+        for shape in (*self._header.outputs.values(), *self._header.temporary.values()):
             if shape.in_place:
                 self._tensor(values, shape.name, shape.line)
             elif shape.like:
@@ -115,31 +143,41 @@ class Planner:
             self._header.fail(f"{ast.unparse(one)} is {size}, which is not a size", line)
         return int(size)
 
-    def _scalar(self, one: ast.expr, values: Values, numbers: Numbers) -> Any:
-        number = self._number(one, values, numbers, self._header.args_line)
-        if isinstance(number, float):
-            return ctypes.c_double(number)
-        if not -(2**63) <= number < 2**63:
-            self._header.fail(f"{ast.unparse(one)} is {number}, more than int64_t holds", self._header.args_line)
-        return ctypes.c_int64(number)
+    def _arguments(
+        self,
+        launch: Launch,
+        prototype: Prototype | None,
+        tensors: dict[str, torch.dtype],
+        values: Values,
+        numbers: Numbers,
+    ) -> tuple[Any, ...]:
+        """What a function is called with, held against its own parameters in number and type."""
+        parameters = self._parameters(launch, prototype)
+        arguments: list[Any] = []
+        for (text, one), parameter in zip(launch.args, parameters, strict=True):
+            if isinstance(one, ast.Name) and one.id in tensors:
+                dtype = str(tensors[one.id]).removeprefix("torch.")
+                if prototype and parameter and not parameter.takes(dtype):
+                    message = f"{text} is a {dtype} tensor, but the parameter is `{parameter.text}`"
+                    self._header.fail(message, prototype.line)
+                arguments.append(one.id)
+                continue
+            number = self._number(one, values, numbers, launch.args_line)
+            try:
+                passed = self._passed(number, parameter)
+            except OverflowError as fault:
+                self._header.fail(f"{text} is {number}, {fault}", launch.args_line)
+            if isinstance(passed, str):
+                self._header.fail(f"{text} {passed}", prototype.line if prototype else launch.args_line)
+            arguments.append(passed)
+        return tuple(arguments)
 
-    def _hold_against_prototype(self, arguments: tuple[Any, ...], tensors: dict[str, torch.dtype]) -> None:
-        """The function's own parameters must be what it will be called with, in number and type."""
-        if self._prototype is None:
-            return
-        header, line, parameters = self._header, self._prototype.line, self._prototype.parameters
-        if self._prototype.returns != "void":
-            header.fail(f"{header.entry} returns {self._prototype.returns}, must return void", line)
-        if len(parameters) != len(arguments):
-            header.fail(f"{header.entry} has {len(parameters)} parameters, `kw: args` passes {len(arguments)}", line)
-        for (text, _), argument, parameter in zip(header.args, arguments, parameters, strict=True):
-            if isinstance(argument, str):
-                dtype = str(tensors[argument]).removeprefix("torch.")
-                if not parameter.takes(dtype):
-                    header.fail(f"{text} is a {dtype} tensor, but the parameter is `{parameter.text}`", line)
-            elif not parameter.takes_scalar(passed := _c_name(argument)):
-                header.fail(f"{text} passes as {passed}, but the parameter is `{parameter.text}`", line)
-
-
-def _c_name(scalar: Any) -> str:
-    return "double" if isinstance(scalar, ctypes.c_double) else "int64_t"
+    def _parameters(self, launch: Launch, prototype: Prototype | None) -> Sequence[Parameter | None]:
+        if prototype is None:
+            return [None] * len(launch.args)
+        fail, line, count = self._header.fail, prototype.line, len(prototype.parameters)
+        if prototype.returns != "void":
+            fail(f"{launch.entry} returns {prototype.returns}, must return void", line)
+        if count != len(launch.args):
+            fail(f"{launch.entry} has {count} parameters, `kw: args` passes {len(launch.args)}", line)
+        return prototype.parameters

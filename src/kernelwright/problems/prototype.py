@@ -19,11 +19,17 @@ ELEMENTS = {
     "int16_t": ("int16",),
     "uint16_t": ("uint16", "float16", "bfloat16"),
     "_Float16": ("float16",),
+    "__half": ("float16",),
+    "half": ("float16",),
+    "__nv_bfloat16": ("bfloat16",),
+    "size_t": ("int64",),
     "__bf16": ("bfloat16",),
     "int8_t": ("int8",),
     "uint8_t": ("uint8", "bool"),
     "bool": ("bool",),
 }
+_BOUNDS = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)|__block_size__\s*\([^)]*\)")
+"""What a kernel says of its launch, between its return type and its name."""
 WORDS = re.compile(r"\b(const|restrict|__restrict__|__restrict|std::|struct|signed)\b|std::")
 
 
@@ -55,7 +61,7 @@ class Prototype:
 
 def find_prototype(source: str, name: str) -> Prototype | None:
     """The definition of `name` in a C++ source; None where it cannot be read (a macro, a template)."""
-    code = _without_comments(source)
+    code = _code(source)
     match = re.search(rf"([\w]+)\s+{re.escape(name)}\s*\(([^(){{}}]*)\)\s*(?:noexcept\s*)?\{{", code)
     if not match:
         return None
@@ -66,7 +72,7 @@ def find_prototype(source: str, name: str) -> Prototype | None:
 
 def exported(source: str) -> list[str]:
     """The functions that a source declares extern "C"."""
-    code = _without_comments(source)
+    code = _code(source)
     return re.findall(r'extern\s+"C"\s+(?:\w+\s+)+?(\w+)\s*\(', code)
 
 
@@ -78,6 +84,8 @@ def _parameter(text: str) -> Parameter:
     return Parameter(text, "".join(named), pointer)
 
 
-def _without_comments(source: str) -> str:
-    """The source with comments blanked and every newline kept."""
-    return re.sub(r"//[^\n]*|/\*.*?\*/", lambda found: "\n" * found[0].count("\n"), source, flags=re.DOTALL)
+def _code(source: str) -> str:
+    """The source with comments and what a kernel says of its launch blanked, and every newline kept."""
+    for blanked in (re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL), _BOUNDS):
+        source = blanked.sub(lambda found: " " + "\n" * found[0].count("\n"), source)
+    return source

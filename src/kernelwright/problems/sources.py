@@ -33,6 +33,7 @@ class SourceLoader(Protocol):
 LOADERS: dict[str, str | SourceLoader] = {
     ".py": "kernelwright.problems.python",
     ".cpp": "kernelwright.problems.cpp",
+    ".cu": "kernelwright.problems.cuda",
 }
 
 

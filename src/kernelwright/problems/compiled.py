@@ -1,0 +1,141 @@
+"""What candidates in compiled languages share: a header says how they are called, a plan holds for inputs of one kind.
+
+Tensors pass as pointers. Inputs are made contiguous unless the header says `strided`; outputs come from `empty`. A call
+with shapes seen before costs a few microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kernelwright.core.errors import SignatureError
+from kernelwright.problems.header import Header
+from kernelwright.problems.plan import Call, Plan, Planner, Values
+from kernelwright.problems.problem import Problem
+from kernelwright.problems.signature import argument_names
+from kernelwright.problems.state import StateHolder, described, identifier, reference_state
+
+PLANS_KEPT = 256  # a float argument that changes with every call makes a plan each time
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+class CompiledProgram(StateHolder):
+    """The program of a compiled candidate; holds the reference's parameters by name.
+
+    Raises (on construction for the example inputs, later for others):
+        SignatureError: an input does not fit the header, or the header does not fit the function.
+    """
+
+    device = "cpu"
+    empty: Callable[[tuple[int, ...], torch.dtype], torch.Tensor] = staticmethod(_empty)
+    """Makes an output; a verification puts fenced memory here for its calls."""
+
+    def __init__(self, problem: Problem, header: Header, planner: Planner) -> None:
+        super().__init__(problem)
+        self._header, self._planner = header, planner
+        self._positional = argument_names(problem)
+        self._own = {f"self_{name}": value for name, value in self.state().items()} | self.state()
+        self._plans: dict[Any, Plan] = {}
+        args, kwargs = problem.example
+        self._planner.plan(self._values(args, kwargs))
+
+    def launch(self, call: Call, given: list[Any]) -> None:
+        """Runs one function of the source on tensors and numbers."""
+        raise NotImplementedError
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        values = self._values(args, kwargs)
+        plan = self._plan(values)
+        ready = {name: self.empty(shape, dtype) for name, shape, dtype in plan.fresh}
+        for call in plan.calls:
+            for one in call.arguments:
+                if isinstance(one, str) and one not in ready:
+                    value = values[one]
+                    ready[one] = value if one in self._header.strided else value.contiguous()
+            self.launch(call, [ready[one] if isinstance(one, str) else one for one in call.arguments])
+        return self._returned(values, ready)
+
+    def _values(self, args: Any, kwargs: dict[str, Any]) -> Values:
+        """Everything that a header can name: parameters, and the leaves of the inputs, which win over them."""
+        values = dict(self._own)
+        for name, value in zip(self._positional, args, strict=True):
+            values.update(_leaves(name, value))
+        for name, value in kwargs.items():
+            values.update(_leaves(name, value))
+        return values
+
+    def _plan(self, values: Values) -> Plan:
+        key = (*values, *map(_trait, values.values()))
+        plan = self._plans.get(key)
+        if plan is None:
+            self._require_device(values)
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            plan = self._plans[key] = self._planner.plan(values)
+        return plan
+
+    def _require_device(self, values: Values) -> None:
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor) and value.device.type != self.device:
+                message = f"{name} is on {value.device}; this candidate runs on {self.device}"
+                raise SignatureError(message, where=self._header.path)
+
+    def _returned(self, values: Values, ready: dict[str, torch.Tensor]) -> Any:
+        results: Values = {}
+        for shape in self._header.outputs.values():
+            if shape.in_place and ready[shape.name] is not values[shape.name]:
+                values[shape.name].copy_(ready[shape.name])
+            results[shape.name] = values[shape.name] if shape.in_place else ready[shape.name]
+        match self._header.returns:
+            case "none":
+                return None
+            case "dict":
+                return results
+            case "list":
+                return list(results.values())
+            case "tuple":
+                return tuple(results.values())
+        return tuple(results.values()) if len(results) > 1 else next(iter(results.values()))
+
+
+def check_reads_parameters(header: Header, problem: Problem) -> None:
+    """A weight that the source never receives cannot be right for other weights.
+
+    Raises:
+        SignatureError: there is one.
+    """
+    passed = {name.removeprefix("self_") for name in header.passed}
+    missing = [
+        f"{name} {described(value)}"
+        for name, value in reference_state(problem).items()
+        if identifier(name) not in passed
+    ]  # fmt: skip
+    if missing:
+        message = f"other parameters than the reference: `kw: args` does not pass {', '.join(missing)}"
+        header.fail(message, header.launches[0].args_line)
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """`xs=(a, b)` is `xs_0` and `xs_1`; `options={"scale": s}` is `options_scale`."""
+    match value:
+        case tuple() | list():
+            for i, one in enumerate(value):
+                yield from _leaves(f"{name}_{i}", one)
+        case dict():
+            for key, one in value.items():
+                yield from _leaves(f"{name}_{key}", one)
+        case _:
+            yield name, value
+
+
+def _trait(value: Any) -> Any:
+    """What a plan depends on: a tensor's shape, strides, dtype and place, anything else itself with its type."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype, value.device
+    return type(value), value

@@ -1,0 +1,111 @@
+"""Candidates in CUDA C++: on a GPU compiled by NVRTC, on a CPU run as they stand by the emulator.
+
+Numbers pass as the type that the kernel's own parameter says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.core.errors import CandidateError
+from kernelwright.problems.compiled import CompiledProgram, check_reads_parameters
+from kernelwright.problems.header import Header, Launch, parse_header
+from kernelwright.problems.plan import Call, Planner
+from kernelwright.problems.problem import Candidate, Problem
+from kernelwright.problems.prototype import Parameter, exported, find_prototype
+
+FLOATS = ("float", "double")
+BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
+Kernel = Callable[..., None]
+LaunchSizes = tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]
+
+
+class CudaProgram(CompiledProgram):
+    """Kernels in order, each with the grid that its header gives for these inputs.
+
+    Args:
+        kernels: by name, called with grid, block, arguments and bytes of shared memory.
+    """
+
+    def __init__(
+        self, problem: Problem, header: Header, planner: Planner, kernels: dict[str, Kernel], device: str
+    ) -> None:
+        self.device = device
+        super().__init__(problem, header, planner)
+        self._kernels = kernels
+        if device == "cuda":
+            self.empty = _empty_on_cuda
+            self.to(device)
+
+    def launch(self, call: Call, given: list[Any]) -> None:
+        grid, block = call.sizes["grid"], call.sizes["block"]
+        if 0 in grid:
+            return  # nothing to compute
+        (shared_bytes,) = call.sizes.get("shared", (0,))
+        clustered = {"cluster": call.sizes["cluster"]} if "cluster" in call.sizes else {}
+        self._kernels[call.entry](grid, block, given, shared_bytes, **clustered)
+
+
+class CudaLoader:
+    def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
+        source = path.read_text(encoding="utf-8", errors="replace")
+        header = parse_header(source, str(path))
+        if name and len(header.launches) == 1:
+            header.launches[0].entry = name
+        for launch in header.launches:
+            _check_sizes(header, launch)
+        check_reads_parameters(header, problem)
+        kernels = {launch.entry: _kernel(source, header, launch, path, device) for launch in header.launches}
+        prototypes = [find_prototype(source, launch.entry) for launch in header.launches]
+        program = CudaProgram(problem, header, Planner(header, prototypes, passed), kernels, device)
+        notes = () if device == "cuda" else ("emulated on the CPU: it is right or wrong, its time says nothing",)
+        return Candidate(path.stem, program, str(path), "cuda", notes)
+
+
+def passed(number: int | float, parameter: Parameter | None) -> Any:
+    """The number as Python's that the parameter takes, or why it takes none such."""
+    if parameter is None:
+        return number
+    if parameter.pointer:
+        return f"passes as a number, but the parameter is `{parameter.text}`"
+    if parameter.type in FLOATS:
+        return float(number)
+    if isinstance(number, float):
+        return f"passes as a float, but the parameter is `{parameter.text}`"
+    bits = BITS.get(parameter.type, 64)
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise OverflowError(f"more than `{parameter.text}` holds")
+    return number
+
+
+def _check_sizes(header: Header, launch: Launch) -> None:
+    for kind in ("grid", "block"):
+        if not 1 <= len(launch.sizes.get(kind, ())) <= 3:
+            header.fail(f"`// kw: {kind} ...` of {launch.entry} needs one to three numbers", launch.line)
+
+
+def _kernel(source: str, header: Header, launch: Launch, path: Path, device: str) -> Kernel:
+    if launch.entry not in (there := exported(source)):
+        found = ", ".join(there) or "nothing"
+        header.fail(f'no extern "C" kernel {launch.entry}; the source exports {found}', launch.line)
+    if device == "cuda":
+        from kernelwright.toolchain.cuda import compile_cubin
+        from kernelwright.toolchain.cuda.launching import CudaKernel, arch_here
+
+        return CudaKernel(compile_cubin(source, arch_here(), folders=[path.parent], name=str(path)), launch.entry)
+    if device == "cpu":
+        from kernelwright.toolchain.emulator import EmulatedKernel
+
+        return EmulatedKernel(source, launch.entry, name=str(path))
+    raise CandidateError(f"{path} runs on cuda or cpu, not on {device}", where=str(path))
+
+
+def _empty_on_cuda(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="cuda")
+
+
+LOADER = CudaLoader()

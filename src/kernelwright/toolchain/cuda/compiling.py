@@ -1,0 +1,117 @@
+"""From a source to machine code, once for each content, architecture and compiler."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kernelwright.core.cache import cache_dir, digest
+from kernelwright.core.errors import CompileError, MissingDependency, UsageError
+from kernelwright.toolchain.cuda.headers import INCLUDE, included
+from kernelwright.toolchain.store import keep, kept
+
+STANDARD = "c++17"
+ERRORS_SHOWN = 3
+_ERROR = re.compile(
+    r"^(?P<place>.*\(\d+\)): (?:catastrophic )?error(?: #\d+-D)?: (?P<text>.*(?:\n  .*)*)", re.MULTILINE
+)
+_LINE = re.compile(r"^(.*)\((\d+)\)$")
+_ARCH = re.compile(r"sm_\d{2,3}[af]?")
+NO_DEFINES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code for one architecture, and what the compiler said on the way."""
+
+    code: bytes
+    arch: str
+    warnings: str = ""
+
+
+def compile_cubin(
+    source: str,
+    arch: str = "sm_90a",
+    *,
+    defines: Mapping[str, str] = NO_DEFINES,
+    folders: Sequence[Path] = (),
+    name: str = "kernel.cu",
+    registers: int | None = None,
+) -> Cubin:
+    """The machine code of a source, with line numbers.
+
+    Args:
+        arch: such as sm_90a, where wgmma and TMA exist, or sm_80.
+        defines: macros by name.
+        folders: where `#include "..."` looks, before this package's own headers.
+        name: what the compiler calls the source in its errors: a path, usually.
+        registers: the most that a thread may have.
+    Raises:
+        UsageError: no such architecture. MissingDependency: cuda-core or NVRTC is not installed.
+        CompileError: the compiler refused; the message holds its first errors with the lines that they mean, `where`
+            the file and line of the first.
+    """
+    if not _ARCH.fullmatch(arch):
+        raise UsageError(f"no architecture {arch!r}", next="name one such as sm_80, sm_90a or sm_100a")
+    core, places = cuda_core(), [*folders, INCLUDE]
+    headers = [part for path, text in sorted(included(source, places).items()) for part in (path.name, text)]
+    options = [f"{key}={value}" for key, value in sorted(defines.items())] + [f"registers={registers}"]
+    entry = cache_dir("cuda") / digest(source, arch, STANDARD, _compiler(), name, *options, *headers)
+    if there := kept(entry):
+        return Cubin(there.content, arch, there.note)
+    said = io.StringIO()
+    settings = core.ProgramOptions(
+        name=name,
+        arch=arch,
+        std=STANDARD,
+        lineinfo=True,
+        define_macro=list(defines.items()) or None,
+        include_path=list(map(str, places)),
+        max_register_count=registers,
+    )
+    try:
+        code = bytes(core.Program(source, "c++", settings).compile("cubin", logs=said).code)
+    except Exception as fault:  # NVRTC's own error holds the log
+        raise _refusal(str(fault).replace("\0", ""), name) from fault
+    warnings = said.getvalue().replace("\0", "").strip()
+    keep(entry, code, Path(name).stem, ".cubin", warnings)
+    return Cubin(code, arch, warnings)
+
+
+def _refusal(log: str, name: str) -> CompileError:
+    """The compiler's first errors, each with the source line that it means, and the place of the first."""
+    errors = list(_ERROR.finditer(log))
+    shown = [f"{error['place']}: {error['text']}" for error in errors[:ERRORS_SHOWN]]
+    if len(errors) > ERRORS_SHOWN:
+        shown.append(f"and {len(errors) - ERRORS_SHOWN} more")
+    if not errors:
+        shown = [line for line in log.splitlines() if "error" in line][:ERRORS_SHOWN] or [log[:500]]
+    place = _LINE.match(errors[0]["place"]) if errors else None
+    where = f"{place[1]}:{place[2]}" if place else name
+    return CompileError("the compiler refused it:\n" + "\n".join(shown), where=where, next="mend the source, run again")
+
+
+def cuda_core() -> Any:
+    """cuda-core.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    try:
+        import cuda.core
+    except ImportError as fault:
+        raise MissingDependency(
+            f"cuda-core is not installed: {fault}", next="pip install 'kernelwright[cuda]'"
+        ) from None
+    return cuda.core
+
+
+def _compiler() -> str:
+    from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
+
+    return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
