@@ -76,3 +76,13 @@ def _read(ladder: str, path: Path) -> Rung:
     number, name = _FILE.fullmatch(path.stem).groups()  # type: ignore[union-attr]  # `_files` has matched it
     title = text.splitlines()[0].removeprefix("//").strip()
     return Rung(ladder, int(number), name, path, title, **said)
+
+
+def task_of(ladder: str) -> Path:
+    """The module that says what a ladder computes: its reference, its peer, its sizes."""
+    return HOME / ladder / f"{ladder}.py"
+
+
+def device_of(ladder: str) -> str:
+    """`cuda` for a ladder in CUDA C++, else `cpu`."""
+    return "cuda" if rungs(ladder)[0].path.suffix == ".cu" else "cpu"

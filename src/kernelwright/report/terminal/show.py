@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from kernelwright.core.errors import KernelwrightError
+from kernelwright.core.ladder import Climb
 from kernelwright.core.layout import LayoutAnswer
 from kernelwright.core.optimization import Optimization, SuiteRecord
 from kernelwright.core.records import Bench, Diagnosis, EvidenceReport, Machine, Verdict
@@ -19,6 +20,7 @@ from kernelwright.report.terminal import (
     diagnosis,
     error,
     evidence,
+    ladder,
     layout,
     machine,
     optimization,
@@ -27,7 +29,7 @@ from kernelwright.report.terminal import (
 )
 from kernelwright.report.terminal.paper import Paper
 
-Report = Diagnosis | Verdict | Bench | Machine | Optimization | LayoutAnswer
+Report = Diagnosis | Verdict | Bench | Machine | Optimization | LayoutAnswer | Climb
 Shown = Report | SuiteRecord | EvidenceReport | KernelwrightError
 _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Diagnosis: diagnosis.write,
@@ -38,6 +40,7 @@ _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     SuiteRecord: suite.write,
     EvidenceReport: evidence.write,
     LayoutAnswer: layout.write,
+    Climb: ladder.write,
     KernelwrightError: error.write,
 }
 

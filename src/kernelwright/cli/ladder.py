@@ -1,0 +1,52 @@
+"""kw ladder: climb from a naive kernel to one beyond the library, rung by rung."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kernelwright.cli.answer import Manner, answer
+from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
+from kernelwright.core.errors import UsageError
+from kernelwright.core.ladder import Climb
+
+
+def ladder(
+    name: Annotated[str, typer.Argument(help="Such as gemm_cpu.")],
+    rung: Annotated[list[str] | None, typer.Option("--rung", help="A rung by number or name; may be repeated.")] = None,
+    size: Annotated[
+        list[str] | None, typer.Option("--size", help="In place of its own sizes.", metavar="N or MxNxK")
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", help="By default where the ladder stands.", metavar="cpu|cuda|emulated")
+    ] = "",
+    json: JsonOption = False,
+    html: HtmlOption = None,
+    debug: DebugOption = False,
+) -> int:
+    """How does a kernel get from the formula to the library's speed? Verifies and times each rung beside it.
+
+    Example: kw ladder gemm_cpu --size 512
+    """
+
+    def deed() -> Climb:
+        from kernelwright.judge.ladder import climb
+
+        where = "cpu" if device == "emulated" else device
+        return climb(name, which=rung or (), sizes=[_size(text) for text in size or ()], device=where)
+
+    return answer("ladder", deed, Climb, Manner(json, html, debug), _finish)
+
+
+def _size(text: str) -> tuple[int, ...]:
+    parts = text.split("x")
+    if len(parts) not in (1, 3) or not all(part.isdigit() and len(part) < 7 for part in parts):
+        raise UsageError(f"--size {text!r} is neither N nor MxNxK", next="--size 1024")
+    numbers = [int(part) for part in parts]
+    return (numbers[0],) * 3 if len(numbers) == 1 else (numbers[0], numbers[1], numbers[2])
+
+
+def _finish(found: Climb) -> tuple[str, list[str]]:
+    rejected = [f"mend rung {rung.number}, {rung.name}: {rung.reason}" for rung in found.rungs if not rung.accepted]
+    return ("finding" if rejected else "ok"), rejected or [found.rungs[-1].next]

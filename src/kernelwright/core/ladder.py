@@ -1,0 +1,56 @@
+"""The record of a climb: every rung verified on many shapes and timed beside the library that it climbs towards."""
+
+from __future__ import annotations
+
+from kernelwright.core.records import Comparison, Device, EvidenceRecord, Record
+
+
+class SizeTime(Record, frozen=True, kw_only=True):
+    """One rung on one size beside its peer, in one run with the two alternating. `compared` says by how much `a`, the
+    rung, is faster."""
+
+    size: tuple[int, ...]
+    flops: int
+    time_us: float
+    peer_us: float
+    compared: Comparison
+
+    @property
+    def of_peer(self) -> float:
+        """The rung's speed as a share of the peer's."""
+        return self.compared.ratio
+
+
+class RungOutcome(Record, frozen=True, kw_only=True):
+    """What became of a rung: right on `shapes` shapes or the reason why not, and its times."""
+
+    number: int
+    name: str
+    title: str
+    question: str
+    hypothesis: str
+    next: str
+    accepted: bool
+    shapes: int
+    reason: str = ""
+    times: tuple[SizeTime, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Climb(Record, frozen=True, kw_only=True):
+    """A ladder climbed here and now, or, where `recorded` holds a date, as it was climbed on `machine` then."""
+
+    ladder: str
+    device: Device
+    machine: str
+    peer: str
+    rungs: tuple[RungOutcome, ...]
+    recorded: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class LadderRecord(EvidenceRecord, frozen=True, kw_only=True):
+    """A climb tied to its sources."""
+
+    peer: str = ""
+    rungs: tuple[RungOutcome, ...] = ()
