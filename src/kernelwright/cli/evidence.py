@@ -12,7 +12,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.records import EvidenceReport
 
-KINDS = ("regimes", "optimize", "fragments")
+KINDS = ("regimes", "optimize", "fragments", "ladder")
 app = typer.Typer(help="Record and check evidence.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -28,8 +28,8 @@ def record(
         str,
         typer.Option(
             "--kind",
-            help="What examples wait on, what the suite gains, or what instructions say of the layouts.",
-            metavar="regimes|optimize|fragments",
+            help="What examples wait on, what the suite gains, what instructions say of the layouts, or climbs.",
+            metavar="regimes|optimize|fragments|ladder",
         ),
     ] = "regimes",
     suite: Annotated[
@@ -46,15 +46,18 @@ def record(
     Example: kw evidence record softmax --device cuda
     Example: kw evidence record --kind optimize --device cuda
     Example: kw evidence record --kind fragments
+    Example: kw evidence record gemm_cpu --kind ladder
     """
 
     def examples() -> EvidenceReport:
-        from kernelwright.judge.evidence import record, record_fragments
+        from kernelwright.judge.evidence import record, record_fragments, record_ladders
 
         if kind not in KINDS:
             raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
         if kind == "fragments":
             return record_fragments(folder=folder)
+        if kind == "ladder":
+            return record_ladders(names or [], device=choose_device(device), folder=folder)
         return record(names or [], device=choose_device(device), folder=folder)
 
     def programs() -> SuiteRecord:
@@ -90,7 +93,8 @@ def check(
 def table(
     folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
     kind: Annotated[
-        str | None, typer.Option("--kind", help="Only the table of this kind.", metavar="regimes|optimize|fragments")
+        str | None,
+        typer.Option("--kind", help="Only the table of this kind.", metavar="regimes|optimize|fragments|ladder"),
     ] = None,
     into: Annotated[
         str | None, typer.Option("--into", help="The page that holds it, else the one in docs/.", metavar="FILE")

@@ -21,6 +21,9 @@ def ladder(
     device: Annotated[
         str, typer.Option("--device", help="By default where the ladder stands.", metavar="cpu|cuda|emulated")
     ] = "",
+    recorded: Annotated[
+        str | None, typer.Option("--recorded", help="Show the record in this folder instead.", metavar="FOLDER")
+    ] = None,
     json: JsonOption = False,
     html: HtmlOption = None,
     debug: DebugOption = False,
@@ -34,7 +37,12 @@ def ladder(
         from kernelwright.judge.ladder import climb
 
         where = "cpu" if device == "emulated" else device
-        return climb(name, which=rung or (), sizes=[_size(text) for text in size or ()], device=where)
+        sizes = [_size(text) for text in size or ()]
+        if recorded:
+            from kernelwright.judge.evidence import recorded_climb
+
+            return recorded_climb(name, recorded)
+        return climb(name, which=rung or (), sizes=sizes, device=where)
 
     return answer("ladder", deed, Climb, Manner(json, html, debug), _finish)
 

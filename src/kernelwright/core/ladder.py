@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import Comparison, Device, EvidenceRecord, Record
+from kernelwright.core.records import Comparison, EvidenceRecord, Machine, Record
 
 
 class SizeTime(Record, frozen=True, kw_only=True):
@@ -11,6 +11,7 @@ class SizeTime(Record, frozen=True, kw_only=True):
 
     size: tuple[int, ...]
     flops: int
+    bytes: int
     time_us: float
     peer_us: float
     compared: Comparison
@@ -41,8 +42,7 @@ class Climb(Record, frozen=True, kw_only=True):
     """A ladder climbed here and now, or, where `recorded` holds a date, as it was climbed on `machine` then."""
 
     ladder: str
-    device: Device
-    machine: str
+    machine: Machine
     peer: str
     rungs: tuple[RungOutcome, ...]
     recorded: str = ""
@@ -52,5 +52,4 @@ class Climb(Record, frozen=True, kw_only=True):
 class LadderRecord(EvidenceRecord, frozen=True, kw_only=True):
     """A climb tied to its sources."""
 
-    peer: str = ""
-    rungs: tuple[RungOutcome, ...] = ()
+    climb: Climb | None = None

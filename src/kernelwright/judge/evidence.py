@@ -2,7 +2,8 @@
 
 `evidence/<machine>/regimes/<example>.json` holds the diagnosis of one example with its moves, predicted and made;
 `evidence/<machine>/optimize/<suite>.json` a suite of programs that `optimize.evidence` recorded;
-`evidence/<machine>/fragments/fragments.json` what instructions and counters said of the layouts.
+`evidence/<machine>/fragments/fragments.json` what instructions and counters said of the layouts;
+`evidence/<machine>/ladder/<ladder>.json` a climb.
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
+import msgspec
+
 from kernelwright.core.document import decode, document, encode
 from kernelwright.core.errors import NotFoundError
+from kernelwright.core.ladder import Climb, LadderRecord
 from kernelwright.core.layout import FragmentRecord
 from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.progress import stage
 from kernelwright.core.records import EvidenceRecord, EvidenceReport
 from kernelwright.core.units import percent_text, time_text
 from kernelwright.diagnose import why
+from kernelwright.judge.ladder import climb
 from kernelwright.judge.moves import make_moves, maker
 from kernelwright.judge.sources import PACKAGE, hashes, import_closure, is_beside, label, located, slug, source_hash
+from kernelwright.ladders import device_of, ladder_names, task_of
 from kernelwright.machine import machine
-from kernelwright.report import fragments, suite
+from kernelwright.report import fragments, ladders, suite
 
 EXAMPLES = "examples"
 SUITE, OWN_SUITE = "examples/suite", "suite"
@@ -36,9 +42,19 @@ SUITE_ROOTS = tuple(
 )
 """What decides the kernels of the suite, by name: their room is above this one."""
 FRAGMENT_ROOTS = ("kernelwright.judge.fragments", "kernelwright.judge.accesses")
-PAGES = {"regimes": "docs/regimes.md", "optimize": "docs/optimize-suite.md", "fragments": "docs/fragments.md"}
+LADDER_ROOTS = {
+    "cuda": ("kernelwright.toolchain.cuda.launching", "kernelwright.measure.paired"),
+    "cpu": ("kernelwright.toolchain.cpp", "kernelwright.measure.paired"),
+}
+"""What makes a rung run and times it; the rungs themselves are sources too."""
+PAGES = {
+    "regimes": "docs/regimes.md",
+    "optimize": "docs/optimize-suite.md",
+    "fragments": "docs/fragments.md",
+    "ladder": "docs/ladders.md",
+}
 """Every kind of record with the page of its table."""
-Entry = EvidenceRecord | SuiteRecord | FragmentRecord
+Entry = EvidenceRecord | SuiteRecord | FragmentRecord | LadderRecord
 
 
 def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> EvidenceReport:
@@ -93,6 +109,43 @@ def record_fragments(*, folder: str = "evidence") -> EvidenceReport:
     return EvidenceReport(records=(_written(entry, folder),))
 
 
+def record_ladders(names: Sequence[str], *, device: str, folder: str = "evidence") -> EvidenceReport:
+    """Climbs the ladders that stand on a device, or those that are named, and writes what came of it.
+
+    Raises:
+        NotFoundError: no such ladder.
+    """
+    root, written = Path(folder).resolve().parent, []
+    for name in names or [name for name in ladder_names() if device_of(name) == device]:
+        found = climb(name, device=device)
+        entry = LadderRecord(
+            kind="ladder",
+            name=name,
+            state="measured",
+            device=found.machine.device,
+            machine=found.machine.name,
+            date=datetime.now(UTC).date().isoformat(),
+            software=found.machine.software,
+            sources=hashes(sources_of("ladder", name, root), root),
+            climb=found,
+        )
+        written.append(_written(entry, folder))
+    return EvidenceReport(records=tuple(written))
+
+
+def recorded_climb(name: str, folder: str = "evidence") -> Climb:
+    """The latest record of a climb, said to be one.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    found = [one for one in _entries(folder, "ladder") if isinstance(one, LadderRecord) and one.name == name]
+    entry = max(found, key=lambda one: one.date, default=None)
+    if entry is None or entry.climb is None:
+        raise NotFoundError(f"no record of {name} in {folder}", next=f"kw ladder {name} --device emulated")
+    return msgspec.structs.replace(entry.climb, recorded=entry.date)
+
+
 def _written(entry: EvidenceRecord | FragmentRecord, folder: str) -> str:
     """The path of the file that now holds a record."""
     target = Path(folder) / slug(entry.machine) / entry.kind / f"{entry.name}.json"
@@ -127,12 +180,15 @@ def check(folder: str = "evidence") -> EvidenceReport:
 
 def load(path: Path) -> Entry:
     """One record from its file; the folder that it lies in is its kind."""
-    kinds = {"optimize": SuiteRecord, "fragments": FragmentRecord}
+    kinds = {"optimize": SuiteRecord, "fragments": FragmentRecord, "ladder": LadderRecord}
     return decode(path.read_bytes(), kinds.get(path.parent.name, EvidenceRecord))
 
 
 def sources_of(kind: str, name: str, root: Path) -> list[Path]:
     """What every record of a kind hangs on, here and now; that of our own suite on its programs as well."""
+    if kind == "ladder":
+        rungs = sorted(task_of(name).parent.iterdir())
+        return [*import_closure(*LADDER_ROOTS[device_of(name)]), *(path for path in rungs if path.is_file())]
     if kind != "optimize":
         return list(import_closure(*(FRAGMENT_ROOTS if kind == "fragments" else REGIME_ROOTS)))
     own = sorted((root / SUITE).glob("*.py")) if name == OWN_SUITE else []
@@ -180,6 +236,12 @@ def fragments_page(folder: str = "evidence") -> str:
     return fragments.markdown(entry for entry in _entries(folder, "fragments") if isinstance(entry, FragmentRecord))
 
 
+def ladders_page(folder: str = "evidence") -> str:
+    """Every ladder on every machine on which it was climbed."""
+    found = [one for one in _entries(folder, "ladder") if isinstance(one, LadderRecord)]
+    return ladders.markdown((one.date, one.climb) for one in found if one.climb)
+
+
 def write_table(folder: str, page: str, kind: str = "regimes") -> None:
     """Replaces everything below `MARK` in a page by the table of one kind of record.
 
@@ -190,7 +252,13 @@ def write_table(folder: str, page: str, kind: str = "regimes") -> None:
     if not path.exists() or MARK not in (text := path.read_text(encoding="utf-8")):
         usual = f"kw evidence table --kind {kind} --into {PAGES[kind]}"
         raise NotFoundError(f"no page {page!r} with the line {MARK}", next=usual)
-    table = {"regimes": regimes_table, "optimize": suite_page, "fragments": fragments_page}[kind](folder)
+    tables = {
+        "regimes": regimes_table,
+        "optimize": suite_page,
+        "fragments": fragments_page,
+        "ladder": ladders_page,
+    }
+    table = tables[kind](folder)
     path.write_text(text.partition(MARK)[0] + MARK + "\n\n" + table, encoding="utf-8")
 
 

@@ -51,9 +51,7 @@ def climb(ladder: str, *, which: Sequence[str] = (), sizes: Sequence[Size] = (),
         timed = list(sizes or task.SIZES) if device == home else []
         outcomes.append(_stand(one, task, problem, timed, device, last_cache_bytes(here)))
     notes = () if device == home else ("emulated on the CPU: right or wrong is said, and no time",)
-    return Climb(
-        ladder=ladder, device=here.device, machine=here.name, peer=task.PEER, rungs=tuple(outcomes), notes=notes
-    )
+    return Climb(ladder=ladder, machine=here, peer=task.PEER, rungs=tuple(outcomes), notes=notes)
 
 
 def _stand(
@@ -118,6 +116,7 @@ def _timed(one: Rung, program: Any, task: ModuleType, size: Size, device: str, c
     return SizeTime(
         size=size,
         flops=task.flops(size),
+        bytes=task.bytes_moved(size),
         time_us=rounds.timings[one.name].time_us,
         peer_us=rounds.timings[task.PEER].time_us,
         compared=rounds.compare(one.name, task.PEER),

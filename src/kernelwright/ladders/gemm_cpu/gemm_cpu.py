@@ -38,3 +38,9 @@ def peer(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float) -> Tensor:
 def flops(size: tuple[int, int, int]) -> int:
     m, n, k = size
     return 2 * m * n * k
+
+
+def bytes_moved(size: tuple[int, int, int]) -> int:
+    """What must pass at least: A and B read, the result written."""
+    m, n, k = size
+    return 4 * (m * k + k * n + m * n)

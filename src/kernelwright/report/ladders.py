@@ -1,0 +1,50 @@
+"""Climbs as Markdown: each ladder on each machine, rung by rung."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import geometric_mean
+
+from kernelwright.core.ladder import Climb, RungOutcome
+from kernelwright.core.units import percent_text, rate_text
+from kernelwright.report import words
+
+Size = tuple[int, ...]
+
+
+def markdown(climbs: Iterable[tuple[str, Climb]]) -> str:
+    """A heading and a table for each, given with its date."""
+    parts = [_climb(date, climb) for date, climb in climbs]
+    return "\n".join(parts) if parts else "No ladder has a record yet: `kw evidence record --kind ladder`.\n"
+
+
+def sizes_of(climb: Climb) -> list[Size]:
+    return list(dict.fromkeys(time.size for rung in climb.rungs for time in rung.times))
+
+
+def size_text(size: Size) -> str:
+    """`1024` for a cube, else `5000x3000x7000`."""
+    return "x".join(map(str, size if len(set(size)) > 1 else size[:1]))
+
+
+def speeds(rung: RungOutcome, sizes: Iterable[Size]) -> list[str]:
+    """The rung's rate at each size; a dash where it was not timed."""
+    by_size = {time.size: time for time in rung.times}
+    return [rate_text(by_size[s].flops / by_size[s].time_us / 1e6) if s in by_size else "-" for s in sizes]
+
+
+def share_text(rung: RungOutcome) -> str:
+    """Of the peer's speed, the geometric mean over the sizes that were timed."""
+    return percent_text(geometric_mean(time.of_peer for time in rung.times)) if rung.times else "-"
+
+
+def _climb(date: str, climb: Climb) -> str:
+    sizes = sizes_of(climb)
+    head = ["rung", "question", *map(size_text, sizes), f"of {climb.peer}"]
+    lines = [f"## {climb.ladder}: {words.machine_text(climb.machine)}", "", f"{date}.", ""]
+    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for rung in climb.rungs:
+        question = rung.question if rung.accepted else f"rejected: {words.plain(rung.reason)}"
+        cells = [f"{rung.number} {rung.name}", question, *speeds(rung, sizes), share_text(rung)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,84 @@
+"""A climb verifies every rung before it times it, and a record of it says that it is one."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kernelwright.core.errors import NotFoundError, UsageError
+from kernelwright.judge import ladder as judge
+from kernelwright.judge.evidence import check, ladders_page, record_ladders, recorded_climb
+from kernelwright.judge.ladder import climb
+from kernelwright.ladders import reading
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A copy of gemm_cpu's first rungs, on few shapes, for a test to change."""
+    home = tmp_path / "ladders"
+    shutil.copytree(reading.HOME / "gemm_cpu", home / "gemm_cpu", ignore=shutil.ignore_patterns("0[3-9]*"))
+    task = home / "gemm_cpu" / "gemm_cpu.py"
+    task.write_text(
+        task.read_text() + "\n\nSHAPES = ((3, 5, 7), (0, 2, 1), (2, 3, 0), (33, 17, 65))\nSIZES = ((48,) * 3,)\n"
+    )
+    monkeypatch.setattr(reading, "HOME", home)
+    monkeypatch.setattr(judge, "BUDGET_S", 0.02)
+    return home / "gemm_cpu"
+
+
+def test_every_rung_is_verified_and_timed_beside_the_library(own):
+    found = climb("gemm_cpu")
+    assert [one.name for one in found.rungs] == ["naive", "loop_order"]
+    for one in found.rungs:
+        assert (one.accepted, one.shapes, one.reason) == (True, 4, "")
+        (time,) = one.times
+        assert (time.size, time.flops) == ((48, 48, 48), 2 * 48**3)
+        assert time.time_us > 0 < time.of_peer
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "says"),
+    [
+        ("sum += ", "sum -= ", "at 3x5x7"),
+        ("beta != 0.0", "beta != 2.0", "with alpha 1.0 and beta 0.0"),
+        ("k < K", "k < K - 1", "at 3x5x7"),
+        ("float sum", "floot sum", "floot"),
+    ],
+)
+def test_a_wrong_rung_is_rejected_with_the_shape_and_not_timed(own, was, now, says):
+    path = own / "01_naive.cpp"
+    path.write_text(path.read_text().replace(was, now))
+    (first,) = climb("gemm_cpu", which=["1"]).rungs
+    assert not first.accepted
+    assert says in first.reason
+    assert not first.times
+
+
+def test_a_ladder_of_the_cpu_does_not_stand_on_a_gpu(own):
+    with pytest.raises(UsageError, match="climbs on the CPU"):
+        climb("gemm_cpu", device="cuda")
+
+
+def test_a_record_is_shown_as_one_and_goes_stale_with_a_rung(own, tmp_path):
+    folder = str(tmp_path / "evidence")
+    record_ladders(["gemm_cpu"], device="cpu", folder=folder)
+    found = recorded_climb("gemm_cpu", folder)
+    assert found.recorded
+    assert "| 1 naive |" in ladders_page(folder)
+    assert not check(folder).stale
+    path = own / "02_loop_order.cpp"
+    path.write_text(path.read_text().replace("float held", "double held"))
+    assert check(folder).stale
+
+
+def test_what_was_never_recorded_is_said(tmp_path):
+    with pytest.raises(NotFoundError, match="no record of gemm_cpu"):
+        recorded_climb("gemm_cpu", str(tmp_path))
+
+
+def test_a_comment_does_not_make_a_record_stale(own, tmp_path):
+    folder = str(tmp_path / "evidence")
+    record_ladders(["gemm_cpu"], device="cpu", folder=folder)
+    path = Path(own / "01_naive.cpp")
+    path.write_text(path.read_text().replace("// Three loops", "// Just three loops"))
+    assert not check(folder).stale
