@@ -1,11 +1,17 @@
+"""CUDA C++ to machine code, without a GPU; and its launch, where there is one."""
+
+import multiprocessing
+
 import pytest
 
-from kernelwright.core.errors import CompileError, DeviceError, MissingDependency
+from kernelwright.core.errors import CompileError, DeviceError, MissingDependency, UsageError
 from kernelwright.toolchain import cuda
+from kernelwright.toolchain.cuda import compiling, launching
 
 SOURCE = (
     'extern "C" __global__ void fill(float* x) { x[threadIdx.x] = 1.0f; asm volatile("wgmma.fence.sync.aligned;"); }'
 )
+PLAIN = 'extern "C" __global__ void f(float* x) { x[0] = 1; }'
 
 
 @pytest.fixture
@@ -16,24 +22,94 @@ def compiler(tmp_path, monkeypatch):
 
 
 def test_hopper_code_compiles_without_a_gpu(compiler):
-    assert cuda.compile_cubin(SOURCE).startswith(b"\x7fELF")
+    assert cuda.compile_cubin(SOURCE).code.startswith(b"\x7fELF")
 
 
 def test_the_same_source_is_compiled_once(compiler, monkeypatch):
     first = cuda.compile_cubin(SOURCE)
-    monkeypatch.setattr(cuda._cuda_core(), "Program", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiling.cuda_core(), "Program", lambda *_: pytest.fail("compiled again"))
     assert cuda.compile_cubin(SOURCE) == first
 
 
-def test_another_architecture_is_other_code(compiler):
-    plain = 'extern "C" __global__ void f(float* x) { x[0] = 1; }'
-    assert cuda.compile_cubin(plain, "sm_80") != cuda.compile_cubin(plain, "sm_90a")
+@pytest.mark.parametrize(
+    "changed",
+    [{"arch": "sm_80"}, {"defines": {"VALUE": "2"}}, {"registers": 32}, {"name": "other.cu"}],
+    ids=lambda one: next(iter(one)),
+)
+def test_whatever_it_is_made_from_makes_other_entries(compiler, changed):
+    cuda.compile_cubin(PLAIN)
+    cuda.compile_cubin(PLAIN, **changed)
+    assert len(list(compiler.rglob("*.sha256"))) == 2
 
 
-def test_what_the_compiler_refuses_is_said_in_its_words(compiler):
-    with pytest.raises(CompileError, match='identifier "nothing" is undefined'):
-        cuda.compile_cubin('extern "C" __global__ void f(float* x) { x[0] = nothing; }')
+def test_a_define_is_a_macro(compiler):
+    with pytest.raises(CompileError, match="VALUE"):
+        cuda.compile_cubin(PLAIN.replace("= 1", "= VALUE"))
+    assert cuda.compile_cubin(PLAIN.replace("= 1", "= VALUE"), defines={"VALUE": "2"}).code
+
+
+def test_a_header_is_found_and_its_content_counts(compiler, tmp_path):
+    folder = tmp_path / "mine"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "one.cuh").write_text('#include "deep/two.cuh"\n')
+    (folder / "deep" / "two.cuh").write_text('#include "three.cuh"\n')
+    (folder / "deep" / "three.cuh").write_text("#define VALUE 1\n")
+    source = '#include "one.cuh"\n' + PLAIN.replace("= 1", "= VALUE")
+    first = cuda.compile_cubin(source, folders=[folder]).code
+    (folder / "deep" / "three.cuh").write_text("#define VALUE 7\n")
+    assert cuda.compile_cubin(source, folders=[folder]).code != first
+
+
+def test_a_file_that_was_cut_short_is_made_again(compiler):
+    code = cuda.compile_cubin(PLAIN).code
+    (path,) = compiler.rglob("*.cubin")
+    path.write_bytes(code[:100])
+    assert cuda.compile_cubin(PLAIN).code == code
+    assert path.read_bytes() == code
+
+
+def _compile(_):
+    return len(cuda.compile_cubin(PLAIN).code)
+
+
+def test_two_processes_may_compile_the_same_source(compiler):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert len(set(pool.map(_compile, range(4)))) == 1
+    assert not list(compiler.rglob(".partial*"))
+
+
+def test_what_the_compiler_refuses_is_said_with_the_line_that_it_means(compiler):
+    source = 'extern "C" __global__ void f(float* x) {\n    x[0] = nothing;\n    y = 2;\n}\n'
+    with pytest.raises(CompileError, match='identifier "nothing" is undefined') as caught:
+        cuda.compile_cubin(source, name="my folder/kernel.cu")
+    assert "x[0] = nothing;" in caught.value.message
+    assert 'identifier "y" is undefined' in caught.value.message
+    assert caught.value.where == "my folder/kernel.cu:2"
     assert not list(compiler.rglob("*.cubin"))
+
+
+def test_a_header_that_is_not_there_is_named(compiler):
+    with pytest.raises(CompileError, match=r'"nowhere\.cuh"') as caught:
+        cuda.compile_cubin('#include "nowhere.cuh"\n')
+    assert caught.value.where == "kernel.cu:1"
+
+
+def test_too_much_shared_memory_is_the_compilers_word(compiler):
+    body = "__shared__ float s[70000]; s[threadIdx.x] = x[1]; __syncthreads(); x[0] = s[5];"
+    with pytest.raises(CompileError, match="too much shared data"):
+        cuda.compile_cubin(PLAIN.replace("x[0] = 1;", body))
+
+
+def test_warnings_are_kept(compiler):
+    source = PLAIN.replace("x[0]", "int unused; x[0]")
+    assert "unused" in cuda.compile_cubin(source).warnings
+    assert "unused" in cuda.compile_cubin(source).warnings
+
+
+@pytest.mark.parametrize("arch", ["sm_9", "hopper", "sm_90a --evil", ""])
+def test_an_architecture_that_cannot_be_is_refused(compiler, arch):
+    with pytest.raises(UsageError, match="no architecture"):
+        cuda.compile_cubin(PLAIN, arch)
 
 
 def test_without_cuda_core_the_install_line_is_printed(monkeypatch):
@@ -46,7 +122,7 @@ def test_without_cuda_core_the_install_line_is_printed(monkeypatch):
 def test_without_a_device_nothing_hangs(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(DeviceError, match="no CUDA device"):
-        cuda.CudaKernel(SOURCE, "fill")
+        launching.CudaKernel(SOURCE, "fill")
 
 
 @pytest.mark.gpu
@@ -56,5 +132,63 @@ def test_a_kernel_runs_on_torchs_stream():
 
     with torch.cuda.stream(torch.cuda.Stream()):
         x = torch.zeros(128, device="cuda")  # a warpgroup, which the fence wants whole
-        cuda.CudaKernel(SOURCE, "fill")(1, 128, [x])
+        launching.CudaKernel(SOURCE, "fill")(1, 128, [x])
         assert x.sum().item() == 128
+
+
+MIXED = """extern "C" __global__ void mixed(float* out, int whole, float part, long long large, double fine, bool on) {
+    extern __shared__ float held[];
+    held[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    out[blockIdx.x * blockDim.x + threadIdx.x] = held[blockDim.x - 1] + whole + part + large + fine + on;
+}
+extern "C" __global__ void together(int* out) {
+    unsigned rank, count;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+    out[blockIdx.x] = rank * 100 + count;
+}
+"""
+
+
+@pytest.mark.gpu
+def test_numbers_pass_as_the_kernel_takes_them_and_shared_memory_may_be_large():
+    import torch
+
+    out = torch.zeros(64, device="cuda")
+    kernel = launching.CudaKernel(MIXED, "mixed")
+    for shared_bytes in (128, 100_000):
+        kernel((2, 1), (32,), [out, 1, 0.5, 2**20, 0.25, True], shared_bytes)
+        assert out.tolist() == [31 + 1 + 0.5 + 2**20 + 0.25 + 1] * 64
+    for wrong in ([out, 1], [out, 1, 1, 2**20, 0.25, True], [out.cpu(), 1, 0.5, 2, 0.25, True]):
+        with pytest.raises(UsageError):
+            kernel(2, 32, wrong, 128)
+    with pytest.raises(UsageError, match="shared memory"):
+        kernel(2, 32, [out, 1, 0.5, 2, 0.25, True], 10**6)
+    with pytest.raises(UsageError, match="the driver refused"):
+        kernel(2, 2048, [out, 1, 0.5, 2, 0.25, True], 128)
+
+
+@pytest.mark.gpu
+@pytest.mark.arch(90)
+def test_clusters_and_graphs():
+    import torch
+
+    out = torch.zeros(8, dtype=torch.int32, device="cuda")
+    kernel = launching.CudaKernel(MIXED, "together")
+    kernel(8, 1, [out], cluster=4)
+    assert out.tolist() == [0 + 4, 104, 204, 304] * 2
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel(8, 1, [out], cluster=2)
+    out.zero_()
+    graph.replay()
+    assert out.tolist() == [2, 102] * 4
+
+
+@pytest.mark.gpu
+def test_machine_code_that_does_not_run_here_is_said():
+    with pytest.raises(DeviceError, match="sm_120a"):
+        launching.CudaKernel(cuda.compile_cubin(PLAIN, "sm_120a"), "f")
+    with pytest.raises(UsageError, match="no kernel 'g'"):
+        launching.CudaKernel(PLAIN, "g")

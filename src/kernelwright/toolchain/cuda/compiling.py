@@ -61,7 +61,8 @@ def compile_cubin(
     core, places = cuda_core(), [*folders, INCLUDE]
     headers = [part for path, text in sorted(included(source, places).items()) for part in (path.name, text)]
     options = [f"{key}={value}" for key, value in sorted(defines.items())] + [f"registers={registers}"]
-    entry = cache_dir("cuda") / digest(source, arch, STANDARD, _compiler(), name, *options, *headers)
+    key = digest(source, arch, STANDARD, _compiler(), name, *options, *headers)
+    entry = cache_dir("cuda") / f"{key}.sha256"
     if there := kept(entry):
         return Cubin(there.content, arch, there.note)
     said = io.StringIO()
