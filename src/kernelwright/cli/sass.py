@@ -1,0 +1,53 @@
+"""kw sass: a kernel as the machine runs it, in plain words."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kernelwright.cli.answer import Manner, answer
+from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
+from kernelwright.core.errors import UsageError
+from kernelwright.core.machine_code import CodeDifference, MachineCode
+
+
+def sass(
+    target: Annotated[str, typer.Argument(help="FILE.cu, FILE.cubin, FILE.py:KERNEL, or ladders/NAME:RUNG.")],
+    diff: Annotated[str | None, typer.Option("--diff", help="Another target, to see what changed.")] = None,
+    arch: Annotated[str, typer.Option("--arch", help="Compile for this architecture.")] = "sm_90a",
+    define: Annotated[list[str] | None, typer.Option("--define", "-D", help="A macro.", metavar="NAME=VALUE")] = None,
+    signature: Annotated[
+        str, typer.Option("--signature", help="Types of a Triton kernel's parameters.", metavar='"*fp32, i32, 1024"')
+    ] = "",
+    json: JsonOption = False,
+    html: HtmlOption = None,
+    debug: DebugOption = False,
+) -> int:
+    """What does the machine run? Registers, spills, widths of loads, the hot loop line by line, and what that says.
+
+    Example: kw sass ladders/gemm_fp32:tile_2d
+    Example: kw sass ladders/gemm_fp32:5 --diff ladders/gemm_fp32:6
+    """
+    options = {"arch": arch, "defines": dict(map(_define, define or ())), "signature": signature}
+
+    def one() -> MachineCode:
+        from kernelwright.judge.machine_code import machine_code
+
+        return machine_code(target, **options)
+
+    def both() -> CodeDifference:
+        from kernelwright.judge.machine_code import machine_codes_differ
+
+        return machine_codes_differ(target, str(diff), **options)
+
+    if diff:
+        return answer("sass", both, CodeDifference, Manner(json, html, debug))
+    return answer("sass", one, MachineCode, Manner(json, html, debug))
+
+
+def _define(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name.isidentifier():
+        raise UsageError(f"--define {text!r} is not NAME or NAME=VALUE", next="--define BK=16")
+    return name, value if equals else "1"

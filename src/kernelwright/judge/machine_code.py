@@ -1,0 +1,140 @@
+"""Machine code of whatever a person names: CUDA C++, a rung, a cubin, a Triton kernel. No GPU is needed."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kernelwright.core.errors import MissingDependency, NotFoundError, SignatureError, UsageError
+from kernelwright.core.machine_code import CodeDifference, MachineCode
+from kernelwright.core.progress import stage
+from kernelwright.ladders import rung
+from kernelwright.problems.header import Launch, parse_header
+from kernelwright.problems.importing import find_file, import_file, split_target
+from kernelwright.toolchain.cuda import compile_cubin
+from kernelwright.toolchain.sass import difference, read_cubin, read_file
+
+ARCH = "sm_90a"
+LADDERS = "ladders/"
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def machine_code(
+    target: str, *, arch: str = ARCH, signature: str = "", defines: Mapping[str, str] = NOTHING
+) -> MachineCode:
+    """One kernel of a target.
+
+    Args:
+        target: `file.cu`, `file.cubin`, `file.py` with Triton kernels, each with `:KERNEL` where it holds several, or
+            `ladders/NAME:RUNG`.
+        signature: the types of a Triton kernel's parameters in order, constants as numbers: `*fp32, *fp32, i32, 1024`.
+        defines: macros of CUDA C++.
+    Raises:
+        NotFoundError: no such file, rung or kernel. UsageError: several kernels, or a target that has no machine code.
+        CompileError: it does not compile.
+    """
+    place, name = split_target(target)
+    if place.startswith(LADDERS):
+        path, name = rung(place.removeprefix(LADDERS), name).path, ""
+    else:
+        path = find_file(place)
+    stage(f"compiling {path.name} for {arch}")
+    match path.suffix:
+        case ".cubin":
+            found = read_file(path, name or None)
+        case ".cu":
+            found = _of_cuda(path, name, arch, defines)
+        case ".py":
+            found = _of_triton(path, name, arch, signature)
+        case other:
+            raise UsageError(f"{path} ends in {other or 'nothing'!r}: machine code comes of .cu, .cubin and .py")
+    if len(found) > 1:
+        names = ", ".join(one.kernel for one in found)
+        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"{place}:{found[0].kernel}")
+    return found[0]
+
+
+def machine_codes_differ(before: str, after: str, **options: Any) -> CodeDifference:
+    """Two targets side by side."""
+    return difference(machine_code(before, **options), machine_code(after, **options))
+
+
+def _of_cuda(path: Path, name: str, arch: str, defines: Mapping[str, str]) -> tuple[MachineCode, ...]:
+    source = path.read_text(encoding="utf-8", errors="replace")
+    cubin = compile_cubin(source, arch, defines=defines, folders=[path.parent], name=str(path))
+    launches = {launch.entry: launch for launch in _launches(source, path)}
+    if not name and len(launches) == 1:
+        (name,) = launches
+    launch = launches.get(name)
+    return read_cubin(
+        cubin.code, name or None, threads=_number(launch, "block"), dynamic_shared_bytes=_number(launch, "shared") or 0
+    )
+
+
+def _launches(source: str, path: Path) -> list[Launch]:
+    """What its header says of launches; nothing of a source without one."""
+    try:
+        return parse_header(source, str(path)).launches
+    except SignatureError:
+        return []
+
+
+def _number(launch: Launch | None, kind: str) -> int | None:
+    """The product of a launch's sizes where these are plain numbers."""
+    try:
+        return prod(ast.literal_eval(one) for one in launch.sizes[kind]) if launch else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _of_triton(path: Path, name: str, arch: str, signature: str) -> tuple[MachineCode, ...]:
+    try:
+        import triton
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+    except ImportError as fault:
+        raise MissingDependency(f"Triton is not installed: {fault}", next="pip install 'kernelwright[cuda]'") from None
+    module = import_file(path, UsageError)
+    there = {key: one for key, one in vars(module).items() if isinstance(one, triton.runtime.JITFunction)}
+    if not there:
+        raise UsageError(f"{path} holds no Triton kernel", where=str(path))
+    if not name and len(there) > 1:
+        raise UsageError(f"{path} holds {len(there)} kernels: {', '.join(there)}", next=f"{path}:{next(iter(there))}")
+    if name and name not in there:
+        raise NotFoundError(f"no Triton kernel {name!r} in {path}; there are {', '.join(there)}")
+    function: Any = there[name or next(iter(there))]
+    types, constants = _signature(function, signature)
+    capability = int(re.sub(r"\D", "", arch))
+    compiled = triton.compile(
+        ASTSource(fn=function, signature=types, constexprs=constants), target=GPUTarget("cuda", capability, 32)
+    )
+    return read_cubin(compiled.asm["cubin"], threads=32 * compiled.metadata.num_warps)
+
+
+def _signature(function: Any, text: str) -> tuple[dict[str, str], dict[tuple[int, ...], Any]]:
+    """Types by parameter, and the values of those that are constants, by their place."""
+    parameters = list(inspect.signature(function.fn).parameters.values())
+    given = [part.strip() for part in text.split(",") if part.strip()]
+    if len(given) != len(parameters):
+        names = ", ".join(one.name for one in parameters)
+        raise UsageError(
+            f"{function.fn.__name__} takes {names}: their types are not to be seen in the source",
+            next=f'--signature "{", ".join("1024" if _is_constant(one) else "*fp32" for one in parameters)}"',
+        )
+    types = {one.name: "constexpr" if _is_constant(one) else kind for one, kind in zip(parameters, given, strict=True)}
+    constants = {
+        (at,): ast.literal_eval(kind)
+        for at, (one, kind) in enumerate(zip(parameters, given, strict=True))
+        if _is_constant(one)
+    }
+    return types, constants
+
+
+def _is_constant(parameter: inspect.Parameter) -> bool:
+    return "constexpr" in str(parameter.annotation)
