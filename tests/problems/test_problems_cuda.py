@@ -68,7 +68,7 @@ def test_the_example_in_the_documentation_runs(load):
 
 WRONG = [
     (("entry  doubled", "entry  tripled"), "no extern \"C\" kernel tripled", 1),
-    (("// kw: grid   cdiv(N, 32), M\n", ""), "`// kw: grid ...` of shifted needs one to three numbers", 7),
+    (("// kw: grid   cdiv(N, 32), M\n", ""), "`// kw: grid ...` of shifted needs one to three numbers", 8),
     (("block  64", "block  4, 4, 4, 4"), "`// kw: block ...` of doubled needs one to three numbers", 1),
     (("block  64", "block  K"), "cannot work out K", 1),
     (("part, out, N, by", "part, out, by, by"), "passes as a float, but the parameter is `int N`", 18),

@@ -15,7 +15,7 @@ from kernelwright.core.document import document, encode, error_document
 from kernelwright.core.errors import KernelwrightError, UsageError
 
 T = TypeVar("T", bound=msgspec.Struct)
-DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda", "emulated")
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,16 @@ def fail(verb: str, error: KernelwrightError, *, json: bool) -> int:
 def choose_device(device: str) -> str:
     """Checks the name of a device and lets the examples take their size from it.
 
+    `emulated` is the CPU: that is how CUDA C++ runs there.
+
     Raises:
-        UsageError: neither cpu nor cuda.
+        UsageError: none of these.
     """
     if device not in DEVICES:
         raise UsageError(f"no device {device!r}; there are {', '.join(DEVICES)}")
     if device == "cuda":
         os.environ.setdefault("KW_SIZE", "gpu")
-    return device
+    return "cpu" if device == "emulated" else device
 
 
 def _guarded(deed: Callable[[], Any], manner: Manner) -> bytes:

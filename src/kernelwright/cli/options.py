@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-DeviceOption = Annotated[str, typer.Option("--device", help="cpu or cuda.", metavar="cpu|cuda")]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="cpu, cuda, or CUDA C++ emulated.", metavar="cpu|cuda|emulated")
+]
 SpecOption = Annotated[
     str | None,
     typer.Option("--spec", help="Answer for a machine that is not there, from its datasheet: h200, b200 ..."),

@@ -25,7 +25,7 @@ from kernelwright.machine.floor import floor, hard_bound_us, last_cache_bytes
 from kernelwright.measure.paired import Rounds
 from kernelwright.measure.statistics import compare_processes, median_interval
 from kernelwright.problems import Candidate, Problem, load_problem
-from kernelwright.problems.importing import absolute
+from kernelwright.problems.importing import absolute, split_target
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import verify
 from kernelwright.verify.runners import PRELOAD
@@ -63,6 +63,9 @@ def bench(
         raise UsageError(f"no baseline {sorted(unknown)}; there are {', '.join(BASELINES)}")
     if pairs < LEAST_PAIRS:
         raise UsageError(f"{pairs} process pairs say too little; {LEAST_PAIRS} at least")
+    if device == "cpu" and (emulated := [one for one in candidates if _is_emulated(one)]) and not spec:
+        message = f"{emulated[0]} runs by emulation on the CPU: its time says nothing"
+        raise UsageError(message, next="kw bench ... --device cuda, or kw verify ... --device emulated")
     loaded = load_problem(problem) if isinstance(problem, str) else problem
     here = refresh_memory(measured_machine(device, spec=spec))
     with loaded.untouched():
@@ -74,6 +77,10 @@ def bench(
             return predicted_bench(loaded, here, named(timed), baselines, verdicts)
         timings, comparisons = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here))
         return _benched(loaded, here, device, timings, comparisons, verdicts)
+
+
+def _is_emulated(candidate: Any) -> bool:
+    return isinstance(candidate, str) and split_target(candidate)[0].endswith(".cu")
 
 
 def _verdicts(problem: Problem | str, candidates: Sequence[Any], device: str) -> tuple[Verdict, ...]:

@@ -100,7 +100,7 @@ def _kernel(source: str, header: Header, launch: Launch, path: Path, device: str
     if device == "cpu":
         from kernelwright.toolchain.emulator import EmulatedKernel
 
-        return EmulatedKernel(source, launch.entry, name=str(path))
+        return EmulatedKernel(source, launch.entry, path=str(path))
     raise CandidateError(f"{path} runs on cuda or cpu, not on {device}", where=str(path))
 
 

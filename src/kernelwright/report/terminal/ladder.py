@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.core.ladder import Climb
+from kernelwright.core.units import number_text
 from kernelwright.report import ladders, words
 from kernelwright.report.terminal.paper import BAD, Paper
 
@@ -15,9 +16,15 @@ def write(found: Climb, paper: Paper) -> None:
     paper.head(words.plain(found.ladder), words.plain(where))
     paper.line()
     sizes = ladders.sizes_of(found)[-MOST_SIZES:]
-    head = ["rung", *map(ladders.size_text, sizes), f"of {found.peer}"]
+    head = ["rung", "right on", *map(ladders.size_text, sizes), f"of {found.peer}"]
     rows = [
-        [f"{rung.number:2} {rung.name}", *ladders.speeds(rung, sizes), ladders.share_text(rung)] for rung in found.rungs
+        [
+            f"{rung.number:2} {rung.name}",
+            number_text(rung.shapes, "shape") if rung.accepted else "rejected",
+            *ladders.speeds(rung, sizes),
+            ladders.share_text(rung),
+        ]
+        for rung in found.rungs
     ]
     paper.table(head, rows, [[rung.next] for rung in found.rungs])
     for rung in found.rungs:

@@ -1,0 +1,135 @@
+"""A CUDA C++ source to a library, or to the program of a sanitizer's process, through the machine's own compiler.
+
+Three texts: the runtime, compiled once and never instrumented; what a kernel sees (`cuda_on_cpu.h`); the kernel itself,
+behind `#line 1`, so that errors and reports name the user's own lines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.core.errors import CandidateError, EnvironmentError
+from kernelwright.toolchain.cpp import FLAGS, MAC, compile_shared
+from kernelwright.toolchain.emulator.source import CudaSource
+
+FOLDER = Path(__file__).parent
+RUNTIME = ("fibers.h", "runtime.h", "surroundings.h", "runtime.cpp")
+_DIALECT = ("-fno-strict-aliasing", "-fvisibility=hidden", "-w", *(() if MAC else ("-fno-gnu-unique",)))
+_KEPT = tuple(flag for flag in FLAGS if flag not in ("-O3", "-fopenmp"))
+PLAIN = (*FLAGS, *_DIALECT)
+COUNTED = (
+    *(flag for flag in _KEPT if flag != "-Wl,-z,defs"),
+    *_DIALECT,
+    "-O0",
+    "-g",
+    "-fsanitize=thread",
+    "-fsanitize-coverage=trace-pc",
+    "-nodefaultlibs",  # the hooks are the runtime's, not ThreadSanitizer's
+    "-lm",
+    "-lc",
+    "-Wl,-z,now",  # what the loader itself defines cannot be named here, so it finds what is missing
+)
+_PROCESS = tuple(flag for flag in _KEPT if flag not in ("-shared", "-fPIC"))
+PROCESSES = {
+    sanitizer: (*_PROCESS, *_DIALECT, "-O0", "-g", f"-fsanitize={sanitizer}", "-DKW_PROCESS")
+    for sanitizer in ("address", "thread")
+}
+
+
+class Parameter(ctypes.Structure):
+    """`KwParameter` of runtime.h."""
+
+    kind: int
+    bytes: int
+    inner: int
+    inner_bytes: int
+    _fields_ = [(name, ctypes.c_int) for name in ("kind", "bytes", "inner", "inner_bytes")]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A kernel that can be called: the library of its source, and the runtime that it is linked to."""
+
+    path: Path
+    runtime: ctypes.CDLL
+    call: Any
+    dynamic_shared: Any
+    parameters: tuple[Parameter, ...]
+
+
+def load(source: CudaSource, name: str, *, counted: bool = False) -> Library:
+    """The library of a source, with one of its kernels.
+
+    Raises:
+        CandidateError: no such kernel.
+        CompileError: the compiler refused; `where` is the user's line.
+    """
+    if counted and MAC:
+        raise EnvironmentError("counting needs g++ and its -fsanitize=thread: not on macOS", next="count on Linux")
+    runtime = runtime_path(counted)
+    loaded = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL if MAC else ctypes.DEFAULT_MODE)
+    path = compile_shared(
+        kernel_text(source, name), flags=_linked(COUNTED if counted else PLAIN, runtime), name=source.path
+    )
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as fault:
+        raise CandidateError(f"{source.path} compiled but does not load: {fault}", where=source.path) from fault
+    number = source.exported(name).index(name)
+    return Library(
+        path, loaded, library[f"kw_call_{number}"], library["kw_dynamic"], _parameters(library, number)
+    )  # fmt: skip
+
+
+def build_process(source: CudaSource, name: str, sanitizer: str) -> Path:
+    """The program that runs a kernel of a source under `address` or `thread` sanitizer; it is no executable file yet.
+
+    Raises: as `load`, and EnvironmentError on macOS.
+    """
+    if MAC:
+        raise EnvironmentError("the sanitizers of kernels need Linux", next="run them on Linux")
+    return compile_shared(
+        kernel_text(source, name) + _calls(source, name) + _text("process.cpp"),
+        flags=_linked(PROCESSES[sanitizer], runtime_path(False)),
+        name=source.path,
+    )
+
+
+def runtime_path(counted: bool, extra: tuple[str, ...] = ()) -> Path:
+    """The runtime, with the hooks that count or without."""
+    text = "".join(map(_text, RUNTIME))
+    defined = ("-DKW_COUNTED",) if counted else ()
+    flags = (*FLAGS, "-O2", "-fvisibility=hidden", *defined, *extra)
+    return compile_shared(text + (_text("counting.cpp") if counted else ""), flags=flags, name="runtime.cpp")
+
+
+def kernel_text(source: CudaSource, name: str) -> str:
+    """What the compiler sees of a kernel's library."""
+    exports = "".join(f"KW_EXPORT({number}, {one})\n" for number, one in enumerate(source.exported(name)))
+    own = source.path.replace("\\", "\\\\").replace('"', '\\"')
+    return (
+        f'{_text("runtime.h")}{_text("cuda_on_cpu.h")}#line 1 "{own}"\n{source.text}\n#line 1 "kw-exports"\n{exports}'
+    )
+
+
+def _calls(source: CudaSource, name: str) -> str:
+    names = ", ".join(f"kw_call_{number}" for number in range(len(source.exported(name))))
+    return f"static void (*const kw_calls[])(void**) = {{{names}}};\n"
+
+
+def _text(name: str) -> str:
+    return f'#line 1 "{name}"\n{(FOLDER / name).read_text()}'
+
+
+def _linked(flags: tuple[str, ...], runtime: Path) -> tuple[str, ...]:
+    """The runtime by its path, which is in the key of the cache as its content is."""
+    return (*flags, "-Wl,-undefined,dynamic_lookup") if MAC else (*flags, f"-Wl,--no-as-needed,{runtime}")
+
+
+def _parameters(library: ctypes.CDLL, number: int) -> tuple[Parameter, ...]:
+    rows = ctypes.POINTER(Parameter)()
+    count = library[f"kw_parameters_{number}"](ctypes.byref(rows))
+    return tuple(rows[:count])

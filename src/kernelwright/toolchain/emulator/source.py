@@ -1,0 +1,106 @@
+"""A CUDA C++ source as text: what g++ cannot take is refused, what it can is rewritten on the same line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kernelwright.core.errors import CandidateError, CompileError
+
+_COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_WRAPPERS = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](kw/[^">]*)[">]', re.MULTILINE)
+_TOOLKIT = re.compile(
+    r'^[ \t]*#[ \t]*include[ \t]*[<"](?:cuda|cuda_runtime|cuda_runtime_api|device_launch_parameters)\.h[">]',
+    re.MULTILINE,
+)
+_PTX = re.compile(r"\basm\b(?:\s+volatile\b)?\s*\(")
+_HOST = re.compile(r"<<<")
+_DYNAMIC = re.compile(
+    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+)
+_BOUNDS = r"(?:__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)\s*)?"
+_KERNEL = re.compile(
+    rf'(extern\s*"C"\s*)?__global__\s+{_BOUNDS}(?:static\s+)?void\s+{_BOUNDS}(\w+)\s*\(([^{{;]*?)\)\s*[{{;]'
+)
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """A source that is ready for `cuda_on_cpu.h`, with the same lines as the text that it was made of."""
+
+    path: str
+    text: str
+    kernels: dict[str, tuple[str, ...]]
+    """Every kernel's name and its parameters' names."""
+    plain: tuple[str, ...]
+    """Kernels that are no templates, in the order of the source."""
+
+    def parameters(self, name: str) -> tuple[str, ...]:
+        """The names of a kernel's parameters; `name` may be an instance such as `sgemm<32>`."""
+        return self.kernels[_base(name)]
+
+    def exported(self, name: str) -> tuple[str, ...]:
+        """The kernels of the library in which one is asked for.
+
+        Raises:
+            CandidateError: there is no such kernel.
+        """
+        if _base(name) not in self.kernels:
+            there = ", ".join(self.kernels) or "no __global__ function"
+            raise CandidateError(f"no kernel {name} in {self.path}: it has {there}", where=self.path)
+        return self.plain if name in self.plain else (*self.plain, name)
+
+
+def read_source(text: str, path: str) -> CudaSource:
+    """A source for the CPU.
+
+    Raises:
+        CompileError: it holds inline PTX, includes the wrappers of PTX, or launches kernels itself.
+    """
+    bare = _COMMENT_OR_TEXT.sub(lambda match: _blank(match[0]), text)
+    if (match := _WRAPPERS.search(text)) and bare[match.start() : match.end()].strip():
+        _refuse(f"{match[1]} is inline PTX, which only a GPU executes", path, text, match.start(1))
+    for pattern, reason in ((_PTX, "inline PTX, which only a GPU executes"), (_HOST, "a launch: keep kernels only")):
+        if match := pattern.search(bare):
+            _refuse(reason, path, text, match.start())
+    kernels, plain = _kernels(bare, text)
+    return CudaSource(path, _DYNAMIC.sub(_dynamic, _TOOLKIT.sub("", text)), kernels, plain)
+
+
+def _kernels(bare: str, text: str) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    plain: dict[str, None] = {}
+    for match in _KERNEL.finditer(bare):
+        found[match[2]] = tuple(_parameter(part) for part in _split(match[3]))
+        if not re.search(r"template\s*<[^;{}]*>\s*$", bare[: match.start()]):
+            plain[match[2]] = None
+    return found, tuple(plain)
+
+
+def _split(parameters: str) -> list[str]:
+    parts = re.split(r",(?![^<(]*[>)])", parameters)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _parameter(text: str) -> str:
+    words = re.findall(r"\w+", re.sub(r"\[[^\]]*\]|=.*", "", text))
+    return words[-1] if words else "?"
+
+
+def _dynamic(match: re.Match[str]) -> str:
+    lines = "\n" * match[0].count("\n")
+    return f"extern KW_STORAGE {' '.join(match[1].split())} {match[2]}[] KW_DYNAMIC;{lines}"
+
+
+def _blank(text: str) -> str:
+    """Comments as spaces; a text keeps its quotes and, when it is C, itself, since `extern "C"` is looked for."""
+    return text if text == '"C"' else re.sub(r"[^\n]", " ", text)
+
+
+def _base(name: str) -> str:
+    return name.split("<")[0].strip()
+
+
+def _refuse(reason: str, path: str, text: str, at: int) -> None:
+    line = text.count("\n", 0, at) + 1
+    raise CompileError(f"line {line} holds {reason}", where=f"{path}:{line}", next="run it with --device cuda")
