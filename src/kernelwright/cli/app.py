@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from kernelwright.cli import bench, evidence, ladder, layout, machine, optimize, verify, why
+from kernelwright.cli import bench, evidence, ladder, layout, machine, optimize, sass, verify, why
 from kernelwright.cli.answer import fail
 from kernelwright.core.errors import InternalError, UsageError
 
@@ -26,6 +26,7 @@ app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
 app.command("machine")(machine.machine)
 app.command("layout")(layout.layout)
+app.command("sass")(sass.sass)
 app.command("ladder")(ladder.ladder)
 app.add_typer(evidence.app, name="evidence")
 

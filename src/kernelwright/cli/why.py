@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
+from kernelwright.core.emulation import Emulation
 from kernelwright.core.errors import UsageError
 from kernelwright.core.records import Diagnosis
 
@@ -42,7 +44,21 @@ def why(
             return watch_script(target, device=where, **options)
         return why_files(target, device=where, spec=spec, compiled=compiled, **options)
 
+    if device == "emulated":
+        return answer("why", partial(_emulated, target), Emulation, Manner(json, html, debug), _finish_emulated)
     return answer("why", deed, Diagnosis, Manner(json, html, debug), _finish)
+
+
+def _emulated(target: list[str]) -> Emulation:
+    from kernelwright.judge.emulation import why_emulated
+
+    if len(target) != 2:
+        raise UsageError("emulation needs a problem and its candidate in CUDA C++", next="kw why PROBLEM kernel.cu")
+    return why_emulated(*target)
+
+
+def _finish_emulated(found: Emulation) -> tuple[str, list[str]]:
+    return ("finding" if found.faults else "ok"), [move.what for move in found.moves]
 
 
 def _refuse_for_a_script(options: dict[str, Any]) -> None:

@@ -39,10 +39,11 @@ def machine_code(
         NotFoundError: no such file, rung or kernel. UsageError: several kernels, or a target that has no machine code.
         CompileError: it does not compile.
     """
-    place, name = split_target(target)
-    if place.startswith(LADDERS):
-        path, name = rung(place.removeprefix(LADDERS), name).path, ""
+    if target.startswith(LADDERS):
+        place, _, which = target.removeprefix(LADDERS).partition(":")
+        path, name = rung(place, which).path, ""
     else:
+        place, name = split_target(target)
         path = find_file(place)
     stage(f"compiling {path.name} for {arch}")
     match path.suffix:
@@ -54,10 +55,11 @@ def machine_code(
             found = _of_triton(path, name, arch, signature)
         case other:
             raise UsageError(f"{path} ends in {other or 'nothing'!r}: machine code comes of .cu, .cubin and .py")
-    if len(found) > 1:
+    first, *others = found
+    if others:
         names = ", ".join(one.kernel for one in found)
-        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"{place}:{found[0].kernel}")
-    return found[0]
+        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"{place}:{first.kernel}")
+    return first
 
 
 def machine_codes_differ(before: str, after: str, **options: Any) -> CodeDifference:
@@ -114,7 +116,11 @@ def _of_triton(path: Path, name: str, arch: str, signature: str) -> tuple[Machin
     compiled = triton.compile(
         ASTSource(fn=function, signature=types, constexprs=constants), target=GPUTarget("cuda", capability, 32)
     )
-    return read_cubin(compiled.asm["cubin"], threads=32 * compiled.metadata.num_warps)
+    return read_cubin(
+        compiled.asm["cubin"],
+        threads=32 * compiled.metadata.num_warps,
+        dynamic_shared_bytes=compiled.metadata.shared,
+    )
 
 
 def _signature(function: Any, text: str) -> tuple[dict[str, str], dict[tuple[int, ...], Any]]:

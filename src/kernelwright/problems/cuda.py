@@ -21,7 +21,7 @@ from kernelwright.problems.prototype import Parameter, exported, find_prototype
 FLOATS = ("float", "double")
 BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
 Kernel = Callable[..., None]
-LaunchSizes = tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]
+Make = Callable[[str, str, Path], Kernel]
 
 
 class CudaProgram(CompiledProgram):
@@ -50,18 +50,29 @@ class CudaProgram(CompiledProgram):
         self._kernels[call.entry](grid, block, given, shared_bytes, **clustered)
 
 
+def cuda_program(path: Path, name: str, problem: Problem, device: str, make: Make) -> CudaProgram:
+    """The program of a source whose kernels `make` runs.
+
+    Args:
+        make: gives what is launched for a source, the name of a kernel in it, and its path.
+    """
+    source = path.read_text(encoding="utf-8", errors="replace")
+    header = parse_header(source, str(path))
+    if name and len(header.launches) == 1:
+        header.launches[0].entry = name
+    for launch in header.launches:
+        _check_launch(header, launch, source)
+    check_reads_parameters(header, problem)
+    kernels = {launch.entry: make(source, launch.entry, path) for launch in header.launches}
+    prototypes = [find_prototype(source, launch.entry) for launch in header.launches]
+    return CudaProgram(problem, header, Planner(header, prototypes, passed), kernels, device)
+
+
 class CudaLoader:
     def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
-        source = path.read_text(encoding="utf-8", errors="replace")
-        header = parse_header(source, str(path))
-        if name and len(header.launches) == 1:
-            header.launches[0].entry = name
-        for launch in header.launches:
-            _check_sizes(header, launch)
-        check_reads_parameters(header, problem)
-        kernels = {launch.entry: _kernel(source, header, launch, path, device) for launch in header.launches}
-        prototypes = [find_prototype(source, launch.entry) for launch in header.launches]
-        program = CudaProgram(problem, header, Planner(header, prototypes, passed), kernels, device)
+        if device not in MAKERS:
+            raise CandidateError(f"{path} runs on {' or '.join(MAKERS)}, not on {device}", where=str(path))
+        program = cuda_program(path, name, problem, device, MAKERS[device])
         notes = () if device == "cuda" else ("emulated on the CPU: it is right or wrong, its time says nothing",)
         return Candidate(path.stem, program, str(path), "cuda", notes)
 
@@ -82,26 +93,29 @@ def passed(number: int | float, parameter: Parameter | None) -> Any:
     return number
 
 
-def _check_sizes(header: Header, launch: Launch) -> None:
+def _check_launch(header: Header, launch: Launch, source: str) -> None:
+    if launch.entry not in (there := exported(source)):
+        found = ", ".join(there) or "nothing"
+        header.fail(f'no extern "C" kernel {launch.entry}; the source exports {found}', launch.line)
     for kind in ("grid", "block"):
         if not 1 <= len(launch.sizes.get(kind, ())) <= 3:
             header.fail(f"`// kw: {kind} ...` of {launch.entry} needs one to three numbers", launch.line)
 
 
-def _kernel(source: str, header: Header, launch: Launch, path: Path, device: str) -> Kernel:
-    if launch.entry not in (there := exported(source)):
-        found = ", ".join(there) or "nothing"
-        header.fail(f'no extern "C" kernel {launch.entry}; the source exports {found}', launch.line)
-    if device == "cuda":
-        from kernelwright.toolchain.cuda import compile_cubin
-        from kernelwright.toolchain.cuda.launching import CudaKernel, arch_here
+def _on_cuda(source: str, entry: str, path: Path) -> Kernel:
+    from kernelwright.toolchain.cuda import compile_cubin
+    from kernelwright.toolchain.cuda.launching import CudaKernel, arch_here
 
-        return CudaKernel(compile_cubin(source, arch_here(), folders=[path.parent], name=str(path)), launch.entry)
-    if device == "cpu":
-        from kernelwright.toolchain.emulator import EmulatedKernel
+    return CudaKernel(compile_cubin(source, arch_here(), folders=[path.parent], name=str(path)), entry)
 
-        return EmulatedKernel(source, launch.entry, path=str(path))
-    raise CandidateError(f"{path} runs on cuda or cpu, not on {device}", where=str(path))
+
+def _emulated(source: str, entry: str, path: Path) -> Kernel:
+    from kernelwright.toolchain.emulator import EmulatedKernel
+
+    return EmulatedKernel(source, entry, path=str(path))
+
+
+MAKERS: dict[str, Make] = {"cuda": _on_cuda, "cpu": _emulated}
 
 
 def _empty_on_cuda(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -10,26 +10,41 @@ from typing import Any
 
 from rich.console import Console
 
+from kernelwright.core.emulation import Emulation
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.ladder import Climb
 from kernelwright.core.layout import LayoutAnswer
+from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization, SuiteRecord
 from kernelwright.core.records import Bench, Diagnosis, EvidenceReport, Machine, Verdict
 from kernelwright.report.terminal import (
     bench,
     diagnosis,
+    emulation,
     error,
     evidence,
     ladder,
     layout,
     machine,
     optimization,
+    sass,
     suite,
     verdict,
 )
 from kernelwright.report.terminal.paper import Paper
 
-Report = Diagnosis | Verdict | Bench | Machine | Optimization | LayoutAnswer | Climb
+Report = (
+    Diagnosis
+    | Verdict
+    | Bench
+    | Machine
+    | Optimization
+    | LayoutAnswer
+    | Climb
+    | Emulation
+    | MachineCode
+    | CodeDifference
+)
 Shown = Report | SuiteRecord | EvidenceReport | KernelwrightError
 _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Diagnosis: diagnosis.write,
@@ -41,6 +56,9 @@ _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     EvidenceReport: evidence.write,
     LayoutAnswer: layout.write,
     Climb: ladder.write,
+    Emulation: emulation.write,
+    MachineCode: sass.write,
+    CodeDifference: sass.write_difference,
     KernelwrightError: error.write,
 }
 
