@@ -1,0 +1,70 @@
+"""Whatever a person names: CUDA C++, a rung, a cubin, a Triton kernel; and what is wrong with what they named."""
+
+import pytest
+
+from kernelwright.core.errors import CompileError, KernelwrightError
+from kernelwright.judge.machine_code import machine_code, machine_codes_differ
+
+pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
+
+TWO = """extern "C" __global__ void one(float* x) { x[threadIdx.x] = VALUE; }
+extern "C" __global__ void two(float* x) { x[threadIdx.x] += 2; }
+"""
+TRITON = """import triton
+import triton.language as tl
+
+@triton.jit
+def scaled(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < count) * 2, mask=at < count)
+"""
+
+
+def test_a_rung_knows_its_block_from_its_header():
+    found = machine_code("ladders/gemm_fp32:tile_2d")
+    assert found.kernel == "gemm_tile_2d"
+    assert (found.occupancy.threads, found.hot is None) == (256, False)
+    assert machine_code("ladders/gemm_fp32:5") == found
+
+
+def test_two_rungs_side_by_side():
+    found = machine_codes_differ("ladders/gemm_fp32:5", "ladders/gemm_fp32:6")
+    assert "global loads of 16 bytes" in {change.what for change in found.changes}
+
+
+def test_one_kernel_of_several_and_defines(tmp_path):
+    path = tmp_path / "two.cu"
+    path.write_text(TWO)
+    assert machine_code(f"{path}:two", defines={"VALUE": "1"}).kernel == "two"
+    assert machine_code(f"{path}:one", defines={"VALUE": "3"}, arch="sm_80").arch == "sm_80"
+    with pytest.raises(KernelwrightError, match="holds 2 kernels") as caught:
+        machine_code(str(path), defines={"VALUE": "1"})
+    assert caught.value.next in (f"{path}:one", f"{path}:two")
+    with pytest.raises(CompileError, match="VALUE"):
+        machine_code(str(path))
+
+
+def test_a_triton_kernel_compiles_offline(tmp_path):
+    pytest.importorskip("triton")
+    path = tmp_path / "scaled.py"
+    path.write_text(TRITON)
+    found = machine_code(str(path), signature="*fp32, *fp32, i32, 1024")
+    assert (found.kernel, found.occupancy.threads) == ("scaled", 128)
+    with pytest.raises(KernelwrightError, match="x_ptr, out_ptr, count, BLOCK") as caught:
+        machine_code(str(path))
+    assert caught.value.next == '--signature "*fp32, *fp32, *fp32, 1024"'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.py", "x = 1\n", "holds no Triton kernel"),
+        ("a.txt", "", "machine code comes of"),
+        ("a.cubin", "no cubin", "cubin"),
+        ("a.cu", "__device__ int x;", "kernel"),
+    ],
+)
+def test_what_has_no_machine_code_is_said(tmp_path, name, text, says):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(KernelwrightError, match=says):
+        machine_code(str(tmp_path / name))
