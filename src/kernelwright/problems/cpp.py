@@ -32,7 +32,11 @@ class Entry:
         return Entry, (self.library, self.name)
 
 
-class CppProgram(CompiledProgram):
+CppProgram = CompiledProgram
+"""What `verify` fences the outputs of, by the name that it knows."""
+
+
+class CalledProgram(CompiledProgram):
     def __init__(self, problem: Problem, header: Header, planner: Planner, entry: Entry) -> None:
         super().__init__(problem, header, planner)
         self._entry = entry
@@ -54,7 +58,7 @@ class CppLoader:
         check_reads_parameters(header, problem)
         entry = _entry(source, header)
         planner = Planner(header, [find_prototype(source, entry.name)], passed)
-        return Candidate(path.stem, CppProgram(problem, header, planner, entry), str(path), "c++")
+        return Candidate(path.stem, CalledProgram(problem, header, planner, entry), str(path), "c++")
 
 
 def passed(number: int | float, parameter: Parameter | None) -> Any:
