@@ -390,3 +390,35 @@ def test_a_number_never_parts_from_its_unit():
 def test_verdict_pages_take_the_colour_of_the_verdict():
     assert '<body class="kw bad">' in page(samples.REJECTED)
     assert '<body class="kw good">' in page(samples.ACCEPTED)
+
+
+@pytest.mark.parametrize("verb", ["ladder", "emulation"])
+def test_pages_of_climbs_and_emulations_hold_every_line(verb):
+    from kernelwright.core.emulation import Access, CountedMove, Emulation
+    from kernelwright.core.ladder import Climb, RungOutcome
+    from kernelwright.machine import predicted_machine
+
+    rung = RungOutcome(
+        number=1,
+        name="naive",
+        title="A <b> title",
+        question="Why?",
+        hypothesis="So.",
+        next="On.",
+        accepted=True,
+        shapes=49,
+    )
+    access = Access(
+        kernel="f", line=3, code="x[i] < 1", kind="global load", operand="x", access_bytes=4, requests=9,
+        per_request=32.0, ideal=4.0,
+    )  # fmt: skip
+    records = {
+        "ladder": Climb(ladder="gemm", machine=predicted_machine("h200"), peer="cuBLAS", rungs=(rung,)),
+        "emulation": Emulation(
+            problem="p", candidate="k.cu", sentence="line 3: costly", accesses=(access,), faults=(), flops=2,
+            global_bytes=64, moves=(CountedMove(what="line 3: let neighbours"),),
+        ),
+    }  # fmt: skip
+    text = page(records[verb])
+    for said in {"ladder": ("1 naive", "A &lt;b&gt; title", "Why?"), "emulation": ("x[i] &lt; 1", "line 3: let")}[verb]:
+        assert said in text

@@ -38,6 +38,16 @@ def share_text(rung: RungOutcome) -> str:
     return percent_text(geometric_mean(time.of_peer for time in rung.times)) if rung.times else "-"
 
 
+def sentence(climb: Climb) -> str:
+    """`the best rung, tuned, reaches 1.08x of torch.mm`, or how many rungs are right where none was timed."""
+    timed = [rung for rung in climb.rungs if rung.times]
+    if not timed:
+        right = sum(rung.accepted for rung in climb.rungs)
+        return f"{right} of {len(climb.rungs)} rungs are right on {climb.rungs[0].shapes} shapes"
+    best = max(timed, key=lambda rung: geometric_mean(time.of_peer for time in rung.times))
+    return f"the best of {len(climb.rungs)} rungs, {best.name}, has {share_text(best)} of the speed of {climb.peer}"
+
+
 def _climb(date: str, climb: Climb) -> str:
     sizes = sizes_of(climb)
     head = ["rung", "question", *map(size_text, sizes), f"of {climb.peer}"]

@@ -9,14 +9,19 @@ from typing import Any
 from markupsafe import escape
 
 from kernelwright.core.document import document, encode
+from kernelwright.core.emulation import Emulation
+from kernelwright.core.ladder import Climb
 from kernelwright.core.layout import LayoutAnswer
+from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
-from kernelwright.report import charts, grid, outcomes, words
+from kernelwright.report import charts, grid, ladders, outcomes, words
 from kernelwright.report.drawing import render
-from kernelwright.report.roofline import left_out, roofline
+from kernelwright.report.roofline import left_out, roofline, rung_points
+from kernelwright.report.terminal.sass import resources_text
 
-Shown = Diagnosis | Verdict | Bench | Machine | Optimization | LayoutAnswer
+Measured = Diagnosis | Verdict | Bench | Machine | Optimization
+Shown = Measured | LayoutAnswer | Climb | MachineCode | CodeDifference | Emulation
 MOST_ROWS = 24
 MOST_ROWS_IN_A_NOTEBOOK = 12
 MOST_PAGE_BYTES = 950_000
@@ -28,7 +33,13 @@ _VERBS = {
     Machine: "machine",
     Optimization: "optimize",
     LayoutAnswer: "layout",
+    Climb: "ladder",
+    MachineCode: "sass",
+    CodeDifference: "sass",
+    Emulation: "why",
 }
+_BODIES: dict[type, str] = {CodeDifference: "difference", Emulation: "emulation"}
+"""Where a verb answers with records of several kinds."""
 
 
 @dataclass(frozen=True)
@@ -76,17 +87,19 @@ def _verb(record: Shown) -> str:
 def _render(template: str, record: Shown, **values: Any) -> str:
     verb = _verb(record)
     machine = record if isinstance(record, Machine) else getattr(record, "machine", None)
+    points = rung_points(record) if isinstance(record, Climb) else ()
     diagnosis = record if isinstance(record, Diagnosis) else getattr(record, "diagnosis", None)
     return str(
         render(
             template,
             record=record,
             verb=verb,
-            body=f"{verb}.html.j2",
+            body=f"{_BODIES.get(type(record), verb)}.html.j2",
             head=head(record),
             charts=charts,
             grid=grid,
-            drawn=roofline(machine, diagnosis) if machine and not values["compact"] else "",
+            ladders=ladders,
+            drawn=roofline(machine, diagnosis, points) if machine and not values["compact"] else "",
             left_out=left_out(diagnosis) if diagnosis else 0,
             setting=words.machine_text(machine) if machine else "",
             **values,
@@ -114,5 +127,19 @@ def head(record: Shown) -> Head:
     if isinstance(record, LayoutAnswer):
         kicker = (words.plain(record.expression), record.kind)
         return Head(kicker, "layout", words.plain(record.result), "undetermined")
+    if isinstance(record, Climb):
+        when = f"recorded {record.recorded}" if record.recorded else f"towards {record.peer}"
+        kicker = (words.plain(record.ladder), when, f"on {words.machine_text(record.machine)}")
+        return Head(kicker, "ladder", ladders.sentence(record), "compute-bound")
+    if isinstance(record, MachineCode):
+        kicker = (words.plain(record.kernel), words.plain(record.arch), resources_text(record))
+        return Head(kicker, "machine code", words.plain(record.reading).partition(". ")[0], "undetermined")
+    if isinstance(record, CodeDifference):
+        kicker = (words.plain(record.before.kernel), words.plain(record.after.kernel))
+        said = "what changed in the machine code" if record.changes else "no figure of the two differs"
+        return Head(kicker, "difference", said, "undetermined")
+    if isinstance(record, Emulation):
+        kicker = (words.plain(record.candidate), f"for {words.plain(record.problem)}", "emulated on the CPU: no times")
+        return Head(kicker, "emulated", words.plain(record.sentence), "bad" if record.faults else "undetermined")
     kicker = (words.machine_text(record), words.ceilings_text(record))
     return Head(kicker, "ceilings", words.machine_sentence(record), "memory-bound")

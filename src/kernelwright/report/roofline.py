@@ -8,10 +8,13 @@ Source: Williams, Waterman, Patterson 2009, doi:10.1145/1498765.1498785.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from markupsafe import Markup
 
+from kernelwright.core.ladder import Climb
 from kernelwright.core.records import Diagnosis, Machine, OperatorReading
 from kernelwright.core.units import bandwidth_text, percent_text, rate_text, time_text
 from kernelwright.report import words
@@ -86,12 +89,34 @@ class Roof:
 WIDE, NARROW = Frame(760, 430), Frame(380, 400, names=1)
 
 
-def roofline(machine: Machine, diagnosis: Diagnosis | None = None) -> Markup:
+def roofline(machine: Machine, diagnosis: Diagnosis | None = None, points: Sequence[Point] = ()) -> Markup:
     """The chart as inline SVG, once for wide paper and once for narrow; the style sheet shows one of them.
 
     Empty when the machine has no bandwidth or no arithmetic rate to draw.
     """
-    return _draw(machine, diagnosis, WIDE, "wide") + _draw(machine, diagnosis, NARROW, "narrow")
+    placed = [*(_points(diagnosis) if diagnosis else ()), *points]
+    return _draw(machine, placed, WIDE, "wide") + _draw(machine, placed, NARROW, "narrow")
+
+
+def rung_points(climb: Climb) -> list[Point]:
+    """A dot for each rung on the last size that was timed, and the peer's, which is open."""
+    size = max((time.size for rung in climb.rungs for time in rung.times), key=prod, default=())
+    timed = [(rung, time) for rung in climb.rungs for time in rung.times if time.size == size]
+    found = [
+        Point(
+            time.flops / time.bytes,
+            rate := time.flops / time.time_us / 1e6,
+            7.0,
+            "operator",
+            f"{rung.number} {rung.name}: {rate_text(rate)}",
+        )
+        for rung, time in timed
+    ]
+    if timed:
+        last = timed[-1][1]
+        rate = last.flops / last.peer_us / 1e6
+        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", f"{climb.peer}: {rate_text(rate)}"))
+    return found
 
 
 def left_out(diagnosis: Diagnosis) -> int:
@@ -99,8 +124,7 @@ def left_out(diagnosis: Diagnosis) -> int:
     return sum(not _has_place(row) for row in diagnosis.operators)
 
 
-def _draw(machine: Machine, diagnosis: Diagnosis | None, frame: Frame, name: str) -> Markup:
-    points = _points(diagnosis) if diagnosis else []
+def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Markup:
     scales = _scales(machine, points, frame)
     if scales is None:
         return Markup()
