@@ -61,7 +61,10 @@ def compiled(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
         return _forward(module, generator, parts, kernels)
     except Exception as fault:  # a kernel of ours that no compiler takes: the program is right without it
         built = [at for at, kernel in enumerate(kernels) if _builds(generator, kernel)]
-        warnings.warn(f"{len(kernels) - len(built)} of {len(kernels)} kernels do not build: {fault}", stacklevel=2)
+        if len(built) == len(kernels):
+            raise
+        reason = next((line for line in str(fault).splitlines() if "error" in line), str(fault)[:200])
+        warnings.warn(f"{len(kernels) - len(built)} of {len(kernels)} kernels do not build: {reason}", stacklevel=2)
         return _forward(module, generator, [parts[at] for at in built], [kernels[at] for at in built])
 
 
@@ -81,7 +84,7 @@ def _forward(
 def _builds(generator: Generator, kernel: Kernel) -> bool:
     try:
         load(generator.module([kernel]))
-    except Exception:
+    except Exception:  # of whatever compiler: the caller says the first one's reason
         return False
     return True
 
