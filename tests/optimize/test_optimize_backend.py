@@ -209,3 +209,22 @@ def test_a_constant_that_is_returned_is_not_ours_to_keep(loaded):
     compiled = torch.compile(lambda x: (x * 2 + 1, torch.tensor([1.0, 2.0])), backend=kernelwright)
     compiled(X)[1].zero_()
     assert compiled(X)[1].tolist() == [1.0, 2.0]
+
+
+def test_a_kernel_that_no_compiler_takes_is_left_to_torch_and_said(monkeypatch):
+    def two(x):
+        return torch.softmax(x @ x.T, -1), F.gelu(x) + 1
+
+    load = backend_module.load
+
+    def refuse(text):
+        if "erf_of" in text:
+            raise RuntimeError("no such word")
+        return load(text)
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(backend_module, "load", refuse)
+    with pytest.warns(UserWarning, match="1 of 2 kernels do not build: no such word"):
+        got = torch.compile(two, backend=kernelwright, dynamic=False)(X)
+    for one, right in zip(got, two(X), strict=True):
+        torch.testing.assert_close(one, right)

@@ -18,6 +18,12 @@ def waits(x):
     return x * x.sum().item()
 
 
+def writes(x):
+    for _ in range(20):
+        x.mul_(1.01)
+    return x + 1
+
+
 def offered(program, size):
     problem = Problem.from_callable(program, torch.randn(size, device="cuda"))
     return graph_offer(problem, lambda: problem.on("cuda"), machine("cuda"))
@@ -29,6 +35,8 @@ def test_a_chain_of_short_kernels_gets_an_offer():
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("program", "size"), [(many, 50_000_000), (waits, 1000)], ids=["long", "waits"])
+@pytest.mark.parametrize(
+    ("program", "size"), [(many, 50_000_000), (waits, 1000), (writes, 1000)], ids=["long", "waits", "writes"]
+)
 def test_nothing_is_offered_that_gains_nothing_or_cannot_be(program, size):
     assert offered(program, size) == ""

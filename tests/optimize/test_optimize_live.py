@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import FirstChoice, kernels_called, optimised, quick, run
 
 from kernelwright.core.errors import KernelwrightError
+from kernelwright.optimize import live
 from kernelwright.optimize.live import with_kernels
 from kernelwright.problems import Problem
 
@@ -55,6 +56,18 @@ def made_small():
     torch.manual_seed(0)
     model = Small()
     return model, optimised(model, X)
+
+
+@pytest.mark.parametrize(("factor", "whole"), [(1, "torch.compile"), (2, "")], ids=["right", "wrong"])
+def test_the_whole_takes_the_place_of_kernels_only_where_it_is_right(monkeypatch, small, factor, whole):
+    text = f"class ModelNew(Model):\n    def forward(self, x):\n        return {factor} * super().forward(x)\n"
+    monkeypatch.setattr(live, "assemble_whole", lambda *_: text)
+    tuner = FirstChoice(better=("torch.compile", "1.30x faster"))
+    with torch.no_grad():  # of what is trained only the kernels' gradients are proved
+        made = with_kernels(Problem.from_callable(small, X), tuner, sets=1)
+    assert made.optimization.verdict.accepted
+    assert made.optimization.whole == whole
+    torch.testing.assert_close(made(X), small(X))
 
 
 def gradients(program, inputs, weights=None):

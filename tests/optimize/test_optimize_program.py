@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,11 +15,13 @@ from first_choice import FirstChoice, module_of, quick, run, text_of
 import kernelwright.optimize.program as program
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
 from kernelwright.machine import predicted_machine
+from kernelwright.optimize import tuning
 from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.reference import reference_of
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.trials import Trials
 from kernelwright.optimize.tuning import Tuner
+from kernelwright.problems import Problem
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -370,6 +373,33 @@ def test_torch_runs_the_whole_program_where_that_is_faster(tmp_path, swift, text
     assert found.notes == (f"the file leaves all of it to {way}: 1.30x faster than the next, kernels",)
     assert "KERNELS" not in found.source
     assert ("torch.compile(" in found.source) is (way == "torch.compile")
+
+
+def test_kernels_that_are_right_stay_where_the_faster_whole_is_not(tmp_path, swift):
+    wrong = (
+        "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, *args):\n        return args[0] * 0\n"
+    )
+    swift.setattr(program, "bench", lambda *_, **__: None)
+    swift.setattr(program, "Tuner", lambda *_: FirstChoice(better=("torch.compile", "1.30x faster")))
+    swift.setattr(program, "assemble_whole", lambda *_: wrong)
+    path = problem_in(tmp_path, FUNCTION.format(name="work"))
+    found = program.optimize_file(f"{path}:work")
+    assert found.verdict.accepted, found.verdict.reason
+    assert (found.whole, found.notes) == ("", ())
+    assert "KERNELS" in found.source == Path(found.file).read_text()
+
+
+@pytest.mark.parametrize(
+    ("compiled_us", "eager_us", "best"),
+    [(97.0, 99.0, None), (95.0, 99.0, "torch.compile"), (97.0, 97.0, "torch"), (50.0, 49.0, "torch")],
+)
+def test_torchs_own_ways_have_to_be_faster_than_kernels_to_take_their_place(monkeypatch, compiled_us, eager_us, best):
+    times = {"kernels": 100.0, "torch.compile": compiled_us, "torch": eager_us}
+    rounds = SimpleNamespace(timings={name: SimpleNamespace(time_us=time) for name, time in times.items()})
+    monkeypatch.setattr(tuning, "time_arms", lambda arms, *_, **__: rounds)
+    problem = Problem.from_callable(torch.relu, torch.ones(3))
+    found = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200")).whole(problem, torch.relu)
+    assert (found[0] if found else None) == best
 
 
 @pytest.mark.parametrize("step", ["capture", "tune_all", "assemble", "write_atomic", "plan"])

@@ -3,6 +3,7 @@ kernels in their likeliest choice. Nothing is tuned or proved here; `kernelwrigh
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.optimize.emit import Kernel, load, wrapped
 from kernelwright.optimize.forward import Forward, Part
-from kernelwright.optimize.generators import generator_for
+from kernelwright.optimize.generators import Generator, generator_for
 from kernelwright.optimize.graph.capture import Captured, Source, decomposition_table, without_aliases
 from kernelwright.optimize.graph.diagonals import pick_diagonals
 from kernelwright.optimize.graph.pieces import in_pieces
@@ -56,6 +57,20 @@ def compiled(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
                 continue
             parts.append(Part(region, tuple(nodes)))
             kernels.append(Kernel(region, choice))
+    try:
+        return _forward(module, generator, parts, kernels)
+    except Exception as fault:  # a kernel of ours that no compiler takes: the program is right without it
+        built = [at for at, kernel in enumerate(kernels) if _builds(generator, kernel)]
+        if len(built) == len(kernels):
+            raise
+        reason = next((line for line in str(fault).splitlines() if "error" in line), str(fault)[:200])
+        warnings.warn(f"{len(kernels) - len(built)} of {len(kernels)} kernels do not build: {reason}", stacklevel=2)
+        return _forward(module, generator, [parts[at] for at in built], [kernels[at] for at in built])
+
+
+def _forward(
+    module: fx.GraphModule, generator: Generator, parts: Sequence[Part], kernels: Sequence[Kernel]
+) -> Callable[..., Any]:
     if not parts:
         return module.forward
     captured = _captured(module)
@@ -64,6 +79,14 @@ def compiled(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
                                                 for line in text.splitlines())]  # fmt: skip
     text = f"{generator.module(kernels)}\n\n" + "\n".join(lines) + "\n"
     return load(text).forward
+
+
+def _builds(generator: Generator, kernel: Kernel) -> bool:
+    try:
+        load(generator.module([kernel]))
+    except Exception:  # of whatever compiler: the caller says the first one's reason
+        return False
+    return True
 
 
 def _captured(module: fx.GraphModule) -> Captured:

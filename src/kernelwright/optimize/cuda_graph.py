@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,9 +30,11 @@ def graph_offer(problem: Problem, load: Callable[[], Callable[..., Any]], machin
         return ""
     stage("capturing a CUDA graph")
     with torch.no_grad():
+        if _changes(load(), args):
+            return ""
         try:
             graphed = torch.cuda.make_graphed_callables(load(), tuple(args))
-        except RuntimeError:  # it waits for the device, or draws random numbers as a graph cannot
+        except Exception:  # it waits for the device, asks for what capture forbids: no offer, and no harm
             return ""
         arms: dict[str, Callable[..., Any]] = {"calls": load(), "graph": graphed}
         cache_bytes = last_cache_bytes(machine)
@@ -46,3 +48,10 @@ def graph_offer(problem: Problem, load: Callable[[], Callable[..., Any]], machin
         f"a call costs more than its kernels: torch.cuda.make_graphed_callables(model, inputs) replays a captured CUDA "
         f"graph in {time_text(graph)} instead of {time_text(calls)}, and returns the same tensors every time"
     )
+
+
+def _changes(program: Callable[..., Any], args: Sequence[torch.Tensor]) -> bool:
+    """Whether a program writes into its arguments, of which a graph only has copies."""
+    given = [arg.clone() for arg in args]
+    program(*given)
+    return not all(map(torch.equal, given, args))

@@ -43,9 +43,13 @@ def with_kernels(problem: Problem, tuner: Tuner, sets: int | None = None) -> tor
         verdict = verify(problem, changed, device=device, sets=sets)
         better = tuner.whole(problem, changed) if verdict.accepted and not trained else None
         if better:
-            source = assemble_whole(in_memory, better[0], "Chosen in memory.")
-            changed = _with_forward(program, load(source, {"Model": _base(program)}).ModelNew)
-            verdict = verify(problem, changed, device=device, sets=sets)
+            text = assemble_whole(in_memory, better[0], "Chosen in memory.")
+            whole = _with_forward(program, load(text, {"Model": _base(program)}).ModelNew)
+            judged = verify(problem, whole, device=device, sets=sets)
+            if judged.accepted:
+                source, changed, verdict = text, whole, judged
+            else:  # faster, and not right: the kernels are
+                better = None
     found = outcome_of(problem, tuner.machine, planned, [*tuned, *backward], source, verdict, better)
     return _labelled(changed if verdict.accepted else _with_forward(program, _unchanged(program)), found)
 

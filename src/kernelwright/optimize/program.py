@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -85,20 +86,24 @@ def optimize_file(
     gradients, backward = gradients_of(problem, planned, tuned, device, tuner) if train else ([], [])
     about = _about(problem, tuned, here)
     source = assembled(problem, planned, tuned, backward, gradients, about, device)
-    verdict = _written(path, source, target, device)
-    better = None
-    if verdict.accepted and not train:
-        better = tuner.whole(problem, load_candidate(str(path), problem, device).program)
-    if better:
-        source = assemble_whole(problem, better[0], f"{problem.name}, which {better[0]} runs the fastest here.")
-        verdict = _written(path, source, target, device)
+    verdict, better = _written(path, source, target, device), None
+
+    def program() -> Callable[..., Any]:
+        return load_candidate(str(path), problem, device).program
+
+    if verdict.accepted and not train and (better := tuner.whole(problem, program())):
+        whole = assemble_whole(problem, better[0], f"{problem.name}, which {better[0]} runs the fastest here.")
+        judged = _written(path, whole, target, device)
+        if judged.accepted:
+            source, verdict = whole, judged
+        else:  # faster, and not right: the kernels are
+            write_atomic(path, source.encode())
+            better = None
     found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict, better)
     if verdict.accepted:
         timed = bench(target, str(path), device=device, baselines=baselines, pairs=PAIRS, check=False)
-        found = msgspec.structs.replace(found, bench=timed)
-    if verdict.accepted and device == "cuda" and not train:
-        offer = graph_offer(problem, lambda: load_candidate(str(path), problem, device).program, here)
-        found = msgspec.structs.replace(found, notes=(*found.notes, *filter(None, [offer])))
+        offer = graph_offer(problem, program, here) if device == "cuda" and not train else ""
+        found = msgspec.structs.replace(found, bench=timed, notes=(*found.notes, *filter(None, [offer])))
     return msgspec.structs.replace(found, diagnosis=diagnosis, file=str(path))
 
 
