@@ -160,7 +160,7 @@ def test_numbers_pass_as_the_kernel_takes_them_and_shared_memory_may_be_large():
     for shared_bytes in (128, 100_000):
         kernel((2, 1), (32,), [out, 1, 0.5, 2**20, 0.25, True], shared_bytes)
         assert out.tolist() == [31 + 1 + 0.5 + 2**20 + 0.25 + 1] * 64
-    for wrong in ([out, 1], [out, 1, 1, 2**20, 0.25, True], [out.cpu(), 1, 0.5, 2, 0.25, True]):
+    for wrong in ([out, 1], [out, 2**31, 1.0, 2, 0.25, True], [out.cpu(), 1, 0.5, 2, 0.25, True], [1.0] * 6, [out] * 6):
         with pytest.raises(UsageError):
             kernel(2, 32, wrong, 128)
     with pytest.raises(UsageError, match="shared memory"):

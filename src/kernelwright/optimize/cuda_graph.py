@@ -35,6 +35,7 @@ def graph_offer(problem: Problem, load: Callable[[], Callable[..., Any]], machin
         try:
             graphed = torch.cuda.make_graphed_callables(load(), tuple(args))
         except Exception:  # it waits for the device, asks for what capture forbids: no offer, and no harm
+            _end_capture()
             return ""
         arms: dict[str, Callable[..., Any]] = {"calls": load(), "graph": graphed}
         cache_bytes = last_cache_bytes(machine)
@@ -48,6 +49,13 @@ def graph_offer(problem: Problem, load: Callable[[], Callable[..., Any]], machin
         f"a call costs more than its kernels: torch.cuda.make_graphed_callables(model, inputs) replays a captured CUDA "
         f"graph in {time_text(graph)} instead of {time_text(calls)}, and returns the same tensors every time"
     )
+
+
+def _end_capture() -> None:
+    """Random numbers again: a capture that failed leaves torch's generator in it, one that succeeds takes it out."""
+    torch.cuda.synchronize()
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        pass
 
 
 def _changes(program: Callable[..., Any], args: Sequence[torch.Tensor]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,16 +19,12 @@ from kernelwright.toolchain.cuda.compiling import NO_DEFINES, Cubin, compile_cub
 Sizes = int | Sequence[int]
 STATIC_LIMIT = 48 * 2**10
 """Dynamic shared memory beyond this has to be asked for once for each kernel."""
-NUMBERS: dict[tuple[type, int], type[Any]] = {
-    (float, 4): ctypes.c_float,
-    (float, 8): ctypes.c_double,
-    (int, 4): ctypes.c_int32,
-    (int, 8): ctypes.c_int64,
-    (bool, 1): ctypes.c_bool,
-    (bool, 4): ctypes.c_int32,
-    (bool, 8): ctypes.c_int64,
+FORMATS = {
+    **{(float, size): form for size, form in ((2, "e"), (4, "f"), (8, "d"))},
+    **{(int, size): form for size, form in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))},
+    **{(bool, size): form for size, form in ((1, "?"), (4, "i"), (8, "q"))},
 }
-"""The C type in which a number of Python's passes, by the size of the parameter."""
+"""How a number of Python's is written (the `struct` module's letter), by the size of the parameter."""
 
 
 class CudaKernel:
@@ -56,14 +53,13 @@ class CudaKernel:
             self._kernel = core.ObjectCode.from_cubin(cubin.code).get_kernel(name)
         except Exception as fault:
             raise _unloadable(cubin, name, fault) from fault
-        self._function = int(self._kernel.handle)
+        self._function = _driver().CUfunction(int(self._kernel.handle))
         self._shared_bytes = 0
         self._parameters = [(part.offset, part.size) for part in self._kernel.arguments_info]
-        size = max((offset + size for offset, size in self._parameters), default=1)
-        self._block = ctypes.create_string_buffer(size + 8)
-        self._base = ctypes.addressof(self._block)
-        places = [self._base + offset for offset, _ in self._parameters]
-        self._pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
+        self._packs: dict[tuple[type, ...], Callable[..., None]] = {}
+        self._block = ctypes.create_string_buffer(max((sum(part) for part in self._parameters), default=1))
+        base = ctypes.addressof(self._block)
+        self._pointers = (ctypes.c_void_p * max(len(self._parameters), 1))(*(base + at for at, _ in self._parameters))
         self._given = ctypes.addressof(self._pointers)
 
     def __call__(
@@ -82,7 +78,7 @@ class CudaKernel:
             grid: blocks, along one to three dimensions.
             block: threads of a block, likewise.
             arguments: in the order of the kernel's: tensors on the device for pointers, Python's numbers for numbers
-                (a float where the kernel takes a float), ctypes values as they are.
+                (a float where the kernel takes a float: of a parameter only the size is known).
             shared_bytes: dynamic shared memory of a block.
             cluster: blocks of a cluster, which have each other's shared memory.
             cooperative: all blocks are on the device at once and can wait for each other.
@@ -91,35 +87,36 @@ class CudaKernel:
         """
         if shared_bytes > max(self._shared_bytes, STATIC_LIMIT):
             self._ask_for(shared_bytes)
-        if len(arguments) != len(self._parameters):
-            raise UsageError(f"{self.name} takes {len(self._parameters)} arguments, not {len(arguments)}")
-        for at, argument in enumerate(arguments):
-            if isinstance(argument, torch.Tensor):
-                _write_pointer(self._pointers[at], argument)
-            else:
-                self._write_number(at, argument)
+        pack = self._packs.get(tuple(map(type, arguments))) or self._pack_of(arguments)
+        raw = [one if not isinstance(one, torch.Tensor) else _pointer(one) for one in arguments]
+        try:
+            pack(self._block, 0, *raw)
+        except struct.error as fault:
+            raise UsageError(f"an argument of {self.name} does not fit its parameter: {fault}") from None
         launch = _launch_plain if cluster == 1 and not cooperative else _launch_extended
-        stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
+        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
         launch(self._function, _three(grid), _three(block), shared_bytes, stream, self._given, cluster, cooperative)
 
-    def _write_number(self, at: int, argument: Any) -> None:
-        _, size = self._parameters[at]
-        value = argument
-        if not isinstance(argument, ctypes._SimpleCData):
-            if hasattr(argument, "item"):
-                argument = argument.item()  # a NumPy scalar
-            if (number := NUMBERS.get((type(argument), size))) is None:
-                raise UsageError(f"argument {at} of {self.name} is {argument!r}, its parameter has {size} bytes")
-            value = number(argument)
-        if ctypes.sizeof(value) != size:
-            raise UsageError(f"argument {at} of {self.name} has {ctypes.sizeof(value)} bytes, its parameter {size}")
-        ctypes.memmove(self._pointers[at], ctypes.byref(value), size)
+    def _pack_of(self, arguments: Sequence[Any]) -> Callable[..., None]:
+        """What writes arguments of these types, each at its parameter's place."""
+        if len(arguments) != len(self._parameters):
+            raise UsageError(f"{self.name} takes {len(self._parameters)} arguments, not {len(arguments)}")
+        form, end = "=", 0
+        for at, (argument, (offset, size)) in enumerate(zip(arguments, self._parameters, strict=True)):
+            letter = "Q" if isinstance(argument, torch.Tensor) and size == 8 else FORMATS.get((type(argument), size))
+            if letter is None:
+                raise UsageError(f"argument {at} of {self.name} is {argument!r:.80}, its parameter has {size} bytes")
+            form += f"{offset - end}x{letter}"
+            end = offset + size
+        pack = struct.Struct(form).pack_into
+        self._packs[tuple(map(type, arguments))] = pack
+        return pack
 
     def _ask_for(self, shared_bytes: int) -> None:
         driver = _driver()
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         device = driver.CUdevice(torch.cuda.current_device())
-        kernel = driver.CUkernel(self._function)
+        kernel = driver.CUkernel(int(self._function))
         said = driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, device)[0]
         _hold(said, f"{self.name} with {shared_bytes:,} bytes of shared memory")
         self._shared_bytes = shared_bytes
@@ -131,10 +128,10 @@ def arch_here() -> str:
     return f"sm_{major}{minor}{'a' * (major >= 9)}"
 
 
-def _write_pointer(place: int | None, tensor: torch.Tensor) -> None:
+def _pointer(tensor: torch.Tensor) -> int:
     if not tensor.is_cuda:
         raise UsageError(f"a tensor is on {tensor.device}, the kernel runs on CUDA")
-    ctypes.c_void_p.from_address(place or 0).value = tensor.data_ptr()
+    return tensor.data_ptr()
 
 
 def _three(sizes: Sizes) -> tuple[int, int, int]:
@@ -147,14 +144,14 @@ def _three(sizes: Sizes) -> tuple[int, int, int]:
 Launch = Callable[..., None]
 
 
-def _launch_plain(function: int, grid: Any, block: Any, shared_bytes: int, stream: int, given: int, *_: Any) -> None:
+def _launch_plain(function: Any, grid: Any, block: Any, shared_bytes: int, stream: int, given: int, *_: Any) -> None:
     said = _driver().cuLaunchKernel(function, *grid, *block, shared_bytes, stream, given, 0)[0]
     if said:
         _hold(said, f"a launch of {grid} blocks of {block} threads")
 
 
 def _launch_extended(
-    function: int,
+    function: Any,
     grid: Any,
     block: Any,
     shared_bytes: int,
