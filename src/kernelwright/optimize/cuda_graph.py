@@ -53,9 +53,8 @@ def graph_offer(problem: Problem, load: Callable[[], Callable[..., Any]], machin
 
 def _end_capture() -> None:
     """Random numbers again: a capture that failed leaves torch's generator in it, one that succeeds takes it out."""
-    torch.cuda.synchronize()
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        pass
+        torch.zeros(1, device="cuda")
 
 
 def _changes(program: Callable[..., Any], args: Sequence[torch.Tensor]) -> bool:

@@ -20,6 +20,7 @@ from kernelwright.problems.prototype import Parameter, exported, find_prototype
 
 FLOATS = ("float", "double")
 BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
+EMULATED_SMS = 3
 Kernel = Callable[..., None]
 Make = Callable[[str, str, Path], Kernel]
 
@@ -69,7 +70,7 @@ def cuda_program(path: Path, name: str, problem: Problem, device: str, make: Mak
     check_reads_parameters(header, problem)
     kernels = {launch.entry: make(source, launch.entry, path) for launch in header.launches}
     prototypes = [find_prototype(source, launch.entry) for launch in header.launches]
-    return CudaProgram(problem, header, Planner(header, prototypes, passed), kernels, device)
+    return CudaProgram(problem, header, Planner(header, prototypes, passed, {"sms": _sms(device)}), kernels, device)
 
 
 class CudaLoader:
@@ -104,6 +105,11 @@ def _check_launch(header: Header, launch: Launch, source: str) -> None:
     for kind in ("grid", "block"):
         if not 1 <= len(launch.sizes.get(kind, ())) <= 3:
             header.fail(f"`// kw: {kind} ...` of {launch.entry} needs one to three numbers", launch.line)
+
+
+def _sms(device: str) -> int:
+    """The device's multiprocessors; some where it is emulated."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device == "cuda" else EMULATED_SMS
 
 
 def _on_cuda(source: str, entry: str, path: Path) -> Kernel:

@@ -6,6 +6,7 @@
     // kw: args   x, out, M, N                   what the function is called with, in its order
     // kw: returns dict                          only for programs that return a dict, a list, or nothing
     // kw: strided x                             only where the function reads x through stride(x, 0)
+    // kw: let    tiles = cdiv(M, 32)            a name for a number, for the lines that follow
 
 A kernel has the lines of its launch besides; several kernels run in the order of their `entry` lines, each with what
 follows it:
@@ -31,7 +32,7 @@ from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.problems import arithmetic
 from kernelwright.problems.state import identifier
 
-KINDS = ("entry", "dims", "out", "temp", "args", "returns", "strided")
+KINDS = ("entry", "dims", "let", "out", "temp", "args", "returns", "strided")
 SIZES = ("grid", "block", "shared", "cluster")
 CONTAINERS = ("tuple", "list", "dict", "none")
 _LINE = re.compile(r"^\s*//\s*kw:\s*(\w*)\s*(.*?)\s*$")
@@ -75,6 +76,8 @@ class Header:
     dims: dict[str, Shape] = field(default_factory=dict)
     outputs: dict[str, Shape] = field(default_factory=dict)
     temporary: dict[str, Shape] = field(default_factory=dict)
+    named: dict[str, tuple[ast.expr, int]] = field(default_factory=dict)
+    """Numbers that `let` lines name, with their lines, in order."""
     returns: str = ""
     strided: set[str] = field(default_factory=set)
 
@@ -132,6 +135,11 @@ def _read(header: Header, kind: str, text: str, line: int) -> None:
             for part in filter(None, map(str.strip, text.split(";"))):
                 shape = _dims(header, part, line)
                 header.dims[shape.name] = shape
+        case "let":
+            name, sign, value = map(str.strip, text.partition("="))
+            if not name.isidentifier() or not sign:
+                header.fail(f"let {text!r} must be like `tiles = cdiv(M, 32)`", line)
+            header.named[name] = _expression(header, value, line), line
         case "out":
             shape = _out(header, text, line)
             if shape.name in header.outputs:

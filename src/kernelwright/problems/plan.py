@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +47,17 @@ class Planner:
     Args:
         prototypes: of each launch; None where it cannot be read.
         passed: what the language passes for a number.
+        known: numbers of the machine that a header may name.
     """
 
-    def __init__(self, header: Header, prototypes: Sequence[Prototype | None], passed: Pass) -> None:
-        self._header, self._prototypes, self._passed = header, prototypes, passed
+    def __init__(
+        self,
+        header: Header,
+        prototypes: Sequence[Prototype | None],
+        passed: Pass,
+        known: Mapping[str, int] | None = None,
+    ) -> None:
+        self._header, self._prototypes, self._passed, self._known = header, prototypes, passed, dict(known or {})
 
     def plan(self, values: Values) -> Plan:
         """The plan for inputs and parameters by name.
@@ -94,12 +101,15 @@ class Planner:
 
     def _dimensions(self, values: Values) -> Numbers:
         """The numbers by name: scalar inputs, and the dimensions as the tensors at hand give them."""
-        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        numbers: Numbers = dict(self._known)
+        numbers |= {name: value for name, value in values.items() if isinstance(value, int | float)}
         for shape in self._header.dims.values():
             tensor = self._tensor(values, shape.name, shape.line)
             if shape.dtype and tensor.dtype != getattr(torch, shape.dtype):
                 self._header.fail(f"{shape.name} is {described(tensor)}, the source takes {shape.dtype}", shape.line)
             self._bind(shape, tensor, values, numbers)
+        for name, (one, line) in self._header.named.items():
+            numbers[name] = self._number(one, values, numbers, line)
         return numbers
 
     def _bind(self, shape: Shape, tensor: torch.Tensor, values: Values, numbers: Numbers) -> None:

@@ -12,18 +12,13 @@
 // kw: block  256
 // kw: args   a, b, c, out, M, N, K, alpha, beta
 
+#include "four.cuh"
+
 #define BM 128
 #define BN 128
 #define BK 8
 #define TM 8
 #define TN 8
-
-// Four neighbours of which `left` are there; as one load where rows begin at multiples of sixteen bytes.
-__device__ __forceinline__ float4 four(const float* at, int left, bool wide) {
-    if (wide && left >= 4) return *reinterpret_cast<const float4*>(at);
-    return make_float4(left > 0 ? at[0] : 0.0f, left > 1 ? at[1] : 0.0f, left > 2 ? at[2] : 0.0f,
-                       left > 3 ? at[3] : 0.0f);
-}
 
 extern "C" __global__ void __launch_bounds__(256)
 gemm_vectorised(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
@@ -32,7 +27,7 @@ gemm_vectorised(const float* __restrict__ a, const float* __restrict__ b, const 
     const int thread = threadIdx.x, x = thread % (BN / TN), y = thread / (BN / TN);
     const int first_row = blockIdx.y * BM, first_column = blockIdx.x * BN;
     const int ar = thread / 2, ak = thread % 2 * 4, bk = thread / 32, bc = thread % 32 * 4;
-    const bool wide_a = K % 4 == 0, wide_b = N % 4 == 0;
+    const bool wide_a = even(a, K), wide_b = even(b, N), wide_c = even(c, N) && even(out, N);
     float sum[TM][TN] = {};
     for (int start = 0; start < K; start += BK) {
         const float4 from_a = four(a + (long long)(first_row + ar) * K + start + ak,
@@ -71,13 +66,13 @@ gemm_vectorised(const float* __restrict__ a, const float* __restrict__ b, const 
             float4 held = make_float4(alpha * sum[m][n], alpha * sum[m][n + 1], alpha * sum[m][n + 2],
                                       alpha * sum[m][n + 3]);
             if (beta != 0.0f) {
-                const float4 before = four(c + (long long)row * N + column, N - column, wide_b);
+                const float4 before = four(c + (long long)row * N + column, N - column, wide_c);
                 held.x += beta * before.x;
                 held.y += beta * before.y;
                 held.z += beta * before.z;
                 held.w += beta * before.w;
             }
-            if (wide_b && column + 3 < N) {
+            if (wide_c && column + 3 < N) {
                 *reinterpret_cast<float4*>(at) = held;
             } else {
                 if (column + 0 < N) at[0] = held.x;

@@ -1,30 +1,28 @@
-"""A kernel of some machine code, launched from torch with as little in between as can be.
-
-Arguments lie in one block of memory that is written anew for every launch; the driver copies it before it returns.
-"""
+"""A kernel of some machine code, launched from torch with as little in between as can be: what a launch needs besides
+its arguments is made once and kept."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernelwright.core.errors import DeviceError, UsageError
 from kernelwright.toolchain.cuda.compiling import NO_DEFINES, Cubin, compile_cubin, cuda_core
 
-Sizes = int | Sequence[int]
+Sizes = int | tuple[int, ...]
 STATIC_LIMIT = 48 * 2**10
 """Dynamic shared memory beyond this has to be asked for once for each kernel."""
-FORMATS = {
-    **{(float, size): form for size, form in ((2, "e"), (4, "f"), (8, "d"))},
-    **{(int, size): form for size, form in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))},
-    **{(bool, size): form for size, form in ((1, "?"), (4, "i"), (8, "q"))},
+CONFIGS_KEPT = 256
+NUMBERS: dict[tuple[type, int], type[np.generic]] = {
+    **{(float, size): number for size, number in ((2, np.float16), (4, np.float32), (8, np.float64))},
+    **{(int, size): number for size, number in ((1, np.int8), (2, np.int16), (4, np.int32), (8, np.int64))},
+    **{(bool, size): number for size, number in ((1, np.bool_), (4, np.int32), (8, np.int64))},
 }
-"""How a number of Python's is written (the `struct` module's letter), by the size of the parameter."""
+"""As what a number of Python's passes, by the size of the parameter."""
 
 
 class CudaKernel:
@@ -53,14 +51,11 @@ class CudaKernel:
             self._kernel = core.ObjectCode.from_cubin(cubin.code).get_kernel(name)
         except Exception as fault:
             raise _unloadable(cubin, name, fault) from fault
-        self._function = _driver().CUfunction(int(self._kernel.handle))
-        self._shared_bytes = 0
-        self._parameters = [(part.offset, part.size) for part in self._kernel.arguments_info]
-        self._packs: dict[tuple[type, ...], Callable[..., None]] = {}
-        self._block = ctypes.create_string_buffer(max((sum(part) for part in self._parameters), default=1))
-        base = ctypes.addressof(self._block)
-        self._pointers = (ctypes.c_void_p * max(len(self._parameters), 1))(*(base + at for at, _ in self._parameters))
-        self._given = ctypes.addressof(self._pointers)
+        self._shared_bytes = STATIC_LIMIT
+        self._parameters = [part.size for part in self._kernel.arguments_info]
+        self._launch = core.launch
+        self._configs: dict[Any, Any] = {}
+        self._passers: dict[tuple[type, ...], list[Callable[[Any], Any]]] = {}
 
     def __call__(
         self,
@@ -85,41 +80,60 @@ class CudaKernel:
         Raises:
             UsageError: another number of arguments, one that does not fit its parameter, or more than a block may have.
         """
-        if shared_bytes > max(self._shared_bytes, STATIC_LIMIT):
-            self._ask_for(shared_bytes)
-        pack = self._packs.get(tuple(map(type, arguments))) or self._pack_of(arguments)
-        raw = [one if not isinstance(one, torch.Tensor) else _pointer(one) for one in arguments]
+        shape = (grid, block, shared_bytes, cluster, cooperative)
+        config = self._configs.get(shape) or self._config(*shape)
+        passers = self._passers.get(tuple(map(type, arguments))) or self._fit(arguments)
+        stream = _stream(torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice()))
         try:
-            pack(self._block, 0, *raw)
-        except struct.error as fault:
+            self._launch(
+                stream, config, self._kernel, *[pass_(one) for pass_, one in zip(passers, arguments, strict=True)]
+            )
+        except OverflowError as fault:
             raise UsageError(f"an argument of {self.name} does not fit its parameter: {fault}") from None
-        launch = _launch_plain if cluster == 1 and not cooperative else _launch_extended
-        stream = torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
-        launch(self._function, _three(grid), _three(block), shared_bytes, stream, self._given, cluster, cooperative)
+        except UsageError:
+            raise
+        except Exception as fault:  # cuda-core's own derive from nothing closer
+            raise _refused(f"a launch of {grid} blocks of {block} threads in clusters of {cluster}", fault) from fault
 
-    def _pack_of(self, arguments: Sequence[Any]) -> Callable[..., None]:
-        """What writes arguments of these types, each at its parameter's place."""
+    def _fit(self, arguments: Sequence[Any]) -> list[Callable[[Any], Any]]:
+        """How arguments of these types pass, each to its parameter."""
         if len(arguments) != len(self._parameters):
             raise UsageError(f"{self.name} takes {len(self._parameters)} arguments, not {len(arguments)}")
-        form, end = "=", 0
-        for at, (argument, (offset, size)) in enumerate(zip(arguments, self._parameters, strict=True)):
-            letter = "Q" if isinstance(argument, torch.Tensor) and size == 8 else FORMATS.get((type(argument), size))
-            if letter is None:
+        passers: list[Callable[[Any], Any]] = []
+        for at, (argument, size) in enumerate(zip(arguments, self._parameters, strict=True)):
+            pass_ = (
+                _pointer if isinstance(argument, torch.Tensor) and size == 8 else NUMBERS.get((type(argument), size))
+            )
+            if pass_ is None:
                 raise UsageError(f"argument {at} of {self.name} is {argument!r:.80}, its parameter has {size} bytes")
-            form += f"{offset - end}x{letter}"
-            end = offset + size
-        pack = struct.Struct(form).pack_into
-        self._packs[tuple(map(type, arguments))] = pack
-        return pack
+            passers.append(pass_)
+        self._passers[tuple(map(type, arguments))] = passers
+        return passers
 
-    def _ask_for(self, shared_bytes: int) -> None:
-        driver = _driver()
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        device = driver.CUdevice(torch.cuda.current_device())
-        kernel = driver.CUkernel(int(self._function))
-        said = driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, device)[0]
-        _hold(said, f"{self.name} with {shared_bytes:,} bytes of shared memory")
-        self._shared_bytes = shared_bytes
+    def _config(self, grid: Sizes, block: Sizes, shared_bytes: int, cluster: Sizes, cooperative: bool) -> Any:
+        """The shape of a launch, checked and, up to some number of them, kept."""
+        what = f"a launch of {grid} blocks of {block} threads with {shared_bytes:,} bytes of shared memory"
+        blocks, clusters = _three(grid), _three(cluster)
+        if any(many % one for many, one in zip(blocks, clusters, strict=True)):
+            raise _refused(what, f"clusters of {cluster} do not divide it")
+        if shared_bytes > self._shared_bytes:
+            if said := _allow_shared(int(self._kernel.handle), shared_bytes):
+                raise _refused(what, said)
+            self._shared_bytes = shared_bytes
+        try:
+            config = cuda_core().LaunchConfig(
+                grid=tuple(many // one for many, one in zip(blocks, clusters, strict=True)),  # counted in clusters
+                block=block,
+                cluster=None if cluster == 1 else clusters,
+                shmem_size=shared_bytes,
+                is_cooperative=cooperative,
+            )
+        except Exception as fault:
+            raise _refused(what, fault) from fault
+        if len(self._configs) >= CONFIGS_KEPT:
+            self._configs.clear()
+        self._configs[grid, block, shared_bytes, cluster, cooperative] = config
+        return config
 
 
 def arch_here() -> str:
@@ -134,67 +148,28 @@ def _pointer(tensor: torch.Tensor) -> int:
     return tensor.data_ptr()
 
 
-def _three(sizes: Sizes) -> tuple[int, int, int]:
-    if isinstance(sizes, int):
-        return sizes, 1, 1
-    first, second, third = (*sizes, 1, 1)[:3]
-    return first, second, third
-
-
-Launch = Callable[..., None]
-
-
-def _launch_plain(function: Any, grid: Any, block: Any, shared_bytes: int, stream: int, given: int, *_: Any) -> None:
-    said = _driver().cuLaunchKernel(function, *grid, *block, shared_bytes, stream, given, 0)[0]
-    if said:
-        _hold(said, f"a launch of {grid} blocks of {block} threads")
-
-
-def _launch_extended(
-    function: Any,
-    grid: Any,
-    block: Any,
-    shared_bytes: int,
-    stream: int,
-    given: int,
-    cluster: Sizes,
-    cooperative: bool,
-) -> None:
-    driver = _driver()
-    config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = block
-    config.sharedMemBytes, config.hStream = shared_bytes, driver.CUstream(stream)
-    attributes = []
-    if cluster != 1:
-        one = driver.CUlaunchAttribute()
-        one.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        one.value.clusterDim.x, one.value.clusterDim.y, one.value.clusterDim.z = _three(cluster)
-        attributes.append(one)
-    if cooperative:
-        one = driver.CUlaunchAttribute()
-        one.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        one.value.cooperative = 1
-        attributes.append(one)
-    config.attrs, config.numAttrs = attributes, len(attributes)
-    said = driver.cuLaunchKernelEx(config, function, given, 0)[0]
-    _hold(said, f"a launch of {grid} blocks of {block} threads in clusters of {cluster}")
+def _three(sizes: Sizes) -> tuple[int, ...]:
+    return (*((sizes,) if isinstance(sizes, int) else sizes), 1, 1)[:3]
 
 
 @functools.cache
-def _driver() -> Any:
+def _stream(raw: int) -> Any:
+    return cuda_core().Stream.from_handle(raw)
+
+
+def _allow_shared(kernel: int, shared_bytes: int) -> str:
+    """Asks for dynamic shared memory; what the driver has against it, or nothing."""
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
-    return driver
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    device = driver.CUdevice(torch.cuda.current_device())
+    said = driver.cuKernelSetAttribute(attribute, shared_bytes, driver.CUkernel(kernel), device)[0]
+    return driver.cuGetErrorString(said)[1].decode() if int(said) else ""
 
 
-def _hold(said: Any, what: str) -> None:
-    """Raises what the driver refused, in its words."""
-    if not int(said):
-        return
-    text = _driver().cuGetErrorString(said)[1]
-    reason = text.decode() if isinstance(text, bytes) else str(said)
-    raise UsageError(f"the driver refused {what}: {reason}", next="fewer threads, less shared memory, or another grid")
+def _refused(what: str, fault: object) -> UsageError:
+    message = f"the driver refused {what}: {fault}"
+    return UsageError(message[:400], next="fewer threads, less shared memory, or another grid")
 
 
 def _unloadable(cubin: Cubin, name: str, fault: Exception) -> Exception:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernelwright.core.errors import CandidateError, CompileError
 
@@ -13,6 +14,9 @@ _TOOLKIT = re.compile(
     r'^[ \t]*#[ \t]*include[ \t]*[<"](?:cuda|cuda_runtime|cuda_runtime_api|device_launch_parameters)\.h[">]',
     re.MULTILINE,
 )
+WRAPPERS = Path(__file__).parent / "include"
+"""Those of the package's wrappers of PTX that have a meaning on the CPU."""
+_INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*', re.MULTILINE)
 _PTX = re.compile(r"\basm\b(?:\s+volatile\b)?\s*\(")
 _HOST = re.compile(r"<<<")
 _DYNAMIC = re.compile(
@@ -26,7 +30,7 @@ _KERNEL = re.compile(
 
 @dataclass(frozen=True)
 class CudaSource:
-    """A source that is ready for `cuda_on_cpu.h`, with the same lines as the text that it was made of."""
+    """A source that is ready for `cuda_on_cpu.h`, whose lines have the numbers of the text that it was made of."""
 
     path: str
     text: str
@@ -51,20 +55,38 @@ class CudaSource:
         return self.plain if name in self.plain else (*self.plain, name)
 
 
-def read_source(text: str, path: str) -> CudaSource:
-    """A source for the CPU.
+def read_source(text: str, path: str, included: set[Path] | None = None) -> CudaSource:
+    """A source for the CPU, with what it includes of the files beside it and of `WRAPPERS`.
 
+    Args:
+        included: the files that stand in the text already.
     Raises:
         CompileError: it holds inline PTX, includes the wrappers of PTX, or launches kernels itself.
     """
+    included = set() if included is None else included
     bare = _COMMENT_OR_TEXT.sub(lambda match: _blank(match[0]), text)
-    if (match := _WRAPPERS.search(text)) and bare[match.start() : match.end()].strip():
-        _refuse(f"{match[1]} is inline PTX, which only a GPU executes", path, text, match.start(1))
+    for match in _WRAPPERS.finditer(text):
+        if bare[match.start() : match.end()].strip() and not (WRAPPERS / match[1]).is_file():
+            _refuse(f"{match[1]} is inline PTX, which only a GPU executes", path, text, match.start(1))
     for pattern, reason in ((_PTX, "inline PTX, which only a GPU executes"), (_HOST, "a launch: keep kernels only")):
         if match := pattern.search(bare):
             _refuse(reason, path, text, match.start())
     kernels, plain = _kernels(bare, text)
-    return CudaSource(path, _DYNAMIC.sub(_dynamic, _TOOLKIT.sub("", text)), kernels, plain)
+    ready = _DYNAMIC.sub(_dynamic, _TOOLKIT.sub("", text))
+    return CudaSource(path, _INCLUDED.sub(lambda match: _pasted(match, path, included), ready), kernels, plain)
+
+
+def _pasted(match: re.Match[str], path: str, included: set[Path]) -> str:
+    """A file in place of its include; lines keep their numbers."""
+    file = next((place / match[1] for place in (Path(path).parent, WRAPPERS) if (place / match[1]).is_file()), None)
+    if file is None:
+        return match[0]
+    if file in included:
+        return ""
+    included.add(file)
+    inner = read_source(file.read_text(encoding="utf-8", errors="replace"), str(file), included)
+    after = match.string.count("\n", 0, match.start()) + 2
+    return f'#line 1 "{file}"\n{inner.text}\n#line {after} "{path}"'
 
 
 def _kernels(bare: str, text: str) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
