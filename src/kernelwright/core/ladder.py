@@ -49,7 +49,19 @@ class Climb(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class RungCount(Record, frozen=True, kw_only=True):
+    """What emulation and the hardware's counters say of one ratio: sectors of a request to global memory, or passes
+    over the banks of shared memory by the least that would do."""
+
+    number: int
+    name: str
+    what: str
+    emulated: float
+    counted: float
+
+
 class LadderRecord(EvidenceRecord, frozen=True, kw_only=True):
     """A climb tied to its sources."""
 
     climb: Climb | None = None
+    counts: tuple[RungCount, ...] = ()

@@ -18,7 +18,7 @@ from kernelwright.core.units import number_text
 from kernelwright.problems import load_problem
 from kernelwright.problems.cuda import cuda_program
 from kernelwright.problems.importing import find_file, split_target
-from kernelwright.toolchain.emulator import Counts, EmulatedKernel, MemoryInstruction, count, sanitize
+from kernelwright.toolchain.emulator import Counts, EmulatedKernel, MemoryInstruction, Sanitizer, count, sanitize
 from kernelwright.work import count as count_work
 
 SECTOR_BYTES = 32
@@ -29,14 +29,23 @@ WORTH = 1.5
 class Watched:
     """Stands where a kernel stands: counts and checks a launch, then runs it."""
 
-    def __init__(self, source: str, entry: str, path: Path, *, launches: list[Watched]) -> None:
+    def __init__(
+        self,
+        source: str,
+        entry: str,
+        path: Path,
+        *,
+        launches: list[Watched],
+        sanitizers: Sequence[Sanitizer] = ("address", "thread"),
+    ) -> None:
         self.entry, self.counts, self.faults = entry, [], []
+        self._sanitizers = sanitizers
         self._source, self._path = source, str(path)
         self._kernel = EmulatedKernel(source, entry, path=self._path)
         launches.append(self)
 
     def __call__(self, grid: Any, block: Any, given: Sequence[Any], shared_bytes: int = 0) -> None:
-        for sanitizer in ("address", "thread"):
+        for sanitizer in self._sanitizers:
             stage(f"{self.entry} under the {sanitizer} sanitizer", 120)
             found = sanitize(
                 self._source, self.entry, grid, block, given, shared_bytes, sanitizer=sanitizer, path=self._path

@@ -26,6 +26,7 @@ from kernelwright.core.units import percent_text, time_text
 from kernelwright.diagnose import why
 from kernelwright.judge.ladder import climb
 from kernelwright.judge.moves import make_moves, maker
+from kernelwright.judge.rung_counts import LADDER, rung_counts
 from kernelwright.judge.sources import PACKAGE, hashes, import_closure, is_beside, label, located, slug, source_hash
 from kernelwright.ladders import device_of, ladder_names, task_of
 from kernelwright.machine import machine
@@ -128,6 +129,7 @@ def record_ladders(names: Sequence[str], *, device: str, folder: str = "evidence
             software=found.machine.software,
             sources=hashes(sources_of("ladder", name, root), root),
             climb=found,
+            counts=tuple(rung_counts()) if name == LADDER and device == "cuda" else (),
         )
         written.append(_written(entry, folder))
     return EvidenceReport(records=tuple(written))
@@ -238,8 +240,7 @@ def fragments_page(folder: str = "evidence") -> str:
 
 def ladders_page(folder: str = "evidence") -> str:
     """Every ladder on every machine on which it was climbed."""
-    found = [one for one in _entries(folder, "ladder") if isinstance(one, LadderRecord)]
-    return ladders.markdown((one.date, one.climb) for one in found if one.climb)
+    return ladders.markdown(one for one in _entries(folder, "ladder") if isinstance(one, LadderRecord))
 
 
 def write_table(folder: str, page: str, kind: str = "regimes") -> None:

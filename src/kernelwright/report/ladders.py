@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import geometric_mean
 
-from kernelwright.core.ladder import Climb, RungOutcome
+from kernelwright.core.ladder import Climb, LadderRecord, RungCount, RungOutcome
 from kernelwright.core.units import percent_text, rate_text
 from kernelwright.report import words
 
 Size = tuple[int, ...]
 
 
-def markdown(climbs: Iterable[tuple[str, Climb]]) -> str:
-    """A heading and a table for each, given with its date."""
-    parts = [_climb(date, climb) for date, climb in climbs]
+def markdown(climbs: Iterable[LadderRecord]) -> str:
+    """A heading and a table for each, and what counters said of its rungs."""
+    parts = [_climb(one.date, one.climb) + _counts(one.counts) for one in climbs if one.climb]
     return "\n".join(parts) if parts else "No ladder has a record yet: `kw evidence record --kind ladder`.\n"
 
 
@@ -57,4 +57,21 @@ def _climb(date: str, climb: Climb) -> str:
         question = rung.question if rung.accepted else f"rejected: {words.plain(rung.reason)}"
         cells = [f"{rung.number} {rung.name}", question, *speeds(rung, sizes), share_text(rung)]
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _counts(counts: Sequence[RungCount]) -> str:
+    if not counts:
+        return ""
+    lines = [
+        "",
+        "What emulation counts on a CPU, and ncu on this machine: sectors of 32 bytes that a request of a warp touches,",
+        "and passes over the banks of shared memory by the least that would do.",
+        "",
+        "| rung | | emulated | counted | apart |",
+        "|---|---|---|---|---|",
+    ]
+    for one in counts:
+        apart = percent_text(abs(one.emulated / one.counted - 1))
+        lines.append(f"| {one.number} {one.name} | {one.what} | {one.emulated:.3g} | {one.counted:.3g} | {apart} |")
     return "\n".join(lines) + "\n"

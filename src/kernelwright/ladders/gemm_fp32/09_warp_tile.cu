@@ -4,7 +4,8 @@
 // rung: hypothesis With 16 x 2 lanes a warp reads 576 bytes of shared memory for 2,048 FMAs, with 8 x 4 lanes 384. A load
 // rung: hypothesis of 16 bytes a lane takes two passes instead of four where lanes n ^ 1 share an address in one operand
 // rung: hypothesis and lanes n ^ 2 in the other. About 1.1 times faster.
-// rung: next       All threads wait for a tile to arrive, then all compute: let copies run meanwhile.
+// rung: next       Half the passes over shared memory, and no time: nobody waited for those. All threads wait for a tile to
+// rung: next       arrive, then all compute: let copies run meanwhile.
 //
 // kw: entry  gemm_warp_tile
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
@@ -15,19 +16,20 @@
 
 #include "four.cuh"
 
+#ifndef BM
 #define BM 128
 #define BN 128
-#ifndef BK
 #define BK 16
-#endif
 #define WM 32  // a warp's tile
 #define WN 64
-#define TM 8  // a thread's sums: fours of neighbours, 16 rows and 32 columns apart
-#define TN 8
+#define BLOCKS 2
+#endif
+#define TM (WM / 4)  // a thread's sums: fours of neighbours, 16 rows and 32 columns apart
+#define TN (WN / 8)
 #define PAD 4
-#define THREADS 256
+#define THREADS (BM / WM * (BN / WN) * 32)
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 gemm_warp_tile(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
                float* __restrict__ out, int M, int N, int K, float alpha, float beta) {
     __shared__ __align__(16) float tile_a[BK][BM + PAD], tile_b[BK][BN];

@@ -17,13 +17,15 @@
 // kw: let    cut = min(1, tiles % sms) * min(1, max(0, (sms - tiles % sms) * K - 74 * sms))
 // kw: grid   sms
 // kw: block  256
-// kw: shared 2 * 16384 + 4 * 16 * 256 * 4
+// kw: shared 2 * 16384 + 3 * 16 * 256 * 4
 // kw: args   a, b, c, out, parts, M, N, K, alpha, beta
 //
 // kw: entry  add_parts
 // kw: grid   32 * cut, tiles % sms + sms * min(1, tiles // sms)
 // kw: block  256
 // kw: args   parts, c, out, M, N, K, alpha, beta, sms
+
+#define TILES 3  // of two to five the best here; without the division of work, four were
 
 #include "lean_loop.cuh"
 

@@ -14,7 +14,9 @@
 #define TM 16
 #define TN 8
 #define LDA (BM + 4)
-#define TILES 4              // of B: one is read, the others are under way
+#ifndef TILES
+#define TILES 4  // of B: one is read, the others are under way
+#endif
 #define HALF 16384u          // bytes from one tile of A to the other: one flips a bit
 #define RING (2 * HALF)      // where the tiles of B begin
 #define STEP (BK * BN * 4u)  // bytes of a tile of B

@@ -7,6 +7,6 @@ and no time that says anything about a GPU.
 from kernelwright.toolchain.emulator.counting import Counts, MemoryInstruction, count
 from kernelwright.toolchain.emulator.findings import Finding
 from kernelwright.toolchain.emulator.run import EmulatedKernel
-from kernelwright.toolchain.emulator.sanitized import sanitize
+from kernelwright.toolchain.emulator.sanitized import Sanitizer, sanitize
 
-__all__ = ["Counts", "EmulatedKernel", "Finding", "MemoryInstruction", "count", "sanitize"]
+__all__ = ["Counts", "EmulatedKernel", "Finding", "MemoryInstruction", "Sanitizer", "count", "sanitize"]
