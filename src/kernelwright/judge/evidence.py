@@ -167,10 +167,10 @@ def check(folder: str = "evidence") -> EvidenceReport:
     root, stale, pending = Path(folder).resolve().parent, [], []
     if not (paths := sorted(Path(folder).glob("*/*/*.json"))):
         raise NotFoundError(f"no records in {folder}", next="kw evidence check --folder DIR, or kw evidence record")
-    closures: dict[tuple[str, bool], dict[str, Path]] = {}
+    closures: dict[tuple[str, str], dict[str, Path]] = {}
     for path in paths:
         entry = load(path)
-        key = entry.kind, entry.name == OWN_SUITE
+        key = entry.kind, entry.name if entry.kind == "ladder" or entry.name == OWN_SUITE else ""
         if key not in closures:
             closures[key] = {label(source, root): source for source in sources_of(entry.kind, entry.name, root)}
         if entry.state == "pending":

@@ -65,8 +65,8 @@ def _counts(counts: Sequence[RungCount]) -> str:
         return ""
     lines = [
         "",
-        "What emulation counts on a CPU, and ncu on this machine: sectors of 32 bytes that a request of a warp touches,",
-        "and passes over the banks of shared memory by the least that would do.",
+        "What emulation counts on a CPU, and ncu here: sectors of 32 bytes that a request of a warp touches, and",
+        "passes over the banks of shared memory by the least that would do.",
         "",
         "| rung | | emulated | counted | apart |",
         "|---|---|---|---|---|",
