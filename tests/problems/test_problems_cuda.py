@@ -101,3 +101,38 @@ def test_a_number_passes_as_what_the_kernel_takes(number, parameter, given):
     prototype = find_prototype(f"void f({parameter}) {{}}", "f")
     assert prototype
     assert passed(number, prototype.parameters[0]) == given
+
+
+NAMED = """// kw: entry  fill
+// kw: dims   x: float32[M]
+// kw: out    out: float32[M]
+// kw: let    part = cdiv(M, sms)
+// kw: let    half = part // 2
+// kw: grid   sms
+// kw: block  32
+// kw: args   x, out, M, part, half
+
+extern "C" __global__ void fill(const float* x, float* out, int M, int part, int half) {
+    for (int at = threadIdx.x; at < part; at += 32)
+        if (blockIdx.x * part + at < M) out[blockIdx.x * part + at] = half + 0 * x[0];
+}
+"""
+
+
+def test_a_header_names_numbers_and_the_devices_multiprocessors(tmp_path):
+    path = tmp_path / "fill.cu"
+    path.write_text(NAMED)
+    problem = Problem.from_callable(lambda x: x * 0 + 5, torch.randn(30))
+    assert load_candidate(str(path), problem, "cpu").program(torch.randn(30)).tolist() == [5.0] * 30
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("let part", "must be like"), ("let 3 = 4", "must be like"), ("let part = cdiv(Q, 2)", "cannot work out")],
+)
+def test_a_number_that_cannot_be_named_is_said(tmp_path, line, says):
+    path = tmp_path / "fill.cu"
+    path.write_text(NAMED.replace("let    part = cdiv(M, sms)", line))
+    with pytest.raises(SignatureError, match=says) as caught:
+        load_candidate(str(path), Problem.from_callable(lambda x: x * 0 + 5, torch.randn(30)), "cpu")
+    assert caught.value.where == f"{path}:4"

@@ -200,3 +200,29 @@ def test_blocks_on_one_thread_or_many_give_the_same():
     for workers, out in ((1, first), (4, second)):
         run(add._library, Shape.of(64, 64, 0), add.bind([x, x, out, 4096]), workers, str(PATH))
     assert torch.equal(first, x + x) and torch.equal(second, x + x)
+
+
+def test_what_a_source_includes_is_part_of_it(tmp_path):
+    (tmp_path / "deep.cuh").write_text("__device__ float twice(float x) {\n    return 2 * x;\n}\n")
+    (tmp_path / "mine.cuh").write_text('#pragma once\n#include "kw/cp_async.cuh"\n#include "deep.cuh"\n')
+    text = """#include "mine.cuh"
+#include "mine.cuh"
+extern "C" __global__ void k(const float* x, float* out) {
+    __shared__ float held[32];
+    kw::copy_4(&held[threadIdx.x], x + threadIdx.x, threadIdx.x % 2);
+    kw::copies_commit();
+    kw::copies_wait<0>();
+    __syncthreads();
+    out[threadIdx.x] = twice(held[threadIdx.x]);
+}
+"""
+    path, out = str(tmp_path / "mine.cu"), torch.zeros(32)
+    EmulatedKernel(text, "k", path=path)(1, 32, [torch.arange(32.0), out])
+    assert out.tolist() == [2.0 * i * (i % 2) for i in range(32)]
+    with pytest.raises(CompileError) as fault:
+        EmulatedKernel(text.replace("twice(", "thrice("), "k", path=path)
+    assert fault.value.where == f"{path}:9"
+    (tmp_path / "deep.cuh").write_text('\nfloat f() { asm("mov"); }\n')
+    with pytest.raises(CompileError, match="inline PTX") as fault:
+        EmulatedKernel(text, "k", path=path)
+    assert fault.value.where == f"{tmp_path / 'deep.cuh'}:2"
