@@ -6,7 +6,18 @@ from kernelwright.core.document import document, encode
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.optimization import SuiteRecord, SuiteRow
 from kernelwright.core.records import EvidenceRecord
-from kernelwright.judge.evidence import MARK, check, load, regimes_table, sources_of, suite_page, write_table
+from kernelwright.judge.evidence import (
+    END,
+    MARK,
+    check,
+    ladder_summary,
+    ladders_page,
+    load,
+    regimes_table,
+    sources_of,
+    suite_page,
+    write_table,
+)
 from kernelwright.judge.sources import PACKAGE, import_closure, source_hash
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +38,12 @@ def test_the_table_in_the_docs_is_the_one_that_the_records_give():
 def test_the_page_of_the_suite_is_the_one_that_the_records_give():
     page = (ROOT / "docs" / "optimize-suite.md").read_text()
     assert page.partition(MARK)[2].strip() == suite_page(str(ROOT / "evidence")).strip(), "kw evidence table"
+
+
+@pytest.mark.parametrize(("page", "table"), [("docs/ladders.md", ladders_page), ("README.md", ladder_summary)])
+def test_the_tables_of_the_ladders_are_those_that_the_records_give(page, table):
+    held = (ROOT / page).read_text().partition(MARK)[2].partition(END)[0]
+    assert held.strip() == table(str(ROOT / "evidence")).strip(), "kw evidence table"
 
 
 def test_comments_docstrings_and_layout_do_not_change_a_hash(tmp_path):

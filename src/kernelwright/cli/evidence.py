@@ -113,7 +113,7 @@ def table(
         if kind not in (None, *KINDS):
             raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
         found = check(folder)
-        for one in [kind] if kind else ["regimes"] if into else KINDS:
+        for one in [kind or "regimes"] if into else [one for one in PAGES if one.startswith(kind or "")]:
             write_table(folder, into or PAGES[one], one)
         return found
 

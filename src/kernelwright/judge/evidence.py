@@ -35,6 +35,7 @@ from kernelwright.report import fragments, ladders, suite
 EXAMPLES = "examples"
 SUITE, OWN_SUITE = "examples/suite", "suite"
 MARK = "<!-- below: written by kw evidence table -->"
+END = "<!-- above: written by kw evidence table -->"
 REGIME_ROOTS = ("kernelwright.diagnose.why", "kernelwright.judge.moves", "kernelwright.sandbox.nursery")
 """Where a record's numbers come from; the nursery is the process in which moves are timed, and starts by its name."""
 
@@ -53,8 +54,9 @@ PAGES = {
     "optimize": "docs/optimize-suite.md",
     "fragments": "docs/fragments.md",
     "ladder": "docs/ladders.md",
+    "ladder summary": "README.md",
 }
-"""Every kind of record with the page of its table."""
+"""Every table with its page; all but the summary are named as their kind of record."""
 Entry = EvidenceRecord | SuiteRecord | FragmentRecord | LadderRecord
 
 
@@ -243,8 +245,15 @@ def ladders_page(folder: str = "evidence") -> str:
     return ladders.markdown(one for one in _entries(folder, "ladder") if isinstance(one, LadderRecord))
 
 
+def ladder_summary(folder: str = "evidence") -> str:
+    """The ladder of the README: each rung with its speed at one size and its share of the library's over all."""
+    found = [one for one in _entries(folder, "ladder") if isinstance(one, LadderRecord) and one.name == LADDER]
+    latest = max(found, key=lambda one: one.date, default=None)
+    return ladders.summary(latest.climb) if latest and latest.climb else ladders.markdown([])
+
+
 def write_table(folder: str, page: str, kind: str = "regimes") -> None:
-    """Replaces everything below `MARK` in a page by the table of one kind of record.
+    """Replaces everything between `MARK` and `END` in a page, or to its end, by the table of one kind of record.
 
     Raises:
         NotFoundError: no such page, or no such line in it.
@@ -258,9 +267,12 @@ def write_table(folder: str, page: str, kind: str = "regimes") -> None:
         "optimize": suite_page,
         "fragments": fragments_page,
         "ladder": ladders_page,
+        "ladder summary": ladder_summary,
     }
     table = tables[kind](folder)
-    path.write_text(text.partition(MARK)[0] + MARK + "\n\n" + table, encoding="utf-8")
+    before, _, below = text.partition(MARK)
+    _, end, after = below.partition(END)
+    path.write_text(f"{before}{MARK}\n\n{table}" + (f"\n{END}{after}" if end else ""), encoding="utf-8")
 
 
 def _entries(folder: str, kind: str) -> list[Entry]:

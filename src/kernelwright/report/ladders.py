@@ -18,6 +18,18 @@ def markdown(climbs: Iterable[LadderRecord]) -> str:
     return "\n".join(parts) if parts else "No ladder has a record yet: `kw evidence record --kind ladder`.\n"
 
 
+SUMMARY_SIZE = (4096, 4096, 4096)
+
+
+def summary(climb: Climb) -> str:
+    """A short table: each rung's question, its rate at `SUMMARY_SIZE`, and its share of the peer over all sizes."""
+    lines = [f"| rung | asks | at {size_text(SUMMARY_SIZE)} | of {climb.peer} |", "|---|---|---|---|"]
+    for rung in climb.rungs:
+        (speed,) = speeds(rung, [SUMMARY_SIZE])
+        lines.append(f"| {rung.number} {rung.name} | {rung.question} | {speed} | {share_text(rung)} |")
+    return "\n".join(lines) + "\n"
+
+
 def sizes_of(climb: Climb) -> list[Size]:
     return list(dict.fromkeys(time.size for rung in climb.rungs for time in rung.times))
 
