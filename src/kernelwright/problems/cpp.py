@@ -32,11 +32,7 @@ class Entry:
         return Entry, (self.library, self.name)
 
 
-CppProgram = CompiledProgram
-"""What `verify` fences the outputs of, by the name that it knows."""
-
-
-class CalledProgram(CompiledProgram):
+class CppProgram(CompiledProgram):
     def __init__(self, problem: Problem, header: Header, planner: Planner, entry: Entry) -> None:
         super().__init__(problem, header, planner)
         self._entry = entry
@@ -58,7 +54,7 @@ class CppLoader:
         check_reads_parameters(header, problem)
         entry = _entry(source, header)
         planner = Planner(header, [find_prototype(source, entry.name)], passed)
-        return Candidate(path.stem, CalledProgram(problem, header, planner, entry), str(path), "c++")
+        return Candidate(path.stem, CppProgram(problem, header, planner, entry), str(path), "c++")
 
 
 def passed(number: int | float, parameter: Parameter | None) -> Any:

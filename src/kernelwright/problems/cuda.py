@@ -39,12 +39,8 @@ class CudaProgram(CompiledProgram):
         super().__init__(problem, header, planner)
         self._kernels = kernels
         if device == "cuda":
+            self.empty = _empty_on_cuda
             self.to(device)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if self.device == "cuda":
-            self.empty = _empty_on_cuda  # fences lie on the CPU
-        return super().forward(*args, **kwargs)
 
     def launch(self, call: Call, given: list[Any]) -> None:
         grid, block = call.sizes["grid"], call.sizes["block"]

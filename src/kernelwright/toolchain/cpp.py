@@ -1,15 +1,11 @@
 """C++ for the CPU: one source text in, one shared library out, through the machine's own compiler.
 
-The cache holds two kinds of file. `KEY.sha256` names the content that belongs to a source, a set of flags, a compiler
-and a processor; `NAME-CONTENT.so` is that content. The library is written before the file that names it and both
-appear whole, so any number of processes may compile the same source at once, and a library is loaded only when its
-bytes still have the hash in its name.
+A library is kept by its source, the flags, the compiler and the processor (`toolchain.store`).
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import platform
 import re
@@ -20,8 +16,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelwright.core.cache import cache_dir, digest, write_atomic
+from kernelwright.core.cache import cache_dir, digest
 from kernelwright.core.errors import CompileError, MissingDependency
+from kernelwright.toolchain.store import keep, kept
 
 MAC = sys.platform == "darwin"
 OPENMP = "-fopenmp"
@@ -59,7 +56,8 @@ def compile_shared(source: str, *, flags: Sequence[str] = FLAGS, name: str = "ke
     compiler = find_compiler()
     key = digest(source, "\0".join(flags), compiler_version(compiler), processor())
     entry = cache_dir("cpp") / f"{key}.sha256"
-    return _intact(entry) or _store(entry, _compile(compiler, source, flags, name), Path(name).stem)
+    there = kept(entry) or keep(entry, _compile(compiler, source, flags, name), Path(name).stem, ".so")
+    return there.path
 
 
 def find_compiler() -> str:
@@ -94,24 +92,6 @@ def processor() -> str:
     return "\n".join(
         sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
     )
-
-
-def _intact(entry: Path) -> Path | None:
-    """The library that an entry names, if both are there and its bytes have the hash in its name."""
-    try:
-        path = entry.with_name(entry.read_text())
-        content = path.read_bytes()
-    except (OSError, ValueError):
-        return None
-    return path if path.stem.endswith(f"-{hashlib.sha256(content).hexdigest()}") else None
-
-
-def _store(entry: Path, library: bytes, label: str) -> Path:
-    name = re.sub(r"\W", "_", label)[:40]
-    path = entry.with_name(f"{name}-{hashlib.sha256(library).hexdigest()}.so")
-    write_atomic(path, library)
-    write_atomic(entry, path.name.encode())
-    return path
 
 
 def _compile(compiler: str, source: str, flags: Sequence[str], name: str) -> bytes:

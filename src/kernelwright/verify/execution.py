@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.measure.clock import synchronize
-from kernelwright.problems.cpp import CppProgram
+from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.problem import seeded, tensors
 from kernelwright.sandbox.faults import TaskError, task_error
 from kernelwright.verify.crossing import PLAIN, Packed, compact, outline, pieces, storage_bytes, unpack
@@ -107,7 +107,7 @@ def _observe_once(program: Callable[..., Any], call: Call) -> Observed:
 
 def _attempt(program: Callable[..., Any], call: Call, gradients: bool) -> tuple[list[Any], Any, Fences]:
     """The inputs as the program left them, its result, and the fences around the inputs."""
-    inputs, outputs = Fences(), Fences()
+    inputs, outputs = Fences(), Fences(call.device)
     leaves = call.leaves(inputs)
     with _outputs_in(program, outputs):
         result = _call(program, leaves, call, gradients)
@@ -126,7 +126,7 @@ def _attempt_blamed(program: Callable[..., Any], call: Call) -> tuple[list[Any],
 @contextlib.contextmanager
 def _outputs_in(program: Callable[..., Any], fences: Fences) -> Iterator[None]:
     """Where we make a program's outputs, they lie between margins for these calls."""
-    if not isinstance(program, CppProgram):
+    if not isinstance(program, CompiledProgram):
         yield
         return
     program.empty = fences.empty

@@ -18,15 +18,15 @@ _M_PERTURB = -6
 
 
 class Fence:
-    """Memory of exactly this size on the CPU, poisoned, between two poisoned margins that show what is written there.
+    """Memory of exactly this size, poisoned, between two poisoned margins that show what is written there.
 
     Its alignment is that of torch's own memory. Whoever holds `memory`, or a view of it, holds the margins too.
     """
 
-    def __init__(self, size_bytes: int) -> None:
-        self._whole = torch.empty(size_bytes + 2 * MARGIN_BYTES, dtype=torch.uint8).fill_(POISON_BYTE)
-        self.memory = torch.empty(0, dtype=torch.uint8)
-        if size_bytes:
+    def __init__(self, size_bytes: int, device: str = "cpu") -> None:
+        self._whole = torch.empty(size_bytes + 2 * MARGIN_BYTES, dtype=torch.uint8, device=device).fill_(POISON_BYTE)
+        self.memory = self._whole[MARGIN_BYTES : MARGIN_BYTES + size_bytes]
+        if size_bytes and device == "cpu":
             # Not a slice, whose storage would be the whole: a program may look at the storage of what it is given.
             held = self._whole.numpy().data
             self.memory = torch.frombuffer(held, dtype=torch.uint8, count=size_bytes, offset=MARGIN_BYTES)
@@ -40,11 +40,12 @@ class Fence:
 class Fences:
     """Makes fenced memory, and says where a fence was broken."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = device
         self._made: list[Fence] = []
 
     def memory(self, size_bytes: int) -> Tensor:
-        self._made.append(Fence(size_bytes))
+        self._made.append(Fence(size_bytes, self._device))
         return self._made[-1].memory
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -48,6 +48,9 @@ class Source(NamedTuple):
     value: Any = None
 
 
+BETWEEN_BREAKS = 'torch.compile(model, backend="kernelwright") optimises what lies between the breaks'
+
+
 @dataclass(frozen=True)
 class Captured:
     """One call of a program as a graph over flat tensors.
@@ -82,7 +85,8 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
             exported = torch.export.export(module, args, kwargs, strict=False)
             taken_apart = exported.run_decompositions(decomposition_table())
     except Exception as fault:
-        raise ProblemError(f"torch.export cannot capture it: {fault}", next="kw why --compile") from fault
+        message = f"torch.export cannot capture it: {fault}"
+        raise ProblemError(message, next=BETWEEN_BREAKS) from fault
     graph = taken_apart.graph_module.graph
     for node in [node for node in graph.nodes if packet(node.target).startswith("_assert")]:
         graph.erase_node(node)
