@@ -78,7 +78,7 @@ class Body:
 
     def settled(self, scope: Scope, at: int) -> None:
         """Values of the whole row that can be had before a pass and that a store wants."""
-        stored = [store.value for store in self.region.stores if not self.passes.inner(store.value)]
+        stored = [store.value for store in self.region.stores if not self.passes.stored_inside(store)]
         self.outer_values(scope, [value for value in stored if self.region.sweep_of[value] == at])
 
     def outer_values(self, scope: Scope, wanted: Iterable[str], held: Iterable[str] = ()) -> None:
@@ -93,5 +93,5 @@ class Body:
 
     def store_outer(self, scope: Scope) -> None:
         for store in self.region.stores:
-            if not self.passes.inner(store.value):
+            if not self.passes.stored_inside(store):
                 self.forms.store(scope, store)

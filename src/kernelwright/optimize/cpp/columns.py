@@ -117,7 +117,7 @@ class Columns(Body):
                 self._part_pass(scope, at, targets, chunk)
         inside = self._walk(scope)
         self._again(inside, self.passes.count)
-        self.outer_values(inside, [s.value for s in self.region.stores if not self.passes.inner(s.value)])
+        self.outer_values(inside, [s.value for s in self.region.stores if not self.passes.stored_inside(s)])
         self.store_outer(inside)
         scope.add("});")
 

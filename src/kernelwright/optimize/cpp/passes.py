@@ -36,13 +36,17 @@ class Passes:
     def inner(self, value: str) -> bool:
         return bool(self.region.axes_of[value] & set(self.row))
 
+    def stored_inside(self, store: Store) -> bool:
+        """Whether it writes every element of a row, be it the same for all of them."""
+        return self.inner(store.value) or bool(store.strides.keys() & set(self.row))
+
     def targets(self, at: int) -> list[Reduction | Store]:
         """What a pass is for: reductions, and values that are written element by element."""
         sweep = self.region.sweep_of
         found: list[Reduction | Store] = [
             step for step in self.region.steps if isinstance(step, Reduction) and sweep[step.arg] == at
         ]
-        return found + [s for s in self.region.stores if sweep[s.value] == at and self.inner(s.value)]
+        return found + [s for s in self.region.stores if sweep[s.value] == at and self.stored_inside(s)]
 
     def needed(self, wanted: Iterable[str], inner: bool, stop: Iterable[str] = ()) -> list[Load | Step | Scan]:
         """What is behind some values, in order, as far as it is of the same depth."""
