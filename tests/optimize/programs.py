@@ -24,8 +24,6 @@ def centred_by_group(x):
 PROGRAMS = {
     "pointwise": (lambda x, y, s, b: torch.relu((x + y) * s + b), X, Y, normal(1), normal(1)),
     "softmax": (lambda x: torch.softmax(x, -1), X),
-    "softmax_of_repeated_columns": (lambda x: torch.softmax(x.unsqueeze(0).expand(3, *x.shape), 0), X),
-    "softmax_of_repeated_rows": (lambda x: torch.softmax(x[:, :1].expand(*x.shape), 1) + x.shape[1], X),
     "log_softmax": (lambda x: torch.log_softmax(x, -1), X),
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (1000,), w, b), X, W, B),
     "rms_norm": (lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w, X, W),

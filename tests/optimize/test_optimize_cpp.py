@@ -12,6 +12,7 @@ from kernelwright.optimize.cpp.prelude import prelude_for
 from kernelwright.optimize.cpp.printer import CpuChoice, choices, print_cpp
 from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions.plan import plan
+from kernelwright.optimize.regions.region import Axis, Load, Reduction, Region, Step, Store
 from kernelwright.toolchain.cpp import FLAGS, compile_shared
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -186,3 +187,26 @@ def test_whole_numbers_have_whole_powers_and_are_their_own_floor(dtype):
     found = call(region, {"x": x, "y": y}, 0)
     for got, right in zip(found.values(), program(x, y), strict=True):
         assert torch.equal(got, right)
+
+
+@pytest.mark.parametrize("lanes", ["i0", "r0"])
+def test_a_value_that_is_the_same_along_a_row_is_stored_for_each_of_its_elements(lanes):
+    region = Region(
+        name="repeated",
+        outer=(Axis(name="i0", size=40),),
+        row=(Axis(name="r0", size=3),),
+        loads=(Load(value="x_in", buffer="x", dtype="float32", strides={"i0": 1}),),
+        steps=(
+            Reduction(value="total", op="sum", arg="x_in", dtype="float32"),
+            Step(value="share", op="div", args=("x_in", "total"), dtype="float32"),
+        ),
+        stores=(
+            Store(
+                value="share", buffer="out", dtype="float32", shape=(3, 40), shape_strides=(40, 1),
+                strides={"r0": 40, "i0": 1},
+            ),
+        ),
+    )  # fmt: skip
+    x, out = torch.rand(40) + 1, torch.zeros(3, 40)
+    function_of(region, CpuChoice(lanes=lanes))(*(ctypes.c_void_p(one.data_ptr()) for one in (x, out)))
+    torch.testing.assert_close(out, torch.full((3, 40), 1 / 3))
