@@ -10,6 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from kernelwright.cli import answer as cli_answer
+from kernelwright.core.records import Record
+
 PROGRAMS = Path(__file__).parent / "programs"
 SMALL = PROGRAMS / "small.py"
 ENVELOPE = {"schema", "verb", "status", "next"}
@@ -49,6 +52,23 @@ def asked(kw, verb, *words):
     assert answer.document["schema"] == {"name": f"kernelwright.{verb}", "version": 1}
     assert answer.document["status"] == {0: "ok", 1: "finding"}[answer.code], answer.out
     return answer
+
+
+def test_a_place_where_no_page_can_be_is_known_before_the_work(kw, tmp_path):
+    missing = kw("machine", "--spec", "h200", "--html", tmp_path / "missing" / "page.html")
+    assert (missing.code, "no folder" in missing.err) == (2, True)
+    folder = kw("machine", "--spec", "h200", "--html", tmp_path)
+    assert (folder.code, "a folder" in folder.err.replace("\n", " ")) == (2, True)
+
+
+def test_an_interrupted_verb_says_so(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_answer, "_guarded", interrupted)
+    assert cli_answer.answer("optimize", lambda: None, Record, cli_answer.Manner(json=True)) == 130
+    document = json.loads(capsys.readouterr().out)
+    assert (document["status"], document["error"]["code"]) == ("error", "interrupted")
 
 
 def test_why_says_the_parts_that_agents_read(kw):

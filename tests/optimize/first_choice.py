@@ -49,6 +49,9 @@ class FirstChoice:
     def whole(self, problem, changed):
         return self.better
 
+    def notes(self):
+        return []
+
     def first(self, region):
         for choice in self.generator.choices(region)[:1]:
             try:
@@ -106,12 +109,13 @@ def kernels_called(module):
     """The names of the kernels that an optimised module calls."""
     names = vars(sys.modules[type(module).__module__]) if "forward" not in vars(type(module)) else None
     names = names or type(module).forward.__globals__
-    library = names["KERNELS"]
-    names["KERNELS"] = watched = _Watched(library)
+    kernels = "KERNELS_of_file" if "KERNELS_of_file" in names else "KERNELS"
+    library = names[kernels]
+    names[kernels] = watched = _Watched(library)
     try:
         yield watched.called
     finally:
-        names["KERNELS"] = library
+        names[kernels] = library
 
 
 def run(module, *args, **kwargs):

@@ -296,8 +296,9 @@ def test_what_cannot_be_captured_is_one_clear_error():
     def by_value(x):
         return x * 2 if x.sum().item() > 0 else x
 
-    with pytest.raises(KernelwrightError):
+    with pytest.raises(KernelwrightError, match="branches on the value of a tensor") as caught:
         optimised(by_value, X)
+    assert caught.value.where == f"{__file__}:{by_value.__code__.co_firstlineno + 1}"
 
 
 def test_a_large_tensor_from_outside_is_one_clear_error():
@@ -317,3 +318,28 @@ def test_a_large_tensor_of_a_model_is_no_parameter_and_one_clear_error():
 
     with torch.no_grad(), pytest.raises(KernelwrightError, match="360 elements"):
         optimised(Positions(), X)
+
+
+def test_what_another_mode_does_not_change_runs_as_kernels_in_both():
+    made = optimised(nn.Sequential(nn.LayerNorm(40), nn.Softmax(-1)), X)
+    with torch.no_grad():
+        for mode in (True, False):
+            assert run(made.train(mode), X)[1], mode
+
+
+def test_a_single_layer_in_another_mode_is_not_passed_over():
+    model = Trained(0.5).eval()
+    made = optimised(model, X)
+    made.dropout.train()
+    assert (made(X) == 0).float().mean() > (model.eval()(X) == 0).float().mean()
+
+
+def test_a_twin_has_hooks_and_modules_of_its_own():
+    model = Trained().eval()
+    made = optimised(model, X)
+    made.register_forward_hook(lambda *_: None)
+    made.more = nn.Linear(2, 2)
+    made.norm_again = made.norm
+    assert not model._forward_hooks
+    assert list(model._modules) == ["norm", "dropout"]
+    assert made.norm is model.norm

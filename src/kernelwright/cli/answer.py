@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kernelwright.core.document import document, encode, error_document
-from kernelwright.core.errors import KernelwrightError, UsageError
+from kernelwright.core.errors import Interrupted, KernelwrightError, UsageError
 
 T = TypeVar("T", bound=msgspec.Struct)
 DEVICES = ("cpu", "cuda", "emulated")
@@ -42,12 +42,16 @@ def answer(
         0 for ok, 1 for a finding, the error's own code otherwise.
     """
     try:
+        if manner.html:
+            _check_place(Path(manner.html))
         found = msgspec.msgpack.decode(_guarded(deed, manner), type=record)
         status, next_steps = finish(found)
         if manner.html:
             _write_page(found, Path(manner.html), status, next_steps)
     except KernelwrightError as fault:
         return fail(verb, fault, json=manner.json)
+    except KeyboardInterrupt:
+        return fail(verb, Interrupted("interrupted"), json=manner.json)
     if manner.json:
         print(encode(document(verb, found, status=status, next=next_steps)))
     else:
@@ -113,6 +117,14 @@ class _Progress:
     def __exit__(self, *_: object) -> None:
         if self._status:
             self._status.stop()
+
+
+def _check_place(path: Path) -> None:
+    """Whether a page can be written there; known before the work, not after it."""
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder", next=f"--html {path / 'page.html'}")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: no folder {path.parent}", next="name a file in a folder that exists")
 
 
 def _write_page(record: Any, path: Path, status: str, next_steps: list[str]) -> None:

@@ -46,6 +46,7 @@ def bench(
     pairs: int = PAIRS,
     check: bool = True,
     spec: str | None = None,
+    machine: Machine | None = None,
 ) -> Bench:
     """Times candidates against baselines, beside the floor and the hard bound of the problem.
 
@@ -55,6 +56,7 @@ def bench(
         baselines: any of `eager`, `compile`.
         check: verify each candidate first; a rejected one is not timed, nor is anything where all are rejected.
         spec: the name of a datasheet: nothing is timed, every time is predicted for that machine.
+        machine: the device with its ceilings, if somebody has just measured them.
     Raises:
         UsageError: an unknown baseline, fewer than five pairs, a path beside a live problem.
         NotFoundError: no datasheet is named `spec`.
@@ -67,7 +69,7 @@ def bench(
         message = f"{emulated[0]} runs by emulation on the CPU: its time says nothing"
         raise UsageError(message, next="kw bench ... --device cuda, or kw verify ... --device emulated")
     loaded = load_problem(problem) if isinstance(problem, str) else problem
-    here = refresh_memory(measured_machine(device, spec=spec))
+    here = machine or refresh_memory(measured_machine(device, spec=spec))
     with loaded.untouched():
         verdicts = _verdicts(problem, candidates, device) if check else ()
         timed = [c for c, v in zip(candidates, verdicts, strict=True) if v.accepted] if check else list(candidates)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,31 @@ FUTURE = "from __future__ import annotations\n"
 GUARD = '''
 def as_proved(*tensors) -> bool:
     """Whether the kernels were proved for such tensors{reservation}."""
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled("{device}"):
+    if {refusal}torch.compiler.is_compiling() or torch.is_autocast_enabled("{device}") or followed():
         return False
     recording = torch.is_grad_enabled()
     for tensor, (dtype, shape, strides, trained) in zip(tensors, PROVED, strict=True):
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.dtype is not dtype:
             return False
-        if tensor.shape != shape or tensor.stride() != strides or not tensor.is_{device}:
+        if not tensor.is_{device} or tensor.layout is not torch.strided or tensor.is_neg():
+            return False
+        if tensor.shape != shape or tensor.stride() != strides:
             return False
         if recording and tensor.requires_grad and not trained:
             return False
     return True
+
+
+def followed() -> bool:
+    """Whether torch wants to see every operator: it traces, transforms, or computes gradients forward."""
+    return bool(
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._get_tracing_state()
+        or torch._C._functorch.peek_interpreter_stack()
+        or torch.autograd.forward_ad._current_level >= 0
+    )
 '''
+GUARD_NAMES = {"as_proved", "followed", "PROVED"}
 
 
 def assemble(
@@ -62,23 +76,29 @@ def assemble(
         ProblemError: the program is not one that a file can hold.
     """
     original, base = _original(problem)
-    calls = {found.region.name: CALL for found in gradients}
-    forward = Forward(captured, parts, calls, {one.region.name for one in kernels if not one.code} - calls.keys())
-    kernels = [one._replace(in_place=forward.in_place.get(one.region.name, {})) for one in kernels]
     generator = generator_for(device)
+    own = [generator.text(kernels)] if parts else []
+    own += [functions(gradients)] if gradients else []
+    apart = _Apart(own, _names(problem, original))
+    trains = {found.region.name for found in gradients}
+    calls = {one.region.name: apart.call(one.region.name, one.region.name in trains) for one in parts}
+    forward = Forward(captured, parts, calls, {one.region.name for one in kernels if not one.code} - trains)
+    kernels = [one._replace(in_place=forward.in_place.get(one.region.name, {})) for one in kernels]
     pieces = [
         f'"""{about}"""\n\n{_future(original)}{generator.imports if parts else "import torch"}\n',
         _titled("the program as it was", original.replace(FUTURE, "")),
     ]
     if parts:
-        pieces.append(_titled("kernels", generator.text(kernels)))
+        pieces.append(_titled("kernels", apart(generator.text(kernels))))
         if gradients:
-            pieces.append(_titled("gradients", functions(gradients)))
+            pieces.append(_titled("gradients", apart(functions(gradients))))
         asking = trained & set(forward.inputs("self").values()) if gradients else set()
         reservation = "" if gradients else "; nothing here computes gradients"
-        guard = GUARD.format(device=device, reservation=reservation)
-        pieces.append(_titled("what they were proved for", f"{_proved(forward, asking)}\n{guard}"))
-    pieces.append(_titled("the program as it is now", _model(problem, captured, forward, base, bool(parts))))
+        refusal = generator.absent if any(not kernel.code for kernel in kernels) else ""
+        guard = GUARD.format(device=device, reservation=reservation, refusal=refusal)
+        pieces.append(_titled("what they were proved for", apart(f"{_proved(forward, asking)}\n{guard}")))
+    guard_name = apart("as_proved") if parts else ""
+    pieces.append(_titled("the program as it is now", _model(problem, captured, forward, base, guard_name)))
     return "\n\n".join(piece.strip("\n") + "\n" for piece in pieces)
 
 
@@ -133,6 +153,48 @@ def _without_head(source: str) -> str:
     return "\n".join(lines).strip() + "\n"
 
 
+# ---- names of the file that the program uses too
+
+
+class _Apart:
+    """Gives what the file defines other names where the program has the same; called with a text, renames there.
+
+    Args:
+        own: the texts that define it.
+        taken: every name of the program.
+    """
+
+    def __init__(self, own: Sequence[str], taken: Set[str]) -> None:
+        defined = {name for text in own for name in _defined(text)}
+        self._new = {name: f"{name}_of_file" for name in (defined | GUARD_NAMES) & taken}
+
+    def __call__(self, text: str) -> str:
+        """Attributes keep their names, but for the functions of a library, which are the file's."""
+        return re.sub(r"(?<!(?<!KERNELS)\.)\b\w+", lambda word: self._new.get(word[0], word[0]), text)
+
+    def call(self, region: str, trains: bool) -> str:
+        """How a region is called, for `Forward`."""
+        return self((CALL if trains else "{name}({given})").replace("{name}", region))
+
+
+def _defined(source: str) -> Iterator[str]:
+    """The names that a module gives to what is its own."""
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        else:
+            names = (one for one in ast.walk(node) if isinstance(one, ast.Name))
+            yield from (name.id for name in names if isinstance(name.ctx, ast.Store))
+
+
+def _names(problem: Problem, original: str) -> set[str]:
+    """Every name that the program knows or gives."""
+    nodes = list(ast.walk(ast.parse(original)))
+    known = {node.id for node in nodes if isinstance(node, ast.Name)}
+    known |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    return known | {node.arg for node in nodes if isinstance(node, ast.arg)} | set(_signature(problem).parameters)
+
+
 # ---- guards and the new program
 
 
@@ -150,18 +212,22 @@ def _class(problem: Problem, base: str, body: str) -> str:
     return f"class ModelNew({parent}):\n{_indented(body)}"
 
 
-def _model(problem: Problem, captured: Captured, forward: Forward, base: str, changed: bool) -> str:
-    if not changed:
+def _model(problem: Problem, captured: Captured, forward: Forward, base: str, guard: str) -> str:
+    """`ModelNew`; `guard` is the function that says whether the kernels are proved for some tensors, if there are."""
+    if not guard:
         return _class(problem, base, _untouched(problem, base))
     signature = _signature(problem)
     taken = ", ".join(["self", *map(str, signature.parameters.values())])
     given = ", ".join(_passed_on(parameter) for parameter in signature.parameters.values())
-    original = f"super().forward({given})" if problem.module is not None else f"{base}({given})"
-    unpacked, conditions = _arguments(problem, captured, signature)
+    hidden = base in {node.name for node in captured.graph.nodes}
+    original = f"{'self.original' if hidden else base}({given})"
     if problem.module is not None:
-        conditions.insert(0, "self.training" if problem.module.training else "not self.training")
+        original = f"super().forward({given})"
+    unpacked, conditions = _arguments(problem, captured, signature)
+    if captured.training:
+        conditions.insert(0, _in_mode(captured.training))
     tensors = ", ".join(forward.inputs("self"))
-    proved = [f"as_proved({tensors})"]
+    proved = [f"{guard}({tensors})"]
     if any(kind != "output" for kind, _ in captured.results):
         proved.append(_apart(list(forward.inputs("self"))))
     guards = [conditions, proved] if unpacked else [[*conditions, *proved]]
@@ -172,7 +238,17 @@ def _model(problem: Problem, captured: Captured, forward: Forward, base: str, ch
         *forward.lines("self"),
     ]
     doc = f'"""{base} with kernels of its own, for the tensors that they were proved for; else {base} as it was."""'
-    return _class(problem, base, "\n".join([doc, "", wrapped(f"def forward({taken}):"), *map(_indented, body)]))
+    alias = [f"original = staticmethod({base})", ""] if hidden and problem.module is None else []
+    return _class(problem, base, "\n".join([doc, "", *alias, wrapped(f"def forward({taken}):"), *map(_indented, body)]))
+
+
+def _in_mode(training: tuple[bool, ...]) -> str:
+    """Whether every module is in the mode that it was proved in."""
+    if len(training) == 1:
+        return "self.training" if training[0] else "not self.training"
+    if any(training) and not all(training):
+        return f"tuple(part.training for part in self.modules()) == {training}"
+    return f"{'all' if training[0] else 'not any'}(part.training for part in self.modules())"
 
 
 def _apart(tensors: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import sys
 import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
@@ -20,7 +21,11 @@ from kernelwright.toolchain.cpp import FLAGS
 WIDTH = 100
 HOMES = {"device": "torch", "inf": "math", "nan": "math"}
 """Where words of a printed graph come from."""
-CPU_IMPORTS = "import ctypes, hashlib, os, platform, subprocess, tempfile\nfrom pathlib import Path\n\nimport torch\n"
+CPU_IMPORTS = """import ctypes, hashlib, os, platform, subprocess, tempfile, warnings
+from pathlib import Path
+
+import torch
+"""
 CUDA_IMPORTS = """import torch
 import triton
 import triton.language as tl
@@ -46,7 +51,16 @@ def compiled(source: str) -> ctypes.CDLL:
                 raise RuntimeError(done.stderr)
             made.replace(library)
     return ctypes.CDLL(str(library))
+
+
+try:
+    KERNELS = compiled(SOURCE)
+{declared}
+except (OSError, RuntimeError) as fault:
+    KERNELS = None
+    warnings.warn(f"the program runs as it was, its kernels do not compile here: {{fault}}", RuntimeWarning)
 '''
+"""Whoever wants to know that they compile makes an error of the warning."""
 
 
 class Kernel(NamedTuple):
@@ -69,12 +83,12 @@ def cpu_text(kernels: Sequence[Kernel]) -> str:
     counts = {one.region.name: len(one.region.reads) + len(one.region.writes) for one in kernels}
     source = f'SOURCE = r"""{prelude_for(body)}\n{body}"""\n'
     declared = "\n".join(
-        f"KERNELS.{name}.argtypes, KERNELS.{name}.restype = [ctypes.c_void_p] * {count}, None"
+        f"    KERNELS.{name}.argtypes, KERNELS.{name}.restype = [ctypes.c_void_p] * {count}, None"
         for name, count in counts.items()
     )
     functions = "\n\n".join(map(_cpu_function, kernels))
-    compile_it = COMPILED.format(flags=" ".join(FLAGS)).lstrip()
-    return f"{source}\n{compile_it}\n\nKERNELS = compiled(SOURCE)\n{declared}\n\n\n{functions}"
+    compile_it = COMPILED.format(flags=" ".join(FLAGS), declared=declared).lstrip()
+    return f"{source}\n{compile_it}\n\n{functions}"
 
 
 def cuda_text(kernels: Sequence[Kernel]) -> str:
@@ -103,8 +117,7 @@ def compiled_text(kernel: Kernel) -> str:
 
 def _cuda_function(kernel: Kernel, launch: str) -> str:
     inputs, outputs = kernel.region.reads, kernel.region.writes
-    device = f", device={inputs[0]}.device" if inputs else ', device="cuda"'
-    made = _outputs(kernel, device)
+    made = _outputs(kernel, "cuda")
     called = wrapped(f"{launch}({', '.join([*inputs, *outputs])})")
     return function(kernel.region, inputs, [*made, called, returned(outputs)])
 
@@ -112,7 +125,7 @@ def _cuda_function(kernel: Kernel, launch: str) -> str:
 def _cpu_function(kernel: Kernel) -> str:
     region = kernel.region
     inputs, outputs = region.reads, region.writes
-    made = _outputs(kernel)
+    made = _outputs(kernel, "cpu")
     pointers = ", ".join(f"{name}.data_ptr()" for name in (*inputs, *outputs))
     return function(region, inputs, [*made, wrapped(f"KERNELS.{region.name}({pointers})"), returned(outputs)])
 
@@ -136,25 +149,22 @@ def returned(outputs: Sequence[str]) -> str:
     return f"return {', '.join(outputs)}"
 
 
-def _outputs(kernel: Kernel, device: str = "") -> list[str]:
+def _outputs(kernel: Kernel, device: str) -> list[str]:
     """Lines that make the tensors it writes, each once."""
     stores = {store.buffer: store for store in kernel.region.stores}
-    return [f"{name} = {kernel.in_place.get(name) or _empty(store, device)}" for name, store in stores.items()]
+    given = {load.buffer: load.dtype for load in kernel.region.loads}
+    return [f"{name} = {kernel.in_place.get(name) or _empty(store, given, device)}" for name, store in stores.items()]
 
 
-def _empty(store: Store, device: str = "") -> str:
-    dtype = "" if store.dtype == "float32" else f", dtype=torch.{store.dtype}"
-    if list(store.shape_strides) == _contiguous(store.shape):
-        return f"torch.empty({store.shape}{dtype}{device})"
-    return f"torch.empty_strided({store.shape}, {store.shape_strides}{dtype}{device})"
-
-
-def _contiguous(shape: Sequence[int]) -> list[int]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.insert(0, step)
-        step *= max(size, 1)
-    return strides
+def _empty(store: Store, given: Mapping[str, str], device: str) -> str:
+    """Memory like that of something it is given: torch's default dtype and device may be others when it runs."""
+    like = next((name for name, dtype in given.items() if dtype == store.dtype), None)
+    if like:
+        return f"{like}.new_empty_strided({store.shape}, {store.shape_strides})"
+    dtype = f"dtype=torch.{store.dtype}"
+    if given:
+        return f"{next(iter(given))}.new_empty_strided({store.shape}, {store.shape_strides}, {dtype})"
+    return f'torch.empty_strided({store.shape}, {store.shape_strides}, {dtype}, device="{device}")'
 
 
 def wrapped(line: str, width: int = WIDTH) -> str:
@@ -169,7 +179,11 @@ def wrapped(line: str, width: int = WIDTH) -> str:
 
 def load(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> ModuleType:
     """The module that such a text is, with some names given; kept in the cache, because Triton reads its kernels'
-    source."""
+    source.
+
+    Raises:
+        RuntimeWarning: its kernels do not compile.
+    """
     path = cache_dir("generated") / f"generated_{digest(text)}.py"
     if not path.exists():
         write_atomic(path, text.encode())
@@ -177,5 +191,7 @@ def load(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> ModuleTy
     assert spec and spec.loader
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     vars(module).update(names)
-    spec.loader.exec_module(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        spec.loader.exec_module(module)
     return module

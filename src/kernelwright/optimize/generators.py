@@ -16,6 +16,8 @@ class Generator(Protocol):
     """Prints kernels for one device."""
 
     imports: str
+    absent: str
+    """How a file says, before anything else, that its kernels did not compile: `... or `, or nothing."""
 
     def choices(self, region: Region) -> Sequence[Any]:
         """The ways in which it can run a region, as records, the likeliest first."""
@@ -41,8 +43,10 @@ class Generator(Protocol):
 class _Printed:
     """A generator that is a space and a printer."""
 
-    def __init__(self, imports: str, space: Callable[[Region], Sequence[Any]], printer: Callable[..., str]) -> None:
-        self.imports, self._space, self._printer = imports, space, printer
+    def __init__(
+        self, imports: str, space: Callable[[Region], Sequence[Any]], printer: Callable[..., str], absent: str = ""
+    ) -> None:
+        self.imports, self._space, self._printer, self.absent = imports, space, printer, absent
 
     def choices(self, region: Region) -> Sequence[Any]:
         return self._space(region)
@@ -60,7 +64,7 @@ class _Printed:
         return load(text)
 
 
-CPP = _Printed(CPU_IMPORTS, cpu_choices, cpu_text)
+CPP = _Printed(CPU_IMPORTS, cpu_choices, cpu_text, "KERNELS is None or ")
 TRITON = _Printed(CUDA_IMPORTS, cuda_choices, cuda_text)
 
 

@@ -63,6 +63,9 @@ def _with_forward(model: Any, cls: type[torch.nn.Module]) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         return cls()
     twin = copy.copy(model)
+    for name, value in vars(model).items():
+        if name.startswith("_") and isinstance(value, dict):  # its modules, its hooks: what is added to one is its own
+            vars(twin)[name] = value.copy()
     twin.__class__ = cls
     return twin
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +24,6 @@ from kernelwright.diagnose import why
 from kernelwright.judge import bench
 from kernelwright.judge.arms import BASELINES
 from kernelwright.machine import machine as machine_here
-from kernelwright.machine import refresh_memory
 from kernelwright.optimize.assemble import assemble, assemble_whole
 from kernelwright.optimize.cuda_graph import graph_offer
 from kernelwright.optimize.differentiable import Differentiable
@@ -29,7 +31,7 @@ from kernelwright.optimize.emit import Kernel
 from kernelwright.optimize.forward import Part
 from kernelwright.optimize.generators import generator_for
 from kernelwright.optimize.graph.backward import gradient_of, trainable
-from kernelwright.optimize.graph.capture import Captured, capture
+from kernelwright.optimize.graph.capture import Captured, capture_with_mode
 from kernelwright.optimize.reference import inputs_of, placeholder_values, reference_of
 from kernelwright.optimize.regions.operators import packet
 from kernelwright.optimize.regions.plan import plan
@@ -38,6 +40,7 @@ from kernelwright.problems import Problem, load_candidate, load_problem
 from kernelwright.verify import verify
 
 PAIRS = 5
+USUAL_BASELINES = "--baseline eager,compile"
 
 
 @dataclass(frozen=True)
@@ -60,56 +63,91 @@ def optimize_file(
 ) -> Optimization:
     """Writes a file with a `ModelNew` that is proved and faster; a program that has no such gets one that says so.
 
+    One that `verify` rejects is kept beside it for reading, under `NAME_rejected.py`.
+
     Args:
         target: a problem, as `kw verify` takes it.
         out: where to write; by default beside the problem, `NAME_optimized.py`.
         train: give the kernels their gradients too.
         only_plan: stop at the regions; nothing is generated and nothing written.
     Raises:
-        ProblemError: it cannot be captured. UsageError: `out` would overwrite the problem.
+        ProblemError: it cannot be captured. UsageError: `out` would overwrite the problem, or cannot be written.
     """
     if unknown := set(baselines) - set(BASELINES):
-        raise UsageError(f"no baseline {sorted(unknown)}; there are {', '.join(BASELINES)}")
-    problem = load_problem(target)
+        some = " and ".join(BASELINES)
+        raise UsageError(f"no baseline {', '.join(map(repr, sorted(unknown)))}; there are {some}", next=USUAL_BASELINES)
     path = Path(out or _default_name(target))
-    if path.exists() and path.resolve() == Path(target.partition(":")[0]).resolve():
-        raise UsageError(f"{path} is the problem itself", next="--out another_name.py")
-    if not path.parent.is_dir():
-        raise UsageError(f"no folder {path.parent}", next="name a file in a folder that exists")
-    here = machine_here(device) if only_plan else refresh_memory(machine_here(device))
-    diagnosis = None if only_plan else why(problem, device=device)
-    planned = plan_of(problem, device)
+    _check_place(path, target)
+    problem = load_problem(target)
     if only_plan:
-        return _planned_only(problem, here, planned)
+        return _planned_only(problem, machine_here(device), plan_of(problem, device))
+    diagnosis = why(problem, device=device)
+    here = diagnosis.machine
+    planned = plan_of(problem, device)
     tuner = Tuner(generator_for(device), device, here, "compile" in baselines)
     tuned = tune_all(problem, planned, device, tuner)
     gradients, backward = gradients_of(problem, planned, tuned, device, tuner) if train else ([], [])
-    about = _about(problem, tuned, here)
-    source = assembled(problem, planned, tuned, backward, gradients, about, device)
-    verdict, better = _written(path, source, target, device), None
-
-    def program() -> Callable[..., Any]:
-        return load_candidate(str(path), problem, device).program
-
-    if verdict.accepted and not train and (better := tuner.whole(problem, program())):
-        whole = assemble_whole(problem, better[0], f"{problem.name}, which {better[0]} runs the fastest here.")
-        judged = _written(path, whole, target, device)
-        if judged.accepted:
-            source, verdict = whole, judged
-        else:  # faster, and not right: the kernels are
-            write_atomic(path, source.encode())
-            better = None
-    found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict, better)
-    if verdict.accepted:
-        timed = bench(target, str(path), device=device, baselines=baselines, pairs=PAIRS, check=False)
-        offer = graph_offer(problem, program, here) if device == "cuda" and not train else ""
-        found = msgspec.structs.replace(found, bench=timed, notes=(*found.notes, *filter(None, [offer])))
-    return msgspec.structs.replace(found, diagnosis=diagnosis, file=str(path))
-
-
-def _written(path: Path, source: str, target: str, device: str) -> Verdict:
+    source = assembled(problem, planned, tuned, backward, gradients, _about(problem, tuned, here), device)
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Draft(problem, target, Path(folder) / path.name, device)
+        verdict, better = draft.proved(source), None
+        if verdict.accepted and not train and (better := tuner.whole(problem, draft.program())):
+            whole = assemble_whole(problem, better[0], f"{problem.name}, which {better[0]} runs the fastest here.")
+            judged = draft.proved(whole)
+            if judged.accepted:
+                source, verdict = whole, judged
+            else:  # faster, and not right: the kernels are
+                better = None
+    if not verdict.accepted:
+        path = path.with_stem(f"{path.stem}_rejected")
     write_atomic(path, source.encode())
-    return verify(target, str(path), device=device)
+    verdict = msgspec.structs.replace(verdict, candidate=str(path))
+    found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict, better)
+    timed, notes = None, [*found.notes, *tuner.notes()]
+    if verdict.accepted:
+        timed = bench(target, str(path), device=device, baselines=baselines, pairs=PAIRS, check=False, machine=here)
+        if device == "cuda" and not train:
+            notes.append(graph_offer(problem, lambda: load_candidate(str(path), problem, device).program, here))
+    return msgspec.structs.replace(
+        found, diagnosis=diagnosis, file=str(path), bench=timed, notes=tuple(filter(None, notes))
+    )
+
+
+def _check_place(path: Path, target: str) -> None:
+    """
+    Raises:
+        UsageError: a file cannot or must not be written there.
+    """
+    if path.exists() and path.resolve() == Path(target.partition(":")[0]).resolve():
+        raise UsageError(f"{path} is the problem itself", next="--out another_name.py")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", next=f"--out {path / 'optimized.py'}")
+    if not path.parent.is_dir():
+        raise UsageError(f"no folder {path.parent}", next="name a file in a folder that exists: --out FILE")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write into {path.parent}", next="name a folder that can be written: --out FILE")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A file that is proved where nobody looks: what a person already has stays until there is something better."""
+
+    problem: Problem
+    target: str
+    path: Path
+    device: str
+
+    def proved(self, source: str) -> Verdict:
+        """The verdict on this text; its kernels have to compile."""
+        write_atomic(self.path, source.encode())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            self.program()
+        return verify(self.target, str(self.path), device=self.device)
+
+    def program(self) -> Callable[..., Any]:
+        """The newest text, loaded."""
+        return load_candidate(str(self.path), self.problem, self.device).program
 
 
 def plan_of(problem: Problem, device: str) -> Planned:
@@ -117,7 +155,7 @@ def plan_of(problem: Problem, device: str) -> Planned:
     stage("capturing the program", 120)
     args, kwargs = problem.inputs(device, 0)
     with torch.no_grad():
-        captured = capture(problem.on(device), args, kwargs)
+        captured = capture_with_mode(problem.on(device), args, kwargs)
     regions, refused = plan(captured.graph)
     named = [(str(node.target), reason) for node, reason in refused.items() if packet(node.target) != "getitem"]
     left = [Left(operator=op, reason=reason, count=count) for (op, reason), count in Counter(named).items()]
@@ -203,6 +241,10 @@ def outcome_of(
         better: torch's own way that the whole program takes instead of its kernels, and why.
     """
     whole, reason = better or ("", "")
+    notes = [f"the file leaves all of it to {whole}: {reason}"] if whole else []
+    if planned.captured.training and not whole and any(found.kernel for _, found in tuned):
+        mode = "train" if planned.captured.training[0] else "eval"
+        notes.append(f"its kernels run in {mode} mode; in the other it computes something else, and runs as it was")
     return Optimization(
         problem=problem.name,
         machine=machine,
@@ -214,7 +256,7 @@ def outcome_of(
         verdict=verdict,
         bench=None,
         whole=whole,
-        notes=(f"the file leaves all of it to {whole}: {reason}",) if whole else (),
+        notes=tuple(notes),
     )
 
 

@@ -6,7 +6,7 @@ The space is data and a choice is a record, so whoever searches better than by t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -66,6 +66,13 @@ class Tuner:
     machine: Machine
     compile: bool = True
     budget_s: float = 1.0
+    _tried: int = field(default=0, init=False)
+    _remembered: int = field(default=0, init=False)
+
+    def notes(self) -> list[str]:
+        """What a person should know of how it was tried."""
+        known = f"{self._remembered} of {self._tried} choices were measured by an earlier run"
+        return [known] if self._remembered else []
 
     def tune(self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Tuned:
         """The best accepted way; the reference where nothing beats it."""
@@ -159,6 +166,7 @@ class Tuner:
             try:
                 text = self.generator.module([Kernel(region, choice)])
                 known = trials.known(text)
+                self._tried, self._remembered = self._tried + 1, self._remembered + bool(known)
                 if known is None or known.time_us is not None:
                     program = getattr(self.generator.load(text), region.name)
                     known = known or Attempt(name=name, choice=setting, time_us=self._glance(program, inputs))

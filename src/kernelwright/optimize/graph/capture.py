@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import io
+import logging
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +26,7 @@ from kernelwright.optimize.graph.decompositions import decompositions
 from kernelwright.optimize.graph.diagonals import pick_diagonals
 from kernelwright.optimize.graph.pieces import in_pieces
 from kernelwright.optimize.regions.operators import packet
+from kernelwright.sandbox.faults import place
 
 aten = torch.ops.aten
 TAKEN_APART = (
@@ -62,6 +66,8 @@ class Captured:
         results: for each value that `graph` returns, what it is for: (`output`, ""), or the (`buffer`, path) or
             (`argument`, place) that it replaces.
         tree: of the result.
+        training: whether each module was in train mode, in the order of `modules()`; nothing where the program is the
+            same in train and in eval mode.
     """
 
     graph: fx.Graph
@@ -69,6 +75,7 @@ class Captured:
     sources: dict[fx.Node, Source]
     results: tuple[tuple[str, str], ...]
     tree: pytree.TreeSpec
+    training: tuple[bool, ...] = ()
 
 
 def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
@@ -80,13 +87,11 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
     args, kwargs = normal_call(program, args, kwargs)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quietly():
             exported = torch.export.export(module, args, kwargs, strict=False)
             taken_apart = exported.run_decompositions(decomposition_table())
     except Exception as fault:
-        message = f"torch.export cannot capture it: {fault}"
-        raise ProblemError(message, next=BETWEEN_BREAKS) from fault
+        raise ProblemError(_reason(fault), next=BETWEEN_BREAKS, where=place(fault)) from fault
     graph = taken_apart.graph_module.graph
     for node in [node for node in graph.nodes if packet(node.target).startswith("_assert")]:
         graph.erase_node(node)
@@ -100,6 +105,50 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
         tuple(_result(spec, taken_apart) for spec in taken_apart.graph_signature.output_specs),
         taken_apart.call_spec.out_spec,  # type: ignore[arg-type]
     )
+
+
+def capture_with_mode(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
+    """The same, with what it takes for granted about train and eval mode."""
+    found = capture(program, args, kwargs)
+    if not isinstance(program, torch.nn.Module):
+        return found
+    modules = list(program.modules())
+    training = tuple(module.training for module in modules)
+    program.train(not program.training)
+    try:
+        same = _described(capture(program, args, kwargs)) == _described(found)
+    except ProblemError:
+        same = False
+    finally:
+        for module, mode in zip(modules, training, strict=True):
+            module.training = mode
+    return found if same else replace(found, training=training)
+
+
+def _described(captured: Captured) -> str:
+    constants = [source.value for source in captured.sources.values() if source.kind == "constant"]
+    shown = [value.tolist() if isinstance(value, torch.Tensor) else value for value in constants]
+    return f"{captured.graph}\n{captured.results}\n{captured.tree}\n{shown}"
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what torch says on the way: the error says it shorter."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _reason(fault: BaseException) -> str:
+    """The first line of what torch says; for the commonest of all, what it means."""
+    if "data-dependent" in str(fault):
+        return "it branches on the value of a tensor, which no graph can hold"
+    return f"torch.export cannot capture it: {next(iter(str(fault).strip().splitlines()), type(fault).__name__)}"
 
 
 def without_aliases(graph: fx.Graph) -> None:
