@@ -68,7 +68,7 @@ def test_an_interrupted_verb_says_so(monkeypatch, capsys):
     monkeypatch.setattr(cli_answer, "_guarded", interrupted)
     assert cli_answer.answer("optimize", lambda: None, Record, cli_answer.Manner(json=True)) == 130
     document = json.loads(capsys.readouterr().out)
-    assert (document["status"], document["error"]["code"]) == ("error", "interrupted")
+    assert (document["status"], document["error"]["code"]) == ("error", "limit")
 
 
 def test_why_says_the_parts_that_agents_read(kw):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from kernelwright.core.document import document, encode, error_document
-from kernelwright.core.errors import Interrupted, KernelwrightError, UsageError
+from kernelwright.core.errors import KernelwrightError, LimitError, UsageError
 
 T = TypeVar("T", bound=msgspec.Struct)
+INTERRUPTED = 130
 DEVICES = ("cpu", "cuda", "emulated")
 
 
@@ -51,7 +53,8 @@ def answer(
     except KernelwrightError as fault:
         return fail(verb, fault, json=manner.json)
     except KeyboardInterrupt:
-        return fail(verb, Interrupted("interrupted"), json=manner.json)
+        fail(verb, LimitError("interrupted", next=f"{_again()}: what is measured and kept counts"), json=manner.json)
+        return INTERRUPTED
     if manner.json:
         print(encode(document(verb, found, status=status, next=next_steps)))
     else:
@@ -61,6 +64,10 @@ def answer(
         if manner.html:
             print(f"\nwrote {manner.html}")
     return 1 if status == "finding" else 0
+
+
+def _again() -> str:
+    return shlex.join(["kw", *sys.argv[1:]])
 
 
 def fail(verb: str, error: KernelwrightError, *, json: bool) -> int:

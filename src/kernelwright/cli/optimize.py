@@ -8,7 +8,7 @@ import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
-from kernelwright.core.errors import UsageError
+from kernelwright.core.errors import DeviceError, UsageError
 from kernelwright.core.optimization import Optimization
 
 
@@ -43,7 +43,10 @@ def optimize(
             raise UsageError(f"--show {show!r}", next="--show regions")
         where = choose_device(device)
         options = {"baselines": baseline.split(","), "train": train, "only_plan": show == "regions"}
-        return optimize_file(problem, out, device=where, **options)
+        try:
+            return optimize_file(problem, out, device=where, **options)
+        except DeviceError as fault:
+            raise DeviceError(fault.message, next=f"kw optimize {problem} --device cpu") from fault
 
     def finish(found: Optimization) -> tuple[str, list[str]]:
         if found.verdict is None:

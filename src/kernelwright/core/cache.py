@@ -29,8 +29,8 @@ def cache_dir(kind: str) -> Path:
 
 def _unwritable(folder: Path, reason: str | None) -> EnvironmentError:
     return EnvironmentError(
-        f"cannot write into {folder}: {reason}",
-        next="free some space, or name another folder; KERNELWRIGHT_CACHE=DIR kw ... moves the cache",
+        f"cannot write into the cache folder {folder}: {reason}",
+        next="name a folder that can be written: KERNELWRIGHT_CACHE=DIR kw ...",
     )
 
 

@@ -14,8 +14,7 @@ KernelwrightError
 ├── LimitError                stopped from outside                         exit 2
 │   ├── TimeLimitError
 │   ├── MemoryLimitError
-│   ├── CrashError            the process died: a signal, an abort
-│   └── Interrupted           by a person (Ctrl-C)                         exit 130
+│   └── CrashError            the process died: a signal, an abort
 └── InternalError             our own bug                                  exit 101
 """
 
@@ -93,12 +92,6 @@ class MemoryLimitError(LimitError):
 class CrashError(LimitError):
     code = "crash"
     usual_next = "run the file by itself, without kw, to see what kills it"
-
-
-class Interrupted(LimitError):
-    code = "interrupted"
-    exit_code = 130
-    usual_next = "the same command; what it has measured and kept is not measured again"
 
 
 class InternalError(KernelwrightError):

@@ -11,7 +11,7 @@ from kernelwright.core.records import Machine
 from kernelwright.machine.specs import names, predicted_machine, spec_named
 
 __all__ = ["machine", "names", "predicted_machine", "refresh_memory", "spec_named"]
-_INSTEAD = "--device cpu takes this CPU; kw why, verify, bench and machine answer for an absent GPU: --spec h200"
+_INSTEAD = "--spec h200 answers for a GPU that is not here; --device cpu measures this CPU"
 _MEASURED_HERE: list[dict[str, str]] = []
 """What this process measured itself: where other programs disturb every measurement, once per process is enough."""
 
