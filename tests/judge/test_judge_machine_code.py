@@ -1,5 +1,7 @@
 """Whatever a person names: CUDA C++, a rung, a cubin, a Triton kernel; and what is wrong with what they named."""
 
+import re
+
 import pytest
 
 from kernelwright.core.errors import CompileError, KernelwrightError
@@ -39,9 +41,23 @@ def test_one_kernel_of_several_and_defines(tmp_path):
     assert machine_code(f"{path}:one", defines={"VALUE": "3"}, arch="sm_80").arch == "sm_80"
     with pytest.raises(KernelwrightError, match="holds 2 kernels") as caught:
         machine_code(str(path), defines={"VALUE": "1"})
-    assert caught.value.next in (f"{path}:one", f"{path}:two")
+    assert caught.value.next in (f"kw sass {path}:one", f"kw sass {path}:two")
     with pytest.raises(CompileError, match="VALUE"):
         machine_code(str(path))
+
+
+def test_sizes_in_the_header_are_worked_out_where_they_hang_on_no_input(tmp_path):
+    path = tmp_path / "shared.cu"
+    head = "// kw: entry one\n// kw: args out, n\n// kw: out out: float32[n]\n// kw: block 4 * 8, cdiv(5, 2)\n"
+    path.write_text(head + "// kw: shared 4 * 32 * 33\n" + TWO.splitlines()[0])
+    occupancy = machine_code(str(path), defines={"VALUE": "1"}).occupancy
+    assert occupancy.threads == 96
+
+
+def test_a_kernel_of_a_rung_may_be_named():
+    assert machine_code("ladders/gemm_fp32:5:gemm_tile_2d").kernel == "gemm_tile_2d"
+    with pytest.raises(KernelwrightError, match="no_such"):
+        machine_code("ladders/gemm_fp32:5:no_such")
 
 
 def test_a_triton_kernel_compiles_offline(tmp_path):
@@ -52,7 +68,15 @@ def test_a_triton_kernel_compiles_offline(tmp_path):
     assert (found.kernel, found.occupancy.threads) == ("scaled", 128)
     with pytest.raises(KernelwrightError, match="x_ptr, out_ptr, count, BLOCK") as caught:
         machine_code(str(path))
-    assert caught.value.next == '--signature "*fp32, *fp32, *fp32, 1024"'
+    assert caught.value.next == 'such as --signature "*fp32, *fp32, i32, 1024"'
+    for wrong, says in (
+        ("*fp32, *fp32, i32", "names 3"),
+        ("*fp32, *fp32, float, 1024", "count is 'float'"),
+        ("*fp32, *fp32, i32, n", "BLOCK is 'n', and must be a number"),
+        ("*fp32, *fp32, *i32, 1024", "Triton does not compile scaled"),
+    ):
+        with pytest.raises(KernelwrightError, match=re.escape(says)):
+            machine_code(str(path), signature=wrong)
 
 
 @pytest.mark.parametrize(

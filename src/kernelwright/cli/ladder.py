@@ -52,6 +52,8 @@ def _size(text: str) -> tuple[int, ...]:
     if len(parts) not in (1, 3) or not all(part.isdigit() and len(part) < 7 for part in parts):
         raise UsageError(f"--size {text!r} is neither N nor MxNxK", next="--size 1024")
     numbers = [int(part) for part in parts]
+    if 0 in numbers:
+        raise UsageError(f"--size {text!r} has nothing to compute", next="--size 1024")
     return (numbers[0],) * 3 if len(numbers) == 1 else (numbers[0], numbers[1], numbers[2])
 
 

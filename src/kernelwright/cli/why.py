@@ -45,16 +45,18 @@ def why(
         return why_files(target, device=where, spec=spec, compiled=compiled, **options)
 
     if device == "emulated":
-        return answer("why", partial(_emulated, target), Emulation, Manner(json, html, debug), _finish_emulated)
+        return answer(
+            "why", partial(_emulated, target, limit_s), Emulation, Manner(json, html, debug), _finish_emulated
+        )
     return answer("why", deed, Diagnosis, Manner(json, html, debug), _finish)
 
 
-def _emulated(target: list[str]) -> Emulation:
+def _emulated(target: list[str], limit_s: float | None) -> Emulation:
     from kernelwright.judge.emulation import why_emulated
 
     if len(target) != 2:
         raise UsageError("emulation needs a problem and its candidate in CUDA C++", next="kw why PROBLEM kernel.cu")
-    return why_emulated(*target)
+    return why_emulated(*target, **({} if limit_s is None else {"limit_s": limit_s}))
 
 
 def _finish_emulated(found: Emulation) -> tuple[str, list[str]]:

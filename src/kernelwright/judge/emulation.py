@@ -22,6 +22,7 @@ from kernelwright.toolchain.emulator import Counts, EmulatedKernel, MemoryInstru
 from kernelwright.work import count as count_work
 
 SECTOR_BYTES = 32
+LIMIT_S = 120.0
 WORTH = 1.5
 """An access that costs no more than this times what it must is as good as it gets."""
 
@@ -37,31 +38,34 @@ class Watched:
         *,
         launches: list[Watched],
         sanitizers: Sequence[Sanitizer] = ("address", "thread"),
+        limit_s: float = LIMIT_S,
     ) -> None:
         self.entry, self.counts, self.faults = entry, [], []
-        self._sanitizers = sanitizers
+        self._sanitizers, self._limit_s = sanitizers, limit_s
         self._source, self._path = source, str(path)
         self._kernel = EmulatedKernel(source, entry, path=self._path)
         launches.append(self)
 
     def __call__(self, grid: Any, block: Any, given: Sequence[Any], shared_bytes: int = 0) -> None:
         for sanitizer in self._sanitizers:
-            stage(f"{self.entry} under the {sanitizer} sanitizer", 120)
+            stage(f"{self.entry} under the {sanitizer} sanitizer", self._limit_s)
             found = sanitize(
                 self._source, self.entry, grid, block, given, shared_bytes, sanitizer=sanitizer, path=self._path
             )
             self.faults += [Fault(kernel=self.entry, kind=f.kind, message=f.message, line=f.line) for f in found]
         if self.faults:
             return
-        stage(f"counting {self.entry}", 120)
+        stage(f"counting {self.entry}", self._limit_s)
         copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in given]
         self.counts.append(count(self._source, self.entry, grid, block, copies, shared_bytes, path=self._path))
         self._kernel(grid, block, given, shared_bytes)
 
 
-def why_emulated(problem: str, candidate: str) -> Emulation:
+def why_emulated(problem: str, candidate: str, limit_s: float = LIMIT_S) -> Emulation:
     """Counts what a candidate in CUDA C++ asks of memory on the problem's inputs.
 
+    Args:
+        limit_s: the longest that one kernel may run, in seconds, each time that it does.
     Raises:
         UsageError: the candidate is no CUDA C++.
     """
@@ -70,7 +74,7 @@ def why_emulated(problem: str, candidate: str) -> Emulation:
     if path.suffix != ".cu":
         raise UsageError(f"{path} is not CUDA C++, which alone is emulated", next=f"kw why {problem}")
     launches: list[Watched] = []
-    program = cuda_program(path, name, loaded, "cpu", partial(Watched, launches=launches))
+    program = cuda_program(path, name, loaded, "cpu", partial(Watched, launches=launches, limit_s=limit_s))
     args, kwargs = loaded.inputs("cpu", 0)
     with torch.no_grad():
         program(*args, **kwargs)

@@ -11,10 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kernelwright.core.errors import MissingDependency, NotFoundError, SignatureError, UsageError
+from kernelwright.core.errors import CompileError, MissingDependency, NotFoundError, SignatureError, UsageError
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.progress import stage
 from kernelwright.ladders import rung
+from kernelwright.problems.arithmetic import PLAIN, evaluate
 from kernelwright.problems.header import Launch, parse_header
 from kernelwright.problems.importing import find_file, import_file, split_target
 from kernelwright.toolchain.cuda import compile_cubin
@@ -22,6 +23,8 @@ from kernelwright.toolchain.sass import difference, read_cubin, read_file
 
 ARCH = "sm_90a"
 LADDERS = "ladders/"
+_TYPE = re.compile(r"\*?(fp8e4nv|fp8e5|fp16|bf16|fp32|fp64|i1|i8|i16|i32|i64|u8|u16|u32|u64)")
+_CONSTANT = re.compile(r"-?\d+(\.\d+)?|True|False|None|'.*'|\".*\"")
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -32,7 +35,7 @@ def machine_code(
 
     Args:
         target: `file.cu`, `file.cubin`, `file.py` with Triton kernels, each with `:KERNEL` where it holds several, or
-            `ladders/NAME:RUNG`.
+            `ladders/NAME:RUNG`, with `:KERNEL` likewise.
         signature: the types of a Triton kernel's parameters in order, constants as numbers: `*fp32, *fp32, i32, 1024`.
         defines: macros of CUDA C++.
     Raises:
@@ -40,11 +43,11 @@ def machine_code(
         CompileError: it does not compile.
     """
     if target.startswith(LADDERS):
-        place, _, which = target.removeprefix(LADDERS).partition(":")
-        path, name = rung(place, which).path, ""
+        ladder, which, name = [*target.removeprefix(LADDERS).split(":", 2), "", ""][:3]
+        path, whole = rung(ladder, which).path, f"{LADDERS}{ladder}:{which}"
     else:
-        place, name = split_target(target)
-        path = find_file(place)
+        whole, name = split_target(target)
+        path = find_file(whole)
     stage(f"compiling {path.name} for {arch}")
     match path.suffix:
         case ".cubin":
@@ -58,7 +61,7 @@ def machine_code(
     first, *others = found
     if others:
         names = ", ".join(one.kernel for one in found)
-        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"{place}:{first.kernel}")
+        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"kw sass {whole}:{first.kernel}")
     return first
 
 
@@ -88,10 +91,10 @@ def _launches(source: str, path: Path) -> list[Launch]:
 
 
 def _number(launch: Launch | None, kind: str) -> int | None:
-    """The product of a launch's sizes where these are plain numbers."""
+    """The product of a launch's sizes where these hang on no input."""
     try:
-        return prod(ast.literal_eval(one) for one in launch.sizes[kind]) if launch else None
-    except (KeyError, ValueError):
+        return prod(int(evaluate(one, {}, PLAIN)) for one in launch.sizes[kind]) if launch else None
+    except (KeyError, ValueError, TypeError):
         return None
 
 
@@ -113,9 +116,17 @@ def _of_triton(path: Path, name: str, arch: str, signature: str) -> tuple[Machin
     function: Any = there[name or next(iter(there))]
     types, constants = _signature(function, signature)
     capability = int(re.sub(r"\D", "", arch))
-    compiled = triton.compile(
-        ASTSource(fn=function, signature=types, constexprs=constants), target=GPUTarget("cuda", capability, 32)
-    )
+    try:
+        compiled = triton.compile(
+            ASTSource(fn=function, signature=types, constexprs=constants), target=GPUTarget("cuda", capability, 32)
+        )
+    except Exception as fault:  # of many classes, none of them Triton's own
+        said = str(fault).strip().splitlines() or [type(fault).__name__]
+        raise CompileError(
+            f"Triton does not compile {function.fn.__name__} for {arch} with {signature!r}: {said[-1]}",
+            next="check the source, and that --signature names the types that it is called with",
+            where=str(path),
+        ) from fault
     return read_cubin(
         compiled.asm["cubin"],
         threads=32 * compiled.metadata.num_warps,
@@ -129,10 +140,15 @@ def _signature(function: Any, text: str) -> tuple[dict[str, str], dict[tuple[int
     given = [part.strip() for part in text.split(",") if part.strip()]
     if len(given) != len(parameters):
         names = ", ".join(one.name for one in parameters)
+        why = f"--signature names {len(given)}" if given else "their types are not to be seen in the source"
         raise UsageError(
-            f"{function.fn.__name__} takes {names}: their types are not to be seen in the source",
-            next=f'--signature "{", ".join("1024" if _is_constant(one) else "*fp32" for one in parameters)}"',
+            f"{function.fn.__name__} takes {names}: {why}",
+            next=f'such as --signature "{", ".join(map(_likely, parameters))}"',
         )
+    for one, kind in zip(parameters, given, strict=True):
+        if not (_CONSTANT if _is_constant(one) else _TYPE).fullmatch(kind):
+            wanted = "a number, for it is a constant" if _is_constant(one) else "a type such as *fp32 or i32"
+            raise UsageError(f"--signature: {one.name} is {kind!r}, and must be {wanted}")
     types = {one.name: "constexpr" if _is_constant(one) else kind for one, kind in zip(parameters, given, strict=True)}
     constants = {
         (at,): ast.literal_eval(kind)
@@ -140,6 +156,13 @@ def _signature(function: Any, text: str) -> tuple[dict[str, str], dict[tuple[int
         if _is_constant(one)
     }
     return types, constants
+
+
+def _likely(parameter: inspect.Parameter) -> str:
+    """What a parameter of this name usually is."""
+    if _is_constant(parameter):
+        return "1024"
+    return "*fp32" if "ptr" in parameter.name.lower() or len(parameter.name) == 1 else "i32"
 
 
 def _is_constant(parameter: inspect.Parameter) -> bool:

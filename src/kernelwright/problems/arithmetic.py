@@ -17,6 +17,10 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg,
 }
 Number = int | float
+PLAIN: dict[str, Callable[..., Number]] = {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
+"""Functions of numbers."""
+OF_TENSORS = ("numel", "size", "stride")
+"""Functions whose first argument is the name of a tensor."""
 
 
 def parse(text: str) -> ast.expr:
@@ -45,13 +49,15 @@ def evaluate(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[st
     """The value of an expression that `parse` accepted.
 
     Raises:
-        KeyError: a name or a function that is not there.
-        ValueError: a division by zero, an overflow, or something that is no number.
+        ValueError: a name or a function that is not there, a division by zero, an overflow, or something that is no
+            number.
     """
     match tree:
         case ast.Constant(value=int() | float() as value):
             return value
         case ast.Name(id=name):
+            if name not in values:
+                raise ValueError(f"{name} is not known")
             return values[name]
         case ast.UnaryOp(op=op, operand=operand):
             return OPERATORS[type(op)](evaluate(operand, values, functions))
@@ -62,15 +68,11 @@ def evaluate(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[st
             except ArithmeticError as fault:
                 raise ValueError(f"{ast.unparse(tree)} has no value: {fault}") from fault
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return functions[name](*(_argument(one, values, functions) for one in args))
+            if name not in functions:
+                raise ValueError(f"there is no function {name}")
+            named = [ast.unparse(one) for one in args[:1]] if name in OF_TENSORS else []
+            return functions[name](*named, *(evaluate(one, values, functions) for one in args[len(named) :]))
     raise ValueError(f"{ast.unparse(tree)} is not a number")
-
-
-def _argument(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[str, Callable[..., Number]]) -> Any:
-    """A name that is no number is handed over as text: `numel(x)` asks about the tensor x."""
-    if isinstance(tree, ast.Name) and tree.id not in values:
-        return tree.id
-    return evaluate(tree, values, functions)
 
 
 _ALLOWED = (ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.BinOp, ast.Call, *OPERATORS)

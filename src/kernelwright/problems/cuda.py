@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.core.errors import CandidateError
+from kernelwright.core.errors import CandidateError, UsageError
 from kernelwright.problems.compiled import CompiledProgram, check_reads_parameters
 from kernelwright.problems.header import Header, Launch, parse_header
 from kernelwright.problems.plan import Call, Planner
@@ -48,7 +48,17 @@ class CudaProgram(CompiledProgram):
             return  # nothing to compute
         (shared_bytes,) = call.sizes.get("shared", (0,))
         clustered = {"cluster": call.sizes["cluster"]} if "cluster" in call.sizes else {}
-        self._kernels[call.entry](grid, block, given, shared_bytes, **clustered)
+        try:
+            self._kernels[call.entry](grid, block, given, shared_bytes, **clustered)
+        except UsageError as fault:
+            if fault.where:
+                raise
+            raise type(fault)(fault.message, next=fault.next, where=self._place(call.entry)) from fault
+
+    def _place(self, entry: str) -> str:
+        """`file:line` of the kernel's `entry` line."""
+        line = next(launch.line for launch in self._header.launches if launch.entry == entry)
+        return f"{self._header.path}:{line}"
 
 
 def cuda_program(path: Path, name: str, problem: Problem, device: str, make: Make) -> CudaProgram:

@@ -65,6 +65,7 @@ class Launch:
     args: list[tuple[str, ast.expr]] = field(default_factory=list)
     args_line: int = 1
     sizes: dict[str, tuple[ast.expr, ...]] = field(default_factory=dict)
+    size_lines: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -150,7 +151,9 @@ def _read(header: Header, kind: str, text: str, line: int) -> None:
             launch.args_line = line if not launch.args else launch.args_line
             launch.args += [(part, _expression(header, part, line)) for part in _split(text)]
         case "grid" | "block" | "shared" | "cluster":
-            _launch(header).sizes[kind] = tuple(_expression(header, part, line) for part in _split(text))
+            launch = _launch(header)
+            launch.sizes[kind] = tuple(_expression(header, part, line) for part in _split(text))
+            launch.size_lines[kind] = line
         case "temp":
             shape = _out(header, text, line)
             header.temporary[shape.name] = shape

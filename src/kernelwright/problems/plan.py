@@ -80,9 +80,9 @@ class Planner:
         return Plan(tuple(fresh), calls)
 
     def _sizes(self, launch: Launch, values: Values, numbers: Numbers) -> dict[str, tuple[int, ...]]:
-        line = launch.line
         return {
-            kind: tuple(self._size(one, values, numbers, line) for one in sizes) for kind, sizes in launch.sizes.items()
+            kind: tuple(self._size(one, values, numbers, launch.size_lines[kind]) for one in sizes)
+            for kind, sizes in launch.sizes.items()
         }
 
     def _fresh(self, values: Values, numbers: Numbers) -> list[tuple[str, tuple[int, ...], torch.dtype]]:
@@ -137,13 +137,11 @@ class Planner:
             "numel": lambda name: self._tensor(values, name, line).numel(),
             "size": lambda name, dim: self._tensor(values, name, line).size(dim),
             "stride": lambda name, dim: self._tensor(values, name, line).stride(dim),
-            "cdiv": lambda a, b: -(-a // b),
-            "min": min,
-            "max": max,
+            **arithmetic.PLAIN,
         }
         try:
             return arithmetic.evaluate(one, numbers, functions)
-        except (KeyError, TypeError, IndexError, ValueError) as fault:
+        except (TypeError, IndexError, ValueError) as fault:
             there = ", ".join([*numbers, *functions, *(n for n, v in values.items() if isinstance(v, torch.Tensor))])
             return self._header.fail(f"cannot work out {ast.unparse(one)}: {fault}; known here: {there}", line)
 

@@ -34,6 +34,12 @@ def test_the_main_body_of_an_unrolled_loop_is_hot_not_its_rest():
     assert found.hot.head == 0
 
 
+def test_of_two_loops_with_the_same_arithmetic_the_lean_one_is_hot():
+    slow = [LDG, *[("LDG.E", "R1,desc[UR4][R2.64]", "@P2")] * 6, FFMA, FFMA, ("BRA", "0x0", "@P0")]
+    code = lines(*slow, LDG, FFMA, FFMA, ("BRA", "0xa0", "@P1"), ("EXIT", ""))
+    assert flow(code).hot.head == 0xA0
+
+
 def test_a_loop_that_only_waits_is_never_hot():
     wait = ("SYNCS.PHASECHK.TRANS64.TRYWAIT", "P0,[UR4],R3")
     code = lines(wait, ("BRA", "0x0", "@!P0"), ("HMMA.16816.F32", "R4,R8,R14,R4"), ("BRA", "0x0", "@P1"), ("EXIT", ""))

@@ -16,6 +16,7 @@ _JUMPS, _ENDS, _INDIRECT = (
 _WEIGHT = {"tensor": 64, "float math": 2, "special": 4, "conversion": 1, "global load": 8, "global store": 8,
            "shared load": 3, "shared store": 3}  # fmt: skip
 """How much an instruction counts in the choice of the hot loop: a wide matrix product most."""
+_ARITHMETIC = ("tensor", "float math", "special")
 _MULTIPLY_ADD = ("FFMA", "FFMA2", "HFMA2", "DFMA")
 _TRIPS = 8
 """How often a loop is taken to run for each turn of the one around it; nothing in the code says it."""
@@ -71,9 +72,20 @@ def work_of(lines: Iterable[Line]) -> int:
 
 def _hot(loops: Sequence[Found]) -> Found | None:
     """Tensor instructions first, then multiply-adds with loads or a barrier, then the most work of its own times the
-    turns that its depth promises: the main body of an unrolled loop, not its rest."""
+    turns that its depth promises: the main body of an unrolled loop, not its rest. Of loops that compute the same the
+    leanest: the others serve what is odd."""
     working = [loop for loop in loops if work_of(loop.own)]
-    return max(working, key=lambda loop: (*_purpose(loop), work_of(loop.own) * _TRIPS**loop.depth), default=None)
+    if not working:
+        return None
+    most = max(working, key=lambda loop: (*_purpose(loop), work_of(loop.own) * _TRIPS**loop.depth))
+    alike = [loop for loop in working if _computes(loop) == _computes(most)]
+    return min(alike, key=lambda loop: len(loop.own)) if any(_computes(most)[1:]) else most
+
+
+def _computes(loop: Found) -> tuple[int, ...]:
+    """Its depth, and how many instructions of each kind of arithmetic are its own."""
+    groups = [group_of(line) for line in loop.own]
+    return (loop.depth, *(groups.count(kind) for kind in _ARITHMETIC))
 
 
 def _purpose(loop: Found) -> tuple[bool, bool]:
