@@ -61,6 +61,20 @@ def test_a_place_where_no_page_can_be_is_known_before_the_work(kw, tmp_path):
     assert (folder.code, "a folder" in folder.err.replace("\n", " ")) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["gemm_cpu", "--size", "0"], "nothing to compute"),
+        (["gemm_cpu", "--device", "emulated"], "nothing to emulate"),
+        (["gemm_cpu", "--device", "tpu"], "no device 'tpu'"),
+        (["gemm_fp32", "--recorded", "evidence", "--rung", "77"], "no rung '77'"),
+    ],
+)
+def test_a_ladder_that_cannot_be_climbed_so_says_why(kw, words, says):
+    answer = kw("ladder", *words)
+    assert (answer.code, says in answer.err) == (2, True), answer.err
+
+
 def test_an_interrupted_verb_says_so(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt

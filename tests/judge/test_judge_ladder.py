@@ -7,8 +7,9 @@ import pytest
 
 from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.judge import ladder as judge
-from kernelwright.judge.evidence import check, ladders_page, record_ladders, recorded_climb
+from kernelwright.judge.evidence import check, ladders_page, record_ladders
 from kernelwright.judge.ladder import climb
+from kernelwright.judge.recorded import checked_beside_record, recorded_climb
 from kernelwright.ladders import reading
 
 
@@ -69,6 +70,24 @@ def test_a_record_is_shown_as_one_and_goes_stale_with_a_rung(own, tmp_path):
     path = own / "02_loop_order.cpp"
     path.write_text(path.read_text().replace("float held", "double held"))
     assert check(folder).stale
+
+
+def test_a_part_of_a_record_may_be_asked_for():
+    found = recorded_climb("gemm_fp32", "evidence", ["9", "naive"], [(4096, 4096, 4096)])
+    assert [one.name for one in found.rungs] == ["naive", "warp_tile"]
+    assert {time.size for one in found.rungs for time in one.times} <= {(4096, 4096, 4096)}
+    with pytest.raises(NotFoundError, match="77x77x77 was not recorded"):
+        recorded_climb("gemm_fp32", "evidence", sizes=[(77, 77, 77)])
+
+
+def test_without_the_device_a_rung_is_checked_and_its_record_shown(tmp_path):
+    found = checked_beside_record("gemm_fp32", ["naive"])
+    (rung,) = found.rungs
+    assert rung.accepted
+    assert rung.times
+    assert found.recorded in found.notes[0]
+    bare = checked_beside_record("gemm_fp32", ["naive"], folder=str(tmp_path))
+    assert (bare.recorded, bare.rungs[0].times) == ("", ())
 
 
 def test_what_was_never_recorded_is_said(tmp_path):

@@ -35,16 +35,27 @@ def ladder(
 
     def deed() -> Climb:
         from kernelwright.judge.ladder import climb
+        from kernelwright.judge.recorded import checked_beside_record, recorded_climb
+        from kernelwright.ladders import device_of
 
-        where = "cpu" if device == "emulated" else device
-        sizes = [_size(text) for text in size or ()]
+        which, sizes, home = rung or (), [_size(text) for text in size or ()], device_of(name)
         if recorded:
-            from kernelwright.judge.evidence import recorded_climb
-
-            return recorded_climb(name, recorded)
-        return climb(name, which=rung or (), sizes=sizes, device=where)
+            return recorded_climb(name, recorded, which, sizes)
+        if device not in ("", "cpu", "cuda", "emulated"):
+            raise UsageError(f"no device {device!r}; there are cpu, cuda, emulated", next=f"kw ladder {name}")
+        if home == "cuda" and (device in ("cpu", "emulated") or (not device and not _has_gpu())):
+            return checked_beside_record(name, which, sizes)
+        if device == "emulated":
+            raise UsageError(f"{name} is C++ for the CPU: there is nothing to emulate", next=f"kw ladder {name}")
+        return climb(name, which=which, sizes=sizes, device=device)
 
     return answer("ladder", deed, Climb, Manner(json, html, debug), _finish)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _size(text: str) -> tuple[int, ...]:

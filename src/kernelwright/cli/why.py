@@ -52,11 +52,12 @@ def why(
 
 
 def _emulated(target: list[str], limit_s: float | None) -> Emulation:
-    from kernelwright.judge.emulation import why_emulated
+    from kernelwright.judge.emulation import LIMIT_S, why_emulated
 
     if len(target) != 2:
         raise UsageError("emulation needs a problem and its candidate in CUDA C++", next="kw why PROBLEM kernel.cu")
-    return why_emulated(*target, **({} if limit_s is None else {"limit_s": limit_s}))
+    problem, candidate = target
+    return why_emulated(problem, candidate, limit_s or LIMIT_S)
 
 
 def _finish_emulated(found: Emulation) -> tuple[str, list[str]]:

@@ -13,11 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-import msgspec
-
 from kernelwright.core.document import decode, document, encode
 from kernelwright.core.errors import NotFoundError
-from kernelwright.core.ladder import Climb, LadderRecord
+from kernelwright.core.ladder import LadderRecord
 from kernelwright.core.layout import FragmentRecord
 from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.progress import stage
@@ -137,19 +135,6 @@ def record_ladders(names: Sequence[str], *, device: str, folder: str = "evidence
     return EvidenceReport(records=tuple(written))
 
 
-def recorded_climb(name: str, folder: str = "evidence") -> Climb:
-    """The latest record of a climb, said to be one.
-
-    Raises:
-        NotFoundError: there is none.
-    """
-    found = [one for one in _entries(folder, "ladder") if isinstance(one, LadderRecord) and one.name == name]
-    entry = max(found, key=lambda one: one.date, default=None)
-    if entry is None or entry.climb is None:
-        raise NotFoundError(f"no record of {name} in {folder}", next=f"kw ladder {name} --device emulated")
-    return msgspec.structs.replace(entry.climb, recorded=entry.date)
-
-
 def _written(entry: EvidenceRecord | FragmentRecord, folder: str) -> str:
     """The path of the file that now holds a record."""
     target = Path(folder) / slug(entry.machine) / entry.kind / f"{entry.name}.json"
@@ -201,9 +186,9 @@ def sources_of(kind: str, name: str, root: Path) -> list[Path]:
 
 def regimes_table(folder: str = "evidence") -> str:
     """Every example on every machine that was measured, and every move predicted and made, as two Markdown tables."""
-    entries = [entry for entry in _entries(folder, "regimes") if isinstance(entry, EvidenceRecord)]
+    regimes = [entry for entry in entries(folder, "regimes") if isinstance(entry, EvidenceRecord)]
     rows = ["| machine | example | regime | time | fused floor | in words |", "|---|---|---|---|---|---|"]
-    for entry in entries:
+    for entry in regimes:
         found = entry.diagnosis
         if found is None or found.time_us is None:
             rows.append(f"| {entry.machine} | {entry.name} | pending | | | {'; '.join(entry.notes)} |")
@@ -213,7 +198,7 @@ def regimes_table(folder: str = "evidence") -> str:
         rows.append(
             f"| {entry.machine} | {entry.name} | {found.regime} | {time_text(found.time_us)} | {floor_text} | {words} |"
         )
-    outcomes = [(entry, move) for entry in entries for move in entry.moves]
+    outcomes = [(entry, move) for entry in regimes for move in entry.moves]
     rows += [
         "",
         "| machine | example | move | before | predicted | achieved | off by | made by |",
@@ -232,22 +217,22 @@ def regimes_table(folder: str = "evidence") -> str:
 
 def suite_page(folder: str = "evidence") -> str:
     """The suite on every machine that was measured: a summary and a table of all programs."""
-    return suite.markdown(entry for entry in _entries(folder, "optimize") if isinstance(entry, SuiteRecord))
+    return suite.markdown(entry for entry in entries(folder, "optimize") if isinstance(entry, SuiteRecord))
 
 
 def fragments_page(folder: str = "evidence") -> str:
     """What instructions and counters said of the layouts, on every machine that was asked."""
-    return fragments.markdown(entry for entry in _entries(folder, "fragments") if isinstance(entry, FragmentRecord))
+    return fragments.markdown(entry for entry in entries(folder, "fragments") if isinstance(entry, FragmentRecord))
 
 
 def ladders_page(folder: str = "evidence") -> str:
     """Every ladder on every machine on which it was climbed."""
-    return ladders.markdown(one for one in _entries(folder, "ladder") if isinstance(one, LadderRecord))
+    return ladders.markdown(one for one in entries(folder, "ladder") if isinstance(one, LadderRecord))
 
 
 def ladder_summary(folder: str = "evidence") -> str:
     """The ladder of the README: each rung with its speed at one size and its share of the library's over all."""
-    found = [one for one in _entries(folder, "ladder") if isinstance(one, LadderRecord) and one.name == LADDER]
+    found = [one for one in entries(folder, "ladder") if isinstance(one, LadderRecord) and one.name == LADDER]
     latest = max(found, key=lambda one: one.date, default=None)
     return ladders.summary(latest.climb) if latest and latest.climb else ladders.markdown([])
 
@@ -275,7 +260,7 @@ def write_table(folder: str, page: str, kind: str = "regimes") -> None:
     path.write_text(f"{before}{MARK}\n\n{table}" + (f"\n{END}{after}" if end else ""), encoding="utf-8")
 
 
-def _entries(folder: str, kind: str) -> list[Entry]:
+def entries(folder: str, kind: str) -> list[Entry]:
     return [load(path) for path in sorted(Path(folder).glob(f"*/{kind}/*.json"))]
 
 

@@ -58,10 +58,10 @@ def machine_code(
             found = _of_triton(path, name, arch, signature)
         case other:
             raise UsageError(f"{path} ends in {other or 'nothing'!r}: machine code comes of .cu, .cubin and .py")
-    first, *others = found
+    (first, *others) = found
     if others:
-        names = ", ".join(one.kernel for one in found)
-        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"kw sass {whole}:{first.kernel}")
+        names, largest = ", ".join(one.kernel for one in found), max(found, key=lambda one: one.count)
+        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"kw sass {whole}:{largest.kernel}")
     return first
 
 

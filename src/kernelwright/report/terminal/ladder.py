@@ -7,7 +7,8 @@ from kernelwright.core.units import number_text
 from kernelwright.report import ladders, words
 from kernelwright.report.terminal.paper import BAD, Paper
 
-MOST_SIZES = 3
+MOST_SIZES = 2
+"""More make the names of rungs too short."""
 
 
 def write(found: Climb, paper: Paper) -> None:
@@ -15,7 +16,8 @@ def write(found: Climb, paper: Paper) -> None:
     where = f"recorded {found.recorded}, {place}" if found.recorded else place
     paper.head(words.plain(found.ladder), words.plain(where))
     paper.line()
-    sizes = ladders.sizes_of(found)[-MOST_SIZES:]
+    timed = ladders.sizes_of(found)
+    sizes = timed[-MOST_SIZES:]
     head = ["rung", "right on", *map(ladders.size_text, sizes), f"of {found.peer}"]
     rows = [
         [
@@ -30,5 +32,7 @@ def write(found: Climb, paper: Paper) -> None:
     for rung in found.rungs:
         if not rung.accepted:
             paper.paragraph(words.plain(f"{rung.name}: {rung.reason}"), 10, first=[("rejected  ", BAD)])
+    if len(timed) > len(sizes):
+        paper.line((f"{len(sizes)} of {len(timed)} sizes; --json and --html hold all", "dim"))
     for note in (*found.notes, *(f"{rung.name}: {note}" for rung in found.rungs for note in rung.notes)):
         paper.paragraph(words.plain(note), 0, "dim")

@@ -1,0 +1,54 @@
+"""Ladders as they were climbed: for a machine that has not the device, and for whoever asks what the record says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kernelwright.core.errors import NotFoundError
+from kernelwright.core.ladder import Climb, LadderRecord
+from kernelwright.judge.evidence import entries
+from kernelwright.judge.ladder import climb
+from kernelwright.ladders import rung
+
+
+def checked_beside_record(
+    name: str, which: Sequence[str] = (), sizes: Sequence[tuple[int, ...]] = (), folder: str = "evidence"
+) -> Climb:
+    """A ladder without its GPU: its rungs checked by emulation here, with the times of the latest record if there is
+    one."""
+    checked = climb(name, which=which, device="cpu")
+    try:
+        known = recorded_climb(name, folder, which, sizes)
+    except NotFoundError:
+        return checked
+    times = {rung.name: rung.times for rung in known.rungs}
+    rungs = tuple(msgspec.structs.replace(rung, times=times.get(rung.name, ())) for rung in checked.rungs)
+    said = f"checked here by emulation on the CPU; the times were recorded on {known.recorded}"
+    return msgspec.structs.replace(known, rungs=rungs, notes=(said,))
+
+
+def recorded_climb(
+    name: str, folder: str = "evidence", which: Sequence[str] = (), sizes: Sequence[tuple[int, ...]] = ()
+) -> Climb:
+    """The latest record of a climb, said to be one; all of it, or some rungs and sizes.
+
+    Raises:
+        NotFoundError: there is none, or not of such a rung or size.
+    """
+    found = [one for one in entries(folder, "ladder") if isinstance(one, LadderRecord) and one.name == name]
+    entry = max(found, key=lambda one: one.date, default=None)
+    if entry is None or entry.climb is None:
+        raise NotFoundError(f"no record of {name} in {folder}", next=f"kw ladder {name} --device emulated")
+    there = {time.size for rung in entry.climb.rungs for time in rung.times}
+    if missing := [size for size in sizes if size not in there]:
+        known = ", ".join("x".join(map(str, size)) for size in sorted(there))
+        raise NotFoundError(f"{'x'.join(map(str, missing[0]))} was not recorded", next=f"these were: {known}")
+    chosen = {rung(name, one).number for one in which}
+    rungs = tuple(
+        msgspec.structs.replace(one, times=tuple(time for time in one.times if not sizes or time.size in sizes))
+        for one in entry.climb.rungs
+        if not chosen or one.number in chosen
+    )
+    return msgspec.structs.replace(entry.climb, recorded=entry.date, rungs=rungs)
