@@ -71,6 +71,7 @@ WRONG = [
     (("// kw: grid   cdiv(N, 32), M\n", ""), "`// kw: grid ...` of shifted needs one to three numbers", 8),
     (("block  64", "block  4, 4, 4, 4"), "`// kw: block ...` of doubled needs one to three numbers", 1),
     (("block  64", "block  K"), "cannot work out K: K is not known", 6),
+    (("block  64", "block  2048"), "block (2048,)", 6),
     (("part, out, N, by", "part, out, by, by"), "passes as a float, but the parameter is `int N`", 18),
     (("part, out, N, by", "part, out, N"), "has 4 parameters, `kw: args` passes 3", 18),
     (("temp   part: float32[M, N]", "temp   part: float64[M, N]"), "part is a float64 tensor", 13),

@@ -40,6 +40,8 @@ def verify(
     def finish(found: Verdict) -> tuple[str, list[str]]:
         if found.accepted:
             return "ok", [f"kw bench {problem} {candidate}"]
+        if device == "emulated":
+            return "finding", [f"kw why {problem} {candidate} --device emulated"]
         return "finding", [f"mend {candidate}: {found.reason.detail if found.reason else ''}"]
 
     return answer("verify", deed, Verdict, Manner(json, html, debug), finish)

@@ -53,12 +53,9 @@ class CudaProgram(CompiledProgram):
         except UsageError as fault:
             if fault.where:
                 raise
-            raise type(fault)(fault.message, next=fault.next, where=self._place(call.entry)) from fault
-
-    def _place(self, entry: str) -> str:
-        """`file:line` of the kernel's `entry` line."""
-        line = next(launch.line for launch in self._header.launches if launch.entry == entry)
-        return f"{self._header.path}:{line}"
+            launch = next(one for one in self._header.launches if one.entry == call.entry)
+            said = [line for kind, line in launch.size_lines.items() if kind in fault.message]
+            self._header.fail(fault.message, said[0] if said else launch.line)
 
 
 def cuda_program(path: Path, name: str, problem: Problem, device: str, make: Make) -> CudaProgram:

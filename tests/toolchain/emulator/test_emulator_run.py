@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -226,3 +228,23 @@ extern "C" __global__ void k(const float* x, float* out) {
     with pytest.raises(CompileError, match="inline PTX") as fault:
         EmulatedKernel(text, "k", path=path)
     assert fault.value.where == f"{tmp_path / 'deep.cuh'}:2"
+
+
+def test_assertions_and_traps_are_there_and_do_nothing_where_all_is_well():
+    text = """extern "C" __global__ void k(float* out, int n) {
+      assert(n == 32);
+      if (n != 32) __trap();
+      out[threadIdx.x] = n;
+    }"""
+    out = torch.zeros(32)
+    EmulatedKernel(text, "k", path="mine.cu")(1, 32, [out, 32])
+    assert (out == 32).all()
+
+
+def test_a_trap_ends_the_process_and_names_its_line():
+    text = 'extern "C" __global__ void k(float* out) {\n  if (threadIdx.x == 5) __trap();\n}'
+    call = f"EmulatedKernel({text!r}, 'k', path='mine.cu')(1, 32, [torch.zeros(32)])"
+    code = f"import torch\nfrom kernelwright.toolchain.emulator import EmulatedKernel\n{call}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "mine.cu:2: __trap()" in done.stderr

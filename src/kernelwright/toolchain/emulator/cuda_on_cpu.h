@@ -1,9 +1,11 @@
 // CUDA C++ for g++: what a kernel's source sees before its first line. The runtime (runtime.cpp) is a library of its
 // own, never instrumented. Blocks are loops and threads are fibers; `__syncthreads` and the operations of a warp
 // switch between them. `__shared__` is a variable of the operating-system thread that runs the block.
+#include <assert.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <type_traits>
@@ -204,6 +206,7 @@ KW_INLINE T atomicCAS(T* address, kw::Same<T> compare, kw::Same<T> value) {
 }
 
 // ---- Arithmetic. The names with two underscores are glibc's as well, so these are macros.
+#define __trap() (fprintf(stderr, "%s:%d: __trap()\n", __FILE__, __LINE__), abort())
 #define __ldg(address) (*(address))
 #define __ldcg(address) (*(address))
 #define __ldcs(address) (*(address))
