@@ -71,7 +71,6 @@ WRONG = [
     (("// kw: grid   cdiv(N, 32), M\n", ""), "`// kw: grid ...` of shifted needs one to three numbers", 8),
     (("block  64", "block  4, 4, 4, 4"), "`// kw: block ...` of doubled needs one to three numbers", 1),
     (("block  64", "block  K"), "cannot work out K: K is not known", 6),
-    (("block  64", "block  2048"), "block (2048,)", 6),
     (("part, out, N, by", "part, out, by, by"), "passes as a float, but the parameter is `int N`", 18),
     (("part, out, N, by", "part, out, N"), "has 4 parameters, `kw: args` passes 3", 18),
     (("temp   part: float32[M, N]", "temp   part: float64[M, N]"), "part is a float64 tensor", 13),
@@ -85,6 +84,13 @@ def test_what_is_wrong_is_named_with_its_line(load, problem, change, says, line)
         load(problem, SCALE.replace(*change))
     assert says in caught.value.message
     assert caught.value.where.endswith(f"kernel.cu:{line}")
+
+
+def test_a_launch_that_no_gpu_takes_is_named_with_its_line(load, problem):
+    program = load(problem, SCALE.replace("block  64", "block  2048"))
+    with pytest.raises(SignatureError, match="block") as caught:
+        program(torch.randn(3, 64), 1.5)
+    assert caught.value.where.endswith("kernel.cu:6")
 
 
 def test_what_a_kernel_says_of_its_launch_is_no_part_of_its_prototype():
