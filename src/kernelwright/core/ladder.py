@@ -39,13 +39,14 @@ class RungOutcome(Record, frozen=True, kw_only=True):
 
 
 class Climb(Record, frozen=True, kw_only=True):
-    """A ladder climbed here and now, or, where `recorded` holds a date, as it was climbed on `machine` then."""
+    """A ladder in `dtype` climbed here and now, or, where `recorded` holds a date, as it was then on `machine`."""
 
     ladder: str
     machine: Machine
     peer: str
     rungs: tuple[RungOutcome, ...]
     recorded: str = ""
+    dtype: str = "float32"
     notes: tuple[str, ...] = ()
 
 

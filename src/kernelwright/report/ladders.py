@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import prod
 from statistics import geometric_mean
 
 from kernelwright.core.ladder import Climb, LadderRecord, RungCount, RungOutcome
@@ -10,6 +12,7 @@ from kernelwright.core.units import percent_text, rate_text
 from kernelwright.report import words
 
 Size = tuple[int, ...]
+_SCALES = {"PFLOP/s": 1e15, "TFLOP/s": 1e12, "GFLOP/s": 1e9, "MFLOP/s": 1e6}
 
 
 def markdown(climbs: Iterable[LadderRecord]) -> str:
@@ -37,6 +40,25 @@ def sizes_of(climb: Climb) -> list[Size]:
 def size_text(size: Size) -> str:
     """`1024` for a cube, else `5000x3000x7000`."""
     return "x".join(map(str, size if len(set(size)) > 1 else size[:1]))
+
+
+def shown_size(climb: Climb) -> Size:
+    """The largest of the sizes on which the most rungs were timed."""
+    timed = Counter(time.size for rung in climb.rungs for time in rung.times)
+    return max(timed, key=lambda size: (timed[size], prod(size)), default=())
+
+
+def unit_of(climb: Climb) -> str:
+    """The unit of all rates in a table: that of the fastest."""
+    fastest = max((time.flops / time.time_us for rung in climb.rungs for time in rung.times), default=1e6)
+    return rate_text(fastest / 1e6).partition(" ")[2]
+
+
+def numbers(rung: RungOutcome, sizes: Iterable[Size], unit: str) -> list[str]:
+    """The rung's rate at each size in a unit that the head of the table says; a dash where it was not timed."""
+    by_size, scale = {time.size: time for time in rung.times}, _SCALES[unit]
+    rates = [by_size[s].flops / by_size[s].time_us * 1e6 / scale if s in by_size else None for s in sizes]
+    return ["-" if rate is None else f"{rate:.3g}" if rate < 100 else f"{rate:,.0f}" for rate in rates]
 
 
 def speeds(rung: RungOutcome, sizes: Iterable[Size]) -> list[str]:

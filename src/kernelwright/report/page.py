@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from kernelwright.core.document import document, encode
 from kernelwright.core.emulation import Emulation
@@ -17,7 +17,7 @@ from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
 from kernelwright.report import charts, grid, ladders, outcomes, words
 from kernelwright.report.drawing import render
-from kernelwright.report.roofline import left_out, roofline, rung_points
+from kernelwright.report.roofline import left_out, roofline, rung_roofline
 from kernelwright.report.terminal.sass import resources_text
 
 Measured = Diagnosis | Verdict | Bench | Machine | Optimization
@@ -84,10 +84,13 @@ def _verb(record: Shown) -> str:
     return _VERBS[type(record)]
 
 
+def _drawn(record: Shown, machine: Machine, diagnosis: Diagnosis | None) -> Markup:
+    return rung_roofline(record) if isinstance(record, Climb) else roofline(machine, diagnosis)
+
+
 def _render(template: str, record: Shown, **values: Any) -> str:
     verb = _verb(record)
     machine = record if isinstance(record, Machine) else getattr(record, "machine", None)
-    points = rung_points(record) if isinstance(record, Climb) else ()
     diagnosis = record if isinstance(record, Diagnosis) else getattr(record, "diagnosis", None)
     return str(
         render(
@@ -99,7 +102,7 @@ def _render(template: str, record: Shown, **values: Any) -> str:
             charts=charts,
             grid=grid,
             ladders=ladders,
-            drawn=roofline(machine, diagnosis, points) if machine and not values["compact"] else "",
+            drawn=_drawn(record, machine, diagnosis) if machine and not values["compact"] else "",
             left_out=left_out(diagnosis) if diagnosis else 0,
             setting=words.machine_text(machine) if machine else "",
             **values,

@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
+import msgspec
 from markupsafe import Markup
 
 from kernelwright.core.ladder import Climb
 from kernelwright.core.records import Diagnosis, Machine, OperatorReading
 from kernelwright.core.units import bandwidth_text, percent_text, rate_text, time_text
-from kernelwright.report import words
+from kernelwright.report import ladders, words
 from kernelwright.report.axes import LogScale, around
 from kernelwright.report.drawing import render
 
 LARGEST_DOT, SMALLEST_DOT = 22.0, 3.0
-LABEL_HEIGHT = 17.0
+LABEL_HEIGHT, LINE_HEIGHT = 17.0, 14.0
 MOST_DOTS = 200
 
 
@@ -48,17 +48,20 @@ class Point:
     radius: float
     kind: str
     title: str
+    label: str = ""
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A point in the drawing's units."""
+    """A point in the drawing's units; a label stands beside it, at its own height where there is room."""
 
     x: float
     y: float
     radius: float
     kind: str
     title: str
+    label: str
+    label_y: float
 
 
 @dataclass(frozen=True)
@@ -98,9 +101,23 @@ def roofline(machine: Machine, diagnosis: Diagnosis | None = None, points: Seque
     return _draw(machine, placed, WIDE, "wide") + _draw(machine, placed, NARROW, "narrow")
 
 
-def rung_points(climb: Climb) -> list[Point]:
-    """A dot for each rung on the last size that was timed, and the peer's, which is open."""
-    size = max((time.size for rung in climb.rungs for time in rung.times), key=prod, default=())
+def rung_roofline(climb: Climb) -> Markup:
+    """Every rung under the roofs of the ladder's dtype; without times there is nothing to draw."""
+    points = _rung_points(climb)
+    here = climb.machine
+    products, other = (
+        {dtype: rate for dtype, rate in rates.items() if dtype == climb.dtype}
+        for rates in (here.matrix_tflop_s, here.vector_tflop_s)
+    )
+    machine = (
+        msgspec.structs.replace(here, matrix_tflop_s=products, vector_tflop_s=other) if products or other else here
+    )
+    return roofline(machine, points=points) if points else Markup()
+
+
+def _rung_points(climb: Climb) -> list[Point]:
+    """A dot for each rung on the size that shows them best, and the peer's, which is open."""
+    size = ladders.shown_size(climb)
     timed = [(rung, time) for rung in climb.rungs for time in rung.times if time.size == size]
     found = [
         Point(
@@ -109,13 +126,14 @@ def rung_points(climb: Climb) -> list[Point]:
             7.0,
             "operator",
             f"{rung.number} {rung.name}: {rate_text(rate)}",
+            f"{rung.number} {rung.name}",
         )
         for rung, time in timed
     ]
     if timed:
         last = timed[-1][1]
         rate = last.flops / last.peer_us / 1e6
-        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", f"{climb.peer}: {rate_text(rate)}"))
+        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", f"{climb.peer}: {rate_text(rate)}", climb.peer))
     return found
 
 
@@ -137,10 +155,30 @@ def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Mar
         y=y,
         slopes=_slopes(machine, x, y),
         roofs=_roofs(machine, x, y, frame.names),
-        dots=[Dot(x.at(p.intensity), y.at(p.tflop_s), p.radius, p.kind, p.title) for p in points],
+        dots=_dots(points, x, y),
         rate_tick=_rate_tick,
         intensity_tick=_intensity_tick,
     )
+
+
+def _dots(points: Sequence[Point], x: LogScale, y: LogScale) -> list[Dot]:
+    """Where they lie; labels are moved down until none hides another."""
+    heights, last = {}, -math.inf
+    for point in sorted(points, key=lambda point: y.at(point.tflop_s)):
+        if point.label:
+            heights[id(point)] = last = max(last + LINE_HEIGHT, y.at(point.tflop_s))
+    return [
+        Dot(
+            x.at(point.intensity),
+            here := y.at(point.tflop_s),
+            point.radius,
+            point.kind,
+            point.title,
+            point.label,
+            heights.get(id(point), here),
+        )
+        for point in points
+    ]
 
 
 def _rate_tick(tflop_s: float) -> str:
