@@ -10,6 +10,7 @@ from kernelwright.judge import ladder as judge
 from kernelwright.judge.evidence import check, ladders_page, record_ladders
 from kernelwright.judge.ladder import climb
 from kernelwright.judge.recorded import checked_beside_record, recorded_climb
+from kernelwright.judge.rung_code import with_code
 from kernelwright.ladders import reading
 
 
@@ -101,3 +102,15 @@ def test_a_comment_does_not_make_a_record_stale(own, tmp_path):
     path = Path(own / "01_naive.cpp")
     path.write_text(path.read_text().replace("// Three loops", "// Just three loops"))
     assert not check(folder).stale
+
+
+def test_a_rung_can_be_read_as_machine_code():
+    pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
+    found = with_code(recorded_climb("gemm_fp32", "evidence", ["conflict_free", "even_shares"]))
+    first, last = found.rungs
+    assert (first.code.kernel, first.changes) == ("gemm_conflict_free", ())
+    assert "FFMA is" in last.code.reading
+    assert last.code.kernel == "gemm_even_shares", "not the small one that adds what blocks have left"
+    assert "registers" in {change.what for change in last.changes}
+    cpu = recorded_climb("gemm_cpu", "evidence", ["naive"])
+    assert with_code(cpu) == cpu

@@ -34,6 +34,11 @@ def ladder(
     """
 
     def deed() -> Climb:
+        from kernelwright.judge.rung_code import with_code
+
+        return with_code(climbed()) if html else climbed()
+
+    def climbed() -> Climb:
         from kernelwright.judge.ladder import climb
         from kernelwright.judge.recorded import checked_beside_record, recorded_climb
         from kernelwright.ladders import device_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelwright.core.machine_code import CodeChange, MachineCode
 from kernelwright.core.records import Comparison, EvidenceRecord, Machine, Record
 
 
@@ -36,6 +37,10 @@ class RungOutcome(Record, frozen=True, kw_only=True):
     reason: str = ""
     times: tuple[SizeTime, ...] = ()
     notes: tuple[str, ...] = ()
+    code: MachineCode | None = None
+    """Of its largest kernel, with the instructions of the hot loop alone; None where nobody asked."""
+    changes: tuple[CodeChange, ...] = ()
+    """What of it is not as on the rung before."""
 
 
 class Climb(Record, frozen=True, kw_only=True):

@@ -42,6 +42,21 @@ def machine_code(
         NotFoundError: no such file, rung or kernel. UsageError: several kernels, or a target that has no machine code.
         CompileError: it does not compile.
     """
+    whole, found = _kernels(target, arch, signature, defines)
+    first, *others = found
+    if others:
+        names, largest = ", ".join(one.kernel for one in found), max(found, key=lambda one: one.count)
+        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"kw sass {whole}:{largest.kernel}")
+    return first
+
+
+def largest_kernel(target: str) -> MachineCode:
+    """The one of a target's kernels that has the most instructions, which is where the work is done."""
+    return max(_kernels(target, ARCH, "", NOTHING)[1], key=lambda one: one.count)
+
+
+def _kernels(target: str, arch: str, signature: str, defines: Mapping[str, str]) -> tuple[str, tuple[MachineCode, ...]]:
+    """The target without the name of a kernel, and the kernels that are meant."""
     if target.startswith(LADDERS):
         ladder, which, name = [*target.removeprefix(LADDERS).split(":", 2), "", ""][:3]
         path, whole = rung(ladder, which).path, f"{LADDERS}{ladder}:{which}"
@@ -51,18 +66,12 @@ def machine_code(
     stage(f"compiling {path.name} for {arch}")
     match path.suffix:
         case ".cubin":
-            found = read_file(path, name or None)
+            return whole, read_file(path, name or None)
         case ".cu":
-            found = _of_cuda(path, name, arch, defines)
+            return whole, _of_cuda(path, name, arch, defines)
         case ".py":
-            found = _of_triton(path, name, arch, signature)
-        case other:
-            raise UsageError(f"{path} ends in {other or 'nothing'!r}: machine code comes of .cu, .cubin and .py")
-    (first, *others) = found
-    if others:
-        names, largest = ", ".join(one.kernel for one in found), max(found, key=lambda one: one.count)
-        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"kw sass {whole}:{largest.kernel}")
-    return first
+            return whole, _of_triton(path, name, arch, signature)
+    raise UsageError(f"{path} ends in {path.suffix or 'nothing'!r}: machine code comes of .cu, .cubin and .py")
 
 
 def machine_codes_differ(before: str, after: str, **options: Any) -> CodeDifference:
