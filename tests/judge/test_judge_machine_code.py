@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kernelwright.core.errors import CompileError, KernelwrightError
-from kernelwright.judge.machine_code import machine_code, machine_codes_differ
+from kernelwright.judge.machine_code import largest_kernel, machine_code, machine_codes_differ
 
 pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
 
@@ -44,6 +44,12 @@ def test_one_kernel_of_several_and_defines(tmp_path):
     assert caught.value.next in (f"kw sass {path}:one", f"kw sass {path}:two")
     with pytest.raises(CompileError, match="VALUE"):
         machine_code(str(path))
+
+
+def test_the_largest_kernel_is_where_the_work_is(tmp_path):
+    path = tmp_path / "two.cu"
+    path.write_text(TWO.replace("VALUE", "1").replace("+= 2", "= sqrtf(x[threadIdx.x]) + 2"))
+    assert largest_kernel(str(path)).kernel == "two"
 
 
 def test_sizes_in_the_header_are_worked_out_where_they_hang_on_no_input(tmp_path):
