@@ -7,15 +7,17 @@ from kernelwright.core.errors import NotFoundError
 from kernelwright.core.optimization import SuiteRecord, SuiteRow
 from kernelwright.core.records import EvidenceRecord
 from kernelwright.judge.evidence import (
-    END,
     MARK,
+    PAGES,
     check,
     ladder_summary,
     ladders_page,
     load,
+    marks_of,
     regimes_table,
     sources_of,
     suite_page,
+    suite_summary,
     write_table,
 )
 from kernelwright.judge.sources import PACKAGE, import_closure, source_hash
@@ -40,9 +42,14 @@ def test_the_page_of_the_suite_is_the_one_that_the_records_give():
     assert page.partition(MARK)[2].strip() == suite_page(str(ROOT / "evidence")).strip(), "kw evidence table"
 
 
-@pytest.mark.parametrize(("page", "table"), [("docs/ladders.md", ladders_page), ("README.md", ladder_summary)])
-def test_the_tables_of_the_ladders_are_those_that_the_records_give(page, table):
-    held = (ROOT / page).read_text().partition(MARK)[2].partition(END)[0]
+TABLES = {"ladder": ladders_page, "ladder summary": ladder_summary, "optimize summary": suite_summary}
+
+
+@pytest.mark.parametrize(("kind", "table"), TABLES.items())
+def test_tables_are_those_that_the_records_give(kind, table):
+    mark, ending = marks_of(kind)
+    held = (ROOT / PAGES[kind]).read_text().partition(mark)[2].partition(ending)[0]
+    assert held.strip()
     assert held.strip() == table(str(ROOT / "evidence")).strip(), "kw evidence table"
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from kernelwright.core.document import document, encode, error_document
 from kernelwright.core.errors import KernelwrightError, LimitError, UsageError
+from kernelwright.core.placing import require_place
 
 T = TypeVar("T", bound=msgspec.Struct)
 INTERRUPTED = 130
@@ -45,7 +46,7 @@ def answer(
     """
     try:
         if manner.html:
-            _check_place(Path(manner.html))
+            require_place(Path(manner.html), "--html")
         found = msgspec.msgpack.decode(_guarded(deed, manner), type=record)
         status, next_steps = finish(found)
         if manner.html:
@@ -124,14 +125,6 @@ class _Progress:
     def __exit__(self, *_: object) -> None:
         if self._status:
             self._status.stop()
-
-
-def _check_place(path: Path) -> None:
-    """Whether a page can be written there; known before the work, not after it."""
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder", next=f"--html {path / 'page.html'}")
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: no folder {path.parent}", next="name a file in a folder that exists")
 
 
 def _write_page(record: Any, path: Path, status: str, next_steps: list[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer
+from kernelwright.cli.answer import DEVICES, Manner, answer
 from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
 from kernelwright.core.errors import UsageError
 from kernelwright.core.ladder import Climb
@@ -39,28 +39,16 @@ def ladder(
         return with_code(climbed()) if html else climbed()
 
     def climbed() -> Climb:
-        from kernelwright.judge.ladder import climb
-        from kernelwright.judge.recorded import checked_beside_record, recorded_climb
-        from kernelwright.ladders import device_of
+        from kernelwright.judge.recorded import climb_or_recorded, recorded_climb
 
-        which, sizes, home = rung or (), [_size(text) for text in size or ()], device_of(name)
+        which, sizes = rung or (), [_size(text) for text in size or ()]
         if recorded:
             return recorded_climb(name, recorded, which, sizes)
-        if device not in ("", "cpu", "cuda", "emulated"):
-            raise UsageError(f"no device {device!r}; there are cpu, cuda, emulated", next=f"kw ladder {name}")
-        if home == "cuda" and (device in ("cpu", "emulated") or (not device and not _has_gpu())):
-            return checked_beside_record(name, which, sizes)
-        if device == "emulated":
-            raise UsageError(f"{name} is C++ for the CPU: there is nothing to emulate", next=f"kw ladder {name}")
-        return climb(name, which=which, sizes=sizes, device=device)
+        if device and device not in DEVICES:
+            raise UsageError(f"no device {device!r}; there are {', '.join(DEVICES)}", next=f"kw ladder {name}")
+        return climb_or_recorded(name, which, sizes, device)
 
     return answer("ladder", deed, Climb, Manner(json, html, debug), _finish)
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _size(text: str) -> tuple[int, ...]:

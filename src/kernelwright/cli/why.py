@@ -57,7 +57,7 @@ def _emulated(target: list[str], limit_s: float | None) -> Emulation:
     if len(target) != 2:
         raise UsageError("emulation needs a problem and its candidate in CUDA C++", next="kw why PROBLEM kernel.cu")
     problem, candidate = target
-    return why_emulated(problem, candidate, limit_s or LIMIT_S)
+    return why_emulated(problem, candidate, LIMIT_S if limit_s is None else limit_s)
 
 
 def _finish_emulated(found: Emulation) -> tuple[str, list[str]]:

@@ -52,9 +52,10 @@ PAGES = {
     "optimize": "docs/optimize-suite.md",
     "fragments": "docs/fragments.md",
     "ladder": "docs/ladders.md",
+    "optimize summary": "README.md",
     "ladder summary": "README.md",
 }
-"""Every table with its page; all but the summary are named as their kind of record."""
+"""Every table with its page; all but the summaries are named as their kind of record."""
 Entry = EvidenceRecord | SuiteRecord | FragmentRecord | LadderRecord
 
 
@@ -220,6 +221,11 @@ def suite_page(folder: str = "evidence") -> str:
     return suite.markdown(entry for entry in entries(folder, "optimize") if isinstance(entry, SuiteRecord))
 
 
+def suite_summary(folder: str = "evidence") -> str:
+    """The suites of the README: each machine's in one row."""
+    return suite.brief(entry for entry in entries(folder, "optimize") if isinstance(entry, SuiteRecord))
+
+
 def fragments_page(folder: str = "evidence") -> str:
     """What instructions and counters said of the layouts, on every machine that was asked."""
     return fragments.markdown(entry for entry in entries(folder, "fragments") if isinstance(entry, FragmentRecord))
@@ -238,26 +244,34 @@ def ladder_summary(folder: str = "evidence") -> str:
 
 
 def write_table(folder: str, page: str, kind: str = "regimes") -> None:
-    """Replaces everything between `MARK` and `END` in a page, or to its end, by the table of one kind of record.
+    """Replaces everything between a table's two marks in a page, or to its end, by that table as the records give it.
 
     Raises:
         NotFoundError: no such page, or no such line in it.
     """
     path = Path(page)
-    if not path.exists() or MARK not in (text := path.read_text(encoding="utf-8")):
+    mark, ending = marks_of(kind)
+    if not path.exists() or mark not in (text := path.read_text(encoding="utf-8")):
         usual = f"kw evidence table --kind {kind} --into {PAGES[kind]}"
-        raise NotFoundError(f"no page {page!r} with the line {MARK}", next=usual)
+        raise NotFoundError(f"no page {page!r} with the line {mark}", next=usual)
     tables = {
         "regimes": regimes_table,
         "optimize": suite_page,
         "fragments": fragments_page,
         "ladder": ladders_page,
+        "optimize summary": suite_summary,
         "ladder summary": ladder_summary,
     }
     table = tables[kind](folder)
-    before, _, below = text.partition(MARK)
-    _, end, after = below.partition(END)
-    path.write_text(f"{before}{MARK}\n\n{table}" + (f"\n{END}{after}" if end else ""), encoding="utf-8")
+    before, _, below = text.partition(mark)
+    _, end, after = below.partition(ending)
+    path.write_text(f"{before}{mark}\n\n{table}" + (f"\n{ending}{after}" if end else ""), encoding="utf-8")
+
+
+def marks_of(kind: str) -> tuple[str, str]:
+    """The lines above and below a table; a summary's name it, because it shares its page."""
+    name = f"{kind} " if kind.endswith(" summary") else ""
+    return MARK.replace("<!-- ", f"<!-- {name}"), END.replace("<!-- ", f"<!-- {name}")
 
 
 def entries(folder: str, kind: str) -> list[Entry]:

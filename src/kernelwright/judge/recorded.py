@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import torch
 
-from kernelwright.core.errors import NotFoundError
+from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.ladder import Climb, LadderRecord
 from kernelwright.judge.evidence import entries
 from kernelwright.judge.ladder import climb
-from kernelwright.ladders import rung
+from kernelwright.ladders import device_of, rung
+
+
+def climb_or_recorded(
+    name: str, which: Sequence[str] = (), sizes: Sequence[tuple[int, ...]] = (), device: str = ""
+) -> Climb:
+    """A climb where the ladder's device is; without a GPU, or where it is to be `emulated`, a check beside the record.
+
+    Raises:
+        UsageError: there is nothing to emulate. DeviceError: a GPU is asked for that is not here.
+    """
+    home = device_of(name)
+    if home == "cuda" and (device in ("cpu", "emulated") or (not device and not torch.cuda.is_available())):
+        return checked_beside_record(name, which, sizes)
+    if device == "emulated":
+        raise UsageError(f"{name} is C++ for the CPU: there is nothing to emulate", next=f"kw ladder {name}")
+    return climb(name, which=which, sizes=sizes, device=device)
 
 
 def checked_beside_record(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import warnings
 from collections import Counter
@@ -17,6 +16,7 @@ import torch
 from kernelwright.core.cache import write_atomic
 from kernelwright.core.errors import UsageError
 from kernelwright.core.optimization import Left, Optimization, RegionOutcome
+from kernelwright.core.placing import require_place
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine, Verdict
 from kernelwright.core.units import time_text
@@ -77,7 +77,9 @@ def optimize_file(
         some = " and ".join(BASELINES)
         raise UsageError(f"no baseline {', '.join(map(repr, sorted(unknown)))}; there are {some}", next=USUAL_BASELINES)
     path = Path(out or _default_name(target))
-    _check_place(path, target)
+    if path.exists() and path.resolve() == Path(target.partition(":")[0]).resolve():
+        raise UsageError(f"{path} is the problem itself", next="--out another_name.py")
+    require_place(path, "--out")
     problem = load_problem(target)
     if only_plan:
         return _planned_only(problem, machine_here(device), plan_of(problem, device))
@@ -111,21 +113,6 @@ def optimize_file(
     return msgspec.structs.replace(
         found, diagnosis=diagnosis, file=str(path), bench=timed, notes=tuple(filter(None, notes))
     )
-
-
-def _check_place(path: Path, target: str) -> None:
-    """
-    Raises:
-        UsageError: a file cannot or must not be written there.
-    """
-    if path.exists() and path.resolve() == Path(target.partition(":")[0]).resolve():
-        raise UsageError(f"{path} is the problem itself", next="--out another_name.py")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", next=f"--out {path / 'optimized.py'}")
-    if not path.parent.is_dir():
-        raise UsageError(f"no folder {path.parent}", next="name a file in a folder that exists: --out FILE")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write into {path.parent}", next="name a folder that can be written: --out FILE")
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,25 @@ def markdown(entries: Iterable[SuiteRecord]) -> str:
     return "\n".join(parts) if parts else "No machine has a record yet: `kw evidence record --kind optimize`.\n"
 
 
+def brief(entries: Iterable[SuiteRecord]) -> str:
+    """A row for each machine and suite: how many times faster, how many programs are slower, how near to a copy."""
+    lines = [
+        "| machine | programs | accepted | faster than eager | faster than torch.compile | slower than torch.compile | "
+        "time over that of a copy |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for entry in entries:
+        found = summary(entry.rows)
+        name = entry.machine if entry.name == "suite" else f"{entry.machine}, {entry.name}"
+        ratios = map(words.times_text, (found.faster_than_eager, found.faster_than_compile))
+        over = words.times_text(found.over_copy)
+        if 0 < found.large < found.programs:
+            over += f"; {words.times_text(found.over_copy_large)} from {bytes_text(LARGE_BYTES)} on"
+        cells = [name, str(found.programs), str(found.accepted), *ratios, str(found.slower_than_compile), over]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _machine(entry: SuiteRecord) -> str:
     software = ", ".join(f"{name} {version}" for name, version in sorted(entry.software.items()))
     name = "" if entry.name == "suite" else f": {entry.name}"

@@ -1,0 +1,24 @@
+"""Whether a file can be written, known before the work and not after it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kernelwright.core.errors import UsageError
+
+
+def require_place(path: Path, option: str) -> None:
+    """
+    Args:
+        option: with which a person names the file, such as `--out`.
+    Raises:
+        UsageError: it is a folder, or its folder is missing or closed.
+    """
+    elsewhere = f"name a file in a folder that can be written: {option} FILE"
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder", next=elsewhere)
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: no folder {path.parent}", next=elsewhere)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write {path}: its folder is closed to you", next=elsewhere)
