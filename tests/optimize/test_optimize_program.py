@@ -503,6 +503,14 @@ def test_a_file_that_is_not_right_takes_nobodys_place(tmp_path, swift):
     assert out.read_text() == "before = True\n"
 
 
+def test_a_program_may_warn_of_what_it_likes(tmp_path, swift):
+    swift.setattr(program, "bench", lambda *_, **__: None)
+    text = FUNCTION.format(name="work") + '\nimport warnings\nwarnings.warn("of old age", RuntimeWarning)\n'
+    with pytest.warns(RuntimeWarning, match="of old age"):
+        found = program.optimize_file(f"{problem_in(tmp_path, text)}:work")
+    assert found.verdict.accepted
+
+
 @pytest.mark.parametrize("out", [".", "missing/out.py"])
 def test_a_place_where_no_file_can_be_is_known_at_once(tmp_path, monkeypatch, out):
     path = problem_in(tmp_path, FUNCTION.format(name="work"))
