@@ -334,6 +334,18 @@ def test_a_single_layer_in_another_mode_is_not_passed_over():
     assert (made(X) == 0).float().mean() > (model.eval()(X) == 0).float().mean()
 
 
+@pytest.mark.parametrize("mode", [True, False])
+def test_modes_that_are_mixed_are_each_their_own(mode):
+    model = Trained().train(mode)
+    model.norm.train(not mode)
+    model.norm.running_mean.copy_(W)
+    made = optimised(model, X)
+    assert run(made, X)[1]
+    for other in (True, False):
+        right = copy.deepcopy(model).train(other)
+        torch.testing.assert_close(made.train(other)(X), right(X))
+
+
 def test_a_twin_has_hooks_and_modules_of_its_own():
     model = Trained().eval()
     made = optimised(model, X)

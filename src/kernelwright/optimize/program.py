@@ -6,7 +6,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,10 @@ def plan_of(problem: Problem, device: str) -> Planned:
     stage("capturing the program", 120)
     args, kwargs = problem.inputs(device, 0)
     with torch.no_grad():
-        captured = capture_with_mode(problem.on(device), args, kwargs)
+        captured = capture_with_mode(program := problem.on(device), args, kwargs)
+    training = tuple(part.training for part in program.modules()) if isinstance(program, torch.nn.Module) else ()
+    if len(set(training)) == 2:  # modes that are mixed are neither of the two that were compared
+        captured = replace(captured, training=training)
     regions, refused = plan(captured.graph)
     named = [(str(node.target), reason) for node, reason in refused.items() if packet(node.target) != "getitem"]
     left = [Left(operator=op, reason=reason, count=count) for (op, reason), count in Counter(named).items()]
@@ -230,8 +233,10 @@ def outcome_of(
     whole, reason = better or ("", "")
     notes = [f"the file leaves all of it to {whole}: {reason}"] if whole else []
     if planned.captured.training and not whole and any(found.kernel for _, found in tuned):
-        mode = "train" if planned.captured.training[0] else "eval"
-        notes.append(f"its kernels run in {mode} mode; in the other it computes something else, and runs as it was")
+        modes = {"train" if mode else "eval" for mode in planned.captured.training}
+        notes.append(
+            f"its kernels run with its modules in {' and '.join(sorted(modes))} mode as here, else it runs as it was"
+        )
     return Optimization(
         problem=problem.name,
         machine=machine,
