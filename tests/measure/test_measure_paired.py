@@ -66,6 +66,16 @@ def test_cold_buffers_pass_twice_the_last_cache():
     assert len(set(seen)) == len(rotation.sets), "each call meets other memory"
 
 
+def test_programs_that_alternate_take_turns_with_the_same_buffers():
+    rotation = Rotation(([torch.ones(MIB // 2)], {}), last_cache_bytes=8 * MIB)
+    seen = []
+    one, other = (rotation.bind(lambda x: seen.append(x.data_ptr())) for _ in range(2))
+    for _ in range(len(rotation.sets) // 2):
+        one()
+        other()
+    assert len(set(seen)) == len(rotation.sets) // 2 * 2, "no call finds what another program's call left in the cache"
+
+
 def test_parameters_past_the_last_cache_are_cold_without_rotation():
     small = ([torch.ones(4)], {})
     assert Rotation(small, last_cache_bytes=MIB, held_bytes=2 * MIB).cache == "cold"

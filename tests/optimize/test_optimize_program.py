@@ -229,6 +229,7 @@ FOLLOWED = {
     "jit.trace": lambda f, x, y: torch.jit.trace(lambda x, y: f(x, y) + 0, (x, y))(x + 1, y),
     "make_fx": lambda f, x, y: make_fx(lambda x, y: f(x, y) + 0)(x, y)(x + 1, y),
     "export": lambda f, x, y: torch.export.export(AsModule(f), (x, y)).module()(x, y),
+    "torch.compile": lambda f, x, y: torch.compile(f, backend="eager", fullgraph=True)(x, y),
     "checkpoint": lambda f, x, y: checkpoint(f, x, y, use_reentrant=False),
     "a negative view": lambda f, x, y: f(torch.complex(y.expand(9, 40), x).conj().imag.clone(), y),
 }
@@ -245,6 +246,14 @@ class AsModule(torch.nn.Module):
 def test_whoever_follows_every_operator_sees_the_program_as_it_was(of_function, how):
     x, y = torch.randn(9, 40), torch.randn(40)
     torch.testing.assert_close(FOLLOWED[how](of_function.ModelNew(), x, y), FOLLOWED[how](of_function.work, x, y))
+
+
+def test_a_function_is_called_as_one(of_function, monkeypatch):
+    made, x, y = of_function.ModelNew(), torch.randn(9, 40), torch.randn(40)
+    monkeypatch.setattr(torch.nn.Module, "_call_impl", None)  # an nn.Module's own call costs more than a small kernel
+    got, used = run(made, x, y)
+    assert used
+    torch.testing.assert_close(got, of_function.work(x, y))
 
 
 def negative(x):

@@ -29,6 +29,7 @@ from kernelwright.judge.sources import PACKAGE, hashes, import_closure, is_besid
 from kernelwright.ladders import device_of, ladder_names, task_of
 from kernelwright.machine import machine
 from kernelwright.report import fragments, ladders, suite
+from kernelwright.toolchain.cuda import INCLUDE
 
 EXAMPLES = "examples"
 SUITE, OWN_SUITE = "examples/suite", "suite"
@@ -177,8 +178,9 @@ def load(path: Path) -> Entry:
 def sources_of(kind: str, name: str, root: Path) -> list[Path]:
     """What every record of a kind hangs on, here and now; that of our own suite on its programs as well."""
     if kind == "ladder":
-        rungs = sorted(task_of(name).parent.iterdir())
-        return [*import_closure(*LADDER_ROOTS[device_of(name)]), *(path for path in rungs if path.is_file())]
+        rungs = [path for path in task_of(name).parent.iterdir() if path.is_file()]
+        included = INCLUDE.rglob("*.cuh") if device_of(name) == "cuda" else ()
+        return [*import_closure(*LADDER_ROOTS[device_of(name)]), *sorted(rungs), *sorted(included)]
     if kind != "optimize":
         return list(import_closure(*(FRAGMENT_ROOTS if kind == "fragments" else REGIME_ROOTS)))
     own = sorted((root / SUITE).glob("*.py")) if name == OWN_SUITE else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ MOST_COPIES = 256
 
 
 class Rotation:
-    """Copies of one set of inputs, used in turn.
+    """Copies of one set of inputs, used in turn: one turn for all programs, so that no call finds what another left.
 
     Cold: enough copies that together they pass twice the last cache. Inputs below a MiB stay warm: a program that
     small never meets a cold cache in real life either, and its time is its overhead.
@@ -36,19 +37,18 @@ class Rotation:
         wanted = -(-2 * last_cache_bytes // footprint) + 1 if rotated else 1
         self.sets = [inputs, *(clone_inputs(inputs) for _ in range(min(wanted, MOST_COPIES) - 1))]
         self._pristine: tuple[Any, Any] | None = None
+        self._turn = cycle(self.sets)
 
     def bind(self, program: Callable[..., Any]) -> Callable[[], Any]:
         """A call of `program` without arguments that takes the next buffers each time."""
-        sets, count, position = self.sets, len(self.sets), -1
+        turn = self._turn
 
         def call() -> Any:
-            nonlocal position
-            position = (position + 1) % count
-            args, kwargs = sets[position]
+            args, kwargs = next(turn)
             return program(*args, **kwargs)
 
-        if count == 1:
-            args, kwargs = sets[0]
+        if len(self.sets) == 1:
+            args, kwargs = self.sets[0]
             return lambda: program(*args, **kwargs)
         return call
 

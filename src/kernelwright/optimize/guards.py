@@ -41,7 +41,7 @@ def followed() -> bool:
         or torch.autograd.forward_ad._current_level >= 0
     )
 '''
-GUARD_NAMES = ("def as_proved(): ...", "def followed(): ...", "PROVED = ()")
+GUARD_NAMES = frozenset(("PROVED", "as_proved", "followed"))
 """What it defines."""
 
 

@@ -73,7 +73,7 @@ def _with_forward(model: Any, cls: type[torch.nn.Module]) -> torch.nn.Module:
 def _unchanged(model: Any) -> type[torch.nn.Module]:
     if isinstance(model, torch.nn.Module):
         return type(model)
-    return type("Unchanged", (torch.nn.Module,), {"forward": staticmethod(model)})
+    return type("Unchanged", (torch.nn.Module,), {"forward": staticmethod(model), "__call__": staticmethod(model)})
 
 
 def _labelled(module: torch.nn.Module, found: Optimization) -> torch.nn.Module:

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 
 
 class Apart:
     """Gives what the file defines other names where the program has the same; called with a text, renames there.
 
     Args:
-        own: the modules that define it, as texts.
+        own: the names of what it defines.
         taken: every name of the program.
     """
 
-    def __init__(self, own: Sequence[str], taken: Set[str]) -> None:
-        defined = {name for text in own for name in _defined(text)}
-        self._new = {name: f"{name}_of_file" for name in defined & taken}
+    def __init__(self, own: Set[str], taken: Set[str]) -> None:
+        self._new = {name: f"{name}_of_file" for name in own & taken}
 
     def __call__(self, text: str) -> str:
         """Attributes keep their names, but for the functions of a library, which are the file's."""
         return re.sub(r"(?<!(?<!KERNELS)\.)\b\w+", lambda word: self._new.get(word[0], word[0]), text)
 
 
-def _defined(source: str) -> Iterator[str]:
+def defined_names(source: str) -> Iterator[str]:
     """The names that a module gives to what is its own."""
     for node in ast.parse(source).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

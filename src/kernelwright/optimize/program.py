@@ -6,7 +6,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +142,7 @@ def plan_of(problem: Problem, device: str) -> Planned:
     stage("capturing the program", 120)
     args, kwargs = problem.inputs(device, 0)
     with torch.no_grad():
-        captured = capture_with_mode(program := problem.on(device), args, kwargs)
-    training = tuple(part.training for part in program.modules()) if isinstance(program, torch.nn.Module) else ()
-    if len(set(training)) == 2:  # modes that are mixed are neither of the two that were compared
-        captured = replace(captured, training=training)
+        captured = capture_with_mode(problem.on(device), args, kwargs)
     regions, refused = plan(captured.graph)
     named = [(str(node.target), reason) for node, reason in refused.items() if packet(node.target) != "getitem"]
     left = [Left(operator=op, reason=reason, count=count) for (op, reason), count in Counter(named).items()]
