@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from kernelwright.core.errors import CompileError, KernelwrightError
+from kernelwright.core.errors import CompileError, KernelwrightError, UsageError
 from kernelwright.judge.machine_code import largest_kernel, machine_code, machine_codes_differ
+from kernelwright.toolchain.cuda import compile_cubin
 
 pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
 
@@ -98,3 +99,12 @@ def test_what_has_no_machine_code_is_said(tmp_path, name, text, says):
     (tmp_path / name).write_text(text)
     with pytest.raises(KernelwrightError, match=says):
         machine_code(str(tmp_path / name))
+
+
+def test_machine_code_is_not_compiled_again(tmp_path):
+    path = tmp_path / "two.cubin"
+    path.write_bytes(compile_cubin(TWO, "sm_80", defines={"VALUE": "1"}).code)
+    assert machine_code(f"{path}:one").arch == machine_code(f"{path}:one", arch="sm_80").arch == "sm_80"
+    for meant in ({"arch": "sm_100a"}, {"defines": {"VALUE": "2"}}):
+        with pytest.raises(UsageError, match="machine code for sm_80 already"):
+            machine_code(f"{path}:one", **meant)

@@ -66,7 +66,7 @@ def _kernels(target: str, arch: str, signature: str, defines: Mapping[str, str])
     stage(f"compiling {path.name} for {arch}")
     match path.suffix:
         case ".cubin":
-            return whole, read_file(path, name or None)
+            return whole, _of_cubin(path, name, arch, defines)
         case ".cu":
             return whole, _of_cuda(path, name, arch, defines)
         case ".py":
@@ -77,6 +77,15 @@ def _kernels(target: str, arch: str, signature: str, defines: Mapping[str, str])
 def machine_codes_differ(before: str, after: str, **options: Any) -> CodeDifference:
     """Two targets side by side."""
     return difference(machine_code(before, **options), machine_code(after, **options))
+
+
+def _of_cubin(path: Path, name: str, arch: str, defines: Mapping[str, str]) -> tuple[MachineCode, ...]:
+    found = read_file(path, name or None)
+    if defines or arch not in (ARCH, found[0].arch):
+        raise UsageError(
+            f"{path.name} is machine code for {found[0].arch} already", next="--arch and --define are for sources"
+        )
+    return found
 
 
 def _of_cuda(path: Path, name: str, arch: str, defines: Mapping[str, str]) -> tuple[MachineCode, ...]:
