@@ -1,0 +1,231 @@
+"""RMSNorm and LayerNorm for torch: functions, modules, operators with gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelwright.kernels.norm.configs import backward_groups, backward_layout, forward_layout
+from kernelwright.kernels.norm.kernel import norm_backward, norm_forward
+from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
+from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
+
+__all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
+
+
+def rms_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    residual: Tensor | None = None,
+    eps: float = 1e-6,
+    offset: float = 0.0,
+    cast_first: bool = False,
+) -> Any:
+    """x / sqrt(mean(x^2) + eps) * (weight + offset) + bias over the last dimension, statistics in FP32.
+
+    Args:
+        x: (..., N), fp16/bf16/fp32; strides that two leading dimensions can have are read as they are.
+        weight, bias: (N,), of any of these dtypes.
+        residual: of x's shape; added to x before, the sum rounded to the wider of both dtypes.
+        offset: 1 for Gemma, whose weights are stored around zero.
+        cast_first: round to x's dtype before multiplying by the weight, as Llama does; else once, at the end.
+    Returns:
+        (..., N) in x's dtype; with a residual also the sum.
+    Raises:
+        ShapeError: shapes that do not go together. DeviceError: not on a CUDA device.
+    Cost: 2 * M * N * itemsize bytes of DRAM, twice that with a residual; memory-bound at every N.
+    Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+    """
+    return _norm(x, residual, weight, bias, eps, offset, False, cast_first)
+
+
+def layer_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    residual: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, statistics in FP32.
+
+    Args, returns and raises as `rms_norm`.
+    Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450.
+    """
+    return _norm(x, residual, weight, bias, eps, 0.0, True, False)
+
+
+class RMSNorm(torch.nn.RMSNorm):
+    """torch's module over the last dimension; the second argument of a call is a residual, added before and returned."""
+
+    def forward(self, input: Tensor, residual: Tensor | None = None) -> Any:
+        eps = torch.finfo(input.dtype).eps if self.eps is None else self.eps
+        return rms_norm(input, self.weight, residual=residual, eps=eps)
+
+
+class LayerNorm(torch.nn.LayerNorm):
+    """torch's module over the last dimension; the second argument of a call is a residual, added before and returned."""
+
+    def forward(self, input: Tensor, residual: Tensor | None = None) -> Any:
+        return layer_norm(input, self.weight, self.bias, residual=residual, eps=self.eps)
+
+
+def _norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, *about: Any) -> Any:
+    _require(x, residual, weight, bias)
+    if direct(x, residual, weight, bias):
+        y, total, _, _ = _forward(x, residual, weight, bias, *about, keep=False)
+    else:
+        y, total, _, _ = torch.ops.kernelwright.norm(x, residual, weight, bias, *about, True)
+    return y if residual is None else (y, total)
+
+
+def _require(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None) -> None:
+    require(x.dim() > 0, "x has no dimension to normalise over")
+    for name, tensor in (("x", x), ("residual", residual), ("weight", weight), ("bias", bias)):
+        require_dtype(name, tensor)
+    N = x.shape[-1]
+    for name, tensor in (("weight", weight), ("bias", bias)):
+        require(
+            tensor is None or tensor.shape == (N,),
+            f"{name} is {tensor is not None and tuple(tensor.shape)}; x needs ({N},)",
+        )
+    if residual is not None:
+        require(residual.shape == x.shape, f"residual is {tuple(residual.shape)}, x is {tuple(x.shape)}")
+
+
+def _results(x: Tensor, residual: Tensor | None, centred: bool, keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """y, x + residual, mean, rstd: empty and of no elements where not wanted."""
+    statistics = x.shape[:-1] if keep else (0,)
+    return (
+        x.new_empty(x.shape),
+        x.new_empty((0,))
+        if residual is None
+        else x.new_empty(x.shape, dtype=torch.promote_types(x.dtype, residual.dtype)),
+        x.new_empty(statistics if centred else (0,), dtype=torch.float32),
+        x.new_empty(statistics, dtype=torch.float32),
+    )
+
+
+def _forward(
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    offset: float,
+    centred: bool,
+    cast_first: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    results = _results(x, residual, centred, keep)
+    if not x.numel():
+        return results
+    y, total, mean, rstd = results
+    N, read, added = x.shape[-1], as_rows(x), as_rows(x if residual is None else residual)
+    kept = (mean if centred else None, rstd) if keep else (None, None)
+    launch(
+        norm_forward,
+        forward_layout(N, x.itemsize),
+        x.numel() // N,
+        x.device,
+        (read.tensor, None if residual is None else added.tensor, weight, bias, y, total, *kept, *read[1:], *added[1:]),
+        N=N,
+        eps=eps,
+        offset=offset,
+        CENTRED=centred,
+        CAST_FIRST=cast_first,
+    )
+    return results
+
+
+def _backward(
+    dy: Tensor,
+    dsum: Tensor | None,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    offset: float,
+    centred: bool,
+    cast_first: bool,
+    wants_weight: bool,
+    wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    N = x.shape[-1]
+    dx = x.new_empty(x.shape)
+    M, layout = x[..., 0].numel() if N else 0, backward_layout(N, x.itemsize)
+    groups = backward_groups(M, layout, multiprocessors(x.device)) if x.numel() else 0
+    sums = [x.new_empty((groups, N if wanted else 0), dtype=torch.float32) for wanted in (wants_weight, wants_bias)]
+    if not groups:
+        return dx, sums[0].sum(0), sums[1].sum(0)
+    given, read = as_rows(dy), as_rows(x)
+    launch(
+        norm_backward,
+        layout,
+        M,
+        x.device,
+        (
+            given.tensor,
+            None if dsum is None else dsum.contiguous(),
+            read.tensor,
+            weight,
+            mean if centred else None,
+            rstd,
+            dx,
+            *(one if one.numel() else None for one in sums),
+            *given[1:],
+            *read[1:],
+        ),
+        programs=groups * layout.parts,
+        N=N,
+        offset=offset,
+        CENTRED=centred,
+        CAST_FIRST=cast_first,
+        STRIDE=groups * layout.rows,
+    )
+    return dx, sums[0].sum(0), sums[1].sum(0)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, residual, weight, bias, _, *ctx.about, _ = inputs
+    _, total, mean, rstd = output
+    ctx.save_for_backward(x if residual is None else total, weight, mean, rstd)
+    ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in (x, residual, weight, bias)]
+    ctx.mark_non_differentiable(mean, rstd)
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx: Any, dy: Tensor | None, dsum: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    x, weight, mean, rstd = ctx.saved_tensors
+    dtypes, (offset, centred, cast_first) = ctx.dtypes, ctx.about
+    wanted = [dtype is not None and needed for dtype, needed in zip(dtypes, ctx.needs_input_grad[:4], strict=True)]
+    if dy is None:
+        found = (dsum, None, None)
+    else:
+        given = (dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wanted[2], wanted[3])
+        found = torch.ops.kernelwright.norm_backward(*given)
+    dx, dweight, dbias = found
+    gradients = zip((dx, dx, dweight, dbias), wanted, dtypes, strict=True)
+    return (*(one.to(dtype) if one is not None and want else None for one, want, dtype in gradients), *[None] * 5)
+
+
+_NORM = operator(
+    "norm(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float offset, bool centred, "
+    "bool cast_first, bool keep) -> (Tensor, Tensor, Tensor, Tensor)",
+    _forward,
+    lambda x, residual, weight, bias, eps, offset, centred, cast_first, keep: _results(x, residual, centred, keep),
+)
+differentiable(_NORM, _gradients, _keep)
+operator(
+    "norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, float offset, "
+    "bool centred, bool cast_first, bool wants_weight, bool wants_bias) -> (Tensor, Tensor, Tensor)",
+    _backward,
+    lambda dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wants_weight, wants_bias: (
+        x.new_empty(x.shape),
+        *(x.new_empty(x.shape[-1] if wanted else 0, dtype=torch.float32) for wanted in (wants_weight, wants_bias)),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Kernels as operators of torch: seen whole by torch.compile, differentiated by autograd, called directly otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelwright.core.errors import UsageError
+
+LIBRARY = torch.library.Library("kernelwright", "FRAGMENT")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class ShapeError(UsageError):
+    """Tensors whose shapes or dtypes do not go together, or that no kernel takes."""
+
+    code = "wrong-shape"
+    usual_next = "kw kernels lists what each takes"
+
+
+def operator(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> str:
+    """Defines an operator without gradient under torch.ops.kernelwright; gives its full name.
+
+    Args:
+        schema: as torch writes one, `name(Tensor x, ...) -> ...`.
+        run: computes it on tensors of any device that the kernel runs on.
+        fake: gives empty results of the same shapes and dtypes.
+    """
+    name = schema.partition("(")[0]
+    LIBRARY.define(schema, tags=(torch.Tag.needs_fixed_stride_order,))
+    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"kernelwright::{name}", fake, lib=LIBRARY)
+    return f"kernelwright::{name}"
+
+
+def differentiable(name: str, backward: Callable[..., Any], keep: Callable[..., None]) -> None:
+    """Gives an operator its gradient.
+
+    Args:
+        backward: of (ctx, *gradients of the results), the gradients of the arguments.
+        keep: of (ctx, inputs, output) by name, writes into ctx what `backward` needs.
+    """
+    torch.library.register_autograd(name, backward, setup_context=keep, lib=LIBRARY)
+
+
+def direct(*tensors: Tensor | None) -> bool:
+    """Whether the kernel may be launched without asking torch's dispatcher, which costs as much as a launch: nobody
+    wants gradients, traces, transforms, or looks on."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
+        return False
+    asks = torch.is_grad_enabled()
+    return not any(
+        tensor is not None
+        and (type(tensor) not in (Tensor, torch.nn.Parameter) or (asks and tensor.requires_grad) or tensor.is_neg())
+        for tensor in tensors
+    )
+
+
+def require(holds: bool, message: str) -> None:
+    """
+    Raises:
+        ShapeError: it does not hold.
+    """
+    if not holds:
+        raise ShapeError(message)
+
+
+def require_dtype(name: str, tensor: Tensor | None) -> None:
+    """
+    Raises:
+        ShapeError: the tensor is of a dtype that no kernel here reads.
+    """
+    require(
+        tensor is None or tensor.dtype in DTYPES,
+        f"{name} is {tensor is not None and tensor.dtype}; it must be float16, bfloat16 or float32",
+    )

@@ -1,0 +1,98 @@
+"""From tensors to the launch of a program over their rows."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from triton.runtime.interpreter import InterpretedFunction
+
+from kernelwright.core.errors import DeviceError
+from kernelwright.kernels.rows.layout import RowLayout
+from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, place
+
+INTERPRETED = isinstance(place, InterpretedFunction)
+
+
+class Rows(NamedTuple):
+    """A tensor as rows that begin at (row // inner) * stride_outer + (row % inner) * stride_inner."""
+
+    tensor: Tensor
+    inner: int
+    stride_outer: int
+    stride_inner: int
+
+
+def as_rows(x: Tensor) -> Rows:
+    """The last dimension as rows, without a copy where the leading ones are two at most; a copy of everything else."""
+    N = x.shape[-1]
+    if x.is_contiguous():
+        return Rows(x, 1, N, 0)
+    leading = _merged(x)
+    if x.stride(-1) != 1 or len(leading) > 2:
+        return Rows(x.contiguous(), 1, N, 0)
+    (_, outer), (inner, stride) = [(1, 0), (1, 0), *leading][-2:]
+    return Rows(x, inner, outer, stride) if len(leading) == 2 else Rows(x, 1, stride, 0)
+
+
+def _merged(x: Tensor) -> list[tuple[int, int]]:
+    """Sizes and strides of the leading dimensions, those that lie as one taken together."""
+    found: list[tuple[int, int]] = []
+    for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True):
+        if size == 1:
+            continue
+        if found and found[-1][1] == size * stride:
+            found[-1] = found[-1][0] * size, stride
+        else:
+            found.append((size, stride))
+    return found
+
+
+def launch(
+    kernel: Any,
+    layout: RowLayout,
+    M: int,
+    device: torch.device,
+    arguments: tuple[Any, ...],
+    *,
+    programs: int = 0,
+    **constants: Any,
+) -> None:
+    """Launches a program over M rows.
+
+    Args:
+        kernel: takes `arguments`, M, where parts of a row are written down, then its constants, the layout's, and STEP.
+        programs: as many as there are tiles, unless each has several.
+    """
+    require_device(device)
+    found = notes = None
+    if layout.parts > 1:
+        notes = torch.zeros(1 + M, dtype=torch.int32, device=device)
+        found = torch.zeros(M, 2, layout.parts, dtype=torch.float32, device=device)
+    constants |= {"ROWS": layout.rows, "BLOCK_N": layout.columns, "PARTS": layout.parts, "num_warps": layout.warps}
+    waits = layout.parts == 1 or (not INTERPRETED and layout.parts <= multiprocessors(device))
+    for step in (ALL,) if waits else (PUBLISH, FINISH):
+        if notes is not None and step is FINISH:
+            notes.zero_()
+        kernel[(programs or layout.programs(M),)](*arguments, M, found, notes, STEP=step.value, **constants)
+
+
+def require_device(device: torch.device) -> None:
+    """
+    Raises:
+        DeviceError: the tensors are where the kernels do not run.
+    """
+    if device.type != ("cpu" if INTERPRETED else "cuda"):
+        where = "on the CPU, where it is interpreted" if INTERPRETED else "on a CUDA device"
+        raise DeviceError(
+            f"this kernel runs {where}; its tensors are on {device}",
+            next="TRITON_INTERPRET=1 in the environment runs it slowly on the CPU",
+        )
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Of a device; the interpreter does one thing after another."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

@@ -1,0 +1,43 @@
+"""Where kernels are tested: on a GPU, or by Triton's interpreter in a process of its own."""
+
+import os
+
+import pytest
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+runs_kernels = pytest.mark.skipif(
+    DEVICE == "cpu" and not INTERPRETED, reason="kernels run here in the interpreter only"
+)
+pytest.importorskip("triton")
+EPS = {torch.float32: 2**-24, torch.bfloat16: 2**-8, torch.float16: 2**-11}
+ROUNDED_ONCE = 1.0 if INTERPRETED else 0.5
+"""In roundings; the interpreter cuts bfloat16 off instead."""
+
+
+def random(*shape, dtype=torch.float32, scale=1.0, shift=0.0, grad=False):
+    return (torch.randn(shape) * scale + shift).to(DEVICE, dtype).requires_grad_(grad)
+
+
+def poisoned(run):
+    """What `run` returns where memory that it does not write is not a number."""
+    held = [torch.full((1 << size,), float("nan"), device=DEVICE) for size in range(2, 18)]
+    del held
+    return run()
+
+
+def rms(x):
+    return x.double().square().mean().sqrt().item()
+
+
+def require_close(got, want, *, budget=4.0, what=""):
+    """The error's rms is within `budget` roundings of the result, and no element's beyond 16 of the largest one."""
+    assert got.shape == want.shape, what
+    assert torch.isfinite(got).all(), what
+    if not got.numel():
+        return
+    error, unit = got.double() - want.double(), EPS[got.dtype] * max(rms(want), 2**-60)
+    assert rms(error) <= budget * unit, f"{what}: rms error of {rms(error) / unit:.2f} roundings"
+    most = EPS[got.dtype] * want.double().abs().max().item()
+    assert error.abs().max().item() <= 16 * budget * max(most, unit), f"{what}: an element is off"

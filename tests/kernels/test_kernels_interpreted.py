@@ -1,0 +1,39 @@
+"""Every kernel's tests, run by Triton's interpreter: a process takes one mode or the other."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+HERE = Path(__file__).parent
+FILES = sorted(
+    path.name
+    for path in HERE.glob("test_kernels_*.py")
+    if "on_device" in path.read_text() and path.name != Path(__file__).name
+)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_interpreted(name):
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-rs",
+        str(HERE / name),
+    ]
+    command += ["-W", "ignore:Conversion of an array:DeprecationWarning"]  # Triton's, of numpy's
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    for mine in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+        environment.pop(mine, None)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-1000:]
+    assert "skipped" not in run.stdout.splitlines()[-1], run.stdout[-500:]

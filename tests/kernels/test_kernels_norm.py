@@ -1,0 +1,183 @@
+"""RMSNorm and LayerNorm: every shape, dtype, option and gradient against FP64."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from on_device import DEVICE, ROUNDED_ONCE, poisoned, random, require_close, runs_kernels
+
+from kernelwright.core.errors import DeviceError
+from kernelwright.kernels.norm.op import LayerNorm, RMSNorm, layer_norm, rms_norm
+from kernelwright.kernels.norm.reference import norm
+from kernelwright.kernels.operators import ShapeError
+
+pytestmark = runs_kernels
+SHAPES = ((1, 1), (7, 13), (1, 4096), (33, 64), (5, 1000), (3, 17000), (2, 40000))
+HALF = (torch.bfloat16, torch.float16)
+NORMS = {"rms": (rms_norm, False), "layer": (layer_norm, True)}
+
+
+@pytest.fixture(params=NORMS)
+def normed(request):
+    """A norm and its reference."""
+    norm_of, centred = NORMS[request.param]
+    return norm_of, lambda *given, **about: norm(*given, **{"eps": 1e-5, "centred": centred} | about)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_forward(normed, shape):
+    norm_of, reference = normed
+    x, weight, bias = random(*shape), random(shape[-1]), random(shape[-1])
+    require_close(poisoned(lambda: norm_of(x, eps=1e-5)), reference(x), what="plain")
+    require_close(
+        poisoned(lambda: norm_of(x, weight, bias, eps=1e-5)), reference(x, weight, bias), what="weight and bias"
+    )
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("weights", [torch.float32, None], ids=["wide weight", "weight alike"])
+def test_half_precision_rounds_once(normed, dtype, weights):
+    norm_of, reference = normed
+    x, weight = random(9, 200, dtype=dtype), random(200, dtype=weights or dtype)
+    got = norm_of(x, weight, eps=1e-5)
+    assert got.dtype == dtype
+    require_close(got, reference(x, weight), budget=ROUNDED_ONCE)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_gradients(normed, shape):
+    norm_of, reference = normed
+    given = [random(*shape, grad=True), random(shape[-1], grad=True), random(shape[-1], grad=True)]
+    residual, dy, dsum = random(*shape, grad=True), random(*shape), random(*shape)
+    y, total = norm_of(*given, residual=residual, eps=1e-5)
+    torch.testing.assert_close(total, given[0] + residual)
+    got = poisoned(lambda: torch.autograd.grad((y, total), [*given, residual], (dy, dsum)))
+    wanted = reference(*given, residual, eps=1e-5)
+    want = torch.autograd.grad((wanted, given[0] + residual), [*given, residual], (dy.double(), dsum))
+    for name, one, other in zip(("x", "weight", "bias", "residual"), got, want, strict=True):
+        require_close(one, other, budget=16, what=name)
+
+
+def test_gradients_of_what_asks_for_them_only(normed):
+    norm_of, reference = normed
+    x, weight = random(6, 40), random(40, grad=True)
+    norm_of(x, weight, eps=1e-5).sum().backward()
+    (want,) = torch.autograd.grad(reference(x, weight).sum(), weight)
+    require_close(weight.grad, want, budget=16)
+    assert x.grad is None
+
+
+def test_the_sum_alone_may_be_used(normed):
+    norm_of, _ = normed
+    x, residual = random(4, 10, grad=True), random(4, 10, grad=True)
+    norm_of(x, residual=residual, eps=1e-5)[1].sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
+
+
+def test_a_wide_residual_stays_wide():
+    x, residual = random(5, 64, dtype=torch.bfloat16), random(5, 64)
+    y, total = rms_norm(x, residual=residual)
+    assert (y.dtype, total.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(total, x.float() + residual)
+
+
+def test_gemma_and_llama():
+    x, weight = random(8, 96, dtype=torch.bfloat16), random(96, dtype=torch.bfloat16, scale=0.1)
+    require_close(rms_norm(x, weight, offset=1.0), norm(x, weight, eps=1e-6, offset=1.0), budget=ROUNDED_ONCE)
+    x, weight = x.half(), weight.half()
+    llama = (norm(x, eps=1e-6).half() * weight.double()).half()
+    same = (rms_norm(x, weight, cast_first=True) == llama, rms_norm(x, weight) == llama)
+    assert same[0].float().mean() > 0.97 > same[1].float().mean(), "rounded before the weight, as Llama does"
+
+
+@pytest.mark.parametrize("kind", ["constant", "offset", "one hot", "outlier"])
+def test_hard_rows(kind):
+    x = torch.randn(6, 3000, device=DEVICE)
+    if kind == "constant":
+        x = torch.full_like(x, 3.0)
+    elif kind == "offset":
+        x += 1e4
+    else:
+        x *= 0.0 if kind == "one hot" else 1e-3
+        x[:, 1234] = 1.0 if kind == "one hot" else 1e4
+    want = norm(x, eps=1e-5, centred=True)
+    torch.testing.assert_close(layer_norm(x).double(), want, rtol=1e-4, atol=2e-3 if kind == "offset" else 1e-5)
+    require_close(rms_norm(x), norm(x, eps=1e-6))
+
+
+def test_views_are_read_as_they_lie():
+    packed = random(3, 5, 3, 4, 64)
+    query = packed[:, :, 1]
+    require_close(rms_norm(query), norm(query, eps=1e-6), what="two strides")
+    for view in (packed.transpose(0, 3)[..., ::2], packed[..., :1].expand(3, 5, 3, 4, 64), packed[0, 0, 0, 0]):
+        require_close(rms_norm(view), norm(view, eps=1e-6), what=str(view.stride()))
+    x = random(6, 40, grad=True)
+    (got,) = torch.autograd.grad(rms_norm(x.t().contiguous().t()), x, random(40, 6).t())
+    assert torch.isfinite(got).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (2, 0, 4)], ids=str)
+def test_empty(normed, shape):
+    norm_of, _ = normed
+    x, weight = random(*shape, grad=True), random(shape[-1], grad=True)
+    y = norm_of(x, weight)
+    assert y.shape == x.shape
+    y.sum().backward()
+    assert (x.grad.shape, weight.grad.shape) == (x.shape, weight.shape)
+    assert not weight.grad.any()
+
+
+def test_modules_are_torchs_with_a_residual():
+    x = random(4, 32, grad=True)
+    for ours, theirs in (
+        (RMSNorm(32, eps=1e-5), torch.nn.RMSNorm(32, eps=1e-5)),
+        (LayerNorm(32), torch.nn.LayerNorm(32)),
+    ):
+        ours.to(DEVICE).load_state_dict(theirs.state_dict())
+        torch.testing.assert_close(ours(x), theirs.to(DEVICE)(x), rtol=1e-5, atol=1e-6)
+        assert ours(x, x)[1].shape == x.shape
+
+
+def test_what_does_not_fit_is_said():
+    x = random(4, 8)
+    for call, says in (
+        (lambda: rms_norm(x, random(9)), r"weight is \(9,\); x needs \(8,\)"),
+        (lambda: rms_norm(x, residual=random(4, 9)), r"residual is \(4, 9\)"),
+        (lambda: rms_norm(x.double()), "float64"),
+        (lambda: rms_norm(x[0, 0]), "no dimension"),
+    ):
+        with pytest.raises(ShapeError, match=says):
+            call()
+    with pytest.raises(DeviceError, match="on meta"):
+        rms_norm(x.to("meta"))
+
+
+def test_it_is_an_operator_of_torch():
+    x, weight = random(3, 16, grad=True), random(16, grad=True)
+    given = (x, random(3, 16, grad=True), weight, random(16, grad=True), 1e-5, 0.0, True, False, True)
+    torch.library.opcheck(torch.ops.kernelwright.norm.default, given)
+
+
+def test_torch_compile_takes_it_whole_and_for_any_number_of_rows():
+    weight, frames = random(24), []
+
+    def backend(graph, _):
+        frames.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(
+        lambda x: layer_norm(torch.relu(x), weight) * 2, fullgraph=True, dynamic=True, backend=backend
+    )
+    for rows in (3, 5, 9):
+        x = random(rows, 24)
+        require_close(compiled(x), norm(torch.relu(x), weight, eps=1e-5, centred=True) * 2)
+    assert len(frames) == 1
+
+
+def test_results_repeat():
+    x, weight = random(300, 129, grad=True), random(129, grad=True)
+    one, other = (torch.autograd.grad(rms_norm(x, weight).square().sum(), (x, weight)) for _ in range(2))
+    assert all(map(torch.equal, one, other))
