@@ -7,8 +7,8 @@ import torch
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
-runs_kernels = pytest.mark.skipif(
-    DEVICE == "cpu" and not INTERPRETED, reason="kernels run here in the interpreter only"
+runs_kernels = (
+    pytest.mark.gpu if DEVICE == "cuda" else pytest.mark.skipif(not INTERPRETED, reason="no CUDA device here")
 )
 pytest.importorskip("triton")
 EPS = {torch.float32: 2**-24, torch.bfloat16: 2**-8, torch.float16: 2**-11}
@@ -31,13 +31,17 @@ def rms(x):
     return x.double().square().mean().sqrt().item()
 
 
-def require_close(got, want, *, budget=4.0, what=""):
-    """The error's rms is within `budget` roundings of the result, and no element's beyond 16 of the largest one."""
+def require_close(got, want, *, budget=4.0, terms=0.0, what=""):
+    """The error's rms is within `budget` roundings of the result, and no element's beyond 16 of the largest one.
+
+    Args:
+        terms: the size of what was added up, where the result is less by cancellation.
+    """
     assert got.shape == want.shape, what
     assert torch.isfinite(got).all(), what
     if not got.numel():
         return
-    error, unit = got.double() - want.double(), EPS[got.dtype] * max(rms(want), 2**-60)
+    error, unit = got.double() - want.double(), EPS[got.dtype] * max(rms(want), terms, 2**-60)
     assert rms(error) <= budget * unit, f"{what}: rms error of {rms(error) / unit:.2f} roundings"
     most = EPS[got.dtype] * want.double().abs().max().item()
     assert error.abs().max().item() <= 16 * budget * max(most, unit), f"{what}: an element is off"

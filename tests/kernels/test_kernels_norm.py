@@ -20,6 +20,11 @@ HALF = (torch.bfloat16, torch.float16)
 NORMS = {"rms": (rms_norm, False), "layer": (layer_norm, True)}
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
 @pytest.fixture(params=NORMS)
 def normed(request):
     """A norm and its reference."""
@@ -58,7 +63,7 @@ def test_gradients(normed, shape):
     wanted = reference(*given, residual, eps=1e-5)
     want = torch.autograd.grad((wanted, given[0] + residual), [*given, residual], (dy.double(), dsum))
     for name, one, other in zip(("x", "weight", "bias", "residual"), got, want, strict=True):
-        require_close(one, other, budget=16, what=name)
+        require_close(one, other, budget=16, terms=0.1, what=name)
 
 
 def test_gradients_of_what_asks_for_them_only(normed):

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack  # pyright: ignore
 
 from kernelwright.core.errors import UsageError
 
@@ -51,7 +52,7 @@ def direct(*tensors: Tensor | None) -> bool:
     wants gradients, traces, transforms, or looks on."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
+    if peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
         return False
     asks = torch.is_grad_enabled()
     return not any(

@@ -60,15 +60,15 @@ def layer_norm(
 
 
 class RMSNorm(torch.nn.RMSNorm):
-    """torch's module over the last dimension; the second argument of a call is a residual, added before and returned."""
+    """torch's module over the last dimension; called with a residual, it adds that before and returns the sum too."""
 
-    def forward(self, input: Tensor, residual: Tensor | None = None) -> Any:
-        eps = torch.finfo(input.dtype).eps if self.eps is None else self.eps
-        return rms_norm(input, self.weight, residual=residual, eps=eps)
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Any:
+        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+        return rms_norm(x, self.weight, residual=residual, eps=eps)
 
 
 class LayerNorm(torch.nn.LayerNorm):
-    """torch's module over the last dimension; the second argument of a call is a residual, added before and returned."""
+    """torch's module over the last dimension; called with a residual, it adds that before and returns the sum too."""
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Any:
         return layer_norm(input, self.weight, self.bias, residual=residual, eps=self.eps)
