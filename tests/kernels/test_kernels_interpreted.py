@@ -31,6 +31,7 @@ def test_interpreted(name):
         str(HERE / name),
     ]
     command += ["-W", "ignore:Conversion of an array:DeprecationWarning"]  # Triton's, of numpy's
+    command += ["-W", "ignore::RuntimeWarning"]  # infinities are meant
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     for mine in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
         environment.pop(mine, None)

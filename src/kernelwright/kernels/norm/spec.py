@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from kernelwright.core.records import Work
+from kernelwright.kernels.rows.shapes import SHAPES
 
-SHAPES = (
-    (16384, 4096), (8192, 8192), (131072, 128), (32768, 1024), (4096, 16384), (8192, 65536), (4096, 131072),
-    (4096, 2560), (2048, 5120), (1, 4096), (64, 128256), (7, 13), (100003, 33),
-)  # fmt: skip
-"""(M, N), as the peers are measured."""
+__all__ = ["SHAPES", "work"]
 
 
 def work(M: int, N: int, itemsize: int, *, backward: bool = False, residual: bool = False) -> Work:

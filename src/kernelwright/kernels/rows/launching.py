@@ -17,24 +17,25 @@ INTERPRETED = isinstance(place, InterpretedFunction)
 
 
 class Rows(NamedTuple):
-    """A tensor as rows that begin at (row // inner) * stride_outer + (row % inner) * stride_inner."""
+    """A tensor as rows.
+
+    Attributes:
+        place: of two levels, (inner, outer stride, inner stride): row r begins at r // inner and r % inner times these.
+            Of three, (inner, middle, outer stride, middle stride, inner stride) likewise.
+    """
 
     tensor: Tensor
-    inner: int
-    stride_outer: int
-    stride_inner: int
+    place: tuple[int, ...]
 
 
-def as_rows(x: Tensor) -> Rows:
-    """The last dimension as rows, without a copy where the leading ones are two at most; a copy of everything else."""
-    N = x.shape[-1]
-    if x.is_contiguous():
-        return Rows(x, 1, N, 0)
+def as_rows(x: Tensor, levels: int = 2) -> Rows:
+    """The last dimension as rows: as they lie where so many levels tell where, else a copy."""
     leading = _merged(x)
-    if x.stride(-1) != 1 or len(leading) > 2:
-        return Rows(x.contiguous(), 1, N, 0)
-    (_, outer), (inner, stride) = [(1, 0), (1, 0), *leading][-2:]
-    return Rows(x, inner, outer, stride) if len(leading) == 2 else Rows(x, 1, stride, 0)
+    if (x.stride(-1) != 1 and x.shape[-1] > 1) or len(leading) > levels:
+        x = x.contiguous()
+        leading = [(1, x.shape[-1])]
+    sizes, strides = zip(*leading, *[(1, 0)] * (levels - len(leading)), strict=True)
+    return Rows(x, (*reversed(sizes[1:]), *strides))
 
 
 def _merged(x: Tensor) -> list[tuple[int, int]]:

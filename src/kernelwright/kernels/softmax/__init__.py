@@ -1,0 +1,1 @@
+"""Softmax and log-softmax, scaled and masked, forward and backward."""

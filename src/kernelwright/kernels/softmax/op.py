@@ -1,0 +1,112 @@
+"""Softmax and log-softmax for torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
+from kernelwright.kernels.rows.launching import as_rows, launch
+from kernelwright.kernels.softmax.configs import backward_layout, forward_layout
+from kernelwright.kernels.softmax.kernel import softmax_backward, softmax_forward
+
+__all__ = ["log_softmax", "softmax"]
+
+
+def softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
+    """Softmax of scale * x over the last dimension, accumulated in FP32.
+
+    Args:
+        x: (..., N), fp16/bf16/fp32; strides that two leading dimensions can have are read as they are.
+        mask: broadcast to x: bool, False for what is left out, or of x's kinds of dtype, added; it gets no gradient.
+    Returns:
+        Same shape and dtype as x; NaN where a row has nothing left.
+    Raises:
+        ShapeError: dim is not the last one, or the mask does not fit. DeviceError: not on a CUDA device.
+    Cost: 2 * M * N * itemsize bytes of DRAM; memory-bound at every N.
+    Source: Milakov & Gimelshein 2018, arXiv:1805.02867.
+    """
+    return _softmax(x, mask, dim, scale, False)
+
+
+def log_softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
+    """The logarithm of `softmax`, computed without leaving it; everything else is the same."""
+    return _softmax(x, mask, dim, scale, True)
+
+
+def _softmax(x: Tensor, mask: Tensor | None, dim: int, scale: float, log: bool) -> Tensor:
+    require(
+        dim in (-1, x.dim() - 1) and x.dim() > 0, f"dim is {dim}; the kernels run over the last of {x.dim()} dimensions"
+    )
+    require_dtype("x", x)
+    if mask is not None:
+        require(
+            mask.dtype == torch.bool or mask.is_floating_point(), f"mask is {mask.dtype}; it must be bool or floating"
+        )
+        fits = mask.dim() <= x.dim() and all(m in (1, n) for m, n in zip(mask.shape[::-1], x.shape[::-1], strict=False))
+        require(fits, f"mask is {tuple(mask.shape)}, which does not broadcast to {tuple(x.shape)}")
+    if direct(x, mask):
+        return _forward(x, mask, scale, log)
+    return torch.ops.kernelwright.softmax(x, mask, scale, log)
+
+
+def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
+    y = x.new_empty(x.shape)
+    if not x.numel():
+        return y
+    N, read = x.shape[-1], as_rows(x)
+    kept = as_rows(x if mask is None else mask.expand(x.shape), levels=3)
+    launch(
+        softmax_forward,
+        forward_layout(N, x.itemsize),
+        x.numel() // N,
+        x.device,
+        (read.tensor, None if mask is None else kept.tensor, y, *read.place, *kept.place),
+        N=N,
+        scale=scale,
+        LOG=log,
+    )
+    return y
+
+
+def _backward(dy: Tensor, y: Tensor, scale: float, log: bool) -> Tensor:
+    dx = y.new_empty(y.shape)
+    if not y.numel():
+        return dx
+    N, given = y.shape[-1], as_rows(dy)
+    launch(
+        softmax_backward,
+        backward_layout(N, y.itemsize),
+        y.numel() // N,
+        y.device,
+        (given.tensor, y, dx, *given.place),
+        N=N,
+        scale=scale,
+        LOG=log,
+    )
+    return dx
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, _, *ctx.about = inputs
+    ctx.save_for_backward(output)
+
+
+def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    (y,) = ctx.saved_tensors
+    return torch.ops.kernelwright.softmax_backward(dy, y, *ctx.about), None, None, None
+
+
+_SOFTMAX = operator(
+    "softmax(Tensor x, Tensor? mask, float scale, bool log) -> Tensor",
+    _forward,
+    lambda x, mask, scale, log: x.new_empty(x.shape),
+)
+differentiable(_SOFTMAX, _gradients, _keep)
+operator(
+    "softmax_backward(Tensor dy, Tensor y, float scale, bool log) -> Tensor",
+    _backward,
+    lambda dy, y, scale, log: y.new_empty(y.shape),
+)
