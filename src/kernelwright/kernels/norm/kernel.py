@@ -40,7 +40,7 @@ def _moments(
     apart = tl.where(there, x - mean, 0.0)
     square = tl.sum(apart * apart, 1, keep_dims=True)
     if PARTS > 1:
-        means, squares = exchanged(mean, square, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
+        means, squares, _ = exchanged(mean, square, square, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
         if CENTRED:
             parts = tl.arange(0, triton.next_power_of_2(PARTS))[None, :]
             counts = tl.maximum(tl.minimum(N - parts * BLOCK_N, BLOCK_N), 0)
@@ -116,7 +116,7 @@ def norm_backward(
             dy *= _scale_of(weight_ptr, columns, N, offset)
         along, level = tl.sum(dy * x, 1, keep_dims=True), tl.sum(dy, 1, keep_dims=True)
         if PARTS > 1:
-            alongs, levels = exchanged(along, level, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
+            alongs, levels, _ = exchanged(along, level, level, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
             along, level = tl.sum(alongs, 1, keep_dims=True), tl.sum(levels, 1, keep_dims=True)
         dx = dy - x * (along / N)
         if CENTRED:

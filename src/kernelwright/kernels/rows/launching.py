@@ -59,6 +59,7 @@ def launch(
     arguments: tuple[Any, ...],
     *,
     programs: int = 0,
+    apart: bool = False,
     **constants: Any,
 ) -> None:
     """Launches a program over M rows.
@@ -66,18 +67,23 @@ def launch(
     Args:
         kernel: takes `arguments`, M, where parts of a row are written down, then its constants, the layout's, and STEP.
         programs: as many as there are tiles, unless each has several.
+        apart: parts of a row have nothing to tell each other.
     """
     require_device(device)
     found = notes = None
-    if layout.parts > 1:
+    if layout.parts > 1 and not apart:
         notes = torch.zeros(1 + M, dtype=torch.int32, device=device)
-        found = torch.zeros(M, 2, layout.parts, dtype=torch.float32, device=device)
+        found = torch.zeros(M, 3, layout.parts, dtype=torch.float32, device=device)
     constants |= {"ROWS": layout.rows, "BLOCK_N": layout.columns, "PARTS": layout.parts, "num_warps": layout.warps}
-    waits = layout.parts == 1 or (not INTERPRETED and layout.parts <= multiprocessors(device))
-    for step in (ALL,) if waits else (PUBLISH, FINISH):
+    for step in (ALL,) if apart or waits(layout, device) else (PUBLISH, FINISH):
         if notes is not None and step is FINISH:
             notes.zero_()
         kernel[(programs or layout.programs(M),)](*arguments, M, found, notes, STEP=step.value, **constants)
+
+
+def waits(layout: RowLayout, device: torch.device) -> bool:
+    """Whether the parts of a row can wait for each other in one launch: all of them run at once."""
+    return layout.parts == 1 or (not INTERPRETED and layout.parts <= multiprocessors(device))
 
 
 def require_device(device: torch.device) -> None:

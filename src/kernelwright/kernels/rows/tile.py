@@ -36,14 +36,16 @@ def begin_of(rows, inner, stride_outer, stride_inner):
 
 
 @triton.jit
-def exchanged(one, other, nothing, row, part, found_ptr, notes_ptr, PARTS: tl.constexpr, STEP: tl.constexpr):
-    """Both values, (1, 1), of every part of a row: (1, PADDED) each, with `nothing` and 0 where there is no part."""
+def exchanged(one, two, three, nothing, row, part, found_ptr, notes_ptr, PARTS: tl.constexpr, STEP: tl.constexpr):
+    """Three values, (1, 1), of every part of a row: (1, PADDED) each, padded with `nothing` in the first and 0 in the
+    others."""
     PADDED: tl.constexpr = triton.next_power_of_2(PARTS)
-    found_ptr += row * (2 * PARTS)
+    found_ptr += row * (3 * PARTS)
     if STEP != FINISH:
         at = found_ptr + part + tl.zeros_like(one).to(tl.int32)
         tl.store(at, one)
-        tl.store(at + PARTS, other)
+        tl.store(at + PARTS, two)
+        tl.store(at + 2 * PARTS, three)
     if STEP == ALL:
         tl.debug_barrier()
         arrived = tl.atomic_add(notes_ptr + 1 + row, 1, sem="acq_rel") + 1
@@ -51,5 +53,6 @@ def exchanged(one, other, nothing, row, part, found_ptr, notes_ptr, PARTS: tl.co
             arrived = tl.atomic_add(notes_ptr + 1 + row, 0, sem="acquire")
     parts = tl.arange(0, PADDED)[None, :]
     ones = tl.load(found_ptr + parts, mask=parts < PARTS, other=nothing, cache_modifier=".cg")
-    others = tl.load(found_ptr + PARTS + parts, mask=parts < PARTS, other=0.0, cache_modifier=".cg")
-    return ones, others
+    twos = tl.load(found_ptr + PARTS + parts, mask=parts < PARTS, other=0.0, cache_modifier=".cg")
+    threes = tl.load(found_ptr + 2 * PARTS + parts, mask=parts < PARTS, other=0.0, cache_modifier=".cg")
+    return ones, twos, threes

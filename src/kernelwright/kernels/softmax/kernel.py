@@ -14,20 +14,22 @@ from kernelwright.kernels.rows.tile import PUBLISH, begin_of, exchanged, place, 
 
 
 @triton.jit
-def exponentials(x, first, part, found_ptr, notes_ptr, PARTS: tl.constexpr, STEP: tl.constexpr):
-    """exp(x - base) of a tile, and for each row what makes exp(x - top) of it, top, its largest element, and the sum of
-    exp(x - top). A row of -inf alone has no softmax: NaN, as torch."""
+def exponentials(x, also, first, part, found_ptr, notes_ptr, PARTS: tl.constexpr, STEP: tl.constexpr):
+    """exp(x - base) of a tile, and for each row what makes exp(x - top) of it, top, its largest element, the sum of
+    exp(x - top), and the sum of what its parts have `also`. A row of -inf alone has no softmax: NaN, as torch."""
     top = tl.max(x, 1, keep_dims=True)
     base = tl.where(top == -float("inf"), 0.0, top) if PARTS > 1 else top
     powers = tl.exp(x - base)
     total = tl.sum(powers, 1, keep_dims=True)
     factor = tl.full(total.shape, 1.0, tl.float32)
     if PARTS > 1:
-        tops, totals = exchanged(top, total, -float("inf"), first, part, found_ptr, notes_ptr, PARTS, STEP)
+        nothing = -float("inf")
+        tops, totals, others = exchanged(top, total, also, nothing, first, part, found_ptr, notes_ptr, PARTS, STEP)
         top = tl.max(tops, 1, keep_dims=True)
         total = tl.sum(totals * tl.exp(tops - top), 1, keep_dims=True)
         factor = tl.exp(base - top)
-    return powers, factor, top, total
+        also = tl.sum(others, 1, keep_dims=True)
+    return powers, factor, top, total, also
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -52,7 +54,7 @@ def softmax_forward(
             x = tl.where(mask, x, -float("inf"))
         else:
             x += mask.to(tl.float32)
-    powers, factor, top, total = exponentials(x, first, part, found_ptr, notes_ptr, PARTS, STEP)
+    powers, factor, top, total, _ = exponentials(x, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
     y = x - (top + tl.log(total)) if LOG else powers * (factor / total)
     if STEP != PUBLISH:
         tl.store(y_ptr + rows * N + columns, y.to(y_ptr.dtype.element_ty), mask=there)
@@ -74,7 +76,7 @@ def softmax_backward(
     y = tl.load(y_ptr + rows * N + columns, mask=there, other=-float("inf") if LOG else 0.0).to(tl.float32)
     total = tl.sum(dy if LOG else dy * y, 1, keep_dims=True)
     if PARTS > 1:
-        totals, _ = exchanged(total, total, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
+        totals, _, _ = exchanged(total, total, total, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
         total = tl.sum(totals, 1, keep_dims=True)
     dx = dy - tl.exp(y) * total if LOG else y * (dy - total)
     if STEP != PUBLISH:

@@ -1,0 +1,1 @@
+"""Cross-entropy from logits, forward and backward."""

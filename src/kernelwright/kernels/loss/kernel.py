@@ -1,0 +1,143 @@
+"""Cross-entropy of rows of logits: one read for the loss, and one write more for the gradient too.
+
+Idea: the loss of a row needs its largest element, its sum of exponentials and one logit; what is held in registers for
+that gives the gradient as well, so that whoever wants both reads the logits once. Without that, the gradient is a
+second, element-wise pass over the logits with the logarithm of the sum that was kept. Bound: DRAM, M * N * itemsize
+bytes for the loss, twice that with its gradient.
+
+A row's loss, with p = softmax(capped x), t its target, w the classes' weights and s the smoothing:
+    (1 - s) w_t (-log p_t) + s / N sum_c w_c (-log p_c) + z (log sum exp)^2
+"""
+
+import triton
+import triton.language as tl
+
+from kernelwright.kernels.rows.tile import PUBLISH, begin_of, place, tile
+from kernelwright.kernels.softmax.kernel import exponentials
+
+
+@triton.jit
+def _tanh(x):
+    """Of what exp keeps finite; right to a rounding or two for small x, where 1 - exp(-2x) would cancel."""
+    small = tl.abs(x) < 0.0625
+    power = tl.exp(-2.0 * tl.abs(x))
+    far = (1.0 - power) / (1.0 + power)
+    square = x * x
+    near = x * (1.0 + square * (-1.0 / 3.0 + square * (2.0 / 15.0 - square * (17.0 / 315.0))))
+    return tl.where(small, near, tl.where(x < 0, -far, far))
+
+
+@triton.jit
+def _slopes(
+    p, is_target, columns, lse, weight_ptr, own, everyone, N: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr
+):
+    """The gradient of a row's loss by its capped logits.
+
+    `own` is the weight of the row's class, `everyone` the sum of all weights."""
+    slopes = (1.0 - smoothing) * own * (p - is_target)
+    if smoothing != 0.0:
+        weights = 1.0
+        if weight_ptr is not None:
+            weights = tl.load(weight_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)
+        slopes += smoothing / N * (p * everyone - weights)
+    if z != 0.0:
+        slopes += 2.0 * z * lse * p
+    return slopes
+
+
+@triton.jit(do_not_specialize=["M"])
+def cross_entropy_forward(
+    x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, lse_ptr, dx_ptr,
+    x_inner, x_outer_stride, x_inner_stride, dx_inner, dx_outer_stride, dx_inner_stride,
+    M, found_ptr, notes_ptr,
+    N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    first, part = place(notes_ptr, PARTS, ROWS)
+    rows, columns = tile(first, part, ROWS, BLOCK_N)
+    there = (rows < M) & (columns < N)
+    begin = begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
+    x = tl.load(x_ptr + begin + columns, mask=there, other=-float("inf")).to(tl.float32)
+    target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
+    counted = target != ignore_index
+    valid = (target >= 0) & (target < N)
+    logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
+    own = tl.where(counted, 1.0, 0.0)
+    everyone = 1.0 * N
+    if weight_ptr is not None:
+        own = tl.where(counted, tl.load(weight_ptr + target, mask=valid, other=0.0).to(tl.float32), 0.0)
+        everyone = tl.load(everyone_ptr)
+    if cap != 0.0:
+        bend = _tanh(x * (1.0 / cap))
+        x = tl.where(columns < N, cap * bend, -float("inf"))
+        logit = cap * _tanh(logit * (1.0 / cap))
+    weighed = tl.zeros(target.shape, tl.float32)
+    if smoothing != 0.0:
+        weights = 1.0
+        if weight_ptr is not None:
+            weights = tl.load(weight_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)
+        weighed = tl.sum(tl.where(there, weights * x, 0.0), 1, keep_dims=True)
+    powers, factor, top, total, weighed = exponentials(x, weighed, first, part, found_ptr, notes_ptr, PARTS, STEP)
+    lse = top + tl.log(total)
+    if STEP != PUBLISH:
+        if part == 0:
+            loss = (1.0 - smoothing) * own * (lse - logit)
+            if smoothing != 0.0:
+                loss += smoothing / N * (everyone * lse - weighed)
+            if z != 0.0:
+                loss += z * lse * lse
+            loss = tl.where(counted, tl.where(valid, loss, float("nan")), 0.0)
+            tl.store(loss_ptr + rows, loss, mask=rows < M)
+            if lse_ptr is not None:
+                tl.store(lse_ptr + rows, lse, mask=rows < M)
+        if dx_ptr is not None:
+            p = powers * (factor / total)
+            dx = _slopes(p, columns == target, columns, lse, weight_ptr, own, everyone, N, smoothing, z)
+            dx *= tl.where(counted, tl.load(scale_ptr), 0.0)
+            if cap != 0.0:
+                dx *= 1.0 - bend * bend
+            tl.debug_barrier()  # the target's logit may lie where dx is written
+            at = begin_of(rows, dx_inner, dx_outer_stride, dx_inner_stride) + columns
+            tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=there)
+
+
+@triton.jit(do_not_specialize=["M"])
+def cross_entropy_backward(
+    dloss_ptr, x_ptr, target_ptr, weight_ptr, everyone_ptr, lse_ptr, dx_ptr,
+    dloss_stride, x_inner, x_outer_stride, x_inner_stride,
+    M, found_ptr, notes_ptr,
+    N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    rows, columns = tile(tl.program_id(0) // PARTS * ROWS, tl.program_id(0) % PARTS, ROWS, BLOCK_N)
+    there = (rows < M) & (columns < N)
+    at = begin_of(rows, x_inner, x_outer_stride, x_inner_stride) + columns
+    x = tl.load(x_ptr + at, mask=there, other=-float("inf")).to(tl.float32)
+    target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
+    counted = target != ignore_index
+    own, everyone = 1.0, 1.0 * N
+    if weight_ptr is not None:
+        own = tl.load(weight_ptr + target, mask=(target >= 0) & (target < N), other=0.0).to(tl.float32)
+        everyone = tl.load(everyone_ptr)
+    if cap != 0.0:
+        bend = _tanh(x * (1.0 / cap))
+        x = tl.where(columns < N, cap * bend, -float("inf"))
+    lse = tl.load(lse_ptr + rows, mask=rows < M, other=0.0)
+    dloss = tl.load(dloss_ptr + rows * dloss_stride, mask=rows < M, other=0.0).to(tl.float32)
+    dx = _slopes(tl.exp(x - lse), columns == target, columns, lse, weight_ptr, own, everyone, N, smoothing, z)
+    dx *= tl.where(counted, dloss, 0.0)
+    if cap != 0.0:
+        dx *= 1.0 - bend * bend
+    tl.store(dx_ptr + rows * N + columns, dx.to(dx_ptr.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def scaled_in_place(x_ptr, scale_ptr, stride, columns, BLOCK: tl.constexpr):
+    """Multiplies rows by a number that the host has not read; where it is 1, as it nearly always is, nothing moves."""
+    scale = tl.load(scale_ptr).to(tl.float32)
+    if scale != 1.0:
+        for begin in range(0, columns, BLOCK):
+            at = begin + tl.arange(0, BLOCK)
+            pointers = x_ptr + tl.program_id(0).to(tl.int64) * stride + at
+            x = tl.load(pointers, mask=at < columns).to(tl.float32)
+            tl.store(pointers, (x * scale).to(x_ptr.dtype.element_ty), mask=at < columns)

@@ -1,0 +1,143 @@
+"""Cross-entropy: every shape, dtype, option and gradient against FP64."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from on_device import DEVICE, poisoned, random, require_close, runs_kernels
+
+from kernelwright.kernels.loss.op import cross_entropy
+from kernelwright.kernels.loss.reference import cross_entropy as reference
+from kernelwright.kernels.operators import ShapeError
+
+pytestmark = runs_kernels
+SHAPES = ((1, 1), (7, 13), (3, 4096), (33, 64), (5, 1000), (3, 17000), (2, 40000))
+OPTIONS = {
+    "plain": {},
+    "smoothed": {"label_smoothing": 0.1},
+    "z": {"z_loss": 1e-3},
+    "capped": {"softcap": 5.0},
+    "weighted": {"weighted": True},
+    "all": {"label_smoothing": 0.1, "z_loss": 1e-3, "softcap": 5.0, "weighted": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def given(M, N, options, dtype=torch.float32):
+    """Logits, targets of which every third is ignored, and the options with weights where wanted."""
+    x = random(M, N, dtype=dtype, scale=3, grad=True)
+    target = torch.randint(N, (M,)).to(DEVICE)
+    target[2::3] = -100
+    about = {name: value for name, value in options.items() if name != "weighted"}
+    return x, target, about | {"weight": random(N).abs() + 0.1 if "weighted" in options else None}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_losses_and_gradients(shape, options):
+    x, target, about = given(*shape, options)
+    got = poisoned(lambda: cross_entropy(x, target, reduction="none", **about))
+    want = reference(x, target, reduction="none", **about)
+    require_close(got.detach(), want.detach(), budget=8, terms=1.0)
+    dlosses = random(shape[0])
+    (dx,) = poisoned(lambda: torch.autograd.grad(got, x, dlosses))
+    (wanted,) = torch.autograd.grad(want, x, dlosses.double())
+    require_close(dx, wanted, budget=32, terms=1.0 / shape[1])
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("shape", [(7, 13), (3, 17000)], ids=str)
+def test_in_place_the_gradient_is_there_with_the_loss(shape, reduction, options):
+    x, target, about = given(*shape, options)
+    want = reference(x, target, reduction=reduction, **about)
+    (wanted,) = torch.autograd.grad(want * 2, x)
+    logits = x.detach().clone().requires_grad_()
+    got = cross_entropy(logits + 0, target, reduction=reduction, inplace=True, **about)
+    require_close(got.detach(), want.detach(), budget=8, terms=1.0)
+    (dx,) = torch.autograd.grad(got * 2, logits)
+    require_close(dx, wanted, budget=32, terms=1.0 / shape[1] / shape[0])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_it_is_torchs_loss(reduction):
+    x, target = random(6, 50), torch.tensor([3, 49, -100, 0, 7, 7], device=DEVICE)
+    want = torch.nn.functional.cross_entropy(x, target, reduction=reduction, label_smoothing=0.2)
+    torch.testing.assert_close(cross_entropy(x, target, reduction=reduction, label_smoothing=0.2), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precision_logits_give_a_wide_loss(dtype):
+    x, target, _ = given(9, 300, {}, dtype)
+    got = cross_entropy(x, target)
+    assert got.dtype == torch.float32
+    require_close(got.detach(), reference(x, target).detach(), budget=8)
+    (dx,) = torch.autograd.grad(got, x)
+    assert dx.dtype == dtype
+
+
+def test_rows_that_count_for_nothing():
+    x, target = random(4, 9, grad=True), torch.full((4,), 5, device=DEVICE)
+    target[:] = 7
+    assert cross_entropy(x, target, ignore_index=7).isnan(), "a mean of nothing"
+    loss = cross_entropy(x, target, ignore_index=7, reduction="sum")
+    assert (loss.item(), torch.autograd.grad(loss, x)[0].any().item()) == (0.0, False)
+
+
+def test_a_target_that_is_no_class_is_not_passed_over():
+    losses = cross_entropy(random(3, 9), torch.tensor([0, 9, -1], device=DEVICE), reduction="none")
+    assert losses.isnan().tolist() == [False, True, True]
+
+
+def test_masked_and_extreme_logits():
+    x, target = random(3, 17000), torch.tensor([2, 16999, 5], device=DEVICE)
+    x[:, 6:16999], x[1] = -torch.inf, x[1] * 1e4
+    got = cross_entropy(x, target, reduction="none")
+    torch.testing.assert_close(got.double(), reference(x, target, reduction="none"))
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)
+def test_empty(shape):
+    x = random(*shape, grad=True)
+    losses = cross_entropy(x, torch.zeros(shape[0], dtype=torch.int64, device=DEVICE), reduction="none")
+    assert (losses.shape, losses.isnan().all().item()) == (shape[:1], True)
+    losses.sum().backward()
+    assert x.grad.shape == shape
+
+
+def test_views_are_read_as_they_lie():
+    x, target = random(6, 64)[:, :40], torch.randint(40, (6,)).to(DEVICE)
+    torch.testing.assert_close(cross_entropy(x, target).double(), reference(x, target))
+    stacked, targets = random(2, 3, 40), torch.randint(40, (2, 3)).to(DEVICE)
+    got = cross_entropy(stacked, targets, reduction="none")
+    torch.testing.assert_close(
+        got.double(), reference(stacked.view(6, 40), targets.view(6), reduction="none").view(2, 3)
+    )
+
+
+def test_what_does_not_fit_is_said():
+    x, target = random(4, 8), torch.zeros(4, dtype=torch.int64, device=DEVICE)
+    for call, says in (
+        (lambda: cross_entropy(x, target[:3]), r"target is \(3,\), x is \(4, 8\)"),
+        (lambda: cross_entropy(x, target.int()), "target is torch.int32"),
+        (lambda: cross_entropy(x, target, random(9)), r"weight is \(9,\)"),
+        (lambda: cross_entropy(x, target, reduction="max"), "no reduction 'max'"),
+        (lambda: cross_entropy(x, target, reduction="none", inplace=True), "inplace is for"),
+        (lambda: cross_entropy(random(8, 4).t(), target, inplace=True), "inplace needs rows at one stride"),
+    ):
+        with pytest.raises(ShapeError, match=says):
+            call()
+
+
+def test_it_is_an_operator_of_torch():
+    x, target, about = given(5, 16, OPTIONS["weighted"])
+    torch.library.opcheck(
+        torch.ops.kernelwright.cross_entropy.default, (x, target, about["weight"], -100, 0.1, 0.0, 0.0, True)
+    )
