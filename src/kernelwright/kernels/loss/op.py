@@ -10,11 +10,11 @@ from torch import Tensor
 from kernelwright.kernels.loss.configs import backward_layout, forward_layout
 from kernelwright.kernels.loss.kernel import cross_entropy_backward, cross_entropy_forward, scaled_in_place
 from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
-from kernelwright.kernels.rows.launching import as_rows, launch, waits
+from kernelwright.kernels.rows.launching import as_rows, launch, start, waits
 
 __all__ = ["cross_entropy"]
 
-SCALE_BLOCK = 4096
+SCALE_BLOCK, SCALE_WARPS = 4096, 4
 
 
 class About(NamedTuple):
@@ -171,9 +171,9 @@ class _InPlace(torch.autograd.Function):
     def backward(ctx: Any, *dlosses: Tensor) -> tuple[Tensor | None, ...]:
         x = ctx.gradient
         if x.numel():
-            scaled_in_place[(x.view(-1, x.shape[-1]).shape[0],)](
-                x, dlosses[0], x.stride(-2) if x.dim() > 1 else 0, x.shape[-1], BLOCK=SCALE_BLOCK
-            )
+            stride = x.stride(-2) if x.dim() > 1 else 0
+            given = x, dlosses[0], stride, x.shape[-1]
+            start(scaled_in_place, x[..., 0].numel(), x.device, given, warps=SCALE_WARPS, BLOCK=SCALE_BLOCK)
         return x, None, None, None, None
 
 

@@ -21,13 +21,13 @@ def cross_entropy(
     """x: (M, N), target: (M,) -> (M,) or one number, in FP64."""
     wide = x.double()
     wide = softcap * torch.tanh(wide / softcap) if softcap else wide
-    wide_weight = None if weight is None else weight.double()
-    about = {"weight": wide_weight, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
-    loss = F.cross_entropy(wide, target, reduction="none", **about)
+    weights = torch.ones_like(wide[0]) if weight is None else weight.double()
+    about = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    loss = F.cross_entropy(wide, target, weights, reduction="none", **about)
     counted = target != ignore_index
     loss = loss + torch.where(counted, z_loss * torch.logsumexp(wide, -1).square(), 0.0)
     if reduction == "none":
         return loss
     if reduction == "sum":
         return loss.sum()
-    return loss.sum() / (counted.sum() if weight is None else wide_weight[target[counted]].sum())
+    return loss.sum() / weights[target[counted]].sum()

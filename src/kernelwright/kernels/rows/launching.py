@@ -69,25 +69,23 @@ def launch(
         programs: as many as there are tiles, unless each has several.
         apart: parts of a row have nothing to tell each other.
     """
-    require_device(device)
     found = notes = None
     if layout.parts > 1 and not apart:
         notes = torch.zeros(1 + M, dtype=torch.int32, device=device)
         found = torch.zeros(M, 3, layout.parts, dtype=torch.float32, device=device)
-    constants |= {"ROWS": layout.rows, "BLOCK_N": layout.columns, "PARTS": layout.parts, "num_warps": layout.warps}
+    constants |= {"ROWS": layout.rows, "BLOCK_N": layout.columns, "PARTS": layout.parts, "warps": layout.warps}
+    programs = programs or layout.programs(M)
     for step in (ALL,) if apart or waits(layout, device) else (PUBLISH, FINISH):
         if notes is not None and step is FINISH:
             notes.zero_()
-        kernel[(programs or layout.programs(M),)](*arguments, M, found, notes, STEP=step.value, **constants)
+        start(kernel, programs, device, (*arguments, M, found, notes), STEP=step.value, **constants)
 
 
-def waits(layout: RowLayout, device: torch.device) -> bool:
-    """Whether the parts of a row can wait for each other in one launch: all of them run at once."""
-    return layout.parts == 1 or (not INTERPRETED and layout.parts <= multiprocessors(device))
+def start(
+    kernel: Any, programs: int, device: torch.device, arguments: tuple[Any, ...], *, warps: int, **constants: Any
+) -> None:
+    """Launches so many programs; none for nothing.
 
-
-def require_device(device: torch.device) -> None:
-    """
     Raises:
         DeviceError: the tensors are where the kernels do not run.
     """
@@ -97,6 +95,13 @@ def require_device(device: torch.device) -> None:
             f"this kernel runs {where}; its tensors are on {device}",
             next="TRITON_INTERPRET=1 in the environment runs it slowly on the CPU",
         )
+    if programs:
+        kernel[(programs,)](*arguments, num_warps=warps, **constants)
+
+
+def waits(layout: RowLayout, device: torch.device) -> bool:
+    """Whether the parts of a row can wait for each other in one launch: all of them run at once."""
+    return layout.parts == 1 or (not INTERPRETED and layout.parts <= multiprocessors(device))
 
 
 @functools.cache

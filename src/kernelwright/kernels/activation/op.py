@@ -1,0 +1,159 @@
+"""Activations for torch: gated and plain, with bias, dropout and a residual."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from kernelwright.kernels.activation.configs import BLOCK, WARPS
+from kernelwright.kernels.activation.kernel import activation_backward, activation_forward
+from kernelwright.kernels.activation.spec import KINDS
+from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
+from kernelwright.kernels.rows.launching import as_rows, start
+
+__all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]
+
+Approximate = Literal["none", "tanh"]
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up.
+
+    Args:
+        gate, up: of one shape and dtype, fp16/bf16/fp32; the halves of one packed tensor are read as they lie.
+    Returns:
+        The same shape and dtype.
+    Raises:
+        ShapeError: shapes or dtypes that differ. DeviceError: not on a CUDA device.
+    Cost: 3 * numel * itemsize bytes of DRAM, the gradients 5; memory-bound.
+    Source: Shazeer 2020, arXiv:2002.05202.
+    """
+    return activation(gate, up, kind="silu")
+
+
+def geglu(gate: Tensor, up: Tensor, *, approximate: Approximate = "tanh") -> Tensor:
+    """gelu(gate) * up; everything else as `swiglu`."""
+    return activation(gate, up, kind=_gelu(approximate))
+
+
+def gelu(x: Tensor, *, approximate: Approximate = "none", bias: Tensor | None = None) -> Tensor:
+    """torch's gelu of x + bias. Args as `activation`."""
+    return activation(x, bias=bias, kind=_gelu(approximate))
+
+
+def relu_squared(x: Tensor, *, bias: Tensor | None = None) -> Tensor:
+    """max(x + bias, 0)^2. Args as `activation`."""
+    return activation(x, bias=bias, kind="relu_squared")
+
+
+def dropout_add(x: Tensor, residual: Tensor, p: float, *, seed: int, bias: Tensor | None = None) -> Tensor:
+    """residual + dropout(x + bias): the same elements go whenever the seed is the same. Args as `activation`."""
+    return activation(x, bias=bias, residual=residual, kind="identity", p=p, seed=seed)
+
+
+def activation(
+    x: Tensor,
+    up: Tensor | None = None,
+    *,
+    kind: str,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    p: float = 0.0,
+    seed: int = 0,
+) -> Tensor:
+    """residual + dropout(kind(x + bias) * up), in FP32 until it is written.
+
+    Args:
+        x: (..., N), fp16/bf16/fp32; rows at one stride are read as they lie.
+        up: of x's shape and dtype. residual: of x's shape, any of these dtypes. bias: (N,), likewise.
+        kind: silu, gelu, gelu_tanh, relu_squared or identity.
+        p: the share of elements that becomes 0 before the residual; the others are divided by 1 - p.
+        seed: says which elements; a function of the seed and of where they stand, nothing else.
+    Returns:
+        Shape and dtype of x.
+    Raises:
+        ShapeError: what does not go together. DeviceError: not on a CUDA device.
+    """
+    require(kind in KINDS, f"no activation {kind!r}; there are {', '.join(KINDS)}")
+    require(0.0 <= p < 1.0, f"p is {p}; it must be in [0, 1)")
+    require(x.dim() > 0, "x has no dimension")
+    for name, tensor in (("x", x), ("up", up), ("residual", residual), ("bias", bias)):
+        require_dtype(name, tensor)
+    for name, tensor in (("up", up), ("residual", residual)):
+        require(
+            tensor is None or tensor.shape == x.shape,
+            f"{name} is {tensor is not None and tuple(tensor.shape)}, x is {tuple(x.shape)}",
+        )
+    require(up is None or up.dtype == x.dtype, f"up is {up is not None and up.dtype}, x is {x.dtype}")
+    require(
+        bias is None or bias.shape == x.shape[-1:],
+        f"bias is {bias is not None and tuple(bias.shape)}; x needs ({x.shape[-1]},)",
+    )
+    run = _forward if direct(x, up, bias, residual) else torch.ops.kernelwright.activation
+    return run(x, up, bias, residual, kind, p, seed)
+
+
+def _gelu(approximate: str) -> str:
+    require(approximate in ("none", "tanh"), f"approximate is {approximate!r}; it must be none or tanh")
+    return "gelu_tanh" if approximate == "tanh" else "gelu"
+
+
+def _rows(tensor: Tensor) -> tuple[Tensor, int | None]:
+    """A tensor and how far apart its rows begin; None where they follow each other."""
+    rows, stride = as_rows(tensor, levels=1)
+    return rows, None if stride[0] == tensor.shape[-1] or rows.is_contiguous() else stride[0]
+
+
+def _launch(kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *about: Any, **constants: Any) -> None:
+    arguments = (*pointers, x.numel(), *about)
+    start(kernel, -(-x.numel() // BLOCK), x.device, arguments, warps=WARPS, N=x.shape[-1], BLOCK=BLOCK, **constants)
+
+
+def _forward(
+    x: Tensor, up: Tensor | None, bias: Tensor | None, residual: Tensor | None, kind: str, p: float, seed: int
+) -> Tensor:
+    y = x.new_empty(x.shape)
+    (read, stride), (gated, up_stride) = _rows(x), (None, None) if up is None else _rows(up)
+    added = None if residual is None else residual.contiguous()
+    _launch(activation_forward, (read, gated, bias, added, y), x, seed, stride, up_stride, KIND=kind, p=p)
+    return y
+
+
+def _backward(
+    dy: Tensor, x: Tensor, up: Tensor | None, bias: Tensor | None, kind: str, p: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    dx, dup = x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))
+    (read, stride), (gated, up_stride) = _rows(x), (None, None) if up is None else _rows(up)
+    given = dy.contiguous(), read, gated, bias, dx, None if up is None else dup
+    _launch(activation_backward, given, x, seed, stride, up_stride, KIND=kind, p=p)
+    return dx, dup
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, up, bias, residual, *ctx.about = inputs
+    ctx.save_for_backward(x, up, bias)
+    ctx.residual_dtype = None if residual is None else residual.dtype
+
+
+def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, up, bias = ctx.saved_tensors
+    dx, dup = torch.ops.kernelwright.activation_backward(dy, x, up, bias, *ctx.about)
+    dbias = None if bias is None else dx[None].flatten(0, -2).sum(0, dtype=torch.float32).to(bias.dtype)
+    dresidual = None if ctx.residual_dtype is None else dy.to(ctx.residual_dtype)
+    return dx, dup if up is not None else None, dbias, dresidual, None, None, None
+
+
+_ACTIVATION = operator(
+    "activation(Tensor x, Tensor? up, Tensor? bias, Tensor? residual, str kind, float p, int seed) -> Tensor",
+    _forward,
+    lambda x, *_: x.new_empty(x.shape),
+)
+differentiable(_ACTIVATION, _gradients, _keep)
+operator(
+    "activation_backward(Tensor dy, Tensor x, Tensor? up, Tensor? bias, str kind, float p, int seed) "
+    "-> (Tensor, Tensor)",
+    _backward,
+    lambda dy, x, up, *_: (x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))),
+)
