@@ -23,6 +23,7 @@ FIELDS = {
     "machine": {"name", "levels", "matrix_tflop_s"},
     "evidence": {"records", "stale", "pending"},
     "optimize": {"regions", "file", "verdict", "bench"},
+    "kernels": {"kernels"},
     "layout": {"expression", "kind", "result", "size", "cosize", "steps", "questions", "drawing"},
 }
 CALLS = [
@@ -33,6 +34,7 @@ CALLS = [
     ("machine", [], 0),
     ("machine", ["--spec", "b200"], 0),
     ("evidence", ["check", "--folder", "evidence"], 0),
+    ("kernels", [], 0),
     ("layout", ["composition((6,2):(8,2), (4,3):(3,1))"], 0),
     ("layout", ["mma.m16n8k16.bf16.A"], 0),
     ("layout", ["bank_conflicts(32:32)"], 0),

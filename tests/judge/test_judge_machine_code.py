@@ -6,6 +6,7 @@ import pytest
 
 from kernelwright.core.errors import CompileError, KernelwrightError, UsageError
 from kernelwright.judge.machine_code import largest_kernel, machine_code, machine_codes_differ
+from kernelwright.kernels.catalog import KERNELS
 from kernelwright.toolchain.cuda import compile_cubin
 
 pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
@@ -108,3 +109,12 @@ def test_machine_code_is_not_compiled_again(tmp_path):
     for meant in ({"arch": "sm_100a"}, {"defines": {"VALUE": "2"}}):
         with pytest.raises(UsageError, match="machine code for sm_80 already"):
             machine_code(f"{path}:one", **meant)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_of_the_library_compiles_without_spills_and_loads_wide(name):
+    pytest.importorskip("triton")
+    for variant in KERNELS[name].variants:
+        found = machine_code(f"kernels/{name}:{variant}")
+        assert (found.spills.stored_bytes, found.spills.loaded_bytes) == (0, 0), variant
+        assert 16 in found.widths["global load"], variant

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from kernelwright.cli import bench, evidence, ladder, layout, machine, optimize, sass, verify, why
+from kernelwright.cli import bench, evidence, kernels, ladder, layout, machine, optimize, sass, verify, why
 from kernelwright.cli.answer import fail
 from kernelwright.core.errors import InternalError, UsageError
 
@@ -28,6 +28,7 @@ app.command("machine")(machine.machine)
 app.command("layout")(layout.layout)
 app.command("sass")(sass.sass)
 app.command("ladder")(ladder.ladder)
+app.command("kernels")(kernels.kernels)
 app.add_typer(evidence.app, name="evidence")
 
 _UsageFault = typer.BadParameter.__mro__[1]

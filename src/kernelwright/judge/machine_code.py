@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from typing import Any
 from kernelwright.core.errors import CompileError, MissingDependency, NotFoundError, SignatureError, UsageError
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.progress import stage
+from kernelwright.kernels.catalog import sample
 from kernelwright.ladders import rung
 from kernelwright.problems.arithmetic import PLAIN, evaluate
 from kernelwright.problems.header import Launch, parse_header
@@ -23,6 +25,9 @@ from kernelwright.toolchain.sass import difference, read_cubin, read_file
 
 ARCH = "sm_90a"
 LADDERS = "ladders/"
+LIBRARY = "kernels/"
+TYPE = re.compile(r"\*?(i|u|fp|bf)\d+")
+"""As Triton writes one."""
 _TYPE = re.compile(r"\*?(fp8e4nv|fp8e5|fp16|bf16|fp32|fp64|i1|i8|i16|i32|i64|u8|u16|u32|u64)")
 _CONSTANT = re.compile(r"-?\d+(\.\d+)?|True|False|None|'.*'|\".*\"")
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -35,7 +40,7 @@ def machine_code(
 
     Args:
         target: `file.cu`, `file.cubin`, `file.py` with Triton kernels, each with `:KERNEL` where it holds several, or
-            `ladders/NAME:RUNG`, with `:KERNEL` likewise.
+            `ladders/NAME:RUNG`, with `:KERNEL` likewise, or `kernels/NAME`, with `:VARIANT`, of the library.
         signature: the types of a Triton kernel's parameters in order, constants as numbers: `*fp32, *fp32, i32, 1024`.
         defines: macros of CUDA C++.
     Raises:
@@ -57,6 +62,9 @@ def largest_kernel(target: str) -> MachineCode:
 
 def _kernels(target: str, arch: str, signature: str, defines: Mapping[str, str]) -> tuple[str, tuple[MachineCode, ...]]:
     """The target without the name of a kernel, and the kernels that are meant."""
+    if target.startswith(LIBRARY):
+        stage(f"compiling {target} for {arch}")
+        return target, _of_library(target, arch)
     if target.startswith(LADDERS):
         ladder, which, name = [*target.removeprefix(LADDERS).split(":", 2), "", ""][:3]
         path, whole = rung(ladder, which).path, f"{LADDERS}{ladder}:{which}"
@@ -116,13 +124,34 @@ def _number(launch: Launch | None, kind: str) -> int | None:
         return None
 
 
-def _of_triton(path: Path, name: str, arch: str, signature: str) -> tuple[MachineCode, ...]:
+def _of_library(target: str, arch: str) -> tuple[MachineCode, ...]:
+    found = sample(target.removeprefix(LIBRARY))
+    _triton()
+    home, _, name = found.function.partition(":")
+    function = getattr(import_module(home), name)
+    given = {one: found.given.get(one) for one in function.arg_names}
+    types = {
+        one: what if isinstance(what, str) and TYPE.fullmatch(what) else "constexpr" for one, what in given.items()
+    }
+    constants = {(at,): what for at, (one, what) in enumerate(given.items()) if types[one] == "constexpr"}
+    usual = [
+        one != "constexpr" and not param.do_not_specialize
+        for one, param in zip(types.values(), function.params, strict=True)
+    ]
+    aligned = {(at,): [["tt.divisibility", 16]] for at, here in enumerate(usual) if here}
+    return _compiled(function, types, constants, arch, target, aligned, num_warps=found.warps)
+
+
+def _triton() -> Any:
     try:
         import triton
-        from triton.backends.compiler import GPUTarget
-        from triton.compiler import ASTSource
     except ImportError as fault:
         raise MissingDependency(f"Triton is not installed: {fault}", next="pip install 'kernelwright[cuda]'") from None
+    return triton
+
+
+def _of_triton(path: Path, name: str, arch: str, signature: str) -> tuple[MachineCode, ...]:
+    triton = _triton()
     module = import_file(path, UsageError)
     there = {key: one for key, one in vars(module).items() if isinstance(one, triton.runtime.JITFunction)}
     if not there:
@@ -133,17 +162,31 @@ def _of_triton(path: Path, name: str, arch: str, signature: str) -> tuple[Machin
         raise NotFoundError(f"no Triton kernel {name!r} in {path}; there are {', '.join(there)}")
     function: Any = there[name or next(iter(there))]
     types, constants = _signature(function, signature)
+    return _compiled(function, types, constants, arch, str(path), {})
+
+
+def _compiled(
+    function: Any,
+    types: dict[str, str],
+    constants: dict[tuple[int, ...], Any],
+    arch: str,
+    where: str,
+    aligned: dict[tuple[int, ...], Any],
+    **options: Any,
+) -> tuple[MachineCode, ...]:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
     capability = int(re.sub(r"\D", "", arch))
+    source = ASTSource(fn=function, signature=types, constexprs=constants, attrs=aligned)
     try:
-        compiled = triton.compile(
-            ASTSource(fn=function, signature=types, constexprs=constants), target=GPUTarget("cuda", capability, 32)
-        )
+        compiled = _triton().compile(source, target=GPUTarget("cuda", capability, 32), options=options or None)
     except Exception as fault:  # of many classes, none of them Triton's own
         said = str(fault).strip().splitlines() or [type(fault).__name__]
         raise CompileError(
-            f"Triton does not compile {function.fn.__name__} for {arch} with {signature!r}: {said[-1]}",
+            f"Triton does not compile {function.fn.__name__} for {arch} with {', '.join(types.values())}: {said[-1]}",
             next="check the source, and that --signature names the types that it is called with",
-            where=str(path),
+            where=where,
         ) from fault
     return read_cubin(
         compiled.asm["cubin"],

@@ -14,6 +14,7 @@ from kernelwright.core.emulation import Emulation
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.ladder import Climb
 from kernelwright.core.layout import LayoutAnswer
+from kernelwright.core.library import Library
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization, SuiteRecord
 from kernelwright.core.records import Bench, Diagnosis, EvidenceReport, Machine, Verdict
@@ -25,6 +26,7 @@ from kernelwright.report.terminal import (
     evidence,
     ladder,
     layout,
+    library,
     machine,
     optimization,
     sass,
@@ -44,6 +46,7 @@ Report = (
     | Emulation
     | MachineCode
     | CodeDifference
+    | Library
 )
 Shown = Report | SuiteRecord | EvidenceReport | KernelwrightError
 _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
@@ -59,6 +62,7 @@ _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Emulation: emulation.write,
     MachineCode: sass.write,
     CodeDifference: sass.write_difference,
+    Library: library.write,
     KernelwrightError: error.write,
 }
 

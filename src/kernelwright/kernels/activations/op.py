@@ -7,9 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.activation.configs import BLOCK, WARPS
-from kernelwright.kernels.activation.kernel import activation_backward, activation_forward
-from kernelwright.kernels.activation.spec import KINDS
+from kernelwright.kernels.activations.configs import BLOCK, WARPS
+from kernelwright.kernels.activations.kernel import activation_backward, activation_forward
+from kernelwright.kernels.activations.spec import KINDS
 from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
 from kernelwright.kernels.rows.launching import as_rows, start
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
 from kernelwright.kernels.rows.launching import as_rows, launch
-from kernelwright.kernels.softmax.configs import backward_layout, forward_layout
-from kernelwright.kernels.softmax.kernel import softmax_backward, softmax_forward
+from kernelwright.kernels.softmaxes.configs import backward_layout, forward_layout
+from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forward
 
 __all__ = ["log_softmax", "softmax"]
 

@@ -9,9 +9,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from on_device import DEVICE, ROUNDED_ONCE, poisoned, random, require_close, runs_kernels
 
-from kernelwright.kernels.activation import reference
-from kernelwright.kernels.activation.op import activation, dropout_add, geglu, gelu, relu_squared, swiglu
-from kernelwright.kernels.activation.spec import KINDS
+from kernelwright.kernels.activations import reference
+from kernelwright.kernels.activations.op import activation, dropout_add, geglu, gelu, relu_squared, swiglu
+from kernelwright.kernels.activations.spec import KINDS
 from kernelwright.kernels.operators import ShapeError
 
 pytestmark = runs_kernels

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.loss.configs import backward_layout, forward_layout
-from kernelwright.kernels.loss.kernel import cross_entropy_backward, cross_entropy_forward, scaled_in_place
+from kernelwright.kernels.losses.configs import backward_layout, forward_layout
+from kernelwright.kernels.losses.kernel import cross_entropy_backward, cross_entropy_forward, scaled_in_place
 from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
 from kernelwright.kernels.rows.launching import as_rows, launch, start, waits
 

@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from on_device import DEVICE, ROUNDED_ONCE, poisoned, random, require_close, runs_kernels
 
 from kernelwright.core.errors import DeviceError
-from kernelwright.kernels.norm.op import LayerNorm, RMSNorm, layer_norm, rms_norm
-from kernelwright.kernels.norm.reference import norm
+from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
+from kernelwright.kernels.norms.reference import norm
 from kernelwright.kernels.operators import ShapeError
 
 pytestmark = runs_kernels

@@ -9,8 +9,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from on_device import DEVICE, poisoned, random, require_close, runs_kernels
 
-from kernelwright.kernels.loss.op import cross_entropy
-from kernelwright.kernels.loss.reference import cross_entropy as reference
+from kernelwright.kernels.losses.op import cross_entropy
+from kernelwright.kernels.losses.reference import cross_entropy as reference
 from kernelwright.kernels.operators import ShapeError
 
 pytestmark = runs_kernels

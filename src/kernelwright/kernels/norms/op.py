@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.norm.configs import backward_groups, backward_layout, forward_layout
-from kernelwright.kernels.norm.kernel import norm_backward, norm_forward
+from kernelwright.kernels.norms.configs import backward_groups, backward_layout, forward_layout
+from kernelwright.kernels.norms.kernel import norm_backward, norm_forward
 from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
 

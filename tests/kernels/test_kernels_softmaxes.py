@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from on_device import DEVICE, ROUNDED_ONCE, poisoned, random, require_close, runs_kernels
 
 from kernelwright.kernels.operators import ShapeError
-from kernelwright.kernels.softmax import reference
-from kernelwright.kernels.softmax.op import log_softmax, softmax
+from kernelwright.kernels.softmaxes import reference
+from kernelwright.kernels.softmaxes.op import log_softmax, softmax
 
 pytestmark = runs_kernels
 SHAPES = ((1, 1), (7, 13), (1, 4096), (33, 64), (5, 1000), (3, 17000), (2, 40000))

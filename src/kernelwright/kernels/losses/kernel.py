@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from kernelwright.kernels.rows.tile import PUBLISH, begin_of, place, tile
-from kernelwright.kernels.softmax.kernel import exponentials
+from kernelwright.kernels.softmaxes.kernel import exponentials
 
 
 @triton.jit

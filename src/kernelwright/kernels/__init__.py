@@ -1,0 +1,62 @@
+"""The library: kernels for torch programs, usable with nothing else of this package. `kw kernels` lists them.
+
+Importing this touches nothing of torch; a name is imported when it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernelwright.kernels.activations.op import activation, dropout_add, geglu, gelu, relu_squared, swiglu
+    from kernelwright.kernels.losses.op import cross_entropy
+    from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
+    from kernelwright.kernels.operators import ShapeError
+    from kernelwright.kernels.rotary.op import rotary_embedding
+    from kernelwright.kernels.softmaxes.op import log_softmax, softmax
+
+_HOMES = {
+    "LayerNorm": "norms.op",
+    "RMSNorm": "norms.op",
+    "ShapeError": "operators",
+    "activation": "activations.op",
+    "cross_entropy": "losses.op",
+    "dropout_add": "activations.op",
+    "geglu": "activations.op",
+    "gelu": "activations.op",
+    "layer_norm": "norms.op",
+    "log_softmax": "softmaxes.op",
+    "relu_squared": "activations.op",
+    "rms_norm": "norms.op",
+    "rotary_embedding": "rotary.op",
+    "softmax": "softmaxes.op",
+    "swiglu": "activations.op",
+}
+__all__ = [
+    "LayerNorm",
+    "RMSNorm",
+    "ShapeError",
+    "activation",
+    "cross_entropy",
+    "dropout_add",
+    "geglu",
+    "gelu",
+    "layer_norm",
+    "log_softmax",
+    "relu_squared",
+    "rms_norm",
+    "rotary_embedding",
+    "softmax",
+    "swiglu",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kernelwright.kernels' has no attribute {name!r}")
+    return getattr(import_module(f"kernelwright.kernels.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,1 +1,0 @@
-"""Activations, gated and plain, with bias, dropout and a residual; rotary embedding."""

@@ -1,0 +1,1 @@
+"""Activations, gated and plain, with bias, dropout and a residual."""

@@ -1,0 +1,125 @@
+"""Activations element by element: residual + dropout(act(x + bias) * up), forward and backward.
+
+Idea: one read of each operand and one write of each result; what dropout keeps is a function of a seed and of where an
+element stands (Philox), so that nothing about it is stored. Bound: DRAM.
+
+Source: SwiGLU and GeGLU, Shazeer 2020, arXiv:2002.05202; GELU, Hendrycks & Gimpel 2016, arXiv:1606.08415; Philox,
+Salmon et al. 2011.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _value_and_slope(x, KIND: tl.constexpr):
+    """The activation of x and its derivative."""
+    if KIND == "silu":
+        share = tl.sigmoid(x)
+        value, slope = x * share, share * (1.0 + x * (1.0 - share))
+    elif KIND == "gelu":
+        share = 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
+        value, slope = x * share, share + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
+    elif KIND == "gelu_tanh":  # (1 + tanh u) / 2 = sigmoid(2 u)
+        square = x * x
+        share = tl.sigmoid(1.5957691216057308 * x * (1.0 + 0.044715 * square))
+        inner = 1.5957691216057308 * (1.0 + 0.134145 * square)
+        value, slope = x * share, share + x * share * (1.0 - share) * inner
+    elif KIND == "relu_squared":
+        positive = tl.maximum(x, 0.0)
+        value, slope = positive * positive, 2.0 * positive
+    else:
+        tl.static_assert(KIND == "identity")
+        value, slope = x, tl.full(x.shape, 1.0, tl.float32)
+    return value, slope
+
+
+@triton.jit
+def _kept(places, p: tl.constexpr, seed):
+    """What dropout multiplies by: 0 for a share p of all places, 1 / (1 - p) for the others."""
+    return tl.where(tl.rand(seed, places) >= p, 1.0 / (1.0 - p), 0.0)
+
+
+@triton.jit
+def _loaded(pointers, there):
+    """In FP32; `there` is None where all of a block is, so that nothing keeps loads from being wide."""
+    x = tl.load(pointers) if there is None else tl.load(pointers, mask=there, other=0.0)
+    return x.to(tl.float32)
+
+
+@triton.jit
+def _stored(pointers, x, there):
+    x = x.to(pointers.dtype.element_ty)
+    if there is None:
+        tl.store(pointers, x)
+    else:
+        tl.store(pointers, x, mask=there)
+
+
+@triton.jit
+def _at(places, stride, N: tl.constexpr):
+    """Where elements lie in rows that begin `stride` apart; None where they follow each other."""
+    return places if stride is None else places // N * stride + places % N
+
+
+@triton.jit
+def _input(x_ptr, bias_ptr, places, there, stride, N: tl.constexpr):
+    x = _loaded(x_ptr + _at(places, stride, N), there)
+    return x if bias_ptr is None else x + _loaded(bias_ptr + places % N, there)
+
+
+@triton.jit
+def _forward(
+    x_ptr, up_ptr, bias_ptr, residual_ptr, y_ptr, seed, x_stride, up_stride, places, there,
+    N: tl.constexpr, KIND: tl.constexpr, p: tl.constexpr,
+):  # fmt: skip
+    y, _ = _value_and_slope(_input(x_ptr, bias_ptr, places, there, x_stride, N), KIND)
+    if up_ptr is not None:
+        y *= _loaded(up_ptr + _at(places, up_stride, N), there)
+    if p != 0.0:
+        y *= _kept(places, p, seed)
+    if residual_ptr is not None:
+        y += _loaded(residual_ptr + places, there)
+    _stored(y_ptr + places, y, there)
+
+
+@triton.jit
+def _backward(
+    dy_ptr, x_ptr, up_ptr, bias_ptr, dx_ptr, dup_ptr, seed, x_stride, up_stride, places, there,
+    N: tl.constexpr, KIND: tl.constexpr, p: tl.constexpr,
+):  # fmt: skip
+    dy = _loaded(dy_ptr + places, there)
+    if p != 0.0:
+        dy *= _kept(places, p, seed)
+    value, slope = _value_and_slope(_input(x_ptr, bias_ptr, places, there, x_stride, N), KIND)
+    if up_ptr is not None:
+        up = _loaded(up_ptr + _at(places, up_stride, N), there)
+        _stored(dup_ptr + places, dy * value, there)
+        dy *= up
+    _stored(dx_ptr + places, dy * slope, there)
+
+
+@triton.jit(do_not_specialize=["count", "seed"])
+def activation_forward(
+    x_ptr, up_ptr, bias_ptr, residual_ptr, y_ptr, count, seed, x_stride, up_stride,
+    N: tl.constexpr, KIND: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    given = x_ptr, up_ptr, bias_ptr, residual_ptr, y_ptr, seed, x_stride, up_stride, places
+    if (tl.program_id(0) + 1).to(tl.int64) * BLOCK <= count:
+        _forward(*given, None, N, KIND, p)
+    else:
+        _forward(*given, places < count, N, KIND, p)
+
+
+@triton.jit(do_not_specialize=["count", "seed"])
+def activation_backward(
+    dy_ptr, x_ptr, up_ptr, bias_ptr, dx_ptr, dup_ptr, count, seed, x_stride, up_stride,
+    N: tl.constexpr, KIND: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    given = dy_ptr, x_ptr, up_ptr, bias_ptr, dx_ptr, dup_ptr, seed, x_stride, up_stride, places
+    if (tl.program_id(0) + 1).to(tl.int64) * BLOCK <= count:
+        _backward(*given, None, N, KIND, p)
+    else:
+        _backward(*given, places < count, N, KIND, p)

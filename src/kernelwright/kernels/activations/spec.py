@@ -1,0 +1,63 @@
+"""What an activation must move, and where it is measured."""
+
+from __future__ import annotations
+
+from kernelwright.core.records import Work
+from kernelwright.kernels.member import Given, Kernel, Sample
+from kernelwright.kernels.rows.shapes import SHAPES as ROWS
+
+KINDS = ("silu", "gelu", "gelu_tanh", "relu_squared", "identity")
+SHAPES = ((8192, 14336), *ROWS)
+
+_HOME = "kernelwright.kernels.activations.kernel"
+_GIVEN: Given = {
+    "x_ptr": "*bf16",
+    "y_ptr": "*bf16",
+    "dy_ptr": "*bf16",
+    "dx_ptr": "*bf16",
+    "count": "i32",
+    "seed": "i32",
+    "N": 14336,
+    "p": 0.0,
+    "BLOCK": 2048,
+}
+_GATED: Given = {"up_ptr": "*bf16", "dup_ptr": "*bf16"}
+
+
+def _activation(name: str, about: str, kind: str, source: str, more: Given) -> Kernel:
+    given = _GIVEN | more | {"KIND": kind}
+    return Kernel(
+        name=name,
+        about=about,
+        call=f"kernelwright.kernels:{name}",
+        variants={
+            "forward": Sample(f"{_HOME}:activation_forward", given, 4),
+            "backward": Sample(f"{_HOME}:activation_backward", given, 4),
+        },
+        limits="rows at one stride are read as they lie, others copied",
+        source=source,
+    )
+
+
+_SHAZEER, _GELU = "Shazeer 2020, arXiv:2002.05202", "Hendrycks & Gimpel 2016, arXiv:1606.08415"
+KERNELS = (
+    _activation("swiglu", "silu(gate) * up", "silu", _SHAZEER, _GATED),
+    _activation("geglu", "gelu(gate) * up", "gelu_tanh", _SHAZEER, _GATED),
+    _activation("gelu", "gelu(x + bias), exact or by tanh", "gelu", _GELU, {}),
+    _activation("relu_squared", "max(x + bias, 0)^2", "relu_squared", "So et al. 2021, arXiv:2109.08668", {}),
+    _activation(
+        "dropout_add",
+        "residual + dropout(x + bias), repeatable by its seed",
+        "identity",
+        "Philox: Salmon et al. 2011",
+        {"residual_ptr": "*bf16", "p": 0.1},
+    ),
+)
+
+
+def work(M: int, N: int, itemsize: int, *, gated: bool = False, residual: bool = False, backward: bool = False) -> Work:
+    """Bytes that must pass for M rows of N elements."""
+    whole, operands = M * N * itemsize, 1 + gated
+    if backward:
+        return Work(bytes_read=(1 + operands) * whole, bytes_written=operands * whole)
+    return Work(bytes_read=(operands + residual) * whole, bytes_written=whole)

@@ -1,0 +1,47 @@
+"""Every kernel of the library by name; torch is not touched."""
+
+from __future__ import annotations
+
+from kernelwright.core.errors import NotFoundError
+from kernelwright.core.library import Library, LibraryKernel
+from kernelwright.kernels.activations.spec import KERNELS as ACTIVATIONS
+from kernelwright.kernels.losses.spec import KERNELS as LOSSES
+from kernelwright.kernels.member import Kernel, Sample
+from kernelwright.kernels.norms.spec import KERNELS as NORMS
+from kernelwright.kernels.rotary.spec import KERNELS as ROTARY
+from kernelwright.kernels.softmaxes.spec import KERNELS as SOFTMAXES
+
+KERNELS = {one.name: one for one in (*NORMS, *SOFTMAXES, *LOSSES, *ACTIVATIONS, *ROTARY)}
+
+
+def library() -> Library:
+    """All kernels, as people see them."""
+    return Library(kernels=tuple(map(_listed, KERNELS.values())))
+
+
+def _listed(one: Kernel) -> LibraryKernel:
+    module, _, function = one.call.partition(":")
+    return LibraryKernel(
+        name=one.name,
+        about=one.about,
+        call=f"from {module} import {function}",
+        variants=tuple(one.variants),
+        dtypes=one.dtypes,
+        limits=one.limits,
+        source=one.source,
+    )
+
+
+def sample(target: str) -> Sample:
+    """`NAME` or `NAME:VARIANT` as it compiles where no GPU is.
+
+    Raises:
+        NotFoundError: no such kernel, or variant of it.
+    """
+    name, _, variant = target.partition(":")
+    if name not in KERNELS:
+        raise NotFoundError(f"no kernel {name!r} in the library; there are {', '.join(KERNELS)}", next="kw kernels")
+    variants = KERNELS[name].variants
+    if variant and variant not in variants:
+        raise NotFoundError(f"{name} has no variant {variant!r}; there are {', '.join(variants)}", next="kw kernels")
+    return variants[variant or next(iter(variants))]

@@ -1,0 +1,59 @@
+"""What cross-entropy must move, and where it is measured."""
+
+from __future__ import annotations
+
+from kernelwright.core.records import Work
+from kernelwright.kernels.member import Given, Kernel, Sample
+from kernelwright.kernels.rows.shapes import SHAPES
+
+__all__ = ["KERNELS", "SHAPES", "work"]
+
+_HOME = "kernelwright.kernels.losses.kernel"
+_GIVEN: Given = {
+    "N": 4096,
+    "ROWS": 1,
+    "BLOCK_N": 4096,
+    "PARTS": 1,
+    "STEP": 0,
+    "M": "i32",
+    "ignore_index": -100,
+    "smoothing": 0.0,
+    "z": 0.0,
+    "cap": 0.0,
+    "target_ptr": "*i64",
+    "lse_ptr": "*fp32",
+    "x_ptr": "*bf16",
+    "x_inner": 1,
+    "x_outer_stride": "i32",
+    "x_inner_stride": 0,
+}
+_WRITTEN: Given = {
+    "dx_ptr": "*bf16",
+    "scale_ptr": "*fp32",
+    "dx_inner": 1,
+    "dx_outer_stride": "i32",
+    "dx_inner_stride": 0,
+}
+_FORWARD, _BACKWARD = f"{_HOME}:cross_entropy_forward", f"{_HOME}:cross_entropy_backward"
+
+KERNELS = (
+    Kernel(
+        name="cross_entropy",
+        about="cross-entropy of logits: smoothing, z-loss, soft cap, weights",
+        call="kernelwright.kernels:cross_entropy",
+        variants={
+            "forward": Sample(_FORWARD, _GIVEN | {"loss_ptr": "*fp32"}, 4),
+            "inplace": Sample(_FORWARD, _GIVEN | {"loss_ptr": "*fp32"} | _WRITTEN, 4),
+            "backward": Sample(_BACKWARD, _GIVEN | {"dloss_ptr": "*fp32", "dloss_stride": 1, "dx_ptr": "*bf16"}, 4),
+        },
+        limits="classes are the last dimension; targets of int64",
+        source="Milakov & Gimelshein 2018, arXiv:1805.02867",
+    ),
+)
+
+
+def work(M: int, N: int, itemsize: int, *, backward: bool = False, both: bool = False) -> Work:
+    """Bytes that must pass for M rows of N logits: the loss reads them, the gradient is written beside another read, or
+    beside the loss's own where `both` come of one program."""
+    whole = M * N * itemsize
+    return Work(flops={"special/float32": M * N}, bytes_read=whole, bytes_written=whole if backward or both else 0)

@@ -1,0 +1,69 @@
+"""What a norm is given, what it must move, and where it is measured."""
+
+from __future__ import annotations
+
+from kernelwright.core.records import Work
+from kernelwright.kernels.member import Given, Kernel, Sample
+from kernelwright.kernels.rows.shapes import SHAPES
+
+__all__ = ["KERNELS", "SHAPES", "work"]
+
+_HOME = "kernelwright.kernels.norms.kernel"
+_TILE: Given = {"N": 4096, "ROWS": 1, "BLOCK_N": 4096, "PARTS": 1, "STEP": 0, "M": "i32"}
+_ROWS: Given = {
+    "x_ptr": "*bf16",
+    "weight_ptr": "*bf16",
+    "x_inner": 1,
+    "x_outer_stride": "i32",
+    "x_inner_stride": 0,
+    "offset": 0.0,
+    "CAST_FIRST": False,
+}
+_FORWARD: Given = {
+    "y_ptr": "*bf16",
+    "r_inner": 1,
+    "r_outer_stride": 4096,
+    "r_inner_stride": 0,
+    "eps": 1e-6,
+}
+_BACKWARD: Given = {
+    "dy_ptr": "*bf16",
+    "rstd_ptr": "*fp32",
+    "dx_ptr": "*bf16",
+    "dweight_ptr": "*fp32",
+    "STRIDE": 264,
+    "dy_inner": 1,
+    "dy_outer_stride": "i32",
+    "dy_inner_stride": 0,
+}
+_CENTRED: Given = {"CENTRED": True, "bias_ptr": "*bf16", "mean_ptr": "*fp32"}
+
+
+def _norm(name: str, about: str, centred: bool, source: str) -> Kernel:
+    more = _CENTRED if centred else {"CENTRED": False}
+    return Kernel(
+        name=name,
+        about=about,
+        call=f"kernelwright.kernels:{name}",
+        variants={
+            "forward": Sample(f"{_HOME}:norm_forward", _TILE | _ROWS | _FORWARD | more, 4),
+            "backward": Sample(f"{_HOME}:norm_backward", _TILE | _ROWS | _BACKWARD | more, 8),
+        },
+        limits="the last dimension; statistics in FP32",
+        source=source,
+    )
+
+
+KERNELS = (
+    _norm("rms_norm", "RMSNorm, with a residual added before", False, "Zhang & Sennrich 2019, arXiv:1910.07467"),
+    _norm("layer_norm", "LayerNorm, with a residual added before", True, "Ba et al. 2016, arXiv:1607.06450"),
+)
+
+
+def work(M: int, N: int, itemsize: int, *, backward: bool = False, residual: bool = False) -> Work:
+    """Bytes that must pass for rows of N elements; weights and statistics are not worth counting."""
+    whole = M * N * itemsize
+    if backward:
+        return Work(bytes_read=(3 if residual else 2) * whole, bytes_written=whole)
+    tensors = 2 if residual else 1
+    return Work(bytes_read=tensors * whole, bytes_written=tensors * whole)

@@ -1,0 +1,127 @@
+"""Rotary position embedding for torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
+from kernelwright.kernels.rotary.kernel import rotary
+from kernelwright.kernels.rows.launching import start
+
+__all__ = ["rotary_embedding"]
+
+WARPS = 4
+NO_STRIDES = (0, 0, 0)
+
+
+def rotary_embedding(
+    q: Tensor,
+    k: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    positions: Tensor | None = None,
+    interleaved: bool = False,
+    heads_first: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys rotated by their tokens' angles, in FP32 until they are written.
+
+    Args:
+        q: (B, S, H, D), fp16/bf16/fp32; read as it lies where heads are dense.
+        k: (B, S, H', D) of q's dtype.
+        cos, sin: (S, R / 2), or (B, S, R / 2), R <= D: how much of a head is rotated; the rest passes through. Of R
+            columns that repeat, as Hugging Face's models have them for R = D, the first half is read.
+        positions: (S,) or (B, S) of int64: the rows of a table cos, sin (T, R / 2) for the tokens.
+        interleaved: pairs are neighbours, as in GPT-J, instead of R / 2 apart, as in GPT-NeoX and Llama.
+        heads_first: q is (B, H, S, D), k likewise.
+    Returns:
+        q and k rotated, in their shapes and dtype.
+    Raises:
+        ShapeError: shapes or dtypes that do not go together. DeviceError: not on a CUDA device.
+    Cost: 2 * (q.numel + k.numel) * itemsize bytes of DRAM; memory-bound.
+    Source: Su et al. 2021, arXiv:2104.09864.
+    """
+    if heads_first:
+        turned = rotary_embedding(
+            q.transpose(1, 2), k.transpose(1, 2), cos, sin, positions=positions, interleaved=interleaved
+        )
+        return turned[0].transpose(1, 2), turned[1].transpose(1, 2)
+    for name, tensor in (("q", q), ("k", k), ("cos", cos), ("sin", sin)):
+        require_dtype(name, tensor)
+    require(q.dim() == 4 and k.dim() == 4, f"q has {q.dim()} dimensions and k {k.dim()}; both need 4")
+    B, S, _, D = q.shape
+    fits = (k.shape[0], k.shape[1], k.shape[3], k.dtype) == (B, S, D, q.dtype)
+    require(fits, f"k is {tuple(k.shape)} of {k.dtype}, q is {tuple(q.shape)} of {q.dtype}")
+    require(cos.shape == sin.shape, f"cos is {tuple(cos.shape)}, sin is {tuple(sin.shape)}")
+    if cos.shape[-1] == D:
+        cos, sin = cos[..., : D // 2], sin[..., : D // 2]
+    R = 2 * cos.shape[-1]
+    require(0 < R <= D, f"{R} columns are rotated of heads of {D}")
+    if positions is None:
+        require(cos.shape[:-1] in ((S,), (B, S), (1, S)), f"cos is {tuple(cos.shape)}; q has {B} x {S} tokens")
+        cos, sin = cos.expand(B, S, R // 2), sin.expand(B, S, R // 2)
+    else:
+        require(positions.dtype == torch.int64, f"positions are {positions.dtype}; they must be int64")
+        require(positions.shape in ((S,), (B, S)), f"positions are {tuple(positions.shape)}; q has {B} x {S} tokens")
+        require(cos.dim() == 2, f"cos is {tuple(cos.shape)}; with positions it is a table of two dimensions")
+        positions = positions.expand(B, S)
+    run = _rotate if direct(q, k, cos, sin) else torch.ops.kernelwright.rotary
+    return run(q, k, cos, sin, positions, interleaved, False)
+
+
+def _rotate(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None, interleaved: bool, back: bool
+) -> tuple[Tensor, Tensor]:
+    q, k, cos, sin = (one if one.stride(-1) == 1 else one.contiguous() for one in (q, k, cos, sin))
+    sin = sin if sin.stride() == cos.stride() else sin.contiguous()
+    cos = cos if sin.stride() == cos.stride() else cos.contiguous()
+    q_out, k_out = _results(q, k)
+    B, S, heads, D = q.shape
+    strides = [one.stride()[:3] for one in (q, k, q_out, k_out)]
+    angle_strides = (0, cos.stride(0)) if positions is not None else cos.stride()[:2]
+    start(
+        rotary,
+        B * S,
+        q.device,
+        (
+            *(q, k, cos, sin, positions, q_out, k_out, S),
+            *(stride for tensor in strides for stride in tensor),
+            *angle_strides,
+            *((0, 0) if positions is None else positions.stride()),
+        ),
+        warps=WARPS,
+        HEADS_Q=heads,
+        HEADS_K=k.shape[2],
+        D=D,
+        R=2 * cos.shape[-1],
+        INTERLEAVED=interleaved,
+        BACK=back,
+    )
+    return q_out, k_out
+
+
+def _results(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Heads that lie as those given do."""
+    return torch.empty_like(q), torch.empty_like(k)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _, _, cos, sin, positions, ctx.interleaved, ctx.back = inputs
+    ctx.save_for_backward(cos, sin, positions)
+
+
+def _gradients(ctx: Any, dq: Tensor, dk: Tensor) -> tuple[Tensor | None, ...]:
+    turned = torch.ops.kernelwright.rotary(dq, dk, *ctx.saved_tensors, ctx.interleaved, not ctx.back)
+    return (*turned, *[None] * 5)
+
+
+_ROTARY = operator(
+    "rotary(Tensor q, Tensor k, Tensor cos, Tensor sin, Tensor? positions, bool interleaved, bool back) "
+    "-> (Tensor, Tensor)",
+    _rotate,
+    lambda q, k, *_: _results(q, k),
+)
+differentiable(_ROTARY, _gradients, _keep)

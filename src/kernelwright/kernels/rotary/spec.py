@@ -1,0 +1,42 @@
+"""What rotating must move, and where it is measured."""
+
+from __future__ import annotations
+
+from kernelwright.core.records import Work
+from kernelwright.kernels.member import Given, Kernel, Sample
+
+SHAPES = ((4, 4096, 32, 8, 128), (1, 16384, 64, 8, 128), (8, 2048, 16, 16, 64), (1, 1, 32, 8, 128))
+"""(B, S, H of queries, H of keys, D)."""
+
+_STRIDES = [f"{tensor}_{step}" for tensor in ("q", "k", "q_out", "k_out") for step in ("batch", "token", "head")]
+_GIVEN: Given = {
+    **dict.fromkeys(("q_ptr", "k_ptr", "q_out_ptr", "k_out_ptr"), "*bf16"),
+    **dict.fromkeys(("cos_ptr", "sin_ptr"), "*fp32"),
+    **dict.fromkeys(("S", *_STRIDES, "angle_batch", "angle_token", "position_batch", "position_token"), "i32"),
+    "HEADS_Q": 32,
+    "HEADS_K": 8,
+    "D": 128,
+    "R": 128,
+    "BACK": False,
+}
+_ROTARY = "kernelwright.kernels.rotary.kernel:rotary"
+
+KERNELS = (
+    Kernel(
+        name="rotary_embedding",
+        about="queries and keys rotated in one launch",
+        call="kernelwright.kernels:rotary_embedding",
+        variants={
+            "halves": Sample(_ROTARY, _GIVEN | {"INTERLEAVED": False}, 4),
+            "interleaved": Sample(_ROTARY, _GIVEN | {"INTERLEAVED": True}, 4),
+        },
+        limits="heads whose elements are neighbours are read as they lie, others copied",
+        source="Su et al. 2021, arXiv:2104.09864",
+    ),
+)
+
+
+def work(B: int, S: int, heads_q: int, heads_k: int, D: int, itemsize: int) -> Work:
+    """Bytes of queries and keys, read and written; the angles of a token are not worth counting."""
+    whole = B * S * (heads_q + heads_k) * D * itemsize
+    return Work(bytes_read=whole, bytes_written=whole)

@@ -1,0 +1,16 @@
+"""`kw kernels`: a row for each kernel, and under it what it takes and where it comes from."""
+
+from __future__ import annotations
+
+from kernelwright.core.library import Library
+from kernelwright.report.terminal.paper import Paper
+
+
+def write(library: Library, paper: Paper) -> None:
+    paper.table(
+        ("kernel", "variants", "evidence"),
+        [(one.name, ", ".join(one.variants), one.evidence or "pending") for one in library.kernels],
+        [[f"{one.about}; {', '.join(one.dtypes)}; {one.limits}", one.source] for one in library.kernels],
+    )
+    paper.line()
+    paper.line(("from kernelwright.kernels import NAME", "dim"))
