@@ -66,6 +66,17 @@ def test_in_place_the_gradient_is_there_with_the_loss(shape, reduction, options)
     require_close(dx, wanted, budget=32, terms=1.0 / shape[1] / shape[0])
 
 
+def test_what_was_overwritten_is_not_used_again():
+    x, target = random(4, 9, grad=True), torch.zeros(4, dtype=torch.int64, device=DEVICE)
+    logits = x * 2
+    squares, loss = logits.square().sum(), cross_entropy(logits, target, inplace=True)
+    loss.backward(retain_graph=True)
+    with pytest.raises(ShapeError, match="has given its gradient away"):
+        loss.backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        squares.backward()
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_it_is_torchs_loss(reduction):
     x, target = random(6, 50), torch.tensor([3, 49, -100, 0, 7, 7], device=DEVICE)

@@ -11,7 +11,16 @@ from kernelwright.kernels.catalog import KERNELS, library, sample
 
 NAMES = {
     *("LayerNorm", "RMSNorm", "ShapeError", "activation", "cross_entropy", "dropout_add", "geglu", "gelu"),
-    *("layer_norm", "log_softmax", "relu_squared", "rms_norm", "rotary_embedding", "softmax", "swiglu"),
+    *(
+        "layer_norm",
+        "linear_cross_entropy",
+        "log_softmax",
+        "relu_squared",
+        "rms_norm",
+        "rotary_embedding",
+        "softmax",
+        "swiglu",
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernelwright.kernels.activations.op import activation, dropout_add, geglu, gelu, relu_squared, swiglu
+    from kernelwright.kernels.losses.linear import linear_cross_entropy
     from kernelwright.kernels.losses.op import cross_entropy
     from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
     from kernelwright.kernels.operators import ShapeError
@@ -26,6 +27,7 @@ _HOMES = {
     "geglu": "activations.op",
     "gelu": "activations.op",
     "layer_norm": "norms.op",
+    "linear_cross_entropy": "losses.linear",
     "log_softmax": "softmaxes.op",
     "relu_squared": "activations.op",
     "rms_norm": "norms.op",
@@ -43,6 +45,7 @@ __all__ = [
     "geglu",
     "gelu",
     "layer_norm",
+    "linear_cross_entropy",
     "log_softmax",
     "relu_squared",
     "rms_norm",

@@ -7,14 +7,12 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.losses.configs import backward_layout, forward_layout
+from kernelwright.kernels.losses.configs import SCALE_BLOCK, SCALE_WARPS, backward_layout, forward_layout
 from kernelwright.kernels.losses.kernel import cross_entropy_backward, cross_entropy_forward, scaled_in_place
 from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
 from kernelwright.kernels.rows.launching import as_rows, launch, start, waits
 
 __all__ = ["cross_entropy"]
-
-SCALE_BLOCK, SCALE_WARPS = 4096, 4
 
 
 class About(NamedTuple):
@@ -49,7 +47,7 @@ def cross_entropy(
         z_loss: times the square of log sum exp, added to each row's loss.
         softcap: x becomes softcap * tanh(x / softcap) first; 0 for none.
         inplace: the gradient is computed with the loss and overwrites x: one read and one write in total. Nobody else
-            may need x afterwards. Only for mean and sum.
+            may need x afterwards. Only for mean and sum; under torch.compile it changes nothing.
     Returns:
         FP32.
     Raises:
@@ -65,7 +63,7 @@ def cross_entropy(
     if weight is not None:
         require(weight.shape == (N,), f"weight is {tuple(weight.shape)}; x needs ({N},)")
     about = About(ignore_index, label_smoothing, z_loss, softcap)
-    if inplace:
+    if inplace and not torch.compiler.is_compiling():
         require(
             reduction != "none",
             "inplace is for reduction mean and sum: gradients are written before they are asked for",
@@ -78,10 +76,10 @@ def cross_entropy(
         losses = torch.ops.kernelwright.cross_entropy(x, target, weight, *about, True)[0]
     if reduction == "none":
         return losses
-    return losses.sum() / _divisor(target, weight, about, reduction)
+    return losses.sum() / divisor_of(target, weight, about, reduction)
 
 
-def _divisor(target: Tensor, weight: Tensor | None, about: About, reduction: str) -> Tensor | float:
+def divisor_of(target: Tensor, weight: Tensor | None, about: About, reduction: str) -> Tensor | float:
     """What the sum is divided by."""
     if reduction == "sum":
         return 1.0
@@ -148,31 +146,39 @@ def _backward(dlosses: Tensor, x: Tensor, target: Tensor, weight: Tensor | None,
     return dx
 
 
+def write_losses_and_gradient(
+    x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, scale: Tensor
+) -> None:
+    """Writes the losses of rows, and over x their gradient times `scale`."""
+    if not x.numel():
+        return
+    alone = waits(forward_layout(x.shape[-1], x.itemsize), x.device)  # else parts read what others have written over
+    dx = x if alone else x.new_empty(x.shape)
+    _launch_forward(x, target, weight, about, losses, scale=scale, dx=dx)
+    if dx is not x:
+        x.copy_(dx)
+
+
 class _InPlace(torch.autograd.Function):
     """The loss; x holds its gradient afterwards, which the backward pass only has to multiply."""
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         x, target, weight, about, reduction = given
-        (losses, _), divisor = _results(x, target, False), _divisor(target, weight, about, reduction)
-        if x.numel():
-            alone = waits(
-                forward_layout(x.shape[-1], x.itemsize), x.device
-            )  # else a part reads what another has written
-            dx = x if alone else x.new_empty(x.shape)
-            scale = torch.as_tensor(1.0 / divisor, dtype=torch.float32, device=x.device)
-            _launch_forward(x, target, weight, about, losses, scale=scale, dx=dx)
-            if dx is not x:
-                x.copy_(dx)
-        ctx.gradient = x.detach()
+        (losses, _), divisor = _results(x, target, False), divisor_of(target, weight, about, reduction)
+        scale = torch.as_tensor(1.0 / divisor, dtype=torch.float32, device=x.device)
+        logits = x.detach()
+        write_losses_and_gradient(logits, target, weight, about, losses, scale)
+        torch.autograd.graph.increment_version(x)  # whoever saved the logits learns that they are gone
+        ctx.gradient = logits
         return losses.sum() / divisor
 
     @staticmethod
     def backward(ctx: Any, *dlosses: Tensor) -> tuple[Tensor | None, ...]:
-        x = ctx.gradient
+        x, ctx.gradient = ctx.gradient, None
+        require(x is not None, "an inplace loss has given its gradient away; it cannot be asked for it again")
         if x.numel():
-            stride = x.stride(-2) if x.dim() > 1 else 0
-            given = x, dlosses[0], stride, x.shape[-1]
+            given = x, dlosses[0], x.stride(-2) if x.dim() > 1 else 0, x.shape[-1]
             start(scaled_in_place, x[..., 0].numel(), x.device, given, warps=SCALE_WARPS, BLOCK=SCALE_BLOCK)
         return x, None, None, None, None
 

@@ -1,0 +1,133 @@
+"""Cross-entropy of a linear layer whose logits are never all stored: some rows at a time, and their gradient at once.
+
+Idea: the loss and the gradient by the logits of some rows need nothing of the other rows, so the product, the loss in
+place and both products of the gradient follow each other in one buffer that is used again. The products are the
+vendor's.
+
+Source: Wijmans et al. 2024, arXiv:2411.09009, chunked by rows as Hsu et al. 2024, arXiv:2410.10989.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from kernelwright.kernels.losses.configs import rows_at_once
+from kernelwright.kernels.losses.op import About, divisor_of, write_losses_and_gradient
+from kernelwright.kernels.operators import differentiable, operator, require, require_dtype
+
+__all__ = ["linear_cross_entropy"]
+
+
+def linear_cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: Literal["mean", "sum"] = "mean",
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+    softcap: float = 0.0,
+) -> Tensor:
+    """`cross_entropy(linear(x, weight, bias), target)` without ever holding all logits.
+
+    Args:
+        x: (..., K), fp16/bf16/fp32. weight: (N, K), of x's dtype. target: (...) of int64. bias: (N,).
+        ignore_index, label_smoothing, z_loss, softcap: as `cross_entropy` takes them.
+        reduction: mean or sum: the gradients are computed with the loss.
+    Returns:
+        One number in FP32.
+    Raises:
+        ShapeError: shapes or dtypes that do not go together. DeviceError: not on a CUDA device.
+    Cost: 6 * M * N * K FLOPs with gradients, 2 without; a buffer of at most 2^29 bytes of logits; compute-bound.
+    """
+    for name, tensor in (("x", x), ("weight", weight), ("bias", bias)):
+        require_dtype(name, tensor)
+    require(x.dim() > 0 and weight.dim() == 2, f"x has {x.dim()} dimensions, weight {weight.dim()}, which must be 2")
+    N, K = weight.shape
+    fits = x.shape[-1] == K and x.dtype == weight.dtype
+    require(fits, f"weight is {tuple(weight.shape)} of {weight.dtype}, x is {tuple(x.shape)} of {x.dtype}")
+    require(target.shape == x.shape[:-1], f"target is {tuple(target.shape)}, x is {tuple(x.shape)}")
+    require(target.dtype == torch.int64, f"target is {target.dtype}; it must be int64")
+    require(bias is None or bias.shape == (N,), f"bias is {bias is not None and tuple(bias.shape)}; it must be ({N},)")
+    require(reduction in ("mean", "sum"), f"no reduction {reduction!r}; there are mean and sum")
+    asked = torch.is_grad_enabled()
+    wanted = [asked and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
+    about = About(ignore_index, label_smoothing, z_loss, softcap)
+    mean = reduction == "mean"
+    return torch.ops.kernelwright.linear_cross_entropy(x, weight, target, bias, *about, mean, *wanted)[0]
+
+
+def _loss(
+    x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    *given, mean, wants_x, wants_weight, wants_bias = rest
+    about = About(*given)
+    results = loss, dx, dweight, dbias = _results(x, weight, target, bias, *rest)
+    rows, targets, N = x.reshape(-1, x.shape[-1]), target.reshape(-1), weight.shape[0]
+    divisor = divisor_of(targets, None, about, "mean" if mean else "sum")
+    scale = torch.as_tensor(1.0 / divisor, dtype=torch.float32, device=x.device)
+    losses = loss.new_empty(targets.shape)
+    at_once = rows_at_once(N, x.itemsize)
+    buffer = x.new_empty((min(at_once, len(rows)), N))
+    if wants_weight:
+        dweight.zero_()
+    for begin in range(0, len(rows), at_once):
+        part = slice(begin, begin + at_once)
+        some = rows[part]
+        logits = torch.mm(some, weight.t(), out=buffer[: len(some)])
+        logits = logits if bias is None else logits.add_(bias)
+        write_losses_and_gradient(logits, targets[part], None, about, losses[part], scale)
+        if wants_x:
+            torch.mm(logits, weight, out=dx.view(rows.shape)[part])
+        if wants_weight:
+            dweight.addmm_(logits.t(), some)
+        if wants_bias:
+            dbias += logits.sum(0, dtype=torch.float32)
+    loss.copy_(losses.sum() / divisor)
+    return results
+
+
+def _results(
+    x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The loss, and the gradients that are wanted: the others have no elements."""
+    wants_x, wants_weight, wants_bias = rest[-3:]
+    return (
+        x.new_empty((), dtype=torch.float32),
+        x.new_empty(x.shape if wants_x else (0,)),
+        weight.new_empty(weight.shape if wants_weight else (0,)),
+        weight.new_zeros(weight.shape[:1] if wants_bias else (0,), dtype=torch.float32),
+    )
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*output[1:])
+    ctx.bias_dtype = None if inputs[3] is None else inputs[3].dtype
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _gradients(ctx: Any, dloss: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    dx, dweight, dbias = ctx.saved_tensors
+    wants_x, wants_weight, _, wants_bias = ctx.needs_input_grad[:4]
+    return (
+        dx * dloss if wants_x else None,
+        dweight * dloss if wants_weight else None,
+        None,
+        (dbias * dloss).to(ctx.bias_dtype) if wants_bias else None,
+        *[None] * 8,
+    )
+
+
+_LINEAR = operator(
+    "linear_cross_entropy(Tensor x, Tensor weight, Tensor target, Tensor? bias, int ignore_index, float smoothing, "
+    "float z, float cap, bool mean, bool wants_x, bool wants_weight, bool wants_bias) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+    _loss,
+    _results,
+)
+differentiable(_LINEAR, _gradients, _keep)

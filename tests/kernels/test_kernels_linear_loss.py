@@ -1,0 +1,80 @@
+"""Cross-entropy of a linear layer: the loss and all gradients against FP64, in one chunk of rows and in several."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from on_device import DEVICE, poisoned, random, require_close, runs_kernels
+
+from kernelwright.kernels.losses import linear
+from kernelwright.kernels.losses.linear import linear_cross_entropy
+from kernelwright.kernels.losses.reference import cross_entropy as reference
+from kernelwright.kernels.operators import ShapeError
+
+pytestmark = runs_kernels
+OPTIONS = {"plain": {}, "sum": {"reduction": "sum"}, "all": {"label_smoothing": 0.1, "z_loss": 1e-3, "softcap": 5.0}}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def given():
+    x, weight, bias = random(2, 7, 24, grad=True), random(50, 24, grad=True), random(50, grad=True)
+    target = torch.randint(50, (2, 7)).to(DEVICE)
+    target[0, 3] = -100
+    return x, weight, target, bias
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("rows", [100, 5], ids=["one chunk", "several"])
+def test_loss_and_gradients(given, rows, options, monkeypatch):
+    monkeypatch.setattr(linear, "rows_at_once", lambda N, itemsize: rows)
+    x, weight, target, bias = given
+    got = poisoned(lambda: linear_cross_entropy(x, weight, target, bias, **options))
+    logits = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
+    want = reference(logits.view(14, 50), target.view(14), **options)
+    require_close(got.detach(), want.detach(), budget=16)
+    asked = (x, weight, bias)
+    pairs = zip(torch.autograd.grad(got * 3, asked), torch.autograd.grad(want * 3, asked), strict=True)
+    for one, other in pairs:
+        require_close(one, other, budget=64)
+
+
+def test_gradients_of_what_asks_for_them_only(given):
+    x, weight, target, _ = given
+    x, weight = x.detach(), weight.detach().requires_grad_()
+    linear_cross_entropy(x, weight, target).backward()
+    assert weight.grad.any()
+    with torch.no_grad():
+        assert not linear_cross_entropy(x, weight, target).requires_grad
+
+
+def test_no_rows(given):
+    x, weight, target, _ = given
+    loss = linear_cross_entropy(x[:0], weight, target[:0], reduction="sum")
+    loss.backward()
+    assert (loss.item(), weight.grad.any().item()) == (0.0, False)
+
+
+def test_what_does_not_fit_is_said(given):
+    x, weight, target, bias = given
+    for call, says in (
+        (lambda: linear_cross_entropy(x, weight.t(), target), r"weight is \(24, 50\)"),
+        (lambda: linear_cross_entropy(x, weight, target[0]), r"target is \(7,\)"),
+        (lambda: linear_cross_entropy(x, weight, target, bias[1:]), r"bias is \(49,\)"),
+        (lambda: linear_cross_entropy(x, weight, target, reduction="none"), "there are mean and sum"),
+    ):
+        with pytest.raises(ShapeError, match=says):
+            call()
+
+
+def test_it_is_an_operator_of_torch(given):
+    x, weight, target, bias = given
+    about = (-100, 0.0, 0.0, 0.0, True, True, True, True)
+    torch.library.opcheck(torch.ops.kernelwright.linear_cross_entropy.default, (x, weight, target, bias, *about))
