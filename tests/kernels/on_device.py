@@ -1,9 +1,12 @@
 """Where kernels are tested: on a GPU, or by Triton's interpreter in a process of its own."""
 
 import os
+from contextlib import contextmanager
 
 import pytest
 import torch
+
+from kernelwright.kernels.rows import launching
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
@@ -45,3 +48,17 @@ def require_close(got, want, *, budget=4.0, terms=0.0, what=""):
     assert rms(error) <= budget * unit, f"{what}: rms error of {rms(error) / unit:.2f} roundings"
     most = EPS[got.dtype] * want.double().abs().max().item()
     assert error.abs().max().item() <= 16 * budget * max(most, unit), f"{what}: an element is off"
+
+
+@contextmanager
+def recorded_launches():
+    """The kernel and the constants of every launch meanwhile."""
+    seen, start = [], launching.start
+
+    def watched(kernel, programs, device, arguments, **constants):
+        seen.append((kernel, constants))
+        start(kernel, programs, device, arguments, **constants)
+
+    launching.start = watched
+    yield seen
+    launching.start = start

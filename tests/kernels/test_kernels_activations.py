@@ -103,9 +103,9 @@ def test_empty(shape):
 def test_what_does_not_fit_is_said():
     x = random(4, 8)
     for call, says in (
-        (lambda: swiglu(x, x[:3]), r"up is \(3, 8\), x is \(4, 8\)"),
-        (lambda: swiglu(x, x.half()), "up is torch.float16, x is torch.float32"),
-        (lambda: gelu(x, bias=random(9)), r"bias is \(9,\); x needs \(8,\)"),
+        (lambda: swiglu(x, x[:3]), r"up is \(3, 8\); it must be \(4, 8\)"),
+        (lambda: swiglu(x, x.half()), "up is torch.float16; it must be float32"),
+        (lambda: gelu(x, bias=random(9)), r"bias is \(9,\); it must be \(8,\)"),
         (lambda: gelu(x, approximate="erf"), "approximate is 'erf'"),
         (lambda: activation(x, kind="mish"), "no activation 'mish'"),
         (lambda: dropout_add(x, x, 1.0, seed=1), "p is 1.0"),
@@ -120,3 +120,29 @@ def test_it_is_an_operator_of_torch():
         torch.ops.kernelwright.activation.default,
         (*given, random(16, grad=True), random(3, 16, grad=True), "silu", 0.0, 3),
     )
+
+
+def test_what_is_not_a_number_stays_so():
+    x = torch.tensor([float("nan"), 1.0], device=DEVICE)
+    for kind in KINDS:
+        assert activation(x, kind=kind).isnan().tolist() == [True, False]
+
+
+def test_a_bias_need_not_be_dense():
+    x, bias = random(3, 8), random(16)[::2]
+    torch.testing.assert_close(gelu(x, bias=bias), torch.nn.functional.gelu(x + bias))
+
+
+def test_torch_compile_takes_it_whole_with_any_seed():
+    x, frames = random(3, 24), []
+
+    def backend(graph, _):
+        frames.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(
+        lambda x, seed: dropout_add(gelu(x), x, 0.5, seed=seed), fullgraph=True, dynamic=True, backend=backend
+    )
+    for seed in (3, 4, 5):
+        assert torch.equal(compiled(x, seed), dropout_add(gelu(x), x, 0.5, seed=seed))
+    assert len(frames) == 1

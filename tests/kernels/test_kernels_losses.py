@@ -136,12 +136,12 @@ def test_views_are_read_as_they_lie():
 def test_what_does_not_fit_is_said():
     x, target = random(4, 8), torch.zeros(4, dtype=torch.int64, device=DEVICE)
     for call, says in (
-        (lambda: cross_entropy(x, target[:3]), r"target is \(3,\), x is \(4, 8\)"),
+        (lambda: cross_entropy(x, target[:3]), r"target is \(3,\); it must be \(4,\)"),
         (lambda: cross_entropy(x, target.int()), "target is torch.int32"),
         (lambda: cross_entropy(x, target, random(9)), r"weight is \(9,\)"),
         (lambda: cross_entropy(x, target, reduction="max"), "no reduction 'max'"),
         (lambda: cross_entropy(x, target, reduction="none", inplace=True), "inplace is for"),
-        (lambda: cross_entropy(random(8, 4).t(), target, inplace=True), "inplace needs rows at one stride"),
+        (lambda: cross_entropy(random(8, 4).t(), target, inplace=True), "inplace needs rows of their own"),
     ):
         with pytest.raises(ShapeError, match=says):
             call()
@@ -152,3 +152,23 @@ def test_it_is_an_operator_of_torch():
     torch.library.opcheck(
         torch.ops.kernelwright.cross_entropy.default, (x, target, about["weight"], -100, 0.1, 0.0, 0.0, True)
     )
+
+
+def test_in_place_other_rows_are_not_touched():
+    hidden, target = random(3, 5, 8, grad=True), torch.randint(8, (3, 1)).to(DEVICE)
+    (got,) = torch.autograd.grad(cross_entropy((hidden * 1)[:, -1:], target, inplace=True) * 2, hidden)
+    (want,) = torch.autograd.grad(reference(hidden[:, -1], target[:, 0]) * 2, hidden)
+    require_close(got, want, budget=32)
+
+
+def test_rows_that_overlap_are_not_written_over():
+    x, target = random(8), torch.zeros(4, dtype=torch.int64, device=DEVICE)
+    with pytest.raises(ShapeError, match="rows of their own"):
+        cross_entropy(x.expand(4, 8), target, inplace=True)
+
+
+def test_weights_need_not_be_dense_and_get_no_gradient():
+    x, target, weight = random(5, 8), torch.randint(8, (5,)).to(DEVICE), random(16).abs()[::2]
+    torch.testing.assert_close(cross_entropy(x, target, weight).double(), reference(x, target, weight.contiguous()))
+    with pytest.raises(ShapeError, match="weight gets no gradient"):
+        cross_entropy(x, target, weight.requires_grad_())

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from on_device import DEVICE, ROUNDED_ONCE, poisoned, random, require_close, runs_kernels
+from on_device import DEVICE, ROUNDED_ONCE, poisoned, random, recorded_launches, require_close, runs_kernels
 
-from kernelwright.core.errors import DeviceError
+from kernelwright.core.errors import DeviceError, UsageError
 from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
 from kernelwright.kernels.norms.reference import norm
 from kernelwright.kernels.operators import ShapeError
@@ -149,7 +149,7 @@ def test_modules_are_torchs_with_a_residual():
 def test_what_does_not_fit_is_said():
     x = random(4, 8)
     for call, says in (
-        (lambda: rms_norm(x, random(9)), r"weight is \(9,\); x needs \(8,\)"),
+        (lambda: rms_norm(x, random(9)), r"weight is \(9,\); it must be \(8,\)"),
         (lambda: rms_norm(x, residual=random(4, 9)), r"residual is \(4, 9\)"),
         (lambda: rms_norm(x.double()), "float64"),
         (lambda: rms_norm(x[0, 0]), "no dimension"),
@@ -186,3 +186,36 @@ def test_results_repeat():
     x, weight = random(300, 129, grad=True), random(129, grad=True)
     one, other = (torch.autograd.grad(rms_norm(x, weight).square().sum(), (x, weight)) for _ in range(2))
     assert all(map(torch.equal, one, other))
+
+
+def test_modules_normalise_over_all_their_dimensions():
+    x = random(3, 4, 8)
+    for ours, theirs in ((RMSNorm, torch.nn.RMSNorm), (LayerNorm, torch.nn.LayerNorm)):
+        torch.testing.assert_close(ours((4, 8)).to(DEVICE)(x), theirs((4, 8)).to(DEVICE)(x), rtol=1e-5, atol=1e-6)
+        with pytest.raises(ShapeError, match="it must end in"):
+            ours(16).to(DEVICE)(x)
+
+
+def test_weights_need_not_be_dense():
+    x, weight, bias = random(3, 8), random(16)[::2], random(1).expand(8)
+    require_close(layer_norm(x, weight, bias), norm(x, weight, bias, eps=1e-5, centred=True))
+
+
+def test_gradients_that_it_does_not_have_are_refused():
+    x = random(3, 8, grad=True)
+    (dx,) = torch.autograd.grad(rms_norm(x).square().sum(), x, create_graph=True)
+    with pytest.raises(UsageError, match="no second derivative"):
+        dx.sum().backward()
+    with pytest.raises(UsageError, match="no forward-mode gradients"):
+        torch.func.jvp(rms_norm, (x.detach(),), (x.detach(),))
+
+
+def test_the_number_of_rows_compiles_nothing_anew():
+    """Every constant of a launch is the same for 1 row and for 3."""
+    seen = []
+    for rows in (1, 3):
+        x, weight = random(rows, 40, grad=True), random(40, grad=True)
+        with recorded_launches() as launches:
+            rms_norm(x, weight).sum().backward()
+        seen.append([constants for _, constants in launches])
+    assert seen[0] == seen[1] and len(seen[0]) == 2

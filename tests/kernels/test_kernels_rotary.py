@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_said():
         (lambda: rotary_embedding(q, q, cos, sin[:3]), "sin is"),
         (lambda: rotary_embedding(q, q, cos[:3], sin[:3]), "2 x 4 tokens"),
         (lambda: rotary_embedding(q, q, *angles(4, 17)), "34 columns are rotated of heads of 32"),
-        (lambda: rotary_embedding(q, q, cos, sin, positions=torch.zeros(3, dtype=torch.int64)), "positions are"),
+        (lambda: rotary_embedding(q, q, cos, sin, positions=torch.zeros(3, dtype=torch.int64)), "positions is"),
     ):
         with pytest.raises(ShapeError, match=says):
             call()
@@ -100,3 +100,16 @@ def test_what_does_not_fit_is_said():
 def test_it_is_an_operator_of_torch():
     given = [random(1, 3, 2, 8, grad=True) for _ in range(2)]
     torch.library.opcheck(torch.ops.kernelwright.rotary.default, (*given, *angles(1, 3, 4), None, False, False))
+
+
+def test_repeated_angles_of_neighbouring_pairs():
+    q, k = random(2, 4, 3, 32), random(2, 4, 1, 32)
+    cos, sin = angles(4, 16)
+    repeated = (one.repeat_interleave(2, -1) for one in (cos, sin))
+    got = rotary_embedding(q, k, *repeated, interleaved=True)
+    assert all(map(torch.equal, got, rotary_embedding(q, k, cos, sin, interleaved=True)))
+
+
+def test_results_lie_as_torch_compile_is_told():
+    q = random(1, 3, 8, 2).transpose(-1, -2)
+    torch.library.opcheck(torch.ops.kernelwright.rotary.default, (q, q, *angles(1, 3, 4), None, False, False))

@@ -124,3 +124,31 @@ def test_what_does_not_fit_is_said():
 def test_it_is_an_operator_of_torch():
     given = (random(3, 16, grad=True), random(1, 16) > 0, 0.5, True)
     torch.library.opcheck(torch.ops.kernelwright.softmax.default, given)
+
+
+def test_a_part_that_is_masked_whole_leaves_the_others_right(kind):
+    ours, theirs = kind
+    x = random(2, 20000, shift=-200.0)
+    x[:, :9000] = -torch.inf
+    got, want = ours(x)[:, 9000:], theirs(x)[:, 9000:]
+    require_close(got, want, terms=1e-4)
+
+
+@pytest.mark.parametrize("scale", [-1.0, 0.0])
+def test_any_scale(kind, scale):
+    ours, theirs = kind
+    x = random(4, 7)
+    require_close(ours(x, scale=scale), theirs(x, scale=scale))
+
+
+def test_what_a_mask_leaves_out_gets_no_gradient():
+    x, mask = random(3, 8, grad=True), random(3, 8) > -0.5
+    mask[:, 0] = True
+    (dx,) = torch.autograd.grad(log_softmax(x, mask=mask), x, random(3, 8))
+    assert not dx[~mask].any()
+
+
+def test_torch_compile_takes_it_whole():
+    x = random(3, 24)
+    compiled = torch.compile(lambda x: softmax(x, dim=-1, scale=0.5), fullgraph=True, dynamic=True, backend="aot_eager")
+    require_close(compiled(x), reference.softmax(x, scale=0.5))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -47,12 +47,27 @@ def differentiable(name: str, backward: Callable[..., Any], keep: Callable[..., 
     torch.library.register_autograd(name, backward, setup_context=keep, lib=LIBRARY)
 
 
+def final(name: str) -> None:
+    """Says of an operator that computes gradients that it has none itself: torch would take them for 0."""
+
+    def refuse(ctx: Any, *_: Any) -> None:
+        raise UsageError(f"{name} has no second derivative", next="differentiate torch's own operator twice")
+
+    differentiable(name, refuse, lambda ctx, inputs, output: None)
+
+
 def direct(*tensors: Tensor | None) -> bool:
     """Whether the kernel may be launched without asking torch's dispatcher, which costs as much as a launch: nobody
-    wants gradients, traces, transforms, or looks on."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
+    wants gradients, traces, transforms, or looks on.
+
+    Raises:
+        UsageError: somebody wants gradients forward, which torch would take for 0.
+    """
+    if torch.compiler.is_compiling():
         return False
-    if peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
+    if torch.autograd.forward_ad._current_level >= 0:
+        raise UsageError("these kernels have no forward-mode gradients", next="use torch's own operator under jvp")
+    if peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
         return False
     asks = torch.is_grad_enabled()
     return not any(
@@ -62,21 +77,32 @@ def direct(*tensors: Tensor | None) -> bool:
     )
 
 
-def require(holds: bool, message: str) -> None:
-    """
+def require(holds: bool, message: Callable[[], str]) -> None:
+    """The message is made where it is needed: torch.compile cannot write symbols into a text.
+
     Raises:
         ShapeError: it does not hold.
     """
     if not holds:
-        raise ShapeError(message)
+        raise ShapeError(message())
 
 
-def require_dtype(name: str, tensor: Tensor | None) -> None:
+def dense(tensor: Tensor | None) -> Tensor | None:
+    """Its elements one after another."""
+    return None if tensor is None else tensor.contiguous()
+
+
+def require_tensor(
+    name: str, tensor: Tensor | None, shape: Sequence[int] | None = None, dtypes: Sequence[torch.dtype] = DTYPES
+) -> None:
     """
     Raises:
-        ShapeError: the tensor is of a dtype that no kernel here reads.
+        ShapeError: it is of another shape than this, or of a dtype that no kernel here reads; None fits.
     """
-    require(
-        tensor is None or tensor.dtype in DTYPES,
-        f"{name} is {tensor is not None and tensor.dtype}; it must be float16, bfloat16 or float32",
-    )
+    if tensor is None:
+        return
+    if tensor.dtype not in dtypes:
+        kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise ShapeError(f"{name} is {tensor.dtype}; it must be {kinds}")
+    if shape is not None and tensor.shape != shape:
+        raise ShapeError(f"{name} is {tuple(tensor.shape)}; it must be {tuple(shape)}")

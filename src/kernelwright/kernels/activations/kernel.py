@@ -26,7 +26,7 @@ def _value_and_slope(x, KIND: tl.constexpr):
         inner = 1.5957691216057308 * (1.0 + 0.134145 * square)
         value, slope = x * share, share + x * share * (1.0 - share) * inner
     elif KIND == "relu_squared":
-        positive = tl.maximum(x, 0.0)
+        positive = tl.where(x < 0.0, 0.0, x)  # NaN stays one
         value, slope = positive * positive, 2.0 * positive
     else:
         tl.static_assert(KIND == "identity")

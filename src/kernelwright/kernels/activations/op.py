@@ -10,7 +10,7 @@ from torch import Tensor
 from kernelwright.kernels.activations.configs import BLOCK, WARPS
 from kernelwright.kernels.activations.kernel import activation_backward, activation_forward
 from kernelwright.kernels.activations.spec import KINDS
-from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
+from kernelwright.kernels.operators import dense, differentiable, direct, final, operator, require, require_tensor
 from kernelwright.kernels.rows.launching import as_rows, start
 
 __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]
@@ -76,27 +76,19 @@ def activation(
     Raises:
         ShapeError: what does not go together. DeviceError: not on a CUDA device.
     """
-    require(kind in KINDS, f"no activation {kind!r}; there are {', '.join(KINDS)}")
-    require(0.0 <= p < 1.0, f"p is {p}; it must be in [0, 1)")
-    require(x.dim() > 0, "x has no dimension")
-    for name, tensor in (("x", x), ("up", up), ("residual", residual), ("bias", bias)):
-        require_dtype(name, tensor)
-    for name, tensor in (("up", up), ("residual", residual)):
-        require(
-            tensor is None or tensor.shape == x.shape,
-            f"{name} is {tensor is not None and tuple(tensor.shape)}, x is {tuple(x.shape)}",
-        )
-    require(up is None or up.dtype == x.dtype, f"up is {up is not None and up.dtype}, x is {x.dtype}")
-    require(
-        bias is None or bias.shape == x.shape[-1:],
-        f"bias is {bias is not None and tuple(bias.shape)}; x needs ({x.shape[-1]},)",
-    )
+    require(kind in KINDS, lambda: f"no activation {kind!r}; there are {', '.join(KINDS)}")
+    require(0.0 <= p < 1.0, lambda: f"p is {p}; it must be in [0, 1)")
+    require(x.dim() > 0, lambda: "x has no dimension")
+    require_tensor("x", x)
+    require_tensor("up", up, x.shape, (x.dtype,))
+    require_tensor("residual", residual, x.shape)
+    require_tensor("bias", bias, x.shape[-1:])
     run = _forward if direct(x, up, bias, residual) else torch.ops.kernelwright.activation
     return run(x, up, bias, residual, kind, p, seed)
 
 
 def _gelu(approximate: str) -> str:
-    require(approximate in ("none", "tanh"), f"approximate is {approximate!r}; it must be none or tanh")
+    require(approximate in ("none", "tanh"), lambda: f"approximate is {approximate!r}; it must be none or tanh")
     return "gelu_tanh" if approximate == "tanh" else "gelu"
 
 
@@ -116,8 +108,8 @@ def _forward(
 ) -> Tensor:
     y = x.new_empty(x.shape)
     (read, stride), (gated, up_stride) = _rows(x), (None, None) if up is None else _rows(up)
-    added = None if residual is None else residual.contiguous()
-    _launch(activation_forward, (read, gated, bias, added, y), x, seed, stride, up_stride, KIND=kind, p=p)
+    added = dense(residual)
+    _launch(activation_forward, (read, gated, dense(bias), added, y), x, seed, stride, up_stride, KIND=kind, p=p)
     return y
 
 
@@ -126,7 +118,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor]:
     dx, dup = x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))
     (read, stride), (gated, up_stride) = _rows(x), (None, None) if up is None else _rows(up)
-    given = dy.contiguous(), read, gated, bias, dx, None if up is None else dup
+    given = dy.contiguous(), read, gated, dense(bias), dx, None if up is None else dup
     _launch(activation_backward, given, x, seed, stride, up_stride, KIND=kind, p=p)
     return dx, dup
 
@@ -146,14 +138,15 @@ def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
 
 
 _ACTIVATION = operator(
-    "activation(Tensor x, Tensor? up, Tensor? bias, Tensor? residual, str kind, float p, int seed) -> Tensor",
+    "activation(Tensor x, Tensor? up, Tensor? bias, Tensor? residual, str kind, float p, SymInt seed) -> Tensor",
     _forward,
     lambda x, *_: x.new_empty(x.shape),
 )
 differentiable(_ACTIVATION, _gradients, _keep)
-operator(
-    "activation_backward(Tensor dy, Tensor x, Tensor? up, Tensor? bias, str kind, float p, int seed) "
+_ACTIVATION_BACKWARD = operator(
+    "activation_backward(Tensor dy, Tensor x, Tensor? up, Tensor? bias, str kind, float p, SymInt seed) "
     "-> (Tensor, Tensor)",
     _backward,
     lambda dy, x, up, *_: (x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))),
 )
+final(_ACTIVATION_BACKWARD)

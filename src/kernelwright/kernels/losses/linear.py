@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kernelwright.kernels.losses.configs import rows_at_once
 from kernelwright.kernels.losses.op import About, divisor_of, write_losses_and_gradient
-from kernelwright.kernels.operators import differentiable, operator, require, require_dtype
+from kernelwright.kernels.operators import differentiable, operator, require, require_tensor
 
 __all__ = ["linear_cross_entropy"]
 
@@ -45,16 +45,12 @@ def linear_cross_entropy(
         ShapeError: shapes or dtypes that do not go together. DeviceError: not on a CUDA device.
     Cost: 6 * M * N * K FLOPs with gradients, 2 without; a buffer of at most 2^29 bytes of logits; compute-bound.
     """
-    for name, tensor in (("x", x), ("weight", weight), ("bias", bias)):
-        require_dtype(name, tensor)
-    require(x.dim() > 0 and weight.dim() == 2, f"x has {x.dim()} dimensions, weight {weight.dim()}, which must be 2")
-    N, K = weight.shape
-    fits = x.shape[-1] == K and x.dtype == weight.dtype
-    require(fits, f"weight is {tuple(weight.shape)} of {weight.dtype}, x is {tuple(x.shape)} of {x.dtype}")
-    require(target.shape == x.shape[:-1], f"target is {tuple(target.shape)}, x is {tuple(x.shape)}")
-    require(target.dtype == torch.int64, f"target is {target.dtype}; it must be int64")
-    require(bias is None or bias.shape == (N,), f"bias is {bias is not None and tuple(bias.shape)}; it must be ({N},)")
-    require(reduction in ("mean", "sum"), f"no reduction {reduction!r}; there are mean and sum")
+    require_tensor("x", x)
+    require(x.dim() > 0 and weight.dim() == 2, lambda: f"x has {x.dim()} dimensions, weight {weight.dim()}; it needs 2")
+    require_tensor("weight", weight, (weight.shape[0], x.shape[-1]), (x.dtype,))
+    require_tensor("target", target, x.shape[:-1], (torch.int64,))
+    require_tensor("bias", bias, weight.shape[:1])
+    require(reduction in ("mean", "sum"), lambda: f"no reduction {reduction!r}; there are mean and sum")
     asked = torch.is_grad_enabled()
     wanted = [asked and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
     about = About(ignore_index, label_smoothing, z_loss, softcap)
@@ -70,7 +66,7 @@ def _loss(
     results = loss, dx, dweight, dbias = _results(x, weight, target, bias, *rest)
     rows, targets, N = x.reshape(-1, x.shape[-1]), target.reshape(-1), weight.shape[0]
     divisor = divisor_of(targets, None, about, "mean" if mean else "sum")
-    scale = torch.as_tensor(1.0 / divisor, dtype=torch.float32, device=x.device)
+    scale = torch.ones((), device=x.device) / divisor
     losses = loss.new_empty(targets.shape)
     at_once = rows_at_once(N, x.itemsize)
     buffer = x.new_empty((min(at_once, len(rows)), N))

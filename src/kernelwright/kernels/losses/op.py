@@ -6,10 +6,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from kernelwright.kernels.losses.configs import SCALE_BLOCK, SCALE_WARPS, backward_layout, forward_layout
 from kernelwright.kernels.losses.kernel import cross_entropy_backward, cross_entropy_forward, scaled_in_place
-from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
+from kernelwright.kernels.operators import dense, differentiable, direct, final, operator, require, require_tensor
 from kernelwright.kernels.rows.launching import as_rows, launch, start, waits
 
 __all__ = ["cross_entropy"]
@@ -47,28 +48,28 @@ def cross_entropy(
         z_loss: times the square of log sum exp, added to each row's loss.
         softcap: x becomes softcap * tanh(x / softcap) first; 0 for none.
         inplace: the gradient is computed with the loss and overwrites x: one read and one write in total. Nobody else
-            may need x afterwards. Only for mean and sum; under torch.compile it changes nothing.
+            may need x afterwards, and in 16 bits it is rounded before whatever scales the loss. Only for mean and sum;
+            under torch.compile it changes nothing.
     Returns:
         FP32.
     Raises:
         ShapeError: shapes or dtypes that do not go together. DeviceError: not on a CUDA device.
     Cost: M * N * itemsize bytes of DRAM, the gradient twice that; memory-bound at every N.
     """
-    require_dtype("x", x)
-    require_dtype("weight", weight)
-    require(x.dim() > 0 and target.shape == x.shape[:-1], f"target is {tuple(target.shape)}, x is {tuple(x.shape)}")
-    require(target.dtype == torch.int64, f"target is {target.dtype}; it must be int64")
-    require(reduction in ("none", "mean", "sum"), f"no reduction {reduction!r}; there are none, mean and sum")
-    N = x.shape[-1]
-    if weight is not None:
-        require(weight.shape == (N,), f"weight is {tuple(weight.shape)}; x needs ({N},)")
+    require_tensor("x", x)
+    require(x.dim() > 0, lambda: "x has no dimension of classes")
+    require_tensor("target", target, x.shape[:-1], (torch.int64,))
+    require(reduction in ("none", "mean", "sum"), lambda: f"no reduction {reduction!r}; there are none, mean and sum")
+    require(0.0 <= label_smoothing <= 1.0, lambda: f"label_smoothing is {label_smoothing}; it must be in [0, 1]")
+    require_tensor("weight", weight, x.shape[-1:])
+    asked = weight is not None and weight.requires_grad and torch.is_grad_enabled()
+    require(not asked, lambda: "weight gets no gradient; detach it")
     about = About(ignore_index, label_smoothing, z_loss, softcap)
     if inplace and not torch.compiler.is_compiling():
-        require(
-            reduction != "none",
-            "inplace is for reduction mean and sum: gradients are written before they are asked for",
-        )
-        require(as_rows(x, levels=1).tensor is x, f"inplace needs rows at one stride; x has strides {x.stride()}")
+        require(reduction != "none", lambda: "inplace is for mean and sum: gradients come before they are asked for")
+        rows = as_rows(x, levels=1)
+        own = rows.tensor is x and (rows.place[0] >= x.shape[-1] or target.numel() < 2)
+        require(own, lambda: f"inplace needs rows of their own at one stride; x has strides {x.stride()}")
         return _InPlace.apply(x, target, weight, about, reduction)  # pyright: ignore[reportReturnType]
     if direct(x, target, weight):
         losses = _forward(x, target, weight, *about, False)[0]
@@ -84,7 +85,7 @@ def divisor_of(target: Tensor, weight: Tensor | None, about: About, reduction: s
     if reduction == "sum":
         return 1.0
     counted = target != about.ignore_index
-    if weight is None:
+    if weight is None or not weight.numel():
         return counted.sum(dtype=torch.float32)
     return torch.where(counted, weight[target.clamp(0, weight.numel() - 1)].float(), 0.0).sum()
 
@@ -100,6 +101,7 @@ def _launch_forward(
     dx: Tensor | None = None,
 ) -> None:
     N, read, written = x.shape[-1], as_rows(x), as_rows(x if dx is None else dx)
+    weight = dense(weight)
     everyone = None if weight is None else weight.sum(dtype=torch.float32)
     launch(
         cross_entropy_forward,
@@ -132,6 +134,7 @@ def _backward(dlosses: Tensor, x: Tensor, target: Tensor, weight: Tensor | None,
         return dx
     N, read = x.shape[-1], as_rows(x)
     flat = dlosses.reshape(-1)
+    weight = dense(weight)
     everyone = None if weight is None else weight.sum(dtype=torch.float32)
     launch(
         cross_entropy_backward,
@@ -166,7 +169,7 @@ class _InPlace(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Tensor:
         x, target, weight, about, reduction = given
         (losses, _), divisor = _results(x, target, False), divisor_of(target, weight, about, reduction)
-        scale = torch.as_tensor(1.0 / divisor, dtype=torch.float32, device=x.device)
+        scale = torch.ones((), device=x.device) / divisor
         logits = x.detach()
         write_losses_and_gradient(logits, target, weight, about, losses, scale)
         torch.autograd.graph.increment_version(x)  # whoever saved the logits learns that they are gone
@@ -174,11 +177,12 @@ class _InPlace(torch.autograd.Function):
         return losses.sum() / divisor
 
     @staticmethod
-    def backward(ctx: Any, *dlosses: Tensor) -> tuple[Tensor | None, ...]:
+    @once_differentiable
+    def backward(ctx: Any, *dlosses: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         x, ctx.gradient = ctx.gradient, None
-        require(x is not None, "an inplace loss has given its gradient away; it cannot be asked for it again")
+        require(x is not None, lambda: "an inplace loss has given its gradient away; it cannot be asked for it again")
         if x.numel():
-            given = x, dlosses[0], x.stride(-2) if x.dim() > 1 else 0, x.shape[-1]
+            given = x, dlosses[0], *as_rows(x, levels=1).place, x.shape[-1]
             start(scaled_in_place, x[..., 0].numel(), x.device, given, warps=SCALE_WARPS, BLOCK=SCALE_BLOCK)
         return x, None, None, None, None
 
@@ -201,9 +205,10 @@ _CROSS_ENTROPY = operator(
     lambda x, target, weight, ignore_index, smoothing, z, cap, keep: _results(x, target, keep),
 )
 differentiable(_CROSS_ENTROPY, _gradients, _keep)
-operator(
+_CROSS_ENTROPY_BACKWARD = operator(
     "cross_entropy_backward(Tensor dlosses, Tensor x, Tensor target, Tensor? weight, Tensor lse, int ignore_index, "
     "float smoothing, float z, float cap) -> Tensor",
     _backward,
     lambda dlosses, x, *_: x.new_empty(x.shape),
 )
+final(_CROSS_ENTROPY_BACKWARD)

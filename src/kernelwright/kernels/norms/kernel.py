@@ -87,18 +87,18 @@ def norm_forward(
                 tl.store(mean_ptr + rows, mean, mask=rows < M)
 
 
-@triton.jit(do_not_specialize=["M"])
+@triton.jit(do_not_specialize=["M", "stride"])
 def norm_backward(
     dy_ptr, dsum_ptr, x_ptr, weight_ptr, mean_ptr, rstd_ptr, dx_ptr, dweight_ptr, dbias_ptr,
     dy_inner, dy_outer_stride, dy_inner_stride, x_inner, x_outer_stride, x_inner_stride,
-    M, found_ptr, notes_ptr,
-    N: tl.constexpr, offset: tl.constexpr, CENTRED: tl.constexpr, CAST_FIRST: tl.constexpr, STRIDE: tl.constexpr,
+    stride, M, found_ptr, notes_ptr,
+    N: tl.constexpr, offset: tl.constexpr, CENTRED: tl.constexpr, CAST_FIRST: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     begin, part = place(notes_ptr, PARTS, ROWS)
     dweight = tl.zeros((ROWS, BLOCK_N), tl.float32)
     dbias = tl.zeros((ROWS, BLOCK_N), tl.float32)
-    for first in range(begin, M, STRIDE):
+    for first in range(begin, M, stride):
         rows, columns = tile(first, part, ROWS, BLOCK_N)
         there = (rows < M) & (columns < N)
         at = begin_of(rows, dy_inner, dy_outer_stride, dy_inner_stride) + columns

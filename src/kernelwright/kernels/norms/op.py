@@ -9,9 +9,10 @@ from torch import Tensor
 
 from kernelwright.kernels.norms.configs import backward_groups, backward_layout, forward_layout
 from kernelwright.kernels.norms.kernel import norm_backward, norm_forward
-from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
+from kernelwright.kernels.operators import dense, differentiable, direct, final, operator, require, require_tensor
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
 
+FP32_EPS = torch.finfo(torch.float32).eps
 __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
 
 
@@ -21,7 +22,7 @@ def rms_norm(
     bias: Tensor | None = None,
     *,
     residual: Tensor | None = None,
-    eps: float = 1e-6,
+    eps: float | None = 1e-6,
     offset: float = 0.0,
     cast_first: bool = False,
 ) -> Any:
@@ -31,6 +32,7 @@ def rms_norm(
         x: (..., N), fp16/bf16/fp32; strides that two leading dimensions can have are read as they are.
         weight, bias: (N,), of any of these dtypes.
         residual: of x's shape; added to x before, the sum rounded to the wider of both dtypes.
+        eps: None is FP32's, as torch has it.
         offset: 1 for Gemma, whose weights are stored around zero.
         cast_first: round to x's dtype before multiplying by the weight, as Llama does; else once, at the end.
     Returns:
@@ -40,7 +42,7 @@ def rms_norm(
     Cost: 2 * M * N * itemsize bytes of DRAM, twice that with a residual; memory-bound at every N.
     Source: Zhang & Sennrich 2019, arXiv:1910.07467.
     """
-    return _norm(x, residual, weight, bias, eps, offset, False, cast_first)
+    return _norm(x, residual, weight, bias, FP32_EPS if eps is None else eps, offset, False, cast_first)
 
 
 def layer_norm(
@@ -60,18 +62,30 @@ def layer_norm(
 
 
 class RMSNorm(torch.nn.RMSNorm):
-    """torch's module over the last dimension; called with a residual, it adds that before and returns the sum too."""
+    """torch's module; called with a residual, it adds that before and returns the sum too."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Any:
-        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
-        return rms_norm(x, self.weight, residual=residual, eps=eps)
+        given = _flat(self.normalized_shape, x, residual, self.weight)
+        return _unflat(x, rms_norm(given[0], given[2], residual=given[1], eps=self.eps))
 
 
 class LayerNorm(torch.nn.LayerNorm):
-    """torch's module over the last dimension; called with a residual, it adds that before and returns the sum too."""
+    """torch's module; called with a residual, it adds that before and returns the sum too."""
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Any:
-        return layer_norm(input, self.weight, self.bias, residual=residual, eps=self.eps)
+        given = _flat(self.normalized_shape, input, residual, self.weight, self.bias)
+        return _unflat(input, layer_norm(given[0], *given[2:], residual=given[1], eps=self.eps))
+
+
+def _flat(normalized_shape: tuple[int, ...], x: Tensor, *tensors: Tensor | None) -> list[Any]:
+    """All with the normalised dimensions as one."""
+    last = len(normalized_shape)
+    require(x.shape[-last:] == normalized_shape, lambda: f"x is {tuple(x.shape)}; it must end in {normalized_shape}")
+    return [None if one is None else one.flatten(-last) for one in (x, *tensors)]
+
+
+def _unflat(x: Tensor, result: Any) -> Any:
+    return tuple(one.view(x.shape) for one in result) if isinstance(result, tuple) else result.view(x.shape)
 
 
 def _norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, *about: Any) -> Any:
@@ -84,17 +98,11 @@ def _norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tenso
 
 
 def _require(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None) -> None:
-    require(x.dim() > 0, "x has no dimension to normalise over")
-    for name, tensor in (("x", x), ("residual", residual), ("weight", weight), ("bias", bias)):
-        require_dtype(name, tensor)
-    N = x.shape[-1]
-    for name, tensor in (("weight", weight), ("bias", bias)):
-        require(
-            tensor is None or tensor.shape == (N,),
-            f"{name} is {tensor is not None and tuple(tensor.shape)}; x needs ({N},)",
-        )
-    if residual is not None:
-        require(residual.shape == x.shape, f"residual is {tuple(residual.shape)}, x is {tuple(x.shape)}")
+    require(x.dim() > 0, lambda: "x has no dimension to normalise over")
+    require_tensor("x", x)
+    require_tensor("residual", residual, x.shape)
+    require_tensor("weight", weight, x.shape[-1:])
+    require_tensor("bias", bias, x.shape[-1:])
 
 
 def _results(x: Tensor, residual: Tensor | None, centred: bool, keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -121,7 +129,7 @@ def _forward(
     cast_first: bool,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    results = _results(x, residual, centred, keep)
+    results, weight, bias = _results(x, residual, centred, keep), dense(weight), dense(bias)
     if not x.numel():
         return results
     y, total, mean, rstd = results
@@ -180,22 +188,22 @@ def _backward(
         x.device,
         (
             given.tensor,
-            None if dsum is None else dsum.contiguous(),
+            dense(dsum),
             read.tensor,
-            weight,
+            dense(weight),
             mean if centred else None,
             rstd,
             dx,
             *(one if one.numel() else None for one in sums),
             *given.place,
             *read.place,
+            groups * layout.rows,
         ),
         programs=groups * layout.parts,
         N=N,
         offset=offset,
         CENTRED=centred,
         CAST_FIRST=cast_first,
-        STRIDE=groups * layout.rows,
     )
     return dx, sums[0].sum(0), sums[1].sum(0)
 
@@ -230,7 +238,7 @@ _NORM = operator(
     lambda x, residual, weight, bias, eps, offset, centred, cast_first, keep: _results(x, residual, centred, keep),
 )
 differentiable(_NORM, _gradients, _keep)
-operator(
+_NORM_BACKWARD = operator(
     "norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, float offset, "
     "bool centred, bool cast_first, bool wants_weight, bool wants_bias) -> (Tensor, Tensor, Tensor)",
     _backward,
@@ -239,3 +247,4 @@ operator(
         *(x.new_empty(x.shape[-1] if wanted else 0, dtype=torch.float32) for wanted in (wants_weight, wants_bias)),
     ),
 )
+final(_NORM_BACKWARD)

@@ -31,7 +31,7 @@ _BACKWARD: Given = {
     "rstd_ptr": "*fp32",
     "dx_ptr": "*bf16",
     "dweight_ptr": "*fp32",
-    "STRIDE": 264,
+    "stride": "i32",
     "dy_inner": 1,
     "dy_outer_stride": "i32",
     "dy_inner_stride": 0,

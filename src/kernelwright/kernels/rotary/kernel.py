@@ -19,7 +19,7 @@ def _rotate_heads(
     """Rotates the heads of one token; cos and sin are (1, PAIRS)."""
     HEADS_2: tl.constexpr = triton.next_power_of_2(HEADS)
     PAIRS: tl.constexpr = triton.next_power_of_2(R // 2)
-    heads, pairs = tl.arange(0, HEADS_2)[:, None], tl.arange(0, PAIRS)[None, :]
+    heads, pairs = tl.arange(0, HEADS_2)[:, None].to(tl.int64), tl.arange(0, PAIRS)[None, :]
     x_ptr += heads * x_stride
     y_ptr += heads * y_stride
     if INTERLEAVED:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
+from kernelwright.kernels.operators import differentiable, direct, operator, require, require_tensor
 from kernelwright.kernels.rotary.kernel import rotary
 from kernelwright.kernels.rows.launching import start
 
@@ -32,9 +32,9 @@ def rotary_embedding(
     Args:
         q: (B, S, H, D), fp16/bf16/fp32; read as it lies where heads are dense.
         k: (B, S, H', D) of q's dtype.
-        cos, sin: (S, R / 2), or (B, S, R / 2), R <= D: how much of a head is rotated; the rest passes through. Of R
-            columns that repeat, as Hugging Face's models have them for R = D, the first half is read.
-        positions: (S,) or (B, S) of int64: the rows of a table cos, sin (T, R / 2) for the tokens.
+        cos, sin: (S, R / 2), or (B, S, R / 2), R <= D: how much of a head is rotated; the rest passes through. Of D
+            columns that repeat, as Hugging Face's models have them, each is read once. They get no gradient.
+        positions: (S,) or (B, S) of int64: the rows of a table cos, sin (T, R / 2) for the tokens; not checked.
         interleaved: pairs are neighbours, as in GPT-J, instead of R / 2 apart, as in GPT-NeoX and Llama.
         heads_first: q is (B, H, S, D), k likewise.
     Returns:
@@ -49,24 +49,29 @@ def rotary_embedding(
             q.transpose(1, 2), k.transpose(1, 2), cos, sin, positions=positions, interleaved=interleaved
         )
         return turned[0].transpose(1, 2), turned[1].transpose(1, 2)
-    for name, tensor in (("q", q), ("k", k), ("cos", cos), ("sin", sin)):
-        require_dtype(name, tensor)
-    require(q.dim() == 4 and k.dim() == 4, f"q has {q.dim()} dimensions and k {k.dim()}; both need 4")
+    require_tensor("q", q)
+    require(q.dim() == 4 and k.dim() == 4, lambda: f"q has {q.dim()} dimensions and k {k.dim()}; both need 4")
     B, S, _, D = q.shape
-    fits = (k.shape[0], k.shape[1], k.shape[3], k.dtype) == (B, S, D, q.dtype)
-    require(fits, f"k is {tuple(k.shape)} of {k.dtype}, q is {tuple(q.shape)} of {q.dtype}")
-    require(cos.shape == sin.shape, f"cos is {tuple(cos.shape)}, sin is {tuple(sin.shape)}")
+    require_tensor("k", k, (B, S, k.shape[2], D), (q.dtype,))
+    require_tensor("cos", cos)
+    require_tensor("sin", sin, cos.shape)
+    asked = torch.is_grad_enabled() and (cos.requires_grad or sin.requires_grad)
+    require(not asked, lambda: "cos and sin get no gradient; detach them")
     if cos.shape[-1] == D:
-        cos, sin = cos[..., : D // 2], sin[..., : D // 2]
+        once = slice(0, None, 2) if interleaved else slice(0, D // 2)
+        cos, sin = cos[..., once], sin[..., once]
     R = 2 * cos.shape[-1]
-    require(0 < R <= D, f"{R} columns are rotated of heads of {D}")
+    require(0 < R <= D, lambda: f"{R} columns are rotated of heads of {D}")
     if positions is None:
-        require(cos.shape[:-1] in ((S,), (B, S), (1, S)), f"cos is {tuple(cos.shape)}; q has {B} x {S} tokens")
+        require(cos.shape[:-1] in ((S,), (B, S), (1, S)), lambda: f"cos is {tuple(cos.shape)}; q has {B} x {S} tokens")
         cos, sin = cos.expand(B, S, R // 2), sin.expand(B, S, R // 2)
     else:
-        require(positions.dtype == torch.int64, f"positions are {positions.dtype}; they must be int64")
-        require(positions.shape in ((S,), (B, S)), f"positions are {tuple(positions.shape)}; q has {B} x {S} tokens")
-        require(cos.dim() == 2, f"cos is {tuple(cos.shape)}; with positions it is a table of two dimensions")
+        require_tensor(
+            "positions", positions, (S,) if positions.dim() == 1 else (positions.shape[0], S), (torch.int64,)
+        )
+        sequences = positions.shape[0] if positions.dim() == 2 else 1
+        require(sequences in (1, B), lambda: f"positions are for {sequences} sequences, q has {B}")
+        require(cos.dim() == 2, lambda: f"cos is {tuple(cos.shape)}; with positions it is a table of two dimensions")
         positions = positions.expand(B, S)
     run = _rotate if direct(q, k, cos, sin) else torch.ops.kernelwright.rotary
     return run(q, k, cos, sin, positions, interleaved, False)
@@ -75,7 +80,7 @@ def rotary_embedding(
 def _rotate(
     q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None, interleaved: bool, back: bool
 ) -> tuple[Tensor, Tensor]:
-    q, k, cos, sin = (one if one.stride(-1) == 1 else one.contiguous() for one in (q, k, cos, sin))
+    q, k, cos, sin = map(_with_neighbours, (q, k, cos, sin))
     sin = sin if sin.stride() == cos.stride() else sin.contiguous()
     cos = cos if sin.stride() == cos.stride() else cos.contiguous()
     q_out, k_out = _results(q, k)
@@ -103,9 +108,14 @@ def _rotate(
     return q_out, k_out
 
 
+def _with_neighbours(x: Tensor) -> Tensor:
+    """The same, its last dimension one element after another."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
 def _results(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Heads that lie as those given do."""
-    return torch.empty_like(q), torch.empty_like(k)
+    return torch.empty_like(_with_neighbours(q)), torch.empty_like(_with_neighbours(k))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

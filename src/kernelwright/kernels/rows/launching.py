@@ -10,10 +10,14 @@ from torch import Tensor
 from triton.runtime.interpreter import InterpretedFunction
 
 from kernelwright.core.errors import DeviceError
+from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, place
 
 INTERPRETED = isinstance(place, InterpretedFunction)
+
+
+LAUNCHES_AT_ONCE = 4
 
 
 class Rows(NamedTuple):
@@ -69,6 +73,8 @@ def launch(
         programs: as many as there are tiles, unless each has several.
         apart: parts of a row have nothing to tell each other.
     """
+    if M >= 2**31:
+        raise ShapeError(f"{M:,} rows are more than programs count")
     found = notes = None
     if layout.parts > 1 and not apart:
         notes = torch.zeros(1 + M, dtype=torch.int32, device=device)
@@ -95,13 +101,19 @@ def start(
             f"this kernel runs {where}; its tensors are on {device}",
             next="TRITON_INTERPRET=1 in the environment runs it slowly on the CPU",
         )
-    if programs:
+    if not programs:
+        return
+    if INTERPRETED or device.index == torch.cuda.current_device():
         kernel[(programs,)](*arguments, num_warps=warps, **constants)
+    else:
+        with torch.cuda.device(device):
+            kernel[(programs,)](*arguments, num_warps=warps, **constants)
 
 
 def waits(layout: RowLayout, device: torch.device) -> bool:
-    """Whether the parts of a row can wait for each other in one launch: all of them run at once."""
-    return layout.parts == 1 or (not INTERPRETED and layout.parts <= multiprocessors(device))
+    """Whether the parts of a row can wait for each other in one launch: all of them run at once, beside those of some
+    other launches of the same kind, each of which can hold back what is running of its newest row."""
+    return layout.parts == 1 or (not INTERPRETED and layout.parts <= multiprocessors(device) // LAUNCHES_AT_ONCE)
 
 
 @functools.cache

@@ -24,10 +24,11 @@ def exponentials(x, also, first, part, found_ptr, notes_ptr, PARTS: tl.constexpr
     factor = tl.full(total.shape, 1.0, tl.float32)
     if PARTS > 1:
         nothing = -float("inf")
+        own = top
         tops, totals, others = exchanged(top, total, also, nothing, first, part, found_ptr, notes_ptr, PARTS, STEP)
         top = tl.max(tops, 1, keep_dims=True)
         total = tl.sum(totals * tl.exp(tops - top), 1, keep_dims=True)
-        factor = tl.exp(base - top)
+        factor = tl.exp(own - top)
         also = tl.sum(others, 1, keep_dims=True)
     return powers, factor, top, total, also
 
@@ -37,15 +38,15 @@ def softmax_forward(
     x_ptr, mask_ptr, y_ptr,
     x_inner, x_outer_stride, x_inner_stride,
     mask_inner, mask_middle, mask_outer_stride, mask_middle_stride, mask_inner_stride,
-    M, found_ptr, notes_ptr,
-    N: tl.constexpr, scale: tl.constexpr, LOG: tl.constexpr,
+    scale, M, found_ptr, notes_ptr,
+    N: tl.constexpr, LOG: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     first, part = place(notes_ptr, PARTS, ROWS)
     rows, columns = tile(first, part, ROWS, BLOCK_N)
     there = (rows < M) & (columns < N)
     at = begin_of(rows, x_inner, x_outer_stride, x_inner_stride) + columns
-    x = tl.load(x_ptr + at, mask=there, other=-float("inf")).to(tl.float32) * scale
+    x = tl.where(there, tl.load(x_ptr + at, mask=there, other=0.0).to(tl.float32) * scale, -float("inf"))
     if mask_ptr is not None:
         at = begin_of(rows // mask_inner, mask_middle, mask_outer_stride, mask_middle_stride)
         at += (rows % mask_inner) * mask_inner_stride + columns
@@ -55,7 +56,7 @@ def softmax_forward(
         else:
             x += mask.to(tl.float32)
     powers, factor, top, total, _ = exponentials(x, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
-    y = x - (top + tl.log(total)) if LOG else powers * (factor / total)
+    y = (x - top) - tl.log(total) if LOG else powers * (factor / total)
     if STEP != PUBLISH:
         tl.store(y_ptr + rows * N + columns, y.to(y_ptr.dtype.element_ty), mask=there)
 
@@ -64,8 +65,8 @@ def softmax_forward(
 def softmax_backward(
     dy_ptr, y_ptr, dx_ptr,
     dy_inner, dy_outer_stride, dy_inner_stride,
-    M, found_ptr, notes_ptr,
-    N: tl.constexpr, scale: tl.constexpr, LOG: tl.constexpr,
+    scale, M, found_ptr, notes_ptr,
+    N: tl.constexpr, LOG: tl.constexpr, MASKED: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     first, part = place(notes_ptr, PARTS, ROWS)
@@ -79,5 +80,7 @@ def softmax_backward(
         totals, _, _ = exchanged(total, total, total, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
         total = tl.sum(totals, 1, keep_dims=True)
     dx = dy - tl.exp(y) * total if LOG else y * (dy - total)
+    if LOG and MASKED:
+        dx = tl.where(y == -float("inf"), 0.0, dx)
     if STEP != PUBLISH:
         tl.store(dx_ptr + rows * N + columns, (dx * scale).to(dx_ptr.dtype.element_ty), mask=there)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.operators import differentiable, direct, operator, require, require_dtype
+from kernelwright.kernels.operators import DTYPES, differentiable, direct, final, operator, require, require_tensor
 from kernelwright.kernels.rows.launching import as_rows, launch
 from kernelwright.kernels.softmaxes.configs import backward_layout, forward_layout
 from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forward
@@ -38,15 +38,14 @@ def log_softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | 
 
 def _softmax(x: Tensor, mask: Tensor | None, dim: int, scale: float, log: bool) -> Tensor:
     require(
-        dim in (-1, x.dim() - 1) and x.dim() > 0, f"dim is {dim}; the kernels run over the last of {x.dim()} dimensions"
+        dim in (-1, x.dim() - 1) and x.dim() > 0,
+        lambda: f"dim is {dim}; the kernels run over the last of {x.dim()} dimensions",
     )
-    require_dtype("x", x)
+    require_tensor("x", x)
     if mask is not None:
-        require(
-            mask.dtype == torch.bool or mask.is_floating_point(), f"mask is {mask.dtype}; it must be bool or floating"
-        )
+        require_tensor("mask", mask, dtypes=(torch.bool, *DTYPES))
         fits = mask.dim() <= x.dim() and all(m in (1, n) for m, n in zip(mask.shape[::-1], x.shape[::-1], strict=False))
-        require(fits, f"mask is {tuple(mask.shape)}, which does not broadcast to {tuple(x.shape)}")
+        require(fits, lambda: f"mask is {tuple(mask.shape)}, which does not broadcast to {tuple(x.shape)}")
     if direct(x, mask):
         return _forward(x, mask, scale, log)
     return torch.ops.kernelwright.softmax(x, mask, scale, log)
@@ -63,15 +62,14 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
         forward_layout(N, x.itemsize),
         x.numel() // N,
         x.device,
-        (read.tensor, None if mask is None else kept.tensor, y, *read.place, *kept.place),
+        (read.tensor, None if mask is None else kept.tensor, y, *read.place, *kept.place, scale),
         N=N,
-        scale=scale,
         LOG=log,
     )
     return y
 
 
-def _backward(dy: Tensor, y: Tensor, scale: float, log: bool) -> Tensor:
+def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> Tensor:
     dx = y.new_empty(y.shape)
     if not y.numel():
         return dx
@@ -81,16 +79,17 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool) -> Tensor:
         backward_layout(N, y.itemsize),
         y.numel() // N,
         y.device,
-        (given.tensor, y, dx, *given.place),
+        (given.tensor, y, dx, *given.place, scale),
         N=N,
-        scale=scale,
         LOG=log,
+        MASKED=masked,
     )
     return dx
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, _, *ctx.about = inputs
+    _, mask, *about = inputs
+    ctx.about = (*about, mask is not None and mask.dtype == torch.bool)
     ctx.save_for_backward(output)
 
 
@@ -105,8 +104,9 @@ _SOFTMAX = operator(
     lambda x, mask, scale, log: x.new_empty(x.shape),
 )
 differentiable(_SOFTMAX, _gradients, _keep)
-operator(
-    "softmax_backward(Tensor dy, Tensor y, float scale, bool log) -> Tensor",
+_SOFTMAX_BACKWARD = operator(
+    "softmax_backward(Tensor dy, Tensor y, float scale, bool log, bool masked) -> Tensor",
     _backward,
-    lambda dy, y, scale, log: y.new_empty(y.shape),
+    lambda dy, y, scale, log, masked: y.new_empty(y.shape),
 )
+final(_SOFTMAX_BACKWARD)
