@@ -49,6 +49,14 @@ KERNELS = (
         limits="classes are the last dimension; targets of int64",
         source="Milakov & Gimelshein 2018, arXiv:1805.02867",
     ),
+    Kernel(
+        name="linear_cross_entropy",
+        about="cross-entropy of a linear layer, its logits never all stored",
+        call="kernelwright.kernels:linear_cross_entropy",
+        variants={"loss": Sample(_FORWARD, _GIVEN | {"loss_ptr": "*fp32"} | _WRITTEN, 4)},
+        limits="reduction mean or sum; the products are torch's",
+        source="Wijmans et al. 2024, arXiv:2411.09009",
+    ),
 )
 
 
