@@ -103,8 +103,14 @@ def test_rows_that_count_for_nothing():
 
 
 def test_a_target_that_is_no_class_is_not_passed_over():
-    losses = cross_entropy(random(3, 9), torch.tensor([0, 9, -1], device=DEVICE), reduction="none")
+    x, target = random(3, 9, grad=True), torch.tensor([0, 9, -1], device=DEVICE)
+    losses = cross_entropy(x, target, reduction="none")
     assert losses.isnan().tolist() == [False, True, True]
+    (dx,) = torch.autograd.grad(losses.sum(), x)
+    assert dx.isnan().any(1).tolist() == [False, True, True]
+    logits = x.detach().clone()
+    cross_entropy(logits, target, reduction="sum", inplace=True)
+    assert logits.isnan().any(1).tolist() == [False, True, True]
 
 
 def test_masked_and_extreme_logits():

@@ -89,6 +89,14 @@ def test_a_wide_residual_stays_wide():
     assert torch.equal(total, x.float() + residual)
 
 
+def test_the_gradient_of_a_weight_sees_what_the_weight_saw():
+    x, residual = random(64, 40, dtype=torch.float16), random(64, 40)
+    weight, dy = random(40, grad=True), random(64, 40, dtype=torch.float16)
+    (got,) = torch.autograd.grad(rms_norm(x, weight, residual=residual, cast_first=True)[0], weight, dy)
+    seen = norm(x, None, None, residual, eps=1e-6).half()
+    require_close(got, (seen.double() * dy.double()).sum(0), budget=64)
+
+
 def test_gemma_and_llama():
     x, weight = random(8, 96, dtype=torch.bfloat16), random(96, dtype=torch.bfloat16, scale=0.1)
     require_close(rms_norm(x, weight, offset=1.0), norm(x, weight, eps=1e-6, offset=1.0), budget=ROUNDED_ONCE)

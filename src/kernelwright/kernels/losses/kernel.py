@@ -93,7 +93,7 @@ def cross_entropy_forward(
         if dx_ptr is not None:
             p = powers * (factor / total)
             dx = _slopes(p, columns == target, columns, lse, weight_ptr, own, everyone, N, smoothing, z)
-            dx *= tl.where(counted, tl.load(scale_ptr), 0.0)
+            dx *= tl.where(counted, tl.where(valid, tl.load(scale_ptr), float("nan")), 0.0)
             if cap != 0.0:
                 dx *= 1.0 - bend * bend
             tl.debug_barrier()  # the target's logit may lie where dx is written
@@ -115,9 +115,10 @@ def cross_entropy_backward(
     x = tl.load(x_ptr + at, mask=there, other=-float("inf")).to(tl.float32)
     target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
     counted = target != ignore_index
+    valid = (target >= 0) & (target < N)
     own, everyone = 1.0, 1.0 * N
     if weight_ptr is not None:
-        own = tl.load(weight_ptr + target, mask=(target >= 0) & (target < N), other=0.0).to(tl.float32)
+        own = tl.load(weight_ptr + target, mask=valid, other=0.0).to(tl.float32)
         everyone = tl.load(everyone_ptr)
     if cap != 0.0:
         bend = _tanh(x * (1.0 / cap))
@@ -125,7 +126,7 @@ def cross_entropy_backward(
     lse = tl.load(lse_ptr + rows, mask=rows < M, other=0.0)
     dloss = tl.load(dloss_ptr + rows * dloss_stride, mask=rows < M, other=0.0).to(tl.float32)
     dx = _slopes(tl.exp(x - lse), columns == target, columns, lse, weight_ptr, own, everyone, N, smoothing, z)
-    dx *= tl.where(counted, dloss, 0.0)
+    dx *= tl.where(counted, tl.where(valid, dloss, float("nan")), 0.0)
     if cap != 0.0:
         dx *= 1.0 - bend * bend
     tl.store(dx_ptr + rows * N + columns, dx.to(dx_ptr.dtype.element_ty), mask=there)

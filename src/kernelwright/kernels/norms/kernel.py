@@ -109,7 +109,7 @@ def norm_backward(
         if CENTRED:
             x -= tl.load(mean_ptr + rows, mask=rows < M, other=0.0)
         x = tl.where(there, x * rstd, 0.0)
-        shown = x.to(x_ptr.dtype.element_ty).to(tl.float32) if CAST_FIRST else x
+        shown = x.to(dy_ptr.dtype.element_ty).to(tl.float32) if CAST_FIRST else x
         dweight += dy * shown
         dbias += dy
         if weight_ptr is not None:
