@@ -6,8 +6,6 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from kernelwright.kernels.rows import launching
-
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 runs_kernels = (
@@ -53,6 +51,8 @@ def require_close(got, want, *, budget=4.0, terms=0.0, what=""):
 @contextmanager
 def recorded_launches():
     """The kernel and the constants of every launch meanwhile."""
+    from kernelwright.kernels.rows import launching
+
     seen, start = [], launching.start
 
     def watched(kernel, programs, device, arguments, **constants):
