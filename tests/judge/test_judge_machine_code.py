@@ -111,6 +111,12 @@ def test_machine_code_is_not_compiled_again(tmp_path):
             machine_code(f"{path}:one", **meant)
 
 
+def test_a_kernel_of_the_library_takes_neither_macros_nor_types():
+    for meant in ({"defines": {"N": "2"}}, {"signature": "*fp32"}):
+        with pytest.raises(UsageError, match="compiled as it is launched"):
+            machine_code("kernels/softmax", **meant)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_kernel_of_the_library_compiles_without_spills_and_loads_wide(name):
     pytest.importorskip("triton")

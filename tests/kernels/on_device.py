@@ -8,6 +8,7 @@ import torch
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+# the same tests are a GPU's where one is, the interpreter's in its own process, and nobody's here
 runs_kernels = (
     pytest.mark.gpu if DEVICE == "cuda" else pytest.mark.skipif(not INTERPRETED, reason="no CUDA device here")
 )
@@ -21,11 +22,11 @@ def random(*shape, dtype=torch.float32, scale=1.0, shift=0.0, grad=False):
     return (torch.randn(shape) * scale + shift).to(DEVICE, dtype).requires_grad_(grad)
 
 
-def poisoned(run):
+def poisoned(run, *args, **kwargs):
     """What `run` returns where memory that it does not write is not a number."""
     held = [torch.full((1 << size,), float("nan"), device=DEVICE) for size in range(2, 18)]
     del held
-    return run()
+    return run(*args, **kwargs)
 
 
 def rms(x):

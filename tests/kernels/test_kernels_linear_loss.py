@@ -9,6 +9,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from on_device import DEVICE, poisoned, random, require_close, runs_kernels
 
+from kernelwright.core.errors import UsageError
 from kernelwright.kernels.losses import linear
 from kernelwright.kernels.losses.linear import linear_cross_entropy
 from kernelwright.kernels.losses.reference import cross_entropy as reference
@@ -53,6 +54,14 @@ def test_gradients_of_what_asks_for_them_only(given):
     assert weight.grad.any()
     with torch.no_grad():
         assert not linear_cross_entropy(x, weight, target).requires_grad
+
+
+def test_gradients_that_it_does_not_have_are_refused(given):
+    x, weight, target, _ = given
+    with pytest.raises(UsageError, match="no second derivative"):
+        torch.autograd.grad(linear_cross_entropy(x, weight, target), x, create_graph=True)
+    with pytest.raises(UsageError, match="no forward-mode gradients"):
+        torch.func.jvp(lambda x: linear_cross_entropy(x, weight.detach(), target), (x.detach(),), (x.detach(),))
 
 
 def test_no_rows(given):

@@ -13,7 +13,9 @@ from kernelwright.core.machine_code import CodeDifference, MachineCode
 
 
 def sass(
-    target: Annotated[str, typer.Argument(help="FILE.cu, FILE.cubin, FILE.py:KERNEL, or ladders/NAME:RUNG.")],
+    target: Annotated[
+        str, typer.Argument(help="FILE.cu, FILE.cubin, FILE.py:KERNEL, ladders/NAME:RUNG, or kernels/NAME.")
+    ],
     diff: Annotated[str | None, typer.Option("--diff", help="Another target, to see what changed.")] = None,
     arch: Annotated[str, typer.Option("--arch", help="Compile for this architecture.")] = "sm_90a",
     define: Annotated[list[str] | None, typer.Option("--define", "-D", help="A macro.", metavar="NAME=VALUE")] = None,

@@ -63,6 +63,8 @@ def largest_kernel(target: str) -> MachineCode:
 def _kernels(target: str, arch: str, signature: str, defines: Mapping[str, str]) -> tuple[str, tuple[MachineCode, ...]]:
     """The target without the name of a kernel, and the kernels that are meant."""
     if target.startswith(LIBRARY):
+        if defines or signature:
+            raise UsageError(f"{target} is compiled as it is launched", next="--define is for .cu, --signature for .py")
         stage(f"compiling {target} for {arch}")
         return target, _of_library(target, arch)
     if target.startswith(LADDERS):

@@ -47,7 +47,7 @@ def differentiable(name: str, backward: Callable[..., Any], keep: Callable[..., 
     torch.library.register_autograd(name, backward, setup_context=keep, lib=LIBRARY)
 
 
-def final(name: str) -> None:
+def refuse_second_derivative(name: str) -> None:
     """Says of an operator that computes gradients that it has none itself: torch would take them for 0."""
 
     def refuse(ctx: Any, *_: Any) -> None:
@@ -56,17 +56,25 @@ def final(name: str) -> None:
     differentiable(name, refuse, lambda ctx, inputs, output: None)
 
 
+def refuse_forward_mode() -> None:
+    """
+    Raises:
+        UsageError: somebody wants gradients forward, which torch would take for 0.
+    """
+    if torch.autograd.forward_ad._current_level >= 0:
+        raise UsageError("these kernels have no forward-mode gradients", next="use torch's own operator under jvp")
+
+
 def direct(*tensors: Tensor | None) -> bool:
     """Whether the kernel may be launched without asking torch's dispatcher, which costs as much as a launch: nobody
     wants gradients, traces, transforms, or looks on.
 
     Raises:
-        UsageError: somebody wants gradients forward, which torch would take for 0.
+        UsageError: somebody wants gradients forward.
     """
     if torch.compiler.is_compiling():
         return False
-    if torch.autograd.forward_ad._current_level >= 0:
-        raise UsageError("these kernels have no forward-mode gradients", next="use torch's own operator under jvp")
+    refuse_forward_mode()
     if peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
         return False
     asks = torch.is_grad_enabled()

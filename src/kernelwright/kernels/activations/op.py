@@ -10,7 +10,15 @@ from torch import Tensor
 from kernelwright.kernels.activations.configs import BLOCK, WARPS
 from kernelwright.kernels.activations.kernel import activation_backward, activation_forward
 from kernelwright.kernels.activations.spec import KINDS
-from kernelwright.kernels.operators import dense, differentiable, direct, final, operator, require, require_tensor
+from kernelwright.kernels.operators import (
+    dense,
+    differentiable,
+    direct,
+    operator,
+    refuse_second_derivative,
+    require,
+    require_tensor,
+)
 from kernelwright.kernels.rows.launching import as_rows, start
 
 __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]
@@ -149,4 +157,4 @@ _ACTIVATION_BACKWARD = operator(
     _backward,
     lambda dy, x, up, *_: (x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))),
 )
-final(_ACTIVATION_BACKWARD)
+refuse_second_derivative(_ACTIVATION_BACKWARD)

@@ -14,9 +14,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from kernelwright.core.errors import UsageError
 from kernelwright.kernels.losses.configs import rows_at_once
 from kernelwright.kernels.losses.op import About, divisor_of, write_losses_and_gradient
-from kernelwright.kernels.operators import differentiable, operator, require, require_tensor
+from kernelwright.kernels.operators import differentiable, operator, refuse_forward_mode, require, require_tensor
 
 __all__ = ["linear_cross_entropy"]
 
@@ -51,6 +52,8 @@ def linear_cross_entropy(
     require_tensor("target", target, x.shape[:-1], (torch.int64,))
     require_tensor("bias", bias, weight.shape[:1])
     require(reduction in ("mean", "sum"), lambda: f"no reduction {reduction!r}; there are mean and sum")
+    if not torch.compiler.is_compiling():
+        refuse_forward_mode()
     asked = torch.is_grad_enabled()
     wanted = [asked and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
     about = About(ignore_index, label_smoothing, z_loss, softcap)
@@ -66,7 +69,7 @@ def _loss(
     results = loss, dx, dweight, dbias = _results(x, weight, target, bias, *rest)
     rows, targets, N = x.reshape(-1, x.shape[-1]), target.reshape(-1), weight.shape[0]
     divisor = divisor_of(targets, None, about, "mean" if mean else "sum")
-    scale = torch.ones((), device=x.device) / divisor
+    scale = torch.ones((), device=x.device) / divisor if any(rest[-3:]) else None
     losses = loss.new_empty(targets.shape)
     at_once = rows_at_once(N, x.itemsize)
     buffer = x.new_empty((min(at_once, len(rows)), N))
@@ -108,6 +111,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _gradients(ctx: Any, dloss: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    if torch.is_grad_enabled():  # what is scaled here was computed with the loss, and has forgotten where it came from
+        raise UsageError("linear_cross_entropy has no second derivative", next="use linear and cross_entropy of torch")
     dx, dweight, dbias = ctx.saved_tensors
     wants_x, wants_weight, _, wants_bias = ctx.needs_input_grad[:4]
     return (

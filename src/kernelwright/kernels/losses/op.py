@@ -10,7 +10,15 @@ from torch.autograd.function import once_differentiable
 
 from kernelwright.kernels.losses.configs import SCALE_BLOCK, SCALE_WARPS, backward_layout, forward_layout
 from kernelwright.kernels.losses.kernel import cross_entropy_backward, cross_entropy_forward, scaled_in_place
-from kernelwright.kernels.operators import dense, differentiable, direct, final, operator, require, require_tensor
+from kernelwright.kernels.operators import (
+    dense,
+    differentiable,
+    direct,
+    operator,
+    refuse_second_derivative,
+    require,
+    require_tensor,
+)
 from kernelwright.kernels.rows.launching import as_rows, launch, start, waits
 
 __all__ = ["cross_entropy"]
@@ -90,6 +98,11 @@ def divisor_of(target: Tensor, weight: Tensor | None, about: About, reduction: s
     return torch.where(counted, weight[target.clamp(0, weight.numel() - 1)].float(), 0.0).sum()
 
 
+def _with_sum(weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """The classes' weights one after another, and their sum."""
+    return dense(weight), None if weight is None else weight.sum(dtype=torch.float32)
+
+
 def _launch_forward(
     x: Tensor,
     target: Tensor,
@@ -101,8 +114,7 @@ def _launch_forward(
     dx: Tensor | None = None,
 ) -> None:
     N, read, written = x.shape[-1], as_rows(x), as_rows(x if dx is None else dx)
-    weight = dense(weight)
-    everyone = None if weight is None else weight.sum(dtype=torch.float32)
+    weight, everyone = _with_sum(weight)
     launch(
         cross_entropy_forward,
         forward_layout(N, x.itemsize),
@@ -134,8 +146,7 @@ def _backward(dlosses: Tensor, x: Tensor, target: Tensor, weight: Tensor | None,
         return dx
     N, read = x.shape[-1], as_rows(x)
     flat = dlosses.reshape(-1)
-    weight = dense(weight)
-    everyone = None if weight is None else weight.sum(dtype=torch.float32)
+    weight, everyone = _with_sum(weight)
     launch(
         cross_entropy_backward,
         backward_layout(N, x.itemsize),
@@ -150,10 +161,13 @@ def _backward(dlosses: Tensor, x: Tensor, target: Tensor, weight: Tensor | None,
 
 
 def write_losses_and_gradient(
-    x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, scale: Tensor
+    x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, scale: Tensor | None
 ) -> None:
-    """Writes the losses of rows, and over x their gradient times `scale`."""
+    """Writes the losses of rows, and over x their gradient times `scale`; only the losses without one."""
     if not x.numel():
+        return
+    if scale is None:
+        _launch_forward(x, target, weight, about, losses)
         return
     alone = waits(forward_layout(x.shape[-1], x.itemsize), x.device)  # else parts read what others have written over
     dx = x if alone else x.new_empty(x.shape)
@@ -211,4 +225,4 @@ _CROSS_ENTROPY_BACKWARD = operator(
     _backward,
     lambda dlosses, x, *_: x.new_empty(x.shape),
 )
-final(_CROSS_ENTROPY_BACKWARD)
+refuse_second_derivative(_CROSS_ENTROPY_BACKWARD)

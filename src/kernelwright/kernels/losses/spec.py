@@ -4,36 +4,14 @@ from __future__ import annotations
 
 from kernelwright.core.records import Work
 from kernelwright.kernels.member import Given, Kernel, Sample
-from kernelwright.kernels.rows.shapes import SHAPES
+from kernelwright.kernels.rows.shapes import SHAPES, TILE, rows_of
 
 __all__ = ["KERNELS", "SHAPES", "work"]
 
 _HOME = "kernelwright.kernels.losses.kernel"
-_GIVEN: Given = {
-    "N": 4096,
-    "ROWS": 1,
-    "BLOCK_N": 4096,
-    "PARTS": 1,
-    "STEP": 0,
-    "M": "i32",
-    "ignore_index": -100,
-    "smoothing": 0.0,
-    "z": 0.0,
-    "cap": 0.0,
-    "target_ptr": "*i64",
-    "lse_ptr": "*fp32",
-    "x_ptr": "*bf16",
-    "x_inner": 1,
-    "x_outer_stride": "i32",
-    "x_inner_stride": 0,
-}
-_WRITTEN: Given = {
-    "dx_ptr": "*bf16",
-    "scale_ptr": "*fp32",
-    "dx_inner": 1,
-    "dx_outer_stride": "i32",
-    "dx_inner_stride": 0,
-}
+_OPTIONS: Given = {"ignore_index": -100, "smoothing": 0.0, "z": 0.0, "cap": 0.0}
+_GIVEN = TILE | rows_of("x") | _OPTIONS | {"target_ptr": "*i64", "lse_ptr": "*fp32"}
+_WRITTEN = rows_of("dx") | {"scale_ptr": "*fp32"}
 _FORWARD, _BACKWARD = f"{_HOME}:cross_entropy_forward", f"{_HOME}:cross_entropy_backward"
 
 KERNELS = (

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from kernelwright.kernels.norms.configs import backward_groups, backward_layout, forward_layout
 from kernelwright.kernels.norms.kernel import norm_backward, norm_forward
-from kernelwright.kernels.operators import dense, differentiable, direct, final, operator, require, require_tensor
+from kernelwright.kernels.operators import (
+    dense,
+    differentiable,
+    direct,
+    operator,
+    refuse_second_derivative,
+    require,
+    require_tensor,
+)
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
 
 FP32_EPS = torch.finfo(torch.float32).eps
@@ -247,4 +255,4 @@ _NORM_BACKWARD = operator(
         *(x.new_empty(x.shape[-1] if wanted else 0, dtype=torch.float32) for wanted in (wants_weight, wants_bias)),
     ),
 )
-final(_NORM_BACKWARD)
+refuse_second_derivative(_NORM_BACKWARD)

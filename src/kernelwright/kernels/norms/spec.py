@@ -4,38 +4,16 @@ from __future__ import annotations
 
 from kernelwright.core.records import Work
 from kernelwright.kernels.member import Given, Kernel, Sample
-from kernelwright.kernels.rows.shapes import SHAPES
+from kernelwright.kernels.rows.shapes import SHAPES, TILE, rows_of
 
 __all__ = ["KERNELS", "SHAPES", "work"]
 
 _HOME = "kernelwright.kernels.norms.kernel"
-_TILE: Given = {"N": 4096, "ROWS": 1, "BLOCK_N": 4096, "PARTS": 1, "STEP": 0, "M": "i32"}
-_ROWS: Given = {
-    "x_ptr": "*bf16",
-    "weight_ptr": "*bf16",
-    "x_inner": 1,
-    "x_outer_stride": "i32",
-    "x_inner_stride": 0,
-    "offset": 0.0,
-    "CAST_FIRST": False,
-}
-_FORWARD: Given = {
-    "y_ptr": "*bf16",
-    "r_inner": 1,
-    "r_outer_stride": 4096,
-    "r_inner_stride": 0,
-    "eps": 1e-6,
-}
-_BACKWARD: Given = {
-    "dy_ptr": "*bf16",
-    "rstd_ptr": "*fp32",
-    "dx_ptr": "*bf16",
-    "dweight_ptr": "*fp32",
-    "stride": "i32",
-    "dy_inner": 1,
-    "dy_outer_stride": "i32",
-    "dy_inner_stride": 0,
-}
+_BOTH = TILE | rows_of("x") | {"weight_ptr": "*bf16", "offset": 0.0, "CAST_FIRST": False}
+_ADDED: Given = {"r_inner": 1, "r_outer_stride": 4096, "r_inner_stride": 0}
+_FORWARD = _BOTH | _ADDED | {"y_ptr": "*bf16", "eps": 1e-6}
+_WRITTEN: Given = {"dx_ptr": "*bf16", "dweight_ptr": "*fp32", "stride": "i32"}
+_BACKWARD = _BOTH | rows_of("dy") | _WRITTEN | {"rstd_ptr": "*fp32"}
 _CENTRED: Given = {"CENTRED": True, "bias_ptr": "*bf16", "mean_ptr": "*fp32"}
 
 
@@ -46,8 +24,8 @@ def _norm(name: str, about: str, centred: bool, source: str) -> Kernel:
         about=about,
         call=f"kernelwright.kernels:{name}",
         variants={
-            "forward": Sample(f"{_HOME}:norm_forward", _TILE | _ROWS | _FORWARD | more, 4),
-            "backward": Sample(f"{_HOME}:norm_backward", _TILE | _ROWS | _BACKWARD | more, 8),
+            "forward": Sample(f"{_HOME}:norm_forward", _FORWARD | more, 4),
+            "backward": Sample(f"{_HOME}:norm_backward", _BACKWARD | more, 8),
         },
         limits="the last dimension; statistics in FP32",
         source=source,

@@ -7,7 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.operators import DTYPES, differentiable, direct, final, operator, require, require_tensor
+from kernelwright.kernels.operators import (
+    DTYPES,
+    differentiable,
+    direct,
+    operator,
+    refuse_second_derivative,
+    require,
+    require_tensor,
+)
 from kernelwright.kernels.rows.launching import as_rows, launch
 from kernelwright.kernels.softmaxes.configs import backward_layout, forward_layout
 from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forward
@@ -109,4 +117,4 @@ _SOFTMAX_BACKWARD = operator(
     _backward,
     lambda dy, y, scale, log, masked: y.new_empty(y.shape),
 )
-final(_SOFTMAX_BACKWARD)
+refuse_second_derivative(_SOFTMAX_BACKWARD)

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from kernelwright.core.records import Work
-from kernelwright.kernels.member import Given, Kernel, Sample
-from kernelwright.kernels.rows.shapes import SHAPES
+from kernelwright.kernels.member import Kernel, Sample
+from kernelwright.kernels.rows.shapes import SHAPES, TILE, rows_of
 
 __all__ = ["KERNELS", "SHAPES", "work"]
 
 _HOME = "kernelwright.kernels.softmaxes.kernel"
-_GIVEN: Given = {
-    "N": 4096,
-    "ROWS": 1,
-    "BLOCK_N": 4096,
-    "PARTS": 1,
-    "STEP": 0,
-    "M": "i32",
-    "scale": "fp32",
-    "MASKED": False,
-    "y_ptr": "*bf16",
-    "x_ptr": "*bf16",
-    "x_inner": 1,
-    "x_outer_stride": "i32",
-    "x_inner_stride": 0,
-    "dy_ptr": "*bf16",
-    "dx_ptr": "*bf16",
-    "dy_inner": 1,
-    "dy_outer_stride": "i32",
-    "dy_inner_stride": 0,
-}
+_FORWARD = TILE | rows_of("x") | {"y_ptr": "*bf16", "scale": "fp32"}
+_BACKWARD = TILE | rows_of("dy") | {"y_ptr": "*bf16", "dx_ptr": "*bf16", "scale": "fp32", "MASKED": False}
 
 
 def _softmax(name: str, about: str, log: bool) -> Kernel:
@@ -37,8 +19,8 @@ def _softmax(name: str, about: str, log: bool) -> Kernel:
         about=about,
         call=f"kernelwright.kernels:{name}",
         variants={
-            "forward": Sample(f"{_HOME}:softmax_forward", _GIVEN | {"LOG": log}, 4),
-            "backward": Sample(f"{_HOME}:softmax_backward", _GIVEN | {"LOG": log}, 8),
+            "forward": Sample(f"{_HOME}:softmax_forward", _FORWARD | {"LOG": log}, 4),
+            "backward": Sample(f"{_HOME}:softmax_backward", _BACKWARD | {"LOG": log}, 8),
         },
         limits="the last dimension; a mask gets no gradient",
         source="Milakov & Gimelshein 2018, arXiv:1805.02867",
