@@ -1,8 +1,10 @@
-"""What the library of kernels holds, as `kw kernels` lists it."""
+"""What the library of kernels holds, as `kw kernels` lists it, and how fast its members were seen to be."""
 
 from __future__ import annotations
 
-from kernelwright.core.records import Record
+from kernelwright.core.records import EvidenceRecord, Record
+
+OURS, EAGER, COMPILED = "kernelwright", "eager", "torch.compile"
 
 
 class LibraryKernel(Record, frozen=True, kw_only=True):
@@ -30,3 +32,64 @@ class Library(Record, frozen=True, kw_only=True):
     """All of them."""
 
     kernels: tuple[LibraryKernel, ...]
+
+
+class ArmTime(Record, frozen=True, kw_only=True):
+    """One program for the work of a row.
+
+    Attributes:
+        time_us: of one call in a CUDA graph of many, the median with its interval; None where it fails.
+        call_us: of one call from Python, where that is more than the kernel's own time.
+        errors: of each result, rms against FP64 as a share of the result's; empty where results are random.
+        failed: why it does not run.
+    """
+
+    name: str
+    time_us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    call_us: float | None = None
+    errors: tuple[float, ...] = ()
+    failed: str = ""
+
+
+class KernelRow(Record, frozen=True, kw_only=True):
+    """A use of a kernel on one size in bfloat16: ours first, then everybody else's, and a copy of as many bytes."""
+
+    what: str
+    size: tuple[int, ...]
+    bytes: int
+    copy_us: float
+    arms: tuple[ArmTime, ...]
+
+    @property
+    def ours(self) -> ArmTime:
+        return self.arms[0]
+
+    @property
+    def best(self) -> ArmTime:
+        """The fastest that is not ours."""
+        return min((one for one in self.arms[1:] if one.time_us), key=lambda one: one.time_us or 0.0)
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as the best of the others."""
+        return (self.best.time_us or 0.0) / (self.ours.time_us or 1.0)
+
+    @property
+    def of_copy(self) -> float:
+        """The copy's time as a share of ours."""
+        return self.copy_us / (self.ours.time_us or 1.0)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Our largest error over eager's own of the same result."""
+        eager = next((one.errors for one in self.arms if one.name == EAGER), ())
+        pairs = [(a, b) for a, b in zip(self.ours.errors, eager, strict=False) if b]
+        return max((a / b for a, b in pairs), default=None)
+
+
+class KernelRecord(EvidenceRecord, frozen=True, kw_only=True):
+    """A kernel measured beside its peers, tied to its sources."""
+
+    rows: tuple[KernelRow, ...] = ()

@@ -1,0 +1,151 @@
+"""Members of the library beside everybody else's kernels for the same work, on the GPU that is here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelwright.core.library import COMPILED, EAGER, OURS, ArmTime, KernelRow
+from kernelwright.core.progress import stage
+from kernelwright.core.trees import tensors
+from kernelwright.kernels.catalog import KERNELS
+from kernelwright.kernels.workload import Workload, gradients
+from kernelwright.measure.clock import EventClock, GraphClock
+from kernelwright.measure.paired import time_arms
+
+COPY = "copy"
+BUDGET_S = 0.15
+"""For each arm of a row."""
+SMALL_BYTES = 2**20
+"""What moves less is over before Python has asked for the next: the call is timed too."""
+Prepared = Callable[..., Callable[[], Any]]
+
+
+def workloads(name: str) -> Iterator[Workload]:
+    """What a kernel of the library is measured on."""
+    family = KERNELS[name].variants[next(iter(KERNELS[name].variants))].function.rpartition(".")[0]
+    return import_module(f"{family}.workloads").workloads(name)
+
+
+def measure(workload: Workload, without: Sequence[str] = ()) -> KernelRow:
+    """Everybody's results against FP64, then everybody's time in turns."""
+    stage(f"{workload.kernel} {workload.what} {'x'.join(map(str, workload.size))}")
+    torch._dynamo.reset()
+    programs = dict(workload.programs)
+    compiled = torch.compile(programs[EAGER], dynamic=False)
+    programs = {name: run for name, run in (programs | {COMPILED: compiled}).items() if name not in without}
+    arms = {name: _Arm(workload, run) for name, run in programs.items()}
+    errors, failed = _errors(workload, arms)
+    alive = {name: arm for name, arm in arms.items() if name not in failed}
+    inputs, cache_bytes = (workload.inputs(), {}), torch.cuda.get_device_properties().L2_cache_size
+    moved = workload.work.bytes_read + workload.work.bytes_written
+    timed = {**alive, COPY: _Copy(moved, cache_bytes)}
+    sets = 2 + 2 * cache_bytes // max(1, sum(one.nbytes for one in inputs[0]))
+    given: dict[str, Any] = {"device": "cuda", "last_cache_bytes": cache_bytes, "budget_s": BUDGET_S * len(timed)}
+    with _kept_buffers():
+        times = time_arms(timed, inputs, **given, clock=GraphClock(), warmup=min(sets, 300)).timings
+        small = moved < SMALL_BYTES
+        calls = time_arms(dict(alive), inputs, **given, clock=EventClock()).timings if small else {}
+    for arm in arms.values():
+        arm.forget()
+    return KernelRow(
+        what=workload.what,
+        size=workload.size,
+        bytes=moved,
+        copy_us=times[COPY].time_us,
+        arms=tuple(
+            ArmTime(name=name, failed=failed[name])
+            if name in failed
+            else ArmTime(
+                name=name,
+                time_us=times[name].time_us,
+                low_us=times[name].low_us,
+                high_us=times[name].high_us,
+                call_us=calls[name].time_us if name in calls else None,
+                errors=errors[name],
+            )
+            for name in sorted(arms, key=(OURS, EAGER, COMPILED, *arms).index)
+        ),
+    )
+
+
+def _kept_buffers() -> Any:
+    """Compiled programs give the same gradients more than once."""
+    from torch._functorch import config
+
+    return config.patch(donated_buffer=False)
+
+
+class _Arm:
+    """A program as what is timed of it; for gradients alone, the results are there once for each set of buffers."""
+
+    def __init__(self, workload: Workload, program: Callable[..., Any]) -> None:
+        self.direction, self.program = workload.direction, program
+        self._prepared: dict[int, Callable[[], Any]] = {}
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        if self.direction == "forward":
+            with torch.no_grad():
+                return self.program(*inputs)
+        if self.direction == "both":
+            result = self.program(*inputs)
+            return result.detach(), *torch.autograd.grad(result, [one for one in inputs if one.requires_grad])
+        key = inputs[0].data_ptr()
+        if key not in self._prepared:
+            self._prepared[key] = gradients(inputs, self.program(*inputs))
+        return self._prepared[key]()
+
+    def forget(self) -> None:
+        self._prepared.clear()
+
+
+class _Copy:
+    """Copies that read and write so many bytes, of memory that the cache does not hold."""
+
+    def __init__(self, moved: int, cache_bytes: int) -> None:
+        half = max(1, moved // 2)
+        held = [
+            torch.empty(half, dtype=torch.uint8, device="cuda") for _ in range(min(256, 2 * cache_bytes // half + 2))
+        ]
+        self._turn = cycle(held)
+
+    def __call__(self, *_: Tensor) -> Tensor:
+        return next(self._turn).clone()
+
+
+def _errors(workload: Workload, arms: dict[str, _Arm]) -> tuple[dict[str, tuple[float, ...]], dict[str, str]]:
+    """Of each program the errors of its results, or why it has none."""
+    inputs = workload.inputs()
+    want = _expected(workload, inputs) if workload.reference else []
+    errors, failed = {}, {}
+    for name, arm in arms.items():
+        try:
+            own = tuple(one.detach().clone().requires_grad_(one.requires_grad) for one in inputs)
+            with _kept_buffers():
+                got = tensors(arm(*own))
+        except Exception as error:
+            if name in (OURS, EAGER):
+                raise
+            failed[name] = (str(error).splitlines() or [type(error).__name__])[0]
+            continue
+        errors[name] = tuple(_rms_error(a, b) for a, b in zip(got, want, strict=True)) if want else ()
+        arm.forget()
+    return errors, failed
+
+
+def _expected(workload: Workload, inputs: Sequence[Tensor]) -> list[Tensor]:
+    wide = [
+        one.detach().double().requires_grad_(one.requires_grad) if one.is_floating_point() else one for one in inputs
+    ]
+    assert workload.reference
+    return [one.detach() for one in tensors(_Arm(workload, workload.reference)(*wide))]
+
+
+def _rms_error(got: Tensor, want: Tensor) -> float:
+    difference = got.double().sub_(want).norm()
+    return float(difference / want.norm().clamp_min(1e-300))

@@ -1,0 +1,56 @@
+"""Activations as they are measured: ours, torch's, and those of Liger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.nn import functional as F
+
+from kernelwright.kernels.activations import reference
+from kernelwright.kernels.activations.op import dropout_add, geglu, gelu, relu_squared, swiglu
+from kernelwright.kernels.activations.spec import SHAPES, work
+from kernelwright.kernels.workload import EAGER, OURS, Program, Workload, installed, normal
+
+P, SEED = 0.1, 7
+_PROGRAMS: dict[str, dict[str, Program]] = {
+    "swiglu": {
+        OURS: swiglu,
+        EAGER: lambda gate, up: F.silu(gate) * up,
+        **installed(liger=("liger_kernel.ops:LigerSiLUMulFunction", lambda of: of.apply)),
+    },
+    "geglu": {
+        OURS: geglu,
+        EAGER: lambda gate, up: F.gelu(gate, approximate="tanh") * up,
+        **installed(liger=("liger_kernel.ops:LigerGELUMulFunction", lambda of: of.apply)),
+    },
+    "gelu": {OURS: gelu, EAGER: F.gelu},
+    "relu_squared": {
+        OURS: relu_squared,
+        EAGER: lambda x: torch.relu(x).square(),
+        **installed(liger=("liger_kernel.ops:LigerReLUSquaredFunction", lambda of: of.apply)),
+    },
+    "dropout_add": {
+        OURS: lambda x, residual: dropout_add(x, residual, P, seed=SEED),
+        EAGER: lambda x, residual: residual + F.dropout(x, P),
+    },
+}
+_KINDS = {"swiglu": "silu", "geglu": "gelu_tanh", "gelu": "gelu", "relu_squared": "relu_squared"}
+
+
+def workloads(name: str) -> Iterator[Workload]:
+    """Forward and backward on every shape."""
+    gated, residual = name in ("swiglu", "geglu"), name == "dropout_add"
+    for direction in ("forward", "backward"):
+        for M, N in SHAPES:
+            back = direction == "backward"
+            yield Workload(
+                kernel=name,
+                what=direction,
+                size=(M, N),
+                direction=direction,
+                inputs=lambda M=M, N=N, back=back: tuple(normal(M, N, grad=back) for _ in range(1 + gated + residual)),
+                programs=_PROGRAMS[name],
+                reference=None if residual else lambda *given: reference.activation(*given, kind=_KINDS[name]),
+                work=work(M, N, 2, gated=gated, residual=residual, backward=back),
+            )

@@ -1,0 +1,84 @@
+"""Norms as they are measured: ours, torch's, and those of quack and Liger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from kernelwright.kernels.norms import reference
+from kernelwright.kernels.norms.op import layer_norm, rms_norm
+from kernelwright.kernels.norms.spec import SHAPES, work
+from kernelwright.kernels.workload import EAGER, OURS, Program, Workload, installed, normal
+
+RMS_EPS, LAYER_EPS = 1e-6, 1e-5
+_RMS: dict[str, Program] = {
+    OURS: lambda x, w: rms_norm(x, w, eps=RMS_EPS),
+    EAGER: lambda x, w: F.rms_norm(x, w.shape, w, RMS_EPS),
+    **installed(
+        quack=("quack.rmsnorm:rmsnorm", lambda run: lambda x, w: run(x, w, eps=RMS_EPS)),
+        liger=(
+            "liger_kernel.ops:LigerRMSNormFunction",
+            lambda of: lambda x, w: of.apply(x, w, RMS_EPS, 0.0, "llama", False, None),
+        ),
+    ),
+}
+
+
+def _added(x: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    total = x + r
+    return F.rms_norm(total, w.shape, w, RMS_EPS), total
+
+
+_ADDED: dict[str, Program] = {
+    OURS: lambda x, r, w: rms_norm(x, w, residual=r, eps=RMS_EPS),
+    EAGER: _added,
+    **installed(
+        quack=(
+            "quack.rmsnorm:rmsnorm",
+            lambda run: lambda x, r, w: run(x, w, residual=r, eps=RMS_EPS, prenorm=True),
+        ),
+        liger=(
+            "liger_kernel.ops:LigerFusedAddRMSNormFunction",
+            lambda of: lambda x, r, w: of.apply(x, r, w, RMS_EPS, 0.0, "llama", False),
+        ),
+    ),
+}
+_LAYER: dict[str, Program] = {
+    OURS: lambda x, w, b: layer_norm(x, w, b, eps=LAYER_EPS),
+    EAGER: lambda x, w, b: F.layer_norm(x, w.shape, w, b, LAYER_EPS),
+    **installed(
+        liger=(
+            "liger_kernel.ops:LigerLayerNormFunction",
+            lambda of: lambda x, w, b: of.apply(x, w, b, LAYER_EPS),
+        ),
+    ),
+}
+_REFERENCES: dict[str, Program] = {
+    "rms_norm": lambda x, w: reference.norm(x, w, eps=RMS_EPS),
+    "rms_norm residual": lambda x, r, w: (reference.norm(x, w, residual=r, eps=RMS_EPS), x + r),
+    "layer_norm": lambda x, w, b: reference.norm(x, w, b, eps=LAYER_EPS, centred=True),
+}
+
+
+def workloads(name: str) -> Iterator[Workload]:
+    """Forward and backward on every shape; of RMSNorm also with a residual."""
+    uses = {"layer_norm": [("", _LAYER, 1, 2)], "rms_norm": [("", _RMS, 1, 1), ("residual", _ADDED, 2, 1)]}
+    for use, programs, rows, vectors in uses[name]:
+        for direction in ("forward", "backward"):
+            for M, N in SHAPES:
+                back = direction == "backward"
+                yield Workload(
+                    kernel=name,
+                    what=f"{use} {direction}".strip(),
+                    size=(M, N),
+                    direction=direction,
+                    inputs=lambda M=M, N=N, back=back, rows=rows, vectors=vectors: (
+                        *(normal(M, N, grad=back) for _ in range(rows)),
+                        *(normal(N, grad=back) for _ in range(vectors)),
+                    ),
+                    programs=programs,
+                    reference=_REFERENCES[f"{name} {use}".strip()],
+                    work=work(M, N, 2, backward=back, residual=bool(use)),
+                )
