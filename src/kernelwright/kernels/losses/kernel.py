@@ -12,8 +12,8 @@ A row's loss, with p = softmax(capped x), t its target, w the classes' weights a
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import PUBLISH, begin_of, place, tile
-from kernelwright.kernels.softmaxes.kernel import exponentials
+from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, of_row, place, publish, read, read_along, tile
+from kernelwright.kernels.softmaxes.kernel import INFINITY, summed
 
 
 @triton.jit
@@ -28,17 +28,12 @@ def _tanh(x):
 
 
 @triton.jit
-def _slopes(
-    p, is_target, columns, lse, weight_ptr, own, everyone, N: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr
-):
+def _slopes(p, is_target, weights, lse, own, everyone, N: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr):
     """The gradient of a row's loss by its capped logits.
 
-    `own` is the weight of the row's class, `everyone` the sum of all weights."""
+    `weights` are the classes', `own` that of the row's class, `everyone` their sum."""
     slopes = (1.0 - smoothing) * own * (p - is_target)
     if smoothing != 0.0:
-        weights = 1.0
-        if weight_ptr is not None:
-            weights = tl.load(weight_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)
         slopes += smoothing / N * (p * everyone - weights)
     if z != 0.0:
         slopes += 2.0 * z * lse * p
@@ -49,70 +44,82 @@ def _slopes(
 def cross_entropy_forward(
     x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, lse_ptr, dx_ptr,
     x_inner, x_outer_stride, x_inner_stride, dx_inner, dx_outer_stride, dx_inner_stride,
-    M, found_ptr, notes_ptr,
+    M, notes_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    first, part = place(notes_ptr, PARTS, ROWS)
+    first, part = place(ROWS, PARTS)
     rows, columns = tile(first, part, ROWS, BLOCK_N)
     there = (rows < M) & (columns < N)
-    begin = begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
-    x = tl.load(x_ptr + begin + columns, mask=there, other=-float("inf")).to(tl.float32)
     target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
     counted = target != ignore_index
     valid = (target >= 0) & (target < N)
-    logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
-    own = tl.where(counted, 1.0, 0.0)
-    everyone = 1.0 * N
+    own_target = valid & (target // BLOCK_N == part) if PARTS > 1 else valid
+    x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY)
+    begin = begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
+    logit = tl.load(x_ptr + begin + target, mask=own_target, other=0.0).to(tl.float32)
+    own, everyone = tl.where(counted, 1.0, 0.0), 1.0 * N
     if weight_ptr is not None:
         own = tl.where(counted, tl.load(weight_ptr + target, mask=valid, other=0.0).to(tl.float32), 0.0)
         everyone = tl.load(everyone_ptr)
     if cap != 0.0:
         bend = _tanh(x * (1.0 / cap))
-        x = tl.where(columns < N, cap * bend, -float("inf"))
-        logit = cap * _tanh(logit * (1.0 / cap))
-    weighed = tl.zeros(target.shape, tl.float32)
+        x = tl.where(columns < N, cap * bend, -INFINITY)
+        logit = tl.where(own_target, cap * _tanh(logit * (1.0 / cap)), 0.0)
+    weighed, weights = 0.0, None
     if smoothing != 0.0:
-        weights = 1.0
-        if weight_ptr is not None:
-            weights = tl.load(weight_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)
+        weights = 1.0 if weight_ptr is None else read_along(weight_ptr, columns, N)
         weighed = tl.sum(tl.where(there, weights * x, 0.0), 1, keep_dims=True)
-    powers, factor, top, total, weighed = exponentials(x, weighed, first, part, found_ptr, notes_ptr, PARTS, STEP)
+        if PARTS > 1:
+            weighed = of_row(weighed)
+    if PARTS > 1:  # a logit is read by the part that may write over it
+        publish(of_row(logit), 3, first, part, notes_ptr, PARTS, STEP)
+    powers, top, total, weighed = summed(x, weighed, first, part, notes_ptr, smoothing != 0.0, PARTS, STEP)
     lse = top + tl.log(total)
-    if STEP != PUBLISH:
-        if part == 0:
-            loss = (1.0 - smoothing) * own * (lse - logit)
-            if smoothing != 0.0:
-                loss += smoothing / N * (everyone * lse - weighed)
-            if z != 0.0:
-                loss += z * lse * lse
-            loss = tl.where(counted, tl.where(valid, loss, float("nan")), 0.0)
-            tl.store(loss_ptr + rows, loss, mask=rows < M)
-            if lse_ptr is not None:
-                tl.store(lse_ptr + rows, lse, mask=rows < M)
-        if dx_ptr is not None:
-            p = powers * (factor / total)
-            dx = _slopes(p, columns == target, columns, lse, weight_ptr, own, everyone, N, smoothing, z)
-            dx *= tl.where(counted, tl.where(valid, tl.load(scale_ptr), float("nan")), 0.0)
+    if PARTS > 1:
+        logit = tl.sum(collected(3, 0.0, first, notes_ptr, PARTS, STEP), 0)
+    if STEP != PUBLISH and part == 0:
+        loss = (1.0 - smoothing) * own * (lse - logit)
+        if smoothing != 0.0:
+            loss += smoothing / N * (everyone * lse - weighed)
+        if z != 0.0:
+            loss += z * lse * lse
+        loss = tl.where(counted, tl.where(valid, loss, float("nan")), 0.0)
+        tl.store(loss_ptr + rows, loss, mask=rows < M)
+        if lse_ptr is not None:
+            tl.store(lse_ptr + rows, lse + tl.zeros((ROWS, 1), tl.float32), mask=rows < M)
+    if STEP != PUBLISH and dx_ptr is not None:
+        if AGAIN:
+            x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY, True)
             if cap != 0.0:
-                dx *= 1.0 - bend * bend
-            tl.debug_barrier()  # the target's logit may lie where dx is written
-            at = begin_of(rows, dx_inner, dx_outer_stride, dx_inner_stride) + columns
-            tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=there)
+                bend = _tanh(x * (1.0 / cap))
+                x = tl.where(columns < N, cap * bend, -INFINITY)
+            powers = tl.exp(x - top)
+        p = powers * (1.0 / total)
+        dx = _slopes(p, columns == target, weights, lse, own, everyone, N, smoothing, z)
+        dx *= tl.where(counted, tl.where(valid, tl.load(scale_ptr), float("nan")), 0.0)
+        if cap != 0.0:
+            dx *= 1.0 - bend * bend
+        tl.debug_barrier()  # the target's logit may lie where dx is written
+        at = begin_of(rows, dx_inner, dx_outer_stride, dx_inner_stride) + columns
+        tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=there)
 
 
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_backward(
     dloss_ptr, x_ptr, target_ptr, weight_ptr, everyone_ptr, lse_ptr, dx_ptr,
     dloss_stride, x_inner, x_outer_stride, x_inner_stride,
-    M, found_ptr, notes_ptr,
+    M, notes_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    rows, columns = tile(tl.program_id(0) // PARTS * ROWS, tl.program_id(0) % PARTS, ROWS, BLOCK_N)
+    first, part = place(ROWS, PARTS)
+    rows, columns = tile(first, part, ROWS, BLOCK_N)
     there = (rows < M) & (columns < N)
-    at = begin_of(rows, x_inner, x_outer_stride, x_inner_stride) + columns
-    x = tl.load(x_ptr + at, mask=there, other=-float("inf")).to(tl.float32)
+    x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY)
+    weights = None
+    if smoothing != 0.0:
+        weights = 1.0 if weight_ptr is None else read_along(weight_ptr, columns, N)
     target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
     counted = target != ignore_index
     valid = (target >= 0) & (target < N)
@@ -122,10 +129,10 @@ def cross_entropy_backward(
         everyone = tl.load(everyone_ptr)
     if cap != 0.0:
         bend = _tanh(x * (1.0 / cap))
-        x = tl.where(columns < N, cap * bend, -float("inf"))
+        x = tl.where(columns < N, cap * bend, -INFINITY)
     lse = tl.load(lse_ptr + rows, mask=rows < M, other=0.0)
     dloss = tl.load(dloss_ptr + rows * dloss_stride, mask=rows < M, other=0.0).to(tl.float32)
-    dx = _slopes(tl.exp(x - lse), columns == target, columns, lse, weight_ptr, own, everyone, N, smoothing, z)
+    dx = _slopes(tl.exp(x - lse), columns == target, weights, lse, own, everyone, N, smoothing, z)
     dx *= tl.where(counted, tl.where(valid, dloss, float("nan")), 0.0)
     if cap != 0.0:
         dx *= 1.0 - bend * bend

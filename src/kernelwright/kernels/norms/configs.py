@@ -5,6 +5,9 @@ from __future__ import annotations
 from kernelwright.kernels.rows.layout import RowLayout, row_layout
 
 GROUPS_PER_MULTIPROCESSOR = 2
+BACKWARD_STAGES = 2
+"""Tiles of a program that are under way or in use."""
+SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 32, 64, 4
 
 
 def forward_layout(N: int, itemsize: int) -> RowLayout:

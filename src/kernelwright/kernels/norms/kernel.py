@@ -12,119 +12,130 @@ Source: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.0645
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import PUBLISH, begin_of, exchanged, place, tile
+from kernelwright.kernels.rows.tile import PUBLISH, collected, of_row, place, publish, read, read_along, tile
 
 
 @triton.jit
-def _scale_of(weight_ptr, columns, N: tl.constexpr, offset: tl.constexpr):
-    return tl.load(weight_ptr + columns, mask=columns < N, other=0.0).to(tl.float32) + offset
+def _input(
+    x_ptr, residual_ptr, sum_ptr, rows, columns, there,
+    x_inner, x_outer_stride, x_inner_stride, r_inner, r_outer_stride, r_inner_stride, AGAIN: tl.constexpr,
+):  # fmt: skip
+    """A tile of x, or of x + residual, rounded as the sum is stored, in FP32."""
+    x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, 0.0, AGAIN)
+    if residual_ptr is not None:
+        x += read(residual_ptr, rows, columns, there, r_inner, r_outer_stride, r_inner_stride, 0.0, AGAIN)
+        x = x.to(sum_ptr.dtype.element_ty).to(tl.float32)
+    return x
 
 
 @triton.jit
-def _moments(
-    x,
-    there,
-    first,
-    part,
-    found_ptr,
-    notes_ptr,
-    N: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
-    STEP: tl.constexpr,
-    CENTRED: tl.constexpr,
-):
-    """Mean (0 where nothing is centred) and mean square around it of each row, (ROWS, 1)."""
-    count = tl.minimum(N - part * BLOCK_N, BLOCK_N) if PARTS > 1 else N
-    mean = tl.sum(x, 1, keep_dims=True) / count if CENTRED else tl.zeros_like(tl.max(x, 1, keep_dims=True))
-    apart = tl.where(there, x - mean, 0.0)
-    square = tl.sum(apart * apart, 1, keep_dims=True)
-    if PARTS > 1:
-        means, squares, _ = exchanged(mean, square, square, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
-        if CENTRED:
-            parts = tl.arange(0, triton.next_power_of_2(PARTS))[None, :]
-            counts = tl.maximum(tl.minimum(N - parts * BLOCK_N, BLOCK_N), 0)
-            mean = tl.sum(means * counts, 1, keep_dims=True) / N
-            squares += counts * (means - mean) * (means - mean)
-        square = tl.sum(squares, 1, keep_dims=True)
-    return mean, square / N
+def _merged(square, mean, row, part, notes_ptr,
+    N: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr, CENTRED: tl.constexpr,
+):  # fmt: skip
+    """Of a whole row the sum of squares around its mean, and the mean, from those of its parts."""
+    publish(square, 0, row, part, notes_ptr, PARTS, STEP)
+    if CENTRED:
+        publish(mean, 1, row, part, notes_ptr, PARTS, STEP)
+    squares = collected(0, 0.0, row, notes_ptr, PARTS, STEP)
+    if CENTRED:
+        parts = tl.arange(0, triton.next_power_of_2(PARTS))
+        counts = tl.maximum(tl.minimum(N - parts * BLOCK_N, BLOCK_N), 0)
+        means = collected(1, 0.0, row, notes_ptr, PARTS, STEP)
+        mean = tl.sum(means * counts, 0) / N
+        squares += counts * (means - mean) * (means - mean)
+    return tl.sum(squares, 0), mean
 
 
 @triton.jit(do_not_specialize=["M"])
 def norm_forward(
     x_ptr, residual_ptr, weight_ptr, bias_ptr, y_ptr, sum_ptr, mean_ptr, rstd_ptr,
     x_inner, x_outer_stride, x_inner_stride, r_inner, r_outer_stride, r_inner_stride,
-    M, found_ptr, notes_ptr,
+    M, notes_ptr,
     N: tl.constexpr, eps: tl.constexpr, offset: tl.constexpr, CENTRED: tl.constexpr, CAST_FIRST: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    first, part = place(notes_ptr, PARTS, ROWS)
+    first, part = place(ROWS, PARTS)
     rows, columns = tile(first, part, ROWS, BLOCK_N)
     there = (rows < M) & (columns < N)
-    at = begin_of(rows, x_inner, x_outer_stride, x_inner_stride) + columns
-    x = tl.load(x_ptr + at, mask=there, other=0.0).to(tl.float32)
-    if residual_ptr is not None:
-        at = begin_of(rows, r_inner, r_outer_stride, r_inner_stride) + columns
-        x += tl.load(residual_ptr + at, mask=there, other=0.0).to(tl.float32)
-        x = x.to(sum_ptr.dtype.element_ty)
-        if STEP != PUBLISH:
-            tl.store(sum_ptr + rows * N + columns, x, mask=there)
-        x = x.to(tl.float32)
-    mean, square = _moments(x, there, first, part, found_ptr, notes_ptr, N, BLOCK_N, PARTS, STEP, CENTRED)
-    rstd = tl.rsqrt(square + eps)
-    y = (x - mean) * rstd
+    given = (
+        x_ptr, residual_ptr, sum_ptr, rows, columns, there,
+        x_inner, x_outer_stride, x_inner_stride, r_inner, r_outer_stride, r_inner_stride,
+    )  # fmt: skip
+    x = _input(*given, False)
+    if residual_ptr is not None and STEP != PUBLISH:
+        tl.store(sum_ptr + rows * N + columns, x.to(sum_ptr.dtype.element_ty), mask=there)
+    mean = tl.zeros((ROWS, 1), tl.float32)
+    if CENTRED:
+        count = tl.minimum(N - part * BLOCK_N, BLOCK_N) if PARTS > 1 else N
+        mean = tl.sum(x, 1, keep_dims=True) / count
+        x = tl.where(there, x - mean, 0.0)
+    square = tl.sum(x * x, 1, keep_dims=True)
+    if PARTS > 1:
+        square, mean = _merged(of_row(square), of_row(mean), first, part, notes_ptr, N, BLOCK_N, PARTS, STEP, CENTRED)
+    if AGAIN:
+        x = _input(*given, True)
+        if CENTRED:
+            x -= mean
+    rstd = tl.rsqrt(square / N + eps)
+    y = x * rstd
     if CAST_FIRST:
         y = y.to(x_ptr.dtype.element_ty).to(tl.float32)
     if weight_ptr is not None:
-        y *= _scale_of(weight_ptr, columns, N, offset)
+        y *= read_along(weight_ptr, columns, N) + offset
     if bias_ptr is not None:
-        y += tl.load(bias_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)
+        y += read_along(bias_ptr, columns, N)
     if STEP != PUBLISH:
         tl.store(y_ptr + rows * N + columns, y.to(y_ptr.dtype.element_ty), mask=there)
         if rstd_ptr is not None and part == 0:
-            tl.store(rstd_ptr + rows, rstd, mask=rows < M)
+            zeros = tl.zeros((ROWS, 1), tl.float32)
+            tl.store(rstd_ptr + rows, rstd + zeros, mask=rows < M)
             if CENTRED:
-                tl.store(mean_ptr + rows, mean, mask=rows < M)
+                tl.store(mean_ptr + rows, mean + zeros, mask=rows < M)
 
 
-@triton.jit(do_not_specialize=["M", "stride"])
+@triton.jit(do_not_specialize=["M"])
 def norm_backward(
     dy_ptr, dsum_ptr, x_ptr, weight_ptr, mean_ptr, rstd_ptr, dx_ptr, dweight_ptr, dbias_ptr,
     dy_inner, dy_outer_stride, dy_inner_stride, x_inner, x_outer_stride, x_inner_stride,
-    stride, M, found_ptr, notes_ptr,
+    M, notes_ptr,
     N: tl.constexpr, offset: tl.constexpr, CENTRED: tl.constexpr, CAST_FIRST: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    begin, part = place(notes_ptr, PARTS, ROWS)
+    begin, part = place(ROWS, PARTS)
     dweight = tl.zeros((ROWS, BLOCK_N), tl.float32)
     dbias = tl.zeros((ROWS, BLOCK_N), tl.float32)
-    for first in range(begin, M, stride):
+    for first in tl.range(begin, M, tl.num_programs(0) // PARTS * ROWS, num_stages=STAGES):
         rows, columns = tile(first, part, ROWS, BLOCK_N)
         there = (rows < M) & (columns < N)
-        at = begin_of(rows, dy_inner, dy_outer_stride, dy_inner_stride) + columns
-        dy = tl.load(dy_ptr + at, mask=there, other=0.0).to(tl.float32)
-        at = begin_of(rows, x_inner, x_outer_stride, x_inner_stride) + columns
-        x = tl.load(x_ptr + at, mask=there, other=0.0).to(tl.float32)
+        dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0)
+        x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, 0.0)
         rstd = tl.load(rstd_ptr + rows, mask=rows < M, other=0.0)
         if CENTRED:
             x -= tl.load(mean_ptr + rows, mask=rows < M, other=0.0)
-        x = tl.where(there, x * rstd, 0.0)
-        shown = x.to(dy_ptr.dtype.element_ty).to(tl.float32) if CAST_FIRST else x
-        dweight += dy * shown
+            x = tl.where(there, x * rstd, 0.0)
+        else:
+            x *= rstd
+        dweight += dy * (x.to(dy_ptr.dtype.element_ty).to(tl.float32) if CAST_FIRST else x)
         dbias += dy
         if weight_ptr is not None:
-            dy *= _scale_of(weight_ptr, columns, N, offset)
-        along, level = tl.sum(dy * x, 1, keep_dims=True), tl.sum(dy, 1, keep_dims=True)
+            dy *= read_along(weight_ptr, columns, N) + offset
+        along = tl.sum(dy * x, 1, keep_dims=True)
+        level = tl.sum(dy, 1, keep_dims=True) if CENTRED else along
         if PARTS > 1:
-            alongs, levels, _ = exchanged(along, level, level, 0.0, first, part, found_ptr, notes_ptr, PARTS, STEP)
-            along, level = tl.sum(alongs, 1, keep_dims=True), tl.sum(levels, 1, keep_dims=True)
+            publish(of_row(along), 0, first, part, notes_ptr, PARTS, STEP)
+            if CENTRED:
+                publish(of_row(level), 1, first, part, notes_ptr, PARTS, STEP)
+            along = tl.sum(collected(0, 0.0, first, notes_ptr, PARTS, STEP), 0)
+            if CENTRED:
+                level = tl.sum(collected(1, 0.0, first, notes_ptr, PARTS, STEP), 0)
         dx = dy - x * (along / N)
         if CENTRED:
             dx -= level / N
         dx *= rstd
         if STEP != PUBLISH:
             if dsum_ptr is not None:
-                dx += tl.load(dsum_ptr + rows * N + columns, mask=there, other=0.0).to(tl.float32)
+                dx += read(dsum_ptr, rows, columns, there, 1, N, 0, 0.0)
             tl.store(dx_ptr + rows * N + columns, dx.to(dx_ptr.dtype.element_ty), mask=there)
     if STEP != PUBLISH:
         columns = part * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -133,3 +144,15 @@ def norm_backward(
             tl.store(dweight_ptr + at, tl.sum(dweight, 0), mask=columns < N)
         if dbias_ptr is not None:
             tl.store(dbias_ptr + at, tl.sum(dbias, 0), mask=columns < N)
+
+
+@triton.jit(do_not_specialize=["shares"])
+def sums_of_shares(shares_ptr, sum_ptr, shares, N: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_SHARES: tl.constexpr):
+    """Adds up (shares, N) over its rows, in an order that is always the same."""
+    columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    total = tl.zeros((BLOCK_SHARES, BLOCK_N), tl.float32)
+    for first in range(0, shares, BLOCK_SHARES):
+        rows = first + tl.arange(0, BLOCK_SHARES)[:, None]
+        total += tl.load(shares_ptr + rows * N + columns, mask=(rows < shares) & (columns < N), other=0.0)
+    total = tl.sum(total, 0, keep_dims=True)
+    tl.store(sum_ptr + columns, total.to(sum_ptr.dtype.element_ty), mask=columns < N)

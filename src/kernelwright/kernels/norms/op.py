@@ -7,8 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.norms.configs import backward_groups, backward_layout, forward_layout
-from kernelwright.kernels.norms.kernel import norm_backward, norm_forward
+from kernelwright.kernels.norms.configs import (
+    BACKWARD_STAGES,
+    SHARES_COLUMNS,
+    SHARES_ROWS,
+    SHARES_WARPS,
+    backward_groups,
+    backward_layout,
+    forward_layout,
+)
+from kernelwright.kernels.norms.kernel import norm_backward, norm_forward, sums_of_shares
 from kernelwright.kernels.operators import (
     dense,
     differentiable,
@@ -18,7 +26,7 @@ from kernelwright.kernels.operators import (
     require,
     require_tensor,
 )
-from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
+from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, start
 
 FP32_EPS = torch.finfo(torch.float32).eps
 __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
@@ -187,7 +195,7 @@ def _backward(
     groups = backward_groups(M, layout, multiprocessors(x.device)) if x.numel() else 0
     sums = [x.new_empty((groups, N if wanted else 0), dtype=torch.float32) for wanted in (wants_weight, wants_bias)]
     if not groups:
-        return dx, sums[0].sum(0), sums[1].sum(0)
+        return dx, *(_sum_of(one, weight) for one in sums)
     given, read = as_rows(dy), as_rows(x)
     launch(
         norm_backward,
@@ -205,15 +213,28 @@ def _backward(
             *(one if one.numel() else None for one in sums),
             *given.place,
             *read.place,
-            groups * layout.rows,
         ),
         programs=groups * layout.parts,
         N=N,
         offset=offset,
         CENTRED=centred,
         CAST_FIRST=cast_first,
+        STAGES=BACKWARD_STAGES,
     )
-    return dx, sums[0].sum(0), sums[1].sum(0)
+    return dx, *(_sum_of(one, weight) for one in sums)
+
+
+def _sum_of(shares: Tensor, weight: Tensor | None) -> Tensor:
+    """The sum over the rows, in the dtype of the weight."""
+    groups, N = shares.shape
+    total = shares.new_empty(N, dtype=torch.float32 if weight is None else weight.dtype)
+    if not groups:
+        return total.zero_()
+    constants = {"N": N, "BLOCK_N": SHARES_COLUMNS, "BLOCK_SHARES": SHARES_ROWS}
+    start(
+        sums_of_shares, -(-N // SHARES_COLUMNS), shares.device, (shares, total, groups), warps=SHARES_WARPS, **constants
+    )
+    return total
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -252,7 +273,10 @@ _NORM_BACKWARD = operator(
     _backward,
     lambda dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wants_weight, wants_bias: (
         x.new_empty(x.shape),
-        *(x.new_empty(x.shape[-1] if wanted else 0, dtype=torch.float32) for wanted in (wants_weight, wants_bias)),
+        *(
+            x.new_empty(x.shape[-1] if wanted else 0, dtype=torch.float32 if weight is None else weight.dtype)
+            for wanted in (wants_weight, wants_bias)
+        ),
     ),
 )
 refuse_second_derivative(_NORM_BACKWARD)

@@ -12,7 +12,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rows.layout import RowLayout
-from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, place
+from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS, place
 
 INTERPRETED = isinstance(place, InterpretedFunction)
 
@@ -69,22 +69,20 @@ def launch(
     """Launches a program over M rows.
 
     Args:
-        kernel: takes `arguments`, M, where parts of a row are written down, then its constants, the layout's, and STEP.
+        kernel: takes `arguments`, M, where parts of a row write down what they found, then its constants, the layout's,
+            and STEP.
         programs: as many as there are tiles, unless each has several.
         apart: parts of a row have nothing to tell each other.
     """
     if M >= 2**31:
         raise ShapeError(f"{M:,} rows are more than programs count")
-    found = notes = None
+    notes = None
     if layout.parts > 1 and not apart:
-        notes = torch.zeros(1 + M, dtype=torch.int32, device=device)
-        found = torch.zeros(M, 3, layout.parts, dtype=torch.float32, device=device)
-    constants |= {"ROWS": layout.rows, "BLOCK_N": layout.columns, "PARTS": layout.parts, "warps": layout.warps}
+        notes = torch.zeros(M * SLOTS.value * layout.parts, dtype=torch.int64, device=device)
+    constants |= {"ROWS": layout.rows, "BLOCK_N": layout.columns, "PARTS": layout.parts, "AGAIN": layout.again}
     programs = programs or layout.programs(M)
     for step in (ALL,) if apart or waits(layout, device) else (PUBLISH, FINISH):
-        if notes is not None and step is FINISH:
-            notes.zero_()
-        start(kernel, programs, device, (*arguments, M, found, notes), STEP=step.value, **constants)
+        start(kernel, programs, device, (*arguments, M, notes), STEP=step.value, warps=layout.warps, **constants)
 
 
 def start(

@@ -20,12 +20,14 @@ class RowLayout:
         columns: of one tile, a power of two.
         parts: tiles that one row takes.
         warps: of the program that has the tile.
+        again: whether a tile is read again from the first cache rather than kept in registers.
     """
 
     rows: int
     columns: int
     parts: int
     warps: int
+    again: bool
 
     def programs(self, M: int) -> int:
         return -(-M // self.rows) * self.parts
@@ -44,7 +46,7 @@ def row_layout(N: int, itemsize: int, *, operands: int = 1) -> RowLayout:
     rows = max(1, SHORT_TILE_BYTES // (columns * itemsize)) if parts == 1 else 1
     tile_bytes = rows * columns * itemsize * operands
     warps = min(MOST_WARPS, max(1, tile_bytes // (WARP * BYTES_PER_THREAD)))
-    return RowLayout(rows, columns, parts, power_of_two(warps))
+    return RowLayout(rows, columns, parts, power_of_two(warps), again=parts > 1)
 
 
 def power_of_two(least: int) -> int:

@@ -10,7 +10,7 @@ SHAPES = (
 )  # fmt: skip
 """(M, N): those at which the peers' figures were taken, then models' own, short, tiny and odd ones."""
 
-TILE: Given = {"N": 4096, "ROWS": 1, "BLOCK_N": 4096, "PARTS": 1, "STEP": 0, "M": "i32"}
+TILE: Given = {"N": 4096, "ROWS": 1, "BLOCK_N": 4096, "PARTS": 1, "AGAIN": False, "STEP": 0, "M": "i32"}
 """A row that is one tile."""
 
 

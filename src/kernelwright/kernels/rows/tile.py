@@ -1,9 +1,10 @@
 """A program's tile of rows on the device: where it lies, and what the parts of a row tell each other.
 
-A row that is shared out is read once: every program keeps its part in registers, writes down what it found, and waits
-until the others of its row have done so too. Programs take their places by ticket, not by number, so that whoever waits
-waits for programs that have begun already. A row has fewer parts than the device runs programs at once, so the oldest
-row is always complete, and its programs make room for the next.
+A row that is shared out passes through memory once: every program writes down what it found of its part, waits until
+the others of its row have done so too, and finds its part in the first cache when it reads it again. A value and the
+sign that it is there are one word of 64 bits, so nobody waits for anybody's other stores. Programs begin in their order
+and the parts of a row are neighbours, so of all that run only the newest row can be incomplete: the others go on, end,
+and make room for the rest of it.
 
 `STEP` says how much of that one launch does: ALL, or, where nobody can wait, as in the interpreter, one launch that
 only writes down (PUBLISH) and another that only goes on from there (FINISH).
@@ -13,13 +14,14 @@ import triton
 import triton.language as tl
 
 ALL, PUBLISH, FINISH = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+SLOTS = tl.constexpr(4)
+"""Numbers that a part of a row can write down."""
 
 
 @triton.jit
-def place(notes_ptr, PARTS: tl.constexpr, ROWS: tl.constexpr):
+def place(ROWS: tl.constexpr, PARTS: tl.constexpr):
     """The first row of this program's tile, and which part of the row it is."""
-    ticket = tl.atomic_add(notes_ptr, 1) if PARTS > 1 else tl.program_id(0)
-    return (ticket // PARTS) * ROWS, ticket % PARTS
+    return (tl.program_id(0) // PARTS) * ROWS, tl.program_id(0) % PARTS
 
 
 @triton.jit
@@ -36,23 +38,41 @@ def begin_of(rows, inner, stride_outer, stride_inner):
 
 
 @triton.jit
-def exchanged(one, two, three, nothing, row, part, found_ptr, notes_ptr, PARTS: tl.constexpr, STEP: tl.constexpr):
-    """Three values, (1, 1), of every part of a row: (1, PADDED) each, padded with `nothing` in the first and 0 in the
-    others."""
-    PADDED: tl.constexpr = triton.next_power_of_2(PARTS)
-    found_ptr += row * (3 * PARTS)
+def read(ptr, rows, columns, there, inner, stride_outer, stride_inner, nothing, AGAIN: tl.constexpr = False):
+    """A tile of a tensor in FP32; `nothing` where it ends. `AGAIN`: from the cache, for the last time."""
+    at = begin_of(rows, inner, stride_outer, stride_inner) + columns
+    last: tl.constexpr = "evict_first" if AGAIN else ""
+    return tl.load(ptr + at, mask=there, other=nothing, eviction_policy=last).to(tl.float32)
+
+
+@triton.jit
+def read_along(ptr, columns, N: tl.constexpr):
+    """What all rows have in common, (1, BLOCK_N) in FP32."""
+    return tl.load(ptr + columns, mask=columns < N, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def of_row(values):
+    """The one number in (1, 1)."""
+    return tl.sum(tl.sum(values, 1), 0)
+
+
+@triton.jit
+def publish(value, slot: tl.constexpr, row, part, notes_ptr, PARTS: tl.constexpr, STEP: tl.constexpr):
+    """Writes down a number of a row's part."""
     if STEP != FINISH:
-        at = found_ptr + part + tl.zeros_like(one).to(tl.int32)
-        tl.store(at, one)
-        tl.store(at + PARTS, two)
-        tl.store(at + 2 * PARTS, three)
+        word = (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | 1
+        tl.store(notes_ptr + (row * SLOTS + slot) * PARTS + part, word)
+
+
+@triton.jit
+def collected(slot: tl.constexpr, nothing, row, notes_ptr, PARTS: tl.constexpr, STEP: tl.constexpr):
+    """That number of every part, (PADDED), once all are there; `nothing` where there is no part."""
+    PADDED: tl.constexpr = triton.next_power_of_2(PARTS)
+    parts = tl.arange(0, PADDED)
+    at = notes_ptr + (row * SLOTS + slot) * PARTS + parts
+    words = tl.load(at, mask=parts < PARTS, other=1, volatile=True)
     if STEP == ALL:
-        tl.debug_barrier()
-        arrived = tl.atomic_add(notes_ptr + 1 + row, 1, sem="acq_rel") + 1
-        while arrived < PARTS:
-            arrived = tl.atomic_add(notes_ptr + 1 + row, 0, sem="acquire")
-    parts = tl.arange(0, PADDED)[None, :]
-    ones = tl.load(found_ptr + parts, mask=parts < PARTS, other=nothing, cache_modifier=".cg")
-    twos = tl.load(found_ptr + PARTS + parts, mask=parts < PARTS, other=0.0, cache_modifier=".cg")
-    threes = tl.load(found_ptr + 2 * PARTS + parts, mask=parts < PARTS, other=0.0, cache_modifier=".cg")
-    return ones, twos, threes
+        while tl.min(words & 1, 0) == 0:
+            words = tl.load(at, mask=parts < PARTS, other=1, volatile=True)
+    return tl.where(parts < PARTS, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), nothing)
