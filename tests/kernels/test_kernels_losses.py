@@ -153,10 +153,11 @@ def test_what_does_not_fit_is_said():
             call()
 
 
-def test_it_is_an_operator_of_torch():
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_it_is_an_operator_of_torch(reduction):
     x, target, about = given(5, 16, OPTIONS["weighted"])
     torch.library.opcheck(
-        torch.ops.kernelwright.cross_entropy.default, (x, target, about["weight"], -100, 0.1, 0.0, 0.0, True)
+        torch.ops.kernelwright.cross_entropy.default, (x, target, about["weight"], -100, 0.1, 0.0, 0.0, reduction, True)
     )
 
 

@@ -13,6 +13,7 @@ from kernelwright.core.errors import UsageError
 
 LIBRARY = torch.library.Library("kernelwright", "FRAGMENT")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 class ShapeError(UsageError):
@@ -78,11 +79,12 @@ def direct(*tensors: Tensor | None) -> bool:
     if peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
         return False
     asks = torch.is_grad_enabled()
-    return not any(
-        tensor is not None
-        and (type(tensor) not in (Tensor, torch.nn.Parameter) or (asks and tensor.requires_grad) or tensor.is_neg())
-        for tensor in tensors
-    )
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if type(tensor) not in _PLAIN or (asks and tensor.requires_grad) or tensor.is_neg():
+            return False
+    return True
 
 
 def require(holds: bool, message: Callable[[], str]) -> None:

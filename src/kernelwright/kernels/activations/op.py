@@ -19,6 +19,7 @@ from kernelwright.kernels.operators import (
     require,
     require_tensor,
 )
+from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rows.launching import as_rows, start
 
 __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]
@@ -26,6 +27,7 @@ __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu
 Approximate = Literal["none", "tanh"]
 
 
+@repeated
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) * up.
 
@@ -41,16 +43,19 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return activation(gate, up, kind="silu")
 
 
+@repeated
 def geglu(gate: Tensor, up: Tensor, *, approximate: Approximate = "tanh") -> Tensor:
     """gelu(gate) * up; everything else as `swiglu`."""
     return activation(gate, up, kind=_gelu(approximate))
 
 
+@repeated
 def gelu(x: Tensor, *, approximate: Approximate = "none", bias: Tensor | None = None) -> Tensor:
     """torch's gelu of x + bias. Args as `activation`."""
     return activation(x, bias=bias, kind=_gelu(approximate))
 
 
+@repeated
 def relu_squared(x: Tensor, *, bias: Tensor | None = None) -> Tensor:
     """max(x + bias, 0)^2. Args as `activation`."""
     return activation(x, bias=bias, kind="relu_squared")

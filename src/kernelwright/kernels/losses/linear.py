@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kernelwright.core.errors import UsageError
 from kernelwright.kernels.losses.configs import rows_at_once
-from kernelwright.kernels.losses.op import About, divisor_of, write_losses_and_gradient
+from kernelwright.kernels.losses.op import About, write_losses, write_losses_and_gradient, write_total
 from kernelwright.kernels.operators import differentiable, operator, refuse_forward_mode, require, require_tensor
 
 __all__ = ["linear_cross_entropy"]
@@ -68,9 +68,9 @@ def _loss(
     about = About(*given)
     results = loss, dx, dweight, dbias = _results(x, weight, target, bias, *rest)
     rows, targets, N = x.reshape(-1, x.shape[-1]), target.reshape(-1), weight.shape[0]
-    divisor = divisor_of(targets, None, about, "mean" if mean else "sum")
-    scale = torch.ones((), device=x.device) / divisor if any(rest[-3:]) else None
-    losses = loss.new_empty(targets.shape)
+    losses, scale = loss.new_empty(targets.shape), loss.new_empty(())
+    if wants_any := any(rest[-3:]):
+        write_total(None, targets, None, about, mean, None, scale)
     at_once = rows_at_once(N, x.itemsize)
     buffer = x.new_empty((min(at_once, len(rows)), N))
     if wants_weight:
@@ -80,14 +80,17 @@ def _loss(
         some = rows[part]
         logits = torch.mm(some, weight.t(), out=buffer[: len(some)])
         logits = logits if bias is None else logits.add_(bias)
-        write_losses_and_gradient(logits, targets[part], None, about, losses[part], scale)
+        if wants_any:
+            write_losses_and_gradient(logits, targets[part], None, about, losses[part], scale)
+        elif N:
+            write_losses(logits, targets[part], None, about, losses[part])
         if wants_x:
             torch.mm(logits, weight, out=dx.view(rows.shape)[part])
         if wants_weight:
             dweight.addmm_(logits.t(), some)
         if wants_bias:
             dbias += logits.sum(0, dtype=torch.float32)
-    loss.copy_(losses.sum() / divisor)
+    write_total(losses, targets, None, about, mean, loss, None)
     return results
 
 

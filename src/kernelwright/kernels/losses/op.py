@@ -8,8 +8,24 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kernelwright.kernels.losses.configs import SCALE_BLOCK, SCALE_WARPS, backward_layout, forward_layout
-from kernelwright.kernels.losses.kernel import cross_entropy_backward, cross_entropy_forward, scaled_in_place
+from kernelwright.kernels.losses.configs import (
+    CHUNK_STAGES,
+    MOST_TOTALS,
+    SCALE_BLOCK,
+    SCALE_WARPS,
+    TOTAL_BLOCK,
+    TOTAL_WARPS,
+    backward_layout,
+    forward_layout,
+    online_layout,
+)
+from kernelwright.kernels.losses.kernel import (
+    cross_entropy_backward,
+    cross_entropy_forward,
+    cross_entropy_online,
+    scaled_in_place,
+    total_loss,
+)
 from kernelwright.kernels.operators import (
     dense,
     differentiable,
@@ -19,7 +35,8 @@ from kernelwright.kernels.operators import (
     require,
     require_tensor,
 )
-from kernelwright.kernels.rows.launching import as_rows, launch, start, waits
+from kernelwright.kernels.rows.launching import as_rows, launch, start, steps, waits
+from kernelwright.kernels.rows.tile import SLOTS
 
 __all__ = ["cross_entropy"]
 
@@ -79,101 +96,121 @@ def cross_entropy(
         own = rows.tensor is x and (rows.place[0] >= x.shape[-1] or target.numel() < 2)
         require(own, lambda: f"inplace needs rows of their own at one stride; x has strides {x.stride()}")
         return _InPlace.apply(x, target, weight, about, reduction)  # pyright: ignore[reportReturnType]
-    if direct(x, target, weight):
-        losses = _forward(x, target, weight, *about, False)[0]
+    run = _forward if direct(x, target, weight) else torch.ops.kernelwright.cross_entropy
+    return run(x, target, weight, *about, reduction, run is not _forward)[0]
+
+
+def _everyone(weight: Tensor | None) -> Tensor | None:
+    """The sum of all classes' weights."""
+    return None if weight is None else weight.sum(dtype=torch.float32)
+
+
+def write_losses(
+    x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, lse: Tensor | None = None
+) -> None:
+    """Writes the loss of each row, and the logarithm of its sum of exponentials where it is wanted."""
+    M, N, read = target.numel(), x.shape[-1], as_rows(x)
+    given = read.tensor, target.contiguous(), weight, _everyone(weight)
+    online = online_layout(M, N, x.itemsize)
+    if online is None:
+        arguments = (*given, None, losses, lse, None, *read.place, *read.place)
+        launch(cross_entropy_forward, forward_layout(N, x.itemsize), M, x.device, arguments, N=N, **about._asdict())
     else:
-        losses = torch.ops.kernelwright.cross_entropy(x, target, weight, *about, True)[0]
-    if reduction == "none":
-        return losses
-    return losses.sum() / divisor_of(target, weight, about, reduction)
+        arguments = (*given, losses, lse, *read.place)
+        constants = {"N": N, "STAGES": CHUNK_STAGES, **about._asdict()}
+        programs = M * online.parts
+        launch(cross_entropy_online, online, M, x.device, arguments, programs=programs, **constants)
 
 
-def divisor_of(target: Tensor, weight: Tensor | None, about: About, reduction: str) -> Tensor | float:
-    """What the sum is divided by."""
-    if reduction == "sum":
-        return 1.0
-    counted = target != about.ignore_index
-    if weight is None or not weight.numel():
-        return counted.sum(dtype=torch.float32)
-    return torch.where(counted, weight[target.clamp(0, weight.numel() - 1)].float(), 0.0).sum()
+def write_losses_and_gradient(
+    x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, scale: Tensor
+) -> None:
+    """Writes the losses of rows, and over x their gradient times `scale`."""
+    if not x.numel():
+        return
+    N, layout = x.shape[-1], forward_layout(x.shape[-1], x.itemsize)
+    alone = waits(layout, x.device)  # else parts read what others have written over
+    dx = x if alone else x.new_empty(x.shape)
+    read, written = as_rows(x), as_rows(dx)
+    arguments = (
+        *(read.tensor, target.contiguous(), weight, _everyone(weight), scale, losses, None, dx),
+        *read.place,
+        *written.place,
+    )
+    launch(cross_entropy_forward, layout, target.numel(), x.device, arguments, N=N, **about._asdict())
+    if dx is not x:
+        x.copy_(dx)
 
 
-def _with_sum(weight: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """The classes' weights one after another, and their sum."""
-    return dense(weight), None if weight is None else weight.sum(dtype=torch.float32)
-
-
-def _launch_forward(
-    x: Tensor,
+def write_total(
+    losses: Tensor | None,
     target: Tensor,
     weight: Tensor | None,
     about: About,
-    loss: Tensor,
-    lse: Tensor | None = None,
-    scale: Tensor | None = None,
-    dx: Tensor | None = None,
+    mean: bool,
+    total: Tensor | None,
+    scale: Tensor | None,
 ) -> None:
-    N, read, written = x.shape[-1], as_rows(x), as_rows(x if dx is None else dx)
-    weight, everyone = _with_sum(weight)
-    launch(
-        cross_entropy_forward,
-        forward_layout(N, x.itemsize),
-        target.numel(),
-        x.device,
-        (read.tensor, target.contiguous(), weight, everyone, scale, loss, lse, dx, *read.place, *written.place),
-        N=N,
-        **about._asdict(),
-    )
+    """Writes what losses come to, and 1 over what their sum is divided by for that: whichever is wanted."""
+    M, device = target.numel(), target.device
+    parts = min(MOST_TOTALS, max(1, M // TOTAL_BLOCK))
+    notes = torch.zeros(SLOTS.value * parts, dtype=torch.int64, device=device) if parts > 1 else None
+    N = 0 if weight is None else weight.numel()
+    constants = {"N": N, "ignore_index": about.ignore_index, "MEAN": mean, "BLOCK": TOTAL_BLOCK, "PARTS": parts}
+    arguments = losses, target.contiguous(), weight, total, scale, M, notes
+    for step in steps(parts, device):
+        start(total_loss, parts, device, arguments, warps=TOTAL_WARPS, STEP=step, **constants)
 
 
-def _forward(x: Tensor, target: Tensor, weight: Tensor | None, *about_keep: Any) -> tuple[Tensor, Tensor]:
-    """Losses and, to keep for the gradient, the logarithms of the sums of exponentials."""
-    *about, keep = about_keep
-    losses, lse = _results(x, target, keep)
+def _forward(
+    x: Tensor, target: Tensor, weight: Tensor | None, *about_reduction_keep: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses, or what they come to, and, to keep for the gradient, the logarithms of the sums of exponentials, and what
+    the losses are multiplied by."""
+    *given, reduction, keep = about_reduction_keep
+    about, weight = About(*given), dense(weight)
+    result, lse, scale = _results(x, target, reduction, keep)
+    losses = result if reduction == "none" else result.new_empty(target.shape)
     if x.numel():
-        _launch_forward(x, target, weight, About(*about), losses, lse if keep else None)
-    return losses, lse
+        write_losses(x, target, weight, about, losses, lse if keep else None)
+    else:
+        losses.fill_(torch.nan)
+    if reduction != "none":
+        write_total(losses, target, weight, about, reduction == "mean", result, scale if keep else None)
+    return result, lse, scale
 
 
-def _results(x: Tensor, target: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
-    losses = target.new_empty(target.shape, dtype=torch.float32)
-    return losses.fill_(torch.nan) if x.shape[-1] == 0 else losses, losses.new_empty(target.shape if keep else (0,))
+def _results(x: Tensor, target: Tensor, reduction: str, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
+    one = () if keep and reduction != "none" else (0,)
+    shapes = target.shape if reduction == "none" else (), target.shape if keep else (0,), one
+    return tuple(target.new_empty(shape, dtype=torch.float32) for shape in shapes)  # pyright: ignore
 
 
-def _backward(dlosses: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *about: Any) -> Tensor:
+def _backward(
+    dloss: Tensor, scale: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *about: Any
+) -> Tensor:
     dx = x.new_empty(x.shape)
     if not x.numel():
         return dx
-    N, read = x.shape[-1], as_rows(x)
-    flat = dlosses.reshape(-1)
-    weight, everyone = _with_sum(weight)
+    N, read, weight = x.shape[-1], as_rows(x), dense(weight)
+    flat = dloss.reshape(-1)
     launch(
         cross_entropy_backward,
         backward_layout(N, x.itemsize),
         target.numel(),
         x.device,
-        (flat, read.tensor, target.contiguous(), weight, everyone, lse, dx, flat.stride(0), *read.place),
+        (
+            flat,
+            scale if scale.numel() else None,
+            *(read.tensor, target.contiguous(), weight, _everyone(weight), lse, dx),
+            flat.stride(0) if dloss.dim() else 0,
+            *read.place,
+        ),
         apart=True,
         N=N,
         **About(*about)._asdict(),
     )
     return dx
-
-
-def write_losses_and_gradient(
-    x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, scale: Tensor | None
-) -> None:
-    """Writes the losses of rows, and over x their gradient times `scale`; only the losses without one."""
-    if not x.numel():
-        return
-    if scale is None:
-        _launch_forward(x, target, weight, about, losses)
-        return
-    alone = waits(forward_layout(x.shape[-1], x.itemsize), x.device)  # else parts read what others have written over
-    dx = x if alone else x.new_empty(x.shape)
-    _launch_forward(x, target, weight, about, losses, scale=scale, dx=dx)
-    if dx is not x:
-        x.copy_(dx)
 
 
 class _InPlace(torch.autograd.Function):
@@ -182,13 +219,16 @@ class _InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         x, target, weight, about, reduction = given
-        (losses, _), divisor = _results(x, target, False), divisor_of(target, weight, about, reduction)
-        scale = torch.ones((), device=x.device) / divisor
-        logits = x.detach()
-        write_losses_and_gradient(logits, target, weight, about, losses, scale)
+        logits, weight, mean = x.detach(), dense(weight), reduction == "mean"
+        losses, total, scale = (target.new_empty(s, dtype=torch.float32) for s in (target.shape, (), ()))
+        write_total(None, target, weight, about, mean, None, scale)
+        write_losses_and_gradient(
+            logits, target, weight, about, losses if x.numel() else losses.fill_(torch.nan), scale
+        )
+        write_total(losses, target, weight, about, mean, total, None)
         torch.autograd.graph.increment_version(x)  # whoever saved the logits learns that they are gone
         ctx.gradient = logits
-        return losses.sum() / divisor
+        return total
 
     @staticmethod
     @once_differentiable
@@ -201,28 +241,28 @@ class _InPlace(torch.autograd.Function):
         return x, None, None, None, None
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, target, weight, *ctx.about, _ = inputs
-    ctx.save_for_backward(x, target, weight, output[1])
-    ctx.mark_non_differentiable(output[1])
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    x, target, weight, *ctx.about, _, _ = inputs
+    _, lse, scale = output
+    ctx.save_for_backward(scale, x, target, weight, lse)
+    ctx.mark_non_differentiable(lse, scale)
 
 
-def _gradients(ctx: Any, dlosses: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-    x, target, weight, lse = ctx.saved_tensors
-    return torch.ops.kernelwright.cross_entropy_backward(dlosses, x, target, weight, lse, *ctx.about), *[None] * 7
+def _gradients(ctx: Any, dloss: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    return torch.ops.kernelwright.cross_entropy_backward(dloss, *ctx.saved_tensors, *ctx.about), *[None] * 8
 
 
 _CROSS_ENTROPY = operator(
     "cross_entropy(Tensor x, Tensor target, Tensor? weight, int ignore_index, float smoothing, float z, float cap, "
-    "bool keep) -> (Tensor, Tensor)",
+    "str reduction, bool keep) -> (Tensor, Tensor, Tensor)",
     _forward,
-    lambda x, target, weight, ignore_index, smoothing, z, cap, keep: _results(x, target, keep),
+    lambda x, target, weight, ignore_index, smoothing, z, cap, reduction, keep: _results(x, target, reduction, keep),
 )
 differentiable(_CROSS_ENTROPY, _gradients, _keep)
 _CROSS_ENTROPY_BACKWARD = operator(
-    "cross_entropy_backward(Tensor dlosses, Tensor x, Tensor target, Tensor? weight, Tensor lse, int ignore_index, "
-    "float smoothing, float z, float cap) -> Tensor",
+    "cross_entropy_backward(Tensor dloss, Tensor scale, Tensor x, Tensor target, Tensor? weight, Tensor lse, "
+    "int ignore_index, float smoothing, float z, float cap) -> Tensor",
     _backward,
-    lambda dlosses, x, *_: x.new_empty(x.shape),
+    lambda dloss, scale, x, *_: x.new_empty(x.shape),
 )
 refuse_second_derivative(_CROSS_ENTROPY_BACKWARD)

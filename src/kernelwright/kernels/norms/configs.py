@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from kernelwright.kernels.rows.layout import RowLayout, row_layout
+from kernelwright.kernels.rows.layout import RowLayout, power_of_two, row_layout
 
-GROUPS_PER_MULTIPROCESSOR = 2
-BACKWARD_STAGES = 2
+BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
+"""One program to a multiprocessor, whose loads run ahead of it through shared memory."""
+BACKWARD_PART_BYTES = 2**15
+BACKWARD_STAGES = 3
 """Tiles of a program that are under way or in use."""
 SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 32, 64, 4
 
@@ -15,11 +17,14 @@ def forward_layout(N: int, itemsize: int) -> RowLayout:
 
 
 def backward_layout(N: int, itemsize: int) -> RowLayout:
-    """x, its gradient, and the weight's gradient in FP32 are held at once."""
-    return row_layout(N, itemsize, operands=2)
+    columns = power_of_two(N)
+    if columns * itemsize > BACKWARD_PART_BYTES:
+        columns = BACKWARD_PART_BYTES // itemsize
+        return RowLayout(1, columns, -(-N // columns), BACKWARD_WARPS, again=True)
+    rows = max(1, BACKWARD_TILE_BYTES // (columns * itemsize))
+    return RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
 
 
 def backward_groups(M: int, layout: RowLayout, multiprocessors: int) -> int:
     """Programs that share the rows out, each keeping its own sum of the weight's gradient."""
-    most = max(1, GROUPS_PER_MULTIPROCESSOR * multiprocessors // layout.parts)
-    return max(1, min(-(-M // layout.rows), most))
+    return max(1, min(-(-M // layout.rows), multiprocessors // layout.parts))

@@ -26,12 +26,14 @@ from kernelwright.kernels.operators import (
     require,
     require_tensor,
 )
+from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, start
 
 FP32_EPS = torch.finfo(torch.float32).eps
 __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
 
 
+@repeated
 def rms_norm(
     x: Tensor,
     weight: Tensor | None = None,
@@ -61,6 +63,7 @@ def rms_norm(
     return _norm(x, residual, weight, bias, FP32_EPS if eps is None else eps, offset, False, cast_first)
 
 
+@repeated
 def layer_norm(
     x: Tensor,
     weight: Tensor | None = None,
@@ -195,7 +198,7 @@ def _backward(
     groups = backward_groups(M, layout, multiprocessors(x.device)) if x.numel() else 0
     sums = [x.new_empty((groups, N if wanted else 0), dtype=torch.float32) for wanted in (wants_weight, wants_bias)]
     if not groups:
-        return dx, *(_sum_of(one, weight) for one in sums)
+        return dx, _sum_of(sums[0], weight), _sum_of(sums[1], weight)
     given, read = as_rows(dy), as_rows(x)
     launch(
         norm_backward,
@@ -221,7 +224,7 @@ def _backward(
         CAST_FIRST=cast_first,
         STAGES=BACKWARD_STAGES,
     )
-    return dx, *(_sum_of(one, weight) for one in sums)
+    return dx, _sum_of(sums[0], weight), _sum_of(sums[1], weight)
 
 
 def _sum_of(shares: Tensor, weight: Tensor | None) -> Tensor:

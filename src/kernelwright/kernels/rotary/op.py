@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.kernels.operators import differentiable, direct, operator, require, require_tensor
+from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rotary.kernel import rotary
 from kernelwright.kernels.rows.launching import start
 
@@ -17,6 +18,7 @@ WARPS = 4
 NO_STRIDES = (0, 0, 0)
 
 
+@repeated
 def rotary_embedding(
     q: Tensor,
     k: Tensor,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
+from kernelwright.kernels.repeating import Launch, watched
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS, place
 
@@ -81,8 +83,8 @@ def launch(
         notes = torch.zeros(M * SLOTS.value * layout.parts, dtype=torch.int64, device=device)
     constants |= {"ROWS": layout.rows, "BLOCK_N": layout.columns, "PARTS": layout.parts, "AGAIN": layout.again}
     programs = programs or layout.programs(M)
-    for step in (ALL,) if apart or waits(layout, device) else (PUBLISH, FINISH):
-        start(kernel, programs, device, (*arguments, M, notes), STEP=step.value, warps=layout.warps, **constants)
+    for step in steps(1 if apart else layout.parts, device):
+        start(kernel, programs, device, (*arguments, M, notes), STEP=step, warps=layout.warps, **constants)
 
 
 def start(
@@ -101,17 +103,26 @@ def start(
         )
     if not programs:
         return
-    if INTERPRETED or device.index == torch.cuda.current_device():
+    if INTERPRETED:
         kernel[(programs,)](*arguments, num_warps=warps, **constants)
-    else:
-        with torch.cuda.device(device):
-            kernel[(programs,)](*arguments, num_warps=warps, **constants)
+        return
+    with nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device):
+        compiled = kernel[(programs,)](*arguments, num_warps=warps, **constants)
+    rest = kernel.arg_names[len(arguments) :]
+    watched(lambda: Launch(compiled, programs, (*arguments, *(constants[name] for name in rest))))
 
 
 def waits(layout: RowLayout, device: torch.device) -> bool:
-    """Whether the parts of a row can wait for each other in one launch: all of them run at once, beside those of some
-    other launches of the same kind, each of which can hold back what is running of its newest row."""
-    return layout.parts == 1 or (not INTERPRETED and layout.parts <= multiprocessors(device) // LAUNCHES_AT_ONCE)
+    """Whether a program can wait for the other parts of its row: one launch is enough."""
+    return len(steps(layout.parts, device)) == 1
+
+
+def steps(parts: int, device: torch.device) -> tuple[int, ...]:
+    """What each launch does of programs that wait for each other: all in one where all parts run at once, beside those
+    of some other launches of the same kind, each of which can hold back what is running of its newest row."""
+    if parts == 1 or (not INTERPRETED and parts <= multiprocessors(device) // LAUNCHES_AT_ONCE):
+        return (ALL.value,)
+    return PUBLISH.value, FINISH.value
 
 
 @functools.cache

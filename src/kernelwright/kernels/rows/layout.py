@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WARP = 32
-TILE_BYTES = 2**15
-"""A tile of this size leaves registers enough that a multiprocessor holds several, some computing, some loading."""
-SHORT_TILE_BYTES = 2**13
-BYTES_PER_THREAD = 64
-MOST_WARPS = 16
+THREAD_BYTES = 64
+"""Of rows that a thread holds: four loads of 16 bytes under way, and registers for as many programs as hide them."""
+SHORT_TILE_BYTES = 2**11
+"""Rows that are shorter than what a warp holds share it."""
+MOST_WARPS = 8
+LONGEST_BYTES = 2**15
+"""Longer rows are shared out in tiles of this size: more would not leave registers for a second program."""
+PART_BYTES, PART_WARPS = 2**13, 4
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class RowLayout:
     columns: int
     parts: int
     warps: int
-    again: bool
+    again: bool = False
 
     def programs(self, M: int) -> int:
         return -(-M // self.rows) * self.parts
@@ -40,13 +43,13 @@ def row_layout(N: int, itemsize: int, *, operands: int = 1) -> RowLayout:
         itemsize: bytes of an element as it is loaded.
         operands: tensors of that shape that a program holds at once.
     """
-    most = TILE_BYTES // itemsize // operands
-    columns = min(power_of_two(N), power_of_two(most))
-    parts = -(-N // columns)
-    rows = max(1, SHORT_TILE_BYTES // (columns * itemsize)) if parts == 1 else 1
-    tile_bytes = rows * columns * itemsize * operands
-    warps = min(MOST_WARPS, max(1, tile_bytes // (WARP * BYTES_PER_THREAD)))
-    return RowLayout(rows, columns, parts, power_of_two(warps), again=parts > 1)
+    columns, row_bytes = power_of_two(N), N * itemsize * operands
+    if columns * itemsize > LONGEST_BYTES:
+        columns = PART_BYTES // itemsize
+        return RowLayout(1, columns, -(-N // columns), PART_WARPS, again=True)
+    rows = max(1, SHORT_TILE_BYTES // (columns * itemsize))
+    warps = max(1, rows * row_bytes // (WARP * THREAD_BYTES))
+    return RowLayout(rows, columns, 1, min(MOST_WARPS * operands, 1 << (warps.bit_length() - 1)))
 
 
 def power_of_two(least: int) -> int:

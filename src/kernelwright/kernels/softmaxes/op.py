@@ -16,6 +16,7 @@ from kernelwright.kernels.operators import (
     require,
     require_tensor,
 )
+from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rows.launching import as_rows, launch
 from kernelwright.kernels.softmaxes.configs import backward_layout, forward_layout
 from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forward
@@ -23,6 +24,7 @@ from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forw
 __all__ = ["log_softmax", "softmax"]
 
 
+@repeated
 def softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """Softmax of scale * x over the last dimension, accumulated in FP32.
 
@@ -39,6 +41,7 @@ def softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None
     return _softmax(x, mask, dim, scale, False)
 
 
+@repeated
 def log_softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """The logarithm of `softmax`, computed without leaving it; everything else is the same."""
     return _softmax(x, mask, dim, scale, True)

@@ -1,0 +1,133 @@
+"""Calls that were made before, made again without finding anything out anew.
+
+Half of what a small kernel costs is Python: checks, strides, layouts, and Triton's own way to what it compiled. All of
+it depends on how tensors lie and on nothing in them, so a call on tensors that lie as those of an earlier one allocates
+its results and launches what that one launched.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from kernelwright.kernels.operators import direct
+
+MOST_KEPT = 4096
+"""Calls that are remembered of one function; then all are forgotten."""
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Launch(NamedTuple):
+    """What was launched: Triton's compiled kernel, how many programs, and all arguments."""
+
+    compiled: Any
+    programs: int
+    arguments: tuple[Any, ...]
+
+
+class _Watch(threading.local):
+    launches: list[Launch] | None = None
+
+
+_WATCH = _Watch()
+
+
+def watched(launch: Callable[[], Launch]) -> None:
+    """Notes a launch where somebody watches."""
+    if _WATCH.launches is not None:
+        _WATCH.launches.append(launch())
+
+
+@contextmanager
+def _watching() -> Iterator[list[Launch]]:
+    _WATCH.launches = []
+    try:
+        yield _WATCH.launches
+    finally:
+        _WATCH.launches = None
+
+
+def repeated(function: Function) -> Function:
+    """A function of tensors that launches kernels on nothing but its arguments and its results."""
+    kept: dict[tuple[Any, ...], _Plan | None] = {}
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or _WATCH.launches is not None:
+            return function(*args, **kwargs)
+        given = (*args, *kwargs.values())
+        tensors = [one for one in given if isinstance(one, Tensor)]
+        if not direct(*tensors):
+            return function(*args, **kwargs)
+        key = (tuple(kwargs), *[_lies(one) if isinstance(one, Tensor) else one for one in given])
+        if key not in kept:
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            with _watching() as launches:
+                result = function(*args, **kwargs)
+            kept[key] = _plan(tensors, result, launches)
+            return result
+        plan = kept[key]
+        return function(*args, **kwargs) if plan is None else plan.run(tensors)
+
+    return call  # pyright: ignore[reportReturnType]
+
+
+def _lies(tensor: Tensor) -> tuple[Any, ...]:
+    """All that a kernel and its launch depend on; of the place only what decides how wide loads can be."""
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.data_ptr() & 15
+
+
+class _Plan:
+    """Launches with places for the tensors of a call."""
+
+    def __init__(self, results: Sequence[Tensor], alone: bool, launches: Sequence[tuple[Launch, list[int]]]) -> None:
+        self.device = results[0].device
+        self._alone = alone
+        self._results = [(tuple(one.shape), one.stride(), one.dtype) for one in results]
+        self._launches = [
+            (
+                launch.compiled.run,
+                launch.programs,
+                (launch.compiled.function, launch.compiled.packed_metadata, None, None, None),
+                list(launch.arguments),
+                [(at, place) for at, place in enumerate(places) if place >= 0],
+            )
+            for launch, places in launches
+        ]
+
+    def run(self, tensors: list[Tensor]) -> Any:
+        index, device = self.device.index, self.device
+        if index != torch._C._cuda_getDevice():
+            with torch.cuda.device(device):
+                return self.run(tensors)
+        results = [torch.empty_strided(*lies, dtype=dtype, device=device) for *lies, dtype in self._results]
+        here = tensors + results
+        stream = torch._C._cuda_getCurrentRawStream(index)
+        for run, programs, about, arguments, places in self._launches:
+            arguments = arguments.copy()
+            for at, place in places:
+                arguments[at] = here[place]
+            run(programs, 1, 1, stream, *about, *arguments)
+        return results[0] if self._alone else tuple(results)
+
+
+def _plan(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch]) -> _Plan | None:
+    """None where a launch reads or writes what is neither given nor returned, or what is one tensor could be two."""
+    results = [result] if isinstance(result, Tensor) else list(result)
+    pointers = [one.data_ptr() for one in (*tensors, *results)]
+    if not launches or len(set(pointers)) < len(pointers) or not all(pointers):
+        return None
+    found = []
+    for launch in launches:
+        at = [one.data_ptr() if isinstance(one, Tensor) else None for one in launch.arguments]
+        if any(pointer is not None and pointer not in pointers for pointer in at):
+            return None
+        found.append((launch, [-1 if pointer is None else pointers.index(pointer) for pointer in at]))
+    return _Plan(results, isinstance(result, Tensor), found)

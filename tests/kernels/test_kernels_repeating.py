@@ -1,0 +1,76 @@
+"""Calls that were made before: the same results on other tensors, nothing remembered that should not be."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from on_device import poisoned, random, require_close, runs_kernels
+
+from kernelwright.kernels import repeating
+from kernelwright.kernels.norms.op import rms_norm
+from kernelwright.kernels.norms.reference import norm
+from kernelwright.kernels.operators import ShapeError
+from kernelwright.kernels.rotary.op import rotary_embedding
+from kernelwright.kernels.softmaxes.op import softmax
+
+pytestmark = runs_kernels
+
+
+def test_the_same_call_on_other_tensors():
+    for _ in range(3):
+        x, weight = random(5, 24), random(24)
+        require_close(poisoned(rms_norm, x, weight), norm(x, weight, eps=1e-6))
+
+
+def test_tensors_that_lie_otherwise():
+    x, weight = random(12, 24), random(24)
+    for given in (x, x[:6], x[::2], x.t().contiguous().t(), x[:, :8], x[1:].clone()[:, 1:9]):
+        wanted = norm(given, weight[: given.shape[-1]], eps=1e-6)
+        for _ in range(2):
+            require_close(poisoned(rms_norm, given, weight[: given.shape[-1]]), wanted)
+
+
+def test_one_tensor_twice_then_two():
+    x, other = random(4, 16), random(4, 16)
+    for residual in (x, x, other, other):
+        y, total = rms_norm(x, residual=residual)
+        torch.testing.assert_close(total, x + residual)
+        require_close(y, norm(x, residual=residual, eps=1e-6))
+
+
+def test_other_options():
+    x = random(4, 16)
+    for _ in range(2):
+        for scale in (1.0, 0.5):
+            require_close(softmax(x, scale=scale), torch.softmax(x.double() * scale, -1))
+
+
+def test_a_gradient_that_is_wanted_later():
+    x = random(4, 16)
+    rms_norm(x), rms_norm(x)
+    assert rms_norm(x.requires_grad_()).requires_grad
+
+
+def test_several_results_and_transposed_ones():
+    for _ in range(3):
+        q, k, angles = random(1, 4, 3, 8), random(1, 2, 3, 8), random(3, 4)
+        got = rotary_embedding(q, k, angles.cos(), angles.sin(), heads_first=True)
+        for one, given in zip(got, (q, k), strict=True):
+            again = rotary_embedding(given.transpose(1, 2), given.transpose(1, 2), angles.cos(), angles.sin())[0]
+            torch.testing.assert_close(one, again.transpose(1, 2))
+
+
+def test_wrong_input_is_wrong_every_time():
+    for _ in range(2):
+        with pytest.raises(ShapeError):
+            rms_norm(random(4, 16), random(8))
+
+
+def test_not_everything_is_kept(monkeypatch):
+    monkeypatch.setattr(repeating, "MOST_KEPT", 2)
+    for rows in (1, 2, 3, 4, 1, 2, 3):
+        x = random(rows, 8)
+        require_close(rms_norm(x), norm(x, eps=1e-6))
