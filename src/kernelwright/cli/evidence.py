@@ -12,7 +12,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.records import EvidenceReport
 
-KINDS = ("regimes", "optimize", "fragments", "ladder")
+KINDS = ("regimes", "optimize", "fragments", "ladder", "kernel")
 app = typer.Typer(help="Record and check evidence.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -21,15 +21,15 @@ def record(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Examples, or programs of the suite (FILE:FUNCTION, FILE), by name; all when none is given."
+            help="Examples, programs of the suite (FILE:FUNCTION, FILE), ladders or kernels, by name; else all."
         ),
     ] = None,
     kind: Annotated[
         str,
         typer.Option(
             "--kind",
-            help="What examples wait on, what the suite gains, what instructions say of the layouts, or climbs.",
-            metavar="regimes|optimize|fragments|ladder",
+            help="What examples wait on, what the suite gains, what instructions say of the layouts, climbs, or kernels.",
+            metavar="regimes|optimize|fragments|ladder|kernel",
         ),
     ] = "regimes",
     suite: Annotated[
@@ -47,15 +47,18 @@ def record(
     Example: kw evidence record --kind optimize --device cuda
     Example: kw evidence record --kind fragments
     Example: kw evidence record gemm_cpu --kind ladder
+    Example: kw evidence record rms_norm --kind kernel
     """
 
     def examples() -> EvidenceReport:
-        from kernelwright.judge.evidence import record, record_fragments, record_ladders
+        from kernelwright.judge.evidence import record, record_fragments, record_kernels, record_ladders
 
         if kind not in KINDS:
             raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
         if kind == "fragments":
             return record_fragments(folder=folder)
+        if kind == "kernel":
+            return record_kernels(names or [], folder=folder)
         if kind == "ladder":
             return record_ladders(names or [], device=choose_device(device), folder=folder)
         return record(names or [], device=choose_device(device), folder=folder)
@@ -94,7 +97,7 @@ def table(
     folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
     kind: Annotated[
         str | None,
-        typer.Option("--kind", help="Only the table of this kind.", metavar="regimes|optimize|fragments|ladder"),
+        typer.Option("--kind", help="Only the table of this kind.", metavar="regimes|optimize|fragments|ladder|kernel"),
     ] = None,
     into: Annotated[
         str | None, typer.Option("--into", help="The page that holds it, else the one in docs/.", metavar="FILE")

@@ -15,7 +15,7 @@ def kernels(json: JsonOption = False, debug: DebugOption = False) -> int:
     """
 
     def deed() -> Library:
-        from kernelwright.kernels.catalog import library
+        from kernelwright.judge.listing import library
 
         return library()
 

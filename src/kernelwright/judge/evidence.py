@@ -3,7 +3,8 @@
 `evidence/<machine>/regimes/<example>.json` holds the diagnosis of one example with its moves, predicted and made;
 `evidence/<machine>/optimize/<suite>.json` a suite of programs that `optimize.evidence` recorded;
 `evidence/<machine>/fragments/fragments.json` what instructions and counters said of the layouts;
-`evidence/<machine>/ladder/<ladder>.json` a climb.
+`evidence/<machine>/ladder/<ladder>.json` a climb;
+`evidence/<machine>/kernel/<kernel>.json` a member of the library beside everybody else's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kernelwright.core.document import decode, document, encode
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.ladder import LadderRecord
 from kernelwright.core.layout import FragmentRecord
+from kernelwright.core.library import KernelRecord
 from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.progress import stage
 from kernelwright.core.records import EvidenceRecord, EvidenceReport
@@ -26,9 +28,10 @@ from kernelwright.judge.ladder import climb
 from kernelwright.judge.moves import make_moves, maker
 from kernelwright.judge.rung_counts import LADDER, rung_counts
 from kernelwright.judge.sources import PACKAGE, hashes, import_closure, is_beside, label, located, slug, source_hash
+from kernelwright.kernels.catalog import KERNELS, family_of, sample
 from kernelwright.ladders import device_of, ladder_names, task_of
 from kernelwright.machine import machine
-from kernelwright.report import fragments, ladders, suite
+from kernelwright.report import fragments, kernels, ladders, suite
 from kernelwright.toolchain.cuda import INCLUDE
 
 EXAMPLES = "examples"
@@ -48,16 +51,20 @@ LADDER_ROOTS = {
     "cpu": ("kernelwright.toolchain.cpp", "kernelwright.measure.paired"),
 }
 """What makes a rung run and times it; the rungs themselves are sources too."""
+KERNEL_ROOTS = ("kernelwright.measure.paired", "kernelwright.kernels.workload")
+"""What times a member of the library; its family's workloads, and with them its kernels, are sources too."""
 PAGES = {
     "regimes": "docs/regimes.md",
     "optimize": "docs/optimize-suite.md",
     "fragments": "docs/fragments.md",
     "ladder": "docs/ladders.md",
+    "kernel": "docs/kernels.md",
     "optimize summary": "README.md",
     "ladder summary": "README.md",
+    "kernel summary": "README.md",
 }
 """Every table with its page; all but the summaries are named as their kind of record."""
-Entry = EvidenceRecord | SuiteRecord | FragmentRecord | LadderRecord
+Entry = EvidenceRecord | SuiteRecord | FragmentRecord | LadderRecord | KernelRecord
 
 
 def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> EvidenceReport:
@@ -137,7 +144,35 @@ def record_ladders(names: Sequence[str], *, device: str, folder: str = "evidence
     return EvidenceReport(records=tuple(written))
 
 
-def _written(entry: EvidenceRecord | FragmentRecord, folder: str) -> str:
+def record_kernels(names: Sequence[str], *, folder: str = "evidence") -> EvidenceReport:
+    """Measures members of the library, or those that are named, beside everybody else's kernels on this GPU.
+
+    Raises:
+        NotFoundError: no such kernel. DeviceError: no CUDA device here.
+    """
+    from kernelwright.judge.fragments import device
+    from kernelwright.judge.library import measure, workloads
+
+    machine_name, software = device()
+    root, written = Path(folder).resolve().parent, []
+    for name in names or list(KERNELS):
+        sample(name)
+        entry = KernelRecord(
+            kind="kernel",
+            name=name,
+            state="measured",
+            device="cuda",
+            machine=machine_name,
+            date=datetime.now(UTC).date().isoformat(),
+            software=software,
+            sources=hashes(sources_of("kernel", name, root), root),
+            rows=tuple(map(measure, workloads(name))),
+        )
+        written.append(_written(entry, folder))
+    return EvidenceReport(records=tuple(written))
+
+
+def _written(entry: Entry, folder: str) -> str:
     """The path of the file that now holds a record."""
     target = Path(folder) / slug(entry.machine) / entry.kind / f"{entry.name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +194,7 @@ def check(folder: str = "evidence") -> EvidenceReport:
     closures: dict[tuple[str, str], dict[str, Path]] = {}
     for path in paths:
         entry = load(path)
-        key = entry.kind, entry.name if entry.kind == "ladder" or entry.name == OWN_SUITE else ""
+        key = entry.kind, entry.name if entry.kind in ("ladder", "kernel") or entry.name == OWN_SUITE else ""
         if key not in closures:
             closures[key] = {label(source, root): source for source in sources_of(entry.kind, entry.name, root)}
         if entry.state == "pending":
@@ -171,7 +206,7 @@ def check(folder: str = "evidence") -> EvidenceReport:
 
 def load(path: Path) -> Entry:
     """One record from its file; the folder that it lies in is its kind."""
-    kinds = {"optimize": SuiteRecord, "fragments": FragmentRecord, "ladder": LadderRecord}
+    kinds = {"optimize": SuiteRecord, "fragments": FragmentRecord, "ladder": LadderRecord, "kernel": KernelRecord}
     return decode(path.read_bytes(), kinds.get(path.parent.name, EvidenceRecord))
 
 
@@ -181,6 +216,8 @@ def sources_of(kind: str, name: str, root: Path) -> list[Path]:
         rungs = [path for path in task_of(name).parent.iterdir() if path.is_file()]
         included = INCLUDE.rglob("*.cuh") if device_of(name) == "cuda" else ()
         return [*import_closure(*LADDER_ROOTS[device_of(name)]), *sorted(rungs), *sorted(included)]
+    if kind == "kernel":
+        return list(import_closure(*KERNEL_ROOTS, family_of(name) + ".workloads"))
     if kind != "optimize":
         return list(import_closure(*(FRAGMENT_ROOTS if kind == "fragments" else REGIME_ROOTS)))
     own = sorted((root / SUITE).glob("*.py")) if name == OWN_SUITE else []
@@ -245,6 +282,16 @@ def ladder_summary(folder: str = "evidence") -> str:
     return ladders.summary(latest.climb) if latest and latest.climb else ladders.markdown([])
 
 
+def kernels_page(folder: str = "evidence") -> str:
+    """Every member of the library on every machine on which it was measured."""
+    return kernels.markdown(one for one in entries(folder, "kernel") if isinstance(one, KernelRecord))
+
+
+def kernel_summary(folder: str = "evidence") -> str:
+    """The library of the README: each use of each kernel in one row."""
+    return kernels.brief(one for one in entries(folder, "kernel") if isinstance(one, KernelRecord))
+
+
 def write_table(folder: str, page: str, kind: str = "regimes") -> None:
     """Replaces everything between a table's two marks in a page, or to its end, by that table as the records give it.
 
@@ -261,8 +308,10 @@ def write_table(folder: str, page: str, kind: str = "regimes") -> None:
         "optimize": suite_page,
         "fragments": fragments_page,
         "ladder": ladders_page,
+        "kernel": kernels_page,
         "optimize summary": suite_summary,
         "ladder summary": ladder_summary,
+        "kernel summary": kernel_summary,
     }
     table = tables[kind](folder)
     before, _, below = text.partition(mark)

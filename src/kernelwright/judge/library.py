@@ -13,12 +13,14 @@ from torch import Tensor
 from kernelwright.core.library import COMPILED, EAGER, OURS, ArmTime, KernelRow
 from kernelwright.core.progress import stage
 from kernelwright.core.trees import tensors
-from kernelwright.kernels.catalog import KERNELS
+from kernelwright.kernels.catalog import family_of
 from kernelwright.kernels.workload import Workload, gradients
+from kernelwright.measure.buffers import MOST_COPIES
 from kernelwright.measure.clock import EventClock, GraphClock
 from kernelwright.measure.paired import time_arms
 
-COPY = "copy"
+_COPIES = {"copy": torch.clone, "pass": torch.bitwise_not}
+"""The memory's own copy, and an element-wise kernel: the faster one is the measure."""
 BUDGET_S = 0.15
 """For each arm of a row."""
 SMALL_BYTES = 2**20
@@ -28,8 +30,7 @@ Prepared = Callable[..., Callable[[], Any]]
 
 def workloads(name: str) -> Iterator[Workload]:
     """What a kernel of the library is measured on."""
-    family = KERNELS[name].variants[next(iter(KERNELS[name].variants))].function.rpartition(".")[0]
-    return import_module(f"{family}.workloads").workloads(name)
+    return import_module(f"{family_of(name)}.workloads").workloads(name)
 
 
 def measure(workload: Workload, without: Sequence[str] = ()) -> KernelRow:
@@ -44,11 +45,12 @@ def measure(workload: Workload, without: Sequence[str] = ()) -> KernelRow:
     alive = {name: arm for name, arm in arms.items() if name not in failed}
     inputs, cache_bytes = (workload.inputs(), {}), torch.cuda.get_device_properties().L2_cache_size
     moved = workload.work.bytes_read + workload.work.bytes_written
-    timed = {**alive, COPY: _Copy(moved, cache_bytes)}
+    copies = {name: _Copy(how, moved, cache_bytes) for name, how in _COPIES.items()}
+    timed = {**alive, **copies}
     sets = 2 + 2 * cache_bytes // max(1, sum(one.nbytes for one in inputs[0]))
     given: dict[str, Any] = {"device": "cuda", "last_cache_bytes": cache_bytes, "budget_s": BUDGET_S * len(timed)}
     with _kept_buffers():
-        times = time_arms(timed, inputs, **given, clock=GraphClock(), warmup=min(sets, 300)).timings
+        times = time_arms(timed, inputs, **given, clock=GraphClock(), warmup=min(sets, MOST_COPIES)).timings
         small = moved < SMALL_BYTES
         calls = time_arms(dict(alive), inputs, **given, clock=EventClock()).timings if small else {}
     for arm in arms.values():
@@ -57,7 +59,7 @@ def measure(workload: Workload, without: Sequence[str] = ()) -> KernelRow:
         what=workload.what,
         size=workload.size,
         bytes=moved,
-        copy_us=times[COPY].time_us,
+        copy_us=min(times[name].time_us for name in copies),
         arms=tuple(
             ArmTime(name=name, failed=failed[name])
             if name in failed
@@ -81,6 +83,13 @@ def _kept_buffers() -> Any:
     return config.patch(donated_buffer=False)
 
 
+def _capture_stream() -> torch.cuda.Stream:
+    """That of CUDA graphs: autograd runs a gradient on the stream of its result."""
+    graph: Any = torch.cuda.graph
+    graph.default_capture_stream = graph.default_capture_stream or torch.cuda.Stream()
+    return graph.default_capture_stream
+
+
 class _Arm:
     """A program as what is timed of it; for gradients alone, the results are there once for each set of buffers."""
 
@@ -97,7 +106,11 @@ class _Arm:
             return result.detach(), *torch.autograd.grad(result, [one for one in inputs if one.requires_grad])
         key = inputs[0].data_ptr()
         if key not in self._prepared:
-            self._prepared[key] = gradients(inputs, self.program(*inputs))
+            stream, here = _capture_stream(), torch.cuda.current_stream()
+            stream.wait_stream(here)
+            with torch.cuda.stream(stream):
+                self._prepared[key] = gradients(inputs, self.program(*inputs))
+            here.wait_stream(stream)
         return self._prepared[key]()
 
     def forget(self) -> None:
@@ -105,17 +118,16 @@ class _Arm:
 
 
 class _Copy:
-    """Copies that read and write so many bytes, of memory that the cache does not hold."""
+    """Reads and writes so many bytes, of memory that the cache does not hold."""
 
-    def __init__(self, moved: int, cache_bytes: int) -> None:
-        half = max(1, moved // 2)
-        held = [
-            torch.empty(half, dtype=torch.uint8, device="cuda") for _ in range(min(256, 2 * cache_bytes // half + 2))
-        ]
-        self._turn = cycle(held)
+    def __init__(self, how: Callable[[Tensor], Tensor], moved: int, cache_bytes: int) -> None:
+        words = max(1, moved // 8)
+        sets = min(MOST_COPIES, 2 * cache_bytes // (4 * words) + 2)
+        self._how = how
+        self._turn = cycle([torch.zeros(words, dtype=torch.int32, device="cuda") for _ in range(sets)])
 
     def __call__(self, *_: Tensor) -> Tensor:
-        return next(self._turn).clone()
+        return self._how(next(self._turn))
 
 
 def _errors(workload: Workload, arms: dict[str, _Arm]) -> tuple[dict[str, tuple[float, ...]], dict[str, str]]:

@@ -32,6 +32,11 @@ def _listed(one: Kernel) -> LibraryKernel:
     )
 
 
+def family_of(name: str) -> str:
+    """The package that a kernel lives in."""
+    return next(iter(KERNELS[name].variants.values())).function.rpartition(".")[0]
+
+
 def sample(target: str) -> Sample:
     """`NAME` or `NAME:VARIANT` as it compiles where no GPU is.
 

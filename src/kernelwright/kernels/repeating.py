@@ -61,53 +61,75 @@ def repeated(function: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or _WATCH.launches is not None:
             return function(*args, **kwargs)
-        given = (*args, *kwargs.values())
+        given = (*args, *kwargs, *kwargs.values()) if kwargs else args
         tensors = [one for one in given if isinstance(one, Tensor)]
         if not direct(*tensors):
             return function(*args, **kwargs)
-        key = (tuple(kwargs), *[_lies(one) if isinstance(one, Tensor) else one for one in given])
-        if key not in kept:
-            if len(kept) >= MOST_KEPT:
-                kept.clear()
-            with _watching() as launches:
-                result = function(*args, **kwargs)
-            kept[key] = _plan(tensors, result, launches)
-            return result
+        about: list[Any] = []
+        for one in given:
+            if isinstance(one, Tensor):
+                # all that a kernel and its launch depend on; of the place only what decides how wide loads can be
+                about += one.shape, one.stride(), one.dtype, one.device, one.data_ptr() & 15
+            else:
+                about.append(one)
+        if (key := tuple(about)) not in kept:
+            return _first(kept, key, tensors, lambda: function(*args, **kwargs))
         plan = kept[key]
         return function(*args, **kwargs) if plan is None else plan.run(tensors)
 
     return call  # pyright: ignore[reportReturnType]
 
 
-def _lies(tensor: Tensor) -> tuple[Any, ...]:
-    """All that a kernel and its launch depend on; of the place only what decides how wide loads can be."""
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.data_ptr() & 15
+def _first(
+    kept: dict[tuple[Any, ...], _Plan | None], key: tuple[Any, ...], tensors: list[Tensor], call: Callable[[], Any]
+) -> Any:
+    if len(kept) >= MOST_KEPT:
+        kept.clear()
+    with _watching() as launches:
+        result = call()
+    kept[key] = _plan(tensors, result, launches)
+    return result
 
 
 class _Plan:
     """Launches with places for the tensors of a call."""
 
-    def __init__(self, results: Sequence[Tensor], alone: bool, launches: Sequence[tuple[Launch, list[int]]]) -> None:
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        results: Sequence[Tensor],
+        alone: bool,
+        launches: Sequence[tuple[Launch, list[int]]],
+    ) -> None:
         self.device = results[0].device
         self._alone = alone
-        self._results = [(tuple(one.shape), one.stride(), one.dtype) for one in results]
+        self._results = [self._maker(tensors, one) for one in results]
         self._launches = [
             (
                 launch.compiled.run,
                 launch.programs,
                 (launch.compiled.function, launch.compiled.packed_metadata, None, None, None),
-                list(launch.arguments),
+                [None if isinstance(one, Tensor) else one for one in launch.arguments],
                 [(at, place) for at, place in enumerate(places) if place >= 0],
             )
             for launch, places in launches
         ]
 
+    def _maker(self, tensors: Sequence[Tensor], result: Tensor) -> Callable[[list[Tensor]], Tensor]:
+        """Allocates one that lies as the result did; the quickest way is one that lies as what is given."""
+        shape, stride, about = tuple(result.shape), result.stride(), {"dtype": result.dtype, "device": result.device}
+        for at, given in enumerate(tensors):
+            like = torch.empty_like(given)
+            if (like.shape, like.stride(), like.dtype, like.device) == (shape, stride, result.dtype, result.device):
+                return lambda here: torch.empty_like(here[at])
+        return lambda here: torch.empty_strided(shape, stride, **about)
+
     def run(self, tensors: list[Tensor]) -> Any:
-        index, device = self.device.index, self.device
+        index = self.device.index
         if index != torch._C._cuda_getDevice():
-            with torch.cuda.device(device):
+            with torch.cuda.device(index):
                 return self.run(tensors)
-        results = [torch.empty_strided(*lies, dtype=dtype, device=device) for *lies, dtype in self._results]
+        results = [make(tensors) for make in self._results]
         here = tensors + results
         stream = torch._C._cuda_getCurrentRawStream(index)
         for run, programs, about, arguments, places in self._launches:
@@ -130,4 +152,4 @@ def _plan(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch]) ->
         if any(pointer is not None and pointer not in pointers for pointer in at):
             return None
         found.append((launch, [-1 if pointer is None else pointers.index(pointer) for pointer in at]))
-    return _Plan(results, isinstance(result, Tensor), found)
+    return _Plan(tensors, results, isinstance(result, Tensor), found)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from kernelwright.kernels.rows.layout import RowLayout, power_of_two, row_layout
+from dataclasses import replace
+
+from kernelwright.kernels.rows.layout import LONGEST_BYTES, WARP, RowLayout, power_of_two, row_layout
 
 SCALE_BLOCK, SCALE_WARPS = 4096, 4
 LOGITS_BYTES = 2**29
 """Of logits that a linear layer holds at once."""
-ONLINE_FROM_BYTES = 2**15
+ONLINE_FROM_BYTES = 2**12
 """Longer rows are read through in chunks, several under way: for the loss alone nothing has to stay."""
-CHUNK_BYTES, CHUNK_WARPS, CHUNK_STAGES = 2**13, 4, 4
-ENOUGH_PROGRAMS = 256
+CHUNK_BYTES, CHUNK_WARPS, CHUNK_STAGES = 2**11, 1, 3
+"""Of one warp, which has nobody to wait for."""
+PART_BYTES, MOST_PARTS = 2**15, 64
+ENOUGH_PROGRAMS = 2**12
 """Where rows are fewer, each is shared out."""
-MOST_PARTS = 32
-ELEMENT_TILE_BYTES, ELEMENT_WARPS = 2**13, 4
+FEW_ROWS = 128
+GRADIENT_WARPS = 16
+ELEMENT_TILE_BYTES, ELEMENT_WARPS = 2**11, 2
 TOTAL_BLOCK, TOTAL_WARPS, MOST_TOTALS = 4096, 8, 64
 """Losses that a program adds up at once, and how many programs share them out."""
 
@@ -27,17 +32,23 @@ def forward_layout(N: int, itemsize: int) -> RowLayout:
     return row_layout(N, itemsize)
 
 
+def gradient_layout(N: int, itemsize: int) -> RowLayout:
+    """Where the gradient is written with the loss."""
+    layout = row_layout(N, itemsize, most_warps=GRADIENT_WARPS)
+    return replace(layout, rows=max(1, layout.rows // 2))
+
+
 def online_layout(M: int, N: int, itemsize: int) -> RowLayout | None:
-    """Chunks and parts of rows that are read through; None for rows that fit into registers."""
-    if N * itemsize <= ONLINE_FROM_BYTES:
+    """Chunks and parts of rows that are read through; None for rows that stay in registers."""
+    if N * itemsize <= (LONGEST_BYTES if M < FEW_ROWS else ONLINE_FROM_BYTES):
         return None
     columns = CHUNK_BYTES // itemsize
-    parts = min(MOST_PARTS, power_of_two(-(-ENOUGH_PROGRAMS // M)), -(-N // columns))
-    return RowLayout(1, columns, parts, CHUNK_WARPS)
+    parts = max(N * itemsize // PART_BYTES, power_of_two(-(-ENOUGH_PROGRAMS // M)))
+    return RowLayout(1, columns, max(1, min(MOST_PARTS, parts, N // (2 * columns))), CHUNK_WARPS)
 
 
 def backward_layout(N: int, itemsize: int) -> RowLayout:
     """Its tiles have nothing to tell each other, so they are small."""
     columns = min(power_of_two(N), ELEMENT_TILE_BYTES // itemsize)
-    rows = max(1, ELEMENT_TILE_BYTES // itemsize // 4 // columns)
-    return RowLayout(rows, columns, -(-N // columns), ELEMENT_WARPS)
+    rows = max(1, ELEMENT_TILE_BYTES // itemsize // columns)
+    return RowLayout(rows, columns, -(-N // columns), ELEMENT_WARPS if columns > 2 * WARP else 2 * ELEMENT_WARPS)

@@ -136,7 +136,7 @@ def cross_entropy_online(
     row, part = place(ROWS, PARTS)
     OWN: tl.constexpr = (N + PARTS * BLOCK_N - 1) // (PARTS * BLOCK_N) * BLOCK_N
     begin = begin_of(row.to(tl.int64), x_inner, x_outer_stride, x_inner_stride)
-    top, total, weighed = -INFINITY, 0.0, 0.0
+    top, total, weighed = tl.full((), -INFINITY, tl.float32), tl.zeros((), tl.float32), tl.zeros((), tl.float32)
     for chunk in tl.range(part * OWN, tl.minimum(part * OWN + OWN, N), BLOCK_N, num_stages=STAGES):
         columns = chunk + tl.arange(0, BLOCK_N)
         x = tl.load(x_ptr + begin + columns, mask=columns < N, other=-INFINITY).to(tl.float32)

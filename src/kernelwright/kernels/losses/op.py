@@ -17,6 +17,7 @@ from kernelwright.kernels.losses.configs import (
     TOTAL_WARPS,
     backward_layout,
     forward_layout,
+    gradient_layout,
     online_layout,
 )
 from kernelwright.kernels.losses.kernel import (
@@ -128,7 +129,7 @@ def write_losses_and_gradient(
     """Writes the losses of rows, and over x their gradient times `scale`."""
     if not x.numel():
         return
-    N, layout = x.shape[-1], forward_layout(x.shape[-1], x.itemsize)
+    N, layout = x.shape[-1], gradient_layout(x.shape[-1], x.itemsize)
     alone = waits(layout, x.device)  # else parts read what others have written over
     dx = x if alone else x.new_empty(x.shape)
     read, written = as_rows(x), as_rows(dx)

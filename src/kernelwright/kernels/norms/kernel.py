@@ -1,10 +1,11 @@
 """RMSNorm and LayerNorm over rows: one read and one write, statistics in FP32.
 
 Idea: a row stays in registers between its statistics and its result; see rows/tile.py for rows that are too long for
-one program. Variance is taken in two passes over the registers, and parts of a row are merged by their means, so that
-a large offset costs no accuracy. Bound: DRAM, 2 * M * N * itemsize bytes forward (4 with a residual), 3 backward.
-Backward, each program keeps its share of the weight's gradient in registers over all its rows; the shares are added
-in a fixed order afterwards, so that results repeat.
+one program. Variance is taken in two passes over the registers, the mean around an element of the row, and parts are
+merged by their means, so that a large offset costs no accuracy and a row of equal elements has no error. Bound: DRAM,
+2 * M * N * itemsize bytes forward (4 with a residual), 3 backward. Backward, each program keeps its share of the
+weight's gradient in registers over all its rows, while the next ones come; the shares are added in a fixed order
+afterwards, so that results repeat.
 
 Source: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.06450; merging of parts: Chan et al. 1979.
 """
@@ -41,7 +42,7 @@ def _merged(square, mean, row, part, notes_ptr,
         parts = tl.arange(0, triton.next_power_of_2(PARTS))
         counts = tl.maximum(tl.minimum(N - parts * BLOCK_N, BLOCK_N), 0)
         means = collected(1, 0.0, row, notes_ptr, PARTS, STEP)
-        mean = tl.sum(means * counts, 0) / N
+        mean += tl.sum(tl.where(counts > 0, (means - mean) * counts, 0.0), 0) * (1.0 / N)
         squares += counts * (means - mean) * (means - mean)
     return tl.sum(squares, 0), mean
 
@@ -61,13 +62,18 @@ def norm_forward(
         x_ptr, residual_ptr, sum_ptr, rows, columns, there,
         x_inner, x_outer_stride, x_inner_stride, r_inner, r_outer_stride, r_inner_stride,
     )  # fmt: skip
+    given_at_first = (
+        x_ptr, residual_ptr, sum_ptr, rows, part * BLOCK_N, rows < M,
+        x_inner, x_outer_stride, x_inner_stride, r_inner, r_outer_stride, r_inner_stride,
+    )  # fmt: skip
     x = _input(*given, False)
     if residual_ptr is not None and STEP != PUBLISH:
         tl.store(sum_ptr + rows * N + columns, x.to(sum_ptr.dtype.element_ty), mask=there)
     mean = tl.zeros((ROWS, 1), tl.float32)
     if CENTRED:
-        count = tl.minimum(N - part * BLOCK_N, BLOCK_N) if PARTS > 1 else N
-        mean = tl.sum(x, 1, keep_dims=True) / count
+        pivot = _input(*given_at_first, False)
+        share = 1.0 / (tl.minimum(N - part * BLOCK_N, BLOCK_N) if PARTS > 1 else N)
+        mean = pivot + tl.sum(tl.where(there, x - pivot, 0.0), 1, keep_dims=True) * share
         x = tl.where(there, x - mean, 0.0)
     square = tl.sum(x * x, 1, keep_dims=True)
     if PARTS > 1:
@@ -76,7 +82,7 @@ def norm_forward(
         x = _input(*given, True)
         if CENTRED:
             x -= mean
-    rstd = tl.rsqrt(square / N + eps)
+    rstd = tl.rsqrt(square * (1.0 / N) + eps)
     y = x * rstd
     if CAST_FIRST:
         y = y.to(x_ptr.dtype.element_ty).to(tl.float32)
@@ -129,9 +135,9 @@ def norm_backward(
             along = tl.sum(collected(0, 0.0, first, notes_ptr, PARTS, STEP), 0)
             if CENTRED:
                 level = tl.sum(collected(1, 0.0, first, notes_ptr, PARTS, STEP), 0)
-        dx = dy - x * (along / N)
+        dx = dy - x * (along * (1.0 / N))
         if CENTRED:
-            dx -= level / N
+            dx -= level * (1.0 / N)
         dx *= rstd
         if STEP != PUBLISH:
             if dsum_ptr is not None:

@@ -165,7 +165,7 @@ def _forward(
             weight,
             bias,
             y,
-            total,
+            None if residual is None else total,
             *kept,
             *read.place,
             *added.place,

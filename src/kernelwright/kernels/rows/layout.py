@@ -9,6 +9,8 @@ THREAD_BYTES = 64
 """Of rows that a thread holds: four loads of 16 bytes under way, and registers for as many programs as hide them."""
 SHORT_TILE_BYTES = 2**11
 """Rows that are shorter than what a warp holds share it."""
+NARROW_BYTES, NARROW_WARPS = 32, 8
+"""Rows of fewer bytes than a sector cost instructions, not memory: they take many threads."""
 MOST_WARPS = 8
 LONGEST_BYTES = 2**15
 """Longer rows are shared out in tiles of this size: more would not leave registers for a second program."""
@@ -36,20 +38,22 @@ class RowLayout:
         return -(-M // self.rows) * self.parts
 
 
-def row_layout(N: int, itemsize: int, *, operands: int = 1) -> RowLayout:
+def row_layout(N: int, itemsize: int, *, operands: int = 1, most_warps: int = MOST_WARPS) -> RowLayout:
     """The layout for rows of N elements.
 
     Args:
         itemsize: bytes of an element as it is loaded.
         operands: tensors of that shape that a program holds at once.
     """
-    columns, row_bytes = power_of_two(N), N * itemsize * operands
+    columns = power_of_two(N)
     if columns * itemsize > LONGEST_BYTES:
         columns = PART_BYTES // itemsize
         return RowLayout(1, columns, -(-N // columns), PART_WARPS, again=True)
-    rows = max(1, SHORT_TILE_BYTES // (columns * itemsize))
-    warps = max(1, rows * row_bytes // (WARP * THREAD_BYTES))
-    return RowLayout(rows, columns, 1, min(MOST_WARPS * operands, 1 << (warps.bit_length() - 1)))
+    rows = max(1, SHORT_TILE_BYTES // (columns * itemsize * operands))
+    if columns * itemsize <= NARROW_BYTES:
+        return RowLayout(rows, columns, 1, NARROW_WARPS)
+    warps = max(1, rows * N * itemsize * operands // (WARP * THREAD_BYTES))
+    return RowLayout(rows, columns, 1, min(most_warps * operands, 1 << (warps.bit_length() - 1)))
 
 
 def power_of_two(least: int) -> int:
