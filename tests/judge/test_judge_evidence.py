@@ -10,6 +10,8 @@ from kernelwright.judge.evidence import (
     MARK,
     PAGES,
     check,
+    kernel_summary,
+    kernels_page,
     ladder_summary,
     ladders_page,
     load,
@@ -42,7 +44,13 @@ def test_the_page_of_the_suite_is_the_one_that_the_records_give():
     assert page.partition(MARK)[2].strip() == suite_page(str(ROOT / "evidence")).strip(), "kw evidence table"
 
 
-TABLES = {"ladder": ladders_page, "ladder summary": ladder_summary, "optimize summary": suite_summary}
+TABLES = {
+    "kernel": kernels_page,
+    "kernel summary": kernel_summary,
+    "ladder": ladders_page,
+    "ladder summary": ladder_summary,
+    "optimize summary": suite_summary,
+}
 
 
 @pytest.mark.parametrize(("kind", "table"), TABLES.items())

@@ -62,8 +62,11 @@ def test_gradients(normed, shape):
     got = poisoned(lambda: torch.autograd.grad((y, total), [*given, residual], (dy, dsum)))
     wanted = reference(*given, residual, eps=1e-5)
     want = torch.autograd.grad((wanted, given[0] + residual), [*given, residual], (dy.double(), dsum))
+    terms = (
+        0.1 if shape[-1] > 1 else 1e-5**-0.5
+    )  # of a row of one element nothing is left but a rounding of dy / sqrt(eps)
     for name, one, other in zip(("x", "weight", "bias", "residual"), got, want, strict=True):
-        require_close(one, other, budget=16, terms=0.1, what=name)
+        require_close(one, other, budget=16, terms=terms, what=name)
 
 
 def test_gradients_of_what_asks_for_them_only(normed):

@@ -28,7 +28,7 @@ def record(
         str,
         typer.Option(
             "--kind",
-            help="What examples wait on, what the suite gains, what instructions say of the layouts, climbs, or kernels.",
+            help="What examples wait on, what the suite gains, what instructions say of layouts, climbs, or kernels.",
             metavar="regimes|optimize|fragments|ladder|kernel",
         ),
     ] = "regimes",

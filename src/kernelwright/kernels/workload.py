@@ -54,7 +54,7 @@ def installed(**peers: tuple[str, Callable[[Any], Program]]) -> dict[str, Progra
         module, _, function = path.partition(":")
         try:
             found[name] = called(getattr(import_module(module), function))
-        except ImportError:
+        except Exception:  # of whatever kind: a peer that cannot be imported here is not installed here
             continue
     return found
 

@@ -11,17 +11,20 @@ from kernelwright.core.units import bytes_text, number_text, time_text
 
 LARGE_BYTES = 2**24
 """What moves less is over before memory is busy: no copy is a measure of it."""
+NONE = "No kernel has a record yet: `kw evidence record --kind kernel`.\n"
 HEAD = ("size", "bytes", "ours", "TB/s", "of a copy", "the best other", "times as fast", "error over eager's")
 
 
 def markdown(records: Iterable[KernelRecord]) -> str:
     """A section for each kernel, a table for each of its uses."""
     parts = [part for record in records for part in _sections(record)]
-    return "\n".join(parts) if parts else "No kernel has a record yet: `kw evidence record --kind kernel`.\n"
+    return "\n".join(parts) if parts else NONE
 
 
 def brief(records: Iterable[KernelRecord]) -> str:
     """One row for each use of each kernel."""
+    if not (records := list(records)):
+        return NONE
     lines = ["| kernel | use | sizes | beside the best of the others | least | of a copy | error over eager's |"]
     lines.append("|" + "---|" * 7)
     for record in records:
