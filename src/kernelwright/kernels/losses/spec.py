@@ -11,7 +11,7 @@ __all__ = ["KERNELS", "SHAPES", "work"]
 _HOME = "kernelwright.kernels.losses.kernel"
 _OPTIONS: Given = {"ignore_index": -100, "smoothing": 0.0, "z": 0.0, "cap": 0.0}
 _GIVEN = TILE | rows_of("x") | _OPTIONS | {"target_ptr": "*i64", "lse_ptr": "*fp32"}
-_LONG: Given = {"N": 128256, "x_outer_stride": 128256, "STAGES": 4}
+_LONG: Given = {"N": 128256, "BLOCK_N": 1024, "STAGES": 3}
 _WRITTEN = rows_of("dx") | {"scale_ptr": "*fp32"}
 _FORWARD, _BACKWARD = f"{_HOME}:cross_entropy_forward", f"{_HOME}:cross_entropy_backward"
 
@@ -22,7 +22,7 @@ KERNELS = (
         call="kernelwright.kernels:cross_entropy",
         variants={
             "forward": Sample(_FORWARD, _GIVEN | {"loss_ptr": "*fp32"}, 4),
-            "online": Sample(f"{_HOME}:cross_entropy_online", _GIVEN | {"loss_ptr": "*fp32"} | _LONG, 4),
+            "online": Sample(f"{_HOME}:cross_entropy_online", _GIVEN | {"loss_ptr": "*fp32"} | _LONG, 1),
             "inplace": Sample(_FORWARD, _GIVEN | {"loss_ptr": "*fp32"} | _WRITTEN, 4),
             "backward": Sample(_BACKWARD, _GIVEN | {"dloss_ptr": "*fp32", "dloss_stride": 1, "dx_ptr": "*bf16"}, 4),
         },
