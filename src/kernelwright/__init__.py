@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kernelwright.core.records import Diagnosis, Floor, Machine, Timing, Verdict, Work
     from kernelwright.diagnose import watch, why
     from kernelwright.judge import bench
+    from kernelwright.kernels import patch, unpatch
     from kernelwright.machine import machine
     from kernelwright.optimize import optimize
     from kernelwright.problems import Candidate, Problem
@@ -36,6 +37,8 @@ _HOMES = {
     "verify": "verify",
     "bench": "judge",
     "optimize": "optimize",
+    "patch": "kernels",
+    "unpatch": "kernels",
 }
 __all__ = [
     "Candidate",
@@ -51,6 +54,8 @@ __all__ = [
     "bench",
     "machine",
     "optimize",
+    "patch",
+    "unpatch",
     "verify",
     "watch",
     "why",

@@ -15,11 +15,14 @@ NAMES = {
         "layer_norm",
         "linear_cross_entropy",
         "log_softmax",
+        "patch",
+        "PatchError",
         "relu_squared",
         "rms_norm",
         "rotary_embedding",
         "softmax",
         "swiglu",
+        "unpatch",
     ),
 }
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kernelwright.core.errors import MissingDependency
+
 if TYPE_CHECKING:
     from kernelwright.kernels.activations.op import activation, dropout_add, geglu, gelu, relu_squared, swiglu
     from kernelwright.kernels.losses.linear import linear_cross_entropy
     from kernelwright.kernels.losses.op import cross_entropy
     from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
     from kernelwright.kernels.operators import ShapeError
+    from kernelwright.kernels.patching import PatchError, patch, unpatch
     from kernelwright.kernels.rotary.op import rotary_embedding
     from kernelwright.kernels.softmaxes.op import log_softmax, softmax
 
 _HOMES = {
     "LayerNorm": "norms.op",
+    "PatchError": "patching",
     "RMSNorm": "norms.op",
     "ShapeError": "operators",
     "activation": "activations.op",
@@ -29,14 +33,17 @@ _HOMES = {
     "layer_norm": "norms.op",
     "linear_cross_entropy": "losses.linear",
     "log_softmax": "softmaxes.op",
+    "patch": "patching",
     "relu_squared": "activations.op",
     "rms_norm": "norms.op",
     "rotary_embedding": "rotary.op",
     "softmax": "softmaxes.op",
     "swiglu": "activations.op",
+    "unpatch": "patching",
 }
 __all__ = [
     "LayerNorm",
+    "PatchError",
     "RMSNorm",
     "ShapeError",
     "activation",
@@ -47,18 +54,25 @@ __all__ = [
     "layer_norm",
     "linear_cross_entropy",
     "log_softmax",
+    "patch",
     "relu_squared",
     "rms_norm",
     "rotary_embedding",
     "softmax",
     "swiglu",
+    "unpatch",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'kernelwright.kernels' has no attribute {name!r}")
-    return getattr(import_module(f"kernelwright.kernels.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"kernelwright.kernels.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as fault:
+        if fault.name != "triton":
+            raise
+        raise MissingDependency("the kernels need Triton", next="pip install 'kernelwright[cuda]'") from None
 
 
 def __dir__() -> list[str]:
