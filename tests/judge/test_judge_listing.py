@@ -22,7 +22,7 @@ def test_the_newest_record_is_told(tmp_path):
     written(tmp_path, "old", "2026-01-01", 10.0)
     path = written(tmp_path, "new", "2026-02-01", 5.0)
     found = {one.name: one.evidence for one in library(str(tmp_path)).kernels}
-    assert found["softmax"] == "2.00x the best of eager over 1 size on new, 2026-02-01"
+    assert found["softmax"] == "2.00x the best of eager in 1 comparison on new, 2026-02-01"
     assert not found["rms_norm"]
     assert load(path).rows[0].gain == 2.0
 

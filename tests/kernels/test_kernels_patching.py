@@ -12,7 +12,7 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 from on_device import DEVICE, runs_kernels
 
-from kernelwright.kernels.patching import PatchError, patch, unpatch
+from kernelwright.kernels.patching import Patched, PatchError, patch, patched, unpatch
 
 pytestmark = runs_kernels
 WIDE, HEAD, HEADS, VOCABULARY = 32, 8, 4, 50
@@ -143,18 +143,19 @@ def tanh_gelu(x):
 @pytest.mark.parametrize("act_fn", [F.silu, tanh_gelu, F.gelu])
 def test_a_patched_model_computes_what_it_did(norm, act_fn, dtype):
     model = patch(made(norm, act_fn, dtype), check=True)
-    found = model._kernelwright
-    assert (found.norms, found.gates, found.rotary, found.loss) == (2, 1, 1, True)
+    assert patched(model) == Patched(norms=2, gates=1, rotary=1, loss=True)
 
 
 def test_everything_is_taken_out():
     model, ids = made(), tokens()
-    before, names = model(ids, ids), [sorted(vars(module)) for module in model.modules()]
+    before = model(ids, ids)
+    names = [(type(module), sorted(vars(module))) for module in model.modules()]
     patch(model)
     assert patch(model) is model
     unpatch(model)
     after = unpatch(model)(ids, ids)
-    assert [sorted(vars(module)) for module in model.modules()] == names
+    assert [(type(module), sorted(vars(module))) for module in model.modules()] == names
+    assert not any(patched(model))
     assert torch.equal(before.logits, after.logits)
     assert torch.equal(before.loss, after.loss)
 
@@ -168,9 +169,77 @@ def test_a_copy_of_a_patched_model_is_its_own():
     torch.testing.assert_close(other(ids, ids).logits, want)
 
 
+def test_unpatching_a_copy_leaves_the_original():
+    model = patch(made())
+    unpatch(copy.deepcopy(model))
+    assert patched(model) == Patched(norms=2, gates=1, rotary=1, loss=True)
+
+
+class OtherMLP(TinyMLP):
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.up_proj(x)) * self.gate_proj(x))
+
+
+class BiasedRMSNorm(TinyRMSNorm):
+    def __init__(self, width):
+        super().__init__(width)
+        self.bias = nn.Parameter(torch.zeros(width))
+
+
+def test_other_formulas_of_the_same_parts_are_left_alone():
+    model = made(BiasedRMSNorm)
+    model.mlp.__class__ = OtherMLP
+    assert patched(patch(model)) == Patched(norms=0, gates=0, rotary=1, loss=True)
+
+
+def test_a_forward_that_somebody_has_replaced_is_left_alone():
+    model = made()
+    model.mlp.forward = lambda x: x
+    assert patched(patch(model)).gates == 0
+
+
+def test_parameters_that_are_not_there_are_left_alone():
+    model = made()
+    model.norm.weight, model.attention.q_norm.weight = (
+        nn.Parameter(torch.empty(0)),
+        nn.Parameter(torch.empty(8, device="meta")),
+    )
+    assert patched(patch(model)).norms == 1
+
+
+def test_a_wider_weight_gives_a_wider_result():
+    model = patch(made(dtype=torch.float16))
+    model.norm.float()
+    assert model.norm(torch.ones(2, WIDE, device=DEVICE, dtype=torch.float16)).dtype == torch.float32
+
+
+def test_frozen_models_and_modes_are_as_they_were():
+    model = made().requires_grad_(False)
+    model.mlp.eval()
+    patch(model, check=True)
+    assert model.training
+    assert not model.mlp.training
+
+
+def test_defaults_and_random_numbers_are_left_alone():
+    model, state = made(), torch.get_rng_state()
+    torch.set_default_dtype(torch.float64)
+    try:
+        patch(model)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert patched(model).norms == 2
+
+
+def test_a_patched_model_is_compiled_whole():
+    model, ids = patch(made()), tokens()
+    graphs = torch._dynamo.explain(model)(ids, ids)
+    assert graphs.graph_break_count == 0
+
+
 def test_what_is_named_alike_is_left_alone():
-    found = patch(made(OddRMSNorm, torch.tanh))._kernelwright
-    assert (found.norms, found.gates, found.rotary, found.loss) == (0, 0, 1, True)
+    assert patched(patch(made(OddRMSNorm, torch.tanh))) == Patched(norms=0, gates=0, rotary=1, loss=True)
 
 
 def test_a_model_of_something_else_is_refused():
@@ -184,7 +253,7 @@ def test_a_patch_that_computes_something_else_is_taken_out(monkeypatch):
     model, ids = made(), tokens()
     want = model(ids, ids).logits
     monkeypatch.setattr(patching, "rms_norm", lambda x, weight, **_: x * weight)
-    with pytest.raises(PatchError, match="of the patched TinyModel has an rms error of"):
+    with pytest.raises(PatchError, match="of the patched TinyModel has an error of"):
         patch(model, check=True)
     assert torch.equal(model(ids, ids).logits, want)
 
@@ -221,6 +290,6 @@ if transformers:
     def test_the_models_of_hugging_face(name):
         config = getattr(transformers, f"{name}Config")(**SMALL)
         model = getattr(transformers, f"{name}ForCausalLM")(config).to(DEVICE)
-        found = patch(model, check=True)._kernelwright
+        found = patched(patch(model, check=True))
         assert (found.gates, found.rotary, found.loss) == (2, 2, True)
         assert found.norms >= 5

@@ -17,6 +17,7 @@ NAMES = {
         "log_softmax",
         "patch",
         "PatchError",
+        "patched",
         "relu_squared",
         "rms_norm",
         "rotary_embedding",

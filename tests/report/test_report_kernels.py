@@ -45,7 +45,7 @@ def test_the_brief_row():
 
 
 def test_the_sentence_names_the_others():
-    assert sentence(RECORD) == "1.00x the best of eager, quack over 3 sizes on NVIDIA H200, 2026-11-22"
+    assert sentence(RECORD) == "1.00x the best of eager, quack in 3 comparisons on NVIDIA H200, 2026-11-22"
 
 
 def test_a_call_from_python_is_told_where_it_was_timed():

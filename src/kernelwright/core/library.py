@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelwright.core.records import EvidenceRecord, Record
 
+FP32_ROUNDING = 2**-24
 OURS, EAGER, COMPILED = "kernelwright", "eager", "torch.compile"
 
 
@@ -83,10 +84,10 @@ class KernelRow(Record, frozen=True, kw_only=True):
 
     @property
     def accuracy(self) -> float | None:
-        """Our largest error over eager's own of the same result."""
+        """Our largest error over eager's own of the same result, which is a rounding of FP32 at least."""
         eager = next((one.errors for one in self.arms if one.name == EAGER), ())
-        pairs = [(a, b) for a, b in zip(self.ours.errors, eager, strict=False) if b]
-        return max((a / b for a, b in pairs), default=None)
+        pairs = zip(self.ours.errors, eager, strict=False)
+        return max((a / max(b, FP32_ROUNDING) for a, b in pairs), default=None)
 
 
 class KernelRecord(EvidenceRecord, frozen=True, kw_only=True):

@@ -16,13 +16,15 @@ from kernelwright.core.trees import tensors
 from kernelwright.kernels.catalog import family_of
 from kernelwright.kernels.workload import Workload, gradients
 from kernelwright.measure.buffers import MOST_COPIES
-from kernelwright.measure.clock import EventClock, GraphClock
+from kernelwright.measure.clock import EventClock, GraphClock, capture
 from kernelwright.measure.paired import time_arms
 
 _COPIES = {"copy": torch.clone, "pass": torch.bitwise_not}
 """The memory's own copy, and an element-wise kernel: the faster one is the measure."""
 BUDGET_S = 0.15
 """For each arm of a row."""
+WRONG = 0.05
+"""An error of this share of a result is no rounding."""
 SMALL_BYTES = 2**20
 """What moves less is over before Python has asked for the next: the call is timed too."""
 Prepared = Callable[..., Callable[[], Any]]
@@ -137,17 +139,28 @@ def _errors(workload: Workload, arms: dict[str, _Arm]) -> tuple[dict[str, tuple[
     errors, failed = {}, {}
     for name, arm in arms.items():
         try:
-            own = tuple(one.detach().clone().requires_grad_(one.requires_grad) for one in inputs)
-            with _kept_buffers():
-                got = tensors(arm(*own))
+            errors[name] = _errors_of(arm, inputs, want)
         except Exception as error:
             if name in (OURS, EAGER):
                 raise
             failed[name] = (str(error).splitlines() or [type(error).__name__])[0]
-            continue
-        errors[name] = tuple(_rms_error(a, b) for a, b in zip(got, want, strict=True)) if want else ()
         arm.forget()
     return errors, failed
+
+
+def _errors_of(arm: _Arm, inputs: Sequence[Tensor], want: Sequence[Tensor]) -> tuple[float, ...]:
+    """
+    Raises:
+        ValueError: another number of results, or one that is nothing like what is wanted.
+    """
+    own = tuple(one.detach().clone().requires_grad_(one.requires_grad) for one in inputs)
+    with _kept_buffers():
+        got = tensors(arm(*own))
+        found = tuple(_rms_error(a, b) for a, b in zip(got, want, strict=True)) if want else ()
+        if not all(error < WRONG for error in found):
+            raise ValueError(f"wrong: errors of {', '.join(f'{error:.2g}' for error in found)}")
+        capture(lambda: arm(*own))  # who cannot be captured cannot be timed
+    return found
 
 
 def _expected(workload: Workload, inputs: Sequence[Tensor]) -> list[Tensor]:

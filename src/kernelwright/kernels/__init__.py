@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernelwright.kernels.losses.op import cross_entropy
     from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
     from kernelwright.kernels.operators import ShapeError
-    from kernelwright.kernels.patching import PatchError, patch, unpatch
+    from kernelwright.kernels.patching import PatchError, patch, patched, unpatch
     from kernelwright.kernels.rotary.op import rotary_embedding
     from kernelwright.kernels.softmaxes.op import log_softmax, softmax
 
@@ -34,6 +34,7 @@ _HOMES = {
     "linear_cross_entropy": "losses.linear",
     "log_softmax": "softmaxes.op",
     "patch": "patching",
+    "patched": "patching",
     "relu_squared": "activations.op",
     "rms_norm": "norms.op",
     "rotary_embedding": "rotary.op",
@@ -55,6 +56,7 @@ __all__ = [
     "linear_cross_entropy",
     "log_softmax",
     "patch",
+    "patched",
     "relu_squared",
     "rms_norm",
     "rotary_embedding",

@@ -1,17 +1,17 @@
 """The library's kernels in a model that somebody else wrote: Hugging Face's Llama, Gemma and Qwen, and their like.
 
-A module is taken for what it is named only after it has done on random numbers what the formula does, so a class that
-computes something else under the same name is left alone.
+A module is taken for what it is named only after its own forward has done on random numbers what the formula does, so
+a class that computes something else under the same name is left alone. A patched module is one of a subclass with
+another forward: copies, replicas and unpatching need nothing else.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
-from types import FunctionType, MethodType
-from typing import Any, TypeVar
+import functools
+from collections.abc import Iterable
+from types import FunctionType, SimpleNamespace
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,9 @@ from kernelwright.kernels.norms.op import rms_norm
 from kernelwright.kernels.rotary import reference as rotary
 from kernelwright.kernels.rotary.op import rotary_embedding
 
-__all__ = ["Patch", "PatchError", "patch", "unpatch"]
+__all__ = ["PatchError", "Patched", "patch", "patched", "unpatch"]
 
 Model = TypeVar("Model", bound=nn.Module)
-KEPT = "_kernelwright"
 ROTATE, CAUSAL = "apply_rotary_pos_emb", "ForCausalLMLoss"
 GATED = ("silu", "gelu_tanh", "gelu")
 ROWS, CLOSE = 4, 1e-5
@@ -49,40 +48,39 @@ class PatchError(UsageError):
     usual_next = "patch only models whose norms, activations and loss are those of Llama, Gemma or Qwen"
 
 
-@dataclass
-class Patch:
-    """What was put into a model: how many of each, and how they are taken out."""
+class Patched(NamedTuple):
+    """How many modules of a model run our kernels, and whether its loss does."""
 
-    norms: int = 0
-    gates: int = 0
-    rotary: int = 0
-    loss: bool = False
-    undo: list[Callable[[], None]] = field(default_factory=list, repr=False)
+    norms: int
+    gates: int
+    rotary: int
+    loss: bool
 
 
 def patch(model: Model, *, check: bool = False) -> Model:
     """Puts RMSNorm, SwiGLU or GeGLU, rotary embedding and the loss of a causal model in place, in the model itself.
 
     Args:
-        model: an nn.Module of Hugging Face's; `unpatch` takes everything out again.
-        check: the patched model's logits, loss and gradients on random tokens are compared with the original's before,
-            against a copy in FP32 (of FP32, in FP64). Needs memory for that copy.
+        model: an nn.Module of Hugging Face's; `unpatch` takes everything out again. Modules whose forward somebody
+            has replaced already are left alone. A patched model is saved by its state_dict, not pickled.
+        check: the patched model's logits, loss and gradient on random tokens are compared with the original's before,
+            against a copy in FP32 (of FP32, in FP64). Needs memory for that copy and three gradients.
     Returns:
-        The model; `model._kernelwright` says what was put in.
+        The model; `patched` says what was put in.
     Raises:
         PatchError: nothing to patch, or the patched model is further from the copy than the original was.
         DeviceError: with `check`, the model is not on a CUDA device.
     """
-    if hasattr(model, KEPT):
-        return model
-    trial = _Trial(model) if check else None
-    put = Patch()
-    for module in model.modules():
-        any(put_one(module, put) for put_one in (_put_norm, _put_gate, _put_rotary))
-    _put_loss(model, put)
-    if not put.undo:
+    trial = _Trial(model) if check and not any(patched(model)) else None
+    for module in list(model.modules()):
+        if not isinstance(module, _Ours) and "forward" not in vars(module):
+            forward = _norm_forward(module) or _gate_forward(module) or _rotary_forward(module)
+            if forward is not None:
+                module.__class__ = _subclass(type(module), *forward)
+        if getattr(getattr(module, "loss_function", None), "__name__", "") == CAUSAL and _owns_loss(module):
+            object.__setattr__(module, "_loss_function", causal_loss)
+    if not any(patched(model)):
         raise PatchError(f"nothing in {type(model).__name__} is a norm, an activation, a rotation or a loss known here")
-    setattr(model, KEPT, put)
     if trial:
         try:
             trial.compare(model)
@@ -94,112 +92,132 @@ def patch(model: Model, *, check: bool = False) -> Model:
 
 def unpatch(model: Model) -> Model:
     """Takes everything out that `patch` put in; nothing where nothing was."""
-    if hasattr(model, KEPT):
-        for undo in getattr(model, KEPT).undo:
-            undo()
-        delattr(model, KEPT)
+    for module in model.modules():
+        if isinstance(module, _Ours):
+            module.__class__ = type(module).__bases__[1]
+        if vars(module).get("_loss_function") is causal_loss:
+            object.__delattr__(module, "_loss_function")
     return model
 
 
-def _replace(module: nn.Module, name: str, value: Any, put: Patch) -> None:
-    """An attribute of the module itself, which hides that of its class."""
-    before = vars(module).get(name, module)
-    object.__setattr__(module, name, value)
-
-    def undo() -> None:
-        if before is module:
-            object.__delattr__(module, name)
-        else:
-            object.__setattr__(module, name, before)
-
-    put.undo.append(undo)
+def patched(model: nn.Module) -> Patched:
+    """What of a model runs our kernels."""
+    ours = [module.runs for module in model.modules() if isinstance(module, _Ours)]
+    loss = any(vars(module).get("_loss_function") is causal_loss for module in model.modules())
+    return Patched(ours.count("norm"), ours.count("gate"), ours.count("rotary"), loss)
 
 
-def _put_norm(module: nn.Module, put: Patch) -> bool:
-    eps, weight = getattr(module, "variance_epsilon", getattr(module, "eps", None)), getattr(module, "weight", None)
-    if not type(module).__name__.endswith("RMSNorm") or not isinstance(eps, float) or not isinstance(weight, Tensor):
-        return False
-    if weight.dim() != 1 or (about := _norm_of(module, eps)) is None:
-        return False
-    offset, cast_first = about
-    _replace(module, "forward", partial(_norm_forward, module, eps, offset, cast_first), put)
-    put.norms += 1
-    return True
+class _Ours:
+    """A module with another forward; `runs` says which."""
+
+    runs = ""
 
 
-def _norm_forward(module: Any, eps: float, offset: float, cast_first: bool, hidden_states: Tensor) -> Tensor:
-    return rms_norm(hidden_states, module.weight, eps=eps, offset=offset, cast_first=cast_first)
+@functools.cache
+def _subclass(original: type, runs: str, forward: Any) -> type:
+    names = {"__module__": original.__module__, "__qualname__": original.__qualname__, "__doc__": original.__doc__}
+    return type(original.__name__, (_Ours, original), names | {"runs": runs, "forward": forward})
+
+
+def _owns_loss(module: nn.Module) -> bool:
+    """Whether it is its own, and not that of a module inside."""
+    return isinstance(getattr(type(module), "loss_function", None), property)
+
+
+def _norm_forward(module: nn.Module) -> tuple[str, Any] | None:
+    eps_name = "variance_epsilon" if hasattr(module, "variance_epsilon") else "eps"
+    known = type(module).__name__.endswith("RMSNorm") and list(module.state_dict()) == ["weight"]
+    if not known or not isinstance(getattr(module, eps_name, None), float):
+        return None
+    weight: Any = module.weight
+    if weight.dim() != 1 or not weight.numel() or (about := _norm_of(module, getattr(module, eps_name))) is None:
+        return None
+    return "norm", _norm_as(type(module), eps_name, *about)
+
+
+@functools.cache
+def _norm_as(original: Any, eps_name: str, offset: float, cast_first: bool) -> Any:
+    def forward(self: Any, hidden_states: Tensor) -> Tensor:
+        if cast_first and self.weight.dtype != hidden_states.dtype:  # the wider of both comes out
+            return original.forward(self, hidden_states)
+        eps = getattr(self, eps_name)
+        return rms_norm(hidden_states, self.weight, eps=eps, offset=offset, cast_first=cast_first)
+
+    return forward
+
+
+def _draw(*shape: int) -> Tensor:
+    """The same numbers each time, whatever dtype, device and random state the program has."""
+    generator = torch.Generator("cpu").manual_seed(len(shape))
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one.double(), other.double(), CLOSE, CLOSE)
 
 
 @torch.no_grad()
 def _norm_of(module: Any, eps: float) -> tuple[float, bool] | None:
     """The offset of a norm's weights, and whether it rounds before it multiplies; None where it is no RMSNorm."""
-    trial = copy.deepcopy(module).float().cpu()
-    trial.weight.normal_()
-    x = torch.randn(ROWS, trial.weight.numel())
+    run, weight = type(module).forward, _draw(module.weight.numel())
+    x = _draw(ROWS, weight.numel())
     try:
-        said = trial(x)
+        trial = copy.deepcopy(module)
+        trial.weight = nn.Parameter(weight)
+        said = run(trial, x)
         for offset in (0.0, 1.0):
-            if torch.allclose(said.double(), norms.norm(x, trial.weight, eps=eps, offset=offset), CLOSE, CLOSE):
-                return offset, _rounds_first(trial, x.bfloat16(), eps, offset)
+            if _close(said, norms.norm(x, weight, eps=eps, offset=offset)):
+                return offset, _rounds_first(run, trial, x.bfloat16(), eps, offset)
     except Exception:  # whatever it is, it is called in another way
         return None
     return None
 
 
-def _rounds_first(trial: Any, x: Tensor, eps: float, offset: float) -> bool:
-    trial.weight.data = trial.weight.data.bfloat16()
-    scale = trial.weight.float() + offset
-    row = norms.norm(x, eps=eps).float()
-    said, first, last = trial(x).float(), (row.bfloat16().float() * scale).bfloat16(), (row * scale).bfloat16()
+def _rounds_first(run: Any, trial: Any, x: Tensor, eps: float, offset: float) -> bool:
+    trial.weight = nn.Parameter(trial.weight.bfloat16())
+    scale, row = trial.weight.float() + offset, norms.norm(x, eps=eps).float()
+    said, first, last = run(trial, x).float(), (row.bfloat16().float() * scale).bfloat16(), (row * scale).bfloat16()
     return bool((said != first).sum() < (said != last).sum())
 
 
-def _put_gate(module: Any, put: Patch) -> bool:
-    parts = all(isinstance(getattr(module, f"{name}_proj", None), nn.Module) for name in ("gate", "up", "down"))
-    code = getattr(type(module).forward, "__code__", None)
-    known = {"act_fn", "gate_proj", "up_proj", "down_proj"}
-    if not parts or code is None or code.co_argcount != 2 or set(code.co_names) != known:
-        return False
-    x = torch.linspace(-8, 8, 999)
+@torch.no_grad()
+def _gate_forward(module: Any) -> tuple[str, Any] | None:
+    if not all(isinstance(getattr(module, f"{name}_proj", None), nn.Module) for name in ("gate", "up", "down")):
+        return None
+    x = torch.linspace(-8, 8, 999, dtype=torch.float32, device="cpu")
+    projections = {"gate_proj": lambda x: x - 0.5, "up_proj": lambda x: 1.0 + x.sin(), "down_proj": lambda x: 2.0 * x}
     try:
-        said = module.act_fn(x)
-    except Exception:  # an activation of something else
-        return False
-    kind = next((name for name in GATED if torch.allclose(said, FORMULAS[name](x), CLOSE, CLOSE)), None)
-    if kind is None:
-        return False
-    _replace(module, "forward", partial(_gate_forward, module, kind), put)
-    put.gates += 1
-    return True
+        said = type(module).forward(SimpleNamespace(act_fn=module.act_fn, **projections), x)
+        wanted = {kind: 2.0 * FORMULAS[kind](x - 0.5) * (1.0 + x.sin()) for kind in GATED}
+        kind = next((kind for kind, want in wanted.items() if _close(said, want)), None)
+    except Exception:  # it needs more than an activation and three projections
+        return None
+    return None if kind is None else ("gate", _gate_as(kind))
 
 
-def _gate_forward(module: Any, kind: str, x: Tensor) -> Tensor:
-    return module.down_proj(activation(module.gate_proj(x), module.up_proj(x), kind=kind))
+@functools.cache
+def _gate_as(kind: str) -> Any:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return self.down_proj(activation(self.gate_proj(x), self.up_proj(x), kind=kind))
+
+    return forward
 
 
-def _put_rotary(module: nn.Module, put: Patch) -> bool:
+def _rotary_forward(module: nn.Module) -> tuple[str, Any] | None:
     """The module's own forward, for which the one name means something else."""
     forward = type(module).forward
     theirs = getattr(forward, "__globals__", {}).get(ROTATE)
     if ROTATE not in getattr(getattr(forward, "__code__", None), "co_names", ()) or not _rotates(theirs):
-        return False
+        return None
+    return "rotary", _rotary_as(forward)
+
+
+@functools.cache
+def _rotary_as(forward: FunctionType) -> FunctionType:
     known = {**forward.__globals__, ROTATE: _rotate}
     ours = FunctionType(forward.__code__, known, forward.__name__, forward.__defaults__, forward.__closure__)
-    ours.__kwdefaults__ = forward.__kwdefaults__
-    _replace(module, "forward", _Bound(ours, module), put)
-    put.rotary += 1
-    return True
-
-
-class _Bound:
-    """A function as a module's method, which a copy of the module has for itself."""
-
-    def __init__(self, function: FunctionType, module: nn.Module) -> None:
-        self.function, self.module = function, module
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return MethodType(self.function, self.module)(*args, **kwargs)
+    ours.__kwdefaults__, ours.__annotations__ = forward.__kwdefaults__, forward.__annotations__
+    return ours
 
 
 def _rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, Tensor]:
@@ -209,21 +227,14 @@ def _rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int =
 
 @torch.no_grad()
 def _rotates(theirs: Any) -> bool:
-    q, k, angles = torch.randn(1, 2, 3, 8), torch.randn(1, 1, 3, 8), torch.randn(1, 3, 4)
+    q, k, angles = _draw(1, 2, 3, 8), _draw(1, 1, 3, 8), _draw(1, 3, 4)
     twice = torch.cat((angles, angles), -1)
     try:
         said = theirs(q, k, twice.cos(), twice.sin())
-        pairs = zip(said, (q, k), strict=True)
+        wanted = [rotary.rotary_embedding(x.transpose(1, 2), angles.cos(), angles.sin()) for x in (q, k)]
+        return all(_close(one, other.transpose(1, 2)) for one, other in zip(said, wanted, strict=True))
     except Exception:  # of another signature
         return False
-    wanted = [(one, rotary.rotary_embedding(x.transpose(1, 2), angles.cos(), angles.sin())) for one, x in pairs]
-    return all(torch.allclose(one.double(), other.transpose(1, 2), CLOSE, CLOSE) for one, other in wanted)
-
-
-def _put_loss(model: Any, put: Patch) -> None:
-    if getattr(getattr(model, "loss_function", None), "__name__", "") == CAUSAL:
-        _replace(model, "_loss_function", causal_loss, put)
-        put.loss = True
 
 
 def causal_loss(
@@ -257,44 +268,48 @@ class _Trial:
 
     def __init__(self, model: Any) -> None:
         one = next(model.parameters())
-        draw = torch.Generator().manual_seed(0)
+        draw = torch.Generator("cpu").manual_seed(0)
         vocabulary = model.get_input_embeddings().num_embeddings
-        self.tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=draw).to(one.device)
+        self.tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=draw, device="cpu").to(one.device)
         wide = copy.deepcopy(model).to(torch.float64 if one.dtype == torch.float32 else torch.float32)
         self.wanted = self._computed(wide)
         del wide
         self.errors = self._errors_of(model)
 
-    def _computed(self, model: Any) -> dict[str, Tensor]:
-        mode = model.training
+    def _computed(self, model: Any) -> dict[str, list[Tensor]]:
+        modes = {module: module.training for module in model.modules()}
         model.eval()
         try:
             with torch.enable_grad():
                 said = model(input_ids=self.tokens, labels=self.tokens)
                 wanted = [one for one in model.parameters() if one.requires_grad]
-                found = torch.autograd.grad(said.loss, wanted, allow_unused=True)
+                found = torch.autograd.grad(said.loss, wanted, allow_unused=True) if wanted else ()
         finally:
-            model.train(mode)
-        there = torch.cat([one.flatten() for one in found if one is not None])
-        return {"the logits": said.logits.detach(), "the loss": said.loss.detach(), "the gradient": there}
+            for module, training in modes.items():
+                module.training = training
+        there = [one for one in found if one is not None]
+        return {"the logits": [said.logits.detach()], "the loss": [said.loss.detach()], "the gradient": there}
 
     def _errors_of(self, model: Any) -> dict[str, float]:
         found = self._computed(model)
-        return {name: _rms(one.double() - self.wanted[name].double()) for name, one in found.items()}
+        return {
+            name: _norm2(got.to(want.dtype) - want for got, want in zip(found[name], wanted, strict=True))
+            for name, wanted in self.wanted.items()
+        }
 
     def compare(self, model: Any) -> None:
         """
         Raises:
             PatchError: something is further from the copy than it was by more than `MOST_ERROR` and `ROUNDINGS` allow.
         """
+        rounding = ROUNDINGS * torch.finfo(next(model.parameters()).dtype).eps
         for name, error in self._errors_of(model).items():
-            rounding = torch.finfo(next(model.parameters()).dtype).eps * _rms(self.wanted[name].double())
-            if not error <= MOST_ERROR * self.errors[name] + ROUNDINGS * rounding:
+            if not error <= MOST_ERROR * self.errors[name] + rounding * _norm2(self.wanted[name]):
                 raise PatchError(
-                    f"{name} of the patched {type(model).__name__} has an rms error of {error:.2e}, "
+                    f"{name} of the patched {type(model).__name__} has an error of {error:.2e}, "
                     f"the original's is {self.errors[name]:.2e}"
                 )
 
 
-def _rms(x: Tensor) -> float:
-    return x.square().mean().sqrt().item()
+def _norm2(tensors: Iterable[Tensor]) -> float:
+    return sum(one.square().sum().item() for one in tensors) ** 0.5

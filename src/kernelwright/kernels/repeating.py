@@ -18,6 +18,7 @@ from torch import Tensor
 
 from kernelwright.kernels.operators import direct
 
+_UNKNOWN = "not called yet"
 MOST_KEPT = 4096
 """Calls that are remembered of one function; then all are forgotten."""
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -72,9 +73,9 @@ def repeated(function: Function) -> Function:
                 about += one.shape, one.stride(), one.dtype, one.device, one.data_ptr() & 15
             else:
                 about.append(one)
-        if (key := tuple(about)) not in kept:
+        plan = kept.get(key := tuple(about), _UNKNOWN)
+        if isinstance(plan, str):
             return _first(kept, key, tensors, lambda: function(*args, **kwargs))
-        plan = kept[key]
         return function(*args, **kwargs) if plan is None else plan.run(tensors)
 
     return call  # pyright: ignore[reportReturnType]
@@ -119,8 +120,9 @@ class _Plan:
         """Allocates one that lies as the result did; the quickest way is one that lies as what is given."""
         shape, stride, about = tuple(result.shape), result.stride(), {"dtype": result.dtype, "device": result.device}
         for at, given in enumerate(tensors):
-            like = torch.empty_like(given)
-            if (like.shape, like.stride(), like.dtype, like.device) == (shape, stride, result.dtype, result.device):
+            like = torch.empty_like(given, device="meta")
+            same = (like.shape, like.stride(), like.dtype, given.device)
+            if same == (shape, stride, result.dtype, result.device):
                 return lambda here: torch.empty_like(here[at])
         return lambda here: torch.empty_strided(shape, stride, **about)
 

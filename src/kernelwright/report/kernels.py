@@ -38,11 +38,11 @@ def brief(records: Iterable[KernelRecord]) -> str:
 
 
 def sentence(record: KernelRecord) -> str:
-    """`1.23x the best of eager, torch.compile, quack over 26 sizes on NVIDIA H200, 2026-11-22`."""
+    """`1.23x the best of eager, torch.compile, quack in 26 comparisons on NVIDIA H200, 2026-11-22`."""
     gain = geometric_mean(row.gain for row in record.rows)
     others = dict.fromkeys(arm.name for row in record.rows for arm in row.arms[1:])
-    sizes = number_text(len(record.rows), "size")
-    return f"{gain:.2f}x the best of {', '.join(others)} over {sizes} on {record.machine}, {record.date}"
+    rows = number_text(len(record.rows), "comparison")
+    return f"{gain:.2f}x the best of {', '.join(others)} in {rows} on {record.machine}, {record.date}"
 
 
 def _uses(record: KernelRecord) -> Iterator[tuple[str, list[KernelRow]]]:
