@@ -27,7 +27,6 @@ WRONG = 0.05
 """An error of this share of a result is no rounding."""
 SMALL_BYTES = 2**20
 """What moves less is over before Python has asked for the next: the call is timed too."""
-Prepared = Callable[..., Callable[[], Any]]
 
 
 def workloads(name: str) -> Iterator[Workload]:
@@ -35,13 +34,12 @@ def workloads(name: str) -> Iterator[Workload]:
     return import_module(f"{family_of(name)}.workloads").workloads(name)
 
 
-def measure(workload: Workload, without: Sequence[str] = ()) -> KernelRow:
+def measure(workload: Workload) -> KernelRow:
     """Everybody's results against FP64, then everybody's time in turns."""
     stage(f"{workload.kernel} {workload.what} {'x'.join(map(str, workload.size))}")
     torch._dynamo.reset()
-    programs = dict(workload.programs)
-    compiled = torch.compile(programs[EAGER], dynamic=False)
-    programs = {name: run for name, run in (programs | {COMPILED: compiled}).items() if name not in without}
+    compiled = torch.compile(workload.programs[EAGER], dynamic=False)
+    programs = {**workload.programs, COMPILED: compiled}
     arms = {name: _Arm(workload, run) for name, run in programs.items()}
     errors, failed = _errors(workload, arms)
     alive = {name: arm for name, arm in arms.items() if name not in failed}
@@ -144,6 +142,9 @@ def _errors(workload: Workload, arms: dict[str, _Arm]) -> tuple[dict[str, tuple[
             if name in (OURS, EAGER):
                 raise
             failed[name] = (str(error).splitlines() or [type(error).__name__])[0]
+            capture(
+                lambda: torch.zeros(1, device="cuda")
+            )  # a capture that failed holds torch's generator until another
         arm.forget()
     return errors, failed
 

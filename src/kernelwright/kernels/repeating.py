@@ -11,14 +11,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from kernelwright.kernels.operators import direct
 
-_UNKNOWN = "not called yet"
 MOST_KEPT = 4096
 """Calls that are remembered of one function; then all are forgotten."""
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -56,7 +55,7 @@ def _watching() -> Iterator[list[Launch]]:
 
 def repeated(function: Function) -> Function:
     """A function of tensors that launches kernels on nothing but its arguments and its results."""
-    kept: dict[tuple[Any, ...], _Plan | None] = {}
+    kept: _Kept = {}
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -73,22 +72,20 @@ def repeated(function: Function) -> Function:
                 about += one.shape, one.stride(), one.dtype, one.device, one.data_ptr() & 15
             else:
                 about.append(one)
-        plan = kept.get(key := tuple(about), _UNKNOWN)
-        if isinstance(plan, str):
+        plan = kept.get(key := tuple(about))
+        if plan is None:
             return _first(kept, key, tensors, lambda: function(*args, **kwargs))
-        return function(*args, **kwargs) if plan is None else plan.run(tensors)
+        return plan.run(tensors) if plan else function(*args, **kwargs)
 
     return call  # pyright: ignore[reportReturnType]
 
 
-def _first(
-    kept: dict[tuple[Any, ...], _Plan | None], key: tuple[Any, ...], tensors: list[Tensor], call: Callable[[], Any]
-) -> Any:
+def _first(kept: _Kept, key: tuple[Any, ...], tensors: list[Tensor], call: Callable[[], Any]) -> Any:
     if len(kept) >= MOST_KEPT:
         kept.clear()
     with _watching() as launches:
         result = call()
-    kept[key] = _plan(tensors, result, launches)
+    kept[key] = _plan(tensors, result, launches) or False
     return result
 
 
@@ -140,6 +137,10 @@ class _Plan:
                 arguments[at] = here[place]
             run(programs, 1, 1, stream, *about, *arguments)
         return results[0] if self._alone else tuple(results)
+
+
+_Kept = dict[tuple[Any, ...], _Plan | Literal[False]]
+"""Plans by how tensors lie and all other arguments; False for what cannot be repeated."""
 
 
 def _plan(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch]) -> _Plan | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal
 
@@ -13,9 +14,10 @@ from torch import Tensor
 from kernelwright.core.library import EAGER, OURS
 from kernelwright.core.records import Work
 
-__all__ = ["EAGER", "OURS", "Direction", "Program", "Workload", "gradients", "installed", "normal"]
+__all__ = ["EACH_WAY", "EAGER", "OURS", "Direction", "Program", "Workload", "gradients", "installed", "normal", "over"]
 
 Direction = Literal["forward", "backward", "both"]
+EACH_WAY: tuple[Direction, ...] = ("forward", "backward")
 Program = Callable[..., Any]
 
 
@@ -40,6 +42,31 @@ class Workload:
     programs: Mapping[str, Program]
     reference: Program | None
     work: Work
+
+
+def over(
+    shapes: Iterable[tuple[int, ...]],
+    *,
+    kernel: str,
+    what: str,
+    direction: Direction,
+    programs: Mapping[str, Program],
+    reference: Program | None,
+    inputs: Callable[..., tuple[Tensor, ...]],
+    work: Callable[..., Work],
+) -> Iterator[Workload]:
+    """One use of a kernel on every shape: `work` is of a shape, `inputs` of that and of whether they want gradients."""
+    for size in shapes:
+        yield Workload(
+            kernel=kernel,
+            what=what,
+            size=size,
+            direction=direction,
+            inputs=partial(inputs, *size, direction != "forward"),
+            programs=programs,
+            reference=reference,
+            work=work(*size),
+        )
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = False) -> Tensor:

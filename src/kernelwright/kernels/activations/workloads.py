@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch.nn import functional as F
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 from kernelwright.kernels.activations import reference
 from kernelwright.kernels.activations.op import dropout_add, geglu, gelu, relu_squared, swiglu
 from kernelwright.kernels.activations.spec import SHAPES, work
-from kernelwright.kernels.workload import EAGER, OURS, Program, Workload, installed, normal
+from kernelwright.kernels.workload import EACH_WAY, EAGER, OURS, Program, Workload, installed, normal, over
 
 P, SEED = 0.1, 7
 _PROGRAMS: dict[str, dict[str, Program]] = {
@@ -41,16 +42,14 @@ _KINDS = {"swiglu": "silu", "geglu": "gelu_tanh", "gelu": "gelu", "relu_squared"
 def workloads(name: str) -> Iterator[Workload]:
     """Forward and backward on every shape."""
     gated, residual = name in ("swiglu", "geglu"), name == "dropout_add"
-    for direction in ("forward", "backward"):
-        for M, N in SHAPES:
-            back = direction == "backward"
-            yield Workload(
-                kernel=name,
-                what=direction,
-                size=(M, N),
-                direction=direction,
-                inputs=lambda M=M, N=N, back=back: tuple(normal(M, N, grad=back) for _ in range(1 + gated + residual)),
-                programs=_PROGRAMS[name],
-                reference=None if residual else lambda *given: reference.activation(*given, kind=_KINDS[name]),
-                work=work(M, N, 2, gated=gated, residual=residual, backward=back),
-            )
+    for direction in EACH_WAY:
+        yield from over(
+            SHAPES,
+            kernel=name,
+            what=direction,
+            direction=direction,
+            programs=_PROGRAMS[name],
+            reference=None if residual else lambda *given: reference.activation(*given, kind=_KINDS[name]),
+            inputs=lambda M, N, grad: tuple(normal(M, N, grad=grad) for _ in range(1 + gated + residual)),
+            work=partial(work, itemsize=2, gated=gated, residual=residual, backward=direction == "backward"),
+        )

@@ -13,7 +13,8 @@ ONLINE_FROM_BYTES = 2**12
 """Longer rows are read through in chunks, several under way: for the loss alone nothing has to stay."""
 CHUNK_BYTES, CHUNK_WARPS, CHUNK_STAGES = 2**11, 1, 3
 """Of one warp, which has nobody to wait for."""
-PART_BYTES, MOST_PARTS = 2**15, 64
+READER_BYTES, MOST_PARTS = 2**15, 64
+"""Of a row that one program reads through, where there are rows enough."""
 ENOUGH_PROGRAMS = 2**12
 """Where rows are fewer, each is shared out."""
 FEW_ROWS = 128
@@ -43,7 +44,7 @@ def online_layout(M: int, N: int, itemsize: int) -> RowLayout | None:
     if N * itemsize <= (LONGEST_BYTES if M < FEW_ROWS else ONLINE_FROM_BYTES):
         return None
     columns = CHUNK_BYTES // itemsize
-    parts = max(N * itemsize // PART_BYTES, power_of_two(-(-ENOUGH_PROGRAMS // M)))
+    parts = max(N * itemsize // READER_BYTES, power_of_two(-(-ENOUGH_PROGRAMS // M)))
     return RowLayout(1, columns, max(1, min(MOST_PARTS, parts, N // (2 * columns))), CHUNK_WARPS)
 
 

@@ -82,7 +82,7 @@ def _loss(
         logits = logits if bias is None else logits.add_(bias)
         if wants_any:
             write_losses_and_gradient(logits, targets[part], None, about, losses[part], scale)
-        elif N:
+        else:
             write_losses(logits, targets[part], None, about, losses[part])
         if wants_x:
             torch.mm(logits, weight, out=dx.view(rows.shape)[part])

@@ -109,7 +109,10 @@ def _everyone(weight: Tensor | None) -> Tensor | None:
 def write_losses(
     x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, lse: Tensor | None = None
 ) -> None:
-    """Writes the loss of each row, and the logarithm of its sum of exponentials where it is wanted."""
+    """Writes the loss of each row, NaN of no classes, and the logarithm of its sum of exponentials where wanted."""
+    if not x.numel():
+        losses.fill_(torch.nan)
+        return
     M, N, read = target.numel(), x.shape[-1], as_rows(x)
     given = read.tensor, target.contiguous(), weight, _everyone(weight)
     online = online_layout(M, N, x.itemsize)
@@ -119,8 +122,7 @@ def write_losses(
     else:
         arguments = (*given, losses, lse, *read.place)
         constants = {"N": N, "STAGES": CHUNK_STAGES, **about._asdict()}
-        programs = M * online.parts
-        launch(cross_entropy_online, online, M, x.device, arguments, programs=programs, **constants)
+        launch(cross_entropy_online, online, M, x.device, arguments, **constants)
 
 
 def write_losses_and_gradient(
@@ -128,6 +130,7 @@ def write_losses_and_gradient(
 ) -> None:
     """Writes the losses of rows, and over x their gradient times `scale`."""
     if not x.numel():
+        losses.fill_(torch.nan)
         return
     N, layout = x.shape[-1], gradient_layout(x.shape[-1], x.itemsize)
     alone = waits(layout, x.device)  # else parts read what others have written over
@@ -172,10 +175,7 @@ def _forward(
     about, weight = About(*given), dense(weight)
     result, lse, scale = _results(x, target, reduction, keep)
     losses = result if reduction == "none" else result.new_empty(target.shape)
-    if x.numel():
-        write_losses(x, target, weight, about, losses, lse if keep else None)
-    else:
-        losses.fill_(torch.nan)
+    write_losses(x, target, weight, about, losses, lse if keep else None)
     if reduction != "none":
         write_total(losses, target, weight, about, reduction == "mean", result, scale if keep else None)
     return result, lse, scale
@@ -223,9 +223,7 @@ class _InPlace(torch.autograd.Function):
         logits, weight, mean = x.detach(), dense(weight), reduction == "mean"
         losses, total, scale = (target.new_empty(s, dtype=torch.float32) for s in (target.shape, (), ()))
         write_total(None, target, weight, about, mean, None, scale)
-        write_losses_and_gradient(
-            logits, target, weight, about, losses if x.numel() else losses.fill_(torch.nan), scale
-        )
+        write_losses_and_gradient(logits, target, weight, about, losses, scale)
         write_total(losses, target, weight, about, mean, total, None)
         torch.autograd.graph.increment_version(x)  # whoever saved the logits learns that they are gone
         ctx.gradient = logits

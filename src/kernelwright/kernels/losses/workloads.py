@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from kernelwright.core.records import Work
 from kernelwright.kernels.losses.linear import linear_cross_entropy
 from kernelwright.kernels.losses.op import cross_entropy
 from kernelwright.kernels.losses.spec import SHAPES, work
-from kernelwright.kernels.workload import EAGER, OURS, Direction, Program, Workload, installed, normal
+from kernelwright.kernels.workload import EAGER, OURS, Direction, Program, Workload, installed, normal, over
 
 LINEAR_SHAPE = (8192, 4096, 128256)
 
@@ -64,21 +65,17 @@ def workloads(name: str) -> Iterator[Workload]:
         yield _linear(*LINEAR_SHAPE)
         return
     for what, direction, programs in _USES:
-        for M, N in SHAPES:
-            back = direction != "forward"
-            yield Workload(
-                kernel=name,
-                what=what,
-                size=(M, N),
-                direction=direction,
-                inputs=lambda M=M, N=N, back=back: (
-                    normal(M, N, grad=back),
-                    torch.randint(N, (M,), device="cuda"),
-                ),
-                programs=programs,
-                reference=lambda x, t, none="rows" in what: F.cross_entropy(x, t, reduction="none" if none else "mean"),
-                work=work(M, N, 2, backward=direction == "backward", both=direction == "both"),
-            )
+        kept = "none" if "rows" in what else "mean"
+        yield from over(
+            SHAPES,
+            kernel=name,
+            what=what,
+            direction=direction,
+            programs=programs,
+            reference=partial(F.cross_entropy, reduction=kept),
+            inputs=lambda M, N, grad: (normal(M, N, grad=grad), torch.randint(N, (M,), device="cuda")),
+            work=partial(work, itemsize=2, backward=direction == "backward", both=direction == "both"),
+        )
 
 
 def _linear(M: int, K: int, N: int) -> Workload:

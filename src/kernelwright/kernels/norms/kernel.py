@@ -30,7 +30,8 @@ def _input(
 
 
 @triton.jit
-def _merged(square, mean, row, part, notes_ptr,
+def _merged(
+    square, mean, row, part, notes_ptr,
     N: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr, CENTRED: tl.constexpr,
 ):  # fmt: skip
     """Of a whole row the sum of squares around its mean, and the mean, from those of its parts."""

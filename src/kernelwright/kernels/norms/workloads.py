@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from kernelwright.kernels.norms import reference
 from kernelwright.kernels.norms.op import layer_norm, rms_norm
 from kernelwright.kernels.norms.spec import SHAPES, work
-from kernelwright.kernels.workload import EAGER, OURS, Program, Workload, installed, normal
+from kernelwright.kernels.workload import EACH_WAY, EAGER, OURS, Program, Workload, installed, normal, over
 
 RMS_EPS, LAYER_EPS = 1e-6, 1e-5
 _RMS: dict[str, Program] = {
@@ -45,10 +49,39 @@ _ADDED: dict[str, Program] = {
         ),
     ),
 }
+_in_fp32 = lru_cache(maxsize=1024)(Tensor.float)
+
+
+def _quack_layer_norm(forward: Any) -> Program:
+    """quack's two kernels as one function with a gradient; it takes weights in FP32 only, made once for each."""
+    backward = import_module("quack.rmsnorm").layernorm_bwd
+
+    class QuackLayerNorm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *given: Tensor) -> Tensor:
+            x, w, b = given
+            y, rstd, mean = forward(x, _in_fp32(w), _in_fp32(b), LAYER_EPS, return_rstd=True, return_mean=True)
+            ctx.save_for_backward(x, w, rstd, mean)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, ...]:
+            x, w, rstd, mean = ctx.saved_tensors
+            return backward(x, w, given[0], rstd, mean)
+
+    def run(x: Tensor, w: Tensor, b: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            return QuackLayerNorm.apply(x, w, b)
+        return forward(x, _in_fp32(w), _in_fp32(b), LAYER_EPS)
+
+    return run
+
+
 _LAYER: dict[str, Program] = {
     OURS: lambda x, w, b: layer_norm(x, w, b, eps=LAYER_EPS),
     EAGER: lambda x, w, b: F.layer_norm(x, w.shape, w, b, LAYER_EPS),
     **installed(
+        quack=("quack.rmsnorm:layernorm_fwd", _quack_layer_norm),
         liger=(
             "liger_kernel.ops:LigerLayerNormFunction",
             lambda of: lambda x, w, b: of.apply(x, w, b, LAYER_EPS),
@@ -66,19 +99,18 @@ def workloads(name: str) -> Iterator[Workload]:
     """Forward and backward on every shape; of RMSNorm also with a residual."""
     uses = {"layer_norm": [("", _LAYER, 1, 2)], "rms_norm": [("", _RMS, 1, 1), ("residual", _ADDED, 2, 1)]}
     for use, programs, rows, vectors in uses[name]:
-        for direction in ("forward", "backward"):
-            for M, N in SHAPES:
-                back = direction == "backward"
-                yield Workload(
-                    kernel=name,
-                    what=f"{use} {direction}".strip(),
-                    size=(M, N),
-                    direction=direction,
-                    inputs=lambda M=M, N=N, back=back, rows=rows, vectors=vectors: (
-                        *(normal(M, N, grad=back) for _ in range(rows)),
-                        *(normal(N, grad=back) for _ in range(vectors)),
-                    ),
-                    programs=programs,
-                    reference=_REFERENCES[f"{name} {use}".strip()],
-                    work=work(M, N, 2, backward=back, residual=bool(use)),
-                )
+        for direction in EACH_WAY:
+            yield from over(
+                SHAPES,
+                kernel=name,
+                what=f"{use} {direction}".strip(),
+                direction=direction,
+                programs=programs,
+                reference=_REFERENCES[f"{name} {use}".strip()],
+                inputs=partial(_inputs, rows, vectors),
+                work=partial(work, itemsize=2, backward=direction == "backward", residual=bool(use)),
+            )
+
+
+def _inputs(rows: int, vectors: int, M: int, N: int, grad: bool) -> tuple[Tensor, ...]:
+    return *(normal(M, N, grad=grad) for _ in range(rows)), *(normal(N, grad=grad) for _ in range(vectors))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,13 +11,19 @@ from torch import Tensor
 from kernelwright.kernels.rotary import reference
 from kernelwright.kernels.rotary.op import rotary_embedding
 from kernelwright.kernels.rotary.spec import SHAPES, work
-from kernelwright.kernels.workload import EAGER, OURS, Program, Workload, installed, normal
+from kernelwright.kernels.workload import EACH_WAY, EAGER, OURS, Program, Workload, installed, normal, over
 
 
 def _formula(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     one, other = x.chunk(2, -1)
     cos, sin = (torch.cat((angle, angle), -1)[:, None] for angle in (cos, sin))
     return x * cos + torch.cat((-other, one), -1) * sin
+
+
+def _liger(run: Program, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
+    """In place, of heads before tokens."""
+    turned = run(q.transpose(1, 2), k.transpose(1, 2), cos, sin, None, 1, q.shape[-1])
+    return tuple(one.transpose(1, 2) for one in turned)
 
 
 _PROGRAMS: dict[str, Program] = {
@@ -27,27 +34,28 @@ _PROGRAMS: dict[str, Program] = {
             "quack.rotary:apply_rotary_emb",
             lambda run: lambda q, k, cos, sin: (run(q, cos, sin), run(k, cos, sin)),
         ),
+        liger=("liger_kernel.ops:LigerRopeFunction", lambda of: partial(_liger, of.apply)),
     ),
 }
 
 
 def workloads(name: str) -> Iterator[Workload]:
     """Forward and backward on every shape."""
-    for direction in ("forward", "backward"):
-        for B, S, heads_q, heads_k, D in SHAPES:
-            yield Workload(
-                kernel=name,
-                what=direction,
-                size=(B, S, heads_q, heads_k, D),
-                direction=direction,
-                inputs=lambda B=B, S=S, heads=(heads_q, heads_k), D=D, back=direction == "backward": (
-                    *(normal(B, S, H, D, grad=back) for H in heads),
-                    *_angles(S, D),
-                ),
-                programs=_PROGRAMS,
-                reference=lambda q, k, cos, sin: tuple(reference.rotary_embedding(x, cos, sin) for x in (q, k)),
-                work=work(B, S, heads_q, heads_k, D, 2),
-            )
+    for direction in EACH_WAY:
+        yield from over(
+            SHAPES,
+            kernel=name,
+            what=direction,
+            direction=direction,
+            programs=_PROGRAMS,
+            reference=lambda q, k, cos, sin: tuple(reference.rotary_embedding(x, cos, sin) for x in (q, k)),
+            inputs=_inputs,
+            work=partial(work, itemsize=2),
+        )
+
+
+def _inputs(B: int, S: int, heads_q: int, heads_k: int, D: int, grad: bool) -> tuple[Tensor, ...]:
+    return *(normal(B, S, heads, D, grad=grad) for heads in (heads_q, heads_k)), *_angles(S, D)
 
 
 def _angles(S: int, D: int) -> tuple[Tensor, Tensor]:

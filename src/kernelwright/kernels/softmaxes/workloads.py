@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
 from kernelwright.kernels.softmaxes import reference
 from kernelwright.kernels.softmaxes.op import log_softmax, softmax
 from kernelwright.kernels.softmaxes.spec import SHAPES, work
-from kernelwright.kernels.workload import EAGER, OURS, Program, Workload, installed, normal
+from kernelwright.kernels.workload import EACH_WAY, EAGER, OURS, Program, Workload, installed, normal, over
 
 _PROGRAMS: dict[str, dict[str, Program]] = {
     "softmax": {
@@ -26,16 +27,14 @@ _PROGRAMS: dict[str, dict[str, Program]] = {
 
 def workloads(name: str) -> Iterator[Workload]:
     """Forward and backward on every shape."""
-    for direction in ("forward", "backward"):
-        for M, N in SHAPES:
-            back = direction == "backward"
-            yield Workload(
-                kernel=name,
-                what=direction,
-                size=(M, N),
-                direction=direction,
-                inputs=lambda M=M, N=N, back=back: (normal(M, N, grad=back),),
-                programs=_PROGRAMS[name],
-                reference=lambda x: reference.softmax(x, log=name == "log_softmax"),
-                work=work(M, N, 2, backward=back),
-            )
+    for direction in EACH_WAY:
+        yield from over(
+            SHAPES,
+            kernel=name,
+            what=direction,
+            direction=direction,
+            programs=_PROGRAMS[name],
+            reference=lambda x: reference.softmax(x, log=name == "log_softmax"),
+            inputs=lambda M, N, grad: (normal(M, N, grad=grad),),
+            work=partial(work, itemsize=2, backward=direction == "backward"),
+        )
