@@ -87,3 +87,9 @@ def test_it_is_an_operator_of_torch(given):
     x, weight, target, bias = given
     about = (-100, 0.0, 0.0, 0.0, True, True, True, True)
     torch.library.opcheck(torch.ops.kernelwright.linear_cross_entropy.default, (x, weight, target, bias, *about))
+
+
+def test_of_no_classes_there_is_no_loss():
+    x, target = random(3, 4, grad=True), torch.zeros(3, dtype=torch.int64, device=DEVICE)
+    for asked in (True, False):
+        assert poisoned(linear_cross_entropy, x if asked else x.detach(), random(0, 4), target).isnan()
