@@ -32,20 +32,20 @@ class Launch(NamedTuple):
 
 
 class _Watch(threading.local):
-    launches: list[Launch] | None = None
+    launches: list[Launch | None] | None = None
 
 
 _WATCH = _Watch()
 
 
-def watched(launch: Callable[[], Launch]) -> None:
-    """Notes a launch where somebody watches."""
+def watched(launch: Callable[[], Launch | None]) -> None:
+    """Notes a launch where somebody watches, None for one that only its own way can launch."""
     if _WATCH.launches is not None:
         _WATCH.launches.append(launch())
 
 
 @contextmanager
-def _watching() -> Iterator[list[Launch]]:
+def _watching() -> Iterator[list[Launch | None]]:
     _WATCH.launches = []
     try:
         yield _WATCH.launches
@@ -143,7 +143,7 @@ _Kept = dict[tuple[Any, ...], _Plan | Literal[False]]
 """Plans by how tensors lie and all other arguments; False for what cannot be repeated."""
 
 
-def _plan(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch]) -> _Plan | None:
+def _plan(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch | None]) -> _Plan | None:
     """None where a launch reads or writes what is neither given nor returned, or what is one tensor could be two."""
     results = [result] if isinstance(result, Tensor) else list(result)
     pointers = [one.data_ptr() for one in (*tensors, *results)]
@@ -151,6 +151,8 @@ def _plan(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch]) ->
         return None
     found = []
     for launch in launches:
+        if launch is None:
+            return None
         at = [one.data_ptr() if isinstance(one, Tensor) else None for one in launch.arguments]
         if any(pointer is not None and pointer not in pointers for pointer in at):
             return None

@@ -36,10 +36,12 @@ from kernelwright.kernels.operators import (
     require,
     require_tensor,
 )
+from kernelwright.kernels.rows.clusters import ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch, start, steps, waits
 from kernelwright.kernels.rows.tile import SLOTS
 
 __all__ = ["cross_entropy"]
+_LONG_GRADIENT = ClusterKernel(__file__, "cross_entropy_gradient")
 
 
 class About(NamedTuple):
@@ -131,6 +133,11 @@ def write_losses_and_gradient(
     """Writes the losses of rows, and over x their gradient times `scale`."""
     if not x.numel():
         losses.fill_(torch.nan)
+        return
+    plain = weight is None and about.cap == 0.0
+    if plain and (shared := _LONG_GRADIENT.layout(rows := as_rows(x))) and rows.tensor is x:
+        given = x, target.contiguous(), scale, losses, *rows.place, about.ignore_index, about.smoothing, about.z
+        _LONG_GRADIENT(shared, x, given, SMOOTHED=about.smoothing != 0.0)
         return
     N, layout = x.shape[-1], gradient_layout(x.shape[-1], x.itemsize)
     alone = waits(layout, x.device)  # else parts read what others have written over

@@ -27,10 +27,12 @@ from kernelwright.kernels.operators import (
     require_tensor,
 )
 from kernelwright.kernels.repeating import repeated
+from kernelwright.kernels.rows.clusters import ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, start
 
 FP32_EPS = torch.finfo(torch.float32).eps
 __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
+_LONG_FORWARD = ClusterKernel(__file__, "norm_forward")
 
 
 @repeated
@@ -153,29 +155,18 @@ def _forward(
         return results
     y, total, mean, rstd = results
     N, read, added = x.shape[-1], as_rows(x), as_rows(x if residual is None else residual)
-    kept = (mean if centred else None, rstd) if keep else (None, None)
-    launch(
-        norm_forward,
-        forward_layout(N, x.itemsize),
-        x.numel() // N,
-        x.device,
-        (
-            read.tensor,
-            None if residual is None else added.tensor,
-            weight,
-            bias,
-            y,
-            None if residual is None else total,
-            *kept,
-            *read.place,
-            *added.place,
-        ),
-        N=N,
-        eps=eps,
-        offset=offset,
-        CENTRED=centred,
-        CAST_FIRST=cast_first,
+    given = (
+        *(read.tensor, None if residual is None else added.tensor, weight, bias),
+        *(y, None if residual is None else total),
+        *((mean if centred else None, rstd) if keep else (None, None)),
+        *(*read.place, *added.place),
     )
+    if shared := _LONG_FORWARD.layout(read, added, along=(weight, bias)):
+        there = {"ADDED": residual is not None, "WEIGHTED": weight is not None, "BIASED": bias is not None}
+        _LONG_FORWARD(shared, x, (*given, eps, offset), CENTRED=centred, CAST_FIRST=cast_first, **there)
+        return results
+    about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
+    launch(norm_forward, forward_layout(N, x.itemsize), x.numel() // N, x.device, given, **about)
     return results
 
 

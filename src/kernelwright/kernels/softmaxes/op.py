@@ -17,11 +17,14 @@ from kernelwright.kernels.operators import (
     require_tensor,
 )
 from kernelwright.kernels.repeating import repeated
+from kernelwright.kernels.rows.clusters import ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch
 from kernelwright.kernels.softmaxes.configs import backward_layout, forward_layout
 from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forward
 
 __all__ = ["log_softmax", "softmax"]
+_LONG_FORWARD = ClusterKernel(__file__, "softmax_forward")
+_LONG_BACKWARD = ClusterKernel(__file__, "softmax_backward")
 
 
 @repeated
@@ -67,6 +70,9 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
     if not x.numel():
         return y
     N, read = x.shape[-1], as_rows(x)
+    if mask is None and (shared := _LONG_FORWARD.layout(read)):
+        _LONG_FORWARD(shared, x, (read.tensor, y, *read.place, scale), LOG=log)
+        return y
     kept = as_rows(x if mask is None else mask.expand(x.shape), levels=3)
     launch(
         softmax_forward,
@@ -85,6 +91,9 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
     if not y.numel():
         return dx
     N, given = y.shape[-1], as_rows(dy)
+    if not (log and masked) and (shared := _LONG_BACKWARD.layout(given, as_rows(y), operands=2)):
+        _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, scale), LOG=log)
+        return dx
     launch(
         softmax_backward,
         backward_layout(N, y.itemsize),

@@ -1,0 +1,77 @@
+// RMSNorm and LayerNorm (CENTRED) of rows that are too long for one block, with a residual added before.
+//
+// Idea: as kernel.py, with the row in the registers of a cluster. The mean is taken around the row's first element and
+// the squares around the mean, so that a large offset costs no accuracy: two rounds where RMSNorm takes one.
+// Macros besides: CAST_FIRST, round before multiplying by the weight; WEIGHTED, BIASED, ADDED, what there is.
+
+#define ROUNDS (CENTRED ? 2 : 1)
+#include "shared_row.cuh"
+
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
+norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* sum, float* mean,
+             float* rstd, long long x_inner, long long x_outer_stride, long long x_inner_stride, long long r_inner,
+             long long r_outer_stride, long long r_inner_stride, float eps, float offset) {
+    __shared__ Board board;
+    const Share share;
+    const long long row = row_here(), begin = begin_of(row, x_inner, x_outer_stride, x_inner_stride);
+    const long long r_begin = begin_of(row, r_inner, r_outer_stride, r_inner_stride);
+    float values[kEach][kLanes], first[kLanes];
+    load(values, x, begin, share, 0.0f);
+    if (CENTRED) widen(first, reinterpret_cast<const uint4*>(x)[begin / kLanes]);
+    prepare(board);
+    if (ADDED) {
+        float others[kEach][kLanes];
+        load(others, residual, r_begin, share, 0.0f);
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+            for (int j = 0; j < kLanes; ++j) values[i][j] = rounded(values[i][j] + others[i][j]);
+            store(sum, row * COLUMNS, share, i, values[i]);
+        }
+        if (CENTRED) {
+            float other[kLanes];
+            widen(other, reinterpret_cast<const uint4*>(residual)[r_begin / kLanes]);
+            first[0] = rounded(first[0] + other[0]);
+        }
+    }
+    float centre = 0.0f;
+    if (CENTRED) {
+        float above = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kEach; ++i)
+#pragma unroll
+            for (int j = 0; j < kLanes; ++j) above += share.has(i) ? values[i][j] - first[0] : 0.0f;
+        centre = first[0] + of_row(board, 0, {above}, {}, added).x * (1.0f / COLUMNS);
+    }
+    float square = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+#pragma unroll
+        for (int j = 0; j < kLanes; ++j) {
+            values[i][j] = share.has(i) ? values[i][j] - centre : 0.0f;
+            square += values[i][j] * values[i][j];
+        }
+    square = of_row(board, ROUNDS - 1, {square}, {}, added).x;
+    const float scale = rsqrtf(square * (1.0f / COLUMNS) + eps);
+    if (rstd != nullptr && blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
+        rstd[row] = scale;
+        if (CENTRED) mean[row] = centre;
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+        if (!share.has(i)) continue;
+        float along[kLanes], more[kLanes];
+        const int vector = share.column(i) / kLanes;
+        if (WEIGHTED) widen(along, reinterpret_cast<const uint4*>(weight)[vector]);
+        if (BIASED) widen(more, reinterpret_cast<const uint4*>(bias)[vector]);
+#pragma unroll
+        for (int j = 0; j < kLanes; ++j) {
+            float value = values[i][j] * scale;
+            if (CAST_FIRST) value = rounded(value);
+            if (WEIGHTED) value *= along[j] + offset;
+            if (BIASED) value += more[j];
+            values[i][j] = value;
+        }
+        store(y, row * COLUMNS, share, i, values[i]);
+    }
+}

@@ -1,0 +1,138 @@
+"""Rows that a cluster of blocks shares, in CUDA C++: what is too long for one program of Triton's, where the machine
+has clusters and vectors of 16 bytes fit.
+
+Parts of a row hear of each other through shared memory there, in a fraction of the time that the L2 takes, so that a
+row passes through memory once at the speed of a copy.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelwright.core.errors import MissingDependency
+from kernelwright.kernels.repeating import watched
+from kernelwright.kernels.rows.launching import INTERPRETED, Rows
+from kernelwright.kernels.rows.layout import LONGEST_BYTES, WARP
+from kernelwright.toolchain.cuda.compiling import Cubin, compile_cubin, cuda_core
+from kernelwright.toolchain.cuda.launching import CudaKernel, arch_here
+
+VECTOR_BYTES, VECTORS = 16, 8
+"""What a thread loads at once, and how often: 64 elements of 16 bits, in FP32 half of its registers."""
+FEWEST_WARPS, MOST_WARPS, MOST_PARTS = 4, 16, 8
+THREADS_AT_ONCE = 640
+"""Of a multiprocessor, each with registers for its elements in FP32 and a third more."""
+ELEMENTS = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
+
+
+@dataclass(frozen=True)
+class ClusterLayout:
+    """
+    Attributes:
+        parts: blocks that share a row.
+        warps: of each.
+    """
+
+    parts: int
+    warps: int
+
+
+def cluster_layout(N: int, itemsize: int, operands: int = 1) -> ClusterLayout | None:
+    """The layout for rows of N elements; None for rows that are shorter, or longer than a cluster holds.
+
+    Args:
+        operands: tensors of that shape that are held at once.
+    """
+    size, held = N * itemsize, WARP * VECTOR_BYTES * VECTORS // operands
+    if size <= LONGEST_BYTES or size % VECTOR_BYTES or size > MOST_PARTS * MOST_WARPS * held:
+        return None
+    warps = FEWEST_WARPS * operands
+    while size > MOST_PARTS * warps * held:
+        warps *= 2
+    return ClusterLayout(-(-size // (warps * held)), warps)
+
+
+@functools.cache
+def has_clusters(device: torch.device) -> bool:
+    """Whether CUDA C++ for clusters can be compiled here and runs there."""
+    if INTERPRETED or device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
+        return False
+    try:
+        cuda_core()
+    except MissingDependency:
+        return False
+    return True
+
+
+class ClusterKernel:
+    """A kernel of a family's `long_rows.cu`.
+
+    Args:
+        beside: the module that the source lies beside.
+        name: the kernel's `extern "C"` name.
+    """
+
+    def __init__(self, beside: str, name: str) -> None:
+        self._source, self._name = Path(beside).with_name("long_rows.cu"), name
+
+    def layout(self, *rows: Rows, along: tuple[Tensor | None, ...] = (), operands: int = 1) -> ClusterLayout | None:
+        """How tensors' rows are shared; None where they cannot be: too short or too long, of different dtypes, or not
+        at multiples of 16 bytes.
+
+        Args:
+            along: what all rows have in common.
+            operands: tensors that are held at once.
+        """
+        x = rows[0].tensor
+        found = cluster_layout(x.shape[-1], x.itemsize, operands)
+        if found is None or not has_clusters(x.device):
+            return None
+        lanes = VECTOR_BYTES // x.itemsize
+        strides = (stride for one in rows for stride in one.place[len(one.place) // 2 :])
+        tensors = [*(one.tensor for one in rows), *(one for one in along if one is not None)]
+        fits = all(one.dtype == x.dtype and one.data_ptr() % VECTOR_BYTES == 0 for one in tensors)
+        return found if fits and all(stride % lanes == 0 for stride in strides) else None
+
+    def __call__(self, layout: ClusterLayout, x: Tensor, arguments: tuple[Any, ...], **constants: int) -> None:
+        """One launch, of as many clusters as x has rows.
+
+        Args:
+            arguments: None is a null pointer.
+            constants: macros of the source beside those of the layout.
+        """
+        N = x.shape[-1]
+        macros = macros_of(layout, N, x.dtype, constants)
+        with nullcontext() if x.device.index == torch.cuda.current_device() else torch.cuda.device(x.device):
+            kernel = _loaded(self._source, self._name, arch_here(), tuple(sorted(macros.items())))
+            given = tuple(0 if one is None else one for one in arguments)
+            blocks = x.numel() // N * layout.parts
+            kernel(blocks, 32 * layout.warps, given, cluster=layout.parts)
+        watched(lambda: None)
+
+    def compiled(self, arch: str, layout: ClusterLayout, N: int, dtype: torch.dtype, **constants: int) -> Cubin:
+        """Its machine code."""
+        return _compiled(self._source, arch, macros_of(layout, N, dtype, constants))
+
+
+def macros_of(layout: ClusterLayout, N: int, dtype: torch.dtype, constants: Mapping[str, int]) -> dict[str, str]:
+    """What shared_row.cuh and a kernel's own source are compiled with."""
+    known = {"COLUMNS": N, "PARTS": layout.parts, "WARPS": layout.warps, "ELEMENT": ELEMENTS[dtype]}
+    known |= {"AT_ONCE": THREADS_AT_ONCE, **constants}
+    return {name: str(int(value)) for name, value in known.items()}
+
+
+@functools.lru_cache(maxsize=1024)
+def _loaded(source: Path, name: str, arch: str, macros: tuple[tuple[str, str], ...]) -> CudaKernel:
+    return CudaKernel(_compiled(source, arch, dict(macros)), name)
+
+
+def _compiled(source: Path, arch: str, macros: Mapping[str, str]) -> Cubin:
+    folders = [Path(__file__).parent]
+    return compile_cubin(source.read_text("utf-8"), arch, defines=macros, folders=folders, name=str(source))

@@ -1,0 +1,174 @@
+"""Rows that a cluster of blocks shares: who is shared how, what each source compiles to, and results on the GPU."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from on_device import DEVICE, poisoned, random, require_close
+
+from kernelwright.kernels.losses import op as losses
+from kernelwright.kernels.losses import reference as loss_reference
+from kernelwright.kernels.norms import op as norms
+from kernelwright.kernels.norms import reference as norm_reference
+from kernelwright.kernels.rows import clusters
+from kernelwright.kernels.rows.clusters import MOST_PARTS, MOST_WARPS, VECTOR_BYTES, VECTORS, cluster_layout
+from kernelwright.kernels.softmaxes import op as softmaxes
+from kernelwright.kernels.softmaxes import reference as softmax_reference
+from kernelwright.toolchain.sass.disassembly import disassemble
+
+on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device here")
+HALVES = torch.bfloat16, torch.float16
+SIZES = (2**15 + 16, 80016, 2**17, 256512, 2**19)
+"""Bytes: one vector beyond 32 KB, a last block with less than the others, whole ones, and the longest."""
+ROUNDED = {torch.bfloat16: 0.5, torch.float16: 0.5, torch.float32: 4.0}
+KERNELS = {
+    "softmax": partial(softmaxes._LONG_FORWARD.compiled, LOG=False),
+    "log_softmax": partial(softmaxes._LONG_FORWARD.compiled, LOG=True),
+    "softmax, its gradient": partial(softmaxes._LONG_BACKWARD.compiled, LOG=False),
+    "rms_norm": partial(norms._LONG_FORWARD.compiled, CENTRED=0, CAST_FIRST=0, ADDED=0, WEIGHTED=1, BIASED=0),
+    "layer_norm": partial(norms._LONG_FORWARD.compiled, CENTRED=1, CAST_FIRST=0, ADDED=1, WEIGHTED=1, BIASED=1),
+    "cross_entropy": partial(losses._LONG_GRADIENT.compiled, SMOOTHED=True),
+}
+
+
+@pytest.mark.parametrize("operands", [1, 2])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_every_row_from_32_kilobytes_to_half_a_megabyte_is_shared_whole(itemsize, operands):
+    held = 32 * VECTOR_BYTES * VECTORS // operands
+    for size in range(2**15 + 16, 2**19 // operands + 1, 16 * 97):
+        found = cluster_layout(size // itemsize, itemsize, operands)
+        assert found and 2 <= found.parts <= MOST_PARTS and found.warps <= MOST_WARPS
+        assert found.parts * found.warps * held >= size > (found.parts - 1) * found.warps * held
+    assert cluster_layout(2**19 // operands // itemsize + 16, itemsize, operands) is None
+
+
+@pytest.mark.parametrize("N", [16384, 16385, 16388, 262152, 2**20], ids=str)
+def test_what_is_short_or_odd_or_endless_is_not(N):
+    assert cluster_layout(N, 2) is None
+
+
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32], ids=str)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_each_compiles_and_spills_nothing(kernel, dtype):
+    pytest.importorskip("cuda.core")
+    N, operands = 2**18 // dtype.itemsize, 2 if "gradient" in kernel else 1
+    cubin = KERNELS[kernel]("sm_90a", cluster_layout(N, dtype.itemsize, operands), N, dtype)
+    for name, lines in disassemble(cubin.code).items():
+        if name.endswith("backward") == (operands == 2):
+            opcodes = [line.opcode for line in lines]
+            assert "STL" not in {line.name for line in lines}, f"{name} spills"
+            assert opcodes.count("CCTL.IVALL") <= 1, f"{name} empties the L1 more than once"
+
+
+@on_a_gpu
+@pytest.mark.gpu
+class TestOnTheGpu:
+    @pytest.fixture(autouse=True)
+    def shared(self, monkeypatch):
+        """What is launched on clusters."""
+        torch.manual_seed(0)
+        seen, load = [], clusters._loaded
+        monkeypatch.setattr(clusters, "_loaded", lambda *given: seen.append(given[1]) or load(*given))
+        return seen
+
+    @pytest.mark.parametrize("dtype", [*HALVES, torch.float32], ids=str)
+    @pytest.mark.parametrize("size", SIZES)
+    def test_softmax(self, shared, size, dtype):
+        N = size // dtype.itemsize
+        x, dy = random(3, N, dtype=dtype, scale=3, grad=True), random(3, N, dtype=dtype)
+        for ours, log in ((softmaxes.softmax, False), (softmaxes.log_softmax, True)):
+            got = poisoned(lambda ours=ours: ours(x, scale=0.7))
+            wide = x.detach().double().requires_grad_()
+            want = softmax_reference.softmax(wide, scale=0.7, log=log)
+            require_close(got.detach(), want.detach(), budget=ROUNDED[dtype])
+            (dx,) = torch.autograd.grad(got, x, dy)
+            (wanted,) = torch.autograd.grad(want, wide, dy.double())
+            require_close(dx, wanted, budget=16, terms=1.0 / N)
+        assert shared == (["softmax_forward", "softmax_backward"] if size <= 2**18 else ["softmax_forward"]) * 2
+
+    @pytest.mark.parametrize("dtype", [*HALVES, torch.float32], ids=str)
+    @pytest.mark.parametrize("size", SIZES)
+    def test_norms(self, shared, size, dtype):
+        N = size // dtype.itemsize
+        x, residual = random(3, N, dtype=dtype, shift=9), random(3, N, dtype=dtype)
+        weight, bias = random(N, dtype=dtype), random(N, dtype=dtype)
+        got = poisoned(lambda: norms.rms_norm(x, weight, offset=1.0))
+        require_close(got, norm_reference.norm(x, weight, eps=1e-6, offset=1.0), budget=ROUNDED[dtype])
+        got, total = poisoned(lambda: norms.layer_norm(x, weight, bias, residual=residual))
+        assert torch.equal(total, x + residual)
+        require_close(got, norm_reference.norm(total, weight, bias, eps=1e-5, centred=True), budget=ROUNDED[dtype])
+        require_close(norms.rms_norm(x), norm_reference.norm(x, eps=1e-6), budget=ROUNDED[dtype])
+        rounded = norm_reference.norm(x, eps=1e-6).to(dtype) * weight
+        assert (norms.rms_norm(x, weight, cast_first=True) == rounded).double().mean() > 0.99
+        assert shared == ["norm_forward"] * 4
+
+    def test_the_gradient_of_a_norm_finds_its_statistics(self):
+        x, weight = random(5, 40000, grad=True, shift=3), random(40000, grad=True)
+        bias, dy = random(40000, grad=True), random(5, 40000)
+        got = torch.autograd.grad(norms.layer_norm(x, weight, bias), (x, weight, bias), dy)
+        wide = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
+        want = torch.autograd.grad(norm_reference.norm(*wide, eps=1e-5, centred=True), wide, dy.double())
+        for ours, theirs in zip(got, want, strict=True):
+            require_close(ours, theirs, budget=16)
+
+    @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"z_loss": 1e-3}], ids=str)
+    @pytest.mark.parametrize("dtype", [*HALVES, torch.float32], ids=str)
+    @pytest.mark.parametrize("size", SIZES)
+    def test_cross_entropy_in_place(self, shared, size, dtype, options):
+        N = size // dtype.itemsize
+        x = random(5, N, dtype=dtype, scale=3)
+        target = torch.tensor([0, N - 1, -100, N // 2, N // 3], device=DEVICE)
+        wide, logits = x.double().requires_grad_(), x.clone().requires_grad_()
+        want = loss_reference.cross_entropy(wide, target, **options)
+        (wanted,) = torch.autograd.grad(want, wide)
+        got = losses.cross_entropy(logits.view_as(logits), target, inplace=True, **options)
+        (dx,) = torch.autograd.grad(got, logits)
+        require_close(got.detach(), want.detach(), budget=32)
+        require_close(dx, wanted, budget=8, terms=0.01 / N)
+        assert shared == ["cross_entropy_gradient"]
+
+    def test_a_target_that_is_no_class_gives_not_a_number(self):
+        x, target = random(2, 40000), torch.tensor([40000, 3], device=DEVICE)
+        assert losses.cross_entropy(x, target, inplace=True).isnan()
+        assert x[0].isnan().all() and x[1].isfinite().all()
+
+    def test_what_torch_calls_not_a_number_is_one_here(self, shared):
+        x = torch.full((5, 40000), -torch.inf, device=DEVICE)
+        x[1], x[2, 5], x[3, :20000], x[4], x[4, 7] = 0.0, torch.inf, 1.0, 0.0, torch.nan
+        for ours, theirs in ((softmaxes.softmax, torch.softmax), (softmaxes.log_softmax, torch.log_softmax)):
+            torch.testing.assert_close(ours(x), theirs(x, -1), equal_nan=True)
+        assert shared
+
+    def test_equal_elements_have_no_variance(self):
+        x = torch.full((2, 40000), 12345.678, device=DEVICE)
+        assert not norms.layer_norm(x).any()
+
+    def test_rows_at_strides_are_read_as_they_lie(self, shared):
+        x = random(4, 3, 90000, dtype=torch.bfloat16)[:, 1:, 8:40008]
+        require_close(softmaxes.softmax(x), softmax_reference.softmax(x), budget=0.5)
+        assert shared == ["softmax_forward"]
+
+    def test_what_no_vector_can_read_goes_the_other_way(self, shared):
+        wide = random(3, 50000, dtype=torch.bfloat16)
+        for x in (wide[:, 1:40001], random(3, 40001, dtype=torch.bfloat16), random(3, 40004, dtype=torch.bfloat16)):
+            require_close(softmaxes.softmax(x), softmax_reference.softmax(x), budget=0.5)
+        weight = random(40000)
+        require_close(norms.rms_norm(wide[:, :40000], weight), norm_reference.norm(wide[:, :40000], weight, eps=1e-6))
+        assert not shared
+
+    def test_results_repeat_in_a_graph_and_beside_it(self):
+        x = random(64, 128256, dtype=torch.bfloat16)
+        want, graph = softmaxes.softmax(x), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            got = softmaxes.softmax(x)
+        graph.replay()
+        assert torch.equal(got, want) and torch.equal(softmaxes.softmax(x), want)
+
+    def test_under_torch_compile(self):
+        compiled = torch.compile(lambda x: softmaxes.softmax(x * 2).sum(-1), fullgraph=True)
+        x = random(4, 40000)
+        torch.testing.assert_close(compiled(x), torch.ones(4, device=DEVICE))
