@@ -9,15 +9,16 @@
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* sum, float* mean,
-             float* rstd, long long x_inner, long long x_outer_stride, long long x_inner_stride, long long r_inner,
+             float* rstd, unsigned x_inner, long long x_outer_stride, long long x_inner_stride, unsigned r_inner,
              long long r_outer_stride, long long r_inner_stride, float eps, float offset) {
-    __shared__ Board board;
+    __shared__ Board<float> board;
     const Share share;
-    const long long row = row_here(), begin = begin_of(row, x_inner, x_outer_stride, x_inner_stride);
-    const long long r_begin = begin_of(row, r_inner, r_outer_stride, r_inner_stride);
-    float values[kEach][kLanes], first[kLanes];
+    const unsigned row = row_here();
+    const long long begin = begin_here(x_inner, x_outer_stride, x_inner_stride);
+    const long long r_begin = begin_here(r_inner, r_outer_stride, r_inner_stride);
+    float values[kEach][kLanes], first = 0.0f;
     load(values, x, begin, share, 0.0f);
-    if (CENTRED) widen(first, reinterpret_cast<const uint4*>(x)[begin / kLanes]);
+    if (CENTRED) first = element(x, begin);
     prepare(board);
     if (ADDED) {
         float others[kEach][kLanes];
@@ -26,13 +27,9 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         for (int i = 0; i < kEach; ++i) {
 #pragma unroll
             for (int j = 0; j < kLanes; ++j) values[i][j] = rounded(values[i][j] + others[i][j]);
-            store(sum, row * COLUMNS, share, i, values[i]);
+            store(sum, begin_here(), share, i, values[i]);
         }
-        if (CENTRED) {
-            float other[kLanes];
-            widen(other, reinterpret_cast<const uint4*>(residual)[r_begin / kLanes]);
-            first[0] = rounded(first[0] + other[0]);
-        }
+        if (CENTRED) first = rounded(first + element(residual, r_begin));
     }
     float centre = 0.0f;
     if (CENTRED) {
@@ -40,8 +37,8 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
 #pragma unroll
         for (int i = 0; i < kEach; ++i)
 #pragma unroll
-            for (int j = 0; j < kLanes; ++j) above += share.has(i) ? values[i][j] - first[0] : 0.0f;
-        centre = first[0] + of_row(board, 0, {above}, {}, added).x * (1.0f / COLUMNS);
+            for (int j = 0; j < kLanes; ++j) above += share.has(i) ? values[i][j] - first : 0.0f;
+        centre = first + of_row(board, 0, above) * (1.0f / COLUMNS);
     }
     float square = 0.0f;
 #pragma unroll
@@ -51,7 +48,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             values[i][j] = share.has(i) ? values[i][j] - centre : 0.0f;
             square += values[i][j] * values[i][j];
         }
-    square = of_row(board, ROUNDS - 1, {square}, {}, added).x;
+    square = of_row(board, ROUNDS - 1, square);
     const float scale = rsqrtf(square * (1.0f / COLUMNS) + eps);
     if (rstd != nullptr && blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
         rstd[row] = scale;
@@ -72,6 +69,6 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             if (BIASED) value += more[j];
             values[i][j] = value;
         }
-        store(y, row * COLUMNS, share, i, values[i]);
+        store(y, begin_here(), share, i, values[i]);
     }
 }

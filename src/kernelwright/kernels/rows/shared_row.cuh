@@ -10,6 +10,7 @@ constexpr int kThreads = 32 * WARPS;
 constexpr int kLanes = ELEMENT == 2 ? 4 : 8;  // elements of 16 bytes
 constexpr int kVectors = COLUMNS / kLanes;
 constexpr int kPart = (kVectors + PARTS - 1) / PARTS;
+constexpr int kLeast = kVectors - (PARTS - 1) * kPart;  // of a block: the last one's
 constexpr int kEach = (kPart + kThreads - 1) / kThreads;
 constexpr int kBlocks = AT_ONCE / kThreads > 1 ? AT_ONCE / kThreads : 1;  // of a multiprocessor, at least
 
@@ -21,16 +22,18 @@ struct Share {
     int first = blockIdx.x % PARTS * kPart + threadIdx.x;
     int left = min(kPart, kVectors - static_cast<int>(blockIdx.x % PARTS) * kPart) - static_cast<int>(threadIdx.x);
 
-    __device__ bool has(int i) const { return i * kThreads < left; }
+    __device__ bool has(int i) const { return (i + 1) * kThreads <= kLeast || i * kThreads < left; }
     __device__ int column(int i) const { return (first + i * kThreads) * kLanes; }
 };
 
-__device__ __forceinline__ long long row_here() { return blockIdx.x / PARTS; }
+__device__ __forceinline__ unsigned row_here() { return blockIdx.x / PARTS; }
 
-// Where a row begins in a tensor whose leading dimensions are two, the inner one of that size.
-__device__ __forceinline__ long long begin_of(long long row, long long inner, long long outer_stride,
-                                              long long inner_stride) {
-    return row / inner * outer_stride + row % inner * inner_stride;
+// Where the row begins in a tensor of such rows one after another.
+__device__ __forceinline__ long long begin_here() { return static_cast<long long>(row_here()) * COLUMNS; }
+
+// Where it begins in a tensor whose leading dimensions are two, the inner one of that size.
+__device__ __forceinline__ long long begin_here(unsigned inner, long long outer_stride, long long inner_stride) {
+    return row_here() / inner * outer_stride + row_here() % inner * inner_stride;
 }
 
 __device__ __forceinline__ float2 widened(unsigned two) {
@@ -77,6 +80,12 @@ __device__ __forceinline__ float rounded(float value) {
     return ELEMENT == 2 ? value : widened(narrowed(value, 0.0f)).x;
 }
 
+// One element.
+__device__ __forceinline__ float element(const void* tensor, long long at) {
+    if (ELEMENT == 2) return reinterpret_cast<const float*>(tensor)[at];
+    return widened(reinterpret_cast<const unsigned short*>(tensor)[at]).x;
+}
+
 // Of a row its elements here, all under way at once; `nothing` where there is none.
 __device__ __forceinline__ void load(float (&values)[kEach][kLanes], const void* tensor, long long begin,
                                      const Share& share, float nothing) {
@@ -98,52 +107,18 @@ __device__ __forceinline__ void store(void* tensor, long long begin, const Share
     if (share.has(i)) reinterpret_cast<uint4*>(tensor)[begin / kLanes + share.first + i * kThreads] = narrow(values);
 }
 
-struct Board {
-    float4 found[ROUNDS][PARTS * WARPS];
-    unsigned long long barriers[ROUNDS];
-};
-
-// All threads, once their loads are under way: makes ready for `of_row`.
-__device__ __forceinline__ void prepare(Board& board) {
-    if (threadIdx.x == 0)
-        for (auto& barrier : board.barriers) kw::barrier_of_bytes(&barrier, PARTS * WARPS * sizeof(float4));
-    kw::cluster_arrive();
-}
-
-template <typename Merge>
-__device__ __forceinline__ float4 of_warp(float4 own, Merge merge) {
-#pragma unroll
-    for (int far = 16; far; far /= 2) {
-        const float4 other = {__shfl_xor_sync(~0u, own.x, far), __shfl_xor_sync(~0u, own.y, far),
-                              __shfl_xor_sync(~0u, own.z, far), __shfl_xor_sync(~0u, own.w, far)};
-        own = merge(own, other);
-    }
-    return own;
-}
-
-// What all threads of the row found, merged in an order that is always the same; `none` is what merges into nothing.
-template <typename Merge>
-__device__ __forceinline__ float4 of_row(Board& board, int round, float4 own, float4 none, Merge merge) {
-    const unsigned lane = threadIdx.x % 32, writer = blockIdx.x % PARTS * WARPS + threadIdx.x / 32;
-    own = of_warp(own, merge);
-    if (round == 0) kw::cluster_wait();
-    if (lane < PARTS)
-        kw::store_async(kw::in_block(&board.found[round][writer], lane), own,
-                        kw::in_block(&board.barriers[round], lane));
-    kw::barrier_wait(&board.barriers[round]);
-    own = none;
-#pragma unroll
-    for (int i = 0; i < PARTS * WARPS; i += 32)
-        if (i + lane < PARTS * WARPS) own = merge(own, board.found[round][i + lane]);
-    return of_warp(own, merge);
-}
-
 constexpr float kLog2e = 1.4426950408889634f;
 
 __device__ __forceinline__ float power_of_e(float x) {
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * kLog2e));
     return power;
+}
+
+__device__ __forceinline__ float one_over(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
 }
 
 __device__ __forceinline__ float base_of(float top) { return top == -infinity() ? 0.0f : top; }
@@ -157,10 +132,65 @@ __device__ __forceinline__ float largest(const float (&values)[kEach][kLanes]) {
     return top;
 }
 
-// In x the largest element, in y the sum of e^(element - largest); the others are sums.
-__device__ __forceinline__ float4 merged_powers(float4 a, float4 b) {
+// What threads of a row tell each other, two of them merged and those of a warp: of one number the sum; of two the
+// largest element and the sum of e^(element - largest); of four those and the sums of two more.
+__device__ __forceinline__ void nothing(float& none) { none = 0.0f; }
+__device__ __forceinline__ void nothing(float2& none) { none = {-infinity(), 0.0f}; }
+__device__ __forceinline__ void nothing(float4& none) { none = {-infinity(), 0.0f, 0.0f, 0.0f}; }
+
+__device__ __forceinline__ float merged(float a, float b) { return a + b; }
+__device__ __forceinline__ float2 merged(float2 a, float2 b) {
     const float top = fmaxf(a.x, b.x), base = base_of(top);
-    return {top, a.y * power_of_e(a.x - base) + b.y * power_of_e(b.x - base), a.z + b.z, a.w + b.w};
+    return {top, a.y * power_of_e(a.x - base) + b.y * power_of_e(b.x - base)};
+}
+__device__ __forceinline__ float4 merged(float4 a, float4 b) {
+    const float2 powers = merged(float2{a.x, a.y}, float2{b.x, b.y});
+    return {powers.x, powers.y, a.z + b.z, a.w + b.w};
 }
 
-__device__ __forceinline__ float4 added(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+__device__ __forceinline__ float of_warp(float own) {
+#pragma unroll
+    for (int far = 16; far; far /= 2) own += __shfl_xor_sync(~0u, own, far);
+    return own;
+}
+__device__ __forceinline__ float2 of_warp(float2 own) {
+    float top = own.x;
+#pragma unroll
+    for (int far = 16; far; far /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, far));
+    return {top, of_warp(own.y * power_of_e(own.x - base_of(top)))};
+}
+__device__ __forceinline__ float4 of_warp(float4 own) {
+    const float2 powers = of_warp(float2{own.x, own.y});
+    return {powers.x, powers.y, of_warp(own.z), of_warp(own.w)};
+}
+
+template <typename Found>
+struct Board {
+    Found found[ROUNDS][PARTS * WARPS];
+    unsigned long long barriers[ROUNDS];
+};
+
+// All threads, once their loads are under way: makes ready for `of_row`.
+template <typename Found>
+__device__ __forceinline__ void prepare(Board<Found>& board) {
+    if (threadIdx.x == 0)
+        for (auto& barrier : board.barriers) kw::barrier_of_bytes(&barrier, PARTS * WARPS * sizeof(Found));
+    kw::cluster_arrive();
+}
+
+// What all threads of the row found, merged in an order that is always the same.
+template <typename Found>
+__device__ __forceinline__ Found of_row(Board<Found>& board, int round, Found own) {
+    const unsigned lane = threadIdx.x % 32, writer = blockIdx.x % PARTS * WARPS + threadIdx.x / 32;
+    own = of_warp(own);
+    if (round == 0) kw::cluster_wait();
+    if (lane < PARTS)
+        kw::store_async(kw::in_block(&board.found[round][writer], lane), own,
+                        kw::in_block(&board.barriers[round], lane));
+    kw::barrier_wait(&board.barriers[round]);
+    nothing(own);
+#pragma unroll
+    for (int i = 0; i < PARTS * WARPS; i += 32)
+        if (i + lane < PARTS * WARPS) own = i ? merged(own, board.found[round][i + lane]) : board.found[round][lane];
+    return of_warp(own);
+}

@@ -1,23 +1,24 @@
-// Softmax and log-softmax of rows that are too long for one block, forward and backward (LOG: the logarithm).
+// Softmax and log-softmax of rows that are too long for one block, forward and backward.
 //
 // Idea: a thread's exponentials are taken below its own largest element and stay in registers; once the row's largest
 // element and sum are known, one factor makes results of them. So each element costs one exponential and one read.
+// Macros besides: LOG, the logarithm; SCALED, whether scale is not 1.
 
 #define ROUNDS 1
 #include "shared_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-softmax_forward(const void* x, void* y, long long inner, long long outer_stride, long long inner_stride, float scale) {
-    __shared__ Board board;
+softmax_forward(const void* x, void* y, unsigned inner, long long outer_stride, long long inner_stride, float scale) {
+    __shared__ Board<float2> board;
     const Share share;
     float values[kEach][kLanes];
-    load(values, x, begin_of(row_here(), inner, outer_stride, inner_stride), share, -infinity());
+    load(values, x, begin_here(inner, outer_stride, inner_stride), share, -infinity());
     prepare(board);
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
-            if (share.has(i)) values[i][j] *= scale;
+            if (SCALED && share.has(i)) values[i][j] *= scale;
     const float own = largest(values), base = base_of(own);
     float sum = 0.0f;
 #pragma unroll
@@ -28,32 +29,32 @@ softmax_forward(const void* x, void* y, long long inner, long long outer_stride,
             sum += power;
             if (!LOG) values[i][j] = power;
         }
-    const float4 row = of_row(board, 0, {own, sum}, {-infinity()}, merged_powers);
-    const float factor = power_of_e(own - row.x) / row.y, log_sum = logf(row.y);
+    const float2 row = of_row(board, 0, float2{own, sum});
+    const float factor = power_of_e(own - row.x) * one_over(row.y), log_sum = logf(row.y);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
             values[i][j] = LOG ? (values[i][j] - row.x) - log_sum : values[i][j] * factor;
-        store(y, row_here() * COLUMNS, share, i, values[i]);
+        store(y, begin_here(), share, i, values[i]);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-softmax_backward(const void* dy, const void* y, void* dx, long long inner, long long outer_stride,
+softmax_backward(const void* dy, const void* y, void* dx, unsigned inner, long long outer_stride,
                  long long inner_stride, float scale) {
-    __shared__ Board board;
+    __shared__ Board<float> board;
     const Share share;
     float slopes[kEach][kLanes], values[kEach][kLanes];
-    load(slopes, dy, begin_of(row_here(), inner, outer_stride, inner_stride), share, 0.0f);
-    load(values, y, row_here() * COLUMNS, share, 0.0f);
+    load(slopes, dy, begin_here(inner, outer_stride, inner_stride), share, 0.0f);
+    load(values, y, begin_here(), share, 0.0f);
     prepare(board);
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
         for (int j = 0; j < kLanes; ++j) sum += LOG ? slopes[i][j] : slopes[i][j] * values[i][j];
-    const float total = of_row(board, 0, {sum}, {}, added).x;
+    const float total = of_row(board, 0, sum);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
@@ -61,6 +62,6 @@ softmax_backward(const void* dy, const void* y, void* dx, long long inner, long 
             const float slope = slopes[i][j], value = values[i][j];
             slopes[i][j] = scale * (LOG ? slope - power_of_e(value) * total : value * (slope - total));
         }
-        store(dx, row_here() * COLUMNS, share, i, slopes[i]);
+        store(dx, begin_here(), share, i, slopes[i]);
     }
 }

@@ -71,7 +71,7 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
         return y
     N, read = x.shape[-1], as_rows(x)
     if mask is None and (shared := _LONG_FORWARD.layout(read)):
-        _LONG_FORWARD(shared, x, (read.tensor, y, *read.place, scale), LOG=log)
+        _LONG_FORWARD(shared, x, (read.tensor, y, *read.place, scale), LOG=log, SCALED=scale != 1.0)
         return y
     kept = as_rows(x if mask is None else mask.expand(x.shape), levels=3)
     launch(
@@ -92,7 +92,7 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
         return dx
     N, given = y.shape[-1], as_rows(dy)
     if not (log and masked) and (shared := _LONG_BACKWARD.layout(given, as_rows(y), operands=2)):
-        _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, scale), LOG=log)
+        _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, scale), LOG=log, SCALED=True)
         return dx
     launch(
         softmax_backward,

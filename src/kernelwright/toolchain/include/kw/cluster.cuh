@@ -29,7 +29,17 @@ __device__ __forceinline__ void cluster_arrive() {
 }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
-// Stores 16 bytes at an address of `in_block`, and counts them at a barrier of the same block.
+// Stores at an address of `in_block`, and counts the bytes at a barrier of the same block.
+__device__ __forceinline__ void store_async(unsigned address, float value, unsigned barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(address),
+                 "f"(value), "r"(barrier)
+                 : "memory");
+}
+__device__ __forceinline__ void store_async(unsigned address, float2 value, unsigned barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(address),
+                 "f"(value.x), "f"(value.y), "r"(barrier)
+                 : "memory");
+}
 __device__ __forceinline__ void store_async(unsigned address, float4 value, unsigned barrier) {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(address),
