@@ -11,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* sum, float* mean,
              float* rstd, unsigned x_inner, long long x_outer_stride, long long x_inner_stride, unsigned r_inner,
              long long r_outer_stride, long long r_inner_stride, float eps, float offset) {
+    extern __shared__ __align__(16) uint4 along[];
     __shared__ Board<float> board;
     const Share share;
     const unsigned row = row_here();
@@ -19,6 +20,9 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
     float values[kEach][kLanes], first = 0.0f;
     load(values, x, begin, share, 0.0f);
     if (CENTRED) first = element(x, begin);
+    if (WEIGHTED) fetch(along, weight, share);
+    if (BIASED) fetch(along + WEIGHTED * kAlong, bias, share);
+    kw::copies_commit();
     prepare(board);
     if (ADDED) {
         float others[kEach][kLanes];
@@ -54,20 +58,18 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         rstd[row] = scale;
         if (CENTRED) mean[row] = centre;
     }
+    kw::copies_wait<0>();
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-        if (!share.has(i)) continue;
-        float along[kLanes], more[kLanes];
-        const int vector = share.column(i) / kLanes;
-        if (WEIGHTED) widen(along, reinterpret_cast<const uint4*>(weight)[vector]);
-        if (BIASED) widen(more, reinterpret_cast<const uint4*>(bias)[vector]);
+        float times[kLanes], plus[kLanes];
+        if (WEIGHTED) widen(times, along[i * kThreads + threadIdx.x]);
+        if (BIASED) widen(plus, along[WEIGHTED * kAlong + i * kThreads + threadIdx.x]);
 #pragma unroll
         for (int j = 0; j < kLanes; ++j) {
-            float value = values[i][j] * scale;
-            if (CAST_FIRST) value = rounded(value);
-            if (WEIGHTED) value *= along[j] + offset;
-            if (BIASED) value += more[j];
-            values[i][j] = value;
+            values[i][j] *= scale;
+            if (CAST_FIRST) values[i][j] = rounded(values[i][j]);
+            if (WEIGHTED) values[i][j] *= times[j] + offset;
+            if (BIASED) values[i][j] += plus[j];
         }
         store(y, begin_here(), share, i, values[i]);
     }

@@ -162,8 +162,9 @@ def _forward(
         *(*read.place, *added.place),
     )
     if shared := _LONG_FORWARD.layout(read, added, along=(weight, bias)):
-        there = {"ADDED": residual is not None, "WEIGHTED": weight is not None, "BIASED": bias is not None}
-        _LONG_FORWARD(shared, x, (*given, eps, offset), CENTRED=centred, CAST_FIRST=cast_first, **there)
+        there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
+        known = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
+        _LONG_FORWARD(shared, x, (*given, eps, offset), along=sum(there.values()), **known)
         return results
     about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
     launch(norm_forward, forward_layout(N, x.itemsize), x.numel() // N, x.device, given, **about)

@@ -43,6 +43,11 @@ class ClusterLayout:
     parts: int
     warps: int
 
+    def part_bytes(self, row_bytes: int) -> int:
+        """What a block's threads load of a row, as many vectors each."""
+        at_once = WARP * self.warps * VECTOR_BYTES
+        return -(-row_bytes // (self.parts * at_once)) * at_once
+
 
 def cluster_layout(N: int, itemsize: int, operands: int = 1) -> ClusterLayout | None:
     """The layout for rows of N elements; None for rows that are shorter, or longer than a cluster holds.
@@ -100,11 +105,14 @@ class ClusterKernel:
         fits = all(one.dtype == x.dtype and one.data_ptr() % VECTOR_BYTES == 0 for one in tensors)
         return found if fits and all(stride % lanes == 0 for stride in strides) else None
 
-    def __call__(self, layout: ClusterLayout, x: Tensor, arguments: tuple[Any, ...], **constants: int) -> None:
+    def __call__(
+        self, layout: ClusterLayout, x: Tensor, arguments: tuple[Any, ...], along: int = 0, **constants: int
+    ) -> None:
         """One launch, of as many clusters as x has rows.
 
         Args:
             arguments: None is a null pointer.
+            along: tensors that all rows have in common, of which each block keeps its part in shared memory.
             constants: macros of the source beside those of the layout.
         """
         N = x.shape[-1]
@@ -113,7 +121,7 @@ class ClusterKernel:
             kernel = _loaded(self._source, self._name, arch_here(), tuple(sorted(macros.items())))
             given = tuple(0 if one is None else one for one in arguments)
             blocks = x.numel() // N * layout.parts
-            kernel(blocks, 32 * layout.warps, given, cluster=layout.parts)
+            kernel(blocks, WARP * layout.warps, given, along * layout.part_bytes(N * x.itemsize), cluster=layout.parts)
         watched(lambda: None)
 
     def compiled(self, arch: str, layout: ClusterLayout, N: int, dtype: torch.dtype, **constants: int) -> Cubin:

@@ -132,6 +132,18 @@ __device__ __forceinline__ float largest(const float (&values)[kEach][kLanes]) {
     return top;
 }
 
+// What all rows have in common comes into shared memory while they are added up: registers have no room for it, and
+// later somebody would wait for it. Each thread reads what it has fetched itself, after `kw::copies_wait<0>()`.
+constexpr int kAlong = kEach * kThreads;
+
+__device__ __forceinline__ void fetch(uint4* shared, const void* along, const Share& share) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+        if (share.has(i))
+            kw::copy_16(&shared[i * kThreads + threadIdx.x],
+                        reinterpret_cast<const uint4*>(along) + share.first + i * kThreads);
+}
+
 // What threads of a row tell each other, two of them merged and those of a warp: of one number the sum; of two the
 // largest element and the sum of e^(element - largest); of four those and the sums of two more.
 __device__ __forceinline__ void nothing(float& none) { none = 0.0f; }
