@@ -9,6 +9,8 @@ BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
 BACKWARD_PART_BYTES = 2**15
 BACKWARD_STAGES = 3
 """Tiles of a program that are under way or in use."""
+CENTRED_AT_ONCE = 640
+"""Threads of a multiprocessor where a cluster has the row: two rounds need more registers than one."""
 SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 32, 64, 4
 
 

@@ -1,76 +1,83 @@
 // RMSNorm and LayerNorm (CENTRED) of rows that are too long for one block, with a residual added before.
 //
 // Idea: as kernel.py, with the row in the registers of a cluster. The mean is taken around the row's first element and
-// the squares around the mean, so that a large offset costs no accuracy: two rounds where RMSNorm takes one.
+// the squares around the mean, so that a large offset costs no accuracy: two rounds where RMSNorm takes one. A cluster takes
+// several rows one after another, so that the weights come from the L2 once for all of them.
 // Macros besides: CAST_FIRST, round before multiplying by the weight; WEIGHTED, BIASED, ADDED, what there is.
 
 #define ROUNDS (CENTRED ? 2 : 1)
+#define ROWS MOST_ROWS
 #include "shared_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* sum, float* mean,
              float* rstd, unsigned x_inner, long long x_outer_stride, long long x_inner_stride, unsigned r_inner,
-             long long r_outer_stride, long long r_inner_stride, float eps, float offset) {
+             long long r_outer_stride, long long r_inner_stride, float eps, float offset, unsigned M, unsigned each) {
     extern __shared__ __align__(16) uint4 along[];
     __shared__ Board<float> board;
     const Share share;
-    const unsigned row = row_here();
-    const long long begin = begin_here(x_inner, x_outer_stride, x_inner_stride);
-    const long long r_begin = begin_here(r_inner, r_outer_stride, r_inner_stride);
-    float values[kEach][kLanes], first = 0.0f;
-    load(values, x, begin, share, 0.0f);
-    if (CENTRED) first = element(x, begin);
-    if (WEIGHTED) fetch(along, weight, share);
-    if (BIASED) fetch(along + WEIGHTED * kAlong, bias, share);
-    kw::copies_commit();
-    prepare(board);
-    if (ADDED) {
-        float others[kEach][kLanes];
-        load(others, residual, r_begin, share, 0.0f);
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-            for (int j = 0; j < kLanes; ++j) values[i][j] = rounded(values[i][j] + others[i][j]);
-            store(sum, begin_here(), share, i, values[i]);
+    const Rows rows(M, each);
+    int round = 0;
+    for (unsigned row = rows.begin; row < rows.end; ++row) {
+        float values[kEach][kLanes], first = 0.0f;
+        const long long begin = begin_of(row, x_inner, x_outer_stride, x_inner_stride);
+        load(values, x, begin, share, 0.0f);
+        if (CENTRED) first = element(x, begin);
+        if (row == rows.begin) {
+            if (WEIGHTED) fetch(along, weight, share);
+            if (BIASED) fetch(along + WEIGHTED * kAlong, bias, share);
+            kw::copies_commit();
+            prepare(board);
         }
-        if (CENTRED) first = rounded(first + element(residual, r_begin));
-    }
-    float centre = 0.0f;
-    if (CENTRED) {
-        float above = 0.0f;
+        if (ADDED) {
+            const long long r_begin = begin_of(row, r_inner, r_outer_stride, r_inner_stride);
+            float others[kEach][kLanes];
+            load(others, residual, r_begin, share, 0.0f);
+#pragma unroll
+            for (int i = 0; i < kEach; ++i) {
+#pragma unroll
+                for (int j = 0; j < kLanes; ++j) values[i][j] = rounded(values[i][j] + others[i][j]);
+                store(sum, begin_of(row), share, i, values[i]);
+            }
+            if (CENTRED) first = rounded(first + element(residual, r_begin));
+        }
+        float centre = 0.0f;
+        if (CENTRED) {
+            float above = 0.0f;
+#pragma unroll
+            for (int i = 0; i < kEach; ++i)
+#pragma unroll
+                for (int j = 0; j < kLanes; ++j) above += share.has(i) ? values[i][j] - first : 0.0f;
+            centre = first + of_row(board, round++, above) * (1.0f / COLUMNS);
+        }
+        float square = 0.0f;
 #pragma unroll
         for (int i = 0; i < kEach; ++i)
 #pragma unroll
-            for (int j = 0; j < kLanes; ++j) above += share.has(i) ? values[i][j] - first : 0.0f;
-        centre = first + of_row(board, 0, above) * (1.0f / COLUMNS);
-    }
-    float square = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i)
-#pragma unroll
-        for (int j = 0; j < kLanes; ++j) {
-            values[i][j] = share.has(i) ? values[i][j] - centre : 0.0f;
-            square += values[i][j] * values[i][j];
+            for (int j = 0; j < kLanes; ++j) {
+                values[i][j] = share.has(i) ? values[i][j] - centre : 0.0f;
+                square += values[i][j] * values[i][j];
+            }
+        square = of_row(board, round++, square);
+        const float scale = rsqrtf(square * (1.0f / COLUMNS) + eps);
+        if (rstd != nullptr && blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
+            rstd[row] = scale;
+            if (CENTRED) mean[row] = centre;
         }
-    square = of_row(board, ROUNDS - 1, square);
-    const float scale = rsqrtf(square * (1.0f / COLUMNS) + eps);
-    if (rstd != nullptr && blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
-        rstd[row] = scale;
-        if (CENTRED) mean[row] = centre;
-    }
-    kw::copies_wait<0>();
+        if (row == rows.begin) kw::copies_wait<0>();
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-        float times[kLanes], plus[kLanes];
-        if (WEIGHTED) widen(times, along[i * kThreads + threadIdx.x]);
-        if (BIASED) widen(plus, along[WEIGHTED * kAlong + i * kThreads + threadIdx.x]);
+        for (int i = 0; i < kEach; ++i) {
+            float times[kLanes], plus[kLanes];
+            if (WEIGHTED) widen(times, along[i * kThreads + threadIdx.x]);
+            if (BIASED) widen(plus, along[WEIGHTED * kAlong + i * kThreads + threadIdx.x]);
 #pragma unroll
-        for (int j = 0; j < kLanes; ++j) {
-            values[i][j] *= scale;
-            if (CAST_FIRST) values[i][j] = rounded(values[i][j]);
-            if (WEIGHTED) values[i][j] *= times[j] + offset;
-            if (BIASED) values[i][j] += plus[j];
+            for (int j = 0; j < kLanes; ++j) {
+                values[i][j] *= scale;
+                if (CAST_FIRST) values[i][j] = rounded(values[i][j]);
+                if (WEIGHTED) values[i][j] *= times[j] + offset;
+                if (BIASED) values[i][j] += plus[j];
+            }
+            store(y, begin_of(row), share, i, values[i]);
         }
-        store(y, begin_here(), share, i, values[i]);
     }
 }

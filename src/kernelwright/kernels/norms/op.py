@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kernelwright.kernels.norms.configs import (
     BACKWARD_STAGES,
+    CENTRED_AT_ONCE,
     SHARES_COLUMNS,
     SHARES_ROWS,
     SHARES_WARPS,
@@ -164,6 +165,8 @@ def _forward(
     if shared := _LONG_FORWARD.layout(read, added, along=(weight, bias)):
         there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
         known = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
+        if centred:
+            known["AT_ONCE"] = CENTRED_AT_ONCE
         _LONG_FORWARD(shared, x, (*given, eps, offset), along=sum(there.values()), **known)
         return results
     about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}

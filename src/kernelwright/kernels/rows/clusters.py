@@ -1,5 +1,5 @@
-"""Rows that a cluster of blocks shares, in CUDA C++: what is too long for one program of Triton's, where the machine
-has clusters and vectors of 16 bytes fit.
+"""Rows that a cluster of blocks shares, in CUDA C++: what is long for one program of Triton's, where the machine has
+clusters and vectors of 16 bytes fit.
 
 Parts of a row hear of each other through shared memory there, in a fraction of the time that the L2 takes, so that a
 row passes through memory once at the speed of a copy.
@@ -19,16 +19,20 @@ from torch import Tensor
 
 from kernelwright.core.errors import MissingDependency
 from kernelwright.kernels.repeating import watched
-from kernelwright.kernels.rows.launching import INTERPRETED, Rows
-from kernelwright.kernels.rows.layout import LONGEST_BYTES, WARP
+from kernelwright.kernels.rows.launching import INTERPRETED, Rows, multiprocessors
+from kernelwright.kernels.rows.layout import WARP
 from kernelwright.toolchain.cuda.compiling import Cubin, compile_cubin, cuda_core
 from kernelwright.toolchain.cuda.launching import CudaKernel, arch_here
 
+SHORTEST_BYTES = 2**15
+"""Of a row: from here on two blocks are faster than one program."""
 VECTOR_BYTES, VECTORS = 16, 8
 """What a thread loads at once, and how often: 64 elements of 16 bits, in FP32 half of its registers."""
+MOST_ROWS, ENOUGH_BLOCKS = 4, 32
+"""Of a cluster that has much in common for its rows, where each multiprocessor has so many blocks one after another."""
 FEWEST_WARPS, MOST_WARPS, MOST_PARTS = 4, 16, 8
-THREADS_AT_ONCE = 640
-"""Of a multiprocessor, each with registers for its elements in FP32 and a third more."""
+THREADS_AT_ONCE = 768
+"""Of a multiprocessor, each with registers for its elements in FP32 and a quarter more."""
 ELEMENTS = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
 
 
@@ -56,12 +60,19 @@ def cluster_layout(N: int, itemsize: int, operands: int = 1) -> ClusterLayout | 
         operands: tensors of that shape that are held at once.
     """
     size, held = N * itemsize, WARP * VECTOR_BYTES * VECTORS // operands
-    if size <= LONGEST_BYTES or size % VECTOR_BYTES or size > MOST_PARTS * MOST_WARPS * held:
+    if size < SHORTEST_BYTES or size % VECTOR_BYTES or size > MOST_PARTS * MOST_WARPS * held:
         return None
     warps = FEWEST_WARPS * operands
     while size > MOST_PARTS * warps * held:
         warps *= 2
     return ClusterLayout(-(-size // (warps * held)), warps)
+
+
+def rows_each(M: int, layout: ClusterLayout, along: int, multiprocessors: int) -> int:
+    """Rows that a cluster takes one after another: several where they have two tensors in common, which then come once.
+    For one it is not worth that nothing is loaded while a row is written."""
+    enough = M * layout.parts // (multiprocessors * ENOUGH_BLOCKS)
+    return max(1, min(MOST_ROWS, enough)) if along > 1 else 1
 
 
 @functools.cache
@@ -106,13 +117,14 @@ class ClusterKernel:
         return found if fits and all(stride % lanes == 0 for stride in strides) else None
 
     def __call__(
-        self, layout: ClusterLayout, x: Tensor, arguments: tuple[Any, ...], along: int = 0, **constants: int
+        self, layout: ClusterLayout, x: Tensor, arguments: tuple[Any, ...], along: int | None = None, **constants: int
     ) -> None:
-        """One launch, of as many clusters as x has rows.
+        """One launch over the rows of x.
 
         Args:
             arguments: None is a null pointer.
-            along: tensors that all rows have in common, of which each block keeps its part in shared memory.
+            along: how many tensors all rows have in common: each block keeps its part in shared memory over several
+                rows, and the kernel takes M and how many these are last.
             constants: macros of the source beside those of the layout.
         """
         N = x.shape[-1]
@@ -120,8 +132,11 @@ class ClusterKernel:
         with nullcontext() if x.device.index == torch.cuda.current_device() else torch.cuda.device(x.device):
             kernel = _loaded(self._source, self._name, arch_here(), tuple(sorted(macros.items())))
             given = tuple(0 if one is None else one for one in arguments)
-            blocks = x.numel() // N * layout.parts
-            kernel(blocks, WARP * layout.warps, given, along * layout.part_bytes(N * x.itemsize), cluster=layout.parts)
+            clusters, shared = x.numel() // N, 0
+            if along is not None:
+                M, each = clusters, rows_each(clusters, layout, along, multiprocessors(x.device))
+                clusters, given, shared = -(-M // each), (*given, M, each), along * layout.part_bytes(N * x.itemsize)
+            kernel(clusters * layout.parts, WARP * layout.warps, given, shared, cluster=layout.parts)
         watched(lambda: None)
 
     def compiled(self, arch: str, layout: ClusterLayout, N: int, dtype: torch.dtype, **constants: int) -> Cubin:
@@ -132,7 +147,7 @@ class ClusterKernel:
 def macros_of(layout: ClusterLayout, N: int, dtype: torch.dtype, constants: Mapping[str, int]) -> dict[str, str]:
     """What shared_row.cuh and a kernel's own source are compiled with."""
     known = {"COLUMNS": N, "PARTS": layout.parts, "WARPS": layout.warps, "ELEMENT": ELEMENTS[dtype]}
-    known |= {"AT_ONCE": THREADS_AT_ONCE, **constants}
+    known |= {"MOST_ROWS": MOST_ROWS, "AT_ONCE": THREADS_AT_ONCE, **constants}
     return {name: str(int(value)) for name, value in known.items()}
 
 

@@ -1,7 +1,8 @@
 // A row that a cluster of blocks shares: every thread keeps its vectors in registers from the one read to the one write.
 //
 // Macros: COLUMNS of a row; PARTS, the blocks of a cluster; WARPS of each; ELEMENT (0 bfloat16, 1 float16, 2 float);
-// ROUNDS, how often the threads of a row hear of each other; AT_ONCE, how many threads of a multiprocessor have registers.
+// ROUNDS, how often the threads of a row hear of each other; ROWS, the most that a cluster takes one after another;
+// AT_ONCE, how many threads of a multiprocessor have registers.
 #pragma once
 
 #include "kw/cluster.cuh"
@@ -26,14 +27,20 @@ struct Share {
     __device__ int column(int i) const { return (first + i * kThreads) * kLanes; }
 };
 
-__device__ __forceinline__ unsigned row_here() { return blockIdx.x / PARTS; }
+// The rows of this cluster, `each` of M.
+struct Rows {
+    unsigned begin, end;
 
-// Where the row begins in a tensor of such rows one after another.
-__device__ __forceinline__ long long begin_here() { return static_cast<long long>(row_here()) * COLUMNS; }
+    __device__ Rows(unsigned M, unsigned each) : begin(blockIdx.x / PARTS * each), end(min(M, begin + each)) {}
+};
+
+// Where a row begins in a tensor of such rows one after another.
+__device__ __forceinline__ long long begin_of(unsigned row) { return static_cast<long long>(row) * COLUMNS; }
 
 // Where it begins in a tensor whose leading dimensions are two, the inner one of that size.
-__device__ __forceinline__ long long begin_here(unsigned inner, long long outer_stride, long long inner_stride) {
-    return row_here() / inner * outer_stride + row_here() % inner * inner_stride;
+__device__ __forceinline__ long long begin_of(unsigned row, unsigned inner, long long outer_stride,
+                                              long long inner_stride) {
+    return row / inner * outer_stride + row % inner * inner_stride;
 }
 
 __device__ __forceinline__ float2 widened(unsigned two) {
@@ -178,11 +185,11 @@ __device__ __forceinline__ float4 of_warp(float4 own) {
 
 template <typename Found>
 struct Board {
-    Found found[ROUNDS][PARTS * WARPS];
-    unsigned long long barriers[ROUNDS];
+    Found found[ROWS * ROUNDS][PARTS * WARPS];
+    unsigned long long barriers[ROWS * ROUNDS];
 };
 
-// All threads, once their loads are under way: makes ready for `of_row`.
+// All threads, once, with their loads under way: makes ready for `of_row`.
 template <typename Found>
 __device__ __forceinline__ void prepare(Board<Found>& board) {
     if (threadIdx.x == 0)
@@ -190,7 +197,7 @@ __device__ __forceinline__ void prepare(Board<Found>& board) {
     kw::cluster_arrive();
 }
 
-// What all threads of the row found, merged in an order that is always the same.
+// What all threads of a row found, merged in an order that is always the same; `round` counts a cluster's calls.
 template <typename Found>
 __device__ __forceinline__ Found of_row(Board<Found>& board, int round, Found own) {
     const unsigned lane = threadIdx.x % 32, writer = blockIdx.x % PARTS * WARPS + threadIdx.x / 32;

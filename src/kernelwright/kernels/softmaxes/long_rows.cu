@@ -5,14 +5,16 @@
 // Macros besides: LOG, the logarithm; SCALED, whether scale is not 1.
 
 #define ROUNDS 1
+#define ROWS 1
 #include "shared_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 softmax_forward(const void* x, void* y, unsigned inner, long long outer_stride, long long inner_stride, float scale) {
     __shared__ Board<float2> board;
     const Share share;
+    const unsigned row = blockIdx.x / PARTS;
     float values[kEach][kLanes];
-    load(values, x, begin_here(inner, outer_stride, inner_stride), share, -infinity());
+    load(values, x, begin_of(row, inner, outer_stride, inner_stride), share, -infinity());
     prepare(board);
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
@@ -29,14 +31,14 @@ softmax_forward(const void* x, void* y, unsigned inner, long long outer_stride, 
             sum += power;
             if (!LOG) values[i][j] = power;
         }
-    const float2 row = of_row(board, 0, float2{own, sum});
-    const float factor = power_of_e(own - row.x) * one_over(row.y), log_sum = logf(row.y);
+    const float2 all = of_row(board, 0, float2{own, sum});
+    const float factor = power_of_e(own - all.x) * one_over(all.y), log_sum = logf(all.y);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
-            values[i][j] = LOG ? (values[i][j] - row.x) - log_sum : values[i][j] * factor;
-        store(y, begin_here(), share, i, values[i]);
+            values[i][j] = LOG ? (values[i][j] - all.x) - log_sum : values[i][j] * factor;
+        store(y, begin_of(row), share, i, values[i]);
     }
 }
 
@@ -45,9 +47,10 @@ softmax_backward(const void* dy, const void* y, void* dx, unsigned inner, long l
                  long long inner_stride, float scale) {
     __shared__ Board<float> board;
     const Share share;
+    const unsigned row = blockIdx.x / PARTS;
     float slopes[kEach][kLanes], values[kEach][kLanes];
-    load(slopes, dy, begin_here(inner, outer_stride, inner_stride), share, 0.0f);
-    load(values, y, begin_here(), share, 0.0f);
+    load(slopes, dy, begin_of(row, inner, outer_stride, inner_stride), share, 0.0f);
+    load(values, y, begin_of(row), share, 0.0f);
     prepare(board);
     float sum = 0.0f;
 #pragma unroll
@@ -62,6 +65,6 @@ softmax_backward(const void* dy, const void* y, void* dx, unsigned inner, long l
             const float slope = slopes[i][j], value = values[i][j];
             slopes[i][j] = scale * (LOG ? slope - power_of_e(value) * total : value * (slope - total));
         }
-        store(dx, begin_here(), share, i, slopes[i]);
+        store(dx, begin_of(row), share, i, slopes[i]);
     }
 }
