@@ -20,6 +20,7 @@ from on_device import (
 )
 
 from kernelwright.core.errors import DeviceError, UsageError
+from kernelwright.kernels.norms.configs import backward_layout, backward_stages
 from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
 from kernelwright.kernels.norms.reference import norm
 from kernelwright.kernels.operators import ShapeError
@@ -77,6 +78,21 @@ def test_gradients(normed, shape):
     )  # of a row of one element nothing is left but a rounding of dy / sqrt(eps)
     for name, one, other in zip(("x", "weight", "bias", "residual"), got, want, strict=True):
         require_close(one, other, budget=16, terms=terms, what=name)
+
+
+@pytest.mark.parametrize("wide", [torch.bfloat16, torch.float32], ids=str)
+def test_tiles_of_three_tensors_find_room(wide):
+    x, residual = random(3, 16384, dtype=torch.bfloat16, grad=True), random(3, 16384, dtype=wide, grad=True)
+    dy, dsum = random(3, 16384, dtype=torch.bfloat16), random(3, 16384, dtype=wide)
+    got = torch.autograd.grad(rms_norm(x, residual=residual), [residual], (dy, dsum))
+    total = (x.double() + residual.double()).detach().requires_grad_()
+    want = torch.autograd.grad((norm(total, eps=1e-6), total), [total], (dy.double(), dsum.double()))
+    require_close(got[0], want[0], budget=2.0 if wide == torch.bfloat16 else 2**16)
+
+
+def test_fewer_tiles_are_under_way_where_they_are_larger():
+    layout = backward_layout(16384, 2)
+    assert [backward_stages(layout, size, 226 * 2**10) for size in (4, 6, 8, 12, 40)] == [3, 2, 1, 1, 1]
 
 
 def test_gradients_of_what_asks_for_them_only(normed):

@@ -7,7 +7,7 @@ from kernelwright.kernels.rows.layout import RowLayout, power_of_two, row_layout
 BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
 """One program to a multiprocessor, whose loads run ahead of it through shared memory."""
 BACKWARD_PART_BYTES = 2**15
-BACKWARD_STAGES = 3
+MOST_STAGES = 3
 """Tiles of a program that are under way or in use."""
 CENTRED_AT_ONCE = 640
 """Threads of a multiprocessor where a cluster has the row: two rounds need more registers than one."""
@@ -30,3 +30,8 @@ def backward_layout(N: int, itemsize: int) -> RowLayout:
 def backward_groups(M: int, layout: RowLayout, multiprocessors: int) -> int:
     """Programs that share the rows out, each keeping its own sum of the weight's gradient."""
     return max(1, min(-(-M // layout.rows), multiprocessors // layout.parts))
+
+
+def backward_stages(layout: RowLayout, element_bytes: int, shared_bytes: int) -> int:
+    """How many tiles of all tensors together, whose elements at one place have so many bytes, find room."""
+    return max(1, min(MOST_STAGES, shared_bytes // (layout.rows * layout.columns * element_bytes)))

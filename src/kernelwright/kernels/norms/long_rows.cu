@@ -22,6 +22,11 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         float values[kEach][kLanes], first = 0.0f;
         const long long begin = begin_of(row, x_inner, x_outer_stride, x_inner_stride);
         load(values, x, begin, share, 0.0f);
+#if ADDED
+        const long long r_begin = begin_of(row, r_inner, r_outer_stride, r_inner_stride);
+        float others[kEach][kLanes];
+        load(others, residual, r_begin, share, 0.0f);
+#endif
         if (CENTRED) first = element(x, begin);
         if (row == rows.begin) {
             if (WEIGHTED) fetch(along, weight, share);
@@ -29,18 +34,15 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             kw::copies_commit();
             prepare(board);
         }
-        if (ADDED) {
-            const long long r_begin = begin_of(row, r_inner, r_outer_stride, r_inner_stride);
-            float others[kEach][kLanes];
-            load(others, residual, r_begin, share, 0.0f);
+#if ADDED
 #pragma unroll
-            for (int i = 0; i < kEach; ++i) {
+        for (int i = 0; i < kEach; ++i) {
 #pragma unroll
-                for (int j = 0; j < kLanes; ++j) values[i][j] = rounded(values[i][j] + others[i][j]);
-                store(sum, begin_of(row), share, i, values[i]);
-            }
-            if (CENTRED) first = rounded(first + element(residual, r_begin));
+            for (int j = 0; j < kLanes; ++j) values[i][j] = rounded(values[i][j] + others[i][j]);
+            store(sum, begin_of(row), share, i, values[i]);
         }
+        if (CENTRED) first = rounded(first + element(residual, r_begin));
+#endif
         float centre = 0.0f;
         if (CENTRED) {
             float above = 0.0f;

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from kernelwright.kernels.norms.configs import (
-    BACKWARD_STAGES,
     CENTRED_AT_ONCE,
     SHARES_COLUMNS,
     SHARES_ROWS,
     SHARES_WARPS,
     backward_groups,
     backward_layout,
+    backward_stages,
     forward_layout,
 )
 from kernelwright.kernels.norms.kernel import norm_backward, norm_forward, sums_of_shares
@@ -29,7 +29,7 @@ from kernelwright.kernels.operators import (
 )
 from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rows.clusters import ClusterKernel
-from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, start
+from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, shared_bytes, start
 
 FP32_EPS = torch.finfo(torch.float32).eps
 __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
@@ -162,7 +162,7 @@ def _forward(
         *((mean if centred else None, rstd) if keep else (None, None)),
         *(*read.place, *added.place),
     )
-    if shared := _LONG_FORWARD.layout(read, added, along=(weight, bias)):
+    if shared := _LONG_FORWARD.layout(read, added, along=(weight, bias), operands=1 if residual is None else 2):
         there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
         known = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
         if centred:
@@ -195,6 +195,7 @@ def _backward(
     if not groups:
         return dx, _sum_of(sums[0], weight), _sum_of(sums[1], weight)
     given, read = as_rows(dy), as_rows(x)
+    at_one_place = sum(one.itemsize for one in (dy, x, dsum) if one is not None)
     launch(
         norm_backward,
         layout,
@@ -217,7 +218,7 @@ def _backward(
         offset=offset,
         CENTRED=centred,
         CAST_FIRST=cast_first,
-        STAGES=BACKWARD_STAGES,
+        STAGES=backward_stages(layout, at_one_place, shared_bytes(x.device)),
     )
     return dx, _sum_of(sums[0], weight), _sum_of(sums[1], weight)
 

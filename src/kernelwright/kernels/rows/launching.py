@@ -20,6 +20,7 @@ INTERPRETED = isinstance(place, InterpretedFunction)
 
 
 LAUNCHES_AT_ONCE = 4
+RESERVED_BYTES = 2**10
 
 
 class Rows(NamedTuple):
@@ -129,3 +130,11 @@ def steps(parts: int, device: torch.device) -> tuple[int, ...]:
 def multiprocessors(device: torch.device) -> int:
     """Of a device; the interpreter does one thing after another."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+@functools.cache
+def shared_bytes(device: torch.device) -> int:
+    """The shared memory that one program may have but for what Triton keeps for itself; the interpreter has none."""
+    if device.type != "cuda":
+        return 0
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin - RESERVED_BYTES

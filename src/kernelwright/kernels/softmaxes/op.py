@@ -17,9 +17,9 @@ from kernelwright.kernels.operators import (
     require_tensor,
 )
 from kernelwright.kernels.repeating import repeated
-from kernelwright.kernels.rows.clusters import ClusterKernel
+from kernelwright.kernels.rows.clusters import MOST_WARPS, ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch
-from kernelwright.kernels.softmaxes.configs import backward_layout, forward_layout
+from kernelwright.kernels.softmaxes.configs import TWO_BLOCKS_AT_ONCE, backward_layout, forward_layout
 from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forward
 
 __all__ = ["log_softmax", "softmax"]
@@ -92,7 +92,10 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
         return dx
     N, given = y.shape[-1], as_rows(dy)
     if not (log and masked) and (shared := _LONG_BACKWARD.layout(given, as_rows(y), operands=2)):
-        _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, scale), LOG=log, SCALED=True)
+        known = {"LOG": log, "SCALED": True}
+        if shared.warps == MOST_WARPS:
+            known["AT_ONCE"] = TWO_BLOCKS_AT_ONCE
+        _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, scale), **known)
         return dx
     launch(
         softmax_backward,
