@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack  # pyright: ignore
+from torch.autograd import forward_ad
 
 from kernelwright.core.errors import UsageError
 
@@ -62,7 +63,7 @@ def refuse_forward_mode() -> None:
     Raises:
         UsageError: somebody wants gradients forward, which torch would take for 0.
     """
-    if torch.autograd.forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
         raise UsageError("these kernels have no forward-mode gradients", next="use torch's own operator under jvp")
 
 
@@ -73,18 +74,32 @@ def direct(*tensors: Tensor | None) -> bool:
     Raises:
         UsageError: somebody wants gradients forward.
     """
-    if torch.compiler.is_compiling():
-        return False
-    refuse_forward_mode()
-    if peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
+    if not undisturbed():
         return False
     asks = torch.is_grad_enabled()
     for tensor in tensors:
-        if tensor is None:
-            continue
-        if type(tensor) not in _PLAIN or (asks and tensor.requires_grad) or tensor.is_neg():
+        if tensor is not None and not plain(tensor, asks):
             return False
     return True
+
+
+def undisturbed() -> bool:
+    """Whether nobody traces, transforms, or looks on.
+
+    Raises:
+        UsageError: somebody wants gradients forward.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    refuse_forward_mode()
+    return not (
+        peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state()
+    )
+
+
+def plain(tensor: Tensor, asks: bool) -> bool:
+    """Whether it is what it seems, and, where somebody asks for gradients, wants none."""
+    return type(tensor) in _PLAIN and not (asks and tensor.requires_grad) and not tensor.is_neg()
 
 
 def require(holds: bool, message: Callable[[], str]) -> None:

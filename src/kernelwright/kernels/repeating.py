@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.operators import direct
+from kernelwright.kernels.operators import plain, undisturbed
 
 MOST_KEPT = 4096
 """Calls that are remembered of one function; then all are forgotten."""
@@ -59,23 +59,24 @@ def repeated(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or _WATCH.launches is not None:
+        if _WATCH.launches is not None or not undisturbed():
             return function(*args, **kwargs)
-        given = (*args, *kwargs, *kwargs.values()) if kwargs else args
-        tensors = [one for one in given if isinstance(one, Tensor)]
-        if not direct(*tensors):
-            return function(*args, **kwargs)
+        asks = torch.is_grad_enabled()
+        tensors: list[Tensor] = []
         about: list[Any] = []
-        for one in given:
-            if isinstance(one, Tensor):
+        for one in (*args, *kwargs, *kwargs.values()) if kwargs else args:
+            if not isinstance(one, Tensor):
+                about.append(one)
+            elif plain(one, asks):
+                tensors.append(one)
                 # all that a kernel and its launch depend on; of the place only what decides how wide loads can be
                 about += one.shape, one.stride(), one.dtype, one.device, one.data_ptr() & 15
             else:
-                about.append(one)
-        plan = kept.get(key := tuple(about))
-        if plan is None:
+                return function(*args, **kwargs)
+        again = kept.get(key := tuple(about))
+        if again is None:
             return _first(kept, key, tensors, lambda: function(*args, **kwargs))
-        return plan.run(tensors) if plan else function(*args, **kwargs)
+        return again(*tensors) if again else function(*args, **kwargs)
 
     return call  # pyright: ignore[reportReturnType]
 
@@ -85,76 +86,63 @@ def _first(kept: _Kept, key: tuple[Any, ...], tensors: list[Tensor], call: Calla
         kept.clear()
     with _watching() as launches:
         result = call()
-    kept[key] = _plan(tensors, result, launches) or False
+    kept[key] = _again(tensors, result, launches) or False
     return result
 
 
-class _Plan:
-    """Launches with places for the tensors of a call."""
+def _again(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch | None]) -> Callable[..., Any] | None:
+    """The call, of tensors alone; None where a launch reads or writes what is neither given nor returned, or what is
+    one tensor could be two.
 
-    def __init__(
-        self,
-        tensors: Sequence[Tensor],
-        results: Sequence[Tensor],
-        alone: bool,
-        launches: Sequence[tuple[Launch, list[int]]],
-    ) -> None:
-        self.device = results[0].device
-        self._alone = alone
-        self._results = [self._maker(tensors, one) for one in results]
-        self._launches = [
-            (
-                launch.compiled.run,
-                launch.programs,
-                (launch.compiled.function, launch.compiled.packed_metadata, None, None, None),
-                [None if isinstance(one, Tensor) else one for one in launch.arguments],
-                [(at, place) for at, place in enumerate(places) if place >= 0],
-            )
-            for launch, places in launches
-        ]
-
-    def _maker(self, tensors: Sequence[Tensor], result: Tensor) -> Callable[[list[Tensor]], Tensor]:
-        """Allocates one that lies as the result did; the quickest way is one that lies as what is given."""
-        shape, stride, about = tuple(result.shape), result.stride(), {"dtype": result.dtype, "device": result.device}
-        for at, given in enumerate(tensors):
-            like = torch.empty_like(given, device="meta")
-            same = (like.shape, like.stride(), like.dtype, given.device)
-            if same == (shape, stride, result.dtype, result.device):
-                return lambda here: torch.empty_like(here[at])
-        return lambda here: torch.empty_strided(shape, stride, **about)
-
-    def run(self, tensors: list[Tensor]) -> Any:
-        index = self.device.index
-        if index != torch._C._cuda_getDevice():
-            with torch.cuda.device(index):
-                return self.run(tensors)
-        results = [make(tensors) for make in self._results]
-        here = tensors + results
-        stream = torch._C._cuda_getCurrentRawStream(index)
-        for run, programs, about, arguments, places in self._launches:
-            arguments = arguments.copy()
-            for at, place in places:
-                arguments[at] = here[place]
-            run(programs, 1, 1, stream, *about, *arguments)
-        return results[0] if self._alone else tuple(results)
-
-
-_Kept = dict[tuple[Any, ...], _Plan | Literal[False]]
-"""Plans by how tensors lie and all other arguments; False for what cannot be repeated."""
-
-
-def _plan(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch | None]) -> _Plan | None:
-    """None where a launch reads or writes what is neither given nor returned, or what is one tensor could be two."""
+    It is written down and compiled: a third of what loops over launches and arguments cost. Pointers are passed as
+    numbers, since Triton asks the driver about each tensor."""
     results = [result] if isinstance(result, Tensor) else list(result)
-    pointers = [one.data_ptr() for one in (*tensors, *results)]
-    if not launches or len(set(pointers)) < len(pointers) or not all(pointers):
+    names = {one.data_ptr(): f"t{at}" for at, one in enumerate(tensors)}
+    names |= {one.data_ptr(): f"r{at}" for at, one in enumerate(results)}
+    if not launches or len(names) < len(tensors) + len(results) or 0 in names:
         return None
-    found = []
-    for launch in launches:
+    index = results[0].device.index
+    known: dict[str, Any] = {"there": index, "here": torch._C._cuda_getDevice, "device": torch.cuda.device}
+    known |= {"stream_of": torch._C._cuda_getCurrentRawStream, "like": torch.empty_like, "strided": torch.empty_strided}
+    lines = ["if here() != there:", "    with device(there):", f"        return again({_given(tensors)})"]
+    lines += [f"r{at} = {_made(tensors, one, at, known)}" for at, one in enumerate(results)]
+    lines += ["stream = stream_of(there)", *(f"p{name} = {name}.data_ptr()" for name in names.values())]
+    for at, launch in enumerate(launches):
         if launch is None:
             return None
-        at = [one.data_ptr() if isinstance(one, Tensor) else None for one in launch.arguments]
-        if any(pointer is not None and pointer not in pointers for pointer in at):
-            return None
-        found.append((launch, [-1 if pointer is None else pointers.index(pointer) for pointer in at]))
-    return _Plan(tensors, results, isinstance(result, Tensor), found)
+        compiled = launch.compiled
+        known |= {f"run{at}": compiled.run, f"function{at}": compiled.function, f"about{at}": compiled.packed_metadata}
+        passed = []
+        for number, one in enumerate(launch.arguments):
+            if not isinstance(one, Tensor):
+                known[constant := f"c{at}_{number}"] = one
+                passed.append(constant)
+            elif name := names.get(one.data_ptr()):
+                passed.append(f"p{name}")
+            else:
+                return None
+        lines.append(
+            f"run{at}({launch.programs}, 1, 1, stream, function{at}, about{at}, None, None, None, {', '.join(passed)})"
+        )
+    lines.append("return " + ("r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)"))
+    exec(f"def again({_given(tensors)}):\n" + "".join(f"    {line}\n" for line in lines), known)
+    return known["again"]
+
+
+def _given(tensors: Sequence[Tensor], letter: str = "t") -> str:
+    return ", ".join(f"{letter}{at}" for at in range(len(tensors)))
+
+
+def _made(tensors: Sequence[Tensor], result: Tensor, number: int, known: dict[str, Any]) -> str:
+    """An expression that allocates one that lies as the result did; the quickest is one that lies as what is given."""
+    lies = tuple(result.shape), result.stride()
+    for at, given in enumerate(tensors):
+        like = torch.empty_like(given, device="meta")
+        if (tuple(like.shape), like.stride(), like.dtype, given.device) == (*lies, result.dtype, result.device):
+            return f"like(t{at})"
+    known |= {f"lies{number}": lies, f"kind{number}": {"dtype": result.dtype, "device": result.device}}
+    return f"strided(*lies{number}, **kind{number})"
+
+
+_Kept = dict[tuple[Any, ...], Callable[..., Any] | Literal[False]]
+"""Calls by how tensors lie and all other arguments; False for what cannot be repeated."""
