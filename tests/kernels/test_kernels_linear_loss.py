@@ -11,6 +11,7 @@ from on_device import DEVICE, poisoned, random, require_close, runs_kernels
 
 from kernelwright.core.errors import UsageError
 from kernelwright.kernels.losses import linear
+from kernelwright.kernels.losses.configs import rows_at_once
 from kernelwright.kernels.losses.linear import linear_cross_entropy
 from kernelwright.kernels.losses.reference import cross_entropy as reference
 from kernelwright.kernels.operators import ShapeError
@@ -33,9 +34,9 @@ def given():
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("rows", [100, 5], ids=["one chunk", "several"])
+@pytest.mark.parametrize("rows", [[14], [4, 5, 5]], ids=["one chunk", "several"])
 def test_loss_and_gradients(given, rows, options, monkeypatch):
-    monkeypatch.setattr(linear, "rows_at_once", lambda N, itemsize: rows)
+    monkeypatch.setattr(linear, "rows_at_once", lambda M, N, itemsize: rows)
     x, weight, target, bias = given
     got = poisoned(lambda: linear_cross_entropy(x, weight, target, bias, **options))
     logits = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
@@ -45,6 +46,14 @@ def test_loss_and_gradients(given, rows, options, monkeypatch):
     pairs = zip(torch.autograd.grad(got * 3, asked), torch.autograd.grad(want * 3, asked), strict=True)
     for one, other in pairs:
         require_close(one, other, budget=64)
+
+
+def test_rows_are_taken_in_few_parts_of_less_than_a_gigabyte_the_smallest_first():
+    assert rows_at_once(8192, 128256, 2) == [1280, 3456, 3456]
+    assert rows_at_once(6912, 128256, 2) == [3456, 3456]
+    assert rows_at_once(7, 10**9, 4) == [7]
+    assert rows_at_once(0, 50, 2) == rows_at_once(0, 0, 2) == []
+    assert rows_at_once(5, 0, 2) == [5]
 
 
 def test_gradients_of_what_asks_for_them_only(given):

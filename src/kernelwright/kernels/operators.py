@@ -77,10 +77,7 @@ def direct(*tensors: Tensor | None) -> bool:
     if not undisturbed():
         return False
     asks = torch.is_grad_enabled()
-    for tensor in tensors:
-        if tensor is not None and not plain(tensor, asks):
-            return False
-    return True
+    return all(plain(tensor, asks) for tensor in tensors if tensor is not None)
 
 
 def undisturbed() -> bool:

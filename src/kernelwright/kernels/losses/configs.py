@@ -7,8 +7,8 @@ from dataclasses import replace
 from kernelwright.kernels.rows.layout import LONGEST_BYTES, WARP, RowLayout, power_of_two, row_layout
 
 SCALE_BLOCK, SCALE_WARPS = 4096, 4
-LOGITS_BYTES = 2**29
-"""Of logits that a linear layer holds at once."""
+LOGITS_BYTES = 9 * 10**8
+"""Of logits that a linear layer holds at once: the weight's gradient is rounded once for each buffer of them."""
 ONLINE_FROM_BYTES = 2**12
 """Longer rows are read through in chunks, several under way: for the loss alone nothing has to stay."""
 CHUNK_BYTES, CHUNK_WARPS, CHUNK_STAGES = 2**11, 1, 3
@@ -24,9 +24,11 @@ TOTAL_BLOCK, TOTAL_WARPS, MOST_TOTALS = 4096, 8, 64
 """Losses that a program adds up at once, and how many programs share them out."""
 
 
-def rows_at_once(N: int, itemsize: int) -> int:
-    """Rows of N logits that fit, a multiple of what a matrix product's tile takes."""
-    return max(128, LOGITS_BYTES // max(1, N * itemsize) // 128 * 128)
+def rows_at_once(M: int, N: int, itemsize: int) -> list[int]:
+    """M rows of N logits in as few parts as fit, multiples of what a matrix product's tile takes. The smallest comes
+    first: what is added up meanwhile is rounded while it is small."""
+    most = max(128, LOGITS_BYTES // max(1, N * itemsize) // 128 * 128)
+    return [*([M % most] if M % most else []), *[most] * (M // most)]
 
 
 def forward_layout(N: int, itemsize: int) -> RowLayout:

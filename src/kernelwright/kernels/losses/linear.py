@@ -9,6 +9,7 @@ Source: Wijmans et al. 2024, arXiv:2411.09009, chunked by rows as Hsu et al. 202
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
@@ -44,7 +45,7 @@ def linear_cross_entropy(
         One number in FP32.
     Raises:
         ShapeError: shapes or dtypes that do not go together. DeviceError: not on a CUDA device.
-    Cost: 6 * M * N * K FLOPs with gradients, 2 without; a buffer of at most 2^29 bytes of logits; compute-bound.
+    Cost: 6 * M * N * K FLOPs with gradients, 2 without; a buffer of at most 0.9 GB of logits; compute-bound.
     """
     require_tensor("x", x)
     require(x.dim() > 0 and weight.dim() == 2, lambda: f"x has {x.dim()} dimensions, weight {weight.dim()}; it needs 2")
@@ -71,12 +72,12 @@ def _loss(
     losses, scale = loss.new_empty(targets.shape), loss.new_empty(())
     if wants_any := any(rest[-3:]):
         write_total(None, targets, None, about, mean, None, scale)
-    at_once = rows_at_once(N, x.itemsize)
-    buffer = x.new_empty((min(at_once, len(rows)), N))
+    sizes = rows_at_once(len(rows), N, x.itemsize)
+    buffer = x.new_empty((max(sizes, default=0), N))
     if wants_weight:
         dweight.zero_()
-    for begin in range(0, len(rows), at_once):
-        part = slice(begin, begin + at_once)
+    for end, size in zip(accumulate(sizes), sizes, strict=True):
+        part = slice(end - size, end)
         some = rows[part]
         logits = torch.mm(some, weight.t(), out=buffer[: len(some)])
         logits = logits if bias is None else logits.add_(bias)
