@@ -84,6 +84,16 @@ def test_the_closure_follows_imports_inside_functions():
     assert not any("report" in path.parts for path in closure), "a change of a page is no change of a measurement"
 
 
+def test_a_kernel_hangs_on_its_cuda_and_a_ladder_on_the_headers_of_its_rungs_alone():
+    def names(kind, name):
+        return {path.name for path in sources_of(kind, name, Path())}
+
+    cuda = {"long_rows.cu", "shared_row.cuh", "cluster.cuh", "cp_async.cuh"}
+    assert cuda | {"clusters.py", "kernel.py"} <= names("kernel", "softmax")
+    assert names("ladder", "gemm_fp32") >= {"four.cuh", "cp_async.cuh"}
+    assert not names("ladder", "gemm_fp32") & {"cluster.cuh", "mma.cuh"}
+
+
 def test_what_a_measurement_runs_under_and_the_datasheets_belong_to_it():
     closure = import_closure("kernelwright.diagnose.why", "kernelwright.judge.moves")
     assert PACKAGE / "sandbox" / "confine.py" in closure, "it sets the threads and the pages of what is measured"

@@ -27,12 +27,21 @@ from kernelwright.diagnose import why
 from kernelwright.judge.ladder import climb
 from kernelwright.judge.moves import make_moves, maker
 from kernelwright.judge.rung_counts import LADDER, rung_counts
-from kernelwright.judge.sources import PACKAGE, hashes, import_closure, is_beside, label, located, slug, source_hash
+from kernelwright.judge.sources import (
+    PACKAGE,
+    hashes,
+    headers_of,
+    import_closure,
+    is_beside,
+    label,
+    located,
+    slug,
+    source_hash,
+)
 from kernelwright.kernels.catalog import KERNELS, family_of, sample
 from kernelwright.ladders import device_of, ladder_names, task_of
 from kernelwright.machine import machine
 from kernelwright.report import fragments, kernels, ladders, suite
-from kernelwright.toolchain.cuda import INCLUDE
 
 EXAMPLES = "examples"
 SUITE, OWN_SUITE = "examples/suite", "suite"
@@ -53,6 +62,7 @@ LADDER_ROOTS = {
 """What makes a rung run and times it; the rungs themselves are sources too."""
 KERNEL_ROOTS = ("kernelwright.measure.paired", "kernelwright.kernels.workload")
 """What times a member of the library; its family's workloads, and with them its kernels, are sources too."""
+KERNEL_HEADERS = PACKAGE / "kernels" / "rows"
 PAGES = {
     "regimes": "docs/regimes.md",
     "optimize": "docs/optimize-suite.md",
@@ -213,11 +223,13 @@ def load(path: Path) -> Entry:
 def sources_of(kind: str, name: str, root: Path) -> list[Path]:
     """What every record of a kind hangs on, here and now; that of our own suite on its programs as well."""
     if kind == "ladder":
-        rungs = [path for path in task_of(name).parent.iterdir() if path.is_file()]
-        included = INCLUDE.rglob("*.cuh") if device_of(name) == "cuda" else ()
-        return [*import_closure(*LADDER_ROOTS[device_of(name)]), *sorted(rungs), *sorted(included)]
+        folder = task_of(name).parent
+        rungs = sorted(path for path in folder.iterdir() if path.is_file())
+        return [*import_closure(*LADDER_ROOTS[device_of(name)]), *rungs, *headers_of(rungs, folder)]
     if kind == "kernel":
-        return list(import_closure(*KERNEL_ROOTS, family_of(name) + ".workloads"))
+        modules = import_closure(*KERNEL_ROOTS, family_of(name) + ".workloads")
+        cuda = sorted({path for one in modules for path in one.parent.glob("*.cu")})
+        return [*modules, *cuda, *headers_of(cuda, KERNEL_HEADERS)]
     if kind != "optimize":
         return list(import_closure(*(FRAGMENT_ROOTS if kind == "fragments" else REGIME_ROOTS)))
     own = sorted((root / SUITE).glob("*.py")) if name == OWN_SUITE else []

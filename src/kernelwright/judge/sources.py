@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kernelwright.core.cache import digest
+from kernelwright.toolchain.cuda.headers import INCLUDE, included
 
 PACKAGE = Path(__file__).resolve().parent.parent
 _C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -74,6 +75,12 @@ def import_closure(*modules: str) -> tuple[Path, ...]:
         todo.extend(file for name in imported(path) for file in _files(name))
     beside = {data for path in seen for data in path.parent.iterdir() if data.suffix in DATA}
     return tuple(sorted(seen | beside))
+
+
+def headers_of(sources: Iterable[Path], folder: Path) -> list[Path]:
+    """Every header that CUDA C++ among the sources includes, from their own folder or this package's."""
+    texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix == ".cu"]
+    return sorted({path for text in texts for path in included(text, [folder, INCLUDE])})
 
 
 def is_beside(name: str) -> bool:
