@@ -13,6 +13,16 @@ WRAPPERS = {
     "copy_4": ("cp_async", "kw::copy_4(&held[0], x, n > 1);", r"LDGSTS\.E(?!\S*128)"),
     "copies_commit": ("cp_async", "kw::copy_16(&held[0], x); kw::copies_commit();", r"LDGDEPBAR"),
     "copies_wait": ("cp_async", "kw::copy_16(&held[0], x); kw::copies_commit(); kw::copies_wait<0>();", r"DEPBAR\.LE"),
+    "in_block": ("cluster", "out[1] = kw::in_block(&held[0], n);", r"U?PRMT"),
+    "barrier_of_bytes": ("cluster", "kw::barrier_of_bytes(&barrier, 16);", r"SYNCS\.ARRIVE\.TRANS64"),
+    "cluster_arrive": ("cluster", "kw::cluster_arrive(); kw::cluster_wait();", r"UCGABAR_ARV"),
+    "cluster_wait": ("cluster", "kw::cluster_arrive(); kw::cluster_wait();", r"UCGABAR_WAIT"),
+    "store_async": (
+        "cluster",
+        "kw::store_async(kw::in_block(&held[0], n), float4{1, 2, 3, 4}, kw::in_block(&barrier, n));",
+        r"STAS\.128",
+    ),
+    "barrier_wait": ("cluster", "kw::barrier_wait(&barrier);", r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT"),
     "load_16": (
         "load",
         "float4 v = {1, 2, 3, 4}; kw::load_16(v, x, n > 1); out[1] = v.x + v.y + v.z + v.w;",
@@ -32,6 +42,7 @@ WRAPPERS = {
 KERNEL = """#include "kw/{header}.cuh"
 extern "C" __global__ void probe(const float* x, float* out, int n) {{
     __shared__ __align__(16) float held[256];
+    __shared__ unsigned long long barrier;
     unsigned four[4] = {{threadIdx.x, 2, 3, 4}}, two[2] = {{threadIdx.x, 6}};
     float d[4] = {{}};
     held[threadIdx.x] = n;
