@@ -164,7 +164,7 @@ def _forward(
     )
     if shared := _LONG_FORWARD.layout(read, added, along=(weight, bias), operands=1 if residual is None else 2):
         there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
-        known = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
+        known: dict[str, int] = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
         if centred:
             known["AT_ONCE"] = CENTRED_AT_ONCE
         _LONG_FORWARD(shared, x, (*given, eps, offset), along=sum(there.values()), **known)

@@ -92,7 +92,7 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
         return dx
     N, given = y.shape[-1], as_rows(dy)
     if not (log and masked) and (shared := _LONG_BACKWARD.layout(given, as_rows(y), operands=2)):
-        known = {"LOG": log, "SCALED": True}
+        known: dict[str, int] = {"LOG": log, "SCALED": True}
         if shared.warps == MOST_WARPS:
             known["AT_ONCE"] = TWO_BLOCKS_AT_ONCE
         _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, scale), **known)
