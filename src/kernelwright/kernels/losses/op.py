@@ -136,7 +136,8 @@ def write_losses_and_gradient(
         return
     plain = weight is None and about.cap == 0.0
     if plain and (shared := _LONG_GRADIENT.layout(rows := as_rows(x))) and rows.tensor is x:
-        given = x, target.contiguous(), scale, losses, *rows.place, about.ignore_index, about.smoothing, about.z
+        numbers = about.ignore_index, float(about.smoothing), float(about.z)
+        given = x, target.contiguous(), scale, losses, *rows.place, *numbers
         _LONG_GRADIENT(shared, x, given, SMOOTHED=about.smoothing != 0.0)
         return
     N, layout = x.shape[-1], gradient_layout(x.shape[-1], x.itemsize)

@@ -167,7 +167,7 @@ def _forward(
         known: dict[str, int] = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
         if centred:
             known["AT_ONCE"] = CENTRED_AT_ONCE
-        _LONG_FORWARD(shared, x, (*given, eps, offset), along=sum(there.values()), **known)
+        _LONG_FORWARD(shared, x, (*given, float(eps), float(offset)), along=sum(there.values()), **known)
         return results
     about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
     launch(norm_forward, forward_layout(N, x.itemsize), x.numel() // N, x.device, given, **about)

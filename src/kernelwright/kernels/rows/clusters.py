@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import MissingDependency
 from kernelwright.kernels.repeating import watched
-from kernelwright.kernels.rows.launching import INTERPRETED, Rows, multiprocessors
+from kernelwright.kernels.rows.launching import INTERPRETED, Rows, multiprocessors, shared_bytes
 from kernelwright.kernels.rows.layout import WARP
 from kernelwright.toolchain.cuda.compiling import Cubin, compile_cubin, cuda_core
 from kernelwright.toolchain.cuda.launching import CudaKernel, arch_here
@@ -33,6 +32,8 @@ MOST_ROWS, ENOUGH_BLOCKS = 4, 32
 FEWEST_WARPS, MOST_WARPS, MOST_PARTS = 4, 16, 8
 THREADS_AT_ONCE = 768
 """Of a multiprocessor, each with registers for its elements in FP32 and a quarter more."""
+BOARD_BYTES = 2**14
+"""Of shared memory, at most, for what the threads of a row tell each other."""
 ELEMENTS = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
 
 
@@ -81,10 +82,12 @@ def has_clusters(device: torch.device) -> bool:
     if INTERPRETED or device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
         return False
     try:
+        from cuda.bindings import driver, nvrtc  # pyright: ignore[reportAttributeAccessIssue]
+
         cuda_core()
-    except MissingDependency:
+        return int(driver.cuDriverGetVersion()[1]) // 1000 >= nvrtc.nvrtcVersion()[1]
+    except Exception:  # of whatever kind: what is not there, or does not go together, cannot compile here
         return False
-    return True
 
 
 class ClusterKernel:
@@ -114,6 +117,8 @@ class ClusterKernel:
         strides = (stride for one in rows for stride in one.place[len(one.place) // 2 :])
         tensors = [*(one.tensor for one in rows), *(one for one in along if one is not None)]
         fits = all(one.dtype == x.dtype and one.data_ptr() % VECTOR_BYTES == 0 for one in tensors)
+        common = sum(one is not None for one in along) * found.part_bytes(x.shape[-1] * x.itemsize)
+        fits = fits and common + BOARD_BYTES <= shared_bytes(x.device)
         return found if fits and all(stride % lanes == 0 for stride in strides) else None
 
     def __call__(
@@ -130,7 +135,7 @@ class ClusterKernel:
         N = x.shape[-1]
         macros = macros_of(layout, N, x.dtype, constants)
         with nullcontext() if x.device.index == torch.cuda.current_device() else torch.cuda.device(x.device):
-            kernel = _loaded(self._source, self._name, arch_here(), tuple(sorted(macros.items())))
+            kernel = _loaded(self._source, self._name, x.device.index, tuple(sorted(macros.items())))
             given = tuple(0 if one is None else one for one in arguments)
             clusters, shared = x.numel() // N, 0
             if along is not None:
@@ -152,8 +157,9 @@ def macros_of(layout: ClusterLayout, N: int, dtype: torch.dtype, constants: Mapp
 
 
 @functools.lru_cache(maxsize=1024)
-def _loaded(source: Path, name: str, arch: str, macros: tuple[tuple[str, str], ...]) -> CudaKernel:
-    return CudaKernel(_compiled(source, arch, dict(macros)), name)
+def _loaded(source: Path, name: str, device: int, macros: tuple[tuple[str, str], ...]) -> CudaKernel:
+    """One for each device: how much shared memory a kernel may have is a device's own."""
+    return CudaKernel(_compiled(source, arch_here(), dict(macros)), name)
 
 
 def _compiled(source: Path, arch: str, macros: Mapping[str, str]) -> Cubin:

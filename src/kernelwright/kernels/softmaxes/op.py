@@ -71,7 +71,7 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
         return y
     N, read = x.shape[-1], as_rows(x)
     if mask is None and (shared := _LONG_FORWARD.layout(read)):
-        _LONG_FORWARD(shared, x, (read.tensor, y, *read.place, scale), LOG=log, SCALED=scale != 1.0)
+        _LONG_FORWARD(shared, x, (read.tensor, y, *read.place, float(scale)), LOG=log, SCALED=scale != 1.0)
         return y
     kept = as_rows(x if mask is None else mask.expand(x.shape), levels=3)
     launch(
@@ -95,7 +95,7 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
         known: dict[str, int] = {"LOG": log, "SCALED": True}
         if shared.warps == MOST_WARPS:
             known["AT_ONCE"] = TWO_BLOCKS_AT_ONCE
-        _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, scale), **known)
+        _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, float(scale)), **known)
         return dx
     launch(
         softmax_backward,
