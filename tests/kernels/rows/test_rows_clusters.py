@@ -31,12 +31,13 @@ from kernelwright.kernels.softmaxes import reference as softmax_reference
 from kernelwright.kernels.softmaxes.configs import TWO_BLOCKS_AT_ONCE
 from kernelwright.toolchain.sass.disassembly import disassemble
 
-on_a_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device here")
 HALVES = torch.bfloat16, torch.float16
 SIZES = (2**15, 2**15 + 16, 80016, 2**17, 256512, 2**19)
 """Bytes: the least, one vector more, a last block with less than the others, whole ones, and the longest."""
-ROUNDED = {torch.bfloat16: 0.5, torch.float16: 1.5, torch.float32: 4.0}
-"""In roundings; what is small in float16 has fewer digits."""
+ROUNDED = {torch.bfloat16: 0.5, torch.float16: 0.5, torch.float32: 4.0}
+"""In roundings."""
+FEWER_DIGITS = {torch.float16: 2**-13}
+"""Below this a result in float16 is rounded to multiples of 2^-24."""
 NORM = {"CAST_FIRST": 0, "WEIGHTED": 1}
 KERNELS = {
     "softmax": partial(softmaxes._LONG_FORWARD.compiled, LOG=False, SCALED=False),
@@ -94,7 +95,6 @@ def test_rows_with_two_tensors_in_common_share_a_cluster_where_there_are_many():
     assert rows_each(8192, layout, 1, 132) == 1
 
 
-@on_a_gpu
 @pytest.mark.gpu
 class TestOnTheGpu:
     @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ class TestOnTheGpu:
             got = poisoned(lambda ours=ours: ours(x, scale=0.7))
             wide = x.detach().double().requires_grad_()
             want = softmax_reference.softmax(wide, scale=0.7, log=log)
-            require_close(got.detach(), want.detach(), budget=ROUNDED[dtype])
+            require_close(got.detach(), want.detach(), budget=ROUNDED[dtype], terms=FEWER_DIGITS.get(dtype, 0.0))
             (dx,) = torch.autograd.grad(got, x, dy)
             (wanted,) = torch.autograd.grad(want, wide, dy.double())
             require_close(dx, wanted, budget=16, terms=1.0 / N)
