@@ -84,6 +84,13 @@ def test_dropout_repeats_and_keeps_the_mean():
     assert torch.equal(dx != 0, kept), "the gradient passes where the value did"
 
 
+def test_what_dropout_keeps_depends_on_no_other_element():
+    x = torch.ones(70_000, device=DEVICE)
+    for count in (7, 300, 5000):
+        some, all_of_them = (dropout_add(one, torch.zeros_like(one), 0.5, seed=3) for one in (x[:count], x))
+        assert torch.equal(some, all_of_them[:count])
+
+
 def test_named_ones_are_torchs():
     x, bias = random(4, 32), random(32)
     torch.testing.assert_close(gelu(x), torch.nn.functional.gelu(x))

@@ -91,8 +91,16 @@ def test_tiles_of_three_tensors_find_room(wide):
 
 
 def test_fewer_tiles_are_under_way_where_they_are_larger():
-    layout = backward_layout(16384, 2)
-    assert [backward_stages(layout, size, 226 * 2**10) for size in (4, 6, 8, 12, 40)] == [3, 2, 1, 1, 1]
+    layout = backward_layout(100, 16384, 2)
+    sizes = (2, 2), (2, 2, 2), (4, 4), (4, 4, 4), (8,) * 5
+    assert [backward_stages(layout, 16384, given, 226 * 2**10) for given in sizes] == [3, 2, 1, 1, 1]
+    assert backward_stages(backward_layout(100, 33, 2), 33, (2, 2), 226 * 2**10) == 1
+
+
+def test_few_rows_have_a_small_tile():
+    for N in (1, 13, 128, 500, 1024, 16384):
+        few, many = backward_layout(8, N, 2), backward_layout(9, N, 2)
+        assert few.rows == min(8, many.rows) and few.warps <= many.warps and few.columns == many.columns
 
 
 def test_gradients_of_what_asks_for_them_only(normed):

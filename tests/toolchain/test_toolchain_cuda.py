@@ -187,6 +187,30 @@ def test_clusters_and_graphs():
 
 
 @pytest.mark.gpu
+def test_a_launch_is_made_again_of_addresses_and_typed_numbers():
+    import torch
+
+    out, other = torch.zeros(2, 64, device="cuda")
+    kernel, given = launching.CudaKernel(MIXED, "mixed"), [out, 1, 0.5, 2**20, 0.25, True]
+    kernel(2, 32, given, 128)
+    address, *numbers = kernel.typed(given)
+    assert address is out
+    kernel.launcher(2, 32, 128, 1)(torch.cuda.current_stream().cuda_stream, other.data_ptr(), *numbers)
+    assert torch.equal(out, other) and out.all()
+
+
+@pytest.mark.gpu
+@pytest.mark.arch(90)
+def test_as_many_clusters_run_at_once_as_find_room():
+    import torch
+
+    kernel = launching.CudaKernel(MIXED, "together")
+    some, fewer, alone = (kernel.clusters_at_once(1024, 100_000, cluster) for cluster in (2, 4, 1))
+    assert alone == 2 * torch.cuda.get_device_properties().multi_processor_count
+    assert alone // 2 >= some >= 2 * fewer > 0
+
+
+@pytest.mark.gpu
 def test_machine_code_that_does_not_run_here_is_said():
     with pytest.raises(DeviceError, match="sm_120a"):
         launching.CudaKernel(cuda.compile_cubin(PLAIN, "sm_120a"), "f")

@@ -14,7 +14,8 @@ WRAPPERS = {
     "copies_commit": ("cp_async", "kw::copy_16(&held[0], x); kw::copies_commit();", r"LDGDEPBAR"),
     "copies_wait": ("cp_async", "kw::copy_16(&held[0], x); kw::copies_commit(); kw::copies_wait<0>();", r"DEPBAR\.LE"),
     "in_block": ("cluster", "out[1] = kw::in_block(&held[0], n);", r"U?PRMT"),
-    "barrier_of_bytes": ("cluster", "kw::barrier_of_bytes(&barrier, 16);", r"SYNCS\.ARRIVE\.TRANS64"),
+    "barrier_init": ("cluster", "kw::barrier_init(&barrier);", r"SYNCS\.EXCH\.64"),
+    "barrier_expect": ("cluster", "kw::barrier_expect(&barrier, 16);", r"SYNCS\.ARRIVE\.TRANS64"),
     "cluster_arrive": ("cluster", "kw::cluster_arrive(); kw::cluster_wait();", r"UCGABAR_ARV"),
     "cluster_wait": ("cluster", "kw::cluster_arrive(); kw::cluster_wait();", r"UCGABAR_WAIT"),
     "store_async": (
@@ -22,7 +23,7 @@ WRAPPERS = {
         "kw::store_async(kw::in_block(&held[0], n), float4{1, 2, 3, 4}, kw::in_block(&barrier, n));",
         r"STAS\.128",
     ),
-    "barrier_wait": ("cluster", "kw::barrier_wait(&barrier);", r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT"),
+    "barrier_wait": ("cluster", "kw::barrier_wait(&barrier, 1);", r"SYNCS\.PHASECHK\.TRANS64\.TRYWAIT"),
     "load_16": (
         "load",
         "float4 v = {1, 2, 3, 4}; kw::load_16(v, x, n > 1); out[1] = v.x + v.y + v.z + v.w;",

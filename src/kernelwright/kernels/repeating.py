@@ -23,11 +23,20 @@ MOST_KEPT = 4096
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Launch(NamedTuple):
-    """What was launched: Triton's compiled kernel, how many programs, and all arguments."""
+STREAM = object()
+"""Stands for the handle of the current stream."""
 
-    compiled: Any
-    programs: int
+
+class Launch(NamedTuple):
+    """
+    Attributes:
+        run: what launched.
+        before: what it takes before the kernel's arguments, among them `STREAM`.
+        arguments: the kernel's; tensors stand for their addresses.
+    """
+
+    run: Callable[..., None]
+    before: tuple[Any, ...]
     arguments: tuple[Any, ...]
 
 
@@ -110,20 +119,18 @@ def _again(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch | N
     for at, launch in enumerate(launches):
         if launch is None:
             return None
-        compiled = launch.compiled
-        known |= {f"run{at}": compiled.run, f"function{at}": compiled.function, f"about{at}": compiled.packed_metadata}
-        passed = []
-        for number, one in enumerate(launch.arguments):
-            if not isinstance(one, Tensor):
+        known[f"run{at}"], passed = launch.run, []
+        for number, one in enumerate((*launch.before, *launch.arguments)):
+            if one is STREAM:
+                passed.append("stream")
+            elif not isinstance(one, Tensor):
                 known[constant := f"c{at}_{number}"] = one
                 passed.append(constant)
             elif name := names.get(one.data_ptr()):
                 passed.append(f"p{name}")
             else:
                 return None
-        lines.append(
-            f"run{at}({launch.programs}, 1, 1, stream, function{at}, about{at}, None, None, None, {', '.join(passed)})"
-        )
+        lines.append(f"run{at}({', '.join(passed)})")
     lines.append("return " + ("r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)"))
     exec(f"def again({_given(tensors)}):\n" + "".join(f"    {line}\n" for line in lines), known)
     return known["again"]

@@ -13,6 +13,8 @@ from on_device import DEVICE, poisoned, random, require_close
 
 from kernelwright.kernels.losses import op as losses
 from kernelwright.kernels.losses import reference as loss_reference
+from kernelwright.kernels.losses.linear import linear_cross_entropy
+from kernelwright.kernels.norms import backward as norm_backward
 from kernelwright.kernels.norms import op as norms
 from kernelwright.kernels.norms import reference as norm_reference
 from kernelwright.kernels.rows import clusters
@@ -20,12 +22,12 @@ from kernelwright.kernels.rows.clusters import (
     ENOUGH_BLOCKS,
     MOST_PARTS,
     MOST_WARPS,
-    VECTOR_BYTES,
     VECTORS,
     cluster_layout,
     rows_each,
 )
 from kernelwright.kernels.rows.launching import multiprocessors
+from kernelwright.kernels.rows.layout import VECTOR_BYTES
 from kernelwright.kernels.softmaxes import op as softmaxes
 from kernelwright.kernels.softmaxes import reference as softmax_reference
 from kernelwright.kernels.softmaxes.configs import TWO_BLOCKS_AT_ONCE
@@ -49,10 +51,15 @@ KERNELS = {
     "layer_norm": partial(
         norms._LONG_FORWARD.compiled, CENTRED=1, CAST_FIRST=0, ADDED=1, WEIGHTED=1, BIASED=1, AT_ONCE=640
     ),
-    "cross_entropy": partial(losses._LONG_GRADIENT.compiled, SMOOTHED=True),
+    "norm, its gradient": partial(
+        norm_backward._LONG.compiled,
+        **dict.fromkeys(("CENTRED", "CAST_FIRST", "WEIGHTED", "ADDED", "WANTS_WEIGHT", "WANTS_BIAS"), 1),
+        AT_ONCE=512,
+    ),
+    "cross_entropy": partial(losses._LONG_GRADIENT.compiled, SMOOTHED=True, APART=True),
 }
 
-TWO = "softmax, its gradient", "layer_norm"
+TWO = "softmax, its gradient", "layer_norm", "norm, its gradient"
 """Hold two tensors: a norm that of its residual."""
 
 SPILLING = ("softmax, its gradient",)
@@ -82,7 +89,7 @@ def test_each_compiles_and_spills_next_to_nothing(kernel, dtype):
     N, operands = 2**18 // dtype.itemsize, 2 if kernel in TWO else 1
     cubin = KERNELS[kernel]("sm_90a", cluster_layout(N, dtype.itemsize, operands), N, dtype)
     for name, lines in disassemble(cubin.code).items():
-        if name.endswith("backward") == ("gradient" in kernel):
+        if name.endswith("backward") == kernel.endswith("its gradient"):
             opcodes = [line.opcode for line in lines]
             most = 16 if kernel in SPILLING else 2
             assert [line.name for line in lines].count("STL") <= most, f"{name} spills"
@@ -161,6 +168,21 @@ class TestOnTheGpu:
         require_close(dx, wanted, budget=8, terms=0.01 / N)
         assert shared == ["cross_entropy_gradient"]
 
+    @pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1, "z_loss": 1e-3}], ids=str)
+    def test_linear_cross_entropy(self, shared, options):
+        x, weight, target = (
+            random(6, 64, grad=True),
+            random(40000, 64, grad=True),
+            torch.tensor([7, 9, -100, 7, 39999, 0]),
+        )
+        target = target.to(DEVICE)
+        wide = [one.detach().double().requires_grad_() for one in (x, weight)]
+        want = loss_reference.cross_entropy(torch.nn.functional.linear(*wide), target, **options)
+        got = linear_cross_entropy(x, weight, target, **options)
+        for ours, theirs in zip(torch.autograd.grad(got, (x, weight)), torch.autograd.grad(want, wide), strict=True):
+            require_close(ours, theirs, budget=64)
+        assert shared == ["cross_entropy_gradient"]
+
     def test_a_target_that_is_no_class_gives_not_a_number(self):
         x, target = random(2, 40000), torch.tensor([40000, 3], device=DEVICE)
         assert losses.cross_entropy(x, target, inplace=True).isnan()
@@ -206,7 +228,7 @@ class TestOnTheGpu:
         target, logits = torch.tensor([1, 2], device=DEVICE), x.clone()
         got = losses.cross_entropy(logits, target, inplace=True, label_smoothing=1, z_loss=1)
         require_close(got, loss_reference.cross_entropy(x, target, label_smoothing=1.0, z_loss=1.0), budget=32)
-        assert len(shared) == 7
+        assert set(shared) == {"softmax_forward", "norm_forward", "cross_entropy_gradient"}
 
     def test_results_repeat_in_a_graph_and_beside_it(self):
         x = random(64, 128256, dtype=torch.bfloat16)

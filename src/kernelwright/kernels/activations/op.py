@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.activations.configs import BLOCK, WARPS
+from kernelwright.kernels.activations.configs import WARPS, block_of
 from kernelwright.kernels.activations.kernel import activation_backward, activation_forward
 from kernelwright.kernels.activations.spec import KINDS
 from kernelwright.kernels.operators import (
@@ -20,7 +20,7 @@ from kernelwright.kernels.operators import (
     require_tensor,
 )
 from kernelwright.kernels.repeating import repeated
-from kernelwright.kernels.rows.launching import as_rows, start
+from kernelwright.kernels.rows.launching import as_rows, multiprocessors, start
 
 __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]
 
@@ -112,8 +112,10 @@ def _rows(tensor: Tensor) -> tuple[Tensor, int | None]:
 
 
 def _launch(kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *about: Any, **constants: Any) -> None:
-    arguments = (*pointers, x.numel(), *about)
-    start(kernel, -(-x.numel() // BLOCK), x.device, arguments, warps=WARPS, N=x.shape[-1], BLOCK=BLOCK, **constants)
+    count = x.numel()
+    block = block_of(count, multiprocessors(x.device), drawn=constants["p"] != 0.0)
+    constants |= {"N": x.shape[-1], "BLOCK": block}
+    start(kernel, -(-count // block), x.device, (*pointers, count, *about), warps=WARPS, **constants)
 
 
 def _forward(

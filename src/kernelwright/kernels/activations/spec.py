@@ -19,7 +19,7 @@ _GIVEN: Given = {
     "seed": "i32",
     "N": 14336,
     "p": 0.0,
-    "BLOCK": 2048,
+    "BLOCK": 1024,
 }
 _GATED: Given = {"up_ptr": "*bf16", "dup_ptr": "*bf16"}
 

@@ -14,16 +14,23 @@ from kernelwright.kernels.activations.spec import SHAPES, work
 from kernelwright.kernels.workload import EACH_WAY, EAGER, OURS, Program, Workload, installed, normal, over
 
 P, SEED = 0.1, 7
+
+
+def _of_copies(apply: Program) -> Program:
+    """A program whose gradients overwrite what it was given, which others are given too."""
+    return lambda *given: apply(*((one.clone() if torch.is_grad_enabled() else one) for one in given))
+
+
 _PROGRAMS: dict[str, dict[str, Program]] = {
     "swiglu": {
         OURS: swiglu,
         EAGER: lambda gate, up: F.silu(gate) * up,
-        **installed(liger=("liger_kernel.ops:LigerSiLUMulFunction", lambda of: of.apply)),
+        **installed(liger=("liger_kernel.ops:LigerSiLUMulFunction", lambda of: _of_copies(of.apply))),
     },
     "geglu": {
         OURS: geglu,
         EAGER: lambda gate, up: F.gelu(gate, approximate="tanh") * up,
-        **installed(liger=("liger_kernel.ops:LigerGELUMulFunction", lambda of: of.apply)),
+        **installed(liger=("liger_kernel.ops:LigerGELUMulFunction", lambda of: _of_copies(of.apply))),
     },
     "gelu": {OURS: gelu, EAGER: F.gelu},
     "relu_squared": {

@@ -7,7 +7,8 @@ from dataclasses import replace
 from kernelwright.kernels.rows.layout import LONGEST_BYTES, WARP, RowLayout, power_of_two, row_layout
 
 SCALE_BLOCK, SCALE_WARPS = 4096, 4
-LOGITS_BYTES = 9 * 10**8
+APART_BLOCK, APART_WARPS = 1024, 4
+LOGITS_BYTES = 10**9
 """Of logits that a linear layer holds at once: the weight's gradient is rounded once for each buffer of them."""
 ONLINE_FROM_BYTES = 2**12
 """Longer rows are read through in chunks, several under way: for the loss alone nothing has to stay."""

@@ -75,7 +75,7 @@ def _store_losses(
 
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_forward(
-    x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, lse_ptr, dx_ptr,
+    x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, lse_ptr, dx_ptr, apart_ptr,
     x_inner, x_outer_stride, x_inner_stride, dx_inner, dx_outer_stride, dx_inner_stride,
     M, notes_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
@@ -119,6 +119,9 @@ def cross_entropy_forward(
         dx *= tl.where(counted, tl.where(valid, tl.load(scale_ptr), float("nan")), 0.0)
         if cap != 0.0:
             dx *= 1.0 - bend * bend
+        if apart_ptr is not None:  # the gradient by the target's logit, in FP32, and none of it in dx
+            tl.store(apart_ptr + rows + 0 * columns, dx, mask=there & (columns == target))
+            dx = tl.where(columns == target, 0.0, dx)
         tl.debug_barrier()  # the target's logit may lie where dx is written
         at = begin_of(rows, dx_inner, dx_outer_stride, dx_inner_stride) + columns
         tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=there)

@@ -2,7 +2,7 @@
 
 Idea: the loss and the gradient by the logits of some rows need nothing of the other rows, so the product, the loss in
 place and both products of the gradient follow each other in one buffer that is used again. The products are the
-vendor's.
+vendor's; what they would round most comes to them afterwards (linear_kernel.py).
 
 Source: Wijmans et al. 2024, arXiv:2411.09009, chunked by rows as Hsu et al. 2024, arXiv:2410.10989.
 """
@@ -16,9 +16,18 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.errors import UsageError
-from kernelwright.kernels.losses.configs import rows_at_once
-from kernelwright.kernels.losses.op import About, write_losses, write_losses_and_gradient, write_total
-from kernelwright.kernels.operators import differentiable, operator, refuse_forward_mode, require, require_tensor
+from kernelwright.kernels.losses.configs import APART_BLOCK, APART_WARPS, rows_at_once
+from kernelwright.kernels.losses.linear_kernel import add_to_rows, add_to_targets
+from kernelwright.kernels.losses.op import About, scale_in_place, write_losses, write_losses_and_gradient, write_total
+from kernelwright.kernels.operators import (
+    differentiable,
+    operator,
+    refuse_forward_mode,
+    require,
+    require_tensor,
+    undisturbed,
+)
+from kernelwright.kernels.rows.launching import as_rows, start
 
 __all__ = ["linear_cross_entropy"]
 
@@ -45,7 +54,7 @@ def linear_cross_entropy(
         One number in FP32.
     Raises:
         ShapeError: shapes or dtypes that do not go together. DeviceError: not on a CUDA device.
-    Cost: 6 * M * N * K FLOPs with gradients, 2 without; a buffer of at most 0.9 GB of logits; compute-bound.
+    Cost: 6 * M * N * K FLOPs with gradients, 2 without; a buffer of less than 1 GB of logits; compute-bound.
     """
     require_tensor("x", x)
     require(x.dim() > 0 and weight.dim() == 2, lambda: f"x has {x.dim()} dimensions, weight {weight.dim()}; it needs 2")
@@ -69,7 +78,7 @@ def _loss(
     about = About(*given)
     results = loss, dx, dweight, dbias = _results(x, weight, target, bias, *rest)
     rows, targets, N = x.reshape(-1, x.shape[-1]), target.reshape(-1), weight.shape[0]
-    losses, scale = loss.new_empty(targets.shape), loss.new_empty(())
+    losses, scale, apart = loss.new_empty(targets.shape), loss.new_empty(()), loss.new_empty(targets.shape)
     if wants_any := any(rest[-3:]):
         write_total(None, targets, None, about, mean, None, scale)
     sizes = rows_at_once(len(rows), N, x.itemsize)
@@ -82,7 +91,7 @@ def _loss(
         logits = torch.mm(some, weight.t(), out=buffer[: len(some)])
         logits = logits if bias is None else logits.add_(bias)
         if wants_any:
-            write_losses_and_gradient(logits, targets[part], None, about, losses[part], scale)
+            write_losses_and_gradient(logits, targets[part], None, about, losses[part], scale, apart[part])
         else:
             write_losses(logits, targets[part], None, about, losses[part])
         if wants_x:
@@ -91,8 +100,30 @@ def _loss(
             dweight.addmm_(logits.t(), some)
         if wants_bias:
             dbias += logits.sum(0, dtype=torch.float32)
+    _add_what_is_apart(rows, weight, targets, apart, about.ignore_index, *results[1:])
     write_total(losses, targets, None, about, mean, loss, None)
     return results
+
+
+def _add_what_is_apart(
+    rows: Tensor, weight: Tensor, targets: Tensor, apart: Tensor, ignore_index: int, *gradients: Tensor
+) -> None:
+    """What the targets' logits add to the gradients by the rows, the weight and the bias, where these have elements."""
+    dx, dweight, dbias = (one if one.numel() else None for one in gradients)
+    M, (N, K) = len(rows), weight.shape
+    if not N:
+        return
+    parts = max(1, -(-K // APART_BLOCK))
+    constants = {"warps": APART_WARPS, "K": K, "PARTS": parts, "BLOCK": APART_BLOCK}
+    if dx is not None:
+        read = as_rows(weight, levels=1)
+        given = dx, read.tensor, read.place[0], apart, targets.contiguous(), N, ignore_index
+        start(add_to_rows, M * parts, rows.device, given, **constants)
+    if dweight is not None or dbias is not None:
+        in_order, order = targets.sort(stable=True)
+        read = as_rows(rows, levels=1)
+        given = dweight, dbias, read.tensor, read.place[0], apart, in_order, order, M, N, ignore_index
+        start(add_to_targets, M * parts, rows.device, given, **constants)
 
 
 def _results(
@@ -112,18 +143,23 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.save_for_backward(*output[1:])
     ctx.bias_dtype = None if inputs[3] is None else inputs[3].dtype
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx: Any, dloss: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _gradients(ctx: Any, dloss: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+    if dloss is None:
+        return (None,) * 12
     if torch.is_grad_enabled():  # what is scaled here was computed with the loss, and has forgotten where it came from
         raise UsageError("linear_cross_entropy has no second derivative", next="use linear and cross_entropy of torch")
-    dx, dweight, dbias = ctx.saved_tensors
+    # what nobody asks for a second time is given away as it is: a copy of the weight's gradient is a gigabyte
+    once = undisturbed() and not torch._C._autograd._get_current_graph_task_keep_graph()  # pyright: ignore
+    found = [scale_in_place(one, dloss) if once else one * dloss for one in ctx.saved_tensors]
     wants_x, wants_weight, _, wants_bias = ctx.needs_input_grad[:4]
     return (
-        dx * dloss if wants_x else None,
-        dweight * dloss if wants_weight else None,
+        found[0] if wants_x else None,
+        found[1] if wants_weight else None,
         None,
-        (dbias * dloss).to(ctx.bias_dtype) if wants_bias else None,
+        found[2].to(ctx.bias_dtype) if wants_bias else None,
         *[None] * 8,
     )
 

@@ -2,17 +2,15 @@
 //
 // Idea: as softmaxes/long_rows.cu; the block that has the target's logit tells it with its sums, before anybody writes.
 // Formula and names as kernel.py, for classes that all weigh the same and logits without a cap.
-// Macros besides: SMOOTHED.
+// Macros besides: SMOOTHED; APART, the gradient by the target's logit is written there and not over the logit.
 
-#define ROUNDS 1
-#define ROWS 1
 #include "shared_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-cross_entropy_gradient(void* x, const long long* targets, const float* scale, float* losses, unsigned inner,
-                       long long outer_stride, long long inner_stride, long long ignore_index, float smoothing,
-                       float z) {
-    __shared__ Board<float4> board;
+cross_entropy_gradient(void* x, const long long* targets, const float* scale, float* losses, float* apart,
+                       unsigned inner, long long outer_stride, long long inner_stride, long long ignore_index,
+                       float smoothing, float z) {
+    __shared__ Board<PowersAndSums> board;
     const Share share;
     const unsigned row = blockIdx.x / PARTS;
     const long long begin = begin_of(row, inner, outer_stride, inner_stride);
@@ -33,7 +31,7 @@ cross_entropy_gradient(void* x, const long long* targets, const float* scale, fl
             if (SMOOTHED && share.has(i)) weighed += values[i][j];
             sum += values[i][j] = power_of_e(values[i][j] - base);
         }
-    const float4 all = of_row(board, 0, float4{own, sum, logit, weighed});
+    const PowersAndSums all = of_row(board, 0, PowersAndSums{own, sum, logit, weighed});
     const float lse = all.x + logf(all.y), kept = 1.0f - smoothing;
     if (blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
         float loss = kept * (lse - all.z) + z * lse * lse;
@@ -51,7 +49,10 @@ cross_entropy_gradient(void* x, const long long* targets, const float* scale, fl
         if (after >= 0 && after < kLanes)
 #pragma unroll
             for (int j = 0; j < kLanes; ++j)
-                if (j == after) values[i][j] -= slope * kept;
+                if (j == after) {
+                    values[i][j] -= slope * kept;
+                    if (APART) apart[row] = values[i][j], values[i][j] = 0.0f;
+                }
         store(x, begin, share, i, values[i]);
     }
 }

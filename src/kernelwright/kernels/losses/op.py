@@ -119,7 +119,7 @@ def write_losses(
     given = read.tensor, target.contiguous(), weight, _everyone(weight)
     online = online_layout(M, N, x.itemsize)
     if online is None:
-        arguments = (*given, None, losses, lse, None, *read.place, *read.place)
+        arguments = (*given, None, losses, lse, None, None, *read.place, *read.place)
         launch(cross_entropy_forward, forward_layout(N, x.itemsize), M, x.device, arguments, N=N, **about._asdict())
     else:
         arguments = (*given, losses, lse, *read.place)
@@ -128,24 +128,31 @@ def write_losses(
 
 
 def write_losses_and_gradient(
-    x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, scale: Tensor
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    about: About,
+    losses: Tensor,
+    scale: Tensor,
+    apart: Tensor | None = None,
 ) -> None:
-    """Writes the losses of rows, and over x their gradient times `scale`."""
+    """Writes the losses of rows, and over x their gradient times `scale`; that by the target's logit `apart`, in FP32,
+    if given, where the target is a class, and then 0 over x."""
     if not x.numel():
         losses.fill_(torch.nan)
         return
     plain = weight is None and about.cap == 0.0
     if plain and (shared := _LONG_GRADIENT.layout(rows := as_rows(x))) and rows.tensor is x:
         numbers = about.ignore_index, float(about.smoothing), float(about.z)
-        given = x, target.contiguous(), scale, losses, *rows.place, *numbers
-        _LONG_GRADIENT(shared, x, given, SMOOTHED=about.smoothing != 0.0)
+        given = x, target.contiguous(), scale, losses, apart, *rows.place, *numbers
+        _LONG_GRADIENT(shared, x, given, SMOOTHED=about.smoothing != 0.0, APART=apart is not None)
         return
     N, layout = x.shape[-1], gradient_layout(x.shape[-1], x.itemsize)
     alone = waits(layout, x.device)  # else parts read what others have written over
     dx = x if alone else x.new_empty(x.shape)
     read, written = as_rows(x), as_rows(dx)
     arguments = (
-        *(read.tensor, target.contiguous(), weight, _everyone(weight), scale, losses, None, dx),
+        *(read.tensor, target.contiguous(), weight, _everyone(weight), scale, losses, None, dx, apart),
         *read.place,
         *written.place,
     )
@@ -222,6 +229,14 @@ def _backward(
     return dx
 
 
+def scale_in_place(x: Tensor, scale: Tensor) -> Tensor:
+    """x, multiplied by one number, which is read on the device: where it is 1 nothing moves."""
+    if x.numel():
+        given = x, scale, *as_rows(x, levels=1).place, x.shape[-1]
+        start(scaled_in_place, x[..., 0].numel(), x.device, given, warps=SCALE_WARPS, BLOCK=SCALE_BLOCK)
+    return x
+
+
 class _InPlace(torch.autograd.Function):
     """The loss; x holds its gradient afterwards, which the backward pass only has to multiply."""
 
@@ -242,10 +257,7 @@ class _InPlace(torch.autograd.Function):
     def backward(ctx: Any, *dlosses: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         x, ctx.gradient = ctx.gradient, None
         require(x is not None, lambda: "an inplace loss has given its gradient away; it cannot be asked for it again")
-        if x.numel():
-            given = x, dlosses[0], *as_rows(x, levels=1).place, x.shape[-1]
-            start(scaled_in_place, x[..., 0].numel(), x.device, given, warps=SCALE_WARPS, BLOCK=SCALE_BLOCK)
-        return x, None, None, None, None
+        return scale_in_place(x, dlosses[0]), None, None, None, None
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:

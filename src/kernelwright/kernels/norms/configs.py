@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from kernelwright.kernels.rows.layout import RowLayout, power_of_two, row_layout
+from collections.abc import Sequence
+
+from kernelwright.kernels.rows.layout import WARP, RowLayout, in_vectors, power_of_two, row_layout
 
 BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
 """One program to a multiprocessor, whose loads run ahead of it through shared memory."""
 BACKWARD_PART_BYTES = 2**15
+FEW_ROWS = 8
+"""That tiles for many would leave empty, and that leave the machine to itself: they have a variant of their own."""
 MOST_STAGES = 3
 """Tiles of a program that are under way or in use."""
 CENTRED_AT_ONCE = 640
 """Threads of a multiprocessor where a cluster has the row: two rounds need more registers than one."""
+BACKWARD_AT_ONCE = 512
+"""And for a gradient, whose threads have the weight's in registers too."""
 SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 32, 64, 4
 
 
@@ -18,12 +24,21 @@ def forward_layout(N: int, itemsize: int) -> RowLayout:
     return row_layout(N, itemsize)
 
 
-def backward_layout(N: int, itemsize: int) -> RowLayout:
+def weights_ahead(M: int, layout: RowLayout, centred: bool) -> bool:
+    """Whether weights are loaded with the row, not when they are wanted: registers are left for them, or are not short
+    where few programs run."""
+    return layout.parts == 1 and (not centred or M <= FEW_ROWS)
+
+
+def backward_layout(M: int, N: int, itemsize: int) -> RowLayout:
     columns = power_of_two(N)
     if columns * itemsize > BACKWARD_PART_BYTES:
         columns = BACKWARD_PART_BYTES // itemsize
         return RowLayout(1, columns, -(-N // columns), BACKWARD_WARPS, again=True)
-    rows = max(1, BACKWARD_TILE_BYTES // (columns * itemsize))
+    bytes_at_once = BACKWARD_TILE_BYTES if in_vectors(N, itemsize) else BACKWARD_TILE_BYTES // 2
+    rows = max(1, bytes_at_once // (columns * itemsize))
+    if M <= FEW_ROWS < rows:
+        return RowLayout(FEW_ROWS, columns, 1, min(BACKWARD_WARPS, max(1, columns // WARP)))
     return RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
 
 
@@ -32,6 +47,9 @@ def backward_groups(M: int, layout: RowLayout, multiprocessors: int) -> int:
     return max(1, min(-(-M // layout.rows), multiprocessors // layout.parts))
 
 
-def backward_stages(layout: RowLayout, element_bytes: int, shared_bytes: int) -> int:
-    """How many tiles of all tensors together, whose elements at one place have so many bytes, find room."""
-    return max(1, min(MOST_STAGES, shared_bytes // (layout.rows * layout.columns * element_bytes)))
+def backward_stages(layout: RowLayout, N: int, itemsizes: Sequence[int], shared_bytes: int) -> int:
+    """How many tiles of all tensors together, one of each itemsize, find room; where elements come one by one none is
+    fetched ahead."""
+    if not all(in_vectors(N, itemsize) for itemsize in itemsizes):
+        return 1
+    return max(1, min(MOST_STAGES, shared_bytes // (layout.rows * layout.columns * sum(itemsizes))))

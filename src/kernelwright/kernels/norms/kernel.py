@@ -2,7 +2,8 @@
 
 Idea: a row stays in registers between its statistics and its result; see rows/tile.py for rows that are too long for
 one program. Variance is taken in two passes over the registers, the mean around an element of the row, and parts are
-merged by their means, so that a large offset costs no accuracy and a row of equal elements has no error. Bound: DRAM,
+merged by their means, so that a large offset costs no accuracy and a row of equal elements has no error. Weights come
+with the row where registers are left for them (`AHEAD`). Bound: DRAM,
 2 * M * N * itemsize bytes forward (4 with a residual), 3 backward. Backward, each program keeps its share of the
 weight's gradient in registers over all its rows, while the next ones come; the shares are added in a fixed order
 afterwards, so that results repeat.
@@ -54,6 +55,7 @@ def norm_forward(
     x_inner, x_outer_stride, x_inner_stride, r_inner, r_outer_stride, r_inner_stride,
     M, notes_ptr,
     N: tl.constexpr, eps: tl.constexpr, offset: tl.constexpr, CENTRED: tl.constexpr, CAST_FIRST: tl.constexpr,
+    AHEAD: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     first, part = place(ROWS, PARTS)
@@ -68,6 +70,10 @@ def norm_forward(
         x_inner, x_outer_stride, x_inner_stride, r_inner, r_outer_stride, r_inner_stride,
     )  # fmt: skip
     x = _input(*given, False)
+    if AHEAD and weight_ptr is not None:
+        weight = read_along(weight_ptr, columns, N) + offset
+    if AHEAD and bias_ptr is not None:
+        bias = read_along(bias_ptr, columns, N)
     if residual_ptr is not None and STEP != PUBLISH:
         tl.store(sum_ptr + rows * N + columns, x.to(sum_ptr.dtype.element_ty), mask=there)
     mean = tl.zeros((ROWS, 1), tl.float32)
@@ -88,9 +94,9 @@ def norm_forward(
     if CAST_FIRST:
         y = y.to(x_ptr.dtype.element_ty).to(tl.float32)
     if weight_ptr is not None:
-        y *= read_along(weight_ptr, columns, N) + offset
+        y *= weight if AHEAD else read_along(weight_ptr, columns, N) + offset
     if bias_ptr is not None:
-        y += read_along(bias_ptr, columns, N)
+        y += bias if AHEAD else read_along(bias_ptr, columns, N)
     if STEP != PUBLISH:
         tl.store(y_ptr + rows * N + columns, y.to(y_ptr.dtype.element_ty), mask=there)
         if rstd_ptr is not None and part == 0:

@@ -1,12 +1,10 @@
 // RMSNorm and LayerNorm (CENTRED) of rows that are too long for one block, with a residual added before.
 //
 // Idea: as kernel.py, with the row in the registers of a cluster. The mean is taken around the row's first element and
-// the squares around the mean, so that a large offset costs no accuracy: two rounds where RMSNorm takes one. A cluster takes
-// several rows one after another, so that the weights come from the L2 once for all of them.
+// the squares around the mean, so that a large offset costs no accuracy: two turns where RMSNorm takes one. A cluster
+// takes several rows one after another, so that the weights come from the L2 once for all of them.
 // Macros besides: CAST_FIRST, round before multiplying by the weight; WEIGHTED, BIASED, ADDED, what there is.
 
-#define ROUNDS (CENTRED ? 2 : 1)
-#define ROWS MOST_ROWS
 #include "shared_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
@@ -17,7 +15,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
     __shared__ Board<float> board;
     const Share share;
     const Rows rows(M, each);
-    int round = 0;
+    unsigned turn = 0;
     for (unsigned row = rows.begin; row < rows.end; ++row) {
         float values[kEach][kLanes], first = 0.0f;
         const long long begin = begin_of(row, x_inner, x_outer_stride, x_inner_stride);
@@ -29,8 +27,8 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
 #endif
         if (CENTRED) first = element(x, begin);
         if (row == rows.begin) {
-            if (WEIGHTED) fetch(along, weight, share);
-            if (BIASED) fetch(along + WEIGHTED * kAlong, bias, share);
+            if (WEIGHTED) fetch(along, weight, 0, share);
+            if (BIASED) fetch(along + WEIGHTED * kAlong, bias, 0, share);
             kw::copies_commit();
             prepare(board);
         }
@@ -50,7 +48,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             for (int i = 0; i < kEach; ++i)
 #pragma unroll
                 for (int j = 0; j < kLanes; ++j) above += share.has(i) ? values[i][j] - first : 0.0f;
-            centre = first + of_row(board, round++, above) * (1.0f / COLUMNS);
+            centre = first + of_row(board, turn++, above) * (1.0f / COLUMNS);
         }
         float square = 0.0f;
 #pragma unroll
@@ -60,7 +58,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
                 values[i][j] = share.has(i) ? values[i][j] - centre : 0.0f;
                 square += values[i][j] * values[i][j];
             }
-        square = of_row(board, round++, square);
+        square = of_row(board, turn++, square);
         const float scale = rsqrtf(square * (1.0f / COLUMNS) + eps);
         if (rstd != nullptr && blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
             rstd[row] = scale;

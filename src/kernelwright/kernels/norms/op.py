@@ -7,17 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.norms.configs import (
-    CENTRED_AT_ONCE,
-    SHARES_COLUMNS,
-    SHARES_ROWS,
-    SHARES_WARPS,
-    backward_groups,
-    backward_layout,
-    backward_stages,
-    forward_layout,
-)
-from kernelwright.kernels.norms.kernel import norm_backward, norm_forward, sums_of_shares
+from kernelwright.kernels.norms.backward import backward
+from kernelwright.kernels.norms.configs import CENTRED_AT_ONCE, forward_layout, weights_ahead
+from kernelwright.kernels.norms.kernel import norm_forward
 from kernelwright.kernels.operators import (
     dense,
     differentiable,
@@ -28,8 +20,8 @@ from kernelwright.kernels.operators import (
     require_tensor,
 )
 from kernelwright.kernels.repeating import repeated
-from kernelwright.kernels.rows.clusters import ClusterKernel
-from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, shared_bytes, start
+from kernelwright.kernels.rows.clusters import ClusterKernel, ClusterLayout, rows_each
+from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
 
 FP32_EPS = torch.finfo(torch.float32).eps
 __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
@@ -163,77 +155,31 @@ def _forward(
         *(*read.place, *added.place),
     )
     if shared := _LONG_FORWARD.layout(read, added, along=(weight, bias), operands=1 if residual is None else 2):
-        there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
-        known: dict[str, int] = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
-        if centred:
-            known["AT_ONCE"] = CENTRED_AT_ONCE
-        _LONG_FORWARD(shared, x, (*given, float(eps), float(offset)), along=sum(there.values()), **known)
+        _forward_of_long_rows(shared, x, given, eps, offset, centred, cast_first)
         return results
+    M, layout = x.numel() // N, forward_layout(N, x.itemsize)
     about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
-    launch(norm_forward, forward_layout(N, x.itemsize), x.numel() // N, x.device, given, **about)
+    launch(norm_forward, layout, M, x.device, given, AHEAD=weights_ahead(M, layout, centred), **about)
     return results
 
 
-def _backward(
-    dy: Tensor,
-    dsum: Tensor | None,
+def _forward_of_long_rows(
+    layout: ClusterLayout,
     x: Tensor,
-    weight: Tensor | None,
-    mean: Tensor,
-    rstd: Tensor,
+    given: tuple[Any, ...],
+    eps: float,
     offset: float,
     centred: bool,
     cast_first: bool,
-    wants_weight: bool,
-    wants_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    N = x.shape[-1]
-    dx = x.new_empty(x.shape)
-    M, layout = x[..., 0].numel() if N else 0, backward_layout(N, x.itemsize)
-    groups = backward_groups(M, layout, multiprocessors(x.device)) if x.numel() else 0
-    sums = [x.new_empty((groups, N if wanted else 0), dtype=torch.float32) for wanted in (wants_weight, wants_bias)]
-    if not groups:
-        return dx, _sum_of(sums[0], weight), _sum_of(sums[1], weight)
-    given, read = as_rows(dy), as_rows(x)
-    at_one_place = sum(one.itemsize for one in (dy, x, dsum) if one is not None)
-    launch(
-        norm_backward,
-        layout,
-        M,
-        x.device,
-        (
-            given.tensor,
-            dense(dsum),
-            read.tensor,
-            dense(weight),
-            mean if centred else None,
-            rstd,
-            dx,
-            *(one if one.numel() else None for one in sums),
-            *given.place,
-            *read.place,
-        ),
-        programs=groups * layout.parts,
-        N=N,
-        offset=offset,
-        CENTRED=centred,
-        CAST_FIRST=cast_first,
-        STAGES=backward_stages(layout, at_one_place, shared_bytes(x.device)),
-    )
-    return dx, _sum_of(sums[0], weight), _sum_of(sums[1], weight)
-
-
-def _sum_of(shares: Tensor, weight: Tensor | None) -> Tensor:
-    """The sum over the rows, in the dtype of the weight."""
-    groups, N = shares.shape
-    total = shares.new_empty(N, dtype=torch.float32 if weight is None else weight.dtype)
-    if not groups:
-        return total.zero_()
-    constants = {"N": N, "BLOCK_N": SHARES_COLUMNS, "BLOCK_SHARES": SHARES_ROWS}
-    start(
-        sums_of_shares, -(-N // SHARES_COLUMNS), shares.device, (shares, total, groups), warps=SHARES_WARPS, **constants
-    )
-    return total
+) -> None:
+    _, residual, weight, bias, *_ = given
+    there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
+    known: dict[str, int] = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
+    if centred:
+        known["AT_ONCE"] = CENTRED_AT_ONCE
+    M, kept = x[..., 0].numel(), sum(there.values())
+    each = rows_each(M, layout, kept, multiprocessors(x.device))
+    _LONG_FORWARD(layout, x, (*given, float(eps), float(offset), M, each), clusters=-(-M // each), kept=kept, **known)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -269,7 +215,7 @@ differentiable(_NORM, _gradients, _keep)
 _NORM_BACKWARD = operator(
     "norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, float offset, "
     "bool centred, bool cast_first, bool wants_weight, bool wants_bias) -> (Tensor, Tensor, Tensor)",
-    _backward,
+    backward,
     lambda dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wants_weight, wants_bias: (
         x.new_empty(x.shape),
         *(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,23 +16,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.repeating import watched
-from kernelwright.kernels.rows.launching import INTERPRETED, Rows, multiprocessors, shared_bytes
-from kernelwright.kernels.rows.layout import WARP
+from kernelwright.kernels.repeating import STREAM, Launch, watched
+from kernelwright.kernels.rows.launching import INTERPRETED, Rows, on, shared_bytes
+from kernelwright.kernels.rows.layout import VECTOR_BYTES, WARP
 from kernelwright.toolchain.cuda.compiling import Cubin, compile_cubin, cuda_core
 from kernelwright.toolchain.cuda.launching import CudaKernel, arch_here
 
 SHORTEST_BYTES = 2**15
 """Of a row: from here on two blocks are faster than one program."""
-VECTOR_BYTES, VECTORS = 16, 8
-"""What a thread loads at once, and how often: 64 elements of 16 bits, in FP32 half of its registers."""
+VECTORS = 8
+"""How often a thread loads what it does at once: 64 elements of 16 bits, in FP32 half of its registers."""
 MOST_ROWS, ENOUGH_BLOCKS = 4, 32
 """Of a cluster that has much in common for its rows, where each multiprocessor has so many blocks one after another."""
 FEWEST_WARPS, MOST_WARPS, MOST_PARTS = 4, 16, 8
 THREADS_AT_ONCE = 768
 """Of a multiprocessor, each with registers for its elements in FP32 and a quarter more."""
-BOARD_BYTES = 2**14
-"""Of shared memory, at most, for what the threads of a row tell each other."""
+FOUND_BYTES = 16
+"""What a warp tells the others of its row, at most, in two turns."""
 ELEMENTS = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
 
 
@@ -91,23 +90,28 @@ def has_clusters(device: torch.device) -> bool:
 
 
 class ClusterKernel:
-    """A kernel of a family's `long_rows.cu`.
+    """A kernel of CUDA C++ over long rows.
 
     Args:
         beside: the module that the source lies beside.
         name: the kernel's `extern "C"` name.
+        source: the file.
     """
 
-    def __init__(self, beside: str, name: str) -> None:
-        self._source, self._name = Path(beside).with_name("long_rows.cu"), name
+    def __init__(self, beside: str, name: str, source: str = "long_rows.cu") -> None:
+        self._source, self._name = Path(beside).with_name(source), name
 
-    def layout(self, *rows: Rows, along: tuple[Tensor | None, ...] = (), operands: int = 1) -> ClusterLayout | None:
+    def layout(
+        self, *rows: Rows, along: tuple[Tensor | None, ...] = (), operands: int = 1, kept: int | None = None
+    ) -> ClusterLayout | None:
         """How tensors' rows are shared; None where they cannot be: too short or too long, of different dtypes, or not
         at multiples of 16 bytes.
 
         Args:
             along: what all rows have in common.
             operands: tensors that are held at once.
+            kept: of how many rows a block keeps its part in shared memory; of those that all have in common, if left
+                out.
         """
         x = rows[0].tensor
         found = cluster_layout(x.shape[-1], x.itemsize, operands)
@@ -117,42 +121,60 @@ class ClusterKernel:
         strides = (stride for one in rows for stride in one.place[len(one.place) // 2 :])
         tensors = [*(one.tensor for one in rows), *(one for one in along if one is not None)]
         fits = all(one.dtype == x.dtype and one.data_ptr() % VECTOR_BYTES == 0 for one in tensors)
-        common = sum(one is not None for one in along) * found.part_bytes(x.shape[-1] * x.itemsize)
-        fits = fits and common + BOARD_BYTES <= shared_bytes(x.device)
+        kept = sum(one is not None for one in along) if kept is None else kept
+        board = 2 * (found.parts * found.warps * FOUND_BYTES + 8)
+        fits = fits and kept * found.part_bytes(row_bytes(x)) + board <= shared_bytes(x.device)
         return found if fits and all(stride % lanes == 0 for stride in strides) else None
 
     def __call__(
-        self, layout: ClusterLayout, x: Tensor, arguments: tuple[Any, ...], along: int | None = None, **constants: int
+        self,
+        layout: ClusterLayout,
+        x: Tensor,
+        arguments: tuple[Any, ...],
+        *,
+        clusters: int | None = None,
+        kept: int = 0,
+        **constants: int,
     ) -> None:
         """One launch over the rows of x.
 
         Args:
             arguments: None is a null pointer.
-            along: how many tensors all rows have in common: each block keeps its part in shared memory over several
-                rows, and the kernel takes M and how many these are last.
+            clusters: as many as rows, unless each takes several.
+            kept: of how many rows a block keeps its part in shared memory.
             constants: macros of the source beside those of the layout.
         """
-        N = x.shape[-1]
-        macros = macros_of(layout, N, x.dtype, constants)
-        with nullcontext() if x.device.index == torch.cuda.current_device() else torch.cuda.device(x.device):
-            kernel = _loaded(self._source, self._name, x.device.index, tuple(sorted(macros.items())))
-            given = tuple(0 if one is None else one for one in arguments)
-            clusters, shared = x.numel() // N, 0
-            if along is not None:
-                M, each = clusters, rows_each(clusters, layout, along, multiprocessors(x.device))
-                clusters, given, shared = -(-M // each), (*given, M, each), along * layout.part_bytes(N * x.itemsize)
-            kernel(clusters * layout.parts, WARP * layout.warps, given, shared, cluster=layout.parts)
-        watched(lambda: None)
+        given = tuple(0 if one is None else one for one in arguments)
+        grid = (x.numel() // x.shape[-1] if clusters is None else clusters) * layout.parts
+        shape = grid, WARP * layout.warps, kept * layout.part_bytes(row_bytes(x)), layout.parts
+        with on(x.device):
+            kernel = self._here(layout, x, constants)
+            kernel(*shape[:2], given, shape[2], cluster=layout.parts)
+            watched(lambda: Launch(kernel.launcher(*shape), (STREAM,), kernel.typed(given)))
+
+    def clusters_at_once(self, layout: ClusterLayout, x: Tensor, *, kept: int, **constants: int) -> int:
+        """How many of such clusters the device of x runs at once."""
+        with on(x.device):
+            kernel = self._here(layout, x, constants)
+            return _at_once(kernel, WARP * layout.warps, kept * layout.part_bytes(row_bytes(x)), layout.parts)
+
+    def _here(self, layout: ClusterLayout, x: Tensor, constants: Mapping[str, int]) -> CudaKernel:
+        macros = macros_of(layout, x.shape[-1], x.dtype, constants)
+        return _loaded(self._source, self._name, x.device.index, tuple(sorted(macros.items())))
 
     def compiled(self, arch: str, layout: ClusterLayout, N: int, dtype: torch.dtype, **constants: int) -> Cubin:
         """Its machine code."""
         return _compiled(self._source, arch, macros_of(layout, N, dtype, constants))
 
 
+def row_bytes(x: Tensor) -> int:
+    return x.shape[-1] * x.itemsize
+
+
 def macros_of(layout: ClusterLayout, N: int, dtype: torch.dtype, constants: Mapping[str, int]) -> dict[str, str]:
     """What shared_row.cuh and a kernel's own source are compiled with."""
     known = {"COLUMNS": N, "PARTS": layout.parts, "WARPS": layout.warps, "ELEMENT": ELEMENTS[dtype]}
-    known |= {"MOST_ROWS": MOST_ROWS, "AT_ONCE": THREADS_AT_ONCE, **constants}
+    known |= {"AT_ONCE": THREADS_AT_ONCE, **constants}
     return {name: str(int(value)) for name, value in known.items()}
 
 
@@ -160,6 +182,11 @@ def macros_of(layout: ClusterLayout, N: int, dtype: torch.dtype, constants: Mapp
 def _loaded(source: Path, name: str, device: int, macros: tuple[tuple[str, str], ...]) -> CudaKernel:
     """One for each device: how much shared memory a kernel may have is a device's own."""
     return CudaKernel(_compiled(source, arch_here(), dict(macros)), name)
+
+
+@functools.lru_cache(maxsize=1024)
+def _at_once(kernel: CudaKernel, threads: int, shared: int, parts: int) -> int:
+    return kernel.clusters_at_once(threads, shared, parts)
 
 
 def _compiled(source: Path, arch: str, macros: Mapping[str, str]) -> Cubin:

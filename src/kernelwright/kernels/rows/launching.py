@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
-from kernelwright.kernels.repeating import Launch, watched
+from kernelwright.kernels.repeating import STREAM, Launch, watched
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS, place
 
@@ -107,10 +107,20 @@ def start(
     if INTERPRETED:
         kernel[(programs,)](*arguments, num_warps=warps, **constants)
         return
-    with nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device):
+    with on(device):
         compiled = kernel[(programs,)](*arguments, num_warps=warps, **constants)
-    rest = kernel.arg_names[len(arguments) :]
-    watched(lambda: Launch(compiled, programs, (*arguments, *(constants[name] for name in rest))))
+    names = kernel.arg_names[len(arguments) :]
+    watched(lambda: _again(compiled, programs, (*arguments, *(constants[name] for name in names))))
+
+
+def _again(compiled: Any, programs: int, arguments: tuple[Any, ...]) -> Launch:
+    about = compiled.function, compiled.packed_metadata, None, None, None
+    return Launch(compiled.run, (programs, 1, 1, STREAM, *about), arguments)
+
+
+def on(device: torch.device) -> AbstractContextManager[None]:
+    """Where launches go there; `torch.cuda.device` costs microseconds."""
+    return nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device)
 
 
 def waits(layout: RowLayout, device: torch.device) -> bool:

@@ -8,7 +8,8 @@ WARP = 32
 THREAD_BYTES = 64
 """Of rows that a thread holds: four loads of 16 bytes under way, and registers for as many programs as hide them."""
 SHORT_TILE_BYTES = 2**11
-"""Rows that are shorter than what a warp holds share it."""
+"""Rows that are shorter than what a warp holds share it; half of it where their elements come one by one."""
+VECTOR_BYTES = 16
 NARROW_BYTES, NARROW_WARPS = 32, 8
 """Rows of fewer bytes than a sector cost instructions, not memory: they take many threads."""
 MOST_WARPS = 8
@@ -49,11 +50,17 @@ def row_layout(N: int, itemsize: int, *, operands: int = 1, most_warps: int = MO
     if columns * itemsize > LONGEST_BYTES:
         columns = PART_BYTES // itemsize
         return RowLayout(1, columns, -(-N // columns), PART_WARPS, again=True)
-    rows = max(1, SHORT_TILE_BYTES // (columns * itemsize * operands))
+    short_tile_bytes = SHORT_TILE_BYTES if in_vectors(N, itemsize) else SHORT_TILE_BYTES // 2
+    rows = max(1, short_tile_bytes // (columns * itemsize * operands))
     if columns * itemsize <= NARROW_BYTES:
         return RowLayout(rows, columns, 1, NARROW_WARPS)
     warps = max(1, rows * N * itemsize * operands // (WARP * THREAD_BYTES))
     return RowLayout(rows, columns, 1, min(most_warps * operands, 1 << (warps.bit_length() - 1)))
+
+
+def in_vectors(N: int, itemsize: int) -> bool:
+    """Whether rows that follow each other all begin where a load of several elements can."""
+    return N * itemsize % VECTOR_BYTES == 0
 
 
 def power_of_two(least: int) -> int:

@@ -1,7 +1,6 @@
 // A row that a cluster of blocks shares: every thread keeps its vectors in registers from the one read to the one write.
 //
 // Macros: COLUMNS of a row; PARTS, the blocks of a cluster; WARPS of each; ELEMENT (0 bfloat16, 1 float16, 2 float);
-// ROUNDS, how often the threads of a row hear of each other; ROWS, the most that a cluster takes one after another;
 // AT_ONCE, how many threads of a multiprocessor have registers.
 #pragma once
 
@@ -61,7 +60,7 @@ __device__ __forceinline__ unsigned narrowed(float low, float high) {
     return two;
 }
 
-__device__ __forceinline__ void widen(float (&values)[kLanes], uint4 vector) {
+__device__ __forceinline__ void widen(float* values, uint4 vector) {
     const unsigned words[4] = {vector.x, vector.y, vector.z, vector.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -139,31 +138,35 @@ __device__ __forceinline__ float largest(const float (&values)[kEach][kLanes]) {
     return top;
 }
 
-// What all rows have in common comes into shared memory while they are added up: registers have no room for it, and
-// later somebody would wait for it. Each thread reads what it has fetched itself, after `kw::copies_wait<0>()`.
+// What comes into shared memory while something else is worked on, such as what all rows have in common: registers have
+// no room for it. Each thread reads what it has fetched itself, after a wait of `kw::copies_wait`.
 constexpr int kAlong = kEach * kThreads;
 
-__device__ __forceinline__ void fetch(uint4* shared, const void* along, const Share& share) {
+__device__ __forceinline__ void fetch(uint4* shared, const void* tensor, long long begin, const Share& share) {
+    const uint4* row = reinterpret_cast<const uint4*>(tensor) + begin / kLanes + share.first;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-        if (share.has(i))
-            kw::copy_16(&shared[i * kThreads + threadIdx.x],
-                        reinterpret_cast<const uint4*>(along) + share.first + i * kThreads);
+        if (share.has(i)) kw::copy_16(&shared[i * kThreads + threadIdx.x], row + i * kThreads);
 }
 
-// What threads of a row tell each other, two of them merged and those of a warp: of one number the sum; of two the
-// largest element and the sum of e^(element - largest); of four those and the sums of two more.
+// What threads of a row tell each other, two of them merged and those of a warp: one sum or two; the largest element and
+// the sum of e^(element - largest); these and two sums.
+struct Powers : float2 {};
+struct PowersAndSums : float4 {};
+
 __device__ __forceinline__ void nothing(float& none) { none = 0.0f; }
-__device__ __forceinline__ void nothing(float2& none) { none = {-infinity(), 0.0f}; }
-__device__ __forceinline__ void nothing(float4& none) { none = {-infinity(), 0.0f, 0.0f, 0.0f}; }
+__device__ __forceinline__ void nothing(float2& none) { none = {0.0f, 0.0f}; }
+__device__ __forceinline__ void nothing(Powers& none) { none = {-infinity(), 0.0f}; }
+__device__ __forceinline__ void nothing(PowersAndSums& none) { none = {-infinity(), 0.0f, 0.0f, 0.0f}; }
 
 __device__ __forceinline__ float merged(float a, float b) { return a + b; }
-__device__ __forceinline__ float2 merged(float2 a, float2 b) {
+__device__ __forceinline__ float2 merged(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
+__device__ __forceinline__ Powers merged(Powers a, Powers b) {
     const float top = fmaxf(a.x, b.x), base = base_of(top);
     return {top, a.y * power_of_e(a.x - base) + b.y * power_of_e(b.x - base)};
 }
-__device__ __forceinline__ float4 merged(float4 a, float4 b) {
-    const float2 powers = merged(float2{a.x, a.y}, float2{b.x, b.y});
+__device__ __forceinline__ PowersAndSums merged(PowersAndSums a, PowersAndSums b) {
+    const Powers powers = merged(Powers{a.x, a.y}, Powers{b.x, b.y});
     return {powers.x, powers.y, a.z + b.z, a.w + b.w};
 }
 
@@ -172,44 +175,47 @@ __device__ __forceinline__ float of_warp(float own) {
     for (int far = 16; far; far /= 2) own += __shfl_xor_sync(~0u, own, far);
     return own;
 }
-__device__ __forceinline__ float2 of_warp(float2 own) {
+__device__ __forceinline__ float2 of_warp(float2 own) { return {of_warp(own.x), of_warp(own.y)}; }
+__device__ __forceinline__ Powers of_warp(Powers own) {
     float top = own.x;
 #pragma unroll
     for (int far = 16; far; far /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, far));
     return {top, of_warp(own.y * power_of_e(own.x - base_of(top)))};
 }
-__device__ __forceinline__ float4 of_warp(float4 own) {
-    const float2 powers = of_warp(float2{own.x, own.y});
+__device__ __forceinline__ PowersAndSums of_warp(PowersAndSums own) {
+    const Powers powers = of_warp(Powers{own.x, own.y});
     return {powers.x, powers.y, of_warp(own.z), of_warp(own.w)};
 }
 
 template <typename Found>
 struct Board {
-    Found found[ROWS * ROUNDS][PARTS * WARPS];
-    unsigned long long barriers[ROWS * ROUNDS];
+    Found found[2][PARTS * WARPS];
+    unsigned long long barriers[2];
 };
 
 // All threads, once, with their loads under way: makes ready for `of_row`.
 template <typename Found>
 __device__ __forceinline__ void prepare(Board<Found>& board) {
     if (threadIdx.x == 0)
-        for (auto& barrier : board.barriers) kw::barrier_of_bytes(&barrier, PARTS * WARPS * sizeof(Found));
+        for (auto& barrier : board.barriers) kw::barrier_init(&barrier);
     kw::cluster_arrive();
 }
 
-// What all threads of a row found, merged in an order that is always the same; `round` counts a cluster's calls.
+// What all threads of a row found, merged in an order that is always the same; `turn` counts a cluster's calls. A block
+// that is a turn ahead writes beside what is still read; two turns ahead it cannot be, since it waits for everybody.
 template <typename Found>
-__device__ __forceinline__ Found of_row(Board<Found>& board, int round, Found own) {
+__device__ __forceinline__ Found of_row(Board<Found>& board, unsigned turn, Found own) {
     const unsigned lane = threadIdx.x % 32, writer = blockIdx.x % PARTS * WARPS + threadIdx.x / 32;
+    Found* const found = board.found[turn % 2];
+    unsigned long long* const barrier = &board.barriers[turn % 2];
     own = of_warp(own);
-    if (round == 0) kw::cluster_wait();
-    if (lane < PARTS)
-        kw::store_async(kw::in_block(&board.found[round][writer], lane), own,
-                        kw::in_block(&board.barriers[round], lane));
-    kw::barrier_wait(&board.barriers[round]);
+    if (turn == 0) kw::cluster_wait();
+    if (threadIdx.x == 0) kw::barrier_expect(barrier, PARTS * WARPS * sizeof(Found));
+    if (lane < PARTS) kw::store_async(kw::in_block(&found[writer], lane), own, kw::in_block(barrier, lane));
+    kw::barrier_wait(barrier, turn / 2 % 2);
     nothing(own);
 #pragma unroll
     for (int i = 0; i < PARTS * WARPS; i += 32)
-        if (i + lane < PARTS * WARPS) own = i ? merged(own, board.found[round][i + lane]) : board.found[round][lane];
+        if (i + lane < PARTS * WARPS) own = i ? merged(own, found[i + lane]) : found[lane];
     return of_warp(own);
 }

@@ -4,13 +4,11 @@
 // element and sum are known, one factor makes results of them. So each element costs one exponential and one read.
 // Macros besides: LOG, the logarithm; SCALED, whether scale is not 1.
 
-#define ROUNDS 1
-#define ROWS 1
 #include "shared_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 softmax_forward(const void* x, void* y, unsigned inner, long long outer_stride, long long inner_stride, float scale) {
-    __shared__ Board<float2> board;
+    __shared__ Board<Powers> board;
     const Share share;
     const unsigned row = blockIdx.x / PARTS;
     float values[kEach][kLanes];
@@ -31,7 +29,7 @@ softmax_forward(const void* x, void* y, unsigned inner, long long outer_stride, 
             sum += power;
             if (!LOG) values[i][j] = power;
         }
-    const float2 all = of_row(board, 0, float2{own, sum});
+    const Powers all = of_row(board, 0, Powers{own, sum});
     const float factor = power_of_e(own - all.x) * one_over(all.y), log_sum = logf(all.y);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

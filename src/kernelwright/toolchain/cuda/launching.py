@@ -93,6 +93,27 @@ class CudaKernel:
         except Exception as fault:  # cuda-core's own derive from nothing closer
             raise _refused(f"a launch of {grid} blocks of {block} threads in clusters of {cluster}", fault) from fault
 
+    def launcher(self, grid: Sizes, block: Sizes, shared_bytes: int, cluster: Sizes) -> Callable[..., None]:
+        """What launches again in that shape, of a stream's handle and `typed` arguments; nothing is checked."""
+        config, launch, kernel = self._config(grid, block, shared_bytes, cluster, False), self._launch, self._kernel
+
+        def again(stream: int, *arguments: Any) -> None:
+            launch(_stream(stream), config, kernel, *arguments)
+
+        return again
+
+    def typed(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Arguments that a launch took, numbers in the types of their parameters."""
+        sized = zip(arguments, self._parameters, strict=True)
+        return tuple(one if isinstance(one, torch.Tensor) else NUMBERS[type(one), size](one) for one, size in sized)
+
+    def clusters_at_once(self, block: Sizes, shared_bytes: int, cluster: Sizes) -> int:
+        """How many clusters the current device runs at once, of such blocks as a launch takes them."""
+        cluster, here = _three(cluster), torch._C._cuda_getDevice()
+        config = self._config(cluster, block, shared_bytes, cluster, False)
+        stream = _stream(torch._C._cuda_getCurrentRawStream(here))
+        return self._kernel.occupancy.max_active_clusters(config, stream=stream)
+
     def _pass_of(self, arguments: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
         """What makes of arguments of these types what the driver takes: one expression costs a third of a loop."""
         if len(arguments) != len(self._parameters):

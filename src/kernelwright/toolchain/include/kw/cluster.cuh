@@ -16,9 +16,11 @@ __device__ __forceinline__ unsigned in_block(const void* shared, unsigned block)
     return address;
 }
 
-// A barrier in shared memory that is complete once `bytes` have been stored.
-__device__ __forceinline__ void barrier_of_bytes(unsigned long long* barrier, unsigned bytes) {
+// A barrier in shared memory, complete each time that somebody has said how many bytes it expects and these have come.
+__device__ __forceinline__ void barrier_init(unsigned long long* barrier) {
     asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ __forceinline__ void barrier_expect(unsigned long long* barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 }
@@ -47,11 +49,11 @@ __device__ __forceinline__ void store_async(unsigned address, float4 value, unsi
         : "memory");
 }
 
-// Waits until a barrier is complete for the first time.
-__device__ __forceinline__ void barrier_wait(unsigned long long* barrier) {
+// Waits until a barrier is complete once more: `parity` is 0 for the first time, 1 for the second, and so on in turns.
+__device__ __forceinline__ void barrier_wait(unsigned long long* barrier, unsigned parity) {
     asm volatile(
-        "{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0, 0x989680;\n@!done bra AGAIN;\n}" ::
-            "r"(shared_address(barrier))
+        "{\n.reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, 0x989680;\n@!done bra AGAIN;\n}" ::
+            "r"(shared_address(barrier)), "r"(parity)
         : "memory");
 }
 

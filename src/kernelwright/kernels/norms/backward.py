@@ -1,0 +1,113 @@
+"""The gradients of a norm: which kernel computes them, and over how many programs the rows are shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelwright.kernels.norms.configs import (
+    BACKWARD_AT_ONCE,
+    SHARES_COLUMNS,
+    SHARES_ROWS,
+    SHARES_WARPS,
+    backward_groups,
+    backward_layout,
+    backward_stages,
+)
+from kernelwright.kernels.norms.kernel import norm_backward, sums_of_shares
+from kernelwright.kernels.operators import dense
+from kernelwright.kernels.rows.clusters import ClusterKernel
+from kernelwright.kernels.rows.launching import Rows, as_rows, launch, multiprocessors, shared_bytes, start
+
+_LONG = ClusterKernel(__file__, "norm_backward", "long_rows_backward.cu")
+
+
+def backward(
+    dy: Tensor,
+    dsum: Tensor | None,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    offset: float,
+    centred: bool,
+    cast_first: bool,
+    wants_weight: bool,
+    wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients by x, weight and bias, of no elements where not wanted.
+
+    Args:
+        dy: by the result. dsum: by x, from elsewhere.
+        x, mean, rstd: what was normalised, and its statistics.
+    """
+    N, dx, dsum, weight = x.shape[-1], x.new_empty(x.shape), dense(dsum), dense(weight)
+    sizes = N if wants_weight else 0, N if wants_bias else 0
+    dtype = torch.float32 if weight is None else weight.dtype
+    if not x.numel():
+        return dx, x.new_zeros(sizes[0], dtype=dtype), x.new_zeros(sizes[1], dtype=dtype)
+    given, read = as_rows(dy), as_rows(x)
+    about: dict[str, Any] = {"CENTRED": centred, "CAST_FIRST": cast_first}
+    wanted = {"WANTS_WEIGHT": wants_weight, "WANTS_BIAS": wants_bias}
+    long = _over_long_rows(given, read, dsum, weight, about | wanted)
+    groups, run = long or _over_rows(given, read, dsum, about)
+    kind = dtype if groups == 1 and not long else torch.float32
+    shares = [x.new_empty((groups, size), dtype=kind) for size in sizes]
+    run(
+        (
+            *(given.tensor, dsum, read.tensor, weight, mean if centred else None, rstd, dx),
+            *(one if one.numel() else None for one in shares),
+            *(*given.place, *read.place),
+        ),
+        float(offset),
+    )
+    return dx, _sum_of(shares[0], dtype), _sum_of(shares[1], dtype)
+
+
+_Run = Callable[[tuple[Any, ...], float], None]
+"""Launches, of the arguments that both kernels take, and the offset."""
+
+
+def _over_rows(given: Rows, read: Rows, dsum: Tensor | None, about: Mapping[str, Any]) -> tuple[int, _Run]:
+    """How many programs share the rows out, and what launches them."""
+    x = read.tensor
+    N, M = x.shape[-1], x[..., 0].numel()
+    layout = backward_layout(M, N, x.itemsize)
+    groups = backward_groups(M, layout, multiprocessors(x.device))
+    itemsizes = [one.itemsize for one in (given.tensor, x, dsum) if one is not None]
+    known = {"N": N, "STAGES": backward_stages(layout, N, itemsizes, shared_bytes(x.device)), **about}
+    start = partial(launch, norm_backward, layout, M, x.device, programs=groups * layout.parts, **known)
+    return groups, lambda arguments, offset: start(arguments, offset=offset)
+
+
+def _over_long_rows(
+    given: Rows, read: Rows, dsum: Tensor | None, weight: Tensor | None, about: Mapping[str, Any]
+) -> tuple[int, _Run] | None:
+    """How many clusters share the rows out, and what launches them; None where they cannot."""
+    x, rows = read.tensor, [given, read, *([] if dsum is None else [as_rows(dsum)])]
+    M, there = x[..., 0].numel(), {"WEIGHTED": weight is not None, "ADDED": dsum is not None}
+    kept = 4 + sum(there.values())
+    layout = _LONG.layout(*rows, along=(weight,), operands=2, kept=kept)
+    if layout is None:
+        return None
+    known = {"kept": kept, "AT_ONCE": BACKWARD_AT_ONCE, **there, **about}
+    clusters = min(M, _LONG.clusters_at_once(layout, x, **known))
+    start = partial(_LONG, layout, x, clusters=clusters, **known)
+    return clusters, lambda arguments, offset: start((*arguments, offset, M))
+
+
+def _sum_of(shares: Tensor, dtype: torch.dtype) -> Tensor:
+    """The sum over the rows."""
+    groups, N = shares.shape
+    if groups == 1 and shares.dtype == dtype:
+        return shares.view(N)
+    total = shares.new_empty(N, dtype=dtype)
+    constants = {"N": N, "BLOCK_N": SHARES_COLUMNS, "BLOCK_SHARES": SHARES_ROWS}
+    start(
+        sums_of_shares, -(-N // SHARES_COLUMNS), shares.device, (shares, total, groups), warps=SHARES_WARPS, **constants
+    )
+    return total
