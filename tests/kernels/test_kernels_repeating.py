@@ -1,5 +1,6 @@
 """Calls that were made before: the same results on other tensors, nothing remembered that should not be."""
 
+import ctypes
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from on_device import poisoned, random, require_close, runs_kernels
 
 from kernelwright.kernels import repeating
+from kernelwright.kernels.losses.op import cross_entropy
+from kernelwright.kernels.losses.reference import cross_entropy as cross_entropy_reference
 from kernelwright.kernels.norms.op import rms_norm
 from kernelwright.kernels.norms.reference import norm
 from kernelwright.kernels.operators import ShapeError
@@ -74,3 +77,60 @@ def test_not_everything_is_kept(monkeypatch):
     for rows in (1, 2, 3, 4, 1, 2, 3):
         x = random(rows, 8)
         require_close(rms_norm(x), norm(x, eps=1e-6))
+
+
+@pytest.fixture
+def no_device(monkeypatch):
+    """The CPU as the only device, with a stream of its own."""
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 77, raising=False)
+
+
+def test_a_launch_is_given_addresses_and_what_was_made_is_made_anew(no_device):
+    launches, calls = [], []
+
+    def run(stream, x, made, result, number):
+        launches.append((stream, number))
+        value, before = (ctypes.c_float.from_address(one) for one in (x, made))
+        ctypes.c_float.from_address(result).value = value.value + before.value + number
+        before.value = 100.0
+
+    @repeating.repeated
+    def plus(x, number):
+        calls.append(number)
+        made, result = repeating.scratch((3,), torch.float32, x.device, zero=True), torch.empty_like(x)
+        run(77, x.data_ptr(), made.data_ptr(), result.data_ptr(), number)
+        repeating.watched(lambda: repeating.Launch(run, (repeating.STREAM,), (x, made, result, number)))
+        return result
+
+    for value in (1.0, 2.0, 3.0):
+        assert plus(torch.tensor([value]), 5).item() == value + 5
+    assert (calls, launches) == ([5], [(77, 5)] * 3)
+
+
+def test_what_only_its_own_way_can_do_is_done_that_way(no_device):
+    calls = []
+
+    @repeating.repeated
+    def ones(x):
+        calls.append(x)
+        repeating.watched(lambda: repeating.Launch(lambda *_: None, (), (x,)))
+        repeating.watched(lambda: None)
+        return torch.ones_like(x)
+
+    assert [ones(torch.zeros(1)).item() for _ in range(3)] == [1.0] * 3 and len(calls) == 3
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_a_loss_whose_rows_are_added_up_in_several_programs(reduction):
+    for rows in (3, 9000, 9000, 3):
+        x = random(rows, 24)
+        target = torch.randint(24, (rows,), device=x.device)
+        got = poisoned(cross_entropy, x, target, reduction=reduction)
+        require_close(got, cross_entropy_reference(x, target, reduction=reduction), budget=32)
+
+
+def test_a_loss_of_no_classes_is_no_number_every_time():
+    for _ in range(3):
+        got = poisoned(cross_entropy, random(3, 0), torch.zeros(3, dtype=torch.int64, device=random(1).device))
+        assert got.isnan()

@@ -40,35 +40,50 @@ class Launch(NamedTuple):
     arguments: tuple[Any, ...]
 
 
+class _Seen(NamedTuple):
+    """Of one call what it launched, None for what only its own way can do, and what it made for that, zeros or not."""
+
+    launches: list[Launch | None]
+    made: list[tuple[Tensor, bool]]
+
+
 class _Watch(threading.local):
-    launches: list[Launch | None] | None = None
+    seen: _Seen | None = None
 
 
 _WATCH = _Watch()
 
 
 def watched(launch: Callable[[], Launch | None]) -> None:
-    """Notes a launch where somebody watches, None for one that only its own way can launch."""
-    if _WATCH.launches is not None:
-        _WATCH.launches.append(launch())
+    """Notes a launch where somebody watches, None for what only its own way can do."""
+    if _WATCH.seen is not None:
+        _WATCH.seen.launches.append(launch())
+
+
+def scratch(shape: Sequence[int], dtype: torch.dtype, device: torch.device, *, zero: bool = False) -> Tensor:
+    """What the launches of one call tell each other: nothing else writes it."""
+    made = (torch.zeros if zero else torch.empty)(tuple(shape), dtype=dtype, device=device)
+    if _WATCH.seen is not None:
+        _WATCH.seen.made.append((made, zero))
+    return made
 
 
 @contextmanager
-def _watching() -> Iterator[list[Launch | None]]:
-    _WATCH.launches = []
+def _watching() -> Iterator[_Seen]:
+    _WATCH.seen = _Seen([], [])
     try:
-        yield _WATCH.launches
+        yield _WATCH.seen
     finally:
-        _WATCH.launches = None
+        _WATCH.seen = None
 
 
 def repeated(function: Function) -> Function:
-    """A function of tensors that launches kernels on nothing but its arguments and its results."""
+    """A function of tensors that launches kernels on nothing but its arguments, its results and `scratch`."""
     kept: _Kept = {}
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if _WATCH.launches is not None or not undisturbed():
+        if _WATCH.seen is not None or not undisturbed():
             return function(*args, **kwargs)
         asks = torch.is_grad_enabled()
         tensors: list[Tensor] = []
@@ -93,28 +108,34 @@ def repeated(function: Function) -> Function:
 def _first(kept: _Kept, key: tuple[Any, ...], tensors: list[Tensor], call: Callable[[], Any]) -> Any:
     if len(kept) >= MOST_KEPT:
         kept.clear()
-    with _watching() as launches:
+    with _watching() as seen:
         result = call()
-    kept[key] = _again(tensors, result, launches) or False
+    kept[key] = _again(tensors, result, *seen) or False
     return result
 
 
-def _again(tensors: Sequence[Tensor], result: Any, launches: Sequence[Launch | None]) -> Callable[..., Any] | None:
-    """The call, of tensors alone; None where a launch reads or writes what is neither given nor returned, or what is
-    one tensor could be two.
+def _again(
+    tensors: Sequence[Tensor], result: Any, launches: list[Launch | None], made: list[tuple[Tensor, bool]]
+) -> Callable[..., Any] | None:
+    """The call, of tensors alone; None where a launch reads or writes what is neither given nor returned nor made for
+    it, or what is one tensor could be two.
 
     It is written down and compiled: a third of what loops over launches and arguments cost. Pointers are passed as
     numbers, since Triton asks the driver about each tensor."""
     results = [result] if isinstance(result, Tensor) else list(result)
     names = {one.data_ptr(): f"t{at}" for at, one in enumerate(tensors)}
     names |= {one.data_ptr(): f"r{at}" for at, one in enumerate(results)}
-    if not launches or len(names) < len(tensors) + len(results) or 0 in names:
+    names |= {one.data_ptr(): f"s{at}" for at, (one, _) in enumerate(made)}
+    if not launches or len(names) < len(tensors) + len(results) + len(made) or 0 in names:
         return None
     index = results[0].device.index
     known: dict[str, Any] = {"there": index, "here": torch._C._cuda_getDevice, "device": torch.cuda.device}
     known |= {"stream_of": torch._C._cuda_getCurrentRawStream, "like": torch.empty_like, "strided": torch.empty_strided}
+    known |= {"zeros": torch.zeros}
     lines = ["if here() != there:", "    with device(there):", f"        return again({_given(tensors)})"]
-    lines += [f"r{at} = {_made(tensors, one, at, known)}" for at, one in enumerate(results)]
+    lines += [f"r{at} = {_made(tensors, one, f'r{at}', known)}" for at, one in enumerate(results)]
+    for at, (one, zero) in enumerate(made):
+        lines.append(f"s{at} = {_zeros(one, f's{at}', known) if zero else _made(tensors, one, f's{at}', known)}")
     lines += ["stream = stream_of(there)", *(f"p{name} = {name}.data_ptr()" for name in names.values())]
     for at, launch in enumerate(launches):
         if launch is None:
@@ -140,15 +161,20 @@ def _given(tensors: Sequence[Tensor], letter: str = "t") -> str:
     return ", ".join(f"{letter}{at}" for at in range(len(tensors)))
 
 
-def _made(tensors: Sequence[Tensor], result: Tensor, number: int, known: dict[str, Any]) -> str:
+def _made(tensors: Sequence[Tensor], result: Tensor, name: str, known: dict[str, Any]) -> str:
     """An expression that allocates one that lies as the result did; the quickest is one that lies as what is given."""
     lies = tuple(result.shape), result.stride()
     for at, given in enumerate(tensors):
         like = torch.empty_like(given, device="meta")
         if (tuple(like.shape), like.stride(), like.dtype, given.device) == (*lies, result.dtype, result.device):
             return f"like(t{at})"
-    known |= {f"lies{number}": lies, f"kind{number}": {"dtype": result.dtype, "device": result.device}}
-    return f"strided(*lies{number}, **kind{number})"
+    known |= {f"lies_{name}": lies, f"kind_{name}": {"dtype": result.dtype, "device": result.device}}
+    return f"strided(*lies_{name}, **kind_{name})"
+
+
+def _zeros(made: Tensor, name: str, known: dict[str, Any]) -> str:
+    known[f"kind_{name}"] = {"size": tuple(made.shape), "dtype": made.dtype, "device": made.device}
+    return f"zeros(**kind_{name})"
 
 
 _Kept = dict[tuple[Any, ...], Callable[..., Any] | Literal[False]]

@@ -36,6 +36,7 @@ from kernelwright.kernels.operators import (
     require,
     require_tensor,
 )
+from kernelwright.kernels.repeating import repeated, scratch, watched
 from kernelwright.kernels.rows.clusters import ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch, start, steps, waits
 from kernelwright.kernels.rows.tile import SLOTS
@@ -84,23 +85,34 @@ def cross_entropy(
         ShapeError: shapes or dtypes that do not go together. DeviceError: not on a CUDA device.
     Cost: M * N * itemsize bytes of DRAM, the gradient twice that; memory-bound at every N.
     """
-    require_tensor("x", x)
-    require(x.dim() > 0, lambda: "x has no dimension of classes")
-    require_tensor("target", target, x.shape[:-1], (torch.int64,))
-    require(reduction in ("none", "mean", "sum"), lambda: f"no reduction {reduction!r}; there are none, mean and sum")
-    require(0.0 <= label_smoothing <= 1.0, lambda: f"label_smoothing is {label_smoothing}; it must be in [0, 1]")
-    require_tensor("weight", weight, x.shape[-1:])
-    asked = weight is not None and weight.requires_grad and torch.is_grad_enabled()
-    require(not asked, lambda: "weight gets no gradient; detach it")
     about = About(ignore_index, label_smoothing, z_loss, softcap)
     if inplace and not torch.compiler.is_compiling():
+        _require(x, target, weight, about, reduction)
         require(reduction != "none", lambda: "inplace is for mean and sum: gradients come before they are asked for")
         rows = as_rows(x, levels=1)
         own = rows.tensor is x and (rows.place[0] >= x.shape[-1] or target.numel() < 2)
         require(own, lambda: f"inplace needs rows of their own at one stride; x has strides {x.stride()}")
         return _InPlace.apply(x, target, weight, about, reduction)  # pyright: ignore[reportReturnType]
+    return _beside(x, target, weight, about, reduction)
+
+
+@repeated
+def _beside(x: Tensor, target: Tensor, weight: Tensor | None, about: About, reduction: str) -> Tensor:
+    """The loss of logits that stay as they are."""
+    _require(x, target, weight, about, reduction)
     run = _forward if direct(x, target, weight) else torch.ops.kernelwright.cross_entropy
     return run(x, target, weight, *about, reduction, run is not _forward)[0]
+
+
+def _require(x: Tensor, target: Tensor, weight: Tensor | None, about: About, reduction: str) -> None:
+    require_tensor("x", x)
+    require(x.dim() > 0, lambda: "x has no dimension of classes")
+    require_tensor("target", target, x.shape[:-1], (torch.int64,))
+    require(reduction in ("none", "mean", "sum"), lambda: f"no reduction {reduction!r}; there are none, mean and sum")
+    require(0.0 <= about.smoothing <= 1.0, lambda: f"label_smoothing is {about.smoothing}; it must be in [0, 1]")
+    require_tensor("weight", weight, x.shape[-1:])
+    asked = weight is not None and weight.requires_grad and torch.is_grad_enabled()
+    require(not asked, lambda: "weight gets no gradient; detach it")
 
 
 def _everyone(weight: Tensor | None) -> Tensor | None:
@@ -114,6 +126,7 @@ def write_losses(
     """Writes the loss of each row, NaN of no classes, and the logarithm of its sum of exponentials where wanted."""
     if not x.numel():
         losses.fill_(torch.nan)
+        watched(lambda: None)
         return
     M, N, read = target.numel(), x.shape[-1], as_rows(x)
     given = read.tensor, target.contiguous(), weight, _everyone(weight)
@@ -173,7 +186,7 @@ def write_total(
     """Writes what losses come to, and 1 over what their sum is divided by for that: whichever is wanted."""
     M, device = target.numel(), target.device
     parts = min(MOST_TOTALS, max(1, M // TOTAL_BLOCK))
-    notes = torch.zeros(SLOTS.value * parts, dtype=torch.int64, device=device) if parts > 1 else None
+    notes = scratch((SLOTS.value * parts,), torch.int64, device, zero=True) if parts > 1 else None
     N = 0 if weight is None else weight.numel()
     constants = {"N": N, "ignore_index": about.ignore_index, "MEAN": mean, "BLOCK": TOTAL_BLOCK, "PARTS": parts}
     arguments = losses, target.contiguous(), weight, total, scale, M, notes
@@ -189,7 +202,7 @@ def _forward(
     *given, reduction, keep = about_reduction_keep
     about, weight = About(*given), dense(weight)
     result, lse, scale = _results(x, target, reduction, keep)
-    losses = result if reduction == "none" else result.new_empty(target.shape)
+    losses = result if reduction == "none" else scratch(target.shape, torch.float32, target.device)
     write_losses(x, target, weight, about, losses, lse if keep else None)
     if reduction != "none":
         write_total(losses, target, weight, about, reduction == "mean", result, scale if keep else None)

@@ -12,7 +12,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
-from kernelwright.kernels.repeating import STREAM, Launch, watched
+from kernelwright.kernels.repeating import STREAM, Launch, scratch, watched
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS, place
 
@@ -81,7 +81,7 @@ def launch(
         raise ShapeError(f"{M:,} rows are more than programs count")
     notes = None
     if layout.parts > 1 and not apart:
-        notes = torch.zeros(M * SLOTS.value * layout.parts, dtype=torch.int64, device=device)
+        notes = scratch((M * SLOTS.value * layout.parts,), torch.int64, device, zero=True)
     constants |= {"ROWS": layout.rows, "BLOCK_N": layout.columns, "PARTS": layout.parts, "AGAIN": layout.again}
     programs = programs or layout.programs(M)
     for step in steps(1 if apart else layout.parts, device):
