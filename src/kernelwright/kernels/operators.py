@@ -24,38 +24,53 @@ class ShapeError(UsageError):
     usual_next = "kw kernels lists what each takes"
 
 
-def operator(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> str:
-    """Defines an operator without gradient under torch.ops.kernelwright; gives its full name.
+class Operator:
+    """A kernel under torch.ops.kernelwright. A call on plain tensors, by nobody who traces or transforms, goes past
+    torch's dispatcher, which costs several times what a launch does.
 
     Args:
         schema: as torch writes one, `name(Tensor x, ...) -> ...`.
         run: computes it on tensors of any device that the kernel runs on.
         fake: gives empty results of the same shapes and dtypes.
-    """
-    name = schema.partition("(")[0]
-    LIBRARY.define(schema, tags=(torch.Tag.needs_fixed_stride_order,))
-    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"kernelwright::{name}", fake, lib=LIBRARY)
-    return f"kernelwright::{name}"
-
-
-def differentiable(name: str, backward: Callable[..., Any], keep: Callable[..., None]) -> None:
-    """Gives an operator its gradient.
-
-    Args:
-        backward: of (ctx, *gradients of the results), the gradients of the arguments.
+        backward: of (ctx, *gradients of the results), the gradients of the arguments; of an operator that computes
+            gradients None: it has none itself, and says so.
         keep: of (ctx, inputs, output) by name, writes into ctx what `backward` needs.
     """
-    torch.library.register_autograd(name, backward, setup_context=keep, lib=LIBRARY)
+
+    def __init__(
+        self,
+        schema: str,
+        run: Callable[..., Any],
+        fake: Callable[..., Any],
+        backward: Callable[..., Any] | None = None,
+        keep: Callable[..., None] = lambda ctx, inputs, output: None,
+    ) -> None:
+        name = schema.partition("(")[0]
+        LIBRARY.define(schema, tags=(torch.Tag.needs_fixed_stride_order,))
+        LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+        full = f"kernelwright::{name}"
+        torch.library.register_fake(full, fake, lib=LIBRARY)
+        backward = backward or _refusing(full)
+        torch.library.register_autograd(full, backward, setup_context=keep, lib=LIBRARY)
+        parts = {"forward": run, "setup_context": keep, "backward": backward}
+        function = type(name, (torch.autograd.Function,), {part: staticmethod(does) for part, does in parts.items()})
+        self._run, self._differentiable, self._of_torch = run, function.apply, getattr(torch.ops.kernelwright, name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        tensors = [one for one in arguments if isinstance(one, Tensor)]
+        if not undisturbed() or not all(plain(one, False) for one in tensors):
+            return self._of_torch(*arguments)
+        asks = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
+        return self._differentiable(*arguments) if asks else self._run(*arguments)
 
 
-def refuse_second_derivative(name: str) -> None:
-    """Says of an operator that computes gradients that it has none itself: torch would take them for 0."""
+def _refusing(name: str) -> Callable[..., Any]:
+    """Instead of a gradient of a gradient, which torch would take for 0."""
 
     def refuse(ctx: Any, *_: Any) -> None:
         raise UsageError(f"{name} has no second derivative", next="differentiate torch's own operator twice")
 
-    differentiable(name, refuse, lambda ctx, inputs, output: None)
+    return refuse
 
 
 def refuse_forward_mode() -> None:

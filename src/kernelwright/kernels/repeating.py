@@ -123,10 +123,16 @@ def _again(
     It is written down and compiled: a third of what loops over launches and arguments cost. Pointers are passed as
     numbers, since Triton asks the driver about each tensor."""
     results = [result] if isinstance(result, Tensor) else list(result)
-    names = {one.data_ptr(): f"t{at}" for at, one in enumerate(tensors)}
-    names |= {one.data_ptr(): f"r{at}" for at, one in enumerate(results)}
-    names |= {one.data_ptr(): f"s{at}" for at, (one, _) in enumerate(made)}
-    if not launches or len(names) < len(tensors) + len(results) + len(made) or 0 in names:
+    lists = {"t": tensors, "r": results, "s": [one for one, _ in made]}
+    held = [
+        (one.data_ptr(), f"{letter}{at}")
+        for letter, some in lists.items()
+        for at, one in enumerate(some)
+        if one.numel()
+    ]
+    names = dict(held)
+    known_launches = [one for one in launches if one is not None]
+    if not launches or len(known_launches) < len(launches) or len(names) < len(held):
         return None
     index = results[0].device.index
     known: dict[str, Any] = {"there": index, "here": torch._C._cuda_getDevice, "device": torch.cuda.device}
@@ -137,9 +143,7 @@ def _again(
     for at, (one, zero) in enumerate(made):
         lines.append(f"s{at} = {_zeros(one, f's{at}', known) if zero else _made(tensors, one, f's{at}', known)}")
     lines += ["stream = stream_of(there)", *(f"p{name} = {name}.data_ptr()" for name in names.values())]
-    for at, launch in enumerate(launches):
-        if launch is None:
-            return None
+    for at, launch in enumerate(known_launches):
         known[f"run{at}"], passed = launch.run, []
         for number, one in enumerate((*launch.before, *launch.arguments)):
             if one is STREAM:

@@ -10,16 +10,8 @@ from torch import Tensor
 from kernelwright.kernels.activations.configs import WARPS, block_of
 from kernelwright.kernels.activations.kernel import activation_backward, activation_forward
 from kernelwright.kernels.activations.spec import KINDS
-from kernelwright.kernels.operators import (
-    dense,
-    differentiable,
-    direct,
-    operator,
-    refuse_second_derivative,
-    require,
-    require_tensor,
-)
-from kernelwright.kernels.repeating import repeated
+from kernelwright.kernels.operators import Operator, dense, require, require_tensor
+from kernelwright.kernels.repeating import repeated, watched
 from kernelwright.kernels.rows.launching import as_rows, multiprocessors, start
 
 __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]
@@ -96,8 +88,7 @@ def activation(
     require_tensor("up", up, x.shape, (x.dtype,))
     require_tensor("residual", residual, x.shape)
     require_tensor("bias", bias, x.shape[-1:])
-    run = _forward if direct(x, up, bias, residual) else torch.ops.kernelwright.activation
-    return run(x, up, bias, residual, kind, p, seed)
+    return _ACTIVATION(x, up, bias, residual, kind, p, seed)
 
 
 def _gelu(approximate: str) -> str:
@@ -112,12 +103,15 @@ def _rows(tensor: Tensor) -> tuple[Tensor, int | None]:
 
 
 def _launch(kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *about: Any, **constants: Any) -> None:
+    if constants["p"] != 0.0:
+        watched(lambda: None)  # another call has another seed
     count = x.numel()
     block = block_of(count, multiprocessors(x.device), drawn=constants["p"] != 0.0)
     constants |= {"N": x.shape[-1], "BLOCK": block}
     start(kernel, -(-count // block), x.device, (*pointers, count, *about), warps=WARPS, **constants)
 
 
+@repeated
 def _forward(
     x: Tensor, up: Tensor | None, bias: Tensor | None, residual: Tensor | None, kind: str, p: float, seed: int
 ) -> Tensor:
@@ -128,6 +122,7 @@ def _forward(
     return y
 
 
+@repeated
 def _backward(
     dy: Tensor, x: Tensor, up: Tensor | None, bias: Tensor | None, kind: str, p: float, seed: int
 ) -> tuple[Tensor, Tensor]:
@@ -146,22 +141,22 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, up, bias = ctx.saved_tensors
-    dx, dup = torch.ops.kernelwright.activation_backward(dy, x, up, bias, *ctx.about)
+    dx, dup = _ACTIVATION_BACKWARD(dy, x, up, bias, *ctx.about)
     dbias = None if bias is None else dx[None].flatten(0, -2).sum(0, dtype=torch.float32).to(bias.dtype)
     dresidual = None if ctx.residual_dtype is None else dy.to(ctx.residual_dtype)
     return dx, dup if up is not None else None, dbias, dresidual, None, None, None
 
 
-_ACTIVATION = operator(
+_ACTIVATION = Operator(
     "activation(Tensor x, Tensor? up, Tensor? bias, Tensor? residual, str kind, float p, SymInt seed) -> Tensor",
     _forward,
     lambda x, *_: x.new_empty(x.shape),
+    _gradients,
+    _keep,
 )
-differentiable(_ACTIVATION, _gradients, _keep)
-_ACTIVATION_BACKWARD = operator(
+_ACTIVATION_BACKWARD = Operator(
     "activation_backward(Tensor dy, Tensor x, Tensor? up, Tensor? bias, str kind, float p, SymInt seed) "
     "-> (Tensor, Tensor)",
     _backward,
     lambda dy, x, up, *_: (x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))),
 )
-refuse_second_derivative(_ACTIVATION_BACKWARD)

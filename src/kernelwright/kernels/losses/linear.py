@@ -19,14 +19,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.kernels.losses.configs import APART_BLOCK, APART_WARPS, rows_at_once
 from kernelwright.kernels.losses.linear_kernel import add_to_rows, add_to_targets
 from kernelwright.kernels.losses.op import About, scale_in_place, write_losses, write_losses_and_gradient, write_total
-from kernelwright.kernels.operators import (
-    differentiable,
-    operator,
-    refuse_forward_mode,
-    require,
-    require_tensor,
-    undisturbed,
-)
+from kernelwright.kernels.operators import Operator, refuse_forward_mode, require, require_tensor, undisturbed
 from kernelwright.kernels.rows.launching import as_rows, start
 
 __all__ = ["linear_cross_entropy"]
@@ -68,7 +61,7 @@ def linear_cross_entropy(
     wanted = [asked and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
     about = About(ignore_index, label_smoothing, z_loss, softcap)
     mean = reduction == "mean"
-    return torch.ops.kernelwright.linear_cross_entropy(x, weight, target, bias, *about, mean, *wanted)[0]
+    return _LINEAR(x, weight, target, bias, *about, mean, *wanted)[0]
 
 
 def _loss(
@@ -164,11 +157,12 @@ def _gradients(ctx: Any, dloss: Tensor | None, *_: Any) -> tuple[Tensor | None, 
     )
 
 
-_LINEAR = operator(
+_LINEAR = Operator(
     "linear_cross_entropy(Tensor x, Tensor weight, Tensor target, Tensor? bias, int ignore_index, float smoothing, "
     "float z, float cap, bool mean, bool wants_x, bool wants_weight, bool wants_bias) "
     "-> (Tensor, Tensor, Tensor, Tensor)",
     _loss,
     _results,
+    _gradients,
+    _keep,
 )
-differentiable(_LINEAR, _gradients, _keep)

@@ -27,15 +27,7 @@ from kernelwright.kernels.losses.kernel import (
     scaled_in_place,
     total_loss,
 )
-from kernelwright.kernels.operators import (
-    dense,
-    differentiable,
-    direct,
-    operator,
-    refuse_second_derivative,
-    require,
-    require_tensor,
-)
+from kernelwright.kernels.operators import Operator, dense, direct, require, require_tensor
 from kernelwright.kernels.repeating import repeated, scratch, watched
 from kernelwright.kernels.rows.clusters import ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch, start, steps, waits
@@ -100,8 +92,8 @@ def cross_entropy(
 def _beside(x: Tensor, target: Tensor, weight: Tensor | None, about: About, reduction: str) -> Tensor:
     """The loss of logits that stay as they are."""
     _require(x, target, weight, about, reduction)
-    run = _forward if direct(x, target, weight) else torch.ops.kernelwright.cross_entropy
-    return run(x, target, weight, *about, reduction, run is not _forward)[0]
+    keep = not direct(x, target, weight)
+    return _CROSS_ENTROPY(x, target, weight, *about, reduction, keep)[0]
 
 
 def _require(x: Tensor, target: Tensor, weight: Tensor | None, about: About, reduction: str) -> None:
@@ -194,6 +186,7 @@ def write_total(
         start(total_loss, parts, device, arguments, warps=TOTAL_WARPS, STEP=step, **constants)
 
 
+@repeated
 def _forward(
     x: Tensor, target: Tensor, weight: Tensor | None, *about_reduction_keep: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -215,6 +208,7 @@ def _results(x: Tensor, target: Tensor, reduction: str, keep: bool) -> tuple[Ten
     return tuple(target.new_empty(shape, dtype=torch.float32) for shape in shapes)  # pyright: ignore
 
 
+@repeated
 def _backward(
     dloss: Tensor, scale: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *about: Any
 ) -> Tensor:
@@ -281,20 +275,20 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 
 
 def _gradients(ctx: Any, dloss: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    return torch.ops.kernelwright.cross_entropy_backward(dloss, *ctx.saved_tensors, *ctx.about), *[None] * 8
+    return _CROSS_ENTROPY_BACKWARD(dloss, *ctx.saved_tensors, *ctx.about), *[None] * 8
 
 
-_CROSS_ENTROPY = operator(
+_CROSS_ENTROPY = Operator(
     "cross_entropy(Tensor x, Tensor target, Tensor? weight, int ignore_index, float smoothing, float z, float cap, "
     "str reduction, bool keep) -> (Tensor, Tensor, Tensor)",
     _forward,
     lambda x, target, weight, ignore_index, smoothing, z, cap, reduction, keep: _results(x, target, reduction, keep),
+    _gradients,
+    _keep,
 )
-differentiable(_CROSS_ENTROPY, _gradients, _keep)
-_CROSS_ENTROPY_BACKWARD = operator(
+_CROSS_ENTROPY_BACKWARD = Operator(
     "cross_entropy_backward(Tensor dloss, Tensor scale, Tensor x, Tensor target, Tensor? weight, Tensor lse, "
     "int ignore_index, float smoothing, float z, float cap) -> Tensor",
     _backward,
     lambda dloss, scale, x, *_: x.new_empty(x.shape),
 )
-refuse_second_derivative(_CROSS_ENTROPY_BACKWARD)

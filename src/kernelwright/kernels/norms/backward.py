@@ -20,12 +20,14 @@ from kernelwright.kernels.norms.configs import (
 )
 from kernelwright.kernels.norms.kernel import norm_backward, sums_of_shares
 from kernelwright.kernels.operators import dense
+from kernelwright.kernels.repeating import repeated, scratch
 from kernelwright.kernels.rows.clusters import ClusterKernel
 from kernelwright.kernels.rows.launching import Rows, as_rows, launch, multiprocessors, shared_bytes, start
 
 _LONG = ClusterKernel(__file__, "norm_backward", "long_rows_backward.cu")
 
 
+@repeated
 def backward(
     dy: Tensor,
     dsum: Tensor | None,
@@ -56,7 +58,9 @@ def backward(
     long = _over_long_rows(given, read, dsum, weight, about | wanted)
     groups, run = long or _over_rows(given, read, dsum, about)
     kind = dtype if groups == 1 and not long else torch.float32
-    shares = [x.new_empty((groups, size), dtype=kind) for size in sizes]
+    summed = groups > 1 or kind != dtype
+    make = partial(scratch, device=x.device) if summed else x.new_empty
+    shares = [make((groups, size), dtype=kind) for size in sizes]
     run(
         (
             *(given.tensor, dsum, read.tensor, weight, mean if centred else None, rstd, dx),

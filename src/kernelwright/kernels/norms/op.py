@@ -10,15 +10,7 @@ from torch import Tensor
 from kernelwright.kernels.norms.backward import backward
 from kernelwright.kernels.norms.configs import CENTRED_AT_ONCE, forward_layout, weights_ahead
 from kernelwright.kernels.norms.kernel import norm_forward
-from kernelwright.kernels.operators import (
-    dense,
-    differentiable,
-    direct,
-    operator,
-    refuse_second_derivative,
-    require,
-    require_tensor,
-)
+from kernelwright.kernels.operators import Operator, dense, direct, require, require_tensor
 from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rows.clusters import ClusterKernel, ClusterLayout, rows_each
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
@@ -104,10 +96,8 @@ def _unflat(x: Tensor, result: Any) -> Any:
 
 def _norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, *about: Any) -> Any:
     _require(x, residual, weight, bias)
-    if direct(x, residual, weight, bias):
-        y, total, _, _ = _forward(x, residual, weight, bias, *about, keep=False)
-    else:
-        y, total, _, _ = torch.ops.kernelwright.norm(x, residual, weight, bias, *about, True)
+    keep = not direct(x, residual, weight, bias)
+    y, total, _, _ = _NORM(x, residual, weight, bias, *about, keep)
     return y if residual is None else (y, total)
 
 
@@ -132,6 +122,7 @@ def _results(x: Tensor, residual: Tensor | None, centred: bool, keep: bool) -> t
     )
 
 
+@repeated
 def _forward(
     x: Tensor,
     residual: Tensor | None,
@@ -199,20 +190,21 @@ def _gradients(ctx: Any, dy: Tensor | None, dsum: Tensor | None, *_: Any) -> tup
         found = (dsum, None, None)
     else:
         given = (dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wanted[2], wanted[3])
-        found = torch.ops.kernelwright.norm_backward(*given)
+        found = _NORM_BACKWARD(*given)
     dx, dweight, dbias = found
     gradients = zip((dx, dx, dweight, dbias), wanted, dtypes, strict=True)
     return (*(one.to(dtype) if one is not None and want else None for one, want, dtype in gradients), *[None] * 5)
 
 
-_NORM = operator(
+_NORM = Operator(
     "norm(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float offset, bool centred, "
     "bool cast_first, bool keep) -> (Tensor, Tensor, Tensor, Tensor)",
     _forward,
     lambda x, residual, weight, bias, eps, offset, centred, cast_first, keep: _results(x, residual, centred, keep),
+    _gradients,
+    _keep,
 )
-differentiable(_NORM, _gradients, _keep)
-_NORM_BACKWARD = operator(
+_NORM_BACKWARD = Operator(
     "norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, float offset, "
     "bool centred, bool cast_first, bool wants_weight, bool wants_bias) -> (Tensor, Tensor, Tensor)",
     backward,
@@ -224,4 +216,3 @@ _NORM_BACKWARD = operator(
         ),
     ),
 )
-refuse_second_derivative(_NORM_BACKWARD)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.operators import differentiable, direct, operator, require, require_tensor
+from kernelwright.kernels.operators import Operator, require, require_tensor
 from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rotary.kernel import rotary
 from kernelwright.kernels.rows.launching import start
@@ -75,10 +75,10 @@ def rotary_embedding(
         require(sequences in (1, B), lambda: f"positions are for {sequences} sequences, q has {B}")
         require(cos.dim() == 2, lambda: f"cos is {tuple(cos.shape)}; with positions it is a table of two dimensions")
         positions = positions.expand(B, S)
-    run = _rotate if direct(q, k, cos, sin) else torch.ops.kernelwright.rotary
-    return run(q, k, cos, sin, positions, interleaved, False)
+    return _ROTARY(q, k, cos, sin, positions, interleaved, False)
 
 
+@repeated
 def _rotate(
     q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None, interleaved: bool, back: bool
 ) -> tuple[Tensor, Tensor]:
@@ -126,14 +126,15 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _gradients(ctx: Any, dq: Tensor, dk: Tensor) -> tuple[Tensor | None, ...]:
-    turned = torch.ops.kernelwright.rotary(dq, dk, *ctx.saved_tensors, ctx.interleaved, not ctx.back)
+    turned = _ROTARY(dq, dk, *ctx.saved_tensors, ctx.interleaved, not ctx.back)
     return (*turned, *[None] * 5)
 
 
-_ROTARY = operator(
+_ROTARY = Operator(
     "rotary(Tensor q, Tensor k, Tensor cos, Tensor sin, Tensor? positions, bool interleaved, bool back) "
     "-> (Tensor, Tensor)",
     _rotate,
     lambda q, k, *_: _results(q, k),
+    _gradients,
+    _keep,
 )
-differentiable(_ROTARY, _gradients, _keep)

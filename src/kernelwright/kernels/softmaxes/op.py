@@ -7,15 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.operators import (
-    DTYPES,
-    differentiable,
-    direct,
-    operator,
-    refuse_second_derivative,
-    require,
-    require_tensor,
-)
+from kernelwright.kernels.operators import DTYPES, Operator, require, require_tensor
 from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rows.clusters import MOST_WARPS, ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch
@@ -60,11 +52,10 @@ def _softmax(x: Tensor, mask: Tensor | None, dim: int, scale: float, log: bool) 
         require_tensor("mask", mask, dtypes=(torch.bool, *DTYPES))
         fits = mask.dim() <= x.dim() and all(m in (1, n) for m, n in zip(mask.shape[::-1], x.shape[::-1], strict=False))
         require(fits, lambda: f"mask is {tuple(mask.shape)}, which does not broadcast to {tuple(x.shape)}")
-    if direct(x, mask):
-        return _forward(x, mask, scale, log)
-    return torch.ops.kernelwright.softmax(x, mask, scale, log)
+    return _SOFTMAX(x, mask, scale, log)
 
 
+@repeated
 def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
     y = x.new_empty(x.shape)
     if not x.numel():
@@ -86,6 +77,7 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
     return y
 
 
+@repeated
 def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> Tensor:
     dx = y.new_empty(y.shape)
     if not y.numel():
@@ -118,18 +110,18 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     (y,) = ctx.saved_tensors
-    return torch.ops.kernelwright.softmax_backward(dy, y, *ctx.about), None, None, None
+    return _SOFTMAX_BACKWARD(dy, y, *ctx.about), None, None, None
 
 
-_SOFTMAX = operator(
+_SOFTMAX = Operator(
     "softmax(Tensor x, Tensor? mask, float scale, bool log) -> Tensor",
     _forward,
     lambda x, mask, scale, log: x.new_empty(x.shape),
+    _gradients,
+    _keep,
 )
-differentiable(_SOFTMAX, _gradients, _keep)
-_SOFTMAX_BACKWARD = operator(
+_SOFTMAX_BACKWARD = Operator(
     "softmax_backward(Tensor dy, Tensor y, float scale, bool log, bool masked) -> Tensor",
     _backward,
     lambda dy, y, scale, log, masked: y.new_empty(y.shape),
 )
-refuse_second_derivative(_SOFTMAX_BACKWARD)
