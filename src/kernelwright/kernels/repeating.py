@@ -130,9 +130,8 @@ def _again(
         for at, one in enumerate(some)
         if one.numel()
     ]
-    names = dict(held)
-    known_launches = [one for one in launches if one is not None]
-    if not launches or len(known_launches) < len(launches) or len(names) < len(held):
+    names, own = dict(held), [one for one in launches if one is not None]
+    if not own or len(own) < len(launches) or len(names) < len(held):
         return None
     index = results[0].device.index
     known: dict[str, Any] = {"there": index, "here": torch._C._cuda_getDevice, "device": torch.cuda.device}
@@ -143,7 +142,7 @@ def _again(
     for at, (one, zero) in enumerate(made):
         lines.append(f"s{at} = {_zeros(one, f's{at}', known) if zero else _made(tensors, one, f's{at}', known)}")
     lines += ["stream = stream_of(there)", *(f"p{name} = {name}.data_ptr()" for name in names.values())]
-    for at, launch in enumerate(known_launches):
+    for at, launch in enumerate(own):
         known[f"run{at}"], passed = launch.run, []
         for number, one in enumerate((*launch.before, *launch.arguments)):
             if one is STREAM:
