@@ -24,6 +24,7 @@ from kernelwright.kernels.norms.configs import backward_layout, backward_stages
 from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
 from kernelwright.kernels.norms.reference import norm
 from kernelwright.kernels.operators import ShapeError
+from kernelwright.kernels.rows.launching import start
 
 pytestmark = runs_kernels
 SHAPES = ((1, 1), (7, 13), (1, 4096), (33, 64), (5, 1000), (3, LONG), (2, LONGER))
@@ -95,6 +96,13 @@ def test_fewer_tiles_are_under_way_where_they_are_larger():
     sizes = (2, 2), (2, 2, 2), (4, 4), (4, 4, 4), (8,) * 5
     assert [backward_stages(layout, 16384, given, 226 * 2**10) for given in sizes] == [3, 2, 1, 1, 1]
     assert backward_stages(backward_layout(100, 33, 2), 33, (2, 2), 226 * 2**10) == 1
+
+
+def test_a_bias_in_fp32_has_its_gradient_in_fp32():
+    x, weight = random(9, 40, dtype=torch.bfloat16), random(40, dtype=torch.bfloat16, grad=True)
+    bias, dy = random(40, grad=True), random(9, 40, dtype=torch.bfloat16)
+    (dbias,) = torch.autograd.grad(layer_norm(x, weight, bias), bias, dy)
+    torch.testing.assert_close(dbias, dy.float().sum(0))
 
 
 def test_few_rows_have_a_small_tile():
@@ -202,7 +210,7 @@ def test_what_does_not_fit_is_said():
         with pytest.raises(ShapeError, match=says):
             call()
     with pytest.raises(DeviceError, match="on meta"):
-        rms_norm(x.to("meta"))
+        start(None, 1, torch.device("meta"), (), warps=1)
 
 
 def test_it_is_an_operator_of_torch():

@@ -50,3 +50,19 @@ def test_plain_tensors_go_past_it_and_others_do_not(monkeypatch):
     assert x.grad.any() and weight.grad.any()
     with pytest.raises(AssertionError, match="dispatched"):
         torch.vmap(rms_norm)(random(2, 3, 8))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_in_batches(name):
+    x, weight = random(4, 16, grad=True), random(16, grad=True)
+    result = CALLS[name](x, weight)
+    slopes = random(3, *result.shape)
+    batched = torch.autograd.grad(result, (x, weight), slopes, is_grads_batched=True, retain_graph=True)
+    one_by_one = [torch.autograd.grad(result, (x, weight), slope, retain_graph=True) for slope in slopes]
+    for got, want in zip(batched, zip(*one_by_one, strict=True), strict=True):
+        torch.testing.assert_close(got, torch.stack(want))
+
+
+def test_what_has_no_memory_has_shapes():
+    x, weight = (torch.empty(*size, device="meta", requires_grad=True) for size in ((3, 8), (8,)))
+    assert rms_norm(x, weight).shape == (3, 8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import peek_interpreter_stack  # pyright: ignore
+from torch._C._functorch import is_legacy_batchedtensor, peek_interpreter_stack  # pyright: ignore
 from torch.autograd import forward_ad
 
 from kernelwright.core.errors import UsageError
@@ -110,8 +110,12 @@ def undisturbed() -> bool:
 
 
 def plain(tensor: Tensor, asks: bool) -> bool:
-    """Whether it is what it seems, and, where somebody asks for gradients, wants none."""
-    return type(tensor) in _PLAIN and not (asks and tensor.requires_grad) and not tensor.is_neg()
+    """Whether it is what it seems, memory of a device, and, where somebody asks for gradients, wants none."""
+    return (
+        type(tensor) in _PLAIN
+        and not (asks and tensor.requires_grad)
+        and not (tensor.is_neg() or tensor.is_meta or is_legacy_batchedtensor(tensor))
+    )
 
 
 def require(holds: bool, message: Callable[[], str]) -> None:

@@ -143,6 +143,26 @@ class TestOnTheGpu:
         require_close(norms.rms_norm(x, weight, cast_first=True), once.double() * weight, budget=2 * ROUNDED[dtype])
         assert len(shared) == (4 if size <= 2**18 else 3), "two tensors of the longest rows do not fit"
 
+    @pytest.mark.parametrize("added", [False, True], ids=["", "sum"])
+    @pytest.mark.parametrize("centred", [False, True], ids=["rms", "layer"])
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+    def test_gradients_of_more_rows_than_clusters(self, shared, dtype, centred, added):
+        M, N = 4 * multiprocessors(torch.device(DEVICE, 0)) + 1, 2**15 // dtype.itemsize + 16
+        x, weight, dy, dsum = (random(*size, dtype=dtype) for size in ((M, N), (N,), (M, N), (M, N)))
+        wide = [x.double().requires_grad_(), weight.double().requires_grad_()]
+        y = norm_reference.norm(*wide, eps=1e-5, centred=centred, offset=1.0)
+        want = torch.autograd.grad(y, wide, dy.double())
+        mean = wide[0].mean(-1).float() if centred else x.new_empty(0, dtype=torch.float32)
+        spread = wide[0].var(-1, correction=0) if centred else wide[0].square().mean(-1)
+        rstd = (spread + 1e-5).rsqrt().float().detach()
+        given = dy, dsum if added else None, x, weight, mean.detach(), rstd, 1.0, centred, False, True, centred, True
+        dx, dweight, dbias = poisoned(norm_backward.backward, *given)
+        require_close(dx, want[0] + dsum.double() if added else want[0], budget=4)
+        require_close(dweight, want[1], budget=64)
+        if centred:
+            require_close(dbias, dy.double().sum(0), budget=64)
+        assert shared == ["norm_backward"]
+
     def test_the_gradient_of_a_norm_finds_its_statistics(self):
         x, weight = random(5, 40000, grad=True, shift=3), random(40000, grad=True)
         bias, dy = random(40000, grad=True), random(5, 40000)
@@ -182,6 +202,23 @@ class TestOnTheGpu:
         for ours, theirs in zip(torch.autograd.grad(got, (x, weight)), torch.autograd.grad(want, wide), strict=True):
             require_close(ours, theirs, budget=64)
         assert shared == ["cross_entropy_gradient"]
+
+    @pytest.mark.parametrize(("N", "dtype"), [(40000, torch.float32), (50304, torch.bfloat16)], ids=str)
+    def test_what_is_apart_has_one_writer(self, shared, N, dtype):
+        layout, lanes = cluster_layout(N, dtype.itemsize), VECTOR_BYTES // dtype.itemsize
+        part = -(-N // lanes // layout.parts) * lanes
+        targets = [part * p + by for p in range(1, layout.parts) for by in (-1, 0, 1, lanes, 100)]
+        target = torch.tensor(targets, device=DEVICE)
+        x = torch.zeros(len(targets), N, dtype=dtype, device=DEVICE).scatter_(1, target[:, None], 9.0)
+        p = x.double().softmax(-1)
+        want = p.gather(1, target[:, None])[:, 0] - 1
+        about, one = losses.About(-100, 0.0, 0.0, 0.0), torch.ones((), device=DEVICE)
+        for _ in range(3):
+            rows, found, apart = x.clone(), *torch.full((2, len(targets)), torch.nan, device=DEVICE)
+            losses.write_losses_and_gradient(rows, target, None, about, found, one, apart)
+            torch.testing.assert_close(apart.double(), want, rtol=1e-4, atol=1e-6)
+            require_close(rows, p.scatter(1, target[:, None], 0.0), budget=4)
+        assert set(shared) == {"cross_entropy_gradient"}
 
     def test_a_target_that_is_no_class_gives_not_a_number(self):
         x, target = random(2, 40000), torch.tensor([40000, 3], device=DEVICE)

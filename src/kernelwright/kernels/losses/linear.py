@@ -2,7 +2,7 @@
 
 Idea: the loss and the gradient by the logits of some rows need nothing of the other rows, so the product, the loss in
 place and both products of the gradient follow each other in one buffer that is used again. The products are the
-vendor's; what they would round most comes to them afterwards (linear_kernel.py).
+vendor's; what several parts would round most comes to them afterwards (linear_kernel.py).
 
 Source: Wijmans et al. 2024, arXiv:2411.09009, chunked by rows as Hsu et al. 2024, arXiv:2410.10989.
 """
@@ -19,7 +19,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.kernels.losses.configs import APART_BLOCK, APART_WARPS, rows_at_once
 from kernelwright.kernels.losses.linear_kernel import add_to_rows, add_to_targets
 from kernelwright.kernels.losses.op import About, scale_in_place, write_losses, write_losses_and_gradient, write_total
-from kernelwright.kernels.operators import Operator, refuse_forward_mode, require, require_tensor, undisturbed
+from kernelwright.kernels.operators import Operator, plain, refuse_forward_mode, require, require_tensor, undisturbed
 from kernelwright.kernels.rows.launching import as_rows, start
 
 __all__ = ["linear_cross_entropy"]
@@ -71,11 +71,12 @@ def _loss(
     about = About(*given)
     results = loss, dx, dweight, dbias = _results(x, weight, target, bias, *rest)
     rows, targets, N = x.reshape(-1, x.shape[-1]), target.reshape(-1), weight.shape[0]
-    losses, scale, apart = loss.new_empty(targets.shape), loss.new_empty(()), loss.new_empty(targets.shape)
+    losses, scale = loss.new_empty(targets.shape), loss.new_empty(())
     if wants_any := any(rest[-3:]):
         write_total(None, targets, None, about, mean, None, scale)
     sizes = rows_at_once(len(rows), N, x.itemsize)
     buffer = x.new_empty((max(sizes, default=0), N))
+    apart = loss.new_empty(targets.shape) if len(sizes) > 1 else None
     if wants_weight:
         dweight.zero_()
     for end, size in zip(accumulate(sizes), sizes, strict=True):
@@ -84,7 +85,8 @@ def _loss(
         logits = torch.mm(some, weight.t(), out=buffer[: len(some)])
         logits = logits if bias is None else logits.add_(bias)
         if wants_any:
-            write_losses_and_gradient(logits, targets[part], None, about, losses[part], scale, apart[part])
+            own = None if apart is None else apart[part]
+            write_losses_and_gradient(logits, targets[part], None, about, losses[part], scale, own)
         else:
             write_losses(logits, targets[part], None, about, losses[part])
         if wants_x:
@@ -93,7 +95,8 @@ def _loss(
             dweight.addmm_(logits.t(), some)
         if wants_bias:
             dbias += logits.sum(0, dtype=torch.float32)
-    _add_what_is_apart(rows, weight, targets, apart, about.ignore_index, *results[1:])
+    if wants_any and apart is not None:
+        _add_what_is_apart(rows, weight, targets, apart, about.ignore_index, *results[1:])
     write_total(losses, targets, None, about, mean, loss, None)
     return results
 
@@ -104,8 +107,6 @@ def _add_what_is_apart(
     """What the targets' logits add to the gradients by the rows, the weight and the bias, where these have elements."""
     dx, dweight, dbias = (one if one.numel() else None for one in gradients)
     M, (N, K) = len(rows), weight.shape
-    if not N:
-        return
     parts = max(1, -(-K // APART_BLOCK))
     constants = {"warps": APART_WARPS, "K": K, "PARTS": parts, "BLOCK": APART_BLOCK}
     if dx is not None:
@@ -145,16 +146,14 @@ def _gradients(ctx: Any, dloss: Tensor | None, *_: Any) -> tuple[Tensor | None, 
     if torch.is_grad_enabled():  # what is scaled here was computed with the loss, and has forgotten where it came from
         raise UsageError("linear_cross_entropy has no second derivative", next="use linear and cross_entropy of torch")
     # what nobody asks for a second time is given away as it is: a copy of the weight's gradient is a gigabyte
-    once = undisturbed() and not torch._C._autograd._get_current_graph_task_keep_graph()  # pyright: ignore
-    found = [scale_in_place(one, dloss) if once else one * dloss for one in ctx.saved_tensors]
+    kept = torch._C._autograd._get_current_graph_task_keep_graph()  # pyright: ignore
+    once = undisturbed() and plain(dloss, asks=False) and not kept
     wants_x, wants_weight, _, wants_bias = ctx.needs_input_grad[:4]
-    return (
-        found[0] if wants_x else None,
-        found[1] if wants_weight else None,
-        None,
-        found[2].to(ctx.bias_dtype) if wants_bias else None,
-        *[None] * 8,
+    wanted = zip(ctx.saved_tensors, (wants_x, wants_weight, wants_bias), strict=True)
+    dx, dweight, dbias = (
+        (scale_in_place(one, dloss) if once else one * dloss) if wants else None for one, wants in wanted
     )
+    return dx, dweight, None, None if dbias is None else dbias.to(ctx.bias_dtype), *[None] * 8
 
 
 _LINEAR = Operator(

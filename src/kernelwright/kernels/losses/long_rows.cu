@@ -46,7 +46,7 @@ cross_entropy_gradient(void* x, const long long* targets, const float* scale, fl
         for (int j = 0; j < kLanes; ++j)
             values[i][j] = values[i][j] * factor - (SMOOTHED ? slope * (smoothing / COLUMNS) : 0.0f);
         const int after = wanted - share.column(i);
-        if (after >= 0 && after < kLanes)
+        if (share.has(i) && after >= 0 && after < kLanes)
 #pragma unroll
             for (int j = 0; j < kLanes; ++j)
                 if (j == after) {

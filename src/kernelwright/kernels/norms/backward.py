@@ -40,16 +40,18 @@ def backward(
     cast_first: bool,
     wants_weight: bool,
     wants_bias: bool,
+    wide: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by x, weight and bias, of no elements where not wanted.
 
     Args:
         dy: by the result. dsum: by x, from elsewhere.
         x, mean, rstd: what was normalised, and its statistics.
+        wide: gradients by weight and bias are FP32, else of the weight's dtype.
     """
     N, dx, dsum, weight = x.shape[-1], x.new_empty(x.shape), dense(dsum), dense(weight)
     sizes = N if wants_weight else 0, N if wants_bias else 0
-    dtype = torch.float32 if weight is None else weight.dtype
+    dtype = torch.float32 if wide or weight is None else weight.dtype
     if not x.numel():
         return dx, x.new_zeros(sizes[0], dtype=dtype), x.new_zeros(sizes[1], dtype=dtype)
     given, read = as_rows(dy), as_rows(x)
@@ -100,6 +102,8 @@ def _over_long_rows(
         return None
     known = {"kept": kept, "AT_ONCE": BACKWARD_AT_ONCE, **there, **about}
     clusters = min(M, _LONG.clusters_at_once(layout, x, **known))
+    if not clusters:
+        return None
     start = partial(_LONG, layout, x, clusters=clusters, **known)
     return clusters, lambda arguments, offset: start((*arguments, offset, M))
 

@@ -14,7 +14,7 @@ FEW_ROWS = 8
 MOST_STAGES = 3
 """Tiles of a program that are under way or in use."""
 CENTRED_AT_ONCE = 640
-"""Threads of a multiprocessor where a cluster has the row: two rounds need more registers than one."""
+"""Threads of a multiprocessor where a cluster has the row: two turns need more registers than one."""
 BACKWARD_AT_ONCE = 512
 """And for a gradient, whose threads have the weight's in registers too."""
 SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 32, 64, 4

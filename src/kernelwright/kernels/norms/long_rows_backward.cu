@@ -32,7 +32,7 @@ norm_backward(const void* dy, const void* dsum, const void* x, const void* weigh
     // The row of some turn of this cluster, a group of copies even if there is none.
     auto fetch_row = [&](unsigned turn) {
         const unsigned row = begin + turn * clusters;
-        uint4* const here = rows + turn % 4 * kAlong;
+        uint4* const here = rows + turn % 2 * 2 * kAlong;
         if (row < M) {
             fetch(here, dy, begin_of(row, dy_inner, dy_outer_stride, dy_inner_stride), share);
             fetch(here + kAlong, x, begin_of(row, x_inner, x_outer_stride, x_inner_stride), share);
@@ -45,7 +45,7 @@ norm_backward(const void* dy, const void* dsum, const void* x, const void* weigh
     float scale = rstd[begin], centre = CENTRED ? mean[begin] : 0.0f;
     float dweights[kEach][kLanes] = {}, dbiases[kEach][kLanes] = {};
     for (unsigned row = begin, turn = 0; row < M; row += clusters, ++turn) {
-        const uint4* const here = rows + turn % 4 * kAlong + threadIdx.x;
+        const uint4* const here = rows + turn % 2 * 2 * kAlong + threadIdx.x;
         const unsigned next = min(row + clusters, M - 1);
         const float next_scale = rstd[next], next_centre = CENTRED ? mean[next] : 0.0f;
         if (ADDED) fetch(added, dsum, begin_of(row), share), kw::copies_commit();

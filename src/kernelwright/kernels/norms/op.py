@@ -189,8 +189,8 @@ def _gradients(ctx: Any, dy: Tensor | None, dsum: Tensor | None, *_: Any) -> tup
     if dy is None:
         found = (dsum, None, None)
     else:
-        given = (dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wanted[2], wanted[3])
-        found = _NORM_BACKWARD(*given)
+        about = offset, centred, cast_first, *wanted[2:], dtypes[3] not in (None, dtypes[2])
+        found = _NORM_BACKWARD(dy, dsum, x, weight, mean, rstd, *about)
     dx, dweight, dbias = found
     gradients = zip((dx, dx, dweight, dbias), wanted, dtypes, strict=True)
     return (*(one.to(dtype) if one is not None and want else None for one, want, dtype in gradients), *[None] * 5)
@@ -206,12 +206,12 @@ _NORM = Operator(
 )
 _NORM_BACKWARD = Operator(
     "norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, float offset, "
-    "bool centred, bool cast_first, bool wants_weight, bool wants_bias) -> (Tensor, Tensor, Tensor)",
+    "bool centred, bool cast_first, bool wants_weight, bool wants_bias, bool wide) -> (Tensor, Tensor, Tensor)",
     backward,
-    lambda dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wants_weight, wants_bias: (
+    lambda dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wants_weight, wants_bias, wide: (
         x.new_empty(x.shape),
         *(
-            x.new_empty(x.shape[-1] if wanted else 0, dtype=torch.float32 if weight is None else weight.dtype)
+            x.new_empty(x.shape[-1] if wanted else 0, dtype=torch.float32 if wide or weight is None else weight.dtype)
             for wanted in (wants_weight, wants_bias)
         ),
     ),

@@ -32,7 +32,7 @@ FEWEST_WARPS, MOST_WARPS, MOST_PARTS = 4, 16, 8
 THREADS_AT_ONCE = 768
 """Of a multiprocessor, each with registers for its elements in FP32 and a quarter more."""
 FOUND_BYTES = 16
-"""What a warp tells the others of its row, at most, in two turns."""
+"""What a warp tells the others of its row in a turn, at most."""
 ELEMENTS = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
 
 

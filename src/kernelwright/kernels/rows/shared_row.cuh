@@ -1,4 +1,4 @@
-// A row that a cluster of blocks shares: every thread keeps its vectors in registers from the one read to the one write.
+// A row that a cluster of blocks shares: every thread keeps its vectors from the one read to the one write.
 //
 // Macros: COLUMNS of a row; PARTS, the blocks of a cluster; WARPS of each; ELEMENT (0 bfloat16, 1 float16, 2 float);
 // AT_ONCE, how many threads of a multiprocessor have registers.
