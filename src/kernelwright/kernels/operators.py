@@ -52,9 +52,15 @@ class Operator:
         torch.library.register_fake(full, fake, lib=LIBRARY)
         backward = backward or _refusing(full)
         torch.library.register_autograd(full, backward, setup_context=keep, lib=LIBRARY)
-        parts = {"forward": run, "setup_context": keep, "backward": backward}
-        function = type(name, (torch.autograd.Function,), {part: staticmethod(does) for part, does in parts.items()})
-        self._run, self._differentiable, self._of_torch = run, function.apply, getattr(torch.ops.kernelwright, name)
+
+        def forward(ctx: Any, *inputs: Any) -> Any:  # a `setup_context` of its own has torch inspect signatures
+            output = run(*inputs)
+            keep(ctx, inputs, output)
+            return output
+
+        parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        self._run, self._of_torch = run, getattr(torch.ops.kernelwright, name)
+        self._differentiable = type(name, (torch.autograd.Function,), parts).apply
 
     def __call__(self, *arguments: Any) -> Any:
         tensors = [one for one in arguments if isinstance(one, Tensor)]

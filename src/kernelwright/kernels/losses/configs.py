@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelwright.kernels.rows.layout import LONGEST_BYTES, WARP, RowLayout, power_of_two, row_layout
+from kernelwright.kernels.rows.layout import (
+    LONGEST_BYTES,
+    VECTOR_BYTES,
+    WARP,
+    RowLayout,
+    in_vectors,
+    power_of_two,
+    row_layout,
+)
 
 SCALE_BLOCK, SCALE_WARPS = 4096, 4
 APART_BLOCK, APART_WARPS = 1024, 4
 LOGITS_BYTES = 10**9
 """Of logits that a linear layer holds at once: the weight's gradient is rounded once for each buffer of them."""
-ONLINE_FROM_BYTES = 2**12
-"""Longer rows are read through in chunks, several under way: for the loss alone nothing has to stay."""
-CHUNK_BYTES, CHUNK_WARPS, CHUNK_STAGES = 2**11, 1, 3
-"""Of one warp, which has nobody to wait for."""
+CHUNK_BYTES, CHUNK_WARPS, CHUNK_STAGES = 2**10, 1, 3
+"""Of rows that are read through, several chunks under way: of one warp, which has nobody to wait for."""
 READER_BYTES, MOST_PARTS = 2**15, 64
 """Of a row that one program reads through, where there are rows enough."""
 ENOUGH_PROGRAMS = 2**12
 """Where rows are fewer, each is shared out."""
-FEW_ROWS = 128
+VECTORS_FROM = 256
+"""Elements of a row from which on a lane takes several, wherever they begin."""
 GRADIENT_WARPS = 16
 ELEMENT_TILE_BYTES, ELEMENT_WARPS = 2**11, 2
 TOTAL_BLOCK, TOTAL_WARPS, MOST_TOTALS = 4096, 8, 64
@@ -32,23 +39,42 @@ def rows_at_once(M: int, N: int, itemsize: int) -> list[int]:
     return [*([M % most] if M % most else []), *[most] * (M // most)]
 
 
-def forward_layout(N: int, itemsize: int) -> RowLayout:
-    return row_layout(N, itemsize)
+def elements_of_a_lane(N: int, itemsize: int) -> int:
+    """Those that one load of a lane has."""
+    return VECTOR_BYTES // itemsize if in_vectors(N, itemsize) or N >= VECTORS_FROM else 1
+
+
+def forward_layout(M: int, N: int, itemsize: int) -> RowLayout:
+    """Where the loss alone is wanted: the columns are those of a chunk."""
+    layout, elements = row_layout(N, itemsize), elements_of_a_lane(N, itemsize)
+    if layout.parts > 1:
+        columns = CHUNK_BYTES // itemsize
+        parts = max(N * itemsize // READER_BYTES, _parts_for_few(M))
+        return RowLayout(1, columns, max(1, min(MOST_PARTS, parts, N // (2 * columns))), CHUNK_WARPS)
+    if layout.rows == layout.warps == 1:  # a multiprocessor has no more programs than would be half of it
+        layout = replace(layout, rows=2, warps=2)
+    lanes = power_of_two(-(-N // elements))
+    return replace(layout, columns=elements * (lanes if elements == 1 else min(lanes, WARP * layout.warps)))
+
+
+def forward_stages(N: int, itemsize: int) -> int:
+    """How many chunks are under way; 1 for rows that are there at once."""
+    return CHUNK_STAGES if N * itemsize > LONGEST_BYTES else 1
+
+
+def few_rows(M: int, N: int, itemsize: int) -> bool:
+    """Whether long rows are too few for programs that read them through."""
+    return _parts_for_few(M) > N * itemsize // READER_BYTES
+
+
+def _parts_for_few(M: int) -> int:
+    return power_of_two(-(-ENOUGH_PROGRAMS // M))
 
 
 def gradient_layout(N: int, itemsize: int) -> RowLayout:
     """Where the gradient is written with the loss."""
     layout = row_layout(N, itemsize, most_warps=GRADIENT_WARPS)
     return replace(layout, rows=max(1, layout.rows // 2))
-
-
-def online_layout(M: int, N: int, itemsize: int) -> RowLayout | None:
-    """Chunks and parts of rows that are read through; None for rows that stay in registers."""
-    if N * itemsize <= (LONGEST_BYTES if M < FEW_ROWS else ONLINE_FROM_BYTES):
-        return None
-    columns = CHUNK_BYTES // itemsize
-    parts = max(N * itemsize // READER_BYTES, power_of_two(-(-ENOUGH_PROGRAMS // M)))
-    return RowLayout(1, columns, max(1, min(MOST_PARTS, parts, N // (2 * columns))), CHUNK_WARPS)
 
 
 def backward_layout(N: int, itemsize: int) -> RowLayout:

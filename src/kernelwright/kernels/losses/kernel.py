@@ -1,10 +1,11 @@
 """Cross-entropy of rows of logits: one read for the loss, and one write more for the gradient too.
 
 Idea: the loss of a row needs its largest element, its sum of exponentials and one logit; what is held in registers for
-that gives the gradient as well, so that whoever wants both reads the logits once. For the loss alone nothing stays:
-long rows pass by in chunks, the sum corrected whenever a larger element comes. The gradient is a second, element-wise
-pass over the logits with the logarithm of the sum that was kept. Bound: DRAM, M * N * itemsize bytes for the loss,
-twice that with its gradient.
+that gives the gradient as well, so that whoever wants both reads the logits once. For the loss alone every lane knows
+the largest element and the sum of its own ones, until the row has passed: at once, or, where it is long, in chunks, the
+sum corrected whenever a larger element comes. The gradient is a second, element-wise pass over the logits with the
+largest element and the logarithm of the sum, which were kept. Bound: DRAM, M * N * itemsize bytes for the loss, twice
+that with its gradient.
 
 A row's loss, with p = softmax(capped x), t its target, w the classes' weights and s the smoothing:
     (1 - s) w_t (-log p_t) + s / N sum_c w_c (-log p_c) + z (log sum exp)^2
@@ -14,7 +15,7 @@ import triton
 import triton.language as tl
 
 from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, of_row, place, publish, read, read_along, tile
-from kernelwright.kernels.softmaxes.kernel import INFINITY, summed
+from kernelwright.kernels.softmaxes.kernel import INFINITY, power_of_e, summed
 
 
 @triton.jit
@@ -58,24 +59,129 @@ def _targets(
 
 
 @triton.jit
+def _capped(x, cap: tl.constexpr):
+    return x if cap == 0.0 else cap * _tanh(x.to(tl.float32) * (1.0 / cap))
+
+
+@triton.jit
+def _pivot(x_ptr, begin, there, cap: tl.constexpr, smoothing: tl.constexpr):
+    """The first logit of a row: around it the others are added up for smoothing, whatever all of them are large by."""
+    first = 0.0
+    if smoothing != 0.0:
+        first = _capped(tl.load(x_ptr + begin, mask=there, other=0.0).to(tl.float32), cap)
+        first = tl.where(tl.abs(first) < INFINITY, first, 0.0)
+    return first
+
+
+@triton.jit
 def _store_losses(
-    loss_ptr, lse_ptr, rows, lse, logit, weighed, counted, valid, own, everyone, M,
+    loss_ptr, rows, top, log_total, logit, pivot, weighed, counted, valid, own, everyone, M,
     N: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr,
 ):  # fmt: skip
-    loss = (1.0 - smoothing) * own * (lse - logit)
+    """Differences of logits come first: two large ones are as exact as two small ones."""
+    loss = (1.0 - smoothing) * own * ((top - logit) + log_total)
     if smoothing != 0.0:
-        loss += smoothing / N * (everyone * lse - weighed)
+        loss += smoothing / N * (everyone * ((top - pivot) + log_total) - weighed)
     if z != 0.0:
-        loss += z * lse * lse
+        loss += z * (top + log_total) * (top + log_total)
     loss = tl.where(counted, tl.where(valid, loss, float("nan")), 0.0)
     tl.store(loss_ptr + rows, loss, mask=rows < M)
-    if lse_ptr is not None:
-        tl.store(lse_ptr + rows, lse + tl.zeros(rows.shape, tl.float32), mask=rows < M)
+
+
+@triton.jit
+def _joined(
+    top, total, weighed, tiles, pivot, weight_ptr, chunk, columns,
+    N: tl.constexpr, BLOCK_N: tl.constexpr, cap: tl.constexpr, smoothing: tl.constexpr,
+):  # fmt: skip
+    """What lanes know of their rows, with tiles (ROWS, LANES, ELEMENTS) more: the largest logit, the sum of
+    exp(logit - largest), and, for smoothing, that of the weighed ones around the pivot."""
+    larger = top
+    for at in tl.static_range(len(tiles)):
+        larger = tl.maximum(larger, tl.max(tiles[at].to(tl.float32), 2))
+    base = tl.where(larger == -INFINITY, 0.0, larger)
+    total *= power_of_e(top - base)
+    for at in tl.static_range(len(tiles)):
+        x = tiles[at].to(tl.float32)
+        total += tl.sum(power_of_e(x - base[:, :, None]), 2)
+        if smoothing != 0.0:
+            here = chunk + at * BLOCK_N + columns
+            weights = 1.0 if weight_ptr is None else read_along(weight_ptr, here, N)
+            weighed += tl.sum(tl.where(here < N, weights * (x - pivot[:, None, None]), 0.0), 2)
+    return larger, total, weighed
 
 
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_forward(
-    x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, lse_ptr, dx_ptr, apart_ptr,
+    x_ptr, target_ptr, weight_ptr, everyone_ptr, loss_ptr, lse_ptr,
+    x_inner, x_outer_stride, x_inner_stride,
+    M, notes_ptr,
+    N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
+    ELEMENTS: tl.constexpr, IN_VECTORS: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    first, part = place(ROWS, PARTS)
+    rows = (first + tl.arange(0, ROWS)).to(tl.int64)
+    there, begin = rows < M, begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
+    target, counted, valid, own, everyone = _targets(rows, target_ptr, weight_ptr, everyone_ptr, M, N, ignore_index)
+    LANES: tl.constexpr = BLOCK_N // ELEMENTS
+    lanes, elements = tl.arange(0, LANES)[None, :, None], tl.arange(0, ELEMENTS)[None, None, :]
+    columns = lanes * ELEMENTS + elements if IN_VECTORS else elements * LANES + lanes
+    CHUNKS: tl.constexpr = (N + PARTS * BLOCK_N - 1) // (PARTS * BLOCK_N)
+    chunk, at = part * CHUNKS * BLOCK_N, x_ptr + begin[:, None, None] + columns
+    pivot = _pivot(x_ptr, begin, there, cap, smoothing) + tl.zeros((ROWS,), tl.float32)
+    top, total = tl.full((ROWS, LANES), -INFINITY, tl.float32), tl.zeros((ROWS, LANES), tl.float32)
+    weighed = tl.zeros((ROWS, LANES), tl.float32)
+    if STAGES == 1:  # all of a row at once
+        tiles = ()
+        for i in tl.static_range(CHUNKS):
+            inside = there[:, None, None]
+            if ((PARTS - 1) * CHUNKS + i + 1) * BLOCK_N > N:
+                inside = inside & (chunk + i * BLOCK_N + columns < N)
+            x = tl.load(at + chunk + i * BLOCK_N, mask=inside, other=-INFINITY)
+            tiles = tiles + (x if cap == 0.0 else tl.where(inside, _capped(x, cap), -INFINITY),)
+        logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
+        top, total, weighed = _joined(
+            top, total, weighed, tiles, pivot, weight_ptr, chunk, columns, N, BLOCK_N, cap, smoothing
+        )
+    else:
+        for chunk in tl.range(chunk, tl.minimum(chunk + CHUNKS * BLOCK_N, N), BLOCK_N, num_stages=STAGES):
+            inside = there[:, None, None] & (chunk + columns < N)
+            x = tl.load(at + chunk, mask=inside, other=-INFINITY)
+            x = x if cap == 0.0 else tl.where(inside, _capped(x, cap), -INFINITY)
+            top, total, weighed = _joined(
+                top, total, weighed, (x,), pivot, weight_ptr, chunk, columns, N, BLOCK_N, cap, smoothing
+            )
+        logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
+    tops = top
+    top = tl.max(tops, 1)
+    base = tl.where(top == -INFINITY, 0.0, top)
+    total = tl.sum(total * power_of_e(tops - base[:, None]), 1)
+    weighed = tl.sum(weighed, 1)
+    if PARTS > 1:
+        publish(tl.max(top, 0), 0, first, part, notes_ptr, PARTS, STEP)
+        publish(tl.sum(total, 0), 1, first, part, notes_ptr, PARTS, STEP)
+        if smoothing != 0.0:
+            publish(tl.sum(weighed, 0), 2, first, part, notes_ptr, PARTS, STEP)
+    if STEP != PUBLISH and part == 0:
+        if PARTS > 1:
+            tops = collected(0, -INFINITY, first, notes_ptr, PARTS, STEP)
+            top = tl.max(tops, 0)
+            total = tl.sum(collected(1, 0.0, first, notes_ptr, PARTS, STEP) * power_of_e(tops - top), 0)
+            if smoothing != 0.0:
+                weighed = tl.sum(collected(2, 0.0, first, notes_ptr, PARTS, STEP), 0)
+        log_total = tl.log(total)
+        _store_losses(
+            loss_ptr, rows, top, log_total, _capped(logit, cap), pivot, weighed, counted, valid, own, everyone,
+            M, N, smoothing, z,
+        )  # fmt: skip
+        if lse_ptr is not None:
+            tl.store(lse_ptr + rows, top + tl.zeros((ROWS,), tl.float32), mask=there)
+            tl.store(lse_ptr + M + rows, log_total + tl.zeros((ROWS,), tl.float32), mask=there)
+
+
+@triton.jit(do_not_specialize=["M"])
+def cross_entropy_gradient(
+    x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, dx_ptr, apart_ptr,
     x_inner, x_outer_stride, x_inner_stride, dx_inner, dx_outer_stride, dx_inner_stride,
     M, notes_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
@@ -88,15 +194,15 @@ def cross_entropy_forward(
     target, counted, valid, own, everyone = _targets(rows, target_ptr, weight_ptr, everyone_ptr, M, N, ignore_index)
     here = valid & (target // BLOCK_N == part) if PARTS > 1 else valid
     begin = begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
-    logit = tl.load(x_ptr + begin + target, mask=here, other=0.0).to(tl.float32)
+    logit = _capped(tl.load(x_ptr + begin + target, mask=here, other=0.0).to(tl.float32), cap)
+    pivot = _pivot(x_ptr, begin, rows < M, cap, smoothing)
     if cap != 0.0:
         bend = _tanh(x * (1.0 / cap))
         x = tl.where(columns < N, cap * bend, -INFINITY)
-        logit = cap * _tanh(logit * (1.0 / cap))
     weighed, weights = 0.0, None
     if smoothing != 0.0:
         weights = 1.0 if weight_ptr is None else read_along(weight_ptr, columns, N)
-        weighed = tl.sum(tl.where(there, weights * x, 0.0), 1, keep_dims=True)
+        weighed = tl.sum(tl.where(there, weights * (x - pivot), 0.0), 1, keep_dims=True)
         if PARTS > 1:
             weighed = of_row(weighed)
     if PARTS > 1:  # a logit is read by the part that may write over it
@@ -104,18 +210,20 @@ def cross_entropy_forward(
     powers, top, total, weighed = summed(x, weighed, first, part, notes_ptr, smoothing != 0.0, PARTS, STEP)
     if PARTS > 1:
         logit = tl.sum(collected(3, 0.0, first, notes_ptr, PARTS, STEP), 0)
-    lse = top + tl.log(total)
     if STEP != PUBLISH and part == 0:
-        _store_losses(loss_ptr, lse_ptr, rows, lse, logit, weighed, counted, valid, own, everyone, M, N, smoothing, z)
-    if STEP != PUBLISH and dx_ptr is not None:
+        _store_losses(
+            loss_ptr, rows, top, tl.log(total), logit, pivot, weighed, counted, valid, own, everyone,
+            M, N, smoothing, z,
+        )  # fmt: skip
+    if STEP != PUBLISH:
         if AGAIN:
             x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY, True)
             if cap != 0.0:
                 bend = _tanh(x * (1.0 / cap))
                 x = tl.where(columns < N, cap * bend, -INFINITY)
-            powers = tl.exp(x - top)
+            powers = power_of_e(x - top)
         p = powers * (1.0 / total)
-        dx = _slopes(p, columns == target, weights, lse, own, everyone, N, smoothing, z)
+        dx = _slopes(p, columns == target, weights, top + tl.log(total), own, everyone, N, smoothing, z)
         dx *= tl.where(counted, tl.where(valid, tl.load(scale_ptr), float("nan")), 0.0)
         if cap != 0.0:
             dx *= 1.0 - bend * bend
@@ -125,54 +233,6 @@ def cross_entropy_forward(
         tl.debug_barrier()  # the target's logit may lie where dx is written
         at = begin_of(rows, dx_inner, dx_outer_stride, dx_inner_stride) + columns
         tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=there)
-
-
-@triton.jit(do_not_specialize=["M"])
-def cross_entropy_online(
-    x_ptr, target_ptr, weight_ptr, everyone_ptr, loss_ptr, lse_ptr,
-    x_inner, x_outer_stride, x_inner_stride,
-    M, notes_ptr,
-    N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
-    STAGES: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
-):  # fmt: skip
-    row, part = place(ROWS, PARTS)
-    OWN: tl.constexpr = (N + PARTS * BLOCK_N - 1) // (PARTS * BLOCK_N) * BLOCK_N
-    begin = begin_of(row.to(tl.int64), x_inner, x_outer_stride, x_inner_stride)
-    top, total, weighed = tl.full((), -INFINITY, tl.float32), tl.zeros((), tl.float32), tl.zeros((), tl.float32)
-    for chunk in tl.range(part * OWN, tl.minimum(part * OWN + OWN, N), BLOCK_N, num_stages=STAGES):
-        columns = chunk + tl.arange(0, BLOCK_N)
-        x = tl.load(x_ptr + begin + columns, mask=columns < N, other=-INFINITY).to(tl.float32)
-        if cap != 0.0:
-            x = tl.where(columns < N, cap * _tanh(x * (1.0 / cap)), -INFINITY)
-        if smoothing != 0.0:
-            weights = 1.0 if weight_ptr is None else read_along(weight_ptr, columns, N)
-            weighed += tl.sum(tl.where(columns < N, weights * x, 0.0), 0)
-        larger = tl.maximum(top, tl.max(x, 0))
-        base = tl.where(larger == -INFINITY, 0.0, larger)
-        total = total * tl.exp(top - base) + tl.sum(tl.exp(x - base), 0)
-        top = larger
-    if PARTS > 1:
-        publish(top, 0, row, part, notes_ptr, PARTS, STEP)
-        publish(total, 1, row, part, notes_ptr, PARTS, STEP)
-        if smoothing != 0.0:
-            publish(weighed, 2, row, part, notes_ptr, PARTS, STEP)
-    if STEP != PUBLISH and part == 0:
-        if PARTS > 1:
-            tops = collected(0, -INFINITY, row, notes_ptr, PARTS, STEP)
-            top = tl.max(tops, 0)
-            total = tl.sum(collected(1, 0.0, row, notes_ptr, PARTS, STEP) * tl.exp(tops - top), 0)
-            if smoothing != 0.0:
-                weighed = tl.sum(collected(2, 0.0, row, notes_ptr, PARTS, STEP), 0)
-        target, counted, valid, own, everyone = _targets(row, target_ptr, weight_ptr, everyone_ptr, M, N, ignore_index)
-        logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
-        if cap != 0.0:
-            logit = cap * _tanh(logit * (1.0 / cap))
-        rows = row + tl.zeros((1,), tl.int32)
-        _store_losses(
-            loss_ptr, lse_ptr, rows, top + tl.log(total), logit, weighed, counted, valid, own, everyone,
-            M, N, smoothing, z,
-        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -229,11 +289,13 @@ def cross_entropy_backward(
     if cap != 0.0:
         bend = _tanh(x * (1.0 / cap))
         x = tl.where(columns < N, cap * bend, -INFINITY)
-    lse = tl.load(lse_ptr + rows, mask=rows < M, other=0.0)
+    top = tl.load(lse_ptr + rows, mask=rows < M, other=0.0)
+    log_total = tl.load(lse_ptr + M + rows, mask=rows < M, other=0.0)
     dloss = tl.load(dloss_ptr + rows * dloss_stride, mask=rows < M, other=0.0).to(tl.float32)
     if scale_ptr is not None:
         dloss *= tl.load(scale_ptr)
-    dx = _slopes(tl.exp(x - lse), columns == target, weights, lse, own, everyone, N, smoothing, z)
+    p = power_of_e((x - top) - log_total)
+    dx = _slopes(p, columns == target, weights, top + log_total, own, everyone, N, smoothing, z)
     dx *= tl.where(counted, tl.where(valid, dloss, float("nan")), 0.0)
     if cap != 0.0:
         dx *= 1.0 - bend * bend

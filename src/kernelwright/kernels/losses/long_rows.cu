@@ -1,10 +1,70 @@
-// Cross-entropy of rows that are too long for one block, whose gradient overwrites them: one read and one write.
+// Cross-entropy of rows that are too long for one block: the loss, or that and its gradient, which overwrites them.
 //
 // Idea: as softmaxes/long_rows.cu; the block that has the target's logit tells it with its sums, before anybody writes.
 // Formula and names as kernel.py, for classes that all weigh the same and logits without a cap.
 // Macros besides: SMOOTHED; APART, the gradient by the target's logit is written there and not over the logit.
 
 #include "shared_row.cuh"
+
+// Around this logit the others are added up for smoothing.
+__device__ __forceinline__ float pivot_of(const void* x, long long begin) {
+    const float first = SMOOTHED ? element(x, begin) : 0.0f;
+    return fabsf(first) < infinity() ? first : 0.0f;
+}
+
+// A target: which class, or none; whether its row counts.
+struct Target {
+    int place;
+    bool counted;
+
+    __device__ Target(long long target, long long ignore_index)
+        : place(target >= 0 && target < COLUMNS ? static_cast<int>(target) : -1), counted(target != ignore_index) {}
+
+    __device__ bool valid() const { return place >= 0; }
+};
+
+// `values` become e^(value - own largest one); what this thread tells of its row.
+__device__ __forceinline__ PowersAndSums told(float (&values)[kEach][kLanes], const Share& share, float logit,
+                                              float pivot) {
+    const float own = largest(values), base = base_of(own);
+    float sum = 0.0f, weighed = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+#pragma unroll
+        for (int j = 0; j < kLanes; ++j) {
+            if (SMOOTHED && share.has(i)) weighed += values[i][j] - pivot;
+            sum += values[i][j] = power_of_e(values[i][j] - base);
+        }
+    return PowersAndSums{own, sum, logit, weighed};
+}
+
+__device__ __forceinline__ float loss_of(const PowersAndSums& all, const Target& target, float pivot, float smoothing,
+                                         float z) {
+    const float log_total = logf(all.y), lse = all.x + log_total;
+    float loss = (1.0f - smoothing) * ((all.x - all.z) + log_total) + z * lse * lse;
+    if (SMOOTHED) loss += smoothing * ((all.x - pivot) + log_total - all.w / COLUMNS);
+    return target.counted ? (target.valid() ? loss : not_a_number()) : 0.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
+cross_entropy_forward(const void* x, const long long* targets, float* losses, float* lse, unsigned inner,
+                      long long outer_stride, long long inner_stride, long long ignore_index, float smoothing, float z,
+                      unsigned M) {
+    __shared__ Board<PowersAndSums> board;
+    const Share share;
+    const unsigned row = blockIdx.x / PARTS;
+    const long long begin = begin_of(row, inner, outer_stride, inner_stride);
+    const bool tells = blockIdx.x % PARTS == 0 && threadIdx.x == 0;
+    const Target target(targets[row], ignore_index);
+    float values[kEach][kLanes];
+    load(values, x, begin, share, -infinity());
+    prepare(board);
+    const float logit = tells && target.valid() ? element(x, begin + target.place) : 0.0f, pivot = pivot_of(x, begin);
+    const PowersAndSums all = of_row(board, 0, told(values, share, logit, pivot));
+    if (!tells) return;
+    losses[row] = loss_of(all, target, pivot, smoothing, z);
+    if (lse != nullptr) lse[row] = all.x, lse[M + row] = logf(all.y);
+}
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 cross_entropy_gradient(void* x, const long long* targets, const float* scale, float* losses, float* apart,
@@ -14,38 +74,23 @@ cross_entropy_gradient(void* x, const long long* targets, const float* scale, fl
     const Share share;
     const unsigned row = blockIdx.x / PARTS;
     const long long begin = begin_of(row, inner, outer_stride, inner_stride);
-    const long long target = targets[row];
-    const bool counted = target != ignore_index, valid = target >= 0 && target < COLUMNS;
-    const int wanted = valid ? static_cast<int>(target) : -1;
+    const Target target(targets[row], ignore_index);
     float values[kEach][kLanes];
     load(values, x, begin, share, -infinity());
     prepare(board);
-    float logit = 0.0f, weighed = 0.0f, sum = 0.0f;
-    if (threadIdx.x == 0 && valid && target / (kPart * kLanes) == blockIdx.x % PARTS)
-        logit = element(x, begin + target);
-    const float own = largest(values), base = base_of(own);
-#pragma unroll
-    for (int i = 0; i < kEach; ++i)
-#pragma unroll
-        for (int j = 0; j < kLanes; ++j) {
-            if (SMOOTHED && share.has(i)) weighed += values[i][j];
-            sum += values[i][j] = power_of_e(values[i][j] - base);
-        }
-    const PowersAndSums all = of_row(board, 0, PowersAndSums{own, sum, logit, weighed});
+    const bool has = threadIdx.x == 0 && target.valid() && target.place / (kPart * kLanes) == blockIdx.x % PARTS;
+    const float logit = has ? element(x, begin + target.place) : 0.0f, pivot = pivot_of(x, begin);
+    const PowersAndSums told_here = told(values, share, logit, pivot), all = of_row(board, 0, told_here);
+    if (blockIdx.x % PARTS == 0 && threadIdx.x == 0) losses[row] = loss_of(all, target, pivot, smoothing, z);
     const float lse = all.x + logf(all.y), kept = 1.0f - smoothing;
-    if (blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
-        float loss = kept * (lse - all.z) + z * lse * lse;
-        if (SMOOTHED) loss += smoothing * (lse - all.w / COLUMNS);
-        losses[row] = counted ? (valid ? loss : not_a_number()) : 0.0f;
-    }
-    const float slope = counted ? (valid ? *scale : not_a_number()) : 0.0f;
-    const float factor = slope * (1.0f + 2.0f * z * lse) * power_of_e(own - all.x) * one_over(all.y);
+    const float slope = target.counted ? (target.valid() ? *scale : not_a_number()) : 0.0f;
+    const float factor = slope * (1.0f + 2.0f * z * lse) * power_of_e(told_here.x - all.x) * one_over(all.y);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
             values[i][j] = values[i][j] * factor - (SMOOTHED ? slope * (smoothing / COLUMNS) : 0.0f);
-        const int after = wanted - share.column(i);
+        const int after = target.place - share.column(i);
         if (share.has(i) && after >= 0 && after < kLanes)
 #pragma unroll
             for (int j = 0; j < kLanes; ++j)

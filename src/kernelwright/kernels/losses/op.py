@@ -9,21 +9,22 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kernelwright.kernels.losses.configs import (
-    CHUNK_STAGES,
     MOST_TOTALS,
     SCALE_BLOCK,
     SCALE_WARPS,
     TOTAL_BLOCK,
     TOTAL_WARPS,
     backward_layout,
+    elements_of_a_lane,
+    few_rows,
     forward_layout,
+    forward_stages,
     gradient_layout,
-    online_layout,
 )
 from kernelwright.kernels.losses.kernel import (
     cross_entropy_backward,
     cross_entropy_forward,
-    cross_entropy_online,
+    cross_entropy_gradient,
     scaled_in_place,
     total_loss,
 )
@@ -31,9 +32,11 @@ from kernelwright.kernels.operators import Operator, dense, direct, require, req
 from kernelwright.kernels.repeating import repeated, scratch, watched
 from kernelwright.kernels.rows.clusters import ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch, start, steps, waits
+from kernelwright.kernels.rows.layout import in_vectors
 from kernelwright.kernels.rows.tile import SLOTS
 
 __all__ = ["cross_entropy"]
+_LONG_FORWARD = ClusterKernel(__file__, "cross_entropy_forward")
 _LONG_GRADIENT = ClusterKernel(__file__, "cross_entropy_gradient")
 
 
@@ -115,21 +118,31 @@ def _everyone(weight: Tensor | None) -> Tensor | None:
 def write_losses(
     x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, lse: Tensor | None = None
 ) -> None:
-    """Writes the loss of each row, NaN of no classes, and the logarithm of its sum of exponentials where wanted."""
+    """Writes the loss of each row, NaN of no classes, and, where wanted, in `lse` (2, ...) its largest logit and the
+    logarithm of the sum of exponentials around that."""
     if not x.numel():
         losses.fill_(torch.nan)
         watched(lambda: None)
         return
     M, N, read = target.numel(), x.shape[-1], as_rows(x)
-    given = read.tensor, target.contiguous(), weight, _everyone(weight)
-    online = online_layout(M, N, x.itemsize)
-    if online is None:
-        arguments = (*given, None, losses, lse, None, None, *read.place, *read.place)
-        launch(cross_entropy_forward, forward_layout(N, x.itemsize), M, x.device, arguments, N=N, **about._asdict())
-    else:
-        arguments = (*given, losses, lse, *read.place)
-        constants = {"N": N, "STAGES": CHUNK_STAGES, **about._asdict()}
-        launch(cross_entropy_online, online, M, x.device, arguments, **constants)
+    if few_rows(M, N, x.itemsize) and _plain(weight, about) and (shared := _LONG_FORWARD.layout(read)):
+        given = read.tensor, target.contiguous(), losses, lse, *read.place, *_numbers(about), M
+        _LONG_FORWARD(shared, x, given, SMOOTHED=about.smoothing != 0.0, APART=False)
+        return
+    constants = {"N": N, "STAGES": forward_stages(N, x.itemsize), **about._asdict()}
+    constants |= {"ELEMENTS": elements_of_a_lane(N, x.itemsize), "IN_VECTORS": in_vectors(N, x.itemsize)}
+    arguments = read.tensor, target.contiguous(), weight, _everyone(weight), losses, lse, *read.place
+    launch(cross_entropy_forward, forward_layout(M, N, x.itemsize), M, x.device, arguments, **constants)
+
+
+def _plain(weight: Tensor | None, about: About) -> bool:
+    """Whether it is a loss that long rows have a kernel for."""
+    return weight is None and about.cap == 0.0
+
+
+def _numbers(about: About) -> tuple[int, float, float]:
+    """What kernels of CUDA C++ take of it, by the types of their parameters."""
+    return about.ignore_index, float(about.smoothing), float(about.z)
 
 
 def write_losses_and_gradient(
@@ -146,22 +159,21 @@ def write_losses_and_gradient(
     if not x.numel():
         losses.fill_(torch.nan)
         return
-    plain = weight is None and about.cap == 0.0
-    if plain and (shared := _LONG_GRADIENT.layout(rows := as_rows(x))) and rows.tensor is x:
-        numbers = about.ignore_index, float(about.smoothing), float(about.z)
-        given = x, target.contiguous(), scale, losses, apart, *rows.place, *numbers
+    rows = as_rows(x)
+    if _plain(weight, about) and (shared := _LONG_GRADIENT.layout(rows)) and rows.tensor is x:
+        given = x, target.contiguous(), scale, losses, apart, *rows.place, *_numbers(about)
         _LONG_GRADIENT(shared, x, given, SMOOTHED=about.smoothing != 0.0, APART=apart is not None)
         return
     N, layout = x.shape[-1], gradient_layout(x.shape[-1], x.itemsize)
     alone = waits(layout, x.device)  # else parts read what others have written over
     dx = x if alone else x.new_empty(x.shape)
-    read, written = as_rows(x), as_rows(dx)
+    read, written = rows, as_rows(dx)
     arguments = (
-        *(read.tensor, target.contiguous(), weight, _everyone(weight), scale, losses, None, dx, apart),
+        *(read.tensor, target.contiguous(), weight, _everyone(weight), scale, losses, dx, apart),
         *read.place,
         *written.place,
     )
-    launch(cross_entropy_forward, layout, target.numel(), x.device, arguments, N=N, **about._asdict())
+    launch(cross_entropy_gradient, layout, target.numel(), x.device, arguments, N=N, **about._asdict())
     if dx is not x:
         x.copy_(dx)
 
@@ -190,8 +202,8 @@ def write_total(
 def _forward(
     x: Tensor, target: Tensor, weight: Tensor | None, *about_reduction_keep: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses, or what they come to, and, to keep for the gradient, the logarithms of the sums of exponentials, and what
-    the losses are multiplied by."""
+    """Losses, or what they come to, and, to keep for the gradient, what `write_losses` has of rows, and what the losses
+    are multiplied by."""
     *given, reduction, keep = about_reduction_keep
     about, weight = About(*given), dense(weight)
     result, lse, scale = _results(x, target, reduction, keep)
@@ -204,7 +216,7 @@ def _forward(
 
 def _results(x: Tensor, target: Tensor, reduction: str, keep: bool) -> tuple[Tensor, Tensor, Tensor]:
     one = () if keep and reduction != "none" else (0,)
-    shapes = target.shape if reduction == "none" else (), target.shape if keep else (0,), one
+    shapes = target.shape if reduction == "none" else (), (2, *target.shape) if keep else (0,), one
     return tuple(target.new_empty(shape, dtype=torch.float32) for shape in shapes)  # pyright: ignore
 
 

@@ -11,9 +11,11 @@ __all__ = ["KERNELS", "SHAPES", "work"]
 _HOME = "kernelwright.kernels.losses.kernel"
 _OPTIONS: Given = {"ignore_index": -100, "smoothing": 0.0, "z": 0.0, "cap": 0.0}
 _GIVEN = TILE | rows_of("x") | _OPTIONS | {"target_ptr": "*i64", "lse_ptr": "*fp32"}
-_LONG: Given = {"N": 128256, "BLOCK_N": 1024, "STAGES": 3}
-_WRITTEN = rows_of("dx") | {"scale_ptr": "*fp32"}
-_FORWARD, _BACKWARD = f"{_HOME}:cross_entropy_forward", f"{_HOME}:cross_entropy_backward"
+_LOSS: Given = {"loss_ptr": "*fp32", "BLOCK_N": 1024, "ELEMENTS": 8, "IN_VECTORS": True, "STAGES": 1}
+_LONG: Given = _LOSS | {"N": 128256, "BLOCK_N": 512, "STAGES": 3}
+_WRITTEN = rows_of("dx") | {"loss_ptr": "*fp32", "scale_ptr": "*fp32"}
+_FORWARD, _GRADIENT = f"{_HOME}:cross_entropy_forward", f"{_HOME}:cross_entropy_gradient"
+_BACKWARD = f"{_HOME}:cross_entropy_backward"
 
 KERNELS = (
     Kernel(
@@ -21,9 +23,9 @@ KERNELS = (
         about="cross-entropy of logits: smoothing, z-loss, soft cap, weights",
         call="kernelwright.kernels:cross_entropy",
         variants={
-            "forward": Sample(_FORWARD, _GIVEN | {"loss_ptr": "*fp32"}, 4),
-            "online": Sample(f"{_HOME}:cross_entropy_online", _GIVEN | {"loss_ptr": "*fp32"} | _LONG, 1),
-            "inplace": Sample(_FORWARD, _GIVEN | {"loss_ptr": "*fp32"} | _WRITTEN, 4),
+            "forward": Sample(_FORWARD, _GIVEN | _LOSS, 4),
+            "chunks": Sample(_FORWARD, _GIVEN | _LONG, 1),
+            "inplace": Sample(_GRADIENT, _GIVEN | _WRITTEN, 4),
             "backward": Sample(_BACKWARD, _GIVEN | {"dloss_ptr": "*fp32", "dloss_stride": 1, "dx_ptr": "*bf16"}, 4),
         },
         limits="classes are the last dimension; targets of int64",
@@ -33,7 +35,7 @@ KERNELS = (
         name="linear_cross_entropy",
         about="cross-entropy of a linear layer, its logits never all stored",
         call="kernelwright.kernels:linear_cross_entropy",
-        variants={"loss": Sample(_FORWARD, _GIVEN | {"loss_ptr": "*fp32"} | _WRITTEN, 4)},
+        variants={"loss": Sample(_GRADIENT, _GIVEN | _WRITTEN, 4)},
         limits="reduction mean or sum; the products are torch's",
         source="Wijmans et al. 2024, arXiv:2411.09009",
     ),

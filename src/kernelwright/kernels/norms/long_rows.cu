@@ -27,8 +27,8 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
 #endif
         if (CENTRED) first = element(x, begin);
         if (row == rows.begin) {
-            if (WEIGHTED) fetch(along, weight, 0, share);
-            if (BIASED) fetch(along + WEIGHTED * kAlong, bias, 0, share);
+            if (WEIGHTED) fetch_common(along, weight, share);
+            if (BIASED) fetch_common(along + WEIGHTED * kAlong, bias, share);
             kw::copies_commit();
             prepare(board);
         }

@@ -39,7 +39,7 @@ norm_backward(const void* dy, const void* dsum, const void* x, const void* weigh
         }
         kw::copies_commit();
     };
-    if (WEIGHTED) fetch(along, weight, 0, share);
+    if (WEIGHTED) fetch_common(along, weight, share);
     fetch_row(0);
     prepare(board);
     float scale = rstd[begin], centre = CENTRED ? mean[begin] : 0.0f;

@@ -149,6 +149,19 @@ __device__ __forceinline__ void fetch(uint4* shared, const void* tensor, long lo
         if (share.has(i)) kw::copy_16(&shared[i * kThreads + threadIdx.x], row + i * kThreads);
 }
 
+// That of what all rows have in common: it stays in the L1 for the next block, or every block of the machine would want
+// the same few lines of the L2.
+__device__ __forceinline__ void fetch_common(uint4* shared, const void* tensor, const Share& share) {
+    const uint4* row = reinterpret_cast<const uint4*>(tensor) + share.first;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+        if (share.has(i))
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(
+                             kw::shared_address(&shared[i * kThreads + threadIdx.x])),
+                         "l"(row + i * kThreads)
+                         : "memory");
+}
+
 // What threads of a row tell each other, two of them merged and those of a warp: one sum or two; the largest element and
 // the sum of e^(element - largest); these and two sums.
 struct Powers : float2 {};
