@@ -78,7 +78,8 @@ def _watching() -> Iterator[_Seen]:
 
 
 def repeated(function: Function) -> Function:
-    """A function of tensors that launches kernels on nothing but its arguments, its results and `scratch`."""
+    """A function of tensors that launches kernels on nothing but its arguments, its results and `scratch`, and gives new
+    tensors or none."""
     kept: _Kept = {}
 
     @wraps(function)
@@ -122,7 +123,7 @@ def _again(
 
     It is written down and compiled: a third of what loops over launches and arguments cost. Pointers are passed as
     numbers, since Triton asks the driver about each tensor."""
-    results = [result] if isinstance(result, Tensor) else list(result)
+    results = [] if result is None else [result] if isinstance(result, Tensor) else list(result)
     lists = {"t": tensors, "r": results, "s": [one for one, _ in made]}
     held = [
         (one.data_ptr(), f"{letter}{at}")
@@ -133,7 +134,7 @@ def _again(
     names, own = dict(held), [one for one in launches if one is not None]
     if not own or len(own) < len(launches) or len(names) < len(held):
         return None
-    index = results[0].device.index
+    index = [*results, *tensors][0].device.index
     known: dict[str, Any] = {"there": index, "here": torch._C._cuda_getDevice, "device": torch.cuda.device}
     known |= {"stream_of": torch._C._cuda_getCurrentRawStream, "like": torch.empty_like, "strided": torch.empty_strided}
     known |= {"zeros": torch.zeros}
@@ -155,7 +156,7 @@ def _again(
             else:
                 return None
         lines.append(f"run{at}({', '.join(passed)})")
-    lines.append("return " + ("r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)"))
+    lines.append("return " + ("r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)" if results else "None"))
     exec(f"def again({_given(tensors)}):\n" + "".join(f"    {line}\n" for line in lines), known)
     return known["again"]
 

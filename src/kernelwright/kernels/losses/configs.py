@@ -14,7 +14,8 @@ from kernelwright.kernels.rows.layout import (
     row_layout,
 )
 
-SCALE_BLOCK, SCALE_WARPS = 4096, 4
+SCALE_BLOCK, SCALE_WARPS, SCALE_PROGRAMS = 4096, 4, 8
+"""Programs of a multiprocessor: each that begins costs more than to learn that there is nothing to do."""
 APART_BLOCK, APART_WARPS = 1024, 4
 LOGITS_BYTES = 10**9
 """Of logits that a linear layer holds at once: the weight's gradient is rounded once for each buffer of them."""

@@ -152,11 +152,10 @@ def cross_entropy_forward(
                 top, total, weighed, (x,), pivot, weight_ptr, chunk, columns, N, BLOCK_N, cap, smoothing
             )
         logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
-    tops = top
-    top = tl.max(tops, 1)
-    base = tl.where(top == -INFINITY, 0.0, top)
-    total = tl.sum(total * power_of_e(tops - base[:, None]), 1)
-    weighed = tl.sum(weighed, 1)
+    largest = tl.max(top, 1)
+    base = tl.where(largest == -INFINITY, 0.0, largest)
+    total = tl.sum(total * power_of_e(top - base[:, None]), 1)
+    top, weighed = largest, tl.sum(weighed, 1)
     if PARTS > 1:
         publish(tl.max(top, 0), 0, first, part, notes_ptr, PARTS, STEP)
         publish(tl.sum(total, 0), 1, first, part, notes_ptr, PARTS, STEP)
@@ -164,19 +163,20 @@ def cross_entropy_forward(
             publish(tl.sum(weighed, 0), 2, first, part, notes_ptr, PARTS, STEP)
     if STEP != PUBLISH and part == 0:
         if PARTS > 1:
-            tops = collected(0, -INFINITY, first, notes_ptr, PARTS, STEP)
-            top = tl.max(tops, 0)
-            total = tl.sum(collected(1, 0.0, first, notes_ptr, PARTS, STEP) * power_of_e(tops - top), 0)
+            tops, one = collected(0, -INFINITY, first, notes_ptr, PARTS, STEP), tl.zeros((ROWS,), tl.float32)
+            most = tl.max(tops, 0)
+            totals = collected(1, 0.0, first, notes_ptr, PARTS, STEP) * power_of_e(tops - most)
+            top, total = most + one, tl.sum(totals, 0) + one
             if smoothing != 0.0:
-                weighed = tl.sum(collected(2, 0.0, first, notes_ptr, PARTS, STEP), 0)
+                weighed = tl.sum(collected(2, 0.0, first, notes_ptr, PARTS, STEP), 0) + one
         log_total = tl.log(total)
         _store_losses(
             loss_ptr, rows, top, log_total, _capped(logit, cap), pivot, weighed, counted, valid, own, everyone,
             M, N, smoothing, z,
         )  # fmt: skip
         if lse_ptr is not None:
-            tl.store(lse_ptr + rows, top + tl.zeros((ROWS,), tl.float32), mask=there)
-            tl.store(lse_ptr + M + rows, log_total + tl.zeros((ROWS,), tl.float32), mask=there)
+            tl.store(lse_ptr + rows, top, mask=there)
+            tl.store(lse_ptr + M + rows, log_total, mask=there)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -302,13 +302,14 @@ def cross_entropy_backward(
     tl.store(dx_ptr + rows * N + columns, dx.to(dx_ptr.dtype.element_ty), mask=there)
 
 
-@triton.jit
-def scaled_in_place(x_ptr, scale_ptr, stride, columns, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["M"])
+def scaled_in_place(x_ptr, scale_ptr, stride, M, N: tl.constexpr, BLOCK: tl.constexpr):
     """Multiplies rows by a number that the host has not read; where it is 1, as it nearly always is, nothing moves."""
     scale = tl.load(scale_ptr).to(tl.float32)
     if scale != 1.0:
-        for begin in range(0, columns, BLOCK):
-            at = begin + tl.arange(0, BLOCK)
-            pointers = x_ptr + tl.program_id(0).to(tl.int64) * stride + at
-            x = tl.load(pointers, mask=at < columns).to(tl.float32)
-            tl.store(pointers, (x * scale).to(x_ptr.dtype.element_ty), mask=at < columns)
+        for row in range(tl.program_id(0), M, tl.num_programs(0)):
+            for begin in range(0, N, BLOCK):
+                columns = begin + tl.arange(0, BLOCK)
+                at = x_ptr + (tl.zeros((), tl.int64) + row) * stride + columns
+                x = tl.load(at, mask=columns < N).to(tl.float32)
+                tl.store(at, (x * scale).to(x_ptr.dtype.element_ty), mask=columns < N)

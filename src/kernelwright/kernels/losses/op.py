@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from kernelwright.kernels.losses.configs import (
     MOST_TOTALS,
     SCALE_BLOCK,
+    SCALE_PROGRAMS,
     SCALE_WARPS,
     TOTAL_BLOCK,
     TOTAL_WARPS,
@@ -31,7 +32,7 @@ from kernelwright.kernels.losses.kernel import (
 from kernelwright.kernels.operators import Operator, dense, direct, require, require_tensor
 from kernelwright.kernels.repeating import repeated, scratch, watched
 from kernelwright.kernels.rows.clusters import ClusterKernel
-from kernelwright.kernels.rows.launching import as_rows, launch, start, steps, waits
+from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, start, steps, waits
 from kernelwright.kernels.rows.layout import in_vectors
 from kernelwright.kernels.rows.tile import SLOTS
 
@@ -158,6 +159,7 @@ def write_losses_and_gradient(
     if given, where the target is a class, and then 0 over x."""
     if not x.numel():
         losses.fill_(torch.nan)
+        watched(lambda: None)
         return
     rows = as_rows(x)
     if _plain(weight, about) and (shared := _LONG_GRADIENT.layout(rows)) and rows.tensor is x:
@@ -251,9 +253,28 @@ def _backward(
 def scale_in_place(x: Tensor, scale: Tensor) -> Tensor:
     """x, multiplied by one number, which is read on the device: where it is 1 nothing moves."""
     if x.numel():
-        given = x, scale, *as_rows(x, levels=1).place, x.shape[-1]
-        start(scaled_in_place, x[..., 0].numel(), x.device, given, warps=SCALE_WARPS, BLOCK=SCALE_BLOCK)
+        _scale_rows(x, scale)
     return x
+
+
+@repeated
+def _scale_rows(x: Tensor, scale: Tensor) -> None:
+    M, N = x.numel() // x.shape[-1], x.shape[-1]
+    programs = min(M, SCALE_PROGRAMS * multiprocessors(x.device))
+    given = x, scale, as_rows(x, levels=1).place[0], M
+    start(scaled_in_place, programs, x.device, given, warps=SCALE_WARPS, N=N, BLOCK=SCALE_BLOCK)
+
+
+@repeated
+def _write_gradient(x: Tensor, target: Tensor, weight: Tensor | None, about: About, reduction: str) -> Tensor:
+    """The loss; x is overwritten by its gradient."""
+    weight, mean, device = dense(weight), reduction == "mean", target.device
+    total = target.new_empty((), dtype=torch.float32)
+    losses, scale = (scratch(shape, torch.float32, device) for shape in (target.shape, ()))
+    write_total(None, target, weight, about, mean, None, scale)
+    write_losses_and_gradient(x, target, weight, about, losses, scale)
+    write_total(losses, target, weight, about, mean, total, None)
+    return total
 
 
 class _InPlace(torch.autograd.Function):
@@ -261,14 +282,10 @@ class _InPlace(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
-        x, target, weight, about, reduction = given
-        logits, weight, mean = x.detach(), dense(weight), reduction == "mean"
-        losses, total, scale = (target.new_empty(s, dtype=torch.float32) for s in (target.shape, (), ()))
-        write_total(None, target, weight, about, mean, None, scale)
-        write_losses_and_gradient(logits, target, weight, about, losses, scale)
-        write_total(losses, target, weight, about, mean, total, None)
+        x, *others = given
+        ctx.gradient = x.detach()
+        total = _write_gradient(ctx.gradient, *others)
         torch.autograd.graph.increment_version(x)  # whoever saved the logits learns that they are gone
-        ctx.gradient = logits
         return total
 
     @staticmethod

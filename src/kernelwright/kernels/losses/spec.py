@@ -13,6 +13,7 @@ _OPTIONS: Given = {"ignore_index": -100, "smoothing": 0.0, "z": 0.0, "cap": 0.0}
 _GIVEN = TILE | rows_of("x") | _OPTIONS | {"target_ptr": "*i64", "lse_ptr": "*fp32"}
 _LOSS: Given = {"loss_ptr": "*fp32", "BLOCK_N": 1024, "ELEMENTS": 8, "IN_VECTORS": True, "STAGES": 1}
 _LONG: Given = _LOSS | {"N": 128256, "BLOCK_N": 512, "STAGES": 3}
+_SHARED: Given = _LONG | {"PARTS": 8, "notes_ptr": "*i64", "smoothing": 0.1}
 _WRITTEN = rows_of("dx") | {"loss_ptr": "*fp32", "scale_ptr": "*fp32"}
 _FORWARD, _GRADIENT = f"{_HOME}:cross_entropy_forward", f"{_HOME}:cross_entropy_gradient"
 _BACKWARD = f"{_HOME}:cross_entropy_backward"
@@ -25,6 +26,7 @@ KERNELS = (
         variants={
             "forward": Sample(_FORWARD, _GIVEN | _LOSS, 4),
             "chunks": Sample(_FORWARD, _GIVEN | _LONG, 1),
+            "parts": Sample(_FORWARD, _GIVEN | _SHARED, 1),
             "inplace": Sample(_GRADIENT, _GIVEN | _WRITTEN, 4),
             "backward": Sample(_BACKWARD, _GIVEN | {"dloss_ptr": "*fp32", "dloss_stride": 1, "dx_ptr": "*bf16"}, 4),
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelwright.kernels.rows.clusters import MOST_WARPS, THREADS_AT_ONCE
 from kernelwright.kernels.rows.layout import WARP, RowLayout, in_vectors, power_of_two, row_layout
 
 BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
@@ -14,7 +15,9 @@ FEW_ROWS = 8
 MOST_STAGES = 3
 """Tiles of a program that are under way or in use."""
 CENTRED_AT_ONCE = 640
-"""Threads of a multiprocessor where a cluster has the row: two turns need more registers than one."""
+"""Threads of a multiprocessor where a cluster has the row: moments need more registers than a sum."""
+ADDED_AT_ONCE = 1024
+"""And where a residual is added in the largest blocks, of which there would be only one."""
 BACKWARD_AT_ONCE = 512
 """And for a gradient, whose threads have the weight's in registers too."""
 SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 32, 64, 4
@@ -28,6 +31,13 @@ def weights_ahead(M: int, layout: RowLayout, centred: bool) -> bool:
     """Whether weights are loaded with the row, not when they are wanted: registers are left for them, or are not short
     where few programs run."""
     return layout.parts == 1 and (not centred or M <= FEW_ROWS)
+
+
+def forward_at_once(warps: int, centred: bool, added: bool) -> int:
+    """Threads of a multiprocessor that have registers, where a cluster of blocks of so many warps has the row."""
+    if added and warps == MOST_WARPS:
+        return ADDED_AT_ONCE
+    return CENTRED_AT_ONCE if centred else THREADS_AT_ONCE
 
 
 def backward_layout(M: int, N: int, itemsize: int) -> RowLayout:

@@ -1,18 +1,24 @@
 // RMSNorm and LayerNorm (CENTRED) of rows that are too long for one block, with a residual added before.
 //
-// Idea: as kernel.py, with the row in the registers of a cluster. The mean is taken around the row's first element and
-// the squares around the mean, so that a large offset costs no accuracy: two turns where RMSNorm takes one. A cluster
-// takes several rows one after another, so that the weights come from the L2 once for all of them.
+// Idea: as kernel.py, with the row in the registers of a cluster. Elements are taken above the row's first one, and
+// squares around each thread's own mean, so that a large offset costs no accuracy and one turn tells mean and variance.
+// A cluster takes several rows one after another, so that the weights come once for all of them.
 // Macros besides: CAST_FIRST, round before multiplying by the weight; WEIGHTED, BIASED, ADDED, what there is.
 
 #include "shared_row.cuh"
+
+#if CENTRED
+using Found = Moments;
+#else
+using Found = float;
+#endif
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* sum, float* mean,
              float* rstd, unsigned x_inner, long long x_outer_stride, long long x_inner_stride, unsigned r_inner,
              long long r_outer_stride, long long r_inner_stride, float eps, float offset, unsigned M, unsigned each) {
     extern __shared__ __align__(16) uint4 along[];
-    __shared__ Board<float> board;
+    __shared__ Board<Found> board;
     const Share share;
     const Rows rows(M, each);
     unsigned turn = 0;
@@ -41,28 +47,21 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         }
         if (CENTRED) first = rounded(first + element(residual, r_begin));
 #endif
-        float centre = 0.0f;
-        if (CENTRED) {
-            float above = 0.0f;
-#pragma unroll
-            for (int i = 0; i < kEach; ++i)
-#pragma unroll
-                for (int j = 0; j < kLanes; ++j) above += share.has(i) ? values[i][j] - first : 0.0f;
-            centre = first + of_row(board, turn++, above) * (1.0f / COLUMNS);
-        }
-        float square = 0.0f;
+#if CENTRED
+        const Moments all = of_row(board, turn++, moments_of(values, share, first));
+        const float centre = all.y, square = all.z;
+#else
+        float own = 0.0f;
 #pragma unroll
         for (int i = 0; i < kEach; ++i)
 #pragma unroll
-            for (int j = 0; j < kLanes; ++j) {
-                values[i][j] = share.has(i) ? values[i][j] - centre : 0.0f;
-                square += values[i][j] * values[i][j];
-            }
-        square = of_row(board, turn++, square);
+            for (int j = 0; j < kLanes; ++j) own += values[i][j] * values[i][j];
+        const float centre = 0.0f, square = of_row(board, turn++, own);
+#endif
         const float scale = rsqrtf(square * (1.0f / COLUMNS) + eps);
         if (rstd != nullptr && blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
             rstd[row] = scale;
-            if (CENTRED) mean[row] = centre;
+            if (CENTRED) mean[row] = first + centre;
         }
         if (row == rows.begin) kw::copies_wait<0>();
 #pragma unroll
@@ -72,7 +71,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             if (BIASED) widen(plus, along[WEIGHTED * kAlong + i * kThreads + threadIdx.x]);
 #pragma unroll
             for (int j = 0; j < kLanes; ++j) {
-                values[i][j] *= scale;
+                values[i][j] = (values[i][j] - centre) * scale;
                 if (CAST_FIRST) values[i][j] = rounded(values[i][j]);
                 if (WEIGHTED) values[i][j] *= times[j] + offset;
                 if (BIASED) values[i][j] += plus[j];

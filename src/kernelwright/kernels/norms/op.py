@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.kernels.norms.backward import backward
-from kernelwright.kernels.norms.configs import CENTRED_AT_ONCE, forward_layout, weights_ahead
+from kernelwright.kernels.norms.configs import forward_at_once, forward_layout, weights_ahead
 from kernelwright.kernels.norms.kernel import norm_forward
 from kernelwright.kernels.operators import Operator, dense, direct, require, require_tensor
 from kernelwright.kernels.repeating import repeated
@@ -166,8 +166,7 @@ def _forward_of_long_rows(
     _, residual, weight, bias, *_ = given
     there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
     known: dict[str, int] = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
-    if centred:
-        known["AT_ONCE"] = CENTRED_AT_ONCE
+    known["AT_ONCE"] = forward_at_once(layout.warps, centred, residual is not None)
     M, kept = x[..., 0].numel(), sum(there.values())
     each = rows_each(M, layout, kept, multiprocessors(x.device))
     _LONG_FORWARD(layout, x, (*given, float(eps), float(offset), M, each), clusters=-(-M // each), kept=kept, **known)

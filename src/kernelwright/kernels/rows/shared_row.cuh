@@ -163,14 +163,16 @@ __device__ __forceinline__ void fetch_common(uint4* shared, const void* tensor, 
 }
 
 // What threads of a row tell each other, two of them merged and those of a warp: one sum or two; the largest element and
-// the sum of e^(element - largest); these and two sums.
+// the sum of e^(element - largest); these and two sums; how many elements, their mean, the sum of squares around it.
 struct Powers : float2 {};
 struct PowersAndSums : float4 {};
+struct Moments : float4 {};
 
 __device__ __forceinline__ void nothing(float& none) { none = 0.0f; }
 __device__ __forceinline__ void nothing(float2& none) { none = {0.0f, 0.0f}; }
 __device__ __forceinline__ void nothing(Powers& none) { none = {-infinity(), 0.0f}; }
 __device__ __forceinline__ void nothing(PowersAndSums& none) { none = {-infinity(), 0.0f, 0.0f, 0.0f}; }
+__device__ __forceinline__ void nothing(Moments& none) { none = {0.0f, 0.0f, 0.0f, 0.0f}; }
 
 __device__ __forceinline__ float merged(float a, float b) { return a + b; }
 __device__ __forceinline__ float2 merged(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
@@ -181,6 +183,12 @@ __device__ __forceinline__ Powers merged(Powers a, Powers b) {
 __device__ __forceinline__ PowersAndSums merged(PowersAndSums a, PowersAndSums b) {
     const Powers powers = merged(Powers{a.x, a.y}, Powers{b.x, b.y});
     return {powers.x, powers.y, a.z + b.z, a.w + b.w};
+}
+// The same to the last bit whichever comes first: both lanes of a pair go on with it.
+__device__ __forceinline__ Moments merged(Moments a, Moments b) {
+    const float many = a.x + b.x, share = many > 0.0f ? one_over(many) : 0.0f, apart = a.y - b.y;
+    const float sum = __fadd_rn(__fmul_rn(a.x, a.y), __fmul_rn(b.x, b.y));
+    return {many, sum * share, a.z + b.z + apart * apart * (a.x * b.x * share), 0.0f};
 }
 
 __device__ __forceinline__ float of_warp(float own) {
@@ -198,6 +206,32 @@ __device__ __forceinline__ Powers of_warp(Powers own) {
 __device__ __forceinline__ PowersAndSums of_warp(PowersAndSums own) {
     const Powers powers = of_warp(Powers{own.x, own.y});
     return {powers.x, powers.y, of_warp(own.z), of_warp(own.w)};
+}
+__device__ __forceinline__ Moments of_warp(Moments own) {
+#pragma unroll
+    for (int far = 16; far; far /= 2) {
+        const float many = __shfl_xor_sync(~0u, own.x, far), mean = __shfl_xor_sync(~0u, own.y, far);
+        own = merged(own, Moments{many, mean, __shfl_xor_sync(~0u, own.z, far), 0.0f});
+    }
+    return own;
+}
+
+// Of a thread's elements, which are what they are above `first` afterwards.
+__device__ __forceinline__ Moments moments_of(float (&values)[kEach][kLanes], const Share& share, float first) {
+    float many = 0.0f, sum = 0.0f, square = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+        if (share.has(i)) many += kLanes;
+#pragma unroll
+        for (int j = 0; j < kLanes; ++j) sum += values[i][j] = share.has(i) ? values[i][j] - first : 0.0f;
+    }
+    const float mean = many > 0.0f ? sum * one_over(many) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+#pragma unroll
+        for (int j = 0; j < kLanes; ++j)
+            if (share.has(i)) square += (values[i][j] - mean) * (values[i][j] - mean);
+    return Moments{many, mean, square, 0.0f};
 }
 
 template <typename Found>
