@@ -120,6 +120,17 @@ def test_masked_and_extreme_logits():
     torch.testing.assert_close(got.double(), reference(x, target, reduction="none"))
 
 
+@pytest.mark.parametrize("N", [40, 4096, LONG])
+def test_logits_at_the_end_of_what_there_is(N):
+    """Finite ones mask too: rows of nothing else, lanes of nothing else, and what is large beyond products."""
+    x, target = random(5, N), torch.tensor([3, 5, 1, 2, 6], device=DEVICE)
+    lowest = torch.finfo(x.dtype).min
+    x[0], x[1, 8:], x[2] = lowest, lowest, x[2] * 1e9
+    x[3, 2], x[4, 7:] = 3e9, -torch.inf
+    got = cross_entropy(x, target, reduction="none")
+    torch.testing.assert_close(got.double(), reference(x, target, reduction="none"))
+
+
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)
 def test_empty(shape):
     x = random(*shape, grad=True)

@@ -19,14 +19,14 @@ SCALE_BLOCK, SCALE_WARPS, SCALE_PROGRAMS = 4096, 4, 8
 APART_BLOCK, APART_WARPS = 1024, 4
 LOGITS_BYTES = 10**9
 """Of logits that a linear layer holds at once: the weight's gradient is rounded once for each buffer of them."""
-CHUNK_BYTES, CHUNK_WARPS, CHUNK_STAGES = 2**10, 1, 3
+CHUNK_BYTES, CHUNK_WARPS, CHUNK_STAGES = 2**11, 1, 3
 """Of rows that are read through, several chunks under way: of one warp, which has nobody to wait for."""
 READER_BYTES, MOST_PARTS = 2**15, 64
 """Of a row that one program reads through, where there are rows enough."""
 ENOUGH_PROGRAMS = 2**12
 """Where rows are fewer, each is shared out."""
-VECTORS_FROM = 256
-"""Elements of a row from which on a lane takes several, wherever they begin."""
+FEWEST_LANES, MOST_TILES = 8, 8
+"""Lanes that a short row has, and how many of its elements, which come one by one, each then takes."""
 GRADIENT_WARPS = 16
 ELEMENT_TILE_BYTES, ELEMENT_WARPS = 2**11, 2
 TOTAL_BLOCK, TOTAL_WARPS, MOST_TOTALS = 4096, 8, 64
@@ -40,27 +40,28 @@ def rows_at_once(M: int, N: int, itemsize: int) -> list[int]:
     return [*([M % most] if M % most else []), *[most] * (M // most)]
 
 
-def elements_of_a_lane(N: int, itemsize: int) -> int:
-    """Those that one load of a lane has."""
-    return VECTOR_BYTES // itemsize if in_vectors(N, itemsize) or N >= VECTORS_FROM else 1
+def elements_of_a_load(N: int, itemsize: int) -> int:
+    return VECTOR_BYTES // itemsize if in_vectors(N, itemsize) else 1
 
 
 def forward_layout(M: int, N: int, itemsize: int) -> RowLayout:
-    """Where the loss alone is wanted: the columns are those of a chunk."""
-    layout, elements = row_layout(N, itemsize), elements_of_a_lane(N, itemsize)
+    """Where the loss alone is wanted: the columns are those that all lanes of a row load at once."""
+    layout, elements = row_layout(N, itemsize), elements_of_a_load(N, itemsize)
     if layout.parts > 1:
-        columns = CHUNK_BYTES // itemsize
         parts = max(N * itemsize // READER_BYTES, _parts_for_few(M))
-        return RowLayout(1, columns, max(1, min(MOST_PARTS, parts, N // (2 * columns))), CHUNK_WARPS)
+        most = min(MOST_PARTS, N * itemsize // (2 * CHUNK_BYTES))
+        return RowLayout(1, WARP * CHUNK_WARPS * elements, max(1, min(most, parts)), CHUNK_WARPS)
     if layout.rows == layout.warps == 1:  # a multiprocessor has no more programs than would be half of it
         layout = replace(layout, rows=2, warps=2)
-    lanes = power_of_two(-(-N // elements))
-    return replace(layout, columns=elements * (lanes if elements == 1 else min(lanes, WARP * layout.warps)))
+    wanted = max(FEWEST_LANES, -(-N // MOST_TILES)) if elements == 1 else -(-N // elements)
+    lanes = min(power_of_two(wanted), max(WARP, WARP * layout.warps // layout.rows))
+    return replace(layout, columns=lanes * elements)
 
 
-def forward_stages(N: int, itemsize: int) -> int:
-    """How many chunks are under way; 1 for rows that are there at once."""
-    return CHUNK_STAGES if N * itemsize > LONGEST_BYTES else 1
+def tiles_at_once(layout: RowLayout, N: int, itemsize: int) -> int:
+    """How many tiles are read before any is worked on."""
+    at_once = CHUNK_BYTES if N * itemsize > LONGEST_BYTES else N * itemsize
+    return -(-at_once // (layout.columns * itemsize))
 
 
 def few_rows(M: int, N: int, itemsize: int) -> bool:

@@ -15,7 +15,11 @@ import triton
 import triton.language as tl
 
 from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, of_row, place, publish, read, read_along, tile
-from kernelwright.kernels.softmaxes.kernel import INFINITY, power_of_e, summed
+from kernelwright.kernels.softmaxes.kernel import INFINITY, LOG2_E, power_of_e, summed
+
+LARGEST, LN_2 = tl.constexpr(3.4028234663852886e38), tl.constexpr(0.6931471805599453)
+FAR = tl.constexpr(2.0**30)
+"""Numbers in FP32 from here on are 64 apart and more: e^-64 of something is nothing beside it."""
 
 
 @triton.jit
@@ -89,22 +93,54 @@ def _store_losses(
 
 
 @triton.jit
+def _scaled(top):
+    """By what exponentials of logits up to `top` are taken, exp2(x * factor - base), one fused operation each, and the
+    power of two that their sum is of. Where products would overflow, logits that differ are so far apart that the
+    smaller one counts for nothing, whatever the factor."""
+    power = tl.minimum(tl.maximum(top * LOG2_E, -LARGEST), LARGEST)
+    far = tl.abs(top) >= FAR
+    base = tl.where(far, tl.where(top == -INFINITY, 0.0, top), power)
+    return tl.where(far, 1.0, LOG2_E), base, power
+
+
+@triton.jit
+def _tiles(
+    x_ptr, begin, chunk, columns, there,
+    N: tl.constexpr, cap: tl.constexpr, BLOCK_N: tl.constexpr, TILES: tl.constexpr, SURE: tl.constexpr,
+):  # fmt: skip
+    """So many tiles (ROWS, LANES, ELEMENTS) beside each other, all under way at once; `SURE` columns are inside."""
+    tiles = ()
+    for i in tl.static_range(TILES):
+        at = x_ptr + begin[:, None, None] + chunk + i * BLOCK_N + columns
+        if begin.shape[0] == 1 and (i + 1) * BLOCK_N <= SURE:
+            x = _capped(tl.load(at), cap)
+        else:
+            inside = there[:, None, None]
+            if (i + 1) * BLOCK_N > SURE:
+                inside = inside & (chunk + i * BLOCK_N + columns < N)
+            x = tl.load(at, mask=inside, other=-INFINITY)
+            x = x if cap == 0.0 else tl.where(inside, _capped(x, cap), -INFINITY)
+        tiles = tiles + (x,)
+    return tiles
+
+
+@triton.jit
 def _joined(
     top, total, weighed, tiles, pivot, weight_ptr, chunk, columns,
-    N: tl.constexpr, BLOCK_N: tl.constexpr, cap: tl.constexpr, smoothing: tl.constexpr,
+    N: tl.constexpr, BLOCK_N: tl.constexpr, smoothing: tl.constexpr,
 ):  # fmt: skip
-    """What lanes know of their rows, with tiles (ROWS, LANES, ELEMENTS) more: the largest logit, the sum of
-    exp(logit - largest), and, for smoothing, that of the weighed ones around the pivot."""
+    """What lanes know of their rows, with tiles more: the largest logit, the sum of exponentials as `_scaled` has them,
+    and, for smoothing, the sum of the weighed logits around the pivot."""
     larger = top
-    for at in tl.static_range(len(tiles)):
-        larger = tl.maximum(larger, tl.max(tiles[at].to(tl.float32), 2))
-    base = tl.where(larger == -INFINITY, 0.0, larger)
-    total *= power_of_e(top - base)
-    for at in tl.static_range(len(tiles)):
-        x = tiles[at].to(tl.float32)
-        total += tl.sum(power_of_e(x - base[:, :, None]), 2)
+    for i in tl.static_range(len(tiles)):
+        larger = tl.maximum(larger, tl.max(tiles[i].to(tl.float32), 2))
+    factor, base, power = _scaled(larger)
+    total *= tl.exp2(_scaled(top)[2] - power)
+    for i in tl.static_range(len(tiles)):
+        x = tiles[i].to(tl.float32)
+        total += tl.sum(tl.exp2(tl.fma(x, factor[:, :, None], -base[:, :, None])), 2)
         if smoothing != 0.0:
-            here = chunk + at * BLOCK_N + columns
+            here = chunk + i * BLOCK_N + columns
             weights = 1.0 if weight_ptr is None else read_along(weight_ptr, here, N)
             weighed += tl.sum(tl.where(here < N, weights * (x - pivot[:, None, None]), 0.0), 2)
     return larger, total, weighed
@@ -116,7 +152,7 @@ def cross_entropy_forward(
     x_inner, x_outer_stride, x_inner_stride,
     M, notes_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
-    ELEMENTS: tl.constexpr, IN_VECTORS: tl.constexpr, STAGES: tl.constexpr,
+    ELEMENTS: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     first, part = place(ROWS, PARTS)
@@ -124,37 +160,29 @@ def cross_entropy_forward(
     there, begin = rows < M, begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
     target, counted, valid, own, everyone = _targets(rows, target_ptr, weight_ptr, everyone_ptr, M, N, ignore_index)
     LANES: tl.constexpr = BLOCK_N // ELEMENTS
-    lanes, elements = tl.arange(0, LANES)[None, :, None], tl.arange(0, ELEMENTS)[None, None, :]
-    columns = lanes * ELEMENTS + elements if IN_VECTORS else elements * LANES + lanes
-    CHUNKS: tl.constexpr = (N + PARTS * BLOCK_N - 1) // (PARTS * BLOCK_N)
-    chunk, at = part * CHUNKS * BLOCK_N, x_ptr + begin[:, None, None] + columns
+    columns = tl.arange(0, LANES)[None, :, None] * ELEMENTS + tl.arange(0, ELEMENTS)[None, None, :]
     pivot = _pivot(x_ptr, begin, there, cap, smoothing) + tl.zeros((ROWS,), tl.float32)
     top, total = tl.full((ROWS, LANES), -INFINITY, tl.float32), tl.zeros((ROWS, LANES), tl.float32)
     weighed = tl.zeros((ROWS, LANES), tl.float32)
-    if STAGES == 1:  # all of a row at once
-        tiles = ()
-        for i in tl.static_range(CHUNKS):
-            inside = there[:, None, None]
-            if ((PARTS - 1) * CHUNKS + i + 1) * BLOCK_N > N:
-                inside = inside & (chunk + i * BLOCK_N + columns < N)
-            x = tl.load(at + chunk + i * BLOCK_N, mask=inside, other=-INFINITY)
-            tiles = tiles + (x if cap == 0.0 else tl.where(inside, _capped(x, cap), -INFINITY),)
+    CHUNK: tl.constexpr = TILES * BLOCK_N
+    OWN: tl.constexpr = (N + PARTS * CHUNK - 1) // (PARTS * CHUNK) * CHUNK
+    SURE: tl.constexpr = CHUNK if N % CHUNK == 0 else 0
+    if CHUNK >= N:
+        tiles = _tiles(x_ptr, begin, 0, columns, there, N, cap, BLOCK_N, TILES, N)
         logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
         top, total, weighed = _joined(
-            top, total, weighed, tiles, pivot, weight_ptr, chunk, columns, N, BLOCK_N, cap, smoothing
-        )
+            top, total, weighed, tiles, pivot, weight_ptr, 0, columns, N, BLOCK_N, smoothing
+        )  # fmt: skip
     else:
-        for chunk in tl.range(chunk, tl.minimum(chunk + CHUNKS * BLOCK_N, N), BLOCK_N, num_stages=STAGES):
-            inside = there[:, None, None] & (chunk + columns < N)
-            x = tl.load(at + chunk, mask=inside, other=-INFINITY)
-            x = x if cap == 0.0 else tl.where(inside, _capped(x, cap), -INFINITY)
+        for chunk in tl.range(part * OWN, tl.minimum(part * OWN + OWN, N), CHUNK, num_stages=STAGES):
+            tiles = _tiles(x_ptr, begin, chunk, columns, there, N, cap, BLOCK_N, TILES, SURE)
             top, total, weighed = _joined(
-                top, total, weighed, (x,), pivot, weight_ptr, chunk, columns, N, BLOCK_N, cap, smoothing
-            )
+                top, total, weighed, tiles, pivot, weight_ptr, chunk, columns, N, BLOCK_N, smoothing
+            )  # fmt: skip
         logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
     largest = tl.max(top, 1)
-    base = tl.where(largest == -INFINITY, 0.0, largest)
-    total = tl.sum(total * power_of_e(top - base[:, None]), 1)
+    power = _scaled(largest)[2]
+    total = tl.sum(total * tl.exp2(_scaled(top)[2] - power[:, None]), 1)
     top, weighed = largest, tl.sum(weighed, 1)
     if PARTS > 1:
         publish(tl.max(top, 0), 0, first, part, notes_ptr, PARTS, STEP)
@@ -164,12 +192,13 @@ def cross_entropy_forward(
     if STEP != PUBLISH and part == 0:
         if PARTS > 1:
             tops, one = collected(0, -INFINITY, first, notes_ptr, PARTS, STEP), tl.zeros((ROWS,), tl.float32)
-            most = tl.max(tops, 0)
-            totals = collected(1, 0.0, first, notes_ptr, PARTS, STEP) * power_of_e(tops - most)
-            top, total = most + one, tl.sum(totals, 0) + one
+            top = tl.max(tops, 0) + one
+            power = _scaled(top)[2]
+            totals = collected(1, 0.0, first, notes_ptr, PARTS, STEP)
+            total = tl.sum(totals * tl.exp2(_scaled(tops)[2] - tl.max(power, 0)), 0) + one
             if smoothing != 0.0:
                 weighed = tl.sum(collected(2, 0.0, first, notes_ptr, PARTS, STEP), 0) + one
-        log_total = tl.log(total)
+        log_total = tl.log(total) + tl.where(tl.abs(top) < FAR, tl.fma(top, -LOG2_E, power), 0.0) * LN_2
         _store_losses(
             loss_ptr, rows, top, log_total, _capped(logit, cap), pivot, weighed, counted, valid, own, everyone,
             M, N, smoothing, z,

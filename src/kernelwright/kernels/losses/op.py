@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from kernelwright.kernels.losses.configs import (
+    CHUNK_STAGES,
     MOST_TOTALS,
     SCALE_BLOCK,
     SCALE_PROGRAMS,
@@ -16,11 +17,11 @@ from kernelwright.kernels.losses.configs import (
     TOTAL_BLOCK,
     TOTAL_WARPS,
     backward_layout,
-    elements_of_a_lane,
+    elements_of_a_load,
     few_rows,
     forward_layout,
-    forward_stages,
     gradient_layout,
+    tiles_at_once,
 )
 from kernelwright.kernels.losses.kernel import (
     cross_entropy_backward,
@@ -33,7 +34,6 @@ from kernelwright.kernels.operators import Operator, dense, direct, require, req
 from kernelwright.kernels.repeating import repeated, scratch, watched
 from kernelwright.kernels.rows.clusters import ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, start, steps, waits
-from kernelwright.kernels.rows.layout import in_vectors
 from kernelwright.kernels.rows.tile import SLOTS
 
 __all__ = ["cross_entropy"]
@@ -130,10 +130,11 @@ def write_losses(
         given = read.tensor, target.contiguous(), losses, lse, *read.place, *_numbers(about), M
         _LONG_FORWARD(shared, x, given, SMOOTHED=about.smoothing != 0.0, APART=False)
         return
-    constants = {"N": N, "STAGES": forward_stages(N, x.itemsize), **about._asdict()}
-    constants |= {"ELEMENTS": elements_of_a_lane(N, x.itemsize), "IN_VECTORS": in_vectors(N, x.itemsize)}
+    layout = forward_layout(M, N, x.itemsize)
+    constants = {"N": N, "ELEMENTS": elements_of_a_load(N, x.itemsize), "STAGES": CHUNK_STAGES, **about._asdict()}
+    constants["TILES"] = tiles_at_once(layout, N, x.itemsize)
     arguments = read.tensor, target.contiguous(), weight, _everyone(weight), losses, lse, *read.place
-    launch(cross_entropy_forward, forward_layout(M, N, x.itemsize), M, x.device, arguments, **constants)
+    launch(cross_entropy_forward, layout, M, x.device, arguments, **constants)
 
 
 def _plain(weight: Tensor | None, about: About) -> bool:

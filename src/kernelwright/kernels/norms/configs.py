@@ -37,7 +37,7 @@ def forward_at_once(warps: int, centred: bool, added: bool) -> int:
     """Threads of a multiprocessor that have registers, where a cluster of blocks of so many warps has the row."""
     if added and warps == MOST_WARPS:
         return ADDED_AT_ONCE
-    return CENTRED_AT_ONCE if centred else THREADS_AT_ONCE
+    return CENTRED_AT_ONCE if centred and not added else THREADS_AT_ONCE
 
 
 def backward_layout(M: int, N: int, itemsize: int) -> RowLayout:
