@@ -10,6 +10,7 @@ from kernelwright.kernels.rows.layout import (
     WARP,
     RowLayout,
     in_vectors,
+    lanes_one_by_one,
     power_of_two,
     row_layout,
 )
@@ -25,8 +26,6 @@ READER_BYTES, MOST_PARTS = 2**15, 64
 """Of a row that one program reads through, where there are rows enough."""
 ENOUGH_PROGRAMS = 2**12
 """Where rows are fewer, each is shared out."""
-FEWEST_LANES, MOST_TILES = 8, 8
-"""Lanes that a short row has, and how many of its elements, which come one by one, each then takes."""
 GRADIENT_WARPS = 16
 ELEMENT_TILE_BYTES, ELEMENT_WARPS = 2**11, 2
 TOTAL_BLOCK, TOTAL_WARPS, MOST_TOTALS = 4096, 8, 64
@@ -53,8 +52,8 @@ def forward_layout(M: int, N: int, itemsize: int) -> RowLayout:
         return RowLayout(1, WARP * CHUNK_WARPS * elements, max(1, min(most, parts)), CHUNK_WARPS)
     if layout.rows == layout.warps == 1:  # a multiprocessor has no more programs than would be half of it
         layout = replace(layout, rows=2, warps=2)
-    wanted = max(FEWEST_LANES, -(-N // MOST_TILES)) if elements == 1 else -(-N // elements)
-    lanes = min(power_of_two(wanted), max(WARP, WARP * layout.warps // layout.rows))
+    wanted = lanes_one_by_one(N) if elements == 1 else power_of_two(-(-N // elements))
+    lanes = min(wanted, max(WARP, WARP * layout.warps // layout.rows))
     return replace(layout, columns=lanes * elements)
 
 

@@ -236,7 +236,8 @@ def cross_entropy_gradient(
             weighed = of_row(weighed)
     if PARTS > 1:  # a logit is read by the part that may write over it
         publish(of_row(logit), 3, first, part, notes_ptr, PARTS, STEP)
-    powers, top, total, weighed = summed(x, weighed, first, part, notes_ptr, smoothing != 0.0, PARTS, STEP)
+    tiles, top, total, weighed = summed((x,), weighed, first, part, notes_ptr, smoothing != 0.0, PARTS, STEP)
+    powers = tiles[0]
     if PARTS > 1:
         logit = tl.sum(collected(3, 0.0, first, notes_ptr, PARTS, STEP), 0)
     if STEP != PUBLISH and part == 0:

@@ -16,6 +16,8 @@ MOST_WARPS = 8
 LONGEST_BYTES = 2**15
 """Longer rows are shared out in tiles of this size: more would not leave registers for a second program."""
 PART_BYTES, PART_WARPS = 2**13, 4
+FEWEST_LANES, MOST_TILES = 8, 8
+"""Lanes that have a short row whose elements come one by one, and how many of these each then takes."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ def row_layout(N: int, itemsize: int, *, operands: int = 1, most_warps: int = MO
 def in_vectors(N: int, itemsize: int) -> bool:
     """Whether rows that follow each other all begin where a load of several elements can."""
     return N * itemsize % VECTOR_BYTES == 0
+
+
+def lanes_one_by_one(N: int) -> int:
+    """Lanes of a row whose elements come one by one: few, so that what is of a row is computed for many at once."""
+    return power_of_two(max(FEWEST_LANES, -(-N // MOST_TILES)))
 
 
 def power_of_two(least: int) -> int:

@@ -22,18 +22,32 @@ def power_of_e(x):
 
 
 @triton.jit
-def summed(x, also, row, part, notes_ptr, ALSO: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr):
-    """exp(x - its largest) of a tile; of each row its largest element and the sum of exp(x - largest), as numbers where
-    it is in parts; and the sum of what its parts have `also`. A row of -inf alone has no softmax: NaN, as torch."""
-    top = tl.max(x, 1, keep_dims=True)
+def _powers(tiles, base):
+    """exp(x - base) of tiles that lie beside each other, and of each row their sum."""
+    total = power_of_e(tiles[0] - base)
+    powers = (total,)
+    for i in tl.static_range(1, len(tiles)):
+        powers = powers + (power_of_e(tiles[i] - base),)
+        total += powers[i]
+    return powers, tl.sum(total, 1, keep_dims=True)
+
+
+@triton.jit
+def summed(tiles, also, row, part, notes_ptr, ALSO: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr):
+    """exp(x - its largest) of tiles that lie beside each other; of each row its largest element and the sum of
+    exp(x - largest), as numbers where it is in parts; and the sum of what its parts have `also`. A row of -inf alone
+    has no softmax: NaN, as torch."""
+    top = tiles[0]
+    for i in tl.static_range(1, len(tiles)):
+        top = tl.maximum(top, tiles[i])
+    top = tl.max(top, 1, keep_dims=True)
     if PARTS == 1:
-        powers = power_of_e(x - top)
-        total = tl.sum(powers, 1, keep_dims=True)
+        powers, total = _powers(tiles, top)
     else:
         own = of_row(top)
-        powers = power_of_e(x - tl.where(own == -INFINITY, 0.0, own))
+        powers, total = _powers(tiles, tl.where(own == -INFINITY, 0.0, own))
         publish(own, 0, row, part, notes_ptr, PARTS, STEP)
-        publish(of_row(tl.sum(powers, 1, keep_dims=True)), 1, row, part, notes_ptr, PARTS, STEP)
+        publish(of_row(total), 1, row, part, notes_ptr, PARTS, STEP)
         if ALSO:
             publish(also, 2, row, part, notes_ptr, PARTS, STEP)
         tops = collected(0, -INFINITY, row, notes_ptr, PARTS, STEP)
@@ -66,24 +80,30 @@ def softmax_forward(
     x_inner, x_outer_stride, x_inner_stride,
     mask_inner, mask_middle, mask_outer_stride, mask_middle_stride, mask_inner_stride,
     scale, M, notes_ptr,
-    N: tl.constexpr, LOG: tl.constexpr,
+    N: tl.constexpr, LOG: tl.constexpr, TILES: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     first, part = place(ROWS, PARTS)
-    rows, columns = tile(first, part, ROWS, BLOCK_N)
-    there = (rows < M) & (columns < N)
-    given = (
-        x_ptr, mask_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride,
+    lie = (
+        x_inner, x_outer_stride, x_inner_stride,
         mask_inner, mask_middle, mask_outer_stride, mask_middle_stride, mask_inner_stride, scale,
     )  # fmt: skip
-    x = _input(*given, False)
-    powers, top, total, _ = summed(x, 0.0, first, part, notes_ptr, False, PARTS, STEP)
-    if AGAIN:
-        x = _input(*given, True)
-        powers = power_of_e(x - top)
-    y = (x - top) - tl.log(total) if LOG else powers * (1.0 / total)
-    if STEP != PUBLISH:
-        tl.store(y_ptr + rows * N + columns, y.to(y_ptr.dtype.element_ty), mask=there)
+    tiles = ()
+    for i in tl.static_range(TILES):
+        rows, columns = tile(first, part * TILES + i, ROWS, BLOCK_N)
+        tiles = tiles + (_input(x_ptr, mask_ptr, rows, columns, (rows < M) & (columns < N), *lie, False),)
+    powers, top, total, _ = summed(tiles, 0.0, first, part, notes_ptr, False, PARTS, STEP)
+    log_total = tl.log(total) if LOG else total
+    for i in tl.static_range(TILES):
+        rows, columns = tile(first, part * TILES + i, ROWS, BLOCK_N)
+        there = (rows < M) & (columns < N)
+        x, power = tiles[i], powers[i]
+        if AGAIN:
+            x = _input(x_ptr, mask_ptr, rows, columns, there, *lie, True)
+            power = power_of_e(x - top)
+        y = (x - top) - log_total if LOG else power * (1.0 / total)
+        if STEP != PUBLISH:
+            tl.store(y_ptr + rows * N + columns, y.to(y_ptr.dtype.element_ty), mask=there)
 
 
 @triton.jit(do_not_specialize=["M"])

@@ -65,14 +65,16 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
         _LONG_FORWARD(shared, x, (read.tensor, y, *read.place, float(scale)), LOG=log, SCALED=scale != 1.0)
         return y
     kept = as_rows(x if mask is None else mask.expand(x.shape), levels=3)
+    layout, tiles = forward_layout(N, x.itemsize)
     launch(
         softmax_forward,
-        forward_layout(N, x.itemsize),
+        layout,
         x.numel() // N,
         x.device,
         (read.tensor, None if mask is None else kept.tensor, y, *read.place, *kept.place, scale),
         N=N,
         LOG=log,
+        TILES=tiles,
     )
     return y
 

@@ -9,7 +9,7 @@ from kernelwright.kernels.rows.shapes import SHAPES, TILE, rows_of
 __all__ = ["KERNELS", "SHAPES", "work"]
 
 _HOME = "kernelwright.kernels.softmaxes.kernel"
-_FORWARD = TILE | rows_of("x") | {"y_ptr": "*bf16", "scale": "fp32"}
+_FORWARD = TILE | rows_of("x") | {"y_ptr": "*bf16", "scale": "fp32", "TILES": 1}
 _BACKWARD = TILE | rows_of("dy") | {"y_ptr": "*bf16", "dx_ptr": "*bf16", "scale": "fp32", "MASKED": False}
 
 
