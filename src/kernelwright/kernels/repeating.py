@@ -78,8 +78,8 @@ def _watching() -> Iterator[_Seen]:
 
 
 def repeated(function: Function) -> Function:
-    """A function of tensors that launches kernels on nothing but its arguments, its results and `scratch`, and gives new
-    tensors or none."""
+    """A function of tensors that launches kernels on nothing but its arguments, its results and `scratch`, and gives
+    new tensors or none."""
     kept: _Kept = {}
 
     @wraps(function)
@@ -156,7 +156,8 @@ def _again(
             else:
                 return None
         lines.append(f"run{at}({', '.join(passed)})")
-    lines.append("return " + ("r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)" if results else "None"))
+    given = "r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)" if results else "None"
+    lines.append(f"return {given}")
     exec(f"def again({_given(tensors)}):\n" + "".join(f"    {line}\n" for line in lines), known)
     return known["again"]
 

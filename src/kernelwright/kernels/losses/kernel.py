@@ -120,7 +120,7 @@ def _tiles(
                 inside = inside & (chunk + i * BLOCK_N + columns < N)
             x = tl.load(at, mask=inside, other=-INFINITY)
             x = x if cap == 0.0 else tl.where(inside, _capped(x, cap), -INFINITY)
-        tiles = tiles + (x,)
+        tiles += (x,)
     return tiles
 
 

@@ -27,7 +27,7 @@ def _powers(tiles, base):
     total = power_of_e(tiles[0] - base)
     powers = (total,)
     for i in tl.static_range(1, len(tiles)):
-        powers = powers + (power_of_e(tiles[i] - base),)
+        powers += (power_of_e(tiles[i] - base),)
         total += powers[i]
     return powers, tl.sum(total, 1, keep_dims=True)
 
@@ -91,7 +91,7 @@ def softmax_forward(
     tiles = ()
     for i in tl.static_range(TILES):
         rows, columns = tile(first, part * TILES + i, ROWS, BLOCK_N)
-        tiles = tiles + (_input(x_ptr, mask_ptr, rows, columns, (rows < M) & (columns < N), *lie, False),)
+        tiles += (_input(x_ptr, mask_ptr, rows, columns, (rows < M) & (columns < N), *lie, False),)
     powers, top, total, _ = summed(tiles, 0.0, first, part, notes_ptr, False, PARTS, STEP)
     log_total = tl.log(total) if LOG else total
     for i in tl.static_range(TILES):
