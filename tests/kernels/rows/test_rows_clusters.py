@@ -11,6 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from on_device import DEVICE, poisoned, random, require_close
 
+from kernelwright.kernels.losses import launches
 from kernelwright.kernels.losses import op as losses
 from kernelwright.kernels.losses import reference as loss_reference
 from kernelwright.kernels.losses.linear import linear_cross_entropy
@@ -56,7 +57,8 @@ KERNELS = {
         **dict.fromkeys(("CENTRED", "CAST_FIRST", "WEIGHTED", "ADDED", "WANTS_WEIGHT", "WANTS_BIAS"), 1),
         AT_ONCE=512,
     ),
-    "cross_entropy": partial(losses._LONG_GRADIENT.compiled, SMOOTHED=True, APART=True),
+    "cross_entropy": partial(launches._LONG_FORWARD.compiled, SMOOTHED=True, APART=False),
+    "cross_entropy, in place": partial(launches._LONG_GRADIENT.compiled, SMOOTHED=True, APART=True),
 }
 
 TWO = "softmax, its gradient", "layer_norm", "norm, its gradient"

@@ -17,8 +17,14 @@ from torch import Tensor
 
 from kernelwright.core.errors import UsageError
 from kernelwright.kernels.losses.configs import APART_BLOCK, APART_WARPS, rows_at_once
+from kernelwright.kernels.losses.launches import (
+    About,
+    scale_in_place,
+    write_losses,
+    write_losses_and_gradient,
+    write_total,
+)
 from kernelwright.kernels.losses.linear_kernel import add_to_rows, add_to_targets
-from kernelwright.kernels.losses.op import About, scale_in_place, write_losses, write_losses_and_gradient, write_total
 from kernelwright.kernels.operators import Operator, plain, refuse_forward_mode, require, require_tensor, undisturbed
 from kernelwright.kernels.rows.launching import as_rows, start
 

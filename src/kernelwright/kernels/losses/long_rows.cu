@@ -80,16 +80,17 @@ cross_entropy_gradient(void* x, const long long* targets, const float* scale, fl
     prepare(board);
     const bool has = threadIdx.x == 0 && target.valid() && target.place / (kPart * kLanes) == blockIdx.x % PARTS;
     const float logit = has ? element(x, begin + target.place) : 0.0f, pivot = pivot_of(x, begin);
-    const PowersAndSums told_here = told(values, share, logit, pivot), all = of_row(board, 0, told_here);
+    const PowersAndSums own = told(values, share, logit, pivot), all = of_row(board, 0, own);
     if (blockIdx.x % PARTS == 0 && threadIdx.x == 0) losses[row] = loss_of(all, target, pivot, smoothing, z);
-    const float lse = all.x + logf(all.y), kept = 1.0f - smoothing;
     const float slope = target.counted ? (target.valid() ? *scale : not_a_number()) : 0.0f;
-    const float factor = slope * (1.0f + 2.0f * z * lse) * power_of_e(told_here.x - all.x) * one_over(all.y);
+    const float by_lse = 1.0f + 2.0f * z * (all.x + logf(all.y));
+    const float factor = slope * by_lse * power_of_e(own.x - all.x) * one_over(all.y);
+    const float shared = slope * (smoothing / COLUMNS), kept = 1.0f - smoothing;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
-            values[i][j] = values[i][j] * factor - (SMOOTHED ? slope * (smoothing / COLUMNS) : 0.0f);
+            values[i][j] = values[i][j] * factor - (SMOOTHED ? shared : 0.0f);
         const int after = target.place - share.column(i);
         if (share.has(i) && after >= 0 && after < kLanes)
 #pragma unroll

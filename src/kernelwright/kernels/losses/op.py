@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kernelwright.kernels.losses.configs import (
-    CHUNK_STAGES,
-    MOST_TOTALS,
-    SCALE_BLOCK,
-    SCALE_PROGRAMS,
-    SCALE_WARPS,
-    TOTAL_BLOCK,
-    TOTAL_WARPS,
-    backward_layout,
-    elements_of_a_load,
-    few_rows,
-    forward_layout,
-    gradient_layout,
-    tiles_at_once,
-)
-from kernelwright.kernels.losses.kernel import (
-    cross_entropy_backward,
-    cross_entropy_forward,
-    cross_entropy_gradient,
-    scaled_in_place,
-    total_loss,
+from kernelwright.kernels.losses.configs import backward_layout
+from kernelwright.kernels.losses.kernel import cross_entropy_backward
+from kernelwright.kernels.losses.launches import (
+    About,
+    everyone,
+    scale_in_place,
+    write_losses,
+    write_losses_and_gradient,
+    write_total,
 )
 from kernelwright.kernels.operators import Operator, dense, direct, require, require_tensor
-from kernelwright.kernels.repeating import repeated, scratch, watched
-from kernelwright.kernels.rows.clusters import ClusterKernel
-from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, start, steps, waits
-from kernelwright.kernels.rows.tile import SLOTS
+from kernelwright.kernels.repeating import repeated, scratch
+from kernelwright.kernels.rows.launching import as_rows, launch
 
 __all__ = ["cross_entropy"]
-_LONG_FORWARD = ClusterKernel(__file__, "cross_entropy_forward")
-_LONG_GRADIENT = ClusterKernel(__file__, "cross_entropy_gradient")
-
-
-class About(NamedTuple):
-    """What a loss is beside its tensors, in the order of the operators' arguments."""
-
-    ignore_index: int
-    smoothing: float
-    z: float
-    cap: float
 
 
 def cross_entropy(
@@ -111,96 +86,6 @@ def _require(x: Tensor, target: Tensor, weight: Tensor | None, about: About, red
     require(not asked, lambda: "weight gets no gradient; detach it")
 
 
-def _everyone(weight: Tensor | None) -> Tensor | None:
-    """The sum of all classes' weights."""
-    return None if weight is None else weight.sum(dtype=torch.float32)
-
-
-def write_losses(
-    x: Tensor, target: Tensor, weight: Tensor | None, about: About, losses: Tensor, lse: Tensor | None = None
-) -> None:
-    """Writes the loss of each row, NaN of no classes, and, where wanted, in `lse` (2, ...) its largest logit and the
-    logarithm of the sum of exponentials around that."""
-    if not x.numel():
-        losses.fill_(torch.nan)
-        watched(lambda: None)
-        return
-    M, N, read = target.numel(), x.shape[-1], as_rows(x)
-    if few_rows(M, N, x.itemsize) and _plain(weight, about) and (shared := _LONG_FORWARD.layout(read)):
-        given = read.tensor, target.contiguous(), losses, lse, *read.place, *_numbers(about), M
-        _LONG_FORWARD(shared, x, given, SMOOTHED=about.smoothing != 0.0, APART=False)
-        return
-    layout = forward_layout(M, N, x.itemsize)
-    constants = {"N": N, "ELEMENTS": elements_of_a_load(N, x.itemsize), "STAGES": CHUNK_STAGES, **about._asdict()}
-    constants["TILES"] = tiles_at_once(layout, N, x.itemsize)
-    arguments = read.tensor, target.contiguous(), weight, _everyone(weight), losses, lse, *read.place
-    launch(cross_entropy_forward, layout, M, x.device, arguments, **constants)
-
-
-def _plain(weight: Tensor | None, about: About) -> bool:
-    """Whether it is a loss that long rows have a kernel for."""
-    return weight is None and about.cap == 0.0
-
-
-def _numbers(about: About) -> tuple[int, float, float]:
-    """What kernels of CUDA C++ take of it, by the types of their parameters."""
-    return about.ignore_index, float(about.smoothing), float(about.z)
-
-
-def write_losses_and_gradient(
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    about: About,
-    losses: Tensor,
-    scale: Tensor,
-    apart: Tensor | None = None,
-) -> None:
-    """Writes the losses of rows, and over x their gradient times `scale`; that by the target's logit `apart`, in FP32,
-    if given, where the target is a class, and then 0 over x."""
-    if not x.numel():
-        losses.fill_(torch.nan)
-        watched(lambda: None)
-        return
-    rows = as_rows(x)
-    if _plain(weight, about) and (shared := _LONG_GRADIENT.layout(rows)) and rows.tensor is x:
-        given = x, target.contiguous(), scale, losses, apart, *rows.place, *_numbers(about)
-        _LONG_GRADIENT(shared, x, given, SMOOTHED=about.smoothing != 0.0, APART=apart is not None)
-        return
-    N, layout = x.shape[-1], gradient_layout(x.shape[-1], x.itemsize)
-    alone = waits(layout, x.device)  # else parts read what others have written over
-    dx = x if alone else x.new_empty(x.shape)
-    read, written = rows, as_rows(dx)
-    arguments = (
-        *(read.tensor, target.contiguous(), weight, _everyone(weight), scale, losses, dx, apart),
-        *read.place,
-        *written.place,
-    )
-    launch(cross_entropy_gradient, layout, target.numel(), x.device, arguments, N=N, **about._asdict())
-    if dx is not x:
-        x.copy_(dx)
-
-
-def write_total(
-    losses: Tensor | None,
-    target: Tensor,
-    weight: Tensor | None,
-    about: About,
-    mean: bool,
-    total: Tensor | None,
-    scale: Tensor | None,
-) -> None:
-    """Writes what losses come to, and 1 over what their sum is divided by for that: whichever is wanted."""
-    M, device = target.numel(), target.device
-    parts = min(MOST_TOTALS, max(1, M // TOTAL_BLOCK))
-    notes = scratch((SLOTS.value * parts,), torch.int64, device, zero=True) if parts > 1 else None
-    N = 0 if weight is None else weight.numel()
-    constants = {"N": N, "ignore_index": about.ignore_index, "MEAN": mean, "BLOCK": TOTAL_BLOCK, "PARTS": parts}
-    arguments = losses, target.contiguous(), weight, total, scale, M, notes
-    for step in steps(parts, device):
-        start(total_loss, parts, device, arguments, warps=TOTAL_WARPS, STEP=step, **constants)
-
-
 @repeated
 def _forward(
     x: Tensor, target: Tensor, weight: Tensor | None, *about_reduction_keep: Any
@@ -240,7 +125,7 @@ def _backward(
         (
             flat,
             scale if scale.numel() else None,
-            *(read.tensor, target.contiguous(), weight, _everyone(weight), lse, dx),
+            *(read.tensor, target.contiguous(), weight, everyone(weight), lse, dx),
             flat.stride(0) if dloss.dim() else 0,
             *read.place,
         ),
@@ -249,21 +134,6 @@ def _backward(
         **About(*about)._asdict(),
     )
     return dx
-
-
-def scale_in_place(x: Tensor, scale: Tensor) -> Tensor:
-    """x, multiplied by one number, which is read on the device: where it is 1 nothing moves."""
-    if x.numel():
-        _scale_rows(x, scale)
-    return x
-
-
-@repeated
-def _scale_rows(x: Tensor, scale: Tensor) -> None:
-    M, N = x.numel() // x.shape[-1], x.shape[-1]
-    programs = min(M, SCALE_PROGRAMS * multiprocessors(x.device))
-    given = x, scale, as_rows(x, levels=1).place[0], M
-    start(scaled_in_place, programs, x.device, given, warps=SCALE_WARPS, N=N, BLOCK=SCALE_BLOCK)
 
 
 @repeated

@@ -15,8 +15,8 @@ _LOSS: Given = {"loss_ptr": "*fp32", "BLOCK_N": 1024, "ELEMENTS": 8, "TILES": 4,
 _LONG: Given = _LOSS | {"N": 128256, "BLOCK_N": 256}
 _SHARED: Given = _LONG | {"PARTS": 8, "notes_ptr": "*i64", "smoothing": 0.1}
 _WRITTEN = rows_of("dx") | {"loss_ptr": "*fp32", "scale_ptr": "*fp32"}
-_FORWARD, _GRADIENT = f"{_HOME}:cross_entropy_forward", f"{_HOME}:cross_entropy_gradient"
-_BACKWARD = f"{_HOME}:cross_entropy_backward"
+_FORWARD = "kernelwright.kernels.losses.forward_kernel:cross_entropy_forward"
+_GRADIENT, _BACKWARD = f"{_HOME}:cross_entropy_gradient", f"{_HOME}:cross_entropy_backward"
 
 KERNELS = (
     Kernel(

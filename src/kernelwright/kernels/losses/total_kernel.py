@@ -1,0 +1,54 @@
+"""What losses of rows come to, and a gradient that is multiplied afterwards."""
+
+import triton
+import triton.language as tl
+
+from kernelwright.kernels.rows.tile import PUBLISH, collected, publish
+
+
+@triton.jit(do_not_specialize=["M"])
+def total_loss(
+    loss_ptr, target_ptr, weight_ptr, total_ptr, scale_ptr, M, notes_ptr,
+    N: tl.constexpr, ignore_index: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, STEP: tl.constexpr,
+):  # fmt: skip
+    """Writes 1 / the weight of all targets that count (1 for a sum), and, of losses, their sum times that."""
+    part = tl.program_id(0)
+    loss, weight = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for first in range(part * BLOCK, M, PARTS * BLOCK):
+        rows = first + tl.arange(0, BLOCK)
+        if loss_ptr is not None:
+            loss += tl.load(loss_ptr + rows, mask=rows < M, other=0.0)
+        if MEAN:
+            target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
+            if weight_ptr is None:
+                weight += tl.where(target != ignore_index, 1.0, 0.0)
+            else:
+                counted = (target != ignore_index) & (target >= 0) & (target < N)
+                weight += tl.load(weight_ptr + target, mask=counted, other=0.0).to(tl.float32)
+    loss, weight = tl.sum(loss, 0), tl.sum(weight, 0)
+    if PARTS > 1:
+        publish(loss, 0, 0, part, notes_ptr, PARTS, STEP)
+        publish(weight, 1, 0, part, notes_ptr, PARTS, STEP)
+    if STEP != PUBLISH and part == 0:
+        if PARTS > 1:
+            loss = tl.sum(collected(0, 0.0, 0, notes_ptr, PARTS, STEP), 0)
+            weight = tl.sum(collected(1, 0.0, 0, notes_ptr, PARTS, STEP), 0)
+        scale = 1.0 / weight if MEAN else 1.0
+        if scale_ptr is not None:
+            tl.store(scale_ptr, scale)
+        if loss_ptr is not None:
+            tl.store(total_ptr, loss / weight if MEAN else loss)
+
+
+@triton.jit(do_not_specialize=["M"])
+def scaled_in_place(x_ptr, scale_ptr, stride, M, N: tl.constexpr, BLOCK: tl.constexpr):
+    """Multiplies rows by a number that the host has not read; where it is 1, as it nearly always is, nothing moves."""
+    scale = tl.load(scale_ptr).to(tl.float32)
+    if scale != 1.0:
+        for row in range(tl.program_id(0), M, tl.num_programs(0)):
+            for begin in range(0, N, BLOCK):
+                columns = begin + tl.arange(0, BLOCK)
+                at = x_ptr + (tl.zeros((), tl.int64) + row) * stride + columns
+                x = tl.load(at, mask=columns < N).to(tl.float32)
+                tl.store(at, (x * scale).to(x_ptr.dtype.element_ty), mask=columns < N)
