@@ -14,6 +14,7 @@ from kernelwright.kernels.losses.reference import cross_entropy as reference
 from kernelwright.kernels.operators import ShapeError
 
 pytestmark = runs_kernels
+CLOSE = {"rtol": 2e-6, "atol": 2e-6}
 SHAPES = ((1, 1), (7, 13), (3, 4096), (33, 64), (5, 1000), (3, LONG), (2, LONGER))
 OPTIONS = {
     "plain": {},
@@ -123,12 +124,25 @@ def test_masked_and_extreme_logits():
 @pytest.mark.parametrize("N", [40, 4096, LONG])
 def test_logits_at_the_end_of_what_there_is(N):
     """Finite ones mask too: rows of nothing else, lanes of nothing else, and what is large beyond products."""
-    x, target = random(5, N), torch.tensor([3, 5, 1, 2, 6], device=DEVICE)
+    x, target = random(7, N), torch.tensor([3, 5, 1, 2, 6, 5, 5], device=DEVICE)
     lowest = torch.finfo(x.dtype).min
     x[0], x[1, 8:], x[2] = lowest, lowest, x[2] * 1e9
     x[3, 2], x[4, 7:] = 3e9, -torch.inf
+    x[5], x[6] = lowest, x[6].clamp(-3, 3) * 1e38
+    x[5, 5], target[6] = -3e38, x[6].argmax()
     got = cross_entropy(x, target, reduction="none")
-    torch.testing.assert_close(got.double(), reference(x, target, reduction="none"))
+    torch.testing.assert_close(got.double(), reference(x, target, reduction="none"), **CLOSE)
+
+
+@pytest.mark.parametrize("mask", [-1e4, -1e9, torch.finfo(torch.float32).min], ids=str)
+@pytest.mark.parametrize("N", [40, 4096, LONG, 40000])
+def test_a_masked_class_costs_smoothing_no_digits(N, mask):
+    x, target = random(3, N), torch.tensor([2, 1, 7], device=DEVICE)
+    x[:, 0] = mask
+    want = reference(x, target, reduction="none", label_smoothing=0.1)
+    torch.testing.assert_close(cross_entropy(x, target, reduction="none", label_smoothing=0.1).double(), want, **CLOSE)
+    got = cross_entropy(x, target, reduction="sum", label_smoothing=0.1, inplace=True)
+    torch.testing.assert_close(got.double(), want.sum(), **CLOSE)
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)

@@ -29,6 +29,13 @@ def _scaled(top):
 
 
 @triton.jit
+def _lowered(top, power, larger, larger_power):
+    """By what a sum around `top` is multiplied to be one around a larger logit."""
+    lowered = tl.exp2(power - larger_power)
+    return tl.where(tl.abs(larger) < FAR, lowered, tl.where(top < larger, 0.0, lowered))
+
+
+@triton.jit
 def _tiles(
     x_ptr, begin, chunk, columns, there,
     N: tl.constexpr, cap: tl.constexpr, BLOCK_N: tl.constexpr, TILES: tl.constexpr, SURE: tl.constexpr,
@@ -60,7 +67,7 @@ def _joined(
     for i in tl.static_range(len(tiles)):
         larger = tl.maximum(larger, tl.max(tiles[i].to(tl.float32), 2))
     factor, base, power = _scaled(larger)
-    total *= tl.exp2(_scaled(top)[2] - power)
+    total *= _lowered(top, _scaled(top)[2], larger, power)
     for i in tl.static_range(len(tiles)):
         x = tiles[i].to(tl.float32)
         total += tl.sum(tl.exp2(tl.fma(x, factor[:, :, None], -base[:, :, None])), 2)
@@ -86,7 +93,7 @@ def cross_entropy_forward(
     target, counted, valid, own, everyone = targets(rows, target_ptr, weight_ptr, everyone_ptr, M, N, ignore_index)
     LANES: tl.constexpr = BLOCK_N // ELEMENTS
     columns = tl.arange(0, LANES)[None, :, None] * ELEMENTS + tl.arange(0, ELEMENTS)[None, None, :]
-    pivot = pivot_of(x_ptr, begin, there, cap, smoothing) + tl.zeros((ROWS,), tl.float32)
+    pivot = pivot_of(x_ptr, begin, target, valid, cap, smoothing) + tl.zeros((ROWS,), tl.float32)
     top, total = tl.full((ROWS, LANES), -INFINITY, tl.float32), tl.zeros((ROWS, LANES), tl.float32)
     weighed = tl.zeros((ROWS, LANES), tl.float32)
     CHUNK: tl.constexpr = TILES * BLOCK_N
@@ -107,7 +114,7 @@ def cross_entropy_forward(
         logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
     largest = tl.max(top, 1)
     power = _scaled(largest)[2]
-    total = tl.sum(total * tl.exp2(_scaled(top)[2] - power[:, None]), 1)
+    total = tl.sum(total * _lowered(top, _scaled(top)[2], largest[:, None], power[:, None]), 1)
     top, weighed = largest, tl.sum(weighed, 1)
     if PARTS > 1:
         publish(tl.max(top, 0), 0, first, part, notes_ptr, PARTS, STEP)
@@ -119,8 +126,8 @@ def cross_entropy_forward(
             tops, one = collected(0, -INFINITY, first, notes_ptr, PARTS, STEP), tl.zeros((ROWS,), tl.float32)
             top = tl.max(tops, 0) + one
             power = _scaled(top)[2]
-            totals = collected(1, 0.0, first, notes_ptr, PARTS, STEP)
-            total = tl.sum(totals * tl.exp2(_scaled(tops)[2] - tl.max(power, 0)), 0) + one
+            lowered = _lowered(tops, _scaled(tops)[2], tl.max(top, 0), tl.max(power, 0))
+            total = tl.sum(collected(1, 0.0, first, notes_ptr, PARTS, STEP) * lowered, 0) + one
             if smoothing != 0.0:
                 weighed = tl.sum(collected(2, 0.0, first, notes_ptr, PARTS, STEP), 0) + one
         log_total = tl.log(total) + tl.where(tl.abs(top) < FAR, tl.fma(top, -LOG2_E, power), 0.0) * LN_2

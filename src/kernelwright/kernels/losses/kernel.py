@@ -14,6 +14,9 @@ import triton.language as tl
 from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, of_row, place, publish, read, read_along, tile
 from kernelwright.kernels.softmaxes.kernel import INFINITY, power_of_e, summed
 
+PIVOTS = tl.constexpr(65536.0)
+"""What is beyond would cost those around nothing their digits."""
+
 
 @triton.jit
 def _tanh(x):
@@ -61,13 +64,14 @@ def capped(x, cap: tl.constexpr):
 
 
 @triton.jit
-def pivot_of(x_ptr, begin, there, cap: tl.constexpr, smoothing: tl.constexpr):
-    """The first logit of a row: around it the others are added up for smoothing, whatever all of them are large by."""
-    first = 0.0
+def pivot_of(x_ptr, begin, target, valid, cap: tl.constexpr, smoothing: tl.constexpr):
+    """The target's logit, which is hardly ever a mask: around it the others are added up for smoothing, whatever all of
+    them are large by."""
+    pivot = 0.0
     if smoothing != 0.0:
-        first = capped(tl.load(x_ptr + begin, mask=there, other=0.0).to(tl.float32), cap)
-        first = tl.where(tl.abs(first) < INFINITY, first, 0.0)
-    return first
+        pivot = capped(tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32), cap)
+        pivot = tl.where(tl.abs(pivot) < PIVOTS, pivot, 0.0)
+    return pivot
 
 
 @triton.jit
@@ -101,7 +105,7 @@ def cross_entropy_gradient(
     here = valid & (target // BLOCK_N == part) if PARTS > 1 else valid
     begin = begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
     logit = capped(tl.load(x_ptr + begin + target, mask=here, other=0.0).to(tl.float32), cap)
-    pivot = pivot_of(x_ptr, begin, rows < M, cap, smoothing)
+    pivot = pivot_of(x_ptr, begin, target, valid, cap, smoothing)
     if cap != 0.0:
         bend = _tanh(x * (1.0 / cap))
         x = tl.where(columns < N, cap * bend, -INFINITY)

@@ -6,12 +6,6 @@
 
 #include "shared_row.cuh"
 
-// Around this logit the others are added up for smoothing.
-__device__ __forceinline__ float pivot_of(const void* x, long long begin) {
-    const float first = SMOOTHED ? element(x, begin) : 0.0f;
-    return fabsf(first) < infinity() ? first : 0.0f;
-}
-
 // A target: which class, or none; whether its row counts.
 struct Target {
     int place;
@@ -22,6 +16,12 @@ struct Target {
 
     __device__ bool valid() const { return place >= 0; }
 };
+
+// Around the target's logit, which is hardly ever a mask, the others are added up for smoothing.
+__device__ __forceinline__ float pivot_of(const void* x, long long begin, const Target& target) {
+    const float logit = SMOOTHED && target.valid() ? element(x, begin + target.place) : 0.0f;
+    return fabsf(logit) < 65536.0f ? logit : 0.0f;
+}
 
 // `values` become e^(value - own largest one); what this thread tells of its row.
 __device__ __forceinline__ PowersAndSums told(float (&values)[kEach][kLanes], const Share& share, float logit,
@@ -59,7 +59,7 @@ cross_entropy_forward(const void* x, const long long* targets, float* losses, fl
     float values[kEach][kLanes];
     load(values, x, begin, share, -infinity());
     prepare(board);
-    const float logit = tells && target.valid() ? element(x, begin + target.place) : 0.0f, pivot = pivot_of(x, begin);
+    const float logit = tells && target.valid() ? element(x, begin + target.place) : 0.0f, pivot = pivot_of(x, begin, target);
     const PowersAndSums all = of_row(board, 0, told(values, share, logit, pivot));
     if (!tells) return;
     losses[row] = loss_of(all, target, pivot, smoothing, z);
@@ -79,7 +79,7 @@ cross_entropy_gradient(void* x, const long long* targets, const float* scale, fl
     load(values, x, begin, share, -infinity());
     prepare(board);
     const bool has = threadIdx.x == 0 && target.valid() && target.place / (kPart * kLanes) == blockIdx.x % PARTS;
-    const float logit = has ? element(x, begin + target.place) : 0.0f, pivot = pivot_of(x, begin);
+    const float logit = has ? element(x, begin + target.place) : 0.0f, pivot = pivot_of(x, begin, target);
     const PowersAndSums own = told(values, share, logit, pivot), all = of_row(board, 0, own);
     if (blockIdx.x % PARTS == 0 && threadIdx.x == 0) losses[row] = loss_of(all, target, pivot, smoothing, z);
     const float slope = target.counted ? (target.valid() ? *scale : not_a_number()) : 0.0f;

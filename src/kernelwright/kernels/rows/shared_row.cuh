@@ -187,8 +187,8 @@ __device__ __forceinline__ PowersAndSums merged(PowersAndSums a, PowersAndSums b
 // The same to the last bit whichever comes first: both lanes of a pair go on with it.
 __device__ __forceinline__ Moments merged(Moments a, Moments b) {
     const float many = a.x + b.x, share = many > 0.0f ? one_over(many) : 0.0f, apart = a.y - b.y;
-    const float sum = __fadd_rn(__fmul_rn(a.x, a.y), __fmul_rn(b.x, b.y));
-    return {many, sum * share, a.z + b.z + apart * apart * (a.x * b.x * share), 0.0f};
+    const float mean = 0.5f * (a.y + b.y) + 0.5f * apart * ((a.x - b.x) * share);
+    return {many, mean, a.z + b.z + apart * apart * (a.x * b.x * share), 0.0f};
 }
 
 __device__ __forceinline__ float of_warp(float own) {
