@@ -134,3 +134,15 @@ def test_a_loss_of_no_classes_is_no_number_every_time():
     for _ in range(3):
         got = poisoned(cross_entropy, random(3, 0), torch.zeros(3, dtype=torch.int64, device=random(1).device))
         assert got.isnan()
+
+
+@pytest.mark.parametrize("shape", [(5, 20), (9000, 8)], ids=str)
+def test_a_gradient_that_takes_the_place_of_logits(shape):
+    for _ in range(3):
+        x, target = random(*shape, grad=True), torch.randint(shape[1], shape[:1]).to(random(1).device)
+        want = torch.nn.functional.cross_entropy(x.double(), target)
+        (wanted,) = torch.autograd.grad(want * 3, x)
+        got = poisoned(cross_entropy, x * 1, target, inplace=True)
+        (dx,) = torch.autograd.grad(got * 3, x)
+        require_close(got.detach(), want.detach(), budget=8)
+        require_close(dx, wanted.double(), budget=32, terms=1.0 / shape[0])

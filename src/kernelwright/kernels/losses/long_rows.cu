@@ -18,9 +18,11 @@ struct Target {
 };
 
 // Around the target's logit, which is hardly ever a mask, the others are added up for smoothing.
+__device__ __forceinline__ float pivot_of(float logit) { return fabsf(logit) < 65536.0f ? logit : 0.0f; }
+
+// That, for a thread that has not the logit to tell.
 __device__ __forceinline__ float pivot_of(const void* x, long long begin, const Target& target) {
-    const float logit = SMOOTHED && target.valid() ? element(x, begin + target.place) : 0.0f;
-    return fabsf(logit) < 65536.0f ? logit : 0.0f;
+    return SMOOTHED && target.valid() ? pivot_of(element(x, begin + target.place)) : 0.0f;
 }
 
 // `values` become e^(value - own largest one); what this thread tells of its row.
@@ -38,11 +40,10 @@ __device__ __forceinline__ PowersAndSums told(float (&values)[kEach][kLanes], co
     return PowersAndSums{own, sum, logit, weighed};
 }
 
-__device__ __forceinline__ float loss_of(const PowersAndSums& all, const Target& target, float pivot, float smoothing,
-                                         float z) {
+__device__ __forceinline__ float loss_of(const PowersAndSums& all, const Target& target, float smoothing, float z) {
     const float log_total = logf(all.y), lse = all.x + log_total;
     float loss = (1.0f - smoothing) * ((all.x - all.z) + log_total) + z * lse * lse;
-    if (SMOOTHED) loss += smoothing * ((all.x - pivot) + log_total - all.w / COLUMNS);
+    if (SMOOTHED) loss += smoothing * ((all.x - pivot_of(all.z)) + log_total - all.w / COLUMNS);
     return target.counted ? (target.valid() ? loss : not_a_number()) : 0.0f;
 }
 
@@ -59,10 +60,10 @@ cross_entropy_forward(const void* x, const long long* targets, float* losses, fl
     float values[kEach][kLanes];
     load(values, x, begin, share, -infinity());
     prepare(board);
-    const float logit = tells && target.valid() ? element(x, begin + target.place) : 0.0f, pivot = pivot_of(x, begin, target);
-    const PowersAndSums all = of_row(board, 0, told(values, share, logit, pivot));
+    const float logit = tells && target.valid() ? element(x, begin + target.place) : 0.0f;
+    const PowersAndSums all = of_row(board, 0, told(values, share, logit, pivot_of(x, begin, target)));
     if (!tells) return;
-    losses[row] = loss_of(all, target, pivot, smoothing, z);
+    losses[row] = loss_of(all, target, smoothing, z);
     if (lse != nullptr) lse[row] = all.x, lse[M + row] = logf(all.y);
 }
 
@@ -79,9 +80,9 @@ cross_entropy_gradient(void* x, const long long* targets, const float* scale, fl
     load(values, x, begin, share, -infinity());
     prepare(board);
     const bool has = threadIdx.x == 0 && target.valid() && target.place / (kPart * kLanes) == blockIdx.x % PARTS;
-    const float logit = has ? element(x, begin + target.place) : 0.0f, pivot = pivot_of(x, begin, target);
-    const PowersAndSums own = told(values, share, logit, pivot), all = of_row(board, 0, own);
-    if (blockIdx.x % PARTS == 0 && threadIdx.x == 0) losses[row] = loss_of(all, target, pivot, smoothing, z);
+    const float logit = has ? element(x, begin + target.place) : 0.0f;
+    const PowersAndSums own = told(values, share, logit, pivot_of(x, begin, target)), all = of_row(board, 0, own);
+    if (blockIdx.x % PARTS == 0 && threadIdx.x == 0) losses[row] = loss_of(all, target, smoothing, z);
     const float slope = target.counted ? (target.valid() ? *scale : not_a_number()) : 0.0f;
     const float by_lse = 1.0f + 2.0f * z * (all.x + logf(all.y));
     const float factor = slope * by_lse * power_of_e(own.x - all.x) * one_over(all.y);
