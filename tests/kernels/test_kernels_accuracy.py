@@ -27,9 +27,9 @@ def one_hot():
     return rows
 
 
-def outlier():
+def outlier(column):
     rows = torch.randn(M, N)
-    rows[:, 17] = 1e4
+    rows[:, column] = 1e4
     return rows
 
 
@@ -38,7 +38,8 @@ ROWS = {
     "offset": lambda: torch.randn(M, N) + 1000,
     "constant": lambda: torch.full((M, N), 3.0),
     "one-hot": one_hot,
-    "outlier": outlier,
+    "outlier": lambda: outlier(17),
+    "outlier at first": lambda: outlier(0),
 }
 
 

@@ -52,6 +52,17 @@ def test_half_precision_rounds_once(dtype):
         require_close(got, reference.activation(gate, up, kind=kind), budget=ROUNDED_ONCE)
 
 
+def test_the_activation_is_rounded_first_where_a_model_does():
+    gate, up = random(9, 300, dtype=torch.float16, grad=True), random(9, 300, dtype=torch.float16, grad=True)
+    got = swiglu(gate, up, cast_first=True)
+    rounded = reference.FORMULAS["silu"](gate.double()).half().double()
+    require_close(got.detach(), (rounded * up.double()).detach(), budget=ROUNDED_ONCE)
+    (dup,) = torch.autograd.grad(got.sum(), up)
+    require_close(dup, rounded.detach(), budget=0.01, what="what the gate was rounded to")
+    assert not torch.equal(got, swiglu(gate, up))
+    assert not torch.equal(geglu(gate, up, cast_first=True), geglu(gate, up))
+
+
 def test_far_out_nothing_overflows():
     x = torch.tensor([-1e4, -90.0, -20.0, 20.0, 90.0, 1e4], device=DEVICE, requires_grad=True)
     for kind in KINDS:
@@ -125,7 +136,7 @@ def test_it_is_an_operator_of_torch():
     given = [random(3, 16, grad=True) for _ in range(2)]
     torch.library.opcheck(
         torch.ops.kernelwright.activation.default,
-        (*given, random(16, grad=True), random(3, 16, grad=True), "silu", 0.0, 3),
+        (*given, random(16, grad=True), random(3, 16, grad=True), "silu", False, 0.0, 3),
     )
 
 

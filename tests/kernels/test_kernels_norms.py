@@ -82,20 +82,23 @@ def test_gradients(normed, shape):
 
 
 @pytest.mark.parametrize("wide", [torch.bfloat16, torch.float32], ids=str)
-def test_tiles_of_three_tensors_find_room(wide):
+@pytest.mark.parametrize("of_weight", [None, torch.bfloat16, torch.float32], ids=str)
+def test_tiles_of_all_tensors_find_room(wide, of_weight):
     x, residual = random(3, 16384, dtype=torch.bfloat16, grad=True), random(3, 16384, dtype=wide, grad=True)
+    weight = None if of_weight is None else random(16384, dtype=of_weight)
     dy, dsum = random(3, 16384, dtype=torch.bfloat16), random(3, 16384, dtype=wide)
-    got = torch.autograd.grad(rms_norm(x, residual=residual), [residual], (dy, dsum))
+    got = torch.autograd.grad(rms_norm(x, weight, residual=residual), [residual], (dy, dsum))
     total = (x.double() + residual.double()).detach().requires_grad_()
-    want = torch.autograd.grad((norm(total, eps=1e-6), total), [total], (dy.double(), dsum.double()))
+    want = torch.autograd.grad((norm(total, weight, eps=1e-6), total), [total], (dy.double(), dsum.double()))
     require_close(got[0], want[0], budget=2.0)
 
 
 def test_fewer_tiles_are_under_way_where_they_are_larger():
     layout = backward_layout(100, 16384, 2)
     sizes = (2, 2), (2, 2, 2), (4, 4), (4, 4, 4), (8,) * 5
-    assert [backward_stages(layout, 16384, given, 226 * 2**10) for given in sizes] == [3, 2, 1, 1, 1]
-    assert backward_stages(backward_layout(100, 33, 2), 33, (2, 2), 226 * 2**10) == 1
+    assert [backward_stages(layout, 16384, given, 0, 226 * 2**10) for given in sizes] == [3, 3, 2, 2, 1]
+    assert [backward_stages(layout, 16384, (2, 2), along, 226 * 2**10) for along in (2, 4)] == [3, 2]
+    assert backward_stages(backward_layout(100, 33, 2), 33, (2, 2), 0, 226 * 2**10) == 1
 
 
 def test_a_bias_in_fp32_has_its_gradient_in_fp32():

@@ -198,7 +198,7 @@ def _gate_forward(module: Any) -> tuple[str, Any] | None:
 @functools.cache
 def _gate_as(kind: str) -> Any:
     def forward(self: Any, x: Tensor) -> Tensor:
-        return self.down_proj(activation(self.gate_proj(x), self.up_proj(x), kind=kind))
+        return self.down_proj(activation(self.gate_proj(x), self.up_proj(x), kind=kind, cast_first=True))
 
     return forward
 

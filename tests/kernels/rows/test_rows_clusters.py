@@ -9,7 +9,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from on_device import DEVICE, poisoned, random, require_close
+from on_device import DEVICE, poisoned, random, require_close, rms
 
 from kernelwright.kernels.losses import launches
 from kernelwright.kernels.losses import op as losses
@@ -149,6 +149,14 @@ class TestOnTheGpu:
         once = norm_reference.norm(x, eps=1e-6).to(dtype)
         require_close(norms.rms_norm(x, weight, cast_first=True), once.double() * weight, budget=2 * ROUNDED[dtype])
         assert len(shared) == (4 if size <= 2**18 else 3), "two tensors of the longest rows do not fit"
+
+    def test_an_outlier_costs_no_accuracy(self, shared):
+        for column in (0, 7, -1):
+            x = random(3, 2**16)
+            x[:, column] = 1e4
+            want = norm_reference.norm(x, eps=1e-5, centred=True)
+            assert rms(norms.layer_norm(x) - want) <= 2 * rms(torch.layer_norm(x, (2**16,)) - want)
+        assert shared == ["norm_forward"]
 
     @pytest.mark.parametrize("added", [False, True], ids=["", "sum"])
     @pytest.mark.parametrize("centred", [False, True], ids=["rms", "layer"])

@@ -73,10 +73,12 @@ def _input(x_ptr, bias_ptr, places, there, stride, N: tl.constexpr):
 @triton.jit
 def _forward(
     x_ptr, up_ptr, bias_ptr, residual_ptr, y_ptr, seed, x_stride, up_stride, begin, there,
-    N: tl.constexpr, KIND: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, KIND: tl.constexpr, CAST_FIRST: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     places = begin + tl.arange(0, BLOCK)
     y, _ = _value_and_slope(_input(x_ptr, bias_ptr, places, there, x_stride, N), KIND)
+    if CAST_FIRST:
+        y = y.to(x_ptr.dtype.element_ty).to(tl.float32)
     if up_ptr is not None:
         y *= _loaded(up_ptr + _at(places, up_stride, N), there)
     if p != 0.0:
@@ -89,13 +91,15 @@ def _forward(
 @triton.jit
 def _backward(
     dy_ptr, x_ptr, up_ptr, bias_ptr, dx_ptr, dup_ptr, seed, x_stride, up_stride, begin, there,
-    N: tl.constexpr, KIND: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, KIND: tl.constexpr, CAST_FIRST: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     places = begin + tl.arange(0, BLOCK)
     dy = _loaded(dy_ptr + places, there)
     if p != 0.0:
         dy *= _kept(begin, p, seed, BLOCK)
     value, slope = _value_and_slope(_input(x_ptr, bias_ptr, places, there, x_stride, N), KIND)
+    if CAST_FIRST:
+        value = value.to(x_ptr.dtype.element_ty).to(tl.float32)
     if up_ptr is not None:
         up = _loaded(up_ptr + _at(places, up_stride, N), there)
         _stored(dup_ptr + places, dy * value, there)
@@ -106,24 +110,24 @@ def _backward(
 @triton.jit(do_not_specialize=["count", "seed"])
 def activation_forward(
     x_ptr, up_ptr, bias_ptr, residual_ptr, y_ptr, count, seed, x_stride, up_stride,
-    N: tl.constexpr, KIND: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, KIND: tl.constexpr, CAST_FIRST: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     given = x_ptr, up_ptr, bias_ptr, residual_ptr, y_ptr, seed, x_stride, up_stride, begin
     if begin + BLOCK <= count:
-        _forward(*given, None, N, KIND, p, BLOCK)
+        _forward(*given, None, N, KIND, CAST_FIRST, p, BLOCK)
     else:
-        _forward(*given, begin + tl.arange(0, BLOCK) < count, N, KIND, p, BLOCK)
+        _forward(*given, begin + tl.arange(0, BLOCK) < count, N, KIND, CAST_FIRST, p, BLOCK)
 
 
 @triton.jit(do_not_specialize=["count", "seed"])
 def activation_backward(
     dy_ptr, x_ptr, up_ptr, bias_ptr, dx_ptr, dup_ptr, count, seed, x_stride, up_stride,
-    N: tl.constexpr, KIND: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
+    N: tl.constexpr, KIND: tl.constexpr, CAST_FIRST: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     given = dy_ptr, x_ptr, up_ptr, bias_ptr, dx_ptr, dup_ptr, seed, x_stride, up_stride, begin
     if begin + BLOCK <= count:
-        _backward(*given, None, N, KIND, p, BLOCK)
+        _backward(*given, None, N, KIND, CAST_FIRST, p, BLOCK)
     else:
-        _backward(*given, begin + tl.arange(0, BLOCK) < count, N, KIND, p, BLOCK)
+        _backward(*given, begin + tl.arange(0, BLOCK) < count, N, KIND, CAST_FIRST, p, BLOCK)

@@ -20,11 +20,12 @@ Approximate = Literal["none", "tanh"]
 
 
 @repeated
-def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+def swiglu(gate: Tensor, up: Tensor, *, cast_first: bool = False) -> Tensor:
     """silu(gate) * up.
 
     Args:
         gate, up: of one shape and dtype, fp16/bf16/fp32; the halves of one packed tensor are read as they lie.
+        cast_first: round silu(gate) to its dtype before multiplying, as Llama's module does; else once, at the end.
     Returns:
         The same shape and dtype.
     Raises:
@@ -32,13 +33,13 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     Cost: 3 * numel * itemsize bytes of DRAM, the gradients 5; memory-bound.
     Source: Shazeer 2020, arXiv:2002.05202.
     """
-    return activation(gate, up, kind="silu")
+    return activation(gate, up, kind="silu", cast_first=cast_first)
 
 
 @repeated
-def geglu(gate: Tensor, up: Tensor, *, approximate: Approximate = "tanh") -> Tensor:
+def geglu(gate: Tensor, up: Tensor, *, approximate: Approximate = "tanh", cast_first: bool = False) -> Tensor:
     """gelu(gate) * up; everything else as `swiglu`."""
-    return activation(gate, up, kind=_gelu(approximate))
+    return activation(gate, up, kind=_gelu(approximate), cast_first=cast_first)
 
 
 @repeated
@@ -65,6 +66,7 @@ def activation(
     kind: str,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
+    cast_first: bool = False,
     p: float = 0.0,
     seed: int = 0,
 ) -> Tensor:
@@ -74,6 +76,7 @@ def activation(
         x: (..., N), fp16/bf16/fp32; rows at one stride are read as they lie.
         up: of x's shape and dtype. residual: of x's shape, any of these dtypes. bias: (N,), likewise.
         kind: silu, gelu, gelu_tanh, relu_squared or identity.
+        cast_first: round kind(x + bias) to x's dtype before anything else.
         p: the share of elements that becomes 0 before the residual; the others are divided by 1 - p.
         seed: says which elements; a function of the seed and of where they stand, nothing else.
     Returns:
@@ -88,7 +91,7 @@ def activation(
     require_tensor("up", up, x.shape, (x.dtype,))
     require_tensor("residual", residual, x.shape)
     require_tensor("bias", bias, x.shape[-1:])
-    return _ACTIVATION(x, up, bias, residual, kind, p, seed)
+    return _ACTIVATION(x, up, bias, residual, kind, cast_first, p, seed)
 
 
 def _gelu(approximate: str) -> str:
@@ -113,23 +116,30 @@ def _launch(kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *about:
 
 @repeated
 def _forward(
-    x: Tensor, up: Tensor | None, bias: Tensor | None, residual: Tensor | None, kind: str, p: float, seed: int
+    x: Tensor,
+    up: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    kind: str,
+    cast_first: bool,
+    p: float,
+    seed: int,
 ) -> Tensor:
     y = x.new_empty(x.shape)
     (read, stride), (gated, up_stride) = _rows(x), (None, None) if up is None else _rows(up)
-    added = dense(residual)
-    _launch(activation_forward, (read, gated, dense(bias), added, y), x, seed, stride, up_stride, KIND=kind, p=p)
+    given = read, gated, dense(bias), dense(residual), y
+    _launch(activation_forward, given, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
     return y
 
 
 @repeated
 def _backward(
-    dy: Tensor, x: Tensor, up: Tensor | None, bias: Tensor | None, kind: str, p: float, seed: int
+    dy: Tensor, x: Tensor, up: Tensor | None, bias: Tensor | None, kind: str, cast_first: bool, p: float, seed: int
 ) -> tuple[Tensor, Tensor]:
     dx, dup = x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))
     (read, stride), (gated, up_stride) = _rows(x), (None, None) if up is None else _rows(up)
     given = dy.contiguous(), read, gated, dense(bias), dx, None if up is None else dup
-    _launch(activation_backward, given, x, seed, stride, up_stride, KIND=kind, p=p)
+    _launch(activation_backward, given, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
     return dx, dup
 
 
@@ -144,19 +154,20 @@ def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     dx, dup = _ACTIVATION_BACKWARD(dy, x, up, bias, *ctx.about)
     dbias = None if bias is None else dx[None].flatten(0, -2).sum(0, dtype=torch.float32).to(bias.dtype)
     dresidual = None if ctx.residual_dtype is None else dy.to(ctx.residual_dtype)
-    return dx, dup if up is not None else None, dbias, dresidual, None, None, None
+    return dx, dup if up is not None else None, dbias, dresidual, None, None, None, None
 
 
 _ACTIVATION = Operator(
-    "activation(Tensor x, Tensor? up, Tensor? bias, Tensor? residual, str kind, float p, SymInt seed) -> Tensor",
+    "activation(Tensor x, Tensor? up, Tensor? bias, Tensor? residual, str kind, bool cast_first, float p, SymInt seed) "
+    "-> Tensor",
     _forward,
     lambda x, *_: x.new_empty(x.shape),
     _gradients,
     _keep,
 )
 _ACTIVATION_BACKWARD = Operator(
-    "activation_backward(Tensor dy, Tensor x, Tensor? up, Tensor? bias, str kind, float p, SymInt seed) "
-    "-> (Tensor, Tensor)",
+    "activation_backward(Tensor dy, Tensor x, Tensor? up, Tensor? bias, str kind, bool cast_first, float p, "
+    "SymInt seed) -> (Tensor, Tensor)",
     _backward,
     lambda dy, x, up, *_: (x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))),
 )

@@ -18,6 +18,7 @@ _GIVEN: Given = {
     "count": "i32",
     "seed": "i32",
     "N": 14336,
+    "CAST_FIRST": False,
     "p": 0.0,
     "BLOCK": 1024,
 }

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from kernelwright.kernels.losses.kernel import capped, pivot_of, store_losses, targets
-from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, place, publish, read_along
+from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, place, product, publish, read_along
 from kernelwright.kernels.softmaxes.kernel import INFINITY, LOG2_E
 
 LARGEST, LN_2 = tl.constexpr(3.4028234663852886e38), tl.constexpr(0.6931471805599453)
@@ -114,7 +114,7 @@ def cross_entropy_forward(
         logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
     largest = tl.max(top, 1)
     power = _scaled(largest)[2]
-    total = tl.sum(total * _lowered(top, _scaled(top)[2], largest[:, None], power[:, None]), 1)
+    total = tl.sum(product(total, _lowered(top, _scaled(top)[2], largest[:, None], power[:, None]), LANES), 1)
     top, weighed = largest, tl.sum(weighed, 1)
     if PARTS > 1:
         publish(tl.max(top, 0), 0, first, part, notes_ptr, PARTS, STEP)

@@ -58,7 +58,7 @@ def backward(
     about: dict[str, Any] = {"CENTRED": centred, "CAST_FIRST": cast_first}
     wanted = {"WANTS_WEIGHT": wants_weight, "WANTS_BIAS": wants_bias}
     long = _over_long_rows(given, read, dsum, weight, about | wanted)
-    groups, run = long or _over_rows(given, read, dsum, about)
+    groups, run = long or _over_rows(given, read, dsum, weight, about)
     kind = dtype if groups == 1 and not long else torch.float32
     summed = groups > 1 or kind != dtype
     make = partial(scratch, device=x.device) if summed else x.new_empty
@@ -78,14 +78,17 @@ _Run = Callable[[tuple[Any, ...], float], None]
 """Launches, of the arguments that both kernels take, and the offset."""
 
 
-def _over_rows(given: Rows, read: Rows, dsum: Tensor | None, about: Mapping[str, Any]) -> tuple[int, _Run]:
+def _over_rows(
+    given: Rows, read: Rows, dsum: Tensor | None, weight: Tensor | None, about: Mapping[str, Any]
+) -> tuple[int, _Run]:
     """How many programs share the rows out, and what launches them."""
     x = read.tensor
     N, M = x.shape[-1], x[..., 0].numel()
     layout = backward_layout(M, N, x.itemsize)
     groups = backward_groups(M, layout, multiprocessors(x.device))
     itemsizes = [one.itemsize for one in (given.tensor, x, dsum) if one is not None]
-    known = {"N": N, "STAGES": backward_stages(layout, N, itemsizes, shared_bytes(x.device)), **about}
+    along = 0 if weight is None else weight.itemsize
+    known = {"N": N, "STAGES": backward_stages(layout, N, itemsizes, along, shared_bytes(x.device)), **about}
     start = partial(launch, norm_backward, layout, M, x.device, programs=groups * layout.parts, **known)
     return groups, lambda arguments, offset: start(arguments, offset=offset)
 

@@ -57,9 +57,10 @@ def backward_groups(M: int, layout: RowLayout, multiprocessors: int) -> int:
     return max(1, min(-(-M // layout.rows), multiprocessors // layout.parts))
 
 
-def backward_stages(layout: RowLayout, N: int, itemsizes: Sequence[int], shared_bytes: int) -> int:
-    """How many tiles of all tensors together, one of each itemsize, find room; where elements come one by one none is
-    fetched ahead."""
+def backward_stages(layout: RowLayout, N: int, itemsizes: Sequence[int], along: int, shared_bytes: int) -> int:
+    """How many tiles of all tensors together, one of each itemsize, are under way or in use; all but one need room,
+    and so does the weight, of `along` bytes an element, with each. Where elements come one by one none is fetched
+    ahead."""
     if not all(in_vectors(N, itemsize) for itemsize in itemsizes):
         return 1
-    return max(1, min(MOST_STAGES, shared_bytes // (layout.rows * layout.columns * sum(itemsizes))))
+    return min(MOST_STAGES, 1 + shared_bytes // (layout.columns * (layout.rows * sum(itemsizes) + along)))

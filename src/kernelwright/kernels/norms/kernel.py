@@ -1,12 +1,11 @@
 """RMSNorm and LayerNorm over rows: one read and one write, statistics in FP32.
 
 Idea: a row stays in registers between its statistics and its result; see rows/tile.py for rows that are too long for
-one program. Variance is taken in two passes over the registers, the mean around an element of the row, and parts are
-merged by their means, so that a large offset costs no accuracy and a row of equal elements has no error. Weights come
-with the row where registers are left for them (`AHEAD`). Bound: DRAM,
-2 * M * N * itemsize bytes forward (4 with a residual), 3 backward. Backward, each program keeps its share of the
-weight's gradient in registers over all its rows, while the next ones come; the shares are added in a fixed order
-afterwards, so that results repeat.
+one program. Variance is taken in two passes over the registers, the second of which also finds what the mean is off by,
+and parts are merged by their means, so that neither a large offset nor an outlier costs accuracy. Weights come with the
+row where registers are left for them (`AHEAD`). Bound: DRAM, 2 * M * N * itemsize bytes forward (4 with a residual),
+3 backward. Backward, each program keeps its share of the weight's gradient in registers over all its rows, while the
+next ones come; the shares are added in a fixed order afterwards, so that results repeat.
 
 Source: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.06450; merging of parts: Chan et al. 1979.
 """
@@ -14,7 +13,7 @@ Source: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.0645
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import PUBLISH, collected, of_row, place, publish, read, read_along, tile
+from kernelwright.kernels.rows.tile import PUBLISH, collected, of_row, place, product, publish, read, read_along, tile
 
 
 @triton.jit
@@ -32,21 +31,22 @@ def _input(
 
 @triton.jit
 def _merged(
-    square, mean, row, part, notes_ptr,
+    square, base, off, row, part, notes_ptr,
     N: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, STEP: tl.constexpr, CENTRED: tl.constexpr,
 ):  # fmt: skip
-    """Of a whole row the sum of squares around its mean, and the mean, from those of its parts."""
+    """Of a whole row the sum of squares around its mean, and what that is off this part's base, from what its parts
+    found of themselves."""
     publish(square, 0, row, part, notes_ptr, PARTS, STEP)
     if CENTRED:
-        publish(mean, 1, row, part, notes_ptr, PARTS, STEP)
+        publish(base + off, 1, row, part, notes_ptr, PARTS, STEP)
     squares = collected(0, 0.0, row, notes_ptr, PARTS, STEP)
     if CENTRED:
         parts = tl.arange(0, triton.next_power_of_2(PARTS))
         counts = tl.maximum(tl.minimum(N - parts * BLOCK_N, BLOCK_N), 0)
-        means = collected(1, 0.0, row, notes_ptr, PARTS, STEP)
-        mean += tl.sum(tl.where(counts > 0, (means - mean) * counts, 0.0), 0) * (1.0 / N)
-        squares += counts * (means - mean) * (means - mean)
-    return tl.sum(squares, 0), mean
+        apart = collected(1, 0.0, row, notes_ptr, PARTS, STEP) - base
+        off = tl.sum(tl.where(counts > 0, apart * counts, 0.0), 0) * (1.0 / N)
+        squares += counts * (apart - off) * (apart - off)
+    return tl.sum(squares, 0), off
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -65,10 +65,6 @@ def norm_forward(
         x_ptr, residual_ptr, sum_ptr, rows, columns, there,
         x_inner, x_outer_stride, x_inner_stride, r_inner, r_outer_stride, r_inner_stride,
     )  # fmt: skip
-    given_at_first = (
-        x_ptr, residual_ptr, sum_ptr, rows, part * BLOCK_N, rows < M,
-        x_inner, x_outer_stride, x_inner_stride, r_inner, r_outer_stride, r_inner_stride,
-    )  # fmt: skip
     x = _input(*given, False)
     if AHEAD and weight_ptr is not None:
         weight = read_along(weight_ptr, columns, N) + offset
@@ -76,21 +72,28 @@ def norm_forward(
         bias = read_along(bias_ptr, columns, N)
     if residual_ptr is not None and STEP != PUBLISH:
         tl.store(sum_ptr + rows * N + columns, x.to(sum_ptr.dtype.element_ty), mask=there)
-    mean = tl.zeros((ROWS, 1), tl.float32)
+    base = tl.zeros((ROWS, 1), tl.float32)
+    off = base
     if CENTRED:
-        pivot = _input(*given_at_first, False)
         share = 1.0 / (tl.minimum(N - part * BLOCK_N, BLOCK_N) if PARTS > 1 else N)
-        mean = pivot + tl.sum(tl.where(there, x - pivot, 0.0), 1, keep_dims=True) * share
-        x = tl.where(there, x - mean, 0.0)
-    square = tl.sum(x * x, 1, keep_dims=True)
+        base = tl.sum(x, 1, keep_dims=True) * share
+        x = tl.where(columns < N, x - base, 0.0)
+        off = tl.sum(x, 1, keep_dims=True) * share
+    square = tl.sum(product(x, x, BLOCK_N), 1, keep_dims=True)
+    if CENTRED:
+        square = tl.maximum(square - off * off * (1.0 / share), 0.0)
     if PARTS > 1:
-        square, mean = _merged(of_row(square), of_row(mean), first, part, notes_ptr, N, BLOCK_N, PARTS, STEP, CENTRED)
+        square, off = _merged(
+            of_row(square), of_row(base), of_row(off), first, part, notes_ptr, N, BLOCK_N, PARTS, STEP, CENTRED
+        )  # fmt: skip
     if AGAIN:
         x = _input(*given, True)
         if CENTRED:
-            x -= mean
+            x -= base
     rstd = tl.rsqrt(square * (1.0 / N) + eps)
     y = x * rstd
+    if CENTRED:
+        y -= off * rstd
     if CAST_FIRST:
         y = y.to(x_ptr.dtype.element_ty).to(tl.float32)
     if weight_ptr is not None:
@@ -103,7 +106,7 @@ def norm_forward(
             zeros = tl.zeros((ROWS, 1), tl.float32)
             tl.store(rstd_ptr + rows, rstd + zeros, mask=rows < M)
             if CENTRED:
-                tl.store(mean_ptr + rows, mean + zeros, mask=rows < M)
+                tl.store(mean_ptr + rows, base + off, mask=rows < M)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -133,7 +136,7 @@ def norm_backward(
         dbias += dy
         if weight_ptr is not None:
             dy *= read_along(weight_ptr, columns, N) + offset
-        along = tl.sum(dy * x, 1, keep_dims=True)
+        along = tl.sum(product(dy, x, BLOCK_N), 1, keep_dims=True)
         level = tl.sum(dy, 1, keep_dims=True) if CENTRED else along
         if PARTS > 1:
             publish(of_row(along), 0, first, part, notes_ptr, PARTS, STEP)

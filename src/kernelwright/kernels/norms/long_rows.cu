@@ -1,7 +1,8 @@
 // RMSNorm and LayerNorm (CENTRED) of rows that are too long for one block, with a residual added before.
 //
-// Idea: as kernel.py, with the row in the registers of a cluster. Elements are taken above the row's first one, and
-// squares around each thread's own mean, so that a large offset costs no accuracy and one turn tells mean and variance.
+// Idea: as kernel.py, with the row in the registers of a cluster. Elements are taken above one of the row's that is no
+// outlier, and squares around each thread's own mean, so that an offset costs no accuracy and one turn tells mean and
+// variance.
 // A cluster takes several rows one after another, so that the weights come once for all of them.
 // Macros besides: CAST_FIRST, round before multiplying by the weight; WEIGHTED, BIASED, ADDED, what there is.
 
@@ -13,6 +14,15 @@ using Found = Moments;
 using Found = float;
 #endif
 
+// A row's first, middle and last element, of which the middle one in size is hardly ever an outlier.
+struct Some {
+    float a, b, c;
+
+    __device__ Some(const void* tensor, long long begin)
+        : a(element(tensor, begin)), b(element(tensor, begin + COLUMNS / 2)), c(element(tensor, begin + COLUMNS - 1)) {}
+    __device__ float middle() const { return fmaxf(fminf(a, b), fminf(fmaxf(a, b), c)); }
+};
+
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* sum, float* mean,
              float* rstd, unsigned x_inner, long long x_outer_stride, long long x_inner_stride, unsigned r_inner,
@@ -23,7 +33,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
     const Rows rows(M, each);
     unsigned turn = 0;
     for (unsigned row = rows.begin; row < rows.end; ++row) {
-        float values[kEach][kLanes], first = 0.0f;
+        float values[kEach][kLanes];
         const long long begin = begin_of(row, x_inner, x_outer_stride, x_inner_stride);
         load(values, x, begin, share, 0.0f);
 #if ADDED
@@ -31,7 +41,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         float others[kEach][kLanes];
         load(others, residual, r_begin, share, 0.0f);
 #endif
-        if (CENTRED) first = element(x, begin);
+        Some some(x, begin);
         if (row == rows.begin) {
             if (WEIGHTED) fetch_common(along, weight, share);
             if (BIASED) fetch_common(along + WEIGHTED * kAlong, bias, share);
@@ -45,10 +55,12 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             for (int j = 0; j < kLanes; ++j) values[i][j] = rounded(values[i][j] + others[i][j]);
             store(sum, begin_of(row), share, i, values[i]);
         }
-        if (CENTRED) first = rounded(first + element(residual, r_begin));
+        const Some other(residual, r_begin);
+        some.a = rounded(some.a + other.a), some.b = rounded(some.b + other.b), some.c = rounded(some.c + other.c);
 #endif
+        const float pivot = some.middle();
 #if CENTRED
-        const Moments all = of_row(board, turn++, moments_of(values, share, first));
+        const Moments all = of_row(board, turn++, moments_of(values, share, pivot));
         const float centre = all.y, square = all.z;
 #else
         float own = 0.0f;
@@ -61,7 +73,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         const float scale = rsqrtf(square * (1.0f / COLUMNS) + eps);
         if (rstd != nullptr && blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
             rstd[row] = scale;
-            if (CENTRED) mean[row] = first + centre;
+            if (CENTRED) mean[row] = pivot + centre;
         }
         if (row == rows.begin) kw::copies_wait<0>();
 #pragma unroll

@@ -8,17 +8,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from triton.runtime.interpreter import InterpretedFunction
 
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.repeating import STREAM, Launch, scratch, watched
+from kernelwright.kernels.rows import tile
 from kernelwright.kernels.rows.layout import RowLayout
-from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS, place
+from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
 
-INTERPRETED = isinstance(place, InterpretedFunction)
-
-
+INTERPRETED = tile.INTERPRETED.value
 LAUNCHES_AT_ONCE = 4
 RESERVED_BYTES = 2**10
 

@@ -12,16 +12,21 @@ only writes down (PUBLISH) and another that only goes on from there (FINISH).
 
 import triton
 import triton.language as tl
+from triton.runtime.interpreter import InterpretedFunction
 
 ALL, PUBLISH, FINISH = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 SLOTS = tl.constexpr(4)
 """Numbers that a part of a row can write down."""
+LANES = tl.constexpr(32)
 
 
 @triton.jit
 def place(ROWS: tl.constexpr, PARTS: tl.constexpr):
     """The first row of this program's tile, and which part of the row it is."""
     return (tl.program_id(0) // PARTS) * ROWS, tl.program_id(0) % PARTS
+
+
+INTERPRETED = tl.constexpr(isinstance(place, InterpretedFunction))
 
 
 @triton.jit
@@ -49,6 +54,18 @@ def read(ptr, rows, columns, there, inner, stride_outer, stride_inner, nothing, 
 def read_along(ptr, columns, N: tl.constexpr):
     """What all rows have in common, (1, BLOCK_N) in FP32."""
     return tl.load(ptr + columns, mask=columns < N, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def product(a, b, COLUMNS: tl.constexpr):
+    """a * b to be added up over tiles of so many columns. Where a lane may have one element of a row, it is rounded
+    before: in a multiply-add each lane would round all products but its own, and write another sum than its neighbour.
+    """
+    if COLUMNS > LANES or INTERPRETED:
+        result = a * b
+    else:
+        result = tl.inline_asm_elementwise("mul.rn.f32 $0, $1, $2;", "=r,r,r", [a, b], tl.float32, True, 1)
+    return result
 
 
 @triton.jit

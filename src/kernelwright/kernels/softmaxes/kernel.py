@@ -10,7 +10,7 @@ Source: Milakov & Gimelshein 2018, arXiv:1805.02867.
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, of_row, place, publish, read, tile
+from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, of_row, place, product, publish, read, tile
 
 INFINITY, LOG2_E = tl.constexpr(float("inf")), tl.constexpr(1.4426950408889634)
 
@@ -106,29 +106,46 @@ def softmax_forward(
             tl.store(y_ptr + rows * N + columns, y.to(y_ptr.dtype.element_ty), mask=there)
 
 
+@triton.jit
+def _given(
+    dy_ptr, y_ptr, rows, columns, M, dy_inner, dy_outer_stride, dy_inner_stride,
+    N: tl.constexpr, LOG: tl.constexpr, AGAIN: tl.constexpr,
+):  # fmt: skip
+    """A tile of dy and of y, and where they are."""
+    there = (rows < M) & (columns < N)
+    nothing: tl.constexpr = -float("inf") if LOG else 0.0
+    dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0, AGAIN)
+    return dy, read(y_ptr, rows, columns, there, 1, N, 0, nothing, AGAIN), there
+
+
 @triton.jit(do_not_specialize=["M"])
 def softmax_backward(
     dy_ptr, y_ptr, dx_ptr,
     dy_inner, dy_outer_stride, dy_inner_stride,
     scale, M, notes_ptr,
-    N: tl.constexpr, LOG: tl.constexpr, MASKED: tl.constexpr,
+    N: tl.constexpr, LOG: tl.constexpr, MASKED: tl.constexpr, TILES: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     first, part = place(ROWS, PARTS)
-    rows, columns = tile(first, part, ROWS, BLOCK_N)
-    there = (rows < M) & (columns < N)
-    nothing: tl.constexpr = -float("inf") if LOG else 0.0
-    dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0)
-    y = read(y_ptr, rows, columns, there, 1, N, 0, nothing) if not (LOG and AGAIN) else dy
-    total = tl.sum(dy if LOG else dy * y, 1, keep_dims=True)
+    lie = M, dy_inner, dy_outer_stride, dy_inner_stride
+    tiles = ()
+    for i in tl.static_range(TILES):
+        tiles += (_given(dy_ptr, y_ptr, *tile(first, part * TILES + i, ROWS, BLOCK_N), *lie, N, LOG, False),)
+    total = tl.zeros((ROWS, BLOCK_N), tl.float32)
+    for i in tl.static_range(TILES):
+        dy, y, _ = tiles[i]
+        total += dy if LOG else product(dy, y, TILES * BLOCK_N)
+    total = tl.sum(total, 1, keep_dims=True)
     if PARTS > 1:
         publish(of_row(total), 0, first, part, notes_ptr, PARTS, STEP)
         total = tl.sum(collected(0, 0.0, first, notes_ptr, PARTS, STEP), 0)
-    if AGAIN:
-        dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0, True)
-        y = read(y_ptr, rows, columns, there, 1, N, 0, nothing, True)
-    dx = dy - power_of_e(y) * total if LOG else y * (dy - total)
-    if LOG and MASKED:
-        dx = tl.where(y == -INFINITY, 0.0, dx)
-    if STEP != PUBLISH:
-        tl.store(dx_ptr + rows * N + columns, (dx * scale).to(dx_ptr.dtype.element_ty), mask=there)
+    for i in tl.static_range(TILES):
+        rows, columns = tile(first, part * TILES + i, ROWS, BLOCK_N)
+        dy, y, there = tiles[i]
+        if AGAIN:
+            dy, y, _ = _given(dy_ptr, y_ptr, rows, columns, *lie, N, LOG, True)
+        dx = dy - power_of_e(y) * total if LOG else y * (dy - total)
+        if LOG and MASKED:
+            dx = tl.where(y == -INFINITY, 0.0, dx)
+        if STEP != PUBLISH:
+            tl.store(dx_ptr + rows * N + columns, (dx * scale).to(dx_ptr.dtype.element_ty), mask=there)

@@ -91,15 +91,17 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
             known["AT_ONCE"] = TWO_BLOCKS_AT_ONCE
         _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, float(scale)), **known)
         return dx
+    layout, tiles = backward_layout(N, y.itemsize)
     launch(
         softmax_backward,
-        backward_layout(N, y.itemsize),
+        layout,
         y.numel() // N,
         y.device,
         (given.tensor, y, dx, *given.place, scale),
         N=N,
         LOG=log,
         MASKED=masked,
+        TILES=tiles,
     )
     return dx
 

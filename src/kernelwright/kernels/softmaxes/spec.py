@@ -10,7 +10,7 @@ __all__ = ["KERNELS", "SHAPES", "work"]
 
 _HOME = "kernelwright.kernels.softmaxes.kernel"
 _FORWARD = TILE | rows_of("x") | {"y_ptr": "*bf16", "scale": "fp32", "TILES": 1}
-_BACKWARD = TILE | rows_of("dy") | {"y_ptr": "*bf16", "dx_ptr": "*bf16", "scale": "fp32", "MASKED": False}
+_BACKWARD = TILE | rows_of("dy") | {"y_ptr": "*bf16", "dx_ptr": "*bf16", "scale": "fp32", "MASKED": False, "TILES": 1}
 
 
 def _softmax(name: str, about: str, log: bool) -> Kernel:
