@@ -88,7 +88,8 @@ def _over_rows(
     groups = backward_groups(M, layout, multiprocessors(x.device))
     itemsizes = [one.itemsize for one in (given.tensor, x, dsum) if one is not None]
     along = 0 if weight is None else weight.itemsize
-    known = {"N": N, "STAGES": backward_stages(layout, N, itemsizes, along, shared_bytes(x.device)), **about}
+    stages = backward_stages(M, layout, N, itemsizes, along, shared_bytes(x.device))
+    known = {"N": N, "STAGES": stages, **about}
     start = partial(launch, norm_backward, layout, M, x.device, programs=groups * layout.parts, **known)
     return groups, lambda arguments, offset: start(arguments, offset=offset)
 

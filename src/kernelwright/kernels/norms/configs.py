@@ -10,7 +10,7 @@ from kernelwright.kernels.rows.layout import WARP, RowLayout, in_vectors, power_
 BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
 """One program to a multiprocessor, whose loads run ahead of it through shared memory."""
 BACKWARD_PART_BYTES = 2**15
-FEW_ROWS = 8
+FEW_ROWS, FEW_WARPS = 8, 16
 """That tiles for many would leave empty, and that leave the machine to itself: they have a variant of their own."""
 MOST_STAGES = 3
 """Tiles of a program that are under way or in use."""
@@ -47,8 +47,9 @@ def backward_layout(M: int, N: int, itemsize: int) -> RowLayout:
         return RowLayout(1, columns, -(-N // columns), BACKWARD_WARPS, again=True)
     bytes_at_once = BACKWARD_TILE_BYTES if in_vectors(N, itemsize) else BACKWARD_TILE_BYTES // 2
     rows = max(1, bytes_at_once // (columns * itemsize))
-    if M <= FEW_ROWS < rows:
-        return RowLayout(FEW_ROWS, columns, 1, min(BACKWARD_WARPS, max(1, columns // WARP)))
+    if M <= FEW_ROWS:
+        few = FEW_ROWS if rows > FEW_ROWS else 1
+        return RowLayout(few, columns, 1, min(FEW_WARPS, max(1, few * columns // WARP)))
     return RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
 
 
@@ -57,10 +58,10 @@ def backward_groups(M: int, layout: RowLayout, multiprocessors: int) -> int:
     return max(1, min(-(-M // layout.rows), multiprocessors // layout.parts))
 
 
-def backward_stages(layout: RowLayout, N: int, itemsizes: Sequence[int], along: int, shared_bytes: int) -> int:
+def backward_stages(M: int, layout: RowLayout, N: int, itemsizes: Sequence[int], along: int, shared_bytes: int) -> int:
     """How many tiles of all tensors together, one of each itemsize, are under way or in use; all but one need room,
-    and so does the weight, of `along` bytes an element, with each. Where elements come one by one none is fetched
-    ahead."""
-    if not all(in_vectors(N, itemsize) for itemsize in itemsizes):
+    and so does the weight, of `along` bytes an element, with each. Where elements come one by one, or where a program
+    has no other tile, none is fetched ahead."""
+    if M <= FEW_ROWS or not all(in_vectors(N, itemsize) for itemsize in itemsizes):
         return 1
     return min(MOST_STAGES, 1 + shared_bytes // (layout.columns * (layout.rows * sum(itemsizes) + along)))

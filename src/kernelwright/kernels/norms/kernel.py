@@ -13,7 +13,18 @@ Source: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.0645
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import PUBLISH, collected, of_row, place, product, publish, read, read_along, tile
+from kernelwright.kernels.rows.tile import (
+    PUBLISH,
+    collected,
+    of_row,
+    place,
+    product,
+    publish,
+    read,
+    read_along,
+    sums,
+    tile,
+)
 
 
 @triton.jit
@@ -78,10 +89,11 @@ def norm_forward(
         share = 1.0 / (tl.minimum(N - part * BLOCK_N, BLOCK_N) if PARTS > 1 else N)
         base = tl.sum(x, 1, keep_dims=True) * share
         x = tl.where(columns < N, x - base, 0.0)
-        off = tl.sum(x, 1, keep_dims=True) * share
-    square = tl.sum(product(x, x, BLOCK_N), 1, keep_dims=True)
-    if CENTRED:
+        off, square = sums(x, product(x, x, BLOCK_N))
+        off *= share
         square = tl.maximum(square - off * off * (1.0 / share), 0.0)
+    else:
+        square = tl.sum(product(x, x, BLOCK_N), 1, keep_dims=True)
     if PARTS > 1:
         square, off = _merged(
             of_row(square), of_row(base), of_row(off), first, part, notes_ptr, N, BLOCK_N, PARTS, STEP, CENTRED
@@ -136,8 +148,11 @@ def norm_backward(
         dbias += dy
         if weight_ptr is not None:
             dy *= read_along(weight_ptr, columns, N) + offset
-        along = tl.sum(product(dy, x, BLOCK_N), 1, keep_dims=True)
-        level = tl.sum(dy, 1, keep_dims=True) if CENTRED else along
+        if CENTRED:
+            along, level = sums(product(dy, x, BLOCK_N), dy)
+        else:
+            along = tl.sum(product(dy, x, BLOCK_N), 1, keep_dims=True)
+            level = along
         if PARTS > 1:
             publish(of_row(along), 0, first, part, notes_ptr, PARTS, STEP)
             if CENTRED:
