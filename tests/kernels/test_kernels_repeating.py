@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).parent))
 from on_device import poisoned, random, require_close, runs_kernels
 
+from kernelwright.core.errors import UsageError
 from kernelwright.kernels import repeating
 from kernelwright.kernels.losses.op import cross_entropy
 from kernelwright.kernels.losses.reference import cross_entropy as cross_entropy_reference
@@ -20,6 +24,15 @@ from kernelwright.kernels.rotary.op import rotary_embedding
 from kernelwright.kernels.softmaxes.op import softmax
 
 pytestmark = runs_kernels
+
+
+class Own(Tensor):
+    pass
+
+
+class Counting(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **kwargs or {})
 
 
 def test_the_same_call_on_other_tensors():
@@ -106,6 +119,70 @@ def test_a_launch_is_given_addresses_and_what_was_made_is_made_anew(no_device):
     for value in (1.0, 2.0, 3.0):
         assert plus(torch.tensor([value]), 5).item() == value + 5
     assert (calls, launches) == ([5], [(77, 5)] * 3)
+
+
+@pytest.fixture
+def doubled(no_device):
+    """A repeated function of two tensors, and the calls of itself."""
+    calls = []
+
+    def run(x, result):
+        ctypes.c_float.from_address(result).value = 2 * ctypes.c_float.from_address(x).value
+
+    @repeating.repeated
+    def double(x, other=None, scale=1.0):
+        calls.append(scale)
+        result = x.new_empty(x.shape)
+        run(x.data_ptr(), result.data_ptr())
+        repeating.watched(lambda: repeating.Launch(run, (), (x, result)))
+        return result
+
+    return double, calls
+
+
+def test_a_recent_call_is_not_mistaken_for_another(doubled):
+    double, calls = doubled
+    x, far = torch.ones(4), torch.ones(5)[1:]
+    wider, leaf, sub = (
+        torch.ones(4, dtype=torch.float64),
+        torch.ones(4, requires_grad=True),
+        torch.ones(4).as_subclass(Own),
+    )
+    for _ in range(3):
+        double(x)
+    assert len(calls) == 1
+    for args, kwargs in (
+        ((far,), {}), ((x[:2],), {}), ((wider,), {}), ((sub,), {}), ((x._neg_view(),), {}), ((leaf,), {}),
+        ((x, x), {}), ((x, None, 2.0), {}), ((x, None, 1), {}), ((x,), {"scale": 3.0}), ((x,), {"other": far}),
+    ):  # fmt: skip
+        before = len(calls)
+        double(*args, **kwargs)
+        assert len(calls) == before + 1, (args, kwargs)
+
+
+def test_what_is_recent_is_told_from_what_is_traced_or_transformed(doubled):
+    double, calls = doubled
+    x = torch.ones(3)
+    for _ in range(3):
+        double(x)
+    with Counting():
+        double(x)
+    with pytest.raises(RuntimeError, match="storage"):
+        torch.func.vmap(double)(torch.ones(2, 3))
+    with forward_ad.dual_level(), pytest.raises(UsageError):
+        double(forward_ad.make_dual(x, x))
+    assert len(calls) == 3
+
+
+def test_a_tensor_that_wants_a_gradient_is_recent_only_where_nobody_asks(doubled):
+    double, calls = doubled
+    x = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        for _ in range(3):
+            double(x)
+    assert len(calls) == 1
+    double(x)
+    assert len(calls) == 2
 
 
 def test_what_only_its_own_way_can_do_is_done_that_way(no_device):

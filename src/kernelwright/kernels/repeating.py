@@ -2,7 +2,8 @@
 
 Half of what a small kernel costs is Python: checks, strides, layouts, and Triton's own way to what it compiled. All of
 it depends on how tensors lie and on nothing in them, so a call on tensors that lie as those of an earlier one allocates
-its results and launches what that one launched.
+its results and launches what that one launched. Whether they do, torch's compiler can tell of all tensors at once, of
+the last few calls; of all others a key tells, which takes ten times as long to make.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from kernelwright.kernels.operators import plain, undisturbed
 
-MOST_KEPT = 4096
-"""Calls that are remembered of one function; then all are forgotten."""
+MOST_KEPT, MOST_RECENT = 4096, 4
+"""Calls that are remembered of one function, then all are forgotten; and those that are tried before a key is made."""
+ALIGNED = 15
+"""Of an address the bits that decide how wide loads can be."""
+MISSED = object()
+"""What a remembered call gives for arguments that are not like its own."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -52,6 +58,8 @@ class _Watch(threading.local):
 
 
 _WATCH = _Watch()
+_WATCHING: set[int] = set()
+"""Threads that watch: a set is the quickest to ask."""
 
 
 def watched(launch: Callable[[], Launch | None]) -> None:
@@ -70,59 +78,110 @@ def scratch(shape: Sequence[int], dtype: torch.dtype, device: torch.device, *, z
 
 @contextmanager
 def _watching() -> Iterator[_Seen]:
+    _WATCHING.add(thread := threading.get_ident())
     _WATCH.seen = _Seen([], [])
     try:
         yield _WATCH.seen
     finally:
         _WATCH.seen = None
+        _WATCHING.discard(thread)
 
 
 def repeated(function: Function) -> Function:
     """A function of tensors that launches kernels on nothing but its arguments, its results and `scratch`, and gives
     new tensors or none."""
     kept: _Kept = {}
+    recent: list[_Recent] = []
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        if not (_WATCHING or forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack()):
+            for like in recent:
+                if (result := like(args, kwargs)) is not MISSED:
+                    return result
+        return by_key(args, kwargs)
+
+    def by_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _WATCH.seen is not None or not undisturbed():
             return function(*args, **kwargs)
         asks = torch.is_grad_enabled()
         tensors: list[Tensor] = []
         about: list[Any] = []
-        for one in (*args, *kwargs, *kwargs.values()) if kwargs else args:
+        for one in (*args, *kwargs, *kwargs.values()):
             if not isinstance(one, Tensor):
                 about.append(one)
             elif plain(one, asks):
                 tensors.append(one)
                 # all that a kernel and its launch depend on; of the place only what decides how wide loads can be
-                about += one.shape, one.stride(), one.dtype, one.device, one.data_ptr() & 15
+                about += one.shape, one.stride(), one.dtype, one.device, one.data_ptr() & ALIGNED
             else:
                 return function(*args, **kwargs)
-        again = kept.get(key := tuple(about))
-        if again is None:
-            return _first(kept, key, tensors, lambda: function(*args, **kwargs))
-        return again(*tensors) if again else function(*args, **kwargs)
+        found = kept.get(key := tuple(about))
+        if found is None:
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            with _watching() as seen:
+                result = function(*args, **kwargs)
+            again = _again(tensors, result, *seen)
+            kept[key] = (again, _recently(args, kwargs, tensors, again)) if again else False
+            return result
+        if not found:
+            return function(*args, **kwargs)
+        again, like = found
+        if like:
+            recent[:] = [like, *(one for one in recent if one is not like)][:MOST_RECENT]
+        return again(*tensors)
 
     return call  # pyright: ignore[reportReturnType]
 
 
-def _first(kept: _Kept, key: tuple[Any, ...], tensors: list[Tensor], call: Callable[[], Any]) -> Any:
-    if len(kept) >= MOST_KEPT:
-        kept.clear()
-    with _watching() as seen:
-        result = call()
-    kept[key] = _again(tensors, result, *seen) or False
-    return result
+def _recently(
+    args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[Tensor], again: Callable[..., Any]
+) -> _Recent | None:
+    """`again` on arguments that are like these, else MISSED; None where torch has no guards for tensors."""
+    try:
+        from torch._C._dynamo.guards import TensorGuards  # pyright: ignore
+
+        sizes, strides = [list(one.shape) for one in tensors], [list(one.stride()) for one in tensors]
+        about: dict[str, Any] = {"dynamic_dims_sizes": sizes, "dynamic_dims_strides": strides}
+        check = TensorGuards(*tensors, **about).check
+    except (ImportError, TypeError):
+        return None
+    known: dict[str, Any] = {"check": check, "again": again, "missed": MISSED, "asks": torch.is_grad_enabled}
+    names = [f"a{at}" for at in range(len(args))]
+    lines = [f"if len(args) != {len(args)} or len(kwargs) != {len(kwargs)}:", "    return missed"]
+    lines += [f"({', '.join(names)},) = args"] if names else []
+    for name in kwargs:
+        lines.append(f"k_{name} = kwargs.get({name!r}, missed)")
+        names.append(f"k_{name}")
+    given, unlike = [], ["asks()"] if any(one.requires_grad for one in tensors) else []
+    for name, one in zip(names, (*args, *kwargs.values()), strict=True):
+        if isinstance(one, Tensor):
+            given.append(name)
+        elif one is None:
+            unlike.append(f"{name} is not None")
+        else:
+            known[f"c_{name}"], known[f"t_{name}"] = one, type(one)
+            unlike.append(f"type({name}) is not t_{name} or {name} != c_{name}")
+    unlike.append(f"not check({', '.join(given)})")
+    lines += [f"if {' or '.join(unlike)}:", "    return missed", f"return again({', '.join(given)})"]
+    return _written("like(args, kwargs)", lines, known)
+
+
+def _written(signature: str, lines: Sequence[str], known: dict[str, Any]) -> Callable[..., Any]:
+    """A function of these lines, compiled: a third of what loops over launches and arguments cost."""
+    exec(f"def {signature}:\n" + "".join(f"    {line}\n" for line in lines), known)
+    return known[signature.partition("(")[0]]
 
 
 def _again(
     tensors: Sequence[Tensor], result: Any, launches: list[Launch | None], made: list[tuple[Tensor, bool]]
 ) -> Callable[..., Any] | None:
-    """The call, of tensors alone; None where a launch reads or writes what is neither given nor returned nor made for
-    it, or what is one tensor could be two.
-
-    It is written down and compiled: a third of what loops over launches and arguments cost. Pointers are passed as
-    numbers, since Triton asks the driver about each tensor."""
+    """The call, of tensors alone, MISSED where they begin elsewhere between multiples of 16 bytes; None where a launch
+    reads or writes what is neither given nor returned nor made for it, or what is one tensor could be two. Pointers
+    are passed as numbers, since Triton asks the driver about each tensor."""
     results = [] if result is None else [result] if isinstance(result, Tensor) else list(result)
     lists = {"t": tensors, "r": results, "s": [one for one, _ in made]}
     held = [
@@ -137,12 +196,19 @@ def _again(
     index = [*results, *tensors][0].device.index
     known: dict[str, Any] = {"there": index, "here": torch._C._cuda_getDevice, "device": torch.cuda.device}
     known |= {"stream_of": torch._C._cuda_getCurrentRawStream, "like": torch.empty_like, "strided": torch.empty_strided}
-    known |= {"zeros": torch.zeros}
+    known |= {"zeros": torch.zeros, "missed": MISSED}
+    begins = [(name, one & ALIGNED) for one, name in held if name[0] == "t"]
     lines = ["if here() != there:", "    with device(there):", f"        return again({_given(tensors)})"]
+    lines += [f"p{name} = {name}.data_ptr()" for name, _ in begins]
+    if begins:
+        wrong = " or ".join(f"p{name} & {ALIGNED} != {at}" for name, at in begins)
+        if not any(at for _, at in begins):
+            wrong = f"({' | '.join(f'p{name}' for name, _ in begins)}) & {ALIGNED}"
+        lines += [f"if {wrong}:", "    return missed"]
     lines += [f"r{at} = {_made(tensors, one, f'r{at}', known)}" for at, one in enumerate(results)]
     for at, (one, zero) in enumerate(made):
         lines.append(f"s{at} = {_zeros(one, f's{at}', known) if zero else _made(tensors, one, f's{at}', known)}")
-    lines += ["stream = stream_of(there)", *(f"p{name} = {name}.data_ptr()" for name in names.values())]
+    lines += ["stream = stream_of(there)", *(f"p{name} = {name}.data_ptr()" for _, name in held if name[0] != "t")]
     for at, launch in enumerate(own):
         known[f"run{at}"], passed = launch.run, []
         for number, one in enumerate((*launch.before, *launch.arguments)):
@@ -158,8 +224,7 @@ def _again(
         lines.append(f"run{at}({', '.join(passed)})")
     given = "r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)" if results else "None"
     lines.append(f"return {given}")
-    exec(f"def again({_given(tensors)}):\n" + "".join(f"    {line}\n" for line in lines), known)
-    return known["again"]
+    return _written(f"again({_given(tensors)})", lines, known)
 
 
 def _given(tensors: Sequence[Tensor], letter: str = "t") -> str:
@@ -182,5 +247,8 @@ def _zeros(made: Tensor, name: str, known: dict[str, Any]) -> str:
     return f"zeros(**kind_{name})"
 
 
-_Kept = dict[tuple[Any, ...], Callable[..., Any] | Literal[False]]
-"""Calls by how tensors lie and all other arguments; False for what cannot be repeated."""
+_Recent = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+"""Of arguments as they were given: a call on them, or MISSED."""
+_Kept = dict[tuple[Any, ...], tuple[Callable[..., Any], _Recent | None] | Literal[False]]
+"""Calls by how tensors lie and all other arguments, of tensors alone and as they are given; False for what cannot be
+repeated."""

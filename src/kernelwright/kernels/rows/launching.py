@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 
 from kernelwright.core.errors import DeviceError
@@ -17,6 +18,7 @@ from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
 
 INTERPRETED = tile.INTERPRETED.value
+TRITON_3_6 = triton.__version__.startswith("3.6.")
 LAUNCHES_AT_ONCE = 4
 RESERVED_BYTES = 2**10
 
@@ -112,8 +114,15 @@ def start(
 
 
 def _again(compiled: Any, programs: int, arguments: tuple[Any, ...]) -> Launch:
-    about = compiled.function, compiled.packed_metadata, None, None, None
-    return Launch(compiled.run, (programs, 1, 1, STREAM, *about), arguments)
+    """Past the launcher's own Python where that is known to do nothing more."""
+    run, first, last = (
+        compiled.run,
+        (programs, 1, 1, STREAM, compiled.function),
+        (compiled.packed_metadata,) + (None,) * 3,
+    )
+    if not TRITON_3_6 or run.global_scratch_size or run.profile_scratch_size:
+        return Launch(run, (*first, *last), arguments)
+    return Launch(run.launch, (*first, run.launch_cooperative_grid, run.launch_pdl, None, None, *last), arguments)
 
 
 def on(device: torch.device) -> AbstractContextManager[None]:
