@@ -10,19 +10,54 @@ Salmon et al. 2011.
 import triton
 import triton.language as tl
 
+from kernelwright.kernels.rows.tile import INTERPRETED
+
+
+@triton.jit
+def _one_over(x):
+    """1 / x within a rounding or two, for what is neither tiny nor huge: that costs five instructions more."""
+    if INTERPRETED:
+        result = 1.0 / x
+    else:
+        result = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=r,r", [x], tl.float32, True, 1)
+    return result
+
+
+@triton.jit
+def _sigmoid(x):
+    return _one_over(1.0 + tl.exp2(-1.4426950408889634 * x))
+
+
+@triton.jit
+def _mills(x):
+    """The normal distribution beyond x over e^(-x^2 / 2), of x in [0, 16], within 6e-9 of it: a polynomial, fitted here,
+    of what grows from 0 to 1. As exact as 1 + erf, and in the tail far more so, for half the instructions."""
+    near = 0.275 * x
+    far = near * _one_over(1.0 + near)
+    slope = tl.fma(far, -0.11844896525144577, 0.24102331697940826)
+    slope = tl.fma(far, slope, 0.2045726329088211)
+    slope = tl.fma(far, slope, -1.2324931621551514)
+    slope = tl.fma(far, slope, 1.8550360202789307)
+    slope = tl.fma(far, slope, -1.4506982564926147)
+    return tl.fma(far, slope, 0.5)
+
 
 @triton.jit
 def _value_and_slope(x, KIND: tl.constexpr):
     """The activation of x and its derivative."""
     if KIND == "silu":
-        share = tl.sigmoid(x)
+        share = _sigmoid(x)
         value, slope = x * share, share * (1.0 + x * (1.0 - share))
     elif KIND == "gelu":
-        share = 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))
-        value, slope = x * share, share + x * 0.3989422804014327 * tl.exp(-0.5 * x * x)
+        far = tl.minimum(tl.abs(x), 16.0, propagate_nan=tl.PropagateNan.ALL)
+        density = tl.exp2(-0.7213475204444817 * far * far)
+        beyond = density * _mills(far)  # the normal distribution beyond |x|
+        value = tl.maximum(x, 0.0) - far * beyond
+        slope = beyond - 0.3989422804014327 * far * density
+        slope = tl.where(x < 0.0, slope, 1.0 - slope)
     elif KIND == "gelu_tanh":  # (1 + tanh u) / 2 = sigmoid(2 u)
         square = x * x
-        share = tl.sigmoid(1.5957691216057308 * x * (1.0 + 0.044715 * square))
+        share = _sigmoid(1.5957691216057308 * x * (1.0 + 0.044715 * square))
         inner = 1.5957691216057308 * (1.0 + 0.134145 * square)
         value, slope = x * share, share + x * share * (1.0 - share) * inner
     elif KIND == "relu_squared":
@@ -34,12 +69,21 @@ def _value_and_slope(x, KIND: tl.constexpr):
     return value, slope
 
 
+ROUNDS = tl.constexpr(7)
+"""Of Philox: the fewest that pass every test of Salmon et al."""
+
+
+@triton.constexpr_function
+def _of_all_integers(p):
+    return min(round(p * 2**32), 2**32 - 1)
+
+
 @triton.jit
 def _kept(begin, p: tl.constexpr, seed, BLOCK: tl.constexpr):
     """What dropout multiplies by: 0 for a share p of all places, 1 / (1 - p) for the others; four of one round."""
-    a, b, c, d = tl.rand4x(seed, begin // 4 + tl.arange(0, BLOCK // 4))
-    drawn = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (BLOCK,))
-    return tl.where(drawn >= p, 1.0 / (1.0 - p), 0.0)
+    a, b, c, d = tl.randint4x(seed, begin // 4 + tl.arange(0, BLOCK // 4), ROUNDS)
+    drawn = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (BLOCK,)).to(tl.uint32, bitcast=True)
+    return tl.where(drawn >= tl.full((), _of_all_integers(p), tl.uint32), 1.0 / (1.0 - p), 0.0)
 
 
 @triton.jit

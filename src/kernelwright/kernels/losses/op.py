@@ -172,6 +172,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
     _, lse, scale = output
     ctx.save_for_backward(scale, x, target, weight, lse)
     ctx.mark_non_differentiable(lse, scale)
+    ctx.set_materialize_grads(False)  # zeros for these two would be two launches
 
 
 def _gradients(ctx: Any, dloss: Tensor, *_: Any) -> tuple[Tensor | None, ...]:

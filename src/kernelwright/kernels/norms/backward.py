@@ -71,7 +71,8 @@ def backward(
         ),
         float(offset),
     )
-    return dx, _sum_of(shares[0], dtype), _sum_of(shares[1], dtype)
+    dweight, dbias = _sums_of(shares, dtype)
+    return dx, dweight, dbias
 
 
 _Run = Callable[[tuple[Any, ...], float], None]
@@ -85,10 +86,10 @@ def _over_rows(
     x = read.tensor
     N, M = x.shape[-1], x[..., 0].numel()
     layout = backward_layout(M, N, x.itemsize)
-    groups = backward_groups(M, layout, multiprocessors(x.device))
     itemsizes = [one.itemsize for one in (given.tensor, x, dsum) if one is not None]
     along = 0 if weight is None else weight.itemsize
     stages = backward_stages(M, layout, N, itemsizes, along, shared_bytes(x.device))
+    groups = backward_groups(M, layout, stages, multiprocessors(x.device))
     known = {"N": N, "STAGES": stages, **about}
     start = partial(launch, norm_backward, layout, M, x.device, programs=groups * layout.parts, **known)
     return groups, lambda arguments, offset: start(arguments, offset=offset)
@@ -112,14 +113,17 @@ def _over_long_rows(
     return clusters, lambda arguments, offset: start((*arguments, offset, M))
 
 
-def _sum_of(shares: Tensor, dtype: torch.dtype) -> Tensor:
-    """The sum over the rows."""
-    groups, N = shares.shape
-    if groups == 1 and shares.dtype == dtype:
-        return shares.view(N)
-    total = shares.new_empty(N, dtype=dtype)
+def _sums_of(shares: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """The sums over the rows."""
+    groups = shares[0].shape[0]
+    if groups == 1 and shares[0].dtype == dtype:
+        return [one.view(-1) for one in shares]
+    sums = [one.new_empty(one.shape[1], dtype=dtype) for one in shares]
+    given = [pair for pair in zip(shares, sums, strict=True) if pair[0].numel()]
+    if not given:
+        return sums
+    N, (first, second) = given[0][1].numel(), (*given, (None, None))[:2]
     constants = {"N": N, "BLOCK_N": SHARES_COLUMNS, "BLOCK_SHARES": SHARES_ROWS}
-    start(
-        sums_of_shares, -(-N // SHARES_COLUMNS), shares.device, (shares, total, groups), warps=SHARES_WARPS, **constants
-    )
-    return total
+    programs, arguments = len(given) * -(-N // SHARES_COLUMNS), (*first, *second, groups)
+    start(sums_of_shares, programs, sums[0].device, arguments, warps=SHARES_WARPS, **constants)
+    return sums

@@ -20,7 +20,10 @@ ADDED_AT_ONCE = 1024
 """And where a residual is added in the largest blocks, of which there would be only one."""
 BACKWARD_AT_ONCE = 512
 """And for a gradient, whose threads have the weight's in registers too."""
+PROGRAMS_ONE_BY_ONE = 3
+"""Of a multiprocessor, where elements come one by one."""
 SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 32, 64, 4
+"""Of a tile of what programs add up."""
 
 
 def forward_layout(N: int, itemsize: int) -> RowLayout:
@@ -53,9 +56,11 @@ def backward_layout(M: int, N: int, itemsize: int) -> RowLayout:
     return RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
 
 
-def backward_groups(M: int, layout: RowLayout, multiprocessors: int) -> int:
-    """Programs that share the rows out, each keeping its own sum of the weight's gradient."""
-    return max(1, min(-(-M // layout.rows), multiprocessors // layout.parts))
+def backward_groups(M: int, layout: RowLayout, stages: int, multiprocessors: int) -> int:
+    """Programs that share the rows out, each keeping its own sum of the weight's gradient: where nothing is fetched
+    ahead, several to a multiprocessor."""
+    at_once = multiprocessors if stages > 1 or layout.parts > 1 else multiprocessors * PROGRAMS_ONE_BY_ONE
+    return max(1, min(-(-M // layout.rows), at_once // layout.parts))
 
 
 def backward_stages(M: int, layout: RowLayout, N: int, itemsizes: Sequence[int], along: int, shared_bytes: int) -> int:

@@ -178,9 +178,17 @@ def norm_backward(
 
 
 @triton.jit(do_not_specialize=["shares"])
-def sums_of_shares(shares_ptr, sum_ptr, shares, N: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_SHARES: tl.constexpr):
-    """Adds up (shares, N) over its rows, in an order that is always the same."""
-    columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+def sums_of_shares(
+    shares_ptr, sum_ptr, more_shares_ptr, more_sum_ptr, shares,
+    N: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_SHARES: tl.constexpr,
+):  # fmt: skip
+    """Adds up (shares, N) over its rows, in an order that is always the same; a second one by as many programs more."""
+    BLOCKS: tl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    columns = tl.program_id(0) % BLOCKS * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    if more_shares_ptr is not None:
+        of_more = tl.program_id(0) >= BLOCKS
+        if of_more:
+            shares_ptr, sum_ptr = more_shares_ptr, more_sum_ptr
     total = tl.zeros((BLOCK_SHARES, BLOCK_N), tl.float32)
     for first in range(0, shares, BLOCK_SHARES):
         rows = first + tl.arange(0, BLOCK_SHARES)[:, None]
