@@ -30,8 +30,8 @@ def _sigmoid(x):
 
 @triton.jit
 def _mills(x):
-    """The normal distribution beyond x over e^(-x^2 / 2), of x in [0, 16], within 6e-9 of it: a polynomial, fitted here,
-    of what grows from 0 to 1. As exact as 1 + erf, and in the tail far more so, for half the instructions."""
+    """The normal distribution beyond x over e^(-x^2 / 2), of x in [0, 16], within 6e-9 of it: a polynomial, fitted here
+    for this, of what grows from 0 to 1. As exact as 1 + erf, and in the tail far more so, for half the instructions."""
     near = 0.275 * x
     far = near * _one_over(1.0 + near)
     slope = tl.fma(far, -0.11844896525144577, 0.24102331697940826)

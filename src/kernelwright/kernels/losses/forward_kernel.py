@@ -8,7 +8,8 @@ Bound: DRAM, M * N * itemsize bytes. Formula and names as kernel.py.
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.losses.kernel import capped, pivot_of, store_losses, targets
+from kernelwright.kernels.losses.kernel import capped, losses_of, pivot_of, targets
+from kernelwright.kernels.losses.total_kernel import store_total
 from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, place, product, publish, read_along
 from kernelwright.kernels.softmaxes.kernel import INFINITY, LOG2_E
 
@@ -80,13 +81,14 @@ def _joined(
 
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_forward(
-    x_ptr, target_ptr, weight_ptr, everyone_ptr, loss_ptr, lse_ptr,
+    x_ptr, target_ptr, weight_ptr, everyone_ptr, loss_ptr, lse_ptr, total_ptr, scale_ptr,
     x_inner, x_outer_stride, x_inner_stride,
     M, notes_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
-    ELEMENTS: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
+    MEAN: tl.constexpr, ELEMENTS: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
+    """Writes losses, or, where `loss_ptr` is None since this program has all rows, what they come to."""
     first, part = place(ROWS, PARTS)
     rows = (first + tl.arange(0, ROWS)).to(tl.int64)
     there, begin = rows < M, begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
@@ -131,10 +133,13 @@ def cross_entropy_forward(
             if smoothing != 0.0:
                 weighed = tl.sum(collected(2, 0.0, first, notes_ptr, PARTS, STEP), 0) + one
         log_total = tl.log(total) + tl.where(tl.abs(top) < FAR, tl.fma(top, -LOG2_E, power), 0.0) * LN_2
-        store_losses(
-            loss_ptr, rows, top, log_total, capped(logit, cap), pivot, weighed, counted, valid, own, everyone,
-            M, N, smoothing, z,
+        loss = losses_of(
+            top, log_total, capped(logit, cap), pivot, weighed, counted, valid, own, everyone, N, smoothing, z
         )  # fmt: skip
+        if loss_ptr is None:
+            store_total(loss, own, total_ptr, scale_ptr, MEAN)
+        else:
+            tl.store(loss_ptr + rows, loss, mask=there)
         if lse_ptr is not None:
             tl.store(lse_ptr + rows, top, mask=there)
             tl.store(lse_ptr + M + rows, log_total, mask=there)

@@ -11,6 +11,7 @@ A row's loss, with p = softmax(capped x), t its target, w the classes' weights a
 import triton
 import triton.language as tl
 
+from kernelwright.kernels.losses.total_kernel import store_total
 from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, of_row, place, publish, read, read_along, tile
 from kernelwright.kernels.softmaxes.kernel import INFINITY, power_of_e, summed
 
@@ -75,8 +76,8 @@ def pivot_of(x_ptr, begin, target, valid, cap: tl.constexpr, smoothing: tl.const
 
 
 @triton.jit
-def store_losses(
-    loss_ptr, rows, top, log_total, logit, pivot, weighed, counted, valid, own, everyone, M,
+def losses_of(
+    top, log_total, logit, pivot, weighed, counted, valid, own, everyone,
     N: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr,
 ):  # fmt: skip
     """Differences of logits come first: two large ones are as exact as two small ones."""
@@ -85,18 +86,19 @@ def store_losses(
         loss += smoothing / N * (everyone * ((top - pivot) + log_total) - weighed)
     if z != 0.0:
         loss += z * (top + log_total) * (top + log_total)
-    loss = tl.where(counted, tl.where(valid, loss, float("nan")), 0.0)
-    tl.store(loss_ptr + rows, loss, mask=rows < M)
+    return tl.where(counted, tl.where(valid, loss, float("nan")), 0.0)
 
 
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_gradient(
-    x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, dx_ptr, apart_ptr,
+    x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, total_ptr, dx_ptr, apart_ptr,
     x_inner, x_outer_stride, x_inner_stride, dx_inner, dx_outer_stride, dx_inner_stride,
     M, notes_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
+    MEAN: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
+    """`scale_ptr` holds what gradients are multiplied by; None where one program has all rows, and writes the total."""
     first, part = place(ROWS, PARTS)
     rows, columns = tile(first, part, ROWS, BLOCK_N)
     there = (rows < M) & (columns < N)
@@ -121,11 +123,13 @@ def cross_entropy_gradient(
     powers = tiles[0]
     if PARTS > 1:
         logit = tl.sum(collected(3, 0.0, first, notes_ptr, PARTS, STEP), 0)
-    if STEP != PUBLISH and part == 0:
-        store_losses(
-            loss_ptr, rows, top, tl.log(total), logit, pivot, weighed, counted, valid, own, everyone,
-            M, N, smoothing, z,
-        )  # fmt: skip
+    loss = losses_of(top, tl.log(total), logit, pivot, weighed, counted, valid, own, everyone, N, smoothing, z)
+    if scale_ptr is None:
+        scale = store_total(loss, own, total_ptr, None, MEAN)
+    else:
+        scale = tl.load(scale_ptr)
+        if STEP != PUBLISH and part == 0:
+            tl.store(loss_ptr + rows, loss, mask=rows < M)
     if STEP != PUBLISH:
         if AGAIN:
             x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY, True)
@@ -135,7 +139,7 @@ def cross_entropy_gradient(
             powers = power_of_e(x - top)
         p = powers * (1.0 / total)
         dx = _slopes(p, columns == target, weights, top + tl.log(total), own, everyone, N, smoothing, z)
-        dx *= tl.where(counted, tl.where(valid, tl.load(scale_ptr), float("nan")), 0.0)
+        dx *= tl.where(counted, tl.where(valid, scale, float("nan")), 0.0)
         if cap != 0.0:
             dx *= 1.0 - bend * bend
         if apart_ptr is not None:  # the gradient by the target's logit, in FP32, and none of it in dx

@@ -26,7 +26,7 @@ from kernelwright.kernels.losses.kernel import cross_entropy_gradient
 from kernelwright.kernels.losses.total_kernel import scaled_in_place, total_loss
 from kernelwright.kernels.repeating import repeated, scratch, watched
 from kernelwright.kernels.rows.clusters import ClusterKernel
-from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors, start, steps, waits
+from kernelwright.kernels.rows.launching import Rows, as_rows, launch, multiprocessors, start, steps, waits
 from kernelwright.kernels.rows.tile import SLOTS
 
 _LONG_FORWARD = ClusterKernel(__file__, "cross_entropy_forward")
@@ -52,20 +52,52 @@ def write_losses(
 ) -> None:
     """Writes the loss of each row, NaN of no classes, and, where wanted, in `lse` (2, ...) its largest logit and the
     logarithm of the sum of exponentials around that."""
+    read = as_rows(x)
     if not x.numel():
         losses.fill_(torch.nan)
         watched(lambda: None)
-        return
-    M, N, read = target.numel(), x.shape[-1], as_rows(x)
-    if few_rows(M, N, x.itemsize) and _plain(weight, about) and (shared := _LONG_FORWARD.layout(read)):
-        given = read.tensor, target.contiguous(), losses, lse, *read.place, *_numbers(about), M
+    elif _few_long_rows(x, weight, about) and (shared := _LONG_FORWARD.layout(read)):
+        given = read.tensor, target.contiguous(), losses, lse, *read.place, *_numbers(about), target.numel()
         _LONG_FORWARD(shared, x, given, SMOOTHED=about.smoothing != 0.0, APART=False)
+    else:
+        _launch_forward(read, target, weight, about, (losses, lse, None, None), False)
+
+
+def write_loss(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    about: About,
+    mean: bool,
+    total: Tensor,
+    lse: Tensor | None,
+    scale: Tensor | None,
+) -> None:
+    """Writes what losses come to, and, where wanted, `lse` as `write_losses` and `scale` as `write_total`."""
+    M, N = target.numel(), x.shape[-1]
+    layout = forward_layout(M, N, x.itemsize) if x.numel() else None
+    if layout and layout.programs(M) == 1:
+        _launch_forward(as_rows(x), target, weight, about, (None, lse, total, scale), mean)
         return
+    losses = scratch(target.shape, torch.float32, target.device)
+    write_losses(x, target, weight, about, losses, lse)
+    write_total(losses, target, weight, about, mean, total, scale)
+
+
+def _launch_forward(
+    read: Rows, target: Tensor, weight: Tensor | None, about: About, written: tuple[Tensor | None, ...], mean: bool
+) -> None:
+    x = read.tensor
+    M, N = target.numel(), x.shape[-1]
     layout = forward_layout(M, N, x.itemsize)
-    constants = {"N": N, "ELEMENTS": elements_of_a_load(N, x.itemsize), "STAGES": CHUNK_STAGES, **about._asdict()}
-    constants["TILES"] = tiles_at_once(layout, N, x.itemsize)
-    arguments = read.tensor, target.contiguous(), weight, everyone(weight), losses, lse, *read.place
+    constants = {"N": N, "ELEMENTS": elements_of_a_load(N, x.itemsize), "STAGES": CHUNK_STAGES, "MEAN": mean}
+    constants |= {"TILES": tiles_at_once(layout, N, x.itemsize), **about._asdict()}
+    arguments = x, target.contiguous(), weight, everyone(weight), *written, *read.place
     launch(cross_entropy_forward, layout, M, x.device, arguments, **constants)
+
+
+def _few_long_rows(x: Tensor, weight: Tensor | None, about: About) -> bool:
+    return few_rows(x[..., 0].numel(), x.shape[-1], x.itemsize) and _plain(weight, about)
 
 
 def _plain(weight: Tensor | None, about: About) -> bool:
@@ -103,13 +135,31 @@ def write_losses_and_gradient(
     dx = x if alone else x.new_empty(x.shape)
     read, written = rows, as_rows(dx)
     arguments = (
-        *(read.tensor, target.contiguous(), weight, everyone(weight), scale, losses, dx, apart),
+        *(read.tensor, target.contiguous(), weight, everyone(weight), scale, losses, None, dx, apart),
         *read.place,
         *written.place,
     )
-    launch(cross_entropy_gradient, layout, target.numel(), x.device, arguments, N=N, **about._asdict())
+    constants = {"N": N, "MEAN": False, **about._asdict()}
+    launch(cross_entropy_gradient, layout, target.numel(), x.device, arguments, **constants)
     if dx is not x:
         x.copy_(dx)
+
+
+def write_loss_and_gradient(
+    x: Tensor, target: Tensor, weight: Tensor | None, about: About, mean: bool, total: Tensor
+) -> None:
+    """Writes what losses come to, and over x its gradient."""
+    N, M, device = x.shape[-1], target.numel(), target.device
+    layout = gradient_layout(N, x.itemsize)
+    if x.numel() and layout.programs(M) == 1:
+        place = as_rows(x).place
+        arguments = x, target.contiguous(), weight, everyone(weight), None, None, total, x, None, *place, *place
+        launch(cross_entropy_gradient, layout, M, device, arguments, N=N, MEAN=mean, **about._asdict())
+        return
+    losses, scale = (scratch(shape, torch.float32, device) for shape in (target.shape, ()))
+    write_total(None, target, weight, about, mean, None, scale)
+    write_losses_and_gradient(x, target, weight, about, losses, scale)
+    write_total(losses, target, weight, about, mean, total, None)
 
 
 def write_total(

@@ -14,12 +14,12 @@ from kernelwright.kernels.losses.launches import (
     About,
     everyone,
     scale_in_place,
+    write_loss,
+    write_loss_and_gradient,
     write_losses,
-    write_losses_and_gradient,
-    write_total,
 )
 from kernelwright.kernels.operators import Operator, dense, direct, require, require_tensor
-from kernelwright.kernels.repeating import repeated, scratch
+from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rows.launching import as_rows, launch
 
 __all__ = ["cross_entropy"]
@@ -95,10 +95,11 @@ def _forward(
     *given, reduction, keep = about_reduction_keep
     about, weight = About(*given), dense(weight)
     result, lse, scale = _results(x, target, reduction, keep)
-    losses = result if reduction == "none" else scratch(target.shape, torch.float32, target.device)
-    write_losses(x, target, weight, about, losses, lse if keep else None)
-    if reduction != "none":
-        write_total(losses, target, weight, about, reduction == "mean", result, scale if keep else None)
+    kept = lse if keep else None
+    if reduction == "none":
+        write_losses(x, target, weight, about, result, kept)
+    else:
+        write_loss(x, target, weight, about, reduction == "mean", result, kept, scale if keep else None)
     return result, lse, scale
 
 
@@ -139,12 +140,8 @@ def _backward(
 @repeated
 def _write_gradient(x: Tensor, target: Tensor, weight: Tensor | None, about: About, reduction: str) -> Tensor:
     """The loss; x is overwritten by its gradient."""
-    weight, mean, device = dense(weight), reduction == "mean", target.device
     total = target.new_empty((), dtype=torch.float32)
-    losses, scale = (scratch(shape, torch.float32, device) for shape in (target.shape, ()))
-    write_total(None, target, weight, about, mean, None, scale)
-    write_losses_and_gradient(x, target, weight, about, losses, scale)
-    write_total(losses, target, weight, about, mean, total, None)
+    write_loss_and_gradient(x, target, dense(weight), about, reduction == "mean", total)
     return total
 
 

@@ -6,13 +6,26 @@ import triton.language as tl
 from kernelwright.kernels.rows.tile import PUBLISH, collected, publish
 
 
+@triton.jit
+def store_total(loss, weight, total_ptr, scale_ptr, MEAN: tl.constexpr):
+    """Writes what losses come to, and 1 / the weight that a mean divides by, 1 for a sum: which it returns too."""
+    weight = tl.sum(weight)
+    scale = 1.0 / weight if MEAN else 1.0
+    if scale_ptr is not None:
+        tl.store(scale_ptr, scale)
+    if total_ptr is not None:
+        total = tl.sum(loss)
+        tl.store(total_ptr, total / weight if MEAN else total)
+    return scale
+
+
 @triton.jit(do_not_specialize=["M"])
 def total_loss(
     loss_ptr, target_ptr, weight_ptr, total_ptr, scale_ptr, M, notes_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Writes 1 / the weight of all targets that count (1 for a sum), and, of losses, their sum times that."""
+    """`store_total` of all losses, if any, and of the weights of all targets that count."""
     part = tl.program_id(0)
     loss, weight = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     for first in range(part * BLOCK, M, PARTS * BLOCK):
@@ -26,19 +39,14 @@ def total_loss(
             else:
                 counted = (target != ignore_index) & (target >= 0) & (target < N)
                 weight += tl.load(weight_ptr + target, mask=counted, other=0.0).to(tl.float32)
-    loss, weight = tl.sum(loss, 0), tl.sum(weight, 0)
-    if PARTS > 1:
-        publish(loss, 0, 0, part, notes_ptr, PARTS, STEP)
-        publish(weight, 1, 0, part, notes_ptr, PARTS, STEP)
-    if STEP != PUBLISH and part == 0:
-        if PARTS > 1:
-            loss = tl.sum(collected(0, 0.0, 0, notes_ptr, PARTS, STEP), 0)
-            weight = tl.sum(collected(1, 0.0, 0, notes_ptr, PARTS, STEP), 0)
-        scale = 1.0 / weight if MEAN else 1.0
-        if scale_ptr is not None:
-            tl.store(scale_ptr, scale)
-        if loss_ptr is not None:
-            tl.store(total_ptr, loss / weight if MEAN else loss)
+    if PARTS == 1:
+        store_total(loss, weight, total_ptr, scale_ptr, MEAN)
+    else:
+        publish(tl.sum(loss, 0), 0, 0, part, notes_ptr, PARTS, STEP)
+        publish(tl.sum(weight, 0), 1, 0, part, notes_ptr, PARTS, STEP)
+        if STEP != PUBLISH and part == 0:
+            loss_of_all = collected(0, 0.0, 0, notes_ptr, PARTS, STEP)
+            store_total(loss_of_all, collected(1, 0.0, 0, notes_ptr, PARTS, STEP), total_ptr, scale_ptr, MEAN)
 
 
 @triton.jit(do_not_specialize=["M"])
