@@ -247,7 +247,7 @@ class TestOnTheGpu:
         about, one = losses.About(-100, 0.0, 0.0, 0.0), torch.ones((), device=DEVICE)
         for _ in range(3):
             rows, found, apart = x.clone(), *torch.full((2, len(targets)), torch.nan, device=DEVICE)
-            losses.write_losses_and_gradient(rows, target, None, about, found, one, apart)
+            launches.write_losses_and_gradient(rows, target, None, about, found, one, apart)
             torch.testing.assert_close(apart.double(), want, rtol=1e-4, atol=1e-6)
             require_close(rows, p.scatter(1, target[:, None], 0.0), budget=4)
         assert set(shared) == {"cross_entropy_gradient"}
