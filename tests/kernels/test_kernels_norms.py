@@ -27,7 +27,7 @@ from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rows.launching import start
 
 pytestmark = runs_kernels
-SHAPES = ((1, 1), (7, 13), (1, 4096), (33, 64), (5, 1000), (3, LONG), (2, LONGER))
+SHAPES = ((1, 1), (7, 13), (1, 4096), (33, 64), (70, 33), (5, 1000), (3, LONG), (2, LONGER))
 HALF = (torch.bfloat16, torch.float16)
 NORMS = {"rms": (rms_norm, False), "layer": (layer_norm, True)}
 
@@ -94,11 +94,15 @@ def test_tiles_of_all_tensors_find_room(wide, of_weight):
 
 
 def test_fewer_tiles_are_under_way_where_they_are_larger():
-    layout = backward_layout(100, 16384, 2)
+    layout, _ = backward_layout(100, 16384, 2)
     sizes = (2, 2), (2, 2, 2), (4, 4), (4, 4, 4), (8,) * 5
     assert [backward_stages(100, layout, 16384, given, 0, 226 * 2**10) for given in sizes] == [3, 3, 2, 2, 1]
     assert [backward_stages(100, layout, 16384, (2, 2), along, 226 * 2**10) for along in (2, 4)] == [3, 2]
-    assert backward_stages(100, backward_layout(100, 33, 2), 33, (2, 2), 0, 226 * 2**10) == 1
+    assert backward_stages(100, backward_layout(100, 33, 2)[0], 33, (2, 2), 0, 226 * 2**10) == 1
+
+
+def test_short_rows_one_by_one_take_tiles_of_few_lanes():
+    assert [backward_layout(9, N, 2)[1] for N in (13, 33, 100, 127, 128, 1001)] == [1, 5, 7, 8, 1, 1]
 
 
 def test_a_bias_in_fp32_has_its_gradient_in_fp32():
@@ -110,7 +114,7 @@ def test_a_bias_in_fp32_has_its_gradient_in_fp32():
 
 def test_few_rows_have_a_small_tile():
     for N in (1, 13, 128, 500, 1024, 16384):
-        few, many = backward_layout(8, N, 2), backward_layout(9, N, 2)
+        (few, _), (many, _) = backward_layout(8, N, 2), backward_layout(9, N, 2)
         assert few.rows == (8 if many.rows > 8 else 1) and few.columns == many.columns
         assert backward_stages(8, few, N, (2, 2), 0, 226 * 2**10) == 1, "there is no second tile"
 

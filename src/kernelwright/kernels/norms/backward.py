@@ -85,12 +85,12 @@ def _over_rows(
     """How many programs share the rows out, and what launches them."""
     x = read.tensor
     N, M = x.shape[-1], x[..., 0].numel()
-    layout = backward_layout(M, N, x.itemsize)
+    layout, tiles = backward_layout(M, N, x.itemsize)
     itemsizes = [one.itemsize for one in (given.tensor, x, dsum) if one is not None]
     along = 0 if weight is None else weight.itemsize
     stages = backward_stages(M, layout, N, itemsizes, along, shared_bytes(x.device))
     groups = backward_groups(M, layout, stages, multiprocessors(x.device))
-    known = {"N": N, "STAGES": stages, **about}
+    known = {"N": N, "STAGES": stages, "TILES": tiles, **about}
     start = partial(launch, norm_backward, layout, M, x.device, programs=groups * layout.parts, **known)
     return groups, lambda arguments, offset: start(arguments, offset=offset)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.kernels.rows.clusters import MOST_WARPS, THREADS_AT_ONCE
-from kernelwright.kernels.rows.layout import WARP, RowLayout, in_vectors, power_of_two, row_layout
+from kernelwright.kernels.rows.layout import WARP, RowLayout, in_tiles, in_vectors, power_of_two, row_layout
 
 BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
 """One program to a multiprocessor, whose loads run ahead of it through shared memory."""
 BACKWARD_PART_BYTES = 2**15
+TILES_ROWS = 64
+"""Of a program that has several tiles beside each other."""
 FEW_ROWS, FEW_WARPS = 8, 16
 """That tiles for many would leave empty, and that leave the machine to itself: they have a variant of their own."""
 MOST_STAGES = 3
@@ -43,17 +45,19 @@ def forward_at_once(warps: int, centred: bool, added: bool) -> int:
     return CENTRED_AT_ONCE if centred and not added else THREADS_AT_ONCE
 
 
-def backward_layout(M: int, N: int, itemsize: int) -> RowLayout:
+def backward_layout(M: int, N: int, itemsize: int) -> tuple[RowLayout, int]:
+    """The layout, and how many tiles a program has beside each other."""
     columns = power_of_two(N)
     if columns * itemsize > BACKWARD_PART_BYTES:
         columns = BACKWARD_PART_BYTES // itemsize
-        return RowLayout(1, columns, -(-N // columns), BACKWARD_WARPS, again=True)
+        return RowLayout(1, columns, -(-N // columns), BACKWARD_WARPS, again=True), 1
     bytes_at_once = BACKWARD_TILE_BYTES if in_vectors(N, itemsize) else BACKWARD_TILE_BYTES // 2
     rows = max(1, bytes_at_once // (columns * itemsize))
     if M <= FEW_ROWS:
         few = FEW_ROWS if rows > FEW_ROWS else 1
-        return RowLayout(few, columns, 1, min(FEW_WARPS, max(1, few * columns // WARP)))
-    return RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
+        return RowLayout(few, columns, 1, min(FEW_WARPS, max(1, few * columns // WARP))), 1
+    layout = RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
+    return in_tiles(layout, N, itemsize, TILES_ROWS, BACKWARD_WARPS)
 
 
 def backward_groups(M: int, layout: RowLayout, stages: int, multiprocessors: int) -> int:

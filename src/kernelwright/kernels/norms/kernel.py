@@ -121,38 +121,52 @@ def norm_forward(
                 tl.store(mean_ptr + rows, base + off, mask=rows < M)
 
 
+@triton.jit
+def _zeros(ROWS: tl.constexpr, BLOCK_N: tl.constexpr, TILES: tl.constexpr):
+    """So many tiles of them."""
+    tiles = ()
+    for _ in tl.static_range(TILES):
+        tiles += (tl.zeros((ROWS, BLOCK_N), tl.float32),)
+    return tiles
+
+
 @triton.jit(do_not_specialize=["M"])
 def norm_backward(
     dy_ptr, dsum_ptr, x_ptr, weight_ptr, mean_ptr, rstd_ptr, dx_ptr, dweight_ptr, dbias_ptr,
     dy_inner, dy_outer_stride, dy_inner_stride, x_inner, x_outer_stride, x_inner_stride,
     M, notes_ptr,
-    N: tl.constexpr, offset: tl.constexpr, CENTRED: tl.constexpr, CAST_FIRST: tl.constexpr,
+    N: tl.constexpr, offset: tl.constexpr, CENTRED: tl.constexpr, CAST_FIRST: tl.constexpr, TILES: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     begin, part = place(ROWS, PARTS)
-    dweight = tl.zeros((ROWS, BLOCK_N), tl.float32)
-    dbias = tl.zeros((ROWS, BLOCK_N), tl.float32)
+    dweight, dbias = _zeros(ROWS, BLOCK_N, TILES), _zeros(ROWS, BLOCK_N, TILES)
     for first in tl.range(begin, M, tl.num_programs(0) // PARTS * ROWS, num_stages=STAGES):
-        rows, columns = tile(first, part, ROWS, BLOCK_N)
-        there = (rows < M) & (columns < N)
-        dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0)
-        x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, 0.0)
+        rows, _ = tile(first, part, ROWS, BLOCK_N)
         rstd = tl.load(rstd_ptr + rows, mask=rows < M, other=0.0)
+        mean = 0.0
         if CENTRED:
-            x -= tl.load(mean_ptr + rows, mask=rows < M, other=0.0)
-            x = tl.where(there, x * rstd, 0.0)
-        else:
-            x *= rstd
-        dweight += dy * (x.to(dy_ptr.dtype.element_ty).to(tl.float32) if CAST_FIRST else x)
-        dbias += dy
-        if weight_ptr is not None:
-            dy *= read_along(weight_ptr, columns, N) + offset
+            mean = tl.load(mean_ptr + rows, mask=rows < M, other=0.0)
+        tiles, dweights, dbiases = (), (), ()
+        along, level = tl.zeros((ROWS, BLOCK_N), tl.float32), tl.zeros((ROWS, BLOCK_N), tl.float32)
+        for i in tl.static_range(TILES):
+            _, columns = tile(first, part * TILES + i, ROWS, BLOCK_N)
+            there = (rows < M) & (columns < N)
+            dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0)
+            x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, 0.0)
+            x = tl.where(there, (x - mean) * rstd, 0.0) if CENTRED else x * rstd
+            dweights += (dweight[i] + dy * (x.to(dy_ptr.dtype.element_ty).to(tl.float32) if CAST_FIRST else x),)
+            dbiases += (dbias[i] + dy,)
+            if weight_ptr is not None:
+                dy *= read_along(weight_ptr, columns, N) + offset
+            along = product(dy, x, BLOCK_N) if TILES == 1 else along + dy * x
+            level = dy if TILES == 1 else level + dy
+            tiles += ((dy, x, columns, there),)
+        dweight, dbias = dweights, dbiases
         if CENTRED:
-            along, level = sums(product(dy, x, BLOCK_N), dy)
+            along, level = sums(along, level)
         else:
-            along = tl.sum(product(dy, x, BLOCK_N), 1, keep_dims=True)
-            level = along
+            along = tl.sum(along, 1, keep_dims=True)
         if PARTS > 1:
             publish(of_row(along), 0, first, part, notes_ptr, PARTS, STEP)
             if CENTRED:
@@ -160,21 +174,24 @@ def norm_backward(
             along = tl.sum(collected(0, 0.0, first, notes_ptr, PARTS, STEP), 0)
             if CENTRED:
                 level = tl.sum(collected(1, 0.0, first, notes_ptr, PARTS, STEP), 0)
-        dx = dy - x * (along * (1.0 / N))
-        if CENTRED:
-            dx -= level * (1.0 / N)
-        dx *= rstd
-        if STEP != PUBLISH:
-            if dsum_ptr is not None:
-                dx += read(dsum_ptr, rows, columns, there, 1, N, 0, 0.0)
-            tl.store(dx_ptr + rows * N + columns, dx.to(dx_ptr.dtype.element_ty), mask=there)
+        for i in tl.static_range(TILES):
+            dy, x, columns, there = tiles[i]
+            dx = dy - x * (along * (1.0 / N))
+            if CENTRED:
+                dx -= level * (1.0 / N)
+            dx *= rstd
+            if STEP != PUBLISH:
+                if dsum_ptr is not None:
+                    dx += read(dsum_ptr, rows, columns, there, 1, N, 0, 0.0)
+                tl.store(dx_ptr + rows * N + columns, dx.to(dx_ptr.dtype.element_ty), mask=there)
     if STEP != PUBLISH:
-        columns = part * BLOCK_N + tl.arange(0, BLOCK_N)
-        at = (begin // ROWS) * N + columns
-        if dweight_ptr is not None:
-            tl.store(dweight_ptr + at, tl.sum(dweight, 0), mask=columns < N)
-        if dbias_ptr is not None:
-            tl.store(dbias_ptr + at, tl.sum(dbias, 0), mask=columns < N)
+        for i in tl.static_range(TILES):
+            columns = (part * TILES + i) * BLOCK_N + tl.arange(0, BLOCK_N)
+            at = (begin // ROWS) * N + columns
+            if dweight_ptr is not None:
+                tl.store(dweight_ptr + at, tl.sum(dweight[i], 0), mask=columns < N)
+            if dbias_ptr is not None:
+                tl.store(dbias_ptr + at, tl.sum(dbias[i], 0), mask=columns < N)
 
 
 @triton.jit(do_not_specialize=["shares"])

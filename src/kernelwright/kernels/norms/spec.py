@@ -12,7 +12,7 @@ _HOME = "kernelwright.kernels.norms.kernel"
 _BOTH = TILE | rows_of("x") | {"weight_ptr": "*bf16", "offset": 0.0, "CAST_FIRST": False}
 _ADDED: Given = {"r_inner": 1, "r_outer_stride": 4096, "r_inner_stride": 0}
 _FORWARD = _BOTH | _ADDED | {"y_ptr": "*bf16", "eps": 1e-6, "AHEAD": True}
-_WRITTEN: Given = {"dx_ptr": "*bf16", "dweight_ptr": "*fp32", "STAGES": 2}
+_WRITTEN: Given = {"dx_ptr": "*bf16", "dweight_ptr": "*fp32", "STAGES": 2, "TILES": 1}
 _BACKWARD = _BOTH | rows_of("dy") | _WRITTEN | {"rstd_ptr": "*fp32"}
 _CENTRED: Given = {"CENTRED": True, "AHEAD": False, "bias_ptr": "*bf16", "mean_ptr": "*fp32"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 WARP = 32
 THREAD_BYTES = 64
@@ -68,6 +68,15 @@ def in_vectors(N: int, itemsize: int) -> bool:
 def lanes_one_by_one(N: int) -> int:
     """Lanes of a row whose elements come one by one: few, so that what is of a row is computed for many at once."""
     return power_of_two(max(FEWEST_LANES, -(-N // MOST_TILES)))
+
+
+def in_tiles(layout: RowLayout, N: int, itemsize: int, rows: int, warps: int) -> tuple[RowLayout, int]:
+    """The layout, and how many tiles a program has beside each other: several, of so many rows, where elements come one
+    by one and few lanes do for a row."""
+    lanes = lanes_one_by_one(N)
+    if in_vectors(N, itemsize) or N * itemsize <= NARROW_BYTES or lanes >= WARP:
+        return layout, 1
+    return replace(layout, rows=rows, columns=lanes, warps=warps), -(-N // lanes)
 
 
 def power_of_two(least: int) -> int:
