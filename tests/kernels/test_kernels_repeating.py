@@ -185,6 +185,30 @@ def test_a_tensor_that_wants_a_gradient_is_recent_only_where_nobody_asks(doubled
     assert len(calls) == 2
 
 
+def test_a_seed_may_be_another_each_time(no_device):
+    calls = []
+
+    def run(x, result, seed):
+        ctypes.c_float.from_address(result).value = ctypes.c_float.from_address(x).value + seed
+
+    @repeating.repeated
+    def plus(x, p=3, *, seed=3):
+        calls.append(seed)
+        result = torch.empty_like(x)
+        run(x.data_ptr(), result.data_ptr(), seed)
+        repeating.watched(lambda: repeating.Launch(run, (), (x, result, repeating.Seed(seed))))
+        return result
+
+    x = torch.ones(1)
+    assert [plus(x, 3, seed=seed).item() for seed in (3, 3, 3, 4, 2**20, 0)] == [4, 4, 4, 5, 2**20 + 1, 1]
+    assert calls == [3]
+    assert [plus(x, 3).item() for _ in range(3)] == [4.0] * 3, "a seed that is not given is the same each time"
+    assert [plus(x, 5, seed=seed).item() for seed in (3, 3)] == [4.0] * 2, "what is equal to the seed is not the seed"
+    calls.clear()
+    assert [plus(x, 3, seed=seed).item() for seed in (2**31, True, 2**31)] == [2.0**31, 2.0, 2.0**31]
+    assert calls == [2**31, True, 2**31], "of another type for kernels"
+
+
 def test_what_only_its_own_way_can_do_is_done_that_way(no_device):
     calls = []
 

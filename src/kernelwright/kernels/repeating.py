@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from inspect import signature
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
@@ -38,12 +39,18 @@ class Launch(NamedTuple):
     Attributes:
         run: what launched.
         before: what it takes before the kernel's arguments, among them `STREAM`.
-        arguments: the kernel's; tensors stand for their addresses.
+        arguments: the kernel's; tensors stand for their addresses, a `Seed` for the call's.
     """
 
     run: Callable[..., None]
     before: tuple[Any, ...]
     arguments: tuple[Any, ...]
+
+
+class Seed(NamedTuple):
+    """Of a kernel's arguments one that the next call may have another of."""
+
+    value: int
 
 
 class _Seen(NamedTuple):
@@ -89,9 +96,11 @@ def _watching() -> Iterator[_Seen]:
 
 def repeated(function: Function) -> Function:
     """A function of tensors that launches kernels on nothing but its arguments, its results and `scratch`, and gives
-    new tensors or none."""
+    new tensors or none. Its `seed`, if it takes one, may be another each time: kernels read it, nothing else does."""
     kept: _Kept = {}
     recent: list[_Recent] = []
+    names = list(signature(function).parameters)
+    seed_at = names.index("seed") if "seed" in names else None
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -106,10 +115,13 @@ def repeated(function: Function) -> Function:
     def by_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _WATCH.seen is not None or not undisturbed():
             return function(*args, **kwargs)
+        alike, seed = _without_seed(args, kwargs, seed_at)
+        if not all(_short(one) for one in seed):
+            return function(*args, **kwargs)
         asks = torch.is_grad_enabled()
         tensors: list[Tensor] = []
-        about: list[Any] = []
-        for one in (*args, *kwargs, *kwargs.values()):
+        about: list[Any] = [len(seed)]
+        for one in alike:
             if not isinstance(one, Tensor):
                 about.append(one)
             elif plain(one, asks):
@@ -124,21 +136,43 @@ def repeated(function: Function) -> Function:
                 kept.clear()
             with _watching() as seen:
                 result = function(*args, **kwargs)
-            again = _again(tensors, result, *seen)
-            kept[key] = (again, _recently(args, kwargs, tensors, again)) if again else False
+            again = _again(tensors, seed, result, *seen)
+            kept[key] = (again, _recently(args, kwargs, seed_at, tensors, again)) if again else False
             return result
         if not found:
             return function(*args, **kwargs)
         again, like = found
         if like:
             recent[:] = [like, *(one for one in recent if one is not like)][:MOST_RECENT]
-        return again(*tensors)
+        return again(*tensors, *seed)
 
     return call  # pyright: ignore[reportReturnType]
 
 
+def _without_seed(
+    args: tuple[Any, ...], kwargs: dict[str, Any], at: int | None
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """All that makes a call what it is, and the seed, if it has one."""
+    seed: tuple[Any, ...] = ()
+    if at is not None and at < len(args):
+        args, seed = (*args[:at], *args[at + 1 :]), (args[at],)
+    elif at is not None and "seed" in kwargs:
+        seed = (kwargs["seed"],)
+        kwargs = {name: one for name, one in kwargs.items() if name != "seed"}
+    return (*args, *kwargs, *kwargs.values()), seed
+
+
+def _short(seed: Any) -> bool:
+    """Whether kernels take it by the type that most are of."""
+    return type(seed) is int and 0 <= seed < 2**31
+
+
 def _recently(
-    args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Sequence[Tensor], again: Callable[..., Any]
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    seed_at: int | None,
+    tensors: Sequence[Tensor],
+    again: Callable[..., Any],
 ) -> _Recent | None:
     """`again` on arguments that are like these, else MISSED; None where torch has no guards for tensors."""
     try:
@@ -150,22 +184,26 @@ def _recently(
     except (ImportError, TypeError):
         return None
     known: dict[str, Any] = {"check": check, "again": again, "missed": MISSED, "asks": torch.is_grad_enabled}
-    names = [f"a{at}" for at in range(len(args))]
+    known["short"] = _short
+    names = ["seed" if at == seed_at else f"a{at}" for at in range(len(args))]
     lines = [f"if len(args) != {len(args)} or len(kwargs) != {len(kwargs)}:", "    return missed"]
     lines += [f"({', '.join(names)},) = args"] if names else []
     for name in kwargs:
-        lines.append(f"k_{name} = kwargs.get({name!r}, missed)")
-        names.append(f"k_{name}")
+        names.append("seed" if name == "seed" and seed_at is not None else f"k_{name}")
+        lines.append(f"{names[-1]} = kwargs.get({name!r}, missed)")
     given, unlike = [], ["asks()"] if any(one.requires_grad for one in tensors) else []
     for name, one in zip(names, (*args, *kwargs.values()), strict=True):
         if isinstance(one, Tensor):
             given.append(name)
+        elif name == "seed":
+            unlike.append("not short(seed)")
         elif one is None:
             unlike.append(f"{name} is not None")
         else:
             known[f"c_{name}"], known[f"t_{name}"] = one, type(one)
             unlike.append(f"type({name}) is not t_{name} or {name} != c_{name}")
     unlike.append(f"not check({', '.join(given)})")
+    given += [name for name in names if name == "seed"]
     lines += [f"if {' or '.join(unlike)}:", "    return missed", f"return again({', '.join(given)})"]
     return _written("like(args, kwargs)", lines, known)
 
@@ -177,11 +215,15 @@ def _written(signature: str, lines: Sequence[str], known: dict[str, Any]) -> Cal
 
 
 def _again(
-    tensors: Sequence[Tensor], result: Any, launches: list[Launch | None], made: list[tuple[Tensor, bool]]
+    tensors: Sequence[Tensor],
+    seed: tuple[int, ...],
+    result: Any,
+    launches: list[Launch | None],
+    made: list[tuple[Tensor, bool]],
 ) -> Callable[..., Any] | None:
-    """The call, of tensors alone, MISSED where they begin elsewhere between multiples of 16 bytes; None where a launch
-    reads or writes what is neither given nor returned nor made for it, or what is one tensor could be two. Pointers
-    are passed as numbers, since Triton asks the driver about each tensor."""
+    """The call, of tensors and the seed alone, MISSED where they begin elsewhere between multiples of 16 bytes; None
+    where a launch reads or writes what is neither given nor returned nor made for it, or what is one tensor could be
+    two. Pointers are passed as numbers, since Triton asks the driver about each tensor."""
     results = [] if result is None else [result] if isinstance(result, Tensor) else list(result)
     lists = {"t": tensors, "r": results, "s": [one for one, _ in made]}
     held = [
@@ -198,7 +240,8 @@ def _again(
     known |= {"stream_of": torch._C._cuda_getCurrentRawStream, "like": torch.empty_like, "strided": torch.empty_strided}
     known |= {"zeros": torch.zeros, "missed": MISSED}
     begins = [(name, one & ALIGNED) for one, name in held if name[0] == "t"]
-    lines = ["if here() != there:", "    with device(there):", f"        return again({_given(tensors)})"]
+    parameters = ", ".join([_given(tensors), *["seed" for _ in seed]])
+    lines = ["if here() != there:", "    with device(there):", f"        return again({parameters})"]
     lines += [f"p{name} = {name}.data_ptr()" for name, _ in begins]
     if begins:
         wrong = " or ".join(f"p{name} & {ALIGNED} != {at}" for name, at in begins)
@@ -214,8 +257,10 @@ def _again(
         for number, one in enumerate((*launch.before, *launch.arguments)):
             if one is STREAM:
                 passed.append("stream")
+            elif isinstance(one, Seed) and one.value in seed:
+                passed.append("seed")
             elif not isinstance(one, Tensor):
-                known[constant := f"c{at}_{number}"] = one
+                known[constant := f"c{at}_{number}"] = one.value if isinstance(one, Seed) else one
                 passed.append(constant)
             elif name := names.get(one.data_ptr()):
                 passed.append(f"p{name}")
@@ -224,7 +269,7 @@ def _again(
         lines.append(f"run{at}({', '.join(passed)})")
     given = "r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)" if results else "None"
     lines.append(f"return {given}")
-    return _written(f"again({_given(tensors)})", lines, known)
+    return _written(f"again({parameters})", lines, known)
 
 
 def _given(tensors: Sequence[Tensor], letter: str = "t") -> str:
@@ -250,5 +295,5 @@ def _zeros(made: Tensor, name: str, known: dict[str, Any]) -> str:
 _Recent = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 """Of arguments as they were given: a call on them, or MISSED."""
 _Kept = dict[tuple[Any, ...], tuple[Callable[..., Any], _Recent | None] | Literal[False]]
-"""Calls by how tensors lie and all other arguments, of tensors alone and as they are given; False for what cannot be
-repeated."""
+"""Calls by how tensors lie and all other arguments, of tensors and the seed alone and as they are given; False for what
+cannot be repeated."""

@@ -11,7 +11,7 @@ from kernelwright.kernels.activations.configs import WARPS, block_of
 from kernelwright.kernels.activations.kernel import activation_backward, activation_forward
 from kernelwright.kernels.activations.spec import KINDS
 from kernelwright.kernels.operators import Operator, dense, require, require_tensor
-from kernelwright.kernels.repeating import repeated, watched
+from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rows.launching import as_rows, multiprocessors, start
 
 __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]
@@ -54,6 +54,7 @@ def relu_squared(x: Tensor, *, bias: Tensor | None = None) -> Tensor:
     return activation(x, bias=bias, kind="relu_squared")
 
 
+@repeated
 def dropout_add(x: Tensor, residual: Tensor, p: float, *, seed: int, bias: Tensor | None = None) -> Tensor:
     """residual + dropout(x + bias): the same elements go whenever the seed is the same. Args as `activation`."""
     return activation(x, bias=bias, residual=residual, kind="identity", p=p, seed=seed)
@@ -106,8 +107,6 @@ def _rows(tensor: Tensor) -> tuple[Tensor, int | None]:
 
 
 def _launch(kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *about: Any, **constants: Any) -> None:
-    if constants["p"] != 0.0:
-        watched(lambda: None)  # another call has another seed
     count = x.numel()
     block = block_of(count, multiprocessors(x.device), drawn=constants["p"] != 0.0)
     constants |= {"N": x.shape[-1], "BLOCK": block}

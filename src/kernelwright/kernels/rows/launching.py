@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
-from kernelwright.kernels.repeating import STREAM, Launch, scratch, watched
+from kernelwright.kernels.repeating import STREAM, Launch, Seed, scratch, watched
 from kernelwright.kernels.rows import tile
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
@@ -110,16 +111,19 @@ def start(
     with on(device):
         compiled = kernel[(programs,)](*arguments, num_warps=warps, **constants)
     names = kernel.arg_names[len(arguments) :]
-    watched(lambda: _again(compiled, programs, (*arguments, *(constants[name] for name in names))))
+    watched(lambda: _again(compiled, programs, (*_with_seed(kernel, arguments), *(constants[name] for name in names))))
+
+
+def _with_seed(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[Any]:
+    """A kernel's `seed` is the call's."""
+    for name, one in zip(kernel.arg_names, arguments, strict=False):
+        yield Seed(one) if name == "seed" else one
 
 
 def _again(compiled: Any, programs: int, arguments: tuple[Any, ...]) -> Launch:
     """Past the launcher's own Python where that is known to do nothing more."""
-    run, first, last = (
-        compiled.run,
-        (programs, 1, 1, STREAM, compiled.function),
-        (compiled.packed_metadata,) + (None,) * 3,
-    )
+    run, first = compiled.run, (programs, 1, 1, STREAM, compiled.function)
+    last = compiled.packed_metadata, None, None, None
     if not TRITON_3_6 or run.global_scratch_size or run.profile_scratch_size:
         return Launch(run, (*first, *last), arguments)
     return Launch(run.launch, (*first, run.launch_cooperative_grid, run.launch_pdl, None, None, *last), arguments)
