@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from on_device import poisoned, random, require_close, runs_kernels
 
 from kernelwright.core.errors import UsageError
-from kernelwright.kernels import repeating
+from kernelwright.kernels import repeating, replaying
 from kernelwright.kernels.losses.op import cross_entropy
 from kernelwright.kernels.losses.reference import cross_entropy as cross_entropy_reference
 from kernelwright.kernels.norms.op import rms_norm
@@ -113,7 +113,7 @@ def test_a_launch_is_given_addresses_and_what_was_made_is_made_anew(no_device):
         calls.append(number)
         made, result = repeating.scratch((3,), torch.float32, x.device, zero=True), torch.empty_like(x)
         run(77, x.data_ptr(), made.data_ptr(), result.data_ptr(), number)
-        repeating.watched(lambda: repeating.Launch(run, (repeating.STREAM,), (x, made, result, number)))
+        repeating.watched(lambda: replaying.Launch(run, (replaying.STREAM,), (x, made, result, number)))
         return result
 
     for value in (1.0, 2.0, 3.0):
@@ -134,7 +134,7 @@ def doubled(no_device):
         calls.append(scale)
         result = x.new_empty(x.shape)
         run(x.data_ptr(), result.data_ptr())
-        repeating.watched(lambda: repeating.Launch(run, (), (x, result)))
+        repeating.watched(lambda: replaying.Launch(run, (), (x, result)))
         return result
 
     return double, calls
@@ -196,7 +196,7 @@ def test_a_seed_may_be_another_each_time(no_device):
         calls.append(seed)
         result = torch.empty_like(x)
         run(x.data_ptr(), result.data_ptr(), seed)
-        repeating.watched(lambda: repeating.Launch(run, (), (x, result, repeating.Seed(seed))))
+        repeating.watched(lambda: replaying.Launch(run, (), (x, result, replaying.Seed(seed))))
         return result
 
     x = torch.ones(1)
@@ -215,7 +215,7 @@ def test_what_only_its_own_way_can_do_is_done_that_way(no_device):
     @repeating.repeated
     def ones(x):
         calls.append(x)
-        repeating.watched(lambda: repeating.Launch(lambda *_: None, (), (x,)))
+        repeating.watched(lambda: replaying.Launch(lambda *_: None, (), (x,)))
         repeating.watched(lambda: None)
         return torch.ones_like(x)
 

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.repeating import STREAM, Launch, watched
+from kernelwright.kernels.repeating import watched
+from kernelwright.kernels.replaying import STREAM, Launch
 from kernelwright.kernels.rows.launching import INTERPRETED, Rows, on, shared_bytes
 from kernelwright.kernels.rows.layout import VECTOR_BYTES, WARP
 from kernelwright.toolchain.cuda.compiling import Cubin, compile_cubin, cuda_core

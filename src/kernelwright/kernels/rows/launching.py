@@ -13,7 +13,8 @@ from torch import Tensor
 
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
-from kernelwright.kernels.repeating import STREAM, Launch, Seed, scratch, watched
+from kernelwright.kernels.repeating import scratch, watched
+from kernelwright.kernels.replaying import STREAM, Launch, Seed
 from kernelwright.kernels.rows import tile
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
