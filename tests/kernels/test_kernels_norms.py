@@ -20,14 +20,16 @@ from on_device import (
 )
 
 from kernelwright.core.errors import DeviceError, UsageError
+from kernelwright.kernels.norms import backward as gradients
 from kernelwright.kernels.norms.configs import backward_layout, backward_stages
 from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
 from kernelwright.kernels.norms.reference import norm
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rows.launching import start
+from kernelwright.kernels.rows.layout import VECTOR_BYTES, WARP
 
 pytestmark = runs_kernels
-SHAPES = ((1, 1), (7, 13), (1, 4096), (33, 64), (70, 33), (5, 1000), (3, LONG), (2, LONGER))
+SHAPES = ((1, 1), (7, 13), (1, 4096), (33, 64), (70, 33), (40, 200), (5, 1000), (3, LONG), (2, LONGER))
 HALF = (torch.bfloat16, torch.float16)
 NORMS = {"rms": (rms_norm, False), "layer": (layer_norm, True)}
 
@@ -96,13 +98,22 @@ def test_tiles_of_all_tensors_find_room(wide, of_weight):
 def test_fewer_tiles_are_under_way_where_they_are_larger():
     layout, _ = backward_layout(100, 16384, 2)
     sizes = (2, 2), (2, 2, 2), (4, 4), (4, 4, 4), (8,) * 5
-    assert [backward_stages(100, layout, 16384, given, 0, 226 * 2**10) for given in sizes] == [3, 3, 2, 2, 1]
-    assert [backward_stages(100, layout, 16384, (2, 2), along, 226 * 2**10) for along in (2, 4)] == [3, 2]
-    assert backward_stages(100, backward_layout(100, 33, 2)[0], 33, (2, 2), 0, 226 * 2**10) == 1
+    assert [backward_stages(100, layout, 1, 16384, given, 0, 226 * 2**10) for given in sizes] == [3, 3, 2, 2, 1]
+    assert [backward_stages(100, layout, 1, 16384, (2, 2), along, 226 * 2**10) for along in (2, 4)] == [3, 2]
+    assert backward_stages(100, *backward_layout(100, 33, 2), 33, (2, 2), 0, 226 * 2**10) == 1
 
 
 def test_short_rows_one_by_one_take_tiles_of_few_lanes():
     assert [backward_layout(9, N, 2)[1] for N in (13, 33, 100, 127, 128, 1001)] == [1, 5, 7, 8, 1, 1]
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_a_thread_has_the_same_columns_of_the_weight_as_of_a_row(itemsize):
+    for N in range(8, 16385, 8):
+        layout, tiles = backward_layout(100, N, itemsize)
+        threads = WARP * layout.warps
+        assert layout.columns < threads or layout.columns * itemsize >= threads * VECTOR_BYTES, N
+        assert (tiles - 1) * layout.columns < N <= tiles * layout.parts * layout.columns, N
 
 
 def test_a_bias_in_fp32_has_its_gradient_in_fp32():
@@ -116,7 +127,21 @@ def test_few_rows_have_a_small_tile():
     for N in (1, 13, 128, 500, 1024, 16384):
         (few, _), (many, _) = backward_layout(8, N, 2), backward_layout(9, N, 2)
         assert few.rows == (8 if many.rows > 8 else 1) and few.columns == many.columns
-        assert backward_stages(8, few, N, (2, 2), 0, 226 * 2**10) == 1, "there is no second tile"
+        assert backward_stages(8, few, 1, N, (2, 2), 0, 226 * 2**10) == 1, "there is no second tile"
+
+
+@pytest.mark.parametrize("wide", [torch.bfloat16, torch.float32], ids=str)
+def test_few_long_rows_are_read_again_for_the_gradient_of_a_weight(normed, wide, monkeypatch):
+    norm_of, reference = normed
+    monkeypatch.setattr(gradients, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(gradients, "sums_of_shares", None)
+    x, dy = random(66, 4000, dtype=torch.bfloat16), random(66, 4000, dtype=torch.bfloat16)
+    weight, bias = random(4000, dtype=wide, grad=True), random(4000, dtype=wide, grad=True)
+    got = poisoned(lambda: torch.autograd.grad(norm_of(x, weight, bias, eps=1e-5), [weight, bias], dy))
+    want = torch.autograd.grad(reference(x, weight, bias, eps=1e-5), [weight, bias], dy.double())
+    for one, other in zip(got, want, strict=True):
+        assert one.dtype == wide
+        require_close(one, other, budget=16 if wide == torch.float32 else 2)
 
 
 def test_gradients_of_what_asks_for_them_only(normed):

@@ -27,7 +27,7 @@ READER_BYTES, MOST_PARTS = 2**15, 64
 ENOUGH_PROGRAMS = 2**12
 """Where rows are fewer, each is shared out."""
 GRADIENT_WARPS = 16
-ELEMENT_TILE_BYTES, ELEMENT_WARPS = 2**11, 2
+ELEMENT_TILE_BYTES, ELEMENT_WARPS, FEW_ROWS = 2**11, 2, 8
 TOTAL_BLOCK, TOTAL_WARPS, MOST_TOTALS = 4096, 8, 64
 """Losses that a program adds up at once, and how many programs share them out."""
 
@@ -78,8 +78,10 @@ def gradient_layout(N: int, itemsize: int) -> RowLayout:
     return replace(layout, rows=max(1, layout.rows // 2))
 
 
-def backward_layout(N: int, itemsize: int) -> RowLayout:
-    """Its tiles have nothing to tell each other, so they are small."""
+def backward_layout(M: int, N: int, itemsize: int) -> RowLayout:
+    """Its tiles have nothing to tell each other, so they are small, and smaller for few rows."""
     columns = min(power_of_two(N), ELEMENT_TILE_BYTES // itemsize)
     rows = max(1, ELEMENT_TILE_BYTES // itemsize // columns)
+    if M <= FEW_ROWS:
+        rows = min(rows, FEW_ROWS)
     return RowLayout(rows, columns, -(-N // columns), ELEMENT_WARPS if columns > 2 * WARP else 2 * ELEMENT_WARPS)

@@ -120,7 +120,7 @@ def _backward(
     flat = dloss.reshape(-1)
     launch(
         cross_entropy_backward,
-        backward_layout(N, x.itemsize),
+        backward_layout(target.numel(), N, x.itemsize),
         target.numel(),
         x.device,
         (

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from kernelwright.kernels.norms.configs import (
+    AGAIN_COLUMNS,
+    AGAIN_ROWS,
+    AGAIN_WARPS,
     BACKWARD_AT_ONCE,
     SHARES_COLUMNS,
     SHARES_ROWS,
@@ -17,8 +20,9 @@ from kernelwright.kernels.norms.configs import (
     backward_groups,
     backward_layout,
     backward_stages,
+    reads_again,
 )
-from kernelwright.kernels.norms.kernel import norm_backward, sums_of_shares
+from kernelwright.kernels.norms.kernel import norm_backward, sums_of_shares, weight_gradients
 from kernelwright.kernels.operators import dense
 from kernelwright.kernels.repeating import repeated, scratch
 from kernelwright.kernels.rows.clusters import ClusterKernel
@@ -56,13 +60,13 @@ def backward(
         return dx, x.new_zeros(sizes[0], dtype=dtype), x.new_zeros(sizes[1], dtype=dtype)
     given, read = as_rows(dy), as_rows(x)
     about: dict[str, Any] = {"CENTRED": centred, "CAST_FIRST": cast_first}
-    wanted = {"WANTS_WEIGHT": wants_weight, "WANTS_BIAS": wants_bias}
-    long = _over_long_rows(given, read, dsum, weight, about | wanted)
+    long = _over_long_rows(given, read, dsum, weight, wants_weight, wants_bias, about)
     groups, run = long or _over_rows(given, read, dsum, weight, about)
     kind = dtype if groups == 1 and not long else torch.float32
     summed = groups > 1 or kind != dtype
     make = partial(scratch, device=x.device) if summed else x.new_empty
     shares = [make((groups, size), dtype=kind) for size in sizes]
+    sums = [] if groups else _read_again(given, read, mean if centred else None, rstd, sizes, dtype, about)
     run(
         (
             *(given.tensor, dsum, read.tensor, weight, mean if centred else None, rstd, dx),
@@ -71,7 +75,7 @@ def backward(
         ),
         float(offset),
     )
-    dweight, dbias = _sums_of(shares, dtype)
+    dweight, dbias = _sums_of(shares, dtype) if groups else sums
     return dx, dweight, dbias
 
 
@@ -82,35 +86,64 @@ _Run = Callable[[tuple[Any, ...], float], None]
 def _over_rows(
     given: Rows, read: Rows, dsum: Tensor | None, weight: Tensor | None, about: Mapping[str, Any]
 ) -> tuple[int, _Run]:
-    """How many programs share the rows out, and what launches them."""
+    """How many programs keep shares of the weight's gradient, and what launches them."""
     x = read.tensor
     N, M = x.shape[-1], x[..., 0].numel()
     layout, tiles = backward_layout(M, N, x.itemsize)
     itemsizes = [one.itemsize for one in (given.tensor, x, dsum) if one is not None]
     along = 0 if weight is None else weight.itemsize
-    stages = backward_stages(M, layout, N, itemsizes, along, shared_bytes(x.device))
+    stages = backward_stages(M, layout, tiles, N, itemsizes, along, shared_bytes(x.device))
     groups = backward_groups(M, layout, stages, multiprocessors(x.device))
     known = {"N": N, "STAGES": stages, "TILES": tiles, **about}
     start = partial(launch, norm_backward, layout, M, x.device, programs=groups * layout.parts, **known)
-    return groups, lambda arguments, offset: start(arguments, offset=offset)
+    again = reads_again(M, groups, given.tensor.itemsize + x.itemsize)
+    return 0 if again else groups, lambda arguments, offset: start(arguments, offset=offset)
 
 
 def _over_long_rows(
-    given: Rows, read: Rows, dsum: Tensor | None, weight: Tensor | None, about: Mapping[str, Any]
+    given: Rows,
+    read: Rows,
+    dsum: Tensor | None,
+    weight: Tensor | None,
+    wants_weight: bool,
+    wants_bias: bool,
+    about: Mapping[str, Any],
 ) -> tuple[int, _Run] | None:
-    """How many clusters share the rows out, and what launches them; None where they cannot."""
+    """How many clusters keep shares of the weight's gradient, and what launches them; None where they cannot."""
     x, rows = read.tensor, [given, read, *([] if dsum is None else [as_rows(dsum)])]
     M, there = x[..., 0].numel(), {"WEIGHTED": weight is not None, "ADDED": dsum is not None}
     kept = 4 + sum(there.values())
     layout = _LONG.layout(*rows, along=(weight,), operands=2, kept=kept)
     if layout is None:
         return None
-    known = {"kept": kept, "AT_ONCE": BACKWARD_AT_ONCE, **there, **about}
+    again = reads_again(M, min(M, multiprocessors(x.device) // layout.parts), given.tensor.itemsize + x.itemsize)
+    wanted = {"WANTS_WEIGHT": wants_weight and not again, "WANTS_BIAS": wants_bias and not again}
+    known = {"kept": kept, "AT_ONCE": BACKWARD_AT_ONCE, **there, **wanted, **about}
     clusters = min(M, _LONG.clusters_at_once(layout, x, **known))
     if not clusters:
         return None
     start = partial(_LONG, layout, x, clusters=clusters, **known)
-    return clusters, lambda arguments, offset: start((*arguments, offset, M))
+    return 0 if again else clusters, lambda arguments, offset: start((*arguments, offset, M))
+
+
+def _read_again(
+    given: Rows,
+    read: Rows,
+    mean: Tensor | None,
+    rstd: Tensor,
+    sizes: tuple[int, int],
+    dtype: torch.dtype,
+    about: Mapping[str, Any],
+) -> list[Tensor]:
+    """The sums over rows of which no program keeps shares: first, so that the rows are in the L2 for what follows."""
+    sums = [rstd.new_empty(size, dtype=dtype) for size in sizes]
+    if any(sizes):
+        N = read.tensor.shape[-1]
+        wanted = (one if one.numel() else None for one in sums)
+        arguments = given.tensor, read.tensor, mean, rstd, *wanted, *given.place, *read.place, rstd.numel()
+        constants = {"N": N, "ROWS": AGAIN_ROWS, "BLOCK_N": AGAIN_COLUMNS, **about}
+        start(weight_gradients, -(-N // AGAIN_COLUMNS), rstd.device, arguments, warps=AGAIN_WARPS, **constants)
+    return sums
 
 
 def _sums_of(shares: list[Tensor], dtype: torch.dtype) -> list[Tensor]:

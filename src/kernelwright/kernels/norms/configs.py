@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelwright.kernels.rows.clusters import MOST_WARPS, THREADS_AT_ONCE
-from kernelwright.kernels.rows.layout import WARP, RowLayout, in_tiles, in_vectors, power_of_two, row_layout
+from kernelwright.kernels.rows.layout import (
+    VECTOR_BYTES,
+    WARP,
+    RowLayout,
+    in_tiles,
+    in_vectors,
+    power_of_two,
+    row_layout,
+)
 
 BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
-"""One program to a multiprocessor, whose loads run ahead of it through shared memory."""
+"""Of a multiprocessor, whose loads run ahead of it through shared memory."""
 BACKWARD_PART_BYTES = 2**15
 TILES_ROWS = 64
 """Of a program that has several tiles beside each other."""
@@ -24,8 +33,12 @@ BACKWARD_AT_ONCE = 512
 """And for a gradient, whose threads have the weight's in registers too."""
 PROGRAMS_ONE_BY_ONE = 3
 """Of a multiprocessor, where elements come one by one."""
-SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 32, 64, 4
-"""Of a tile of what programs add up."""
+SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 16, 64, 4
+"""Of a tile of what programs add up down the columns."""
+AGAIN_COLUMNS, AGAIN_ROWS, AGAIN_WARPS = 64, 64, 2
+"""Of a tile of rows that are read again for the gradient of the weight."""
+SHARE_BYTES = 16
+"""What a weight's place in a program's share of its gradient costs: 8 written and read, and registers all the while."""
 
 
 def forward_layout(N: int, itemsize: int) -> RowLayout:
@@ -57,20 +70,46 @@ def backward_layout(M: int, N: int, itemsize: int) -> tuple[RowLayout, int]:
         few = FEW_ROWS if rows > FEW_ROWS else 1
         return RowLayout(few, columns, 1, min(FEW_WARPS, max(1, few * columns // WARP))), 1
     layout = RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
+    if in_vectors(N, itemsize):
+        return _beside_the_weight(layout, N, itemsize)
     return in_tiles(layout, N, itemsize, TILES_ROWS, BACKWARD_WARPS)
 
 
+def _beside_the_weight(layout: RowLayout, N: int, itemsize: int) -> tuple[RowLayout, int]:
+    """The layout, and how many tiles a program has beside each other, so that a thread has the same columns of the
+    weight as of the rows: the weight has a vector for each thread, or fewer elements than there are threads. Between,
+    Triton computes the whole tile as the weight lies, element by element. A row with room to spare has half as many
+    threads, twice as often."""
+    threads, vector = WARP * layout.warps, VECTOR_BYTES // itemsize
+    vectors = layout.columns // vector
+    padded = layout.columns * itemsize == BACKWARD_TILE_BYTES // 2 and layout.columns > N
+    if padded or vectors == threads // 2:
+        return replace(layout, rows=max(1, layout.rows // 2), warps=layout.warps // 2), 1
+    if vectors < threads <= layout.columns:
+        return replace(layout, columns=threads // 2), -(-N // (threads // 2))
+    return layout, 1
+
+
 def backward_groups(M: int, layout: RowLayout, stages: int, multiprocessors: int) -> int:
-    """Programs that share the rows out, each keeping its own sum of the weight's gradient: where nothing is fetched
-    ahead, several to a multiprocessor."""
-    at_once = multiprocessors if stages > 1 or layout.parts > 1 else multiprocessors * PROGRAMS_ONE_BY_ONE
-    return max(1, min(-(-M // layout.rows), at_once // layout.parts))
+    """Programs that share the rows out, each keeping its own sum of the weight's gradient: where they are small, or
+    where nothing is fetched ahead, several to a multiprocessor."""
+    each = max(1, BACKWARD_WARPS // layout.warps)
+    if stages == 1 and layout.parts == 1:
+        each *= PROGRAMS_ONE_BY_ONE
+    return max(1, min(-(-M // layout.rows), multiprocessors * each // layout.parts))
 
 
-def backward_stages(M: int, layout: RowLayout, N: int, itemsizes: Sequence[int], along: int, shared_bytes: int) -> int:
-    """How many tiles of all tensors together, one of each itemsize, are under way or in use; all but one need room,
-    and so does the weight, of `along` bytes an element, with each. Where elements come one by one, or where a program
-    has no other tile, none is fetched ahead."""
+def backward_stages(
+    M: int, layout: RowLayout, tiles: int, N: int, itemsizes: Sequence[int], along: int, shared_bytes: int
+) -> int:
+    """How many times the tiles of all tensors together, one of each itemsize, are under way or in use; all but one need
+    room, and so does the weight, of `along` bytes an element, with each. Where elements come one by one, or where a
+    program has no other tile, none is fetched ahead."""
     if M <= FEW_ROWS or not all(in_vectors(N, itemsize) for itemsize in itemsizes):
         return 1
-    return min(MOST_STAGES, 1 + shared_bytes // (layout.columns * (layout.rows * sum(itemsizes) + along)))
+    return min(MOST_STAGES, 1 + shared_bytes // (tiles * layout.columns * (layout.rows * sum(itemsizes) + along)))
+
+
+def reads_again(M: int, programs: int, read_bytes: int) -> bool:
+    """Whether M rows, of so many bytes an element, are no more to read again than the shares of so many programs."""
+    return programs > 1 and M * read_bytes <= programs * SHARE_BYTES

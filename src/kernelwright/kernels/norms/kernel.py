@@ -5,7 +5,8 @@ one program. Variance is taken in two passes over the registers, the second of w
 and parts are merged by their means, so that neither a large offset nor an outlier costs accuracy. Weights come with the
 row where registers are left for them (`AHEAD`). Bound: DRAM, 2 * M * N * itemsize bytes forward (4 with a residual),
 3 backward. Backward, each program keeps its share of the weight's gradient in registers over all its rows, while the
-next ones come; the shares are added in a fixed order afterwards, so that results repeat.
+next ones come; the shares are added in a fixed order afterwards, so that results repeat. Of so few rows that shares
+would be as many bytes, that gradient is a second reading.
 
 Source: Zhang & Sennrich 2019, arXiv:1910.07467; Ba et al. 2016, arXiv:1607.06450; merging of parts: Chan et al. 1979.
 """
@@ -130,6 +131,12 @@ def _zeros(ROWS: tl.constexpr, BLOCK_N: tl.constexpr, TILES: tl.constexpr):
     return tiles
 
 
+@triton.jit
+def _normalised(x, mean, rstd, there, CENTRED: tl.constexpr):
+    """Zero where nothing is, so that it adds nothing to sums."""
+    return tl.where(there, (x - mean) * rstd, 0.0) if CENTRED else x * rstd
+
+
 @triton.jit(do_not_specialize=["M"])
 def norm_backward(
     dy_ptr, dsum_ptr, x_ptr, weight_ptr, mean_ptr, rstd_ptr, dx_ptr, dweight_ptr, dbias_ptr,
@@ -154,7 +161,7 @@ def norm_backward(
             there = (rows < M) & (columns < N)
             dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0)
             x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, 0.0)
-            x = tl.where(there, (x - mean) * rstd, 0.0) if CENTRED else x * rstd
+            x = _normalised(x, mean, rstd, there, CENTRED)
             dweights += (dweight[i] + dy * (x.to(dy_ptr.dtype.element_ty).to(tl.float32) if CAST_FIRST else x),)
             dbiases += (dbias[i] + dy,)
             if weight_ptr is not None:
@@ -192,6 +199,33 @@ def norm_backward(
                 tl.store(dweight_ptr + at, tl.sum(dweight[i], 0), mask=columns < N)
             if dbias_ptr is not None:
                 tl.store(dbias_ptr + at, tl.sum(dbias[i], 0), mask=columns < N)
+
+
+@triton.jit(do_not_specialize=["M"])
+def weight_gradients(
+    dy_ptr, x_ptr, mean_ptr, rstd_ptr, dweight_ptr, dbias_ptr,
+    dy_inner, dy_outer_stride, dy_inner_stride, x_inner, x_outer_stride, x_inner_stride, M,
+    N: tl.constexpr, CENTRED: tl.constexpr, CAST_FIRST: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Those of few rows, down the columns, in an order that is always the same."""
+    dweight, dbias = tl.zeros((ROWS, BLOCK_N), tl.float32), tl.zeros((ROWS, BLOCK_N), tl.float32)
+    for first in range(0, M, ROWS):
+        rows, columns = tile(first, tl.program_id(0), ROWS, BLOCK_N)
+        there = (rows < M) & (columns < N)
+        rstd = tl.load(rstd_ptr + rows, mask=rows < M, other=0.0)
+        mean = 0.0
+        if CENTRED:
+            mean = tl.load(mean_ptr + rows, mask=rows < M, other=0.0)
+        dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0)
+        x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, 0.0)
+        x = _normalised(x, mean, rstd, there, CENTRED)
+        dweight += dy * (x.to(dy_ptr.dtype.element_ty).to(tl.float32) if CAST_FIRST else x)
+        dbias += dy
+    columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    if dweight_ptr is not None:
+        tl.store(dweight_ptr + columns, tl.sum(dweight, 0).to(dweight_ptr.dtype.element_ty), mask=columns < N)
+    if dbias_ptr is not None:
+        tl.store(dbias_ptr + columns, tl.sum(dbias, 0).to(dbias_ptr.dtype.element_ty), mask=columns < N)
 
 
 @triton.jit(do_not_specialize=["shares"])
