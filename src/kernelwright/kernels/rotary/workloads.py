@@ -21,7 +21,9 @@ def _formula(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _liger(run: Program, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
-    """In place, of heads before tokens."""
+    """In place, of heads before tokens; of copies where only gradients are timed: what autograd keeps must stay."""
+    if q.requires_grad:
+        q, k = q.clone(), k.clone()
     turned = run(q.transpose(1, 2), k.transpose(1, 2), cos, sin, None, 1, q.shape[-1])
     return tuple(one.transpose(1, 2) for one in turned)
 
