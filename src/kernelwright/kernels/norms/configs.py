@@ -21,8 +21,9 @@ BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
 BACKWARD_PART_BYTES = 2**15
 TILES_ROWS = 64
 """Of a program that has several tiles beside each other."""
-FEW_ROWS, FEW_WARPS = 8, 16
-"""That tiles for many would leave empty, and that leave the machine to itself: they have a variant of their own."""
+FEW_ROWS, FEWEST_WARPS, FEW_WARPS, FEW_ELEMENTS = 8, 4, 16, 32
+"""That tiles for many would leave empty, and that leave the machine to itself: they have a variant of their own, of so
+many warps, and so many elements a thread."""
 MOST_STAGES = 3
 """Tiles of a program that are under way or in use."""
 CENTRED_AT_ONCE = 640
@@ -35,14 +36,19 @@ PROGRAMS_ONE_BY_ONE = 3
 """Of a multiprocessor, where elements come one by one."""
 SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 16, 64, 4
 """Of a tile of what programs add up down the columns."""
-AGAIN_COLUMNS, AGAIN_ROWS, AGAIN_WARPS = 64, 64, 2
+AGAIN_COLUMNS, AGAIN_ROWS, AGAIN_WARPS = 64, 32, 1
 """Of a tile of rows that are read again for the gradient of the weight."""
 SHARE_BYTES = 16
 """What a weight's place in a program's share of its gradient costs: 8 written and read, and registers all the while."""
 
 
-def forward_layout(N: int, itemsize: int) -> RowLayout:
-    return row_layout(N, itemsize)
+def forward_layout(M: int, N: int, itemsize: int) -> RowLayout:
+    layout = row_layout(N, itemsize)
+    if M <= FEW_ROWS < layout.rows:
+        return replace(layout, rows=FEW_ROWS, warps=min(layout.warps, FEWEST_WARPS))
+    if layout.warps == 1 and layout.rows <= 2 and in_vectors(N, itemsize):
+        return replace(layout, warps=2)  # a multiprocessor has no more programs than would be half of it
+    return layout
 
 
 def weights_ahead(M: int, layout: RowLayout, centred: bool) -> bool:
@@ -68,7 +74,8 @@ def backward_layout(M: int, N: int, itemsize: int) -> tuple[RowLayout, int]:
     rows = max(1, bytes_at_once // (columns * itemsize))
     if M <= FEW_ROWS:
         few = FEW_ROWS if rows > FEW_ROWS else 1
-        return RowLayout(few, columns, 1, min(FEW_WARPS, max(1, few * columns // WARP))), 1
+        warps = min(max(few * columns // (WARP * FEW_ELEMENTS), FEWEST_WARPS), FEW_WARPS)
+        return RowLayout(few, columns, 1, max(1, min(warps, few * columns // WARP))), 1
     layout = RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
     if in_vectors(N, itemsize):
         return _beside_the_weight(layout, N, itemsize)

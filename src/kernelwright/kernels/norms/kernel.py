@@ -1,8 +1,9 @@
 """RMSNorm and LayerNorm over rows: one read and one write, statistics in FP32.
 
 Idea: a row stays in registers between its statistics and its result; see rows/tile.py for rows that are too long for
-one program. Variance is taken in two passes over the registers, the second of which also finds what the mean is off by,
-and parts are merged by their means, so that neither a large offset nor an outlier costs accuracy. Weights come with the
+one program. Variance is taken in two passes over the registers, the second of which also finds what the mean is off by
+where equal elements need not add up exactly, and parts are merged by their means, so that neither a large offset nor an
+outlier costs accuracy. Weights come with the
 row where registers are left for them (`AHEAD`). Bound: DRAM, 2 * M * N * itemsize bytes forward (4 with a residual),
 3 backward. Backward, each program keeps its share of the weight's gradient in registers over all its rows, while the
 next ones come; the shares are added in a fixed order afterwards, so that results repeat. Of so few rows that shares
@@ -26,6 +27,15 @@ from kernelwright.kernels.rows.tile import (
     sums,
     tile,
 )
+
+MOST_EXACT = tl.constexpr(2**13)
+"""Equal numbers of 11 bits that add up exactly in FP32; of a power of two of them the mean is exact too."""
+
+
+@triton.constexpr_function
+def _has_16_bits(x_ptr, sum_ptr):
+    """Whether what is normalised is stored in 16 bits."""
+    return (x_ptr if sum_ptr is None else sum_ptr).dtype.element_ty.primitive_bitwidth == 16
 
 
 @triton.jit
@@ -86,13 +96,17 @@ def norm_forward(
         tl.store(sum_ptr + rows * N + columns, x.to(sum_ptr.dtype.element_ty), mask=there)
     base = tl.zeros((ROWS, 1), tl.float32)
     off = base
+    EXACT: tl.constexpr = PARTS == 1 and BLOCK_N == N and N <= MOST_EXACT and _has_16_bits(x_ptr, sum_ptr)
     if CENTRED:
         share = 1.0 / (tl.minimum(N - part * BLOCK_N, BLOCK_N) if PARTS > 1 else N)
         base = tl.sum(x, 1, keep_dims=True) * share
         x = tl.where(columns < N, x - base, 0.0)
-        off, square = sums(x, product(x, x, BLOCK_N))
-        off *= share
-        square = tl.maximum(square - off * off * (1.0 / share), 0.0)
+        if EXACT:
+            square = tl.sum(product(x, x, BLOCK_N), 1, keep_dims=True)
+        else:
+            off, square = sums(x, product(x, x, BLOCK_N))
+            off *= share
+            square = tl.maximum(square - off * off * (1.0 / share), 0.0)
     else:
         square = tl.sum(product(x, x, BLOCK_N), 1, keep_dims=True)
     if PARTS > 1:
@@ -105,7 +119,7 @@ def norm_forward(
             x -= base
     rstd = tl.rsqrt(square * (1.0 / N) + eps)
     y = x * rstd
-    if CENTRED:
+    if CENTRED and not EXACT:
         y -= off * rstd
     if CAST_FIRST:
         y = y.to(x_ptr.dtype.element_ty).to(tl.float32)

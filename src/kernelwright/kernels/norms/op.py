@@ -148,7 +148,8 @@ def _forward(
     if shared := _LONG_FORWARD.layout(read, added, along=(weight, bias), operands=1 if residual is None else 2):
         _forward_of_long_rows(shared, x, given, eps, offset, centred, cast_first)
         return results
-    M, layout = x.numel() // N, forward_layout(N, x.itemsize)
+    M = x.numel() // N
+    layout = forward_layout(M, N, x.itemsize)
     about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
     launch(norm_forward, layout, M, x.device, given, AHEAD=weights_ahead(M, layout, centred), **about)
     return results

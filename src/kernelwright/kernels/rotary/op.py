@@ -14,8 +14,8 @@ from kernelwright.kernels.rows.launching import start
 
 __all__ = ["rotary_embedding"]
 
-WARPS = 4
-NO_STRIDES = (0, 0, 0)
+WARPS, MANY_WARPS, MANY_BYTES = 4, 8, 2**14
+"""Of a token's program, and of one whose queries and keys are so many bytes."""
 
 
 @repeated
@@ -99,7 +99,7 @@ def _rotate(
             *angle_strides,
             *((0, 0) if positions is None else positions.stride()),
         ),
-        warps=WARPS,
+        warps=MANY_WARPS if (heads + k.shape[2]) * D * q.itemsize >= MANY_BYTES else WARPS,
         HEADS_Q=heads,
         HEADS_K=k.shape[2],
         D=D,
