@@ -66,6 +66,13 @@ def test_half_precision_rounds_once(normed, dtype, weights):
     require_close(got, reference(x, weight), budget=ROUNDED_ONCE)
 
 
+@pytest.mark.parametrize("N", [64, 128, 512, 1024, 2048, 8192])
+def test_every_layout_of_rows_in_16_bits(normed, N):
+    norm_of, reference = normed
+    x, weight = random(20, N, dtype=torch.bfloat16), random(N, dtype=torch.bfloat16)
+    require_close(norm_of(x, weight, eps=1e-5), reference(x, weight), budget=ROUNDED_ONCE)
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_gradients(normed, shape):
     norm_of, reference = normed

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from on_device import DEVICE, poisoned, random, require_close, runs_kernels
 
 from kernelwright.kernels.operators import ShapeError
-from kernelwright.kernels.rotary import reference
+from kernelwright.kernels.rotary import op, reference
 from kernelwright.kernels.rotary.op import rotary_embedding
 
 pytestmark = runs_kernels
@@ -40,6 +40,15 @@ def test_values_and_gradients(heads, D, R, interleaved):
     other = torch.autograd.grad(want, (q, k), (dq.double(), dk.double()))
     for mine, theirs in zip(one, other, strict=True):
         require_close(mine, theirs)
+
+
+@pytest.mark.parametrize("heads", [(3, 2), (3, 0)])
+def test_a_token_alone_is_shared_by_two_programs(heads, monkeypatch):
+    monkeypatch.setattr(op, "multiprocessors", lambda device: 132)
+    q, k = (random(1, 2, H, 16, grad=True) for H in heads)
+    cos, sin = angles(2, 8)
+    for got, x in zip(poisoned(lambda: rotary_embedding(q, k, cos, sin)), (q, k), strict=True):
+        require_close(got.detach(), reference.rotary_embedding(x, cos, sin).detach())
 
 
 def test_the_gradient_of_one_of_both():

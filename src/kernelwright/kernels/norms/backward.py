@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.kernels.norms.configs import (
-    AGAIN_COLUMNS,
-    AGAIN_ROWS,
-    AGAIN_WARPS,
+    AGAIN,
     BACKWARD_AT_ONCE,
     SHARES_COLUMNS,
     SHARES_ROWS,
@@ -141,8 +139,9 @@ def _read_again(
         N = read.tensor.shape[-1]
         wanted = (one if one.numel() else None for one in sums)
         arguments = given.tensor, read.tensor, mean, rstd, *wanted, *given.place, *read.place, rstd.numel()
-        constants = {"N": N, "ROWS": AGAIN_ROWS, "BLOCK_N": AGAIN_COLUMNS, **about}
-        start(weight_gradients, -(-N // AGAIN_COLUMNS), rstd.device, arguments, warps=AGAIN_WARPS, **constants)
+        columns, rows, warps = AGAIN[bool(sizes[1])]
+        constants = {"N": N, "ROWS": rows, "BLOCK_N": columns, **about}
+        start(weight_gradients, -(-N // columns), rstd.device, arguments, warps=warps, **constants)
     return sums
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernelwright.kernels.rows.clusters import MOST_WARPS, THREADS_AT_ONCE
+from kernelwright.kernels.rows import clusters
+from kernelwright.kernels.rows.clusters import THREADS_AT_ONCE
 from kernelwright.kernels.rows.layout import (
+    MOST_WARPS,
     VECTOR_BYTES,
     WARP,
     RowLayout,
@@ -26,6 +28,8 @@ FEW_ROWS, FEWEST_WARPS, FEW_WARPS, FEW_ELEMENTS = 8, 4, 16, 32
 many warps, and so many elements a thread."""
 MOST_STAGES = 3
 """Tiles of a program that are under way or in use."""
+READ_AGAIN_BYTES = 2**14
+"""Of a row that is read twice, the second time from the cache."""
 CENTRED_AT_ONCE = 640
 """Threads of a multiprocessor where a cluster has the row: moments need more registers than a sum."""
 ADDED_AT_ONCE = 1024
@@ -36,18 +40,27 @@ PROGRAMS_ONE_BY_ONE = 3
 """Of a multiprocessor, where elements come one by one."""
 SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 16, 64, 4
 """Of a tile of what programs add up down the columns."""
-AGAIN_COLUMNS, AGAIN_ROWS, AGAIN_WARPS = 64, 32, 1
-"""Of a tile of rows that are read again for the gradient of the weight."""
+AGAIN = {False: (128, 32, 2), True: (64, 32, 1)}
+"""Columns, rows and warps of a tile of rows that are read again for the gradient of the weight, and of the bias."""
 SHARE_BYTES = 16
 """What a weight's place in a program's share of its gradient costs: 8 written and read, and registers all the while."""
 
 
-def forward_layout(M: int, N: int, itemsize: int) -> RowLayout:
+def forward_layout(M: int, N: int, itemsize: int, *, centred: bool, added: bool) -> RowLayout:
+    """As measured: rows of a power of two in more threads than the skeleton gives them, since a multiprocessor has no
+    more programs of one warp than would be half of it; moments of short rows in small tiles of large programs; long
+    rows for one sum read again, so that more of them are under way."""
     layout = row_layout(N, itemsize)
     if M <= FEW_ROWS < layout.rows:
         return replace(layout, rows=FEW_ROWS, warps=min(layout.warps, FEWEST_WARPS))
-    if layout.warps == 1 and layout.rows <= 2 and in_vectors(N, itemsize):
-        return replace(layout, warps=2)  # a multiprocessor has no more programs than would be half of it
+    if layout.parts > 1 or layout.columns != N or not in_vectors(N, itemsize):
+        return layout
+    if layout.rows <= 2 and layout.warps < MOST_WARPS:
+        return replace(layout, warps=2 * layout.warps)
+    if centred and N * itemsize == WARP * VECTOR_BYTES // 2:
+        return replace(layout, rows=2 * layout.rows, warps=4 * layout.warps)
+    if N * itemsize == READ_AGAIN_BYTES and not centred and not added:
+        return replace(layout, warps=2 * layout.warps, again=True)
     return layout
 
 
@@ -59,7 +72,7 @@ def weights_ahead(M: int, layout: RowLayout, centred: bool) -> bool:
 
 def forward_at_once(warps: int, centred: bool, added: bool) -> int:
     """Threads of a multiprocessor that have registers, where a cluster of blocks of so many warps has the row."""
-    if added and warps == MOST_WARPS:
+    if added and warps == clusters.MOST_WARPS:
         return ADDED_AT_ONCE
     return CENTRED_AT_ONCE if centred and not added else THREADS_AT_ONCE
 

@@ -149,7 +149,7 @@ def _forward(
         _forward_of_long_rows(shared, x, given, eps, offset, centred, cast_first)
         return results
     M = x.numel() // N
-    layout = forward_layout(M, N, x.itemsize)
+    layout = forward_layout(M, N, x.itemsize, centred=centred, added=residual is not None)
     about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
     launch(norm_forward, layout, M, x.device, given, AHEAD=weights_ahead(M, layout, centred), **about)
     return results

@@ -69,9 +69,13 @@ def rotary(
     q_out_batch, q_out_token, q_out_head, k_out_batch, k_out_token, k_out_head,
     angle_batch, angle_token, position_batch, position_token,
     HEADS_Q: tl.constexpr, HEADS_K: tl.constexpr, D: tl.constexpr, R: tl.constexpr, INTERLEAVED: tl.constexpr,
-    BACK: tl.constexpr,
+    BACK: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
-    batch, token = (tl.program_id(0) // S).to(tl.int64), (tl.program_id(0) % S).to(tl.int64)
+    """`APART`: queries and keys of a token have a program each."""
+    program, of_keys = tl.program_id(0), False
+    if APART:
+        program, of_keys = program // 2, program % 2 == 1
+    batch, token = (program // S).to(tl.int64), (program % S).to(tl.int64)
     if positions_ptr is not None:
         angles = tl.load(positions_ptr + batch * position_batch + token * position_token) * angle_token
     else:
@@ -84,9 +88,13 @@ def rotary(
     k_ptr += batch * k_batch + token * k_token
     q_out_ptr += batch * q_out_batch + token * q_out_token
     k_out_ptr += batch * k_out_batch + token * k_out_token
-    q = _read(q_ptr, q_head, HEADS_Q, D, R, INTERLEAVED)
-    if HEADS_K > 0:
+    if not of_keys:
+        q = _read(q_ptr, q_head, HEADS_Q, D, R, INTERLEAVED)
+        if HEADS_K > 0 and not APART:
+            k = _read(k_ptr, k_head, HEADS_K, D, R, INTERLEAVED)
+        _write(q_out_ptr, q_out_head, q, cos, sin, HEADS_Q, D, R, INTERLEAVED)
+        if HEADS_K > 0 and not APART:
+            _write(k_out_ptr, k_out_head, k, cos, sin, HEADS_K, D, R, INTERLEAVED)
+    elif APART:
         k = _read(k_ptr, k_head, HEADS_K, D, R, INTERLEAVED)
-    _write(q_out_ptr, q_out_head, q, cos, sin, HEADS_Q, D, R, INTERLEAVED)
-    if HEADS_K > 0:
         _write(k_out_ptr, k_out_head, k, cos, sin, HEADS_K, D, R, INTERLEAVED)

@@ -10,7 +10,7 @@ from torch import Tensor
 from kernelwright.kernels.operators import Operator, require, require_tensor
 from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rotary.kernel import rotary
-from kernelwright.kernels.rows.launching import start
+from kernelwright.kernels.rows.launching import multiprocessors, start
 
 __all__ = ["rotary_embedding"]
 
@@ -87,11 +87,13 @@ def _rotate(
     cos = cos if sin.stride() == cos.stride() else cos.contiguous()
     q_out, k_out = _results(q, k)
     B, S, heads, D = q.shape
+    heads_k, tokens = k.shape[2], B * S
+    apart = heads_k > 0 and 2 * tokens <= multiprocessors(q.device)
     strides = [one.stride()[:3] for one in (q, k, q_out, k_out)]
     angle_strides = (0, cos.stride(0)) if positions is not None else cos.stride()[:2]
     start(
         rotary,
-        B * S,
+        2 * tokens if apart else tokens,
         q.device,
         (
             *(q, k, cos, sin, positions, q_out, k_out, S),
@@ -99,13 +101,14 @@ def _rotate(
             *angle_strides,
             *((0, 0) if positions is None else positions.stride()),
         ),
-        warps=MANY_WARPS if (heads + k.shape[2]) * D * q.itemsize >= MANY_BYTES else WARPS,
+        warps=MANY_WARPS if (heads + heads_k) * D * q.itemsize >= MANY_BYTES else WARPS,
         HEADS_Q=heads,
-        HEADS_K=k.shape[2],
+        HEADS_K=heads_k,
         D=D,
         R=2 * cos.shape[-1],
         INTERLEAVED=interleaved,
         BACK=back,
+        APART=apart,
     )
     return q_out, k_out
 
