@@ -54,8 +54,6 @@ def forward_layout(M: int, N: int, itemsize: int) -> RowLayout:
         layout = replace(layout, rows=2, warps=2)
     wanted = lanes_one_by_one(N) if elements == 1 else power_of_two(-(-N // elements))
     lanes = min(wanted, max(WARP, WARP * layout.warps // layout.rows))
-    if layout.rows == 1 and 2 * lanes < wanted and N % (2 * lanes * elements) == 0:
-        lanes *= 2  # two to a thread, whose maxima do not wait for each other
     return replace(layout, columns=lanes * elements)
 
 
