@@ -14,6 +14,7 @@ from rich.console import Console
 
 from kernelwright.core.errors import CompileError, UsageError
 from kernelwright.core.records import Bench, Move, Work
+from kernelwright.judge.listing import library
 from kernelwright.report import outcomes, show, text
 
 _spec = spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
@@ -174,6 +175,15 @@ def test_machine_tables():
     assert "triad" not in said
     assert "triad" in text(samples.LAPTOP)
     assert "ceilings of the datasheet, not measured here" in text(samples.PREDICTED)
+
+
+def test_a_kernel_of_the_library_keeps_its_name_whatever_is_said_of_it():
+    found = library()
+    found = replace(
+        found, kernels=tuple(replace(one, evidence="1.15x " + "the best of all " * 20) for one in found.kernels)
+    )
+    said = text(found, 80)
+    assert all(f"  {one.name} " in said for one in found.kernels)
 
 
 def test_an_error_names_the_value_and_the_next_step():

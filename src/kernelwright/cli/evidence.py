@@ -44,9 +44,13 @@ def record(
     """Run the examples on this machine and write what was seen, with the hash of every source behind it.
 
     Example: kw evidence record softmax --device cuda
+
     Example: kw evidence record --kind optimize --device cuda
+
     Example: kw evidence record --kind fragments
+
     Example: kw evidence record gemm_cpu --kind ladder
+
     Example: kw evidence record rms_norm --kind kernel
     """
 

@@ -11,6 +11,7 @@ def kernels(json: JsonOption = False, debug: DebugOption = False) -> int:
     """What does the library hold? Every kernel with what it takes, where it comes from, and the evidence behind it.
 
     Example: kw kernels
+
     Example: kw sass kernels/rms_norm:backward
     """
 

@@ -37,6 +37,7 @@ def layout(
     """What does this layout do? Evaluates an expression of the layout algebra, explains each step, and draws it.
 
     Example: kw layout "logical_divide((4,2,3):(2,1,8), 4:2)"
+
     Example: kw layout mma.m16n8k16.bf16.A --svg fragment.svg
     """
 

@@ -29,6 +29,7 @@ def sass(
     """What does the machine run? Registers, spills, widths of loads, the hot loop line by line, and what that says.
 
     Example: kw sass ladders/gemm_fp32:tile_2d
+
     Example: kw sass ladders/gemm_fp32:5 --diff ladders/gemm_fp32:6
     """
     options = {"arch": arch, "defines": dict(map(_define, define or ())), "signature": signature}

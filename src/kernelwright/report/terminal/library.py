@@ -8,9 +8,12 @@ from kernelwright.report.terminal.paper import Paper
 
 def write(library: Library, paper: Paper) -> None:
     paper.table(
-        ("kernel", "variants", "evidence"),
-        [(one.name, ", ".join(one.variants), one.evidence or "pending") for one in library.kernels],
-        [[f"{one.about}; {', '.join(one.dtypes)}; {one.limits}", one.source] for one in library.kernels],
+        ("kernel", "variants"),
+        [(one.name, ", ".join(one.variants)) for one in library.kernels],
+        [
+            [one.evidence or "no evidence yet", f"{one.about}; {', '.join(one.dtypes)}; {one.limits}", one.source]
+            for one in library.kernels
+        ],
     )
     paper.line()
     paper.line(("from kernelwright.kernels import NAME", "dim"))
