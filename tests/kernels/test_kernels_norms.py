@@ -137,18 +137,34 @@ def test_few_rows_have_a_small_tile():
         assert backward_stages(8, few, 1, N, (2, 2), 0, 226 * 2**10) == 1, "there is no second tile"
 
 
+@pytest.mark.parametrize("asked", [("weight",), ("bias",), ("x", "weight", "bias")], ids=str)
 @pytest.mark.parametrize("wide", [torch.bfloat16, torch.float32], ids=str)
-def test_few_long_rows_are_read_again_for_the_gradient_of_a_weight(normed, wide, monkeypatch):
-    norm_of, reference = normed
+def test_few_long_rows_are_read_again_for_the_gradient_of_a_weight(wide, asked, monkeypatch):
     monkeypatch.setattr(gradients, "multiprocessors", lambda device: 132)
     monkeypatch.setattr(gradients, "sums_of_shares", None)
-    x, dy = random(66, 4000, dtype=torch.bfloat16), random(66, 4000, dtype=torch.bfloat16)
-    weight, bias = random(4000, dtype=wide, grad=True), random(4000, dtype=wide, grad=True)
-    got = poisoned(lambda: torch.autograd.grad(norm_of(x, weight, bias, eps=1e-5), [weight, bias], dy))
-    want = torch.autograd.grad(reference(x, weight, bias, eps=1e-5), [weight, bias], dy.double())
+    given = {"x": random(66, 4000, dtype=torch.bfloat16), "weight": random(4000, dtype=wide)}
+    given["bias"] = random(4000, dtype=wide)
+    for name in asked:
+        given[name].requires_grad_()
+    dy, those = random(66, 4000, dtype=torch.bfloat16), [given[name] for name in asked]
+    got = poisoned(lambda: torch.autograd.grad(layer_norm(*given.values(), eps=1e-5), those, dy))
+    want = torch.autograd.grad(norm(*given.values(), eps=1e-5, centred=True), those, dy.double())
+    for one, other, wanted in zip(got, want, those, strict=True):
+        assert one.dtype == wanted.dtype
+        require_close(one, other, budget=16 if one.dtype == torch.float32 else 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [(200, 33), (70, 520), (100, 1024), (100, 512), (100, 256), (40, 3000)], ids=str)
+def test_a_program_that_has_many_tiles_in_turn(normed, shape, dtype, monkeypatch):
+    monkeypatch.setattr(gradients, "multiprocessors", lambda device: 1)
+    norm_of, reference = normed
+    x, weight, bias = (random(*size, dtype=dtype, grad=True) for size in (shape, shape[1:], shape[1:]))
+    dy = random(*shape, dtype=dtype)
+    got = poisoned(lambda: torch.autograd.grad(norm_of(x, weight, bias, eps=1e-5), [x, weight, bias], dy))
+    want = torch.autograd.grad(reference(x, weight, bias, eps=1e-5), [x, weight, bias], dy.double())
     for one, other in zip(got, want, strict=True):
-        assert one.dtype == wide
-        require_close(one, other, budget=16 if wide == torch.float32 else 2)
+        require_close(one, other, budget=16 if dtype == torch.float32 else 2)
 
 
 def test_gradients_of_what_asks_for_them_only(normed):

@@ -12,6 +12,7 @@ from on_device import DEVICE, poisoned, random, require_close, runs_kernels
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rotary import op, reference
 from kernelwright.kernels.rotary.op import rotary_embedding
+from kernelwright.kernels.rows.launching import start
 
 pytestmark = runs_kernels
 
@@ -26,9 +27,15 @@ def angles(*shape):
     return turn.cos(), turn.sin()
 
 
+@pytest.mark.parametrize("multiprocessors", [19, 20], ids=["together", "queries and keys apart"])
 @pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "interleaved"])
-@pytest.mark.parametrize(("heads", "D", "R"), [((4, 4), 64, 64), ((6, 2), 24, 24), ((3, 1), 80, 32), ((1, 1), 2, 2)])
-def test_values_and_gradients(heads, D, R, interleaved):
+@pytest.mark.parametrize(
+    ("heads", "D", "R"), [((4, 4), 64, 64), ((6, 2), 24, 24), ((9, 17), 80, 32), ((1, 1), 2, 2), ((3, 0), 16, 16)]
+)
+def test_values_and_gradients(heads, D, R, interleaved, multiprocessors, monkeypatch):
+    launched = []
+    monkeypatch.setattr(op, "multiprocessors", lambda device: multiprocessors)
+    monkeypatch.setattr(op, "start", lambda *given, **more: (launched.append(given[1]), start(*given, **more)))
     q, k = (random(2, 5, H, D, grad=True) for H in heads)
     cos, sin = angles(5, R // 2)
     got = poisoned(lambda: rotary_embedding(q, k, cos, sin, interleaved=interleaved))
@@ -40,15 +47,7 @@ def test_values_and_gradients(heads, D, R, interleaved):
     other = torch.autograd.grad(want, (q, k), (dq.double(), dk.double()))
     for mine, theirs in zip(one, other, strict=True):
         require_close(mine, theirs)
-
-
-@pytest.mark.parametrize("heads", [(3, 2), (3, 0)])
-def test_a_token_alone_is_shared_by_two_programs(heads, monkeypatch):
-    monkeypatch.setattr(op, "multiprocessors", lambda device: 132)
-    q, k = (random(1, 2, H, 16, grad=True) for H in heads)
-    cos, sin = angles(2, 8)
-    for got, x in zip(poisoned(lambda: rotary_embedding(q, k, cos, sin)), (q, k), strict=True):
-        require_close(got.detach(), reference.rotary_embedding(x, cos, sin).detach())
+    assert launched == [20 if multiprocessors == 20 and heads[1] else 10] * 2
 
 
 def test_the_gradient_of_one_of_both():

@@ -1,5 +1,6 @@
 """Members of the library as they were measured, from rows made by hand."""
 
+import msgspec
 import pytest
 
 from kernelwright.core.library import ArmTime, KernelRecord, KernelRow
@@ -60,3 +61,10 @@ def test_a_call_from_python_is_told_where_it_was_timed():
 @pytest.mark.parametrize("table", [markdown, brief])
 def test_nothing_recorded(table):
     assert "kw evidence record --kind kernel" in table([])
+
+
+def test_a_pending_record_is_shown_as_unproved():
+    record = msgspec.structs.replace(RECORD, state="pending", notes=("its source changed",))
+    for said in (sentence(record), brief([record]), markdown([record])):
+        assert "pending: its source changed" in said
+        assert "2.00" not in said and "67.1 MB" not in said

@@ -28,6 +28,9 @@ def brief(records: Iterable[KernelRecord]) -> str:
     lines = ["| kernel | use | sizes | beside the best of the others | least | of a copy | error over eager's |"]
     lines.append("|" + "---|" * 7)
     for record in records:
+        if record.state == "pending":
+            lines.append(f"| {record.name} | {_pending(record)} | | | | | |")
+            continue
         for what, rows in _uses(record):
             gains, copies = [row.gain for row in rows], [row.of_copy for row in rows if row.bytes >= LARGE_BYTES]
             errors = [row.accuracy for row in rows if row.accuracy is not None]
@@ -39,10 +42,16 @@ def brief(records: Iterable[KernelRecord]) -> str:
 
 def sentence(record: KernelRecord) -> str:
     """`1.23x the best of eager, torch.compile, quack in 26 comparisons on NVIDIA H200, 2026-11-22`."""
+    if record.state == "pending":
+        return _pending(record)
     gain = geometric_mean(row.gain for row in record.rows)
     others = dict.fromkeys(arm.name for row in record.rows for arm in row.arms[1:])
     rows = number_text(len(record.rows), "comparison")
     return f"{gain:.2f}x the best of {', '.join(others)} in {rows} on {record.machine}, {record.date}"
+
+
+def _pending(record: KernelRecord) -> str:
+    return f"pending: {'; '.join(record.notes)}"
 
 
 def _uses(record: KernelRecord) -> Iterator[tuple[str, list[KernelRow]]]:
@@ -52,6 +61,9 @@ def _uses(record: KernelRecord) -> Iterator[tuple[str, list[KernelRow]]]:
 
 def _sections(record: KernelRecord) -> Iterator[str]:
     yield f"## {record.name}: {record.machine}\n\n{record.date}.\n"
+    if record.state == "pending":
+        yield f"{_pending(record)}.\n"
+        return
     for what, rows in _uses(record):
         yield f"### {what}\n"
         yield "| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD)

@@ -14,13 +14,12 @@ using Found = Moments;
 using Found = float;
 #endif
 
-// Three elements of a row's first vector, since others are far for most blocks; the middle one in size is hardly ever an
-// outlier.
+// A row's first, middle and last element, of which the middle one in size is hardly ever an outlier.
 struct Some {
     float a, b, c;
 
     __device__ Some(const void* tensor, long long begin)
-        : a(element(tensor, begin)), b(element(tensor, begin + 1)), c(element(tensor, begin + kLanes - 1)) {}
+        : a(element(tensor, begin)), b(element(tensor, begin + COLUMNS / 2)), c(element(tensor, begin + COLUMNS - 1)) {}
     __device__ float middle() const { return fmaxf(fminf(a, b), fminf(fmaxf(a, b), c)); }
 };
 
@@ -84,9 +83,9 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             if (BIASED) widen(plus, along[WEIGHTED * kAlong + i * kThreads + threadIdx.x]);
 #pragma unroll
             for (int j = 0; j < kLanes; ++j) {
-                values[i][j] = fmaf(values[i][j], scale, -centre * scale);
+                values[i][j] = (values[i][j] - centre) * scale;
                 if (CAST_FIRST) values[i][j] = rounded(values[i][j]);
-                if (WEIGHTED) values[i][j] *= CENTRED ? times[j] : times[j] + offset;
+                if (WEIGHTED) values[i][j] *= times[j] + offset;
                 if (BIASED) values[i][j] += plus[j];
             }
             store(y, begin_of(row), share, i, values[i]);
