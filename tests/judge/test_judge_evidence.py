@@ -88,7 +88,7 @@ def test_a_kernel_hangs_on_its_cuda_and_a_ladder_on_the_headers_of_its_rungs_alo
     def names(kind, name):
         return {path.name for path in sources_of(kind, name, Path())}
 
-    cuda = {"long_rows.cu", "shared_row.cuh", "cluster.cuh", "cp_async.cuh"}
+    cuda = {"long_rows.cu", "shared_row.cuh", "cluster.cuh", "grid.cuh", "cp_async.cuh"}
     assert cuda | {"clusters.py", "kernel.py"} <= names("kernel", "softmax")
     assert names("ladder", "gemm_fp32") >= {"four.cuh", "cp_async.cuh"}
     assert not names("ladder", "gemm_fp32") & {"cluster.cuh", "mma.cuh"}

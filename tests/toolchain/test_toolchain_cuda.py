@@ -199,6 +199,37 @@ def test_a_launch_is_made_again_of_addresses_and_typed_numbers():
     assert torch.equal(out, other) and out.all()
 
 
+SLOW = """#include "kw/grid.cuh"
+extern "C" __global__ void slow(int* x, int value) {
+    for (long long begin = clock64(); clock64() - begin < 200000;) {}
+    x[blockIdx.x] = value;
+}
+extern "C" __global__ void copied(const int* x, int* y) {
+    kw::wait_for_earlier();
+    y[blockIdx.x] = x[blockIdx.x];
+}
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.arch(90)
+def test_what_begins_early_finds_what_was_written_before():
+    import torch
+
+    slow, copied = (launching.CudaKernel(SLOW, name) for name in ("slow", "copied"))
+    x, y = torch.zeros(2, 4096, device="cuda", dtype=torch.int32)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        slow(4096, 1, [x, 1])
+        copied(4096, 1, [x, y], early=True)
+    for value in (2, 3):
+        slow(4096, 1, [x, value])
+        copied.launcher(4096, 1, 0, 1, early=True)(torch.cuda.current_stream().cuda_stream, x.data_ptr(), y.data_ptr())
+        assert (y == value).all()
+        graph.replay()
+        assert (y == 1).all()
+
+
 @pytest.mark.gpu
 @pytest.mark.arch(90)
 def test_as_many_clusters_run_at_once_as_find_room():

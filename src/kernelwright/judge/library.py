@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import cycle
@@ -38,6 +39,7 @@ def measure(workload: Workload) -> KernelRow:
     """Everybody's results against FP64, then everybody's time in turns."""
     stage(f"{workload.kernel} {workload.what} {'x'.join(map(str, workload.size))}")
     torch._dynamo.reset()
+    _let_go()
     compiled = torch.compile(workload.programs[EAGER], dynamic=False)
     programs = {**workload.programs, COMPILED: compiled}
     arms = {name: _Arm(workload, run) for name, run in programs.items()}
@@ -74,6 +76,12 @@ def measure(workload: Workload) -> KernelRow:
             for name in sorted(arms, key=(OURS, EAGER, COMPILED, *arms).index)
         ),
     )
+
+
+def _let_go() -> None:
+    """What graphs of earlier rows held is not there for later ones, and in fragments."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _kept_buffers() -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from kernelwright.core.errors import CompileError, MissingDependency, NotFoundError, SignatureError, UsageError
@@ -181,8 +182,10 @@ def _compiled(
 
     capability = int(re.sub(r"\D", "", arch))
     source = ASTSource(fn=function, signature=types, constexprs=constants, attrs=aligned)
+    target = GPUTarget("cuda", capability, 32)
     try:
-        compiled = _triton().compile(source, target=GPUTarget("cuda", capability, 32), options=options or None)
+        with _as_if_on(target):
+            compiled = _triton().compile(source, target=target, options=options or None)
     except Exception as fault:  # of many classes, none of them Triton's own
         said = str(fault).strip().splitlines() or [type(fault).__name__]
         raise CompileError(
@@ -195,6 +198,20 @@ def _compiled(
         threads=32 * compiled.metadata.num_warps,
         dynamic_shared_bytes=compiled.metadata.shared,
     )
+
+
+@contextlib.contextmanager
+def _as_if_on(target: Any) -> Iterator[None]:
+    """Tells a Triton kernel that asks for which device it is compiled, and compiles alike with a device and without."""
+    from triton.runtime import driver
+
+    before = driver._active
+    stand_in: Any = SimpleNamespace(get_current_target=lambda: target)
+    driver.set_active(stand_in)
+    try:
+        yield
+    finally:
+        driver._active = before
 
 
 def _signature(function: Any, text: str) -> tuple[dict[str, str], dict[tuple[int, ...], Any]]:

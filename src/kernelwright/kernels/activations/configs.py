@@ -1,13 +1,15 @@
 """How much of a tensor one program takes."""
 
+from __future__ import annotations
+
+from kernelwright.kernels.rows.layout import WARP, power_of_two
+
 BLOCK, DRAWN_BLOCK, WARPS = 1024, 2048, 4
 """Eight elements a thread, and sixteen where random numbers are drawn for them, whose work hides more loads."""
-SMALL_BLOCK = 256
-"""While so few elements are enough for one program to each multiprocessor: nobody has many in turn."""
 
 
 def block_of(count: int, multiprocessors: int, drawn: bool) -> int:
-    """Elements of a program, of so many in all."""
-    if count <= SMALL_BLOCK * multiprocessors:
-        return SMALL_BLOCK
-    return DRAWN_BLOCK if drawn else BLOCK
+    """Elements of a program, of so many in all: no more than make one program for each multiprocessor, nor fewer than
+    threads."""
+    enough = power_of_two(-(-count // multiprocessors))
+    return min(max(WARP * WARPS, enough), DRAWN_BLOCK if drawn else BLOCK)

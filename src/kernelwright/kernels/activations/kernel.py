@@ -10,7 +10,7 @@ Salmon et al. 2011.
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import INTERPRETED
+from kernelwright.kernels.rows.tile import INTERPRETED, wait_for_earlier
 
 
 @triton.jit
@@ -156,6 +156,7 @@ def activation_forward(
     x_ptr, up_ptr, bias_ptr, residual_ptr, y_ptr, count, seed, x_stride, up_stride,
     N: tl.constexpr, KIND: tl.constexpr, CAST_FIRST: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    wait_for_earlier()
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     given = x_ptr, up_ptr, bias_ptr, residual_ptr, y_ptr, seed, x_stride, up_stride, begin
     if begin + BLOCK <= count:
@@ -169,6 +170,7 @@ def activation_backward(
     dy_ptr, x_ptr, up_ptr, bias_ptr, dx_ptr, dup_ptr, count, seed, x_stride, up_stride,
     N: tl.constexpr, KIND: tl.constexpr, CAST_FIRST: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    wait_for_earlier()
     begin = tl.program_id(0).to(tl.int64) * BLOCK
     given = dy_ptr, x_ptr, up_ptr, bias_ptr, dx_ptr, dup_ptr, seed, x_stride, up_stride, begin
     if begin + BLOCK <= count:

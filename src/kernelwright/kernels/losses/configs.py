@@ -27,7 +27,9 @@ READER_BYTES, MOST_PARTS = 2**15, 64
 ENOUGH_PROGRAMS = 2**12
 """Where rows are fewer, each is shared out."""
 GRADIENT_WARPS = 16
-ELEMENT_TILE_BYTES, ELEMENT_WARPS, FEW_ROWS = 2**11, 2, 8
+ELEMENT_TILE_BYTES, ELEMENT_WARPS = 2**11, 2
+FEWEST_ROWS = 8
+"""Of a tile of the gradient, where there are no more."""
 TOTAL_BLOCK, TOTAL_WARPS, MOST_TOTALS = 4096, 8, 64
 """Losses that a program adds up at once, and how many programs share them out."""
 
@@ -54,6 +56,8 @@ def forward_layout(M: int, N: int, itemsize: int) -> RowLayout:
         layout = replace(layout, rows=2, warps=2)
     wanted = lanes_one_by_one(N) if elements == 1 else power_of_two(-(-N // elements))
     lanes = min(wanted, max(WARP, WARP * layout.warps // layout.rows))
+    if layout.rows == 1 and 2 * lanes < wanted and N % (2 * lanes * elements) == 0:
+        lanes *= 2  # two to a thread, whose maxima do not wait for each other
     return replace(layout, columns=lanes * elements)
 
 
@@ -82,6 +86,6 @@ def backward_layout(M: int, N: int, itemsize: int) -> RowLayout:
     """Its tiles have nothing to tell each other, so they are small, and smaller for few rows."""
     columns = min(power_of_two(N), ELEMENT_TILE_BYTES // itemsize)
     rows = max(1, ELEMENT_TILE_BYTES // itemsize // columns)
-    if M <= FEW_ROWS:
-        rows = min(rows, FEW_ROWS)
+    if M <= FEWEST_ROWS:
+        rows = min(rows, FEWEST_ROWS)
     return RowLayout(rows, columns, -(-N // columns), ELEMENT_WARPS if columns > 2 * WARP else 2 * ELEMENT_WARPS)

@@ -10,7 +10,16 @@ import triton.language as tl
 
 from kernelwright.kernels.losses.kernel import capped, losses_of, pivot_of, targets
 from kernelwright.kernels.losses.total_kernel import store_total
-from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, place, product, publish, read_along
+from kernelwright.kernels.rows.tile import (
+    PUBLISH,
+    begin_of,
+    collected,
+    place,
+    product,
+    publish,
+    read_along,
+    wait_for_earlier,
+)
 from kernelwright.kernels.softmaxes.kernel import INFINITY, LOG2_E
 
 LARGEST, LN_2 = tl.constexpr(3.4028234663852886e38), tl.constexpr(0.6931471805599453)
@@ -89,6 +98,7 @@ def cross_entropy_forward(
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """Writes losses, or, where `loss_ptr` is None since this program has all rows, what they come to."""
+    wait_for_earlier()
     first, part = place(ROWS, PARTS)
     rows = (first + tl.arange(0, ROWS)).to(tl.int64)
     there, begin = rows < M, begin_of(rows, x_inner, x_outer_stride, x_inner_stride)

@@ -12,7 +12,19 @@ import triton
 import triton.language as tl
 
 from kernelwright.kernels.losses.total_kernel import store_total
-from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, of_row, place, publish, read, read_along, tile
+from kernelwright.kernels.rows.tile import (
+    LEFT,
+    PUBLISH,
+    begin_of,
+    collected,
+    of_row,
+    place,
+    publish,
+    read,
+    read_along,
+    tile,
+    wait_for_earlier,
+)
 from kernelwright.kernels.softmaxes.kernel import INFINITY, power_of_e, summed
 
 PIVOTS = tl.constexpr(65536.0)
@@ -99,6 +111,7 @@ def cross_entropy_gradient(
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """`scale_ptr` holds what gradients are multiplied by; None where one program has all rows, and writes the total."""
+    wait_for_earlier()
     first, part = place(ROWS, PARTS)
     rows, columns = tile(first, part, ROWS, BLOCK_N)
     there = (rows < M) & (columns < N)
@@ -132,7 +145,7 @@ def cross_entropy_gradient(
             tl.store(loss_ptr + rows, loss, mask=rows < M)
     if STEP != PUBLISH:
         if AGAIN:
-            x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY, True)
+            x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY, LEFT)
             if cap != 0.0:
                 bend = _tanh(x * (1.0 / cap))
                 x = tl.where(columns < N, cap * bend, -INFINITY)
@@ -158,6 +171,7 @@ def cross_entropy_backward(
     N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
+    wait_for_earlier()
     first, part = place(ROWS, PARTS)
     rows, columns = tile(first, part, ROWS, BLOCK_N)
     there = (rows < M) & (columns < N)

@@ -8,6 +8,8 @@ until then. Rows of one target are added up in their order by one program, so th
 import triton
 import triton.language as tl
 
+from kernelwright.kernels.rows.tile import wait_for_earlier
+
 
 @triton.jit(do_not_specialize=["N", "ignore_index"])
 def add_to_rows(
@@ -15,6 +17,7 @@ def add_to_rows(
     K: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """To each row of dx the weights of its target times what is `apart`."""
+    wait_for_earlier()
     row = (tl.program_id(0) // PARTS).to(tl.int64)
     columns = tl.program_id(0) % PARTS * BLOCK + tl.arange(0, BLOCK)
     target = tl.load(target_ptr + row)
@@ -32,6 +35,7 @@ def add_to_targets(
 ):  # fmt: skip
     """To the weights' gradient, of each target, its rows of x times what is `apart`; targets are sorted, `order` says
     their rows."""
+    wait_for_earlier()
     place = tl.program_id(0) // PARTS
     columns = tl.program_id(0) % PARTS * BLOCK + tl.arange(0, BLOCK)
     target = tl.load(sorted_ptr + place)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import PUBLISH, collected, publish
+from kernelwright.kernels.rows.tile import PUBLISH, collected, publish, wait_for_earlier
 
 
 @triton.jit
@@ -26,6 +26,7 @@ def total_loss(
     PARTS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """`store_total` of all losses, if any, and of the weights of all targets that count."""
+    wait_for_earlier()
     part = tl.program_id(0)
     loss, weight = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
     for first in range(part * BLOCK, M, PARTS * BLOCK):
@@ -52,6 +53,7 @@ def total_loss(
 @triton.jit(do_not_specialize=["M"])
 def scaled_in_place(x_ptr, scale_ptr, stride, M, N: tl.constexpr, BLOCK: tl.constexpr):
     """Multiplies rows by a number that the host has not read; where it is 1, as it nearly always is, nothing moves."""
+    wait_for_earlier()
     scale = tl.load(scale_ptr).to(tl.float32)
     if scale != 1.0:
         for row in range(tl.program_id(0), M, tl.num_programs(0)):

@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelwright.kernels.norms.backward_kernel import norm_backward, sums_of_shares, weight_gradients
 from kernelwright.kernels.norms.configs import (
-    AGAIN,
     BACKWARD_AT_ONCE,
+    GRADIENT_ROWS,
+    GRADIENT_TILE,
+    GRADIENT_TILE_OF_BOTH,
     SHARES_COLUMNS,
     SHARES_ROWS,
     SHARES_WARPS,
@@ -20,7 +23,6 @@ from kernelwright.kernels.norms.configs import (
     backward_stages,
     reads_again,
 )
-from kernelwright.kernels.norms.kernel import norm_backward, sums_of_shares, weight_gradients
 from kernelwright.kernels.operators import dense
 from kernelwright.kernels.repeating import repeated, scratch
 from kernelwright.kernels.rows.clusters import ClusterKernel
@@ -61,19 +63,18 @@ def backward(
     long = _over_long_rows(given, read, dsum, weight, wants_weight, wants_bias, about)
     groups, run = long or _over_rows(given, read, dsum, weight, about)
     kind = dtype if groups == 1 and not long else torch.float32
-    summed = groups > 1 or kind != dtype
-    make = partial(scratch, device=x.device) if summed else x.new_empty
-    shares = [make((groups, size), dtype=kind) for size in sizes]
-    sums = [] if groups else _read_again(given, read, mean if centred else None, rstd, sizes, dtype, about)
+    make = partial(scratch, device=x.device) if groups > 1 or kind != dtype else x.new_empty
+    shares = [make((groups, size), dtype=kind) for size in sizes] if groups else []
+    sums = [] if shares else _read_again(given, read, mean if centred else None, rstd, sizes, dtype, about)
     run(
         (
             *(given.tensor, dsum, read.tensor, weight, mean if centred else None, rstd, dx),
-            *(one if one.numel() else None for one in shares),
+            *([one if one.numel() else None for one in shares] or (None, None)),
             *(*given.place, *read.place),
         ),
         float(offset),
     )
-    dweight, dbias = _sums_of(shares, dtype) if groups else sums
+    dweight, dbias = _sums_of(shares, dtype) if shares else sums
     return dx, dweight, dbias
 
 
@@ -93,9 +94,9 @@ def _over_rows(
     stages = backward_stages(M, layout, tiles, N, itemsizes, along, shared_bytes(x.device))
     groups = backward_groups(M, layout, stages, multiprocessors(x.device))
     known = {"N": N, "STAGES": stages, "TILES": tiles, **about}
-    start = partial(launch, norm_backward, layout, M, x.device, programs=groups * layout.parts, **known)
+    launched = partial(launch, norm_backward, layout, M, x.device, programs=groups * layout.parts, **known)
     again = reads_again(M, groups, given.tensor.itemsize + x.itemsize)
-    return 0 if again else groups, lambda arguments, offset: start(arguments, offset=offset)
+    return 0 if again else groups, lambda arguments, offset: launched(arguments, offset=offset)
 
 
 def _over_long_rows(
@@ -120,8 +121,8 @@ def _over_long_rows(
     clusters = min(M, _LONG.clusters_at_once(layout, x, **known))
     if not clusters:
         return None
-    start = partial(_LONG, layout, x, clusters=clusters, **known)
-    return 0 if again else clusters, lambda arguments, offset: start((*arguments, offset, M))
+    launched = partial(_LONG, layout, x, clusters=clusters, **known)
+    return 0 if again else clusters, lambda arguments, offset: launched((*arguments, offset, M))
 
 
 def _read_again(
@@ -139,8 +140,8 @@ def _read_again(
         N = read.tensor.shape[-1]
         wanted = (one if one.numel() else None for one in sums)
         arguments = given.tensor, read.tensor, mean, rstd, *wanted, *given.place, *read.place, rstd.numel()
-        columns, rows, warps = AGAIN[bool(sizes[1])]
-        constants = {"N": N, "ROWS": rows, "BLOCK_N": columns, **about}
+        columns, warps = GRADIENT_TILE_OF_BOTH if all(sizes) else GRADIENT_TILE
+        constants = {"N": N, "ROWS": GRADIENT_ROWS, "BLOCK_N": columns, **about}
         start(weight_gradients, -(-N // columns), rstd.device, arguments, warps=warps, **constants)
     return sums
 

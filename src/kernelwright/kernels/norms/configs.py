@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernelwright.kernels.rows import clusters
-from kernelwright.kernels.rows.clusters import THREADS_AT_ONCE
+from kernelwright.kernels.rows.clusters import MOST_CLUSTER_WARPS, THREADS_AT_ONCE
 from kernelwright.kernels.rows.layout import (
     MOST_WARPS,
     VECTOR_BYTES,
@@ -23,9 +22,9 @@ BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
 BACKWARD_PART_BYTES = 2**15
 TILES_ROWS = 64
 """Of a program that has several tiles beside each other."""
-FEW_ROWS, FEWEST_WARPS, FEW_WARPS, FEW_ELEMENTS = 8, 4, 16, 32
-"""That tiles for many would leave empty, and that leave the machine to itself: they have a variant of their own, of so
-many warps, and so many elements a thread."""
+FEW_ROWS, FEW_ROWS_WARPS, FEW_ROWS_ELEMENTS = 8, (4, 16), 32
+"""Too few for the tiles of many, and alone on the machine: a variant of their own, of so many warps at least and
+at most, and so many elements a thread."""
 MOST_STAGES = 3
 """Tiles of a program that are under way or in use."""
 READ_AGAIN_BYTES = 2**14
@@ -40,8 +39,9 @@ PROGRAMS_ONE_BY_ONE = 3
 """Of a multiprocessor, where elements come one by one."""
 SHARES_COLUMNS, SHARES_ROWS, SHARES_WARPS = 16, 64, 4
 """Of a tile of what programs add up down the columns."""
-AGAIN = {False: (128, 32, 2), True: (64, 32, 1)}
-"""Columns, rows and warps of a tile of rows that are read again for the gradient of the weight, and of the bias."""
+GRADIENT_ROWS, GRADIENT_TILE, GRADIENT_TILE_OF_BOTH, MOST_READ_AGAIN = 32, (128, 2), (64, 1), 128
+"""Rows, then columns and warps, of a tile that is read again for the gradient of the weight, and of the bias too; and
+how many rows are: one program has all rows of its columns."""
 SHARE_BYTES = 16
 """What a weight's place in a program's share of its gradient costs: 8 written and read, and registers all the while."""
 
@@ -52,7 +52,7 @@ def forward_layout(M: int, N: int, itemsize: int, *, centred: bool, added: bool)
     rows for one sum read again, so that more of them are under way."""
     layout = row_layout(N, itemsize)
     if M <= FEW_ROWS < layout.rows:
-        return replace(layout, rows=FEW_ROWS, warps=min(layout.warps, FEWEST_WARPS))
+        return replace(layout, rows=FEW_ROWS, warps=min(layout.warps, FEW_ROWS_WARPS[0]))
     if layout.parts > 1 or layout.columns != N or not in_vectors(N, itemsize):
         return layout
     if layout.rows <= 2 and layout.warps < MOST_WARPS:
@@ -72,7 +72,7 @@ def weights_ahead(M: int, layout: RowLayout, centred: bool) -> bool:
 
 def forward_at_once(warps: int, centred: bool, added: bool) -> int:
     """Threads of a multiprocessor that have registers, where a cluster of blocks of so many warps has the row."""
-    if added and warps == clusters.MOST_WARPS:
+    if added and warps == MOST_CLUSTER_WARPS:
         return ADDED_AT_ONCE
     return CENTRED_AT_ONCE if centred and not added else THREADS_AT_ONCE
 
@@ -87,8 +87,8 @@ def backward_layout(M: int, N: int, itemsize: int) -> tuple[RowLayout, int]:
     rows = max(1, bytes_at_once // (columns * itemsize))
     if M <= FEW_ROWS:
         few = FEW_ROWS if rows > FEW_ROWS else 1
-        warps = min(max(few * columns // (WARP * FEW_ELEMENTS), FEWEST_WARPS), FEW_WARPS)
-        return RowLayout(few, columns, 1, max(1, min(warps, few * columns // WARP))), 1
+        warps, (least, most) = few * columns // WARP, FEW_ROWS_WARPS
+        return RowLayout(few, columns, 1, max(1, min(warps, most, max(least, warps // FEW_ROWS_ELEMENTS)))), 1
     layout = RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
     if in_vectors(N, itemsize):
         return _beside_the_weight(layout, N, itemsize)
@@ -98,8 +98,9 @@ def backward_layout(M: int, N: int, itemsize: int) -> tuple[RowLayout, int]:
 def _beside_the_weight(layout: RowLayout, N: int, itemsize: int) -> tuple[RowLayout, int]:
     """The layout, and how many tiles a program has beside each other, so that a thread has the same columns of the
     weight as of the rows: the weight has a vector for each thread, or fewer elements than there are threads. Between,
-    Triton computes the whole tile as the weight lies, element by element. A row with room to spare has half as many
-    threads, twice as often."""
+    Triton computes the whole tile as the weight lies, element by element.
+    Where the weight has a vector for every second thread, or rows of half a tile do not fill it, half as many threads
+    take half as many rows, in twice as many programs."""
     threads, vector = WARP * layout.warps, VECTOR_BYTES // itemsize
     vectors = layout.columns // vector
     padded = layout.columns * itemsize == BACKWARD_TILE_BYTES // 2 and layout.columns > N
@@ -132,4 +133,4 @@ def backward_stages(
 
 def reads_again(M: int, programs: int, read_bytes: int) -> bool:
     """Whether M rows, of so many bytes an element, are no more to read again than the shares of so many programs."""
-    return programs > 1 and M * read_bytes <= programs * SHARE_BYTES
+    return programs > 1 and M <= MOST_READ_AGAIN and M * read_bytes <= programs * SHARE_BYTES

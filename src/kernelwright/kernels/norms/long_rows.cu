@@ -1,10 +1,11 @@
 // RMSNorm and LayerNorm (CENTRED) of rows that are too long for one block, with a residual added before.
 //
-// Idea: as kernel.py, with the row in the registers of a cluster. Elements are taken above one of the row's that is no
-// outlier, and squares around each thread's own mean, so that an offset costs no accuracy and one turn tells mean and
-// variance.
+// Idea: as kernel.py, with the row in the registers of a cluster. One turn tells mean and variance: each thread squares
+// around its own mean, and each warp's mean, as the row's, is two numbers, of which one is near its elements, so that
+// neither an offset nor an outlier costs accuracy.
 // A cluster takes several rows one after another, so that the weights come once for all of them.
-// Macros besides: CAST_FIRST, round before multiplying by the weight; WEIGHTED, BIASED, ADDED, what there is.
+// Macros besides: CAST_FIRST, round before multiplying by the weight; WEIGHTED, BIASED, ADDED, SHIFTED (by the offset),
+// what there is.
 
 #include "shared_row.cuh"
 
@@ -14,19 +15,11 @@ using Found = Moments;
 using Found = float;
 #endif
 
-// A row's first, middle and last element, of which the middle one in size is hardly ever an outlier.
-struct Some {
-    float a, b, c;
-
-    __device__ Some(const void* tensor, long long begin)
-        : a(element(tensor, begin)), b(element(tensor, begin + COLUMNS / 2)), c(element(tensor, begin + COLUMNS - 1)) {}
-    __device__ float middle() const { return fmaxf(fminf(a, b), fminf(fmaxf(a, b), c)); }
-};
-
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* sum, float* mean,
              float* rstd, unsigned x_inner, long long x_outer_stride, long long x_inner_stride, unsigned r_inner,
              long long r_outer_stride, long long r_inner_stride, float eps, float offset, unsigned M, unsigned each) {
+    kw::wait_for_earlier();
     extern __shared__ __align__(16) uint4 along[];
     __shared__ Board<Found> board;
     const Share share;
@@ -41,7 +34,6 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         float others[kEach][kLanes];
         load(others, residual, r_begin, share, 0.0f);
 #endif
-        Some some(x, begin);
         if (row == rows.begin) {
             if (WEIGHTED) fetch_common(along, weight, share);
             if (BIASED) fetch_common(along + WEIGHTED * kAlong, bias, share);
@@ -55,25 +47,24 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             for (int j = 0; j < kLanes; ++j) values[i][j] = rounded(values[i][j] + others[i][j]);
             store(sum, begin_of(row), share, i, values[i]);
         }
-        const Some other(residual, r_begin);
-        some.a = rounded(some.a + other.a), some.b = rounded(some.b + other.b), some.c = rounded(some.c + other.c);
 #endif
-        const float pivot = some.middle();
 #if CENTRED
-        const Moments all = of_row(board, turn++, moments_of(values, share, pivot));
-        const float centre = all.y, square = all.z;
+        const Moments all = of_row(board, turn++, moments_of(values, share));
+        const float centre = all.w + all.y, rest = (all.w - centre) + all.y, square = all.z;
 #else
         float own = 0.0f;
 #pragma unroll
         for (int i = 0; i < kEach; ++i)
 #pragma unroll
             for (int j = 0; j < kLanes; ++j) own += values[i][j] * values[i][j];
-        const float centre = 0.0f, square = of_row(board, turn++, own);
+        const float square = of_row(board, turn++, own);
 #endif
         const float scale = rsqrtf(square * (1.0f / COLUMNS) + eps);
         if (rstd != nullptr && blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
             rstd[row] = scale;
-            if (CENTRED) mean[row] = pivot + centre;
+#if CENTRED
+            mean[row] = centre;
+#endif
         }
         if (row == rows.begin) kw::copies_wait<0>();
 #pragma unroll
@@ -83,9 +74,13 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             if (BIASED) widen(plus, along[WEIGHTED * kAlong + i * kThreads + threadIdx.x]);
 #pragma unroll
             for (int j = 0; j < kLanes; ++j) {
-                values[i][j] = (values[i][j] - centre) * scale;
+#if CENTRED
+                values[i][j] = fmaf(values[i][j] - centre, scale, -rest * scale);
+#else
+                values[i][j] *= scale;
+#endif
                 if (CAST_FIRST) values[i][j] = rounded(values[i][j]);
-                if (WEIGHTED) values[i][j] *= times[j] + offset;
+                if (WEIGHTED) values[i][j] *= SHIFTED ? times[j] + offset : times[j];
                 if (BIASED) values[i][j] += plus[j];
             }
             store(y, begin_of(row), share, i, values[i]);

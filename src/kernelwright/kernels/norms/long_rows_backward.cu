@@ -24,6 +24,7 @@ norm_backward(const void* dy, const void* dsum, const void* x, const void* weigh
               void* dx, float* dweight, float* dbias, unsigned dy_inner, long long dy_outer_stride,
               long long dy_inner_stride, unsigned x_inner, long long x_outer_stride, long long x_inner_stride,
               float offset, unsigned M) {
+    kw::wait_for_earlier();
     extern __shared__ __align__(16) uint4 along[];
     __shared__ Board<float2> board;
     uint4 *const rows = along + WEIGHTED * kAlong, *const added = rows + 4 * kAlong;

@@ -8,7 +8,7 @@ from kernelwright.kernels.rows.shapes import SHAPES, TILE, rows_of
 
 __all__ = ["KERNELS", "SHAPES", "work"]
 
-_HOME = "kernelwright.kernels.norms.kernel"
+_HOME = "kernelwright.kernels.norms"
 _BOTH = TILE | rows_of("x") | {"weight_ptr": "*bf16", "offset": 0.0, "CAST_FIRST": False}
 _ADDED: Given = {"r_inner": 1, "r_outer_stride": 4096, "r_inner_stride": 0}
 _FORWARD = _BOTH | _ADDED | {"y_ptr": "*bf16", "eps": 1e-6, "AHEAD": True}
@@ -24,8 +24,8 @@ def _norm(name: str, about: str, centred: bool, source: str) -> Kernel:
         about=about,
         call=f"kernelwright.kernels:{name}",
         variants={
-            "forward": Sample(f"{_HOME}:norm_forward", _FORWARD | more, 4),
-            "backward": Sample(f"{_HOME}:norm_backward", _BACKWARD | more, 8),
+            "forward": Sample(f"{_HOME}.kernel:norm_forward", _FORWARD | more, 4),
+            "backward": Sample(f"{_HOME}.backward_kernel:norm_backward", _BACKWARD | more, 8),
         },
         limits="the last dimension; statistics in FP32",
         source=source,

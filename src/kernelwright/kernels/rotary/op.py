@@ -16,6 +16,8 @@ __all__ = ["rotary_embedding"]
 
 WARPS, MANY_WARPS, MANY_BYTES = 4, 8, 2**14
 """Of a token's program, and of one whose queries and keys are so many bytes."""
+HEADS_EACH = 8
+"""Of a program where tokens are few, fewer pairs of a head than threads, or angles would go through shared memory."""
 
 
 @repeated
@@ -54,6 +56,7 @@ def rotary_embedding(
     require_tensor("q", q)
     require(q.dim() == 4 and k.dim() == 4, lambda: f"q has {q.dim()} dimensions and k {k.dim()}; both need 4")
     B, S, _, D = q.shape
+    require(q.shape[2] > 0, lambda: "q has no head")
     require_tensor("k", k, (B, S, k.shape[2], D), (q.dtype,))
     require_tensor("cos", cos)
     require_tensor("sin", sin, cos.shape)
@@ -88,12 +91,14 @@ def _rotate(
     q_out, k_out = _results(q, k)
     B, S, heads, D = q.shape
     heads_k, tokens = k.shape[2], B * S
-    apart = heads_k > 0 and 2 * tokens <= multiprocessors(q.device)
+    each = HEADS_EACH if tokens <= multiprocessors(q.device) else 0
+    blocks = -(-heads // each) + -(-heads_k // each) if each else 1
+    many = (heads + heads_k) * D * q.itemsize >= MANY_BYTES
     strides = [one.stride()[:3] for one in (q, k, q_out, k_out)]
     angle_strides = (0, cos.stride(0)) if positions is not None else cos.stride()[:2]
     start(
         rotary,
-        2 * tokens if apart else tokens,
+        blocks * tokens,
         q.device,
         (
             *(q, k, cos, sin, positions, q_out, k_out, S),
@@ -101,14 +106,14 @@ def _rotate(
             *angle_strides,
             *((0, 0) if positions is None else positions.stride()),
         ),
-        warps=MANY_WARPS if (heads + heads_k) * D * q.itemsize >= MANY_BYTES else WARPS,
+        warps=MANY_WARPS if many and not each else WARPS,
         HEADS_Q=heads,
         HEADS_K=heads_k,
         D=D,
         R=2 * cos.shape[-1],
         INTERLEAVED=interleaved,
         BACK=back,
-        APART=apart,
+        EACH=each,
     )
     return q_out, k_out
 

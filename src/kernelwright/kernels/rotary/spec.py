@@ -18,6 +18,7 @@ _GIVEN: Given = {
     "D": 128,
     "R": 128,
     "BACK": False,
+    "EACH": 0,
 }
 _ROTARY = "kernelwright.kernels.rotary.kernel:rotary"
 
@@ -29,6 +30,7 @@ KERNELS = (
         variants={
             "halves": Sample(_ROTARY, _GIVEN | {"INTERLEAVED": False}, 4),
             "interleaved": Sample(_ROTARY, _GIVEN | {"INTERLEAVED": True}, 4),
+            "few tokens": Sample(_ROTARY, _GIVEN | {"INTERLEAVED": False, "EACH": 8}, 4),
         },
         limits="heads whose elements are neighbours are read as they lie, others copied",
         source="Su et al. 2021, arXiv:2104.09864",

@@ -29,7 +29,7 @@ VECTORS = 8
 """How often a thread loads what it does at once: 64 elements of 16 bits, in FP32 half of its registers."""
 MOST_ROWS, ENOUGH_BLOCKS = 4, 32
 """Of a cluster that has much in common for its rows, where each multiprocessor has so many blocks one after another."""
-FEWEST_WARPS, MOST_WARPS, MOST_PARTS = 4, 16, 8
+FEWEST_CLUSTER_WARPS, MOST_CLUSTER_WARPS, MOST_PARTS = 4, 16, 8
 THREADS_AT_ONCE = 768
 """Of a multiprocessor, each with registers for its elements in FP32 and a quarter more."""
 FOUND_BYTES = 16
@@ -61,9 +61,9 @@ def cluster_layout(N: int, itemsize: int, operands: int = 1) -> ClusterLayout | 
         operands: tensors of that shape that are held at once.
     """
     size, held = N * itemsize, WARP * VECTOR_BYTES * VECTORS // operands
-    if size < SHORTEST_BYTES or size % VECTOR_BYTES or size > MOST_PARTS * MOST_WARPS * held:
+    if size < SHORTEST_BYTES or size % VECTOR_BYTES or size > MOST_PARTS * MOST_CLUSTER_WARPS * held:
         return None
-    warps = FEWEST_WARPS * operands
+    warps = FEWEST_CLUSTER_WARPS * operands
     while size > MOST_PARTS * warps * held:
         warps *= 2
     return ClusterLayout(-(-size // (warps * held)), warps)
@@ -91,7 +91,7 @@ def has_clusters(device: torch.device) -> bool:
 
 
 class ClusterKernel:
-    """A kernel of CUDA C++ over long rows.
+    """A kernel of CUDA C++ over long rows, which waits itself for what was launched before.
 
     Args:
         beside: the module that the source lies beside.
@@ -150,8 +150,8 @@ class ClusterKernel:
         shape = grid, WARP * layout.warps, kept * layout.part_bytes(row_bytes(x)), layout.parts
         with on(x.device):
             kernel = self._here(layout, x, constants)
-            kernel(*shape[:2], given, shape[2], cluster=layout.parts)
-            watched(lambda: Launch(kernel.launcher(*shape), (STREAM,), kernel.typed(given)))
+            kernel(*shape[:2], given, shape[2], cluster=layout.parts, early=True)
+            watched(lambda: Launch(kernel.launcher(*shape, early=True), (STREAM,), kernel.typed(given)))
 
     def clusters_at_once(self, layout: ClusterLayout, x: Tensor, *, kept: int, **constants: int) -> int:
         """How many of such clusters the device of x runs at once."""

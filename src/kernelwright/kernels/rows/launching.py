@@ -110,9 +110,17 @@ def start(
         kernel[(programs,)](*arguments, num_warps=warps, **constants)
         return
     with on(device):
-        compiled = kernel[(programs,)](*arguments, num_warps=warps, **constants)
+        early = begins_early(kernel, device)
+        compiled = kernel[(programs,)](*arguments, num_warps=warps, launch_pdl=early, **constants)
     names = kernel.arg_names[len(arguments) :]
     watched(lambda: _again(compiled, programs, (*_with_seed(kernel, arguments), *(constants[name] for name in names))))
+
+
+@functools.cache
+def begins_early(kernel: Any, device: torch.device) -> bool:
+    """Whether it waits for what was launched before, and so may be launched beside the end of that: 0.4 to 0.6 us less
+    for each kernel on an H200."""
+    return "wait_for_earlier()" in kernel.src and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _with_seed(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[Any]:

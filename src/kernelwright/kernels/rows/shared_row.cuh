@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kw/cluster.cuh"
+#include "kw/grid.cuh"
 
 constexpr int kThreads = 32 * WARPS;
 constexpr int kLanes = ELEMENT == 2 ? 4 : 8;  // elements of 16 bytes
@@ -163,7 +164,8 @@ __device__ __forceinline__ void fetch_common(uint4* shared, const void* tensor, 
 }
 
 // What threads of a row tell each other, two of them merged and those of a warp: one sum or two; the largest element and
-// the sum of e^(element - largest); these and two sums; how many elements, their mean, the sum of squares around it.
+// the sum of e^(element - largest); these and two sums; how many elements, their mean above a base, the sum of squares
+// around it, and the base, which is a warp's own.
 struct Powers : float2 {};
 struct PowersAndSums : float4 {};
 struct Moments : float4 {};
@@ -188,7 +190,18 @@ __device__ __forceinline__ PowersAndSums merged(PowersAndSums a, PowersAndSums b
 __device__ __forceinline__ Moments merged(Moments a, Moments b) {
     const float many = a.x + b.x, share = many > 0.0f ? one_over(many) : 0.0f, apart = a.y - b.y;
     const float mean = 0.5f * (a.y + b.y) + 0.5f * apart * ((a.x - b.x) * share);
-    return {many, mean, a.z + b.z + apart * apart * (a.x * b.x * share), 0.0f};
+    return {many, mean, a.z + b.z + apart * apart * (a.x * b.x * share), a.w};
+}
+
+// The same above what is a base of all: the mean of one of them, which is never as far off as an element may be.
+template <typename Found>
+__device__ __forceinline__ Found based(Found found, Found) {
+    return found;
+}
+template <>
+__device__ __forceinline__ Moments based(Moments found, Moments first) {
+    const float base = first.w + first.y;
+    return {found.x, found.x > 0.0f ? (found.w - base) + found.y : 0.0f, found.z, base};
 }
 
 __device__ __forceinline__ float of_warp(float own) {
@@ -211,27 +224,35 @@ __device__ __forceinline__ Moments of_warp(Moments own) {
 #pragma unroll
     for (int far = 16; far; far /= 2) {
         const float many = __shfl_xor_sync(~0u, own.x, far), mean = __shfl_xor_sync(~0u, own.y, far);
-        own = merged(own, Moments{many, mean, __shfl_xor_sync(~0u, own.z, far), 0.0f});
+        own = merged(own, Moments{many, mean, __shfl_xor_sync(~0u, own.z, far), own.w});
     }
     return own;
 }
 
-// Of a thread's elements, which are what they are above `first` afterwards.
-__device__ __forceinline__ Moments moments_of(float (&values)[kEach][kLanes], const Share& share, float first) {
+// One of a warp's first elements that is hardly ever an outlier: the middle one of three of its first lane's.
+__device__ __forceinline__ float middle_of_warp(const float (&values)[kEach][kLanes]) {
+    const float a = values[0][0], b = values[0][1], c = values[0][kLanes - 1];
+    return __shfl_sync(~0u, fmaxf(fminf(a, b), fminf(fmaxf(a, b), c)), 0);
+}
+
+__device__ __forceinline__ Moments moments_of(const float (&values)[kEach][kLanes], const Share& share) {
+    const float base = ELEMENT == 2 ? middle_of_warp(values) : 0.0f;  // so few numbers of 16 bits add up exactly
     float many = 0.0f, sum = 0.0f, square = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
         if (share.has(i)) many += kLanes;
 #pragma unroll
-        for (int j = 0; j < kLanes; ++j) sum += values[i][j] = share.has(i) ? values[i][j] - first : 0.0f;
+        for (int j = 0; j < kLanes; ++j) sum += share.has(i) ? values[i][j] - base : 0.0f;
     }
-    const float mean = many > 0.0f ? sum * one_over(many) : 0.0f;
+    const float mean = many > 0.0f ? sum / many : 0.0f, centre = base + mean;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
-            if (share.has(i)) square += (values[i][j] - mean) * (values[i][j] - mean);
-    return Moments{many, mean, square, 0.0f};
+            if (share.has(i)) square += (values[i][j] - centre) * (values[i][j] - centre);
+    if (ELEMENT == 2) return Moments{many, mean, square, base};
+    const float first = __shfl_sync(~0u, mean, 0), rest = many > 0.0f ? fmaf(-mean, many, sum) / many : 0.0f;
+    return Moments{many, (mean - first) + rest, square, first};
 }
 
 template <typename Found>
@@ -261,8 +282,12 @@ __device__ __forceinline__ Found of_row(Board<Found>& board, unsigned turn, Foun
     if (lane < PARTS) kw::store_async(kw::in_block(&found[writer], lane), own, kw::in_block(barrier, lane));
     kw::barrier_wait(barrier, turn / 2 % 2);
     nothing(own);
+    own = based(own, found[0]);
 #pragma unroll
     for (int i = 0; i < PARTS * WARPS; i += 32)
-        if (i + lane < PARTS * WARPS) own = i ? merged(own, found[i + lane]) : found[lane];
+        if (i + lane < PARTS * WARPS) {
+            const Found other = based(found[i + lane], found[0]);
+            own = i ? merged(own, other) : other;
+        }
     return of_warp(own);
 }

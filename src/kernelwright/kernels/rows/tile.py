@@ -18,6 +18,8 @@ ALL, PUBLISH, FINISH = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 SLOTS = tl.constexpr(4)
 """Numbers that a part of a row can write down."""
 LANES = tl.constexpr(32)
+ONCE, KEPT, LEFT = tl.constexpr(""), tl.constexpr("evict_last"), tl.constexpr("evict_first")
+"""How the caches treat what is read once, what is read again soon, and what is read for the last time."""
 
 
 @triton.jit
@@ -27,6 +29,14 @@ def place(ROWS: tl.constexpr, PARTS: tl.constexpr):
 
 
 INTERPRETED = tl.constexpr(isinstance(place, InterpretedFunction))
+
+
+@triton.jit
+def wait_for_earlier():
+    """Until what was launched before has ended: the first thing that a kernel does, which `launching.start` lets begin
+    beside the last programs of that."""
+    if not INTERPRETED and tl.target_info.cuda_capability_geq(9):
+        tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
@@ -43,17 +53,16 @@ def begin_of(rows, inner, stride_outer, stride_inner):
 
 
 @triton.jit
-def read(ptr, rows, columns, there, inner, stride_outer, stride_inner, nothing, AGAIN: tl.constexpr = False):
-    """A tile of a tensor in FP32; `nothing` where it ends. `AGAIN`: from the cache, for the last time."""
+def read(ptr, rows, columns, there, inner, stride_outer, stride_inner, nothing, CACHED: tl.constexpr = ONCE):
+    """A tile of a tensor in FP32; `nothing` where it ends. `CACHED`: ONCE, KEPT or LEFT."""
     at = begin_of(rows, inner, stride_outer, stride_inner) + columns
-    last: tl.constexpr = "evict_first" if AGAIN else ""
-    return tl.load(ptr + at, mask=there, other=nothing, eviction_policy=last).to(tl.float32)
+    return tl.load(ptr + at, mask=there, other=nothing, eviction_policy=CACHED).to(tl.float32)
 
 
 @triton.jit
 def read_along(ptr, columns, N: tl.constexpr):
     """What all rows have in common, (1, BLOCK_N) in FP32."""
-    return tl.load(ptr + columns, mask=columns < N, other=0.0).to(tl.float32)
+    return tl.load(ptr + columns, mask=columns < N, other=0.0, eviction_policy=KEPT).to(tl.float32)
 
 
 @triton.jit

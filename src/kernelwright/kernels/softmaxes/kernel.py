@@ -10,7 +10,20 @@ Source: Milakov & Gimelshein 2018, arXiv:1805.02867.
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import PUBLISH, begin_of, collected, of_row, place, product, publish, read, tile
+from kernelwright.kernels.rows.tile import (
+    LEFT,
+    ONCE,
+    PUBLISH,
+    begin_of,
+    collected,
+    of_row,
+    place,
+    product,
+    publish,
+    read,
+    tile,
+    wait_for_earlier,
+)
 
 INFINITY, LOG2_E = tl.constexpr(float("inf")), tl.constexpr(1.4426950408889634)
 
@@ -61,10 +74,10 @@ def summed(tiles, also, row, part, notes_ptr, ALSO: tl.constexpr, PARTS: tl.cons
 @triton.jit
 def _input(
     x_ptr, mask_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride,
-    mask_inner, mask_middle, mask_outer_stride, mask_middle_stride, mask_inner_stride, scale, AGAIN: tl.constexpr,
+    mask_inner, mask_middle, mask_outer_stride, mask_middle_stride, mask_inner_stride, scale, CACHED: tl.constexpr,
 ):  # fmt: skip
     """A tile of scale * x with its mask, in FP32."""
-    x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, 0.0, AGAIN) * scale
+    x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, 0.0, CACHED) * scale
     x = tl.where(there, x, -INFINITY)
     if mask_ptr is not None:
         at = begin_of(rows // mask_inner, mask_middle, mask_outer_stride, mask_middle_stride)
@@ -83,6 +96,7 @@ def softmax_forward(
     N: tl.constexpr, LOG: tl.constexpr, TILES: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
+    wait_for_earlier()
     first, part = place(ROWS, PARTS)
     lie = (
         x_inner, x_outer_stride, x_inner_stride,
@@ -91,7 +105,7 @@ def softmax_forward(
     tiles = ()
     for i in tl.static_range(TILES):
         rows, columns = tile(first, part * TILES + i, ROWS, BLOCK_N)
-        tiles += (_input(x_ptr, mask_ptr, rows, columns, (rows < M) & (columns < N), *lie, False),)
+        tiles += (_input(x_ptr, mask_ptr, rows, columns, (rows < M) & (columns < N), *lie, ONCE),)
     powers, top, total, _ = summed(tiles, 0.0, first, part, notes_ptr, False, PARTS, STEP)
     log_total = tl.log(total) if LOG else total
     for i in tl.static_range(TILES):
@@ -99,7 +113,7 @@ def softmax_forward(
         there = (rows < M) & (columns < N)
         x, power = tiles[i], powers[i]
         if AGAIN:
-            x = _input(x_ptr, mask_ptr, rows, columns, there, *lie, True)
+            x = _input(x_ptr, mask_ptr, rows, columns, there, *lie, LEFT)
             power = power_of_e(x - top)
         y = (x - top) - log_total if LOG else power * (1.0 / total)
         if STEP != PUBLISH:
@@ -109,13 +123,13 @@ def softmax_forward(
 @triton.jit
 def _given(
     dy_ptr, y_ptr, rows, columns, M, dy_inner, dy_outer_stride, dy_inner_stride,
-    N: tl.constexpr, LOG: tl.constexpr, AGAIN: tl.constexpr,
+    N: tl.constexpr, LOG: tl.constexpr, CACHED: tl.constexpr,
 ):  # fmt: skip
     """A tile of dy and of y, and where they are."""
     there = (rows < M) & (columns < N)
     nothing: tl.constexpr = -float("inf") if LOG else 0.0
-    dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0, AGAIN)
-    return dy, read(y_ptr, rows, columns, there, 1, N, 0, nothing, AGAIN), there
+    dy = read(dy_ptr, rows, columns, there, dy_inner, dy_outer_stride, dy_inner_stride, 0.0, CACHED)
+    return dy, read(y_ptr, rows, columns, there, 1, N, 0, nothing, CACHED), there
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -126,11 +140,12 @@ def softmax_backward(
     N: tl.constexpr, LOG: tl.constexpr, MASKED: tl.constexpr, TILES: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
+    wait_for_earlier()
     first, part = place(ROWS, PARTS)
     lie = M, dy_inner, dy_outer_stride, dy_inner_stride
     tiles = ()
     for i in tl.static_range(TILES):
-        tiles += (_given(dy_ptr, y_ptr, *tile(first, part * TILES + i, ROWS, BLOCK_N), *lie, N, LOG, False),)
+        tiles += (_given(dy_ptr, y_ptr, *tile(first, part * TILES + i, ROWS, BLOCK_N), *lie, N, LOG, ONCE),)
     total = tl.zeros((ROWS, BLOCK_N), tl.float32)
     for i in tl.static_range(TILES):
         dy, y, _ = tiles[i]
@@ -143,7 +158,7 @@ def softmax_backward(
         rows, columns = tile(first, part * TILES + i, ROWS, BLOCK_N)
         dy, y, there = tiles[i]
         if AGAIN:
-            dy, y, _ = _given(dy_ptr, y_ptr, rows, columns, *lie, N, LOG, True)
+            dy, y, _ = _given(dy_ptr, y_ptr, rows, columns, *lie, N, LOG, LEFT)
         dx = dy - power_of_e(y) * total if LOG else y * (dy - total)
         if LOG and MASKED:
             dx = tl.where(y == -INFINITY, 0.0, dx)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernelwright.kernels.operators import DTYPES, Operator, require, require_tensor
 from kernelwright.kernels.repeating import repeated
-from kernelwright.kernels.rows.clusters import MOST_WARPS, ClusterKernel
+from kernelwright.kernels.rows.clusters import MOST_CLUSTER_WARPS, ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch
 from kernelwright.kernels.softmaxes.configs import TWO_BLOCKS_AT_ONCE, backward_layout, forward_layout
 from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forward
@@ -87,7 +87,7 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
     N, given = y.shape[-1], as_rows(dy)
     if not (log and masked) and (shared := _LONG_BACKWARD.layout(given, as_rows(y), operands=2)):
         known: dict[str, int] = {"LOG": log, "SCALED": True}
-        if shared.warps == MOST_WARPS:
+        if shared.warps == MOST_CLUSTER_WARPS:
             known["AT_ONCE"] = TWO_BLOCKS_AT_ONCE
         _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, float(scale)), **known)
         return dx

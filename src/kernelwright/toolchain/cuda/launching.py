@@ -66,6 +66,7 @@ class CudaKernel:
         *,
         cluster: Sizes = 1,
         cooperative: bool = False,
+        early: bool = False,
     ) -> None:
         """One launch.
 
@@ -77,10 +78,12 @@ class CudaKernel:
             shared_bytes: dynamic shared memory of a block.
             cluster: blocks of a cluster, which have each other's shared memory.
             cooperative: all blocks are on the device at once and can wait for each other.
+            early: it may begin beside the end of what was launched before, for which it has to wait itself
+                (`kw::wait_for_earlier`; sm_90 and later).
         Raises:
             UsageError: another number of arguments, one that does not fit its parameter, or more than a block may have.
         """
-        shape = (grid, block, shared_bytes, cluster, cooperative)
+        shape = (grid, block, shared_bytes, cluster, cooperative, early)
         config = self._configs.get(shape) or self._config(*shape)
         passed = self._passes.get(tuple(map(type, arguments))) or self._pass_of(arguments)
         stream = _stream(torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice()))
@@ -93,9 +96,12 @@ class CudaKernel:
         except Exception as fault:  # cuda-core's own derive from nothing closer
             raise _refused(f"a launch of {grid} blocks of {block} threads in clusters of {cluster}", fault) from fault
 
-    def launcher(self, grid: Sizes, block: Sizes, shared_bytes: int, cluster: Sizes) -> Callable[..., None]:
+    def launcher(
+        self, grid: Sizes, block: Sizes, shared_bytes: int, cluster: Sizes, *, early: bool = False
+    ) -> Callable[..., None]:
         """What launches again in that shape, of a stream's handle and `typed` arguments; nothing is checked."""
-        config, launch, kernel = self._config(grid, block, shared_bytes, cluster, False), self._launch, self._kernel
+        config = self._config(grid, block, shared_bytes, cluster, False, early)
+        launch, kernel = self._launch, self._kernel
 
         def again(stream: int, *arguments: Any) -> None:
             launch(_stream(stream), config, kernel, *arguments)
@@ -110,7 +116,7 @@ class CudaKernel:
     def clusters_at_once(self, block: Sizes, shared_bytes: int, cluster: Sizes) -> int:
         """How many clusters the current device runs at once, of such blocks as a launch takes them."""
         cluster, here = _three(cluster), torch._C._cuda_getDevice()
-        config = self._config(cluster, block, shared_bytes, cluster, False)
+        config = self._config(cluster, block, shared_bytes, cluster, False, False)
         stream = _stream(torch._C._cuda_getCurrentRawStream(here))
         return self._kernel.occupancy.max_active_clusters(config, stream=stream)
 
@@ -134,7 +140,9 @@ class CudaKernel:
         self._passes[tuple(map(type, arguments))] = passed = eval(text, known)
         return passed
 
-    def _config(self, grid: Sizes, block: Sizes, shared_bytes: int, cluster: Sizes, cooperative: bool) -> Any:
+    def _config(
+        self, grid: Sizes, block: Sizes, shared_bytes: int, cluster: Sizes, cooperative: bool, early: bool
+    ) -> Any:
         """The shape of a launch, checked and, up to some number of them, kept."""
         what = f"a launch of {grid} blocks of {block} threads with {shared_bytes:,} bytes of shared memory"
         blocks, clusters = _three(grid), _three(cluster)
@@ -151,12 +159,13 @@ class CudaKernel:
                 cluster=None if cluster == 1 else clusters,
                 shmem_size=shared_bytes,
                 is_cooperative=cooperative,
+                programmatic_stream_serialization=early,
             )
         except Exception as fault:
             raise _refused(what, fault) from fault
         if len(self._configs) >= CONFIGS_KEPT:
             self._configs.clear()
-        self._configs[grid, block, shared_bytes, cluster, cooperative] = config
+        self._configs[grid, block, shared_bytes, cluster, cooperative, early] = config
         return config
 
 
