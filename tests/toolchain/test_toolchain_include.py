@@ -17,6 +17,7 @@ WRAPPERS = {
     "barrier_init": ("cluster", "kw::barrier_init(&barrier);", r"SYNCS\.EXCH\.64"),
     "barrier_expect": ("cluster", "kw::barrier_expect(&barrier, 16);", r"SYNCS\.ARRIVE\.TRANS64"),
     "cluster_arrive": ("cluster", "kw::cluster_arrive(); kw::cluster_wait();", r"UCGABAR_ARV"),
+    "wait_for_earlier": ("grid", "kw::wait_for_earlier();", r"ACQBULK"),
     "cluster_wait": ("cluster", "kw::cluster_arrive(); kw::cluster_wait();", r"UCGABAR_WAIT"),
     "store_async": (
         "cluster",

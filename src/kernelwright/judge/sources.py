@@ -58,9 +58,14 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 DATA = (".json", ".h")
-BESIDE = ("report/", *(f"problems/{name}.py" for name in ("sources", "header", "plan", "prototype", "cpp", "cuda")))
+_LANGUAGES = ("sources", "header", "plan", "prototype", "cpp", "cuda")
+BESIDE = ("report/", *(f"problems/{name}.py" for name in _LANGUAGES))
 """What shows a measurement, or loads candidates in languages that no record's programs are written in, and so cannot
 change its numbers."""
+_WALLS = "cage channel child faults filters guarded inspection landlock limits nursery warm __init__"
+WALLS = tuple(f"sandbox/{name}.py" for name in _WALLS.split())
+"""What keeps processes apart and cannot change what is measured in them; `sandbox/confine.py`, which says how threads
+wait and how memory is backed, can."""
 
 
 def import_closure(*modules: str) -> tuple[Path, ...]:
@@ -69,12 +74,13 @@ def import_closure(*modules: str) -> tuple[Path, ...]:
     todo, seen = [p for m in modules for p in _files(m)], set()
     while todo:
         path = todo.pop()
-        if path in seen or is_beside(label(path, PACKAGE)):
+        if path in seen or _name(path).startswith(BESIDE):
             continue
         seen.add(path)
         todo.extend(file for name in imported(path) for file in _files(name))
-    beside = {data for path in seen for data in path.parent.iterdir() if data.suffix in DATA}
-    return tuple(sorted(seen | beside))
+    counted = {path for path in seen if not is_beside(_name(path))}
+    beside = {data for path in counted for data in path.parent.iterdir() if data.suffix in DATA}
+    return tuple(sorted(counted | beside))
 
 
 def headers_of(sources: Iterable[Path], folder: Path) -> list[Path]:
@@ -85,7 +91,11 @@ def headers_of(sources: Iterable[Path], folder: Path) -> list[Path]:
 
 def is_beside(name: str) -> bool:
     """Whether a source, by its label, has no part in any record."""
-    return name.removeprefix("kernelwright/").startswith(BESIDE)
+    return name.removeprefix("kernelwright/").startswith((*BESIDE, *WALLS))
+
+
+def _name(path: Path) -> str:
+    return label(path, PACKAGE).removeprefix("kernelwright/")
 
 
 def imported(path: Path) -> set[str]:

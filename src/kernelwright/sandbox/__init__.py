@@ -1,5 +1,6 @@
 """Runs other people's code in a process of its own, within limits, and leaves nothing behind."""
 
+from kernelwright.sandbox.cage import Cage
 from kernelwright.sandbox.child import Child
 from kernelwright.sandbox.confine import protections
 from kernelwright.sandbox.faults import TaskError
@@ -7,4 +8,4 @@ from kernelwright.sandbox.guarded import guard
 from kernelwright.sandbox.limits import Limits
 from kernelwright.sandbox.warm import Nursery
 
-__all__ = ["Child", "Limits", "Nursery", "TaskError", "guard", "protections"]
+__all__ = ["Cage", "Child", "Limits", "Nursery", "TaskError", "guard", "protections"]

@@ -150,7 +150,7 @@ def follow(
     tick: Callable[[], bool],
     on_message: Callable[[Any], bool],
     *,
-    outgoing: bytes | bytearray = b"",
+    outgoing: bytes | bytearray | memoryview = b"",
     output: tuple[socket.socket, Tail] | None = None,
 ) -> bool:
     """Feeds a child and hears it until it has answered.
@@ -177,7 +177,7 @@ def follow(
             if output and output[0] in mask and output[1].read(output[0]) is False:
                 selector.unregister(output[0])
             if mask.get(channel, 0) & selectors.EVENT_WRITE:
-                left = _push(channel, left)
+                left = push(channel, left)
                 if not left:
                     selector.modify(channel, selectors.EVENT_READ)
             if mask.get(channel, 0) & selectors.EVENT_READ:
@@ -194,7 +194,8 @@ def follow(
                 return False
 
 
-def _push(channel: socket.socket, left: memoryview) -> memoryview:
+def push(channel: socket.socket, left: memoryview) -> memoryview:
+    """Sends what a non-blocking channel takes now; the rest is given back."""
     try:
         return left[channel.send(left[:CHUNK_BYTES]) :]
     except BlockingIOError:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import socket
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.core import progress
 from kernelwright.core.errors import CrashError, EnvironmentError
 from kernelwright.sandbox import channel as wire
+from kernelwright.sandbox import inspection
+from kernelwright.sandbox.cage import Cage
+from kernelwright.sandbox.confine import protections
 from kernelwright.sandbox.faults import crash, revive
 from kernelwright.sandbox.limits import Deadline, Limits, MemoryWatch, kill_family
 
@@ -24,9 +28,11 @@ END_LIMIT_S = 20.0
 class Child:
     """From its fork to its end. Made by `Nursery.child`."""
 
-    def __init__(self, nursery: Nursery, scratch: str, limits: Limits) -> None:
-        self._nursery, self._scratch, self._limits = nursery, scratch, limits
+    def __init__(self, nursery: Nursery, scratch: str, limits: Limits, cage: Cage | None = None) -> None:
+        self._nursery, self._scratch, self._limits, self._cage = nursery, scratch, limits, cage
         self._pid = 0
+        self._stopped: list[int] = []
+        self.protections = (*protections(limits), "process limit")
         self._status: int | None = None
         self._ended = False
         self._message: dict[str, Any] = {}
@@ -46,13 +52,25 @@ class Child:
             TaskError: the function raised something; `where` is the person's file and line.
             KernelwrightError: the function raised one, which is raised again here.
         """
+        self.start(task, payload)
+        return self.answer()
+
+    def start(self, task: str, payload: dict[str, Any]) -> None:
+        """Asks for a call as `call` does, and does not wait: `answer` does, and must follow.
+
+        Args:
+            payload: small, where the child may be stopped meanwhile.
+        """
         if self._ended:
             raise crash(self._status, self._output_text, self._stage)
-        order = wire.pack({"task": task, "payload": payload})
         self._deadline = Deadline(self._limits.time_s)
+        self._order = wire.push(self._channel, memoryview(wire.pack({"task": task, "payload": payload})))
+
+    def answer(self) -> Any:
+        """Returns and raises what `call` does."""
         try:
             answered = wire.follow(
-                self._channel, self._tick, self._hear, outgoing=order, output=(self._output, self._tail)
+                self._channel, self._tick, self._hear, outgoing=self._order, output=(self._output, self._tail)
             )
         except (ValueError, TypeError) as fault:
             self.end()
@@ -67,6 +85,34 @@ class Child:
             raise revive(self._message["fault"])
         return self._message.pop("answer")
 
+    def alive(self) -> bool:
+        """Whether it runs on: between `start` and `answer`, for whoever waits for something else.
+
+        Raises:
+            TimeLimitError, MemoryLimitError, CrashError: it is over a limit.
+        """
+        return not self._tick()
+
+    def stop(self) -> None:
+        """Every thread of it and of what it started stands still when this returns.
+
+        Raises:
+            CrashError: it cannot be stopped.
+        """
+        self._stopped = [self._pid, *inspection.descendants(self._pid)]
+        try:
+            inspection.stop(self._stopped)
+        except TimeoutError as fault:
+            raise CrashError("the process could not be stopped") from fault
+
+    def resume(self) -> None:
+        inspection.resume(self._stopped)
+        self._stopped = []
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
     def begin(self) -> None:
         """Asks the nursery for the child.
 
@@ -76,15 +122,20 @@ class Child:
         self._channel, theirs = socket.socketpair()
         self._output, written = socket.socketpair()
         with theirs, written:
-            request = {"scratch": self._scratch, "path": [str(Path(entry).resolve()) for entry in sys.path]}
+            path = [str(Path(entry).resolve()) for entry in sys.path]
+            cage = self._cage and asdict(self._cage)
+            request = {"scratch": self._scratch, "path": path, "cage": cage}
             self._nursery.tell(request, [theirs.fileno(), written.fileno()])
-        for ours in (self._channel, self._output):
-            ours.setblocking(False)
         try:
             self._pid = self._nursery.hear(START_LIMIT_S)["pid"]
+            if cage:  # said before a stranger's code is there to say anything
+                self._channel.settimeout(START_LIMIT_S)
+                self.protections += tuple(wire.receive(self._channel)["protections"])
         except (EOFError, TimeoutError) as fault:
             message = "the sandbox process died before it could start the program"
             raise EnvironmentError(message, next="run it again") from fault
+        for ours in (self._channel, self._output):
+            ours.setblocking(False)
         self._memory = MemoryWatch(self._pid, self._limits.memory_bytes)
 
     def end(self) -> None:

@@ -7,11 +7,12 @@ import signal
 import time
 from dataclasses import dataclass
 
-from kernelwright.core.errors import MemoryLimitError, TimeLimitError
+from kernelwright.core.errors import CrashError, MemoryLimitError, TimeLimitError
 from kernelwright.core.units import bytes_text
 
 MEMORY_SHARE = 0.8
 MEMORY_POLL_S = 0.05
+MOST_PROCESSES = 256
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,14 @@ class MemoryWatch:
     def check(self) -> None:
         """Raises:
         MemoryLimitError: more is resident than the limit.
+        CrashError: there are more processes than anything needs.
         """
         if time.monotonic() < self._next_look:
             return
-        used = sum(resident_bytes(process) for process in family(self._pid))
+        processes = family(self._pid)
+        if len(processes) > MOST_PROCESSES:
+            raise CrashError(f"it started {len(processes)} processes, the limit is {MOST_PROCESSES}")
+        used = sum(resident_bytes(process) for process in processes)
         # Set after the look: walking many processes must not eat the whole interval.
         self._next_look = time.monotonic() + MEMORY_POLL_S
         if used > self._limit:

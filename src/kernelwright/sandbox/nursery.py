@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from kernelwright.core import progress
 from kernelwright.sandbox import channel as wire
+from kernelwright.sandbox.cage import Cage, encage
 from kernelwright.sandbox.confine import adopt_orphans, confine
 from kernelwright.sandbox.faults import describe
 from kernelwright.sandbox.limits import family, kill_family
@@ -90,7 +91,10 @@ def bear(request: dict[str, Any], descriptors: list[int], parent: int) -> NoRetu
         number = confine(request["scratch"], channel, output, parent)
         sys.path[:] = request["path"]
         faulthandler.enable()
-        live(socket.socket(fileno=number), own)
+        sock = socket.socket(fileno=number)
+        if cage := request["cage"]:
+            wire.send(sock, {"protections": encage(Cage(**cage), request["scratch"], parent)})
+        live(sock, own)
     except BaseException as fault:
         sys.stderr.write(f"{type(fault).__name__}: {fault}\n")
     finally:

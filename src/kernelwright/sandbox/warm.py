@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from kernelwright.core.errors import EnvironmentError, InternalError
 from kernelwright.sandbox import channel as wire
+from kernelwright.sandbox.cage import Cage
 from kernelwright.sandbox.child import END_LIMIT_S, START_LIMIT_S, Child
 from kernelwright.sandbox.confine import environment
 from kernelwright.sandbox.faults import PACKAGE
@@ -53,9 +54,11 @@ class Nursery:
             return child.call(task, payload)
 
     @contextlib.contextmanager
-    def child(self, limits: Limits) -> Iterator[Child]:
+    def child(self, limits: Limits, cage: Cage | None = None) -> Iterator[Child]:
         """A fresh child for several calls, gone with everything it started when the block ends.
 
+        Args:
+            cage: for a stranger's code: what it may still read, and where it may write.
         Raises:
             EnvironmentError: the warm process cannot be started or dies: our own failure, and nobody's rejection.
         """
@@ -64,7 +67,7 @@ class Nursery:
                 raise InternalError("a nursery bears one child at a time: take a second nursery")
             self._ensure()
             scratch = tempfile.mkdtemp(prefix="kernelwright-")
-            child, self._busy = Child(self, scratch, limits), True
+            child, self._busy = Child(self, scratch, limits, cage), True
             try:
                 child.begin()
                 yield child

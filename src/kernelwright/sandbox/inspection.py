@@ -1,0 +1,141 @@
+"""A child seen from outside: stopped and continued, its memory read and written, whatever it says of itself.
+
+Linux alone: the calls are `process_vm_readv` and `process_vm_writev`, allowed to whoever may trace the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+STOP_LIMIT_S = 2.0
+MOST_PIECES = 1024
+"""How many pieces one call takes (IOV_MAX)."""
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def can_inspect() -> bool:
+    """Whether the memory of children can be reached here: tried on ourselves."""
+    if sys.platform != "linux":
+        return False
+    sample = ctypes.create_string_buffer(b"sample")
+    try:
+        return bytes(read(os.getpid(), ctypes.addressof(sample), 6)) == b"sample"
+    except OSError:
+        return False
+
+
+def read(pid: int, address: int, size: int) -> bytearray:
+    """So many bytes of a process's memory.
+
+    Raises:
+        OSError: nothing lies there, or it may not be read.
+    """
+    return read_pieces(pid, [(address, size)])
+
+
+def read_pieces(pid: int, pieces: Sequence[tuple[int, int]]) -> bytearray:
+    """Several (address, size) one after the other, up to `MOST_PIECES` in one call.
+
+    Raises:
+        OSError: nothing lies there, or it may not be read.
+    """
+    into = bytearray(sum(size for _, size in pieces))
+    if into:
+        transfer("process_vm_readv", pid, memoryview(into), pieces)
+    return into
+
+
+def write(pid: int, address: int, data: memoryview) -> None:
+    """Raises:
+    OSError: nothing lies there, or it may not be written.
+    """
+    if len(data):
+        transfer("process_vm_writev", pid, data, [(address, len(data))])
+
+
+def transfer(call: str, pid: int, here: memoryview, there: Sequence[tuple[int, int]]) -> None:
+    """Moves between `here`, which is contiguous and writable, and the pieces there."""
+    start = ctypes.addressof(ctypes.c_char.from_buffer(here))
+    function = getattr(ctypes.CDLL(None, use_errno=True), call)
+    function.restype = ctypes.c_ssize_t
+    size, done, pieces = len(here), 0, list(there)
+    while done < size:
+        local = _Piece(start + done, size - done)
+        far = (_Piece * min(len(pieces), MOST_PIECES))(*(_Piece(*piece) for piece in pieces[:MOST_PIECES]))
+        moved = function(pid, ctypes.byref(local), ctypes.c_ulong(1), far, ctypes.c_ulong(len(far)), ctypes.c_ulong(0))
+        if moved <= 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
+        done += moved
+        pieces = _after(pieces, moved)
+
+
+def _after(pieces: list[tuple[int, int]], moved: int) -> list[tuple[int, int]]:
+    """What is left of the pieces: one call moves at most 2 GiB, and stops where a page is not there."""
+    for at, (address, size) in enumerate(pieces):
+        if moved < size:
+            return [(address + moved, size - moved), *pieces[at + 1 :]]
+        moved -= size
+    return []
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process started, and what those started."""
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        for children in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                started = [int(one) for one in children.read_text().split()]
+                found += started
+                todo += started
+    return found
+
+
+def stop(pids: Sequence[int]) -> None:
+    """Stops processes, and waits until every thread of theirs stands still; those that are gone are no matter.
+
+    Raises:
+        TimeoutError: one runs on.
+    """
+    for pid in pids:
+        _signal(pid, signal.SIGSTOP)
+    until = time.monotonic() + STOP_LIMIT_S
+    for pid in pids:
+        while not _stands_still(pid):
+            if time.monotonic() > until:
+                raise TimeoutError(f"process {pid} did not stop")
+
+
+def resume(pids: Sequence[int]) -> None:
+    for pid in pids:
+        _signal(pid, signal.SIGCONT)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _stands_still(pid: int) -> bool:
+    try:
+        return all(_state(thread) in b"TtZX" for thread in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return True
+
+
+def _state(thread: Path) -> bytes:
+    try:
+        return (thread / "stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return b"X"
