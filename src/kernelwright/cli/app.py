@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from kernelwright.cli import bench, evidence, kernels, ladder, layout, machine, optimize, sass, verify, why
+from kernelwright.cli import bench, evidence, judge_check, kernels, ladder, layout, machine, optimize, sass, verify, why
 from kernelwright.cli.answer import fail
 from kernelwright.core.errors import InternalError, UsageError
 
@@ -24,6 +24,7 @@ app.command("why")(why.why)
 app.command("optimize")(optimize.optimize)
 app.command("verify")(verify.verify)
 app.command("bench")(bench.bench)
+app.command("judge-check")(judge_check.judge_check)
 app.command("machine")(machine.machine)
 app.command("layout")(layout.layout)
 app.command("sass")(sass.sass)

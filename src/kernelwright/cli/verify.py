@@ -20,6 +20,9 @@ def verify(
         str | None,
         typer.Option("--tolerance", help="Judge by ATOL,RTOL instead of the error budget.", metavar="ATOL,RTOL"),
     ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="own-kernels: libraries must not do its work. any: they may.")
+    ] = "any",
     time_s: Annotated[float, typer.Option("--time", help="Longest time of the candidate, in seconds.")] = 60.0,
     spec: SpecOption = None,
     json: JsonOption = False,
@@ -34,8 +37,8 @@ def verify(
     def deed() -> Verdict:
         from kernelwright.verify import verify
 
-        where = choose_device(device)
-        return verify(problem, candidate, device=where, tolerance=_tolerance(tolerance), time_s=time_s, spec=spec)
+        options = {"tolerance": _tolerance(tolerance), "time_s": time_s, "spec": spec, "own_kernels": _own(policy)}
+        return verify(problem, candidate, device=choose_device(device), **options)
 
     def finish(found: Verdict) -> tuple[str, list[str]]:
         if found.accepted:
@@ -45,6 +48,12 @@ def verify(
         return "finding", [f"mend {candidate}: {found.reason.detail if found.reason else ''}"]
 
     return answer("verify", deed, Verdict, Manner(json, html, debug), finish)
+
+
+def _own(policy: str) -> bool:
+    if policy not in ("any", "own-kernels"):
+        raise UsageError(f"--policy {policy!r} is neither any nor own-kernels", next="--policy own-kernels")
+    return policy == "own-kernels"
 
 
 def _tolerance(text: str | None) -> tuple[float, float] | None:

@@ -15,6 +15,7 @@ KernelwrightError
 │   ├── TimeLimitError
 │   ├── MemoryLimitError
 │   └── CrashError            the process died: a signal, an abort
+│       └── ForgedError       it said what is not so
 └── InternalError             our own bug                                  exit 101
 """
 
@@ -92,6 +93,11 @@ class MemoryLimitError(LimitError):
 class CrashError(LimitError):
     code = "crash"
     usual_next = "run the file by itself, without kw, to see what kills it"
+
+
+class ForgedError(CrashError):
+    code = "forged-answer"
+    usual_next = "return plain tensors, and leave the process around the program alone"
 
 
 class InternalError(KernelwrightError):

@@ -30,6 +30,11 @@ REJECTIONS = (
     "inaccurate",
     "input-mutated",
     "nondeterministic",
+    "late-work",
+    "stale-output",
+    "false-time",
+    "forged-answer",
+    "not-own-kernels",
 )
 """Every code that `Reason.code` may hold; `docs/verdicts.md` says what each means."""
 
@@ -270,7 +275,8 @@ class Verdict(Record, frozen=True, kw_only=True):
     """`accepted`, or rejected with one named reason and the evidence.
 
     `sets` counts the input sets that were run; `golden` names how the right answer was made; `sandbox` lists the
-    protections that were active.
+    protections that were active; `call_us` is the median time of a call, where the judge's own clock ran beside;
+    `own_share` is how much of the work the candidate's own code did, where that was asked and can be seen.
     """
 
     accepted: bool
@@ -282,6 +288,8 @@ class Verdict(Record, frozen=True, kw_only=True):
     golden: str
     accuracy: Accuracy | None = None
     sandbox: tuple[str, ...] = ()
+    call_us: float | None = None
+    own_share: float | None = None
     notes: tuple[str, ...] = ()
     time_s: float = 0.0
 

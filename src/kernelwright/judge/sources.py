@@ -63,9 +63,9 @@ BESIDE = ("report/", *(f"problems/{name}.py" for name in _LANGUAGES))
 """What shows a measurement, or loads candidates in languages that no record's programs are written in, and so cannot
 change its numbers."""
 _WALLS = "cage channel child faults filters guarded inspection landlock limits nursery warm __init__"
-WALLS = tuple(f"sandbox/{name}.py" for name in _WALLS.split())
-"""What keeps processes apart and cannot change what is measured in them; `sandbox/confine.py`, which says how threads
-wait and how memory is backed, can."""
+APART = ("core/records.py", "core/errors.py", *(f"sandbox/{name}.py" for name in _WALLS.split()))
+"""What names results and errors, or keeps processes apart, and cannot change what is measured; `sandbox/confine.py`,
+which says how threads wait and how memory is backed, can."""
 
 
 def import_closure(*modules: str) -> tuple[Path, ...]:
@@ -91,7 +91,7 @@ def headers_of(sources: Iterable[Path], folder: Path) -> list[Path]:
 
 def is_beside(name: str) -> bool:
     """Whether a source, by its label, has no part in any record."""
-    return name.removeprefix("kernelwright/").startswith((*BESIDE, *WALLS))
+    return name.removeprefix("kernelwright/").startswith((*BESIDE, *APART))
 
 
 def _name(path: Path) -> str:

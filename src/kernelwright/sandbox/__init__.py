@@ -5,7 +5,8 @@ from kernelwright.sandbox.child import Child
 from kernelwright.sandbox.confine import protections
 from kernelwright.sandbox.faults import TaskError
 from kernelwright.sandbox.guarded import guard
+from kernelwright.sandbox.inspection import can_inspect
 from kernelwright.sandbox.limits import Limits
 from kernelwright.sandbox.warm import Nursery
 
-__all__ = ["Cage", "Child", "Limits", "Nursery", "TaskError", "guard", "protections"]
+__all__ = ["Cage", "Child", "Limits", "Nursery", "TaskError", "can_inspect", "guard", "protections"]

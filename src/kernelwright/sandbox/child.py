@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CrashError, EnvironmentError
+from kernelwright.core.errors import CrashError, EnvironmentError, ForgedError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox import inspection
 from kernelwright.sandbox.cage import Cage
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kernelwright.sandbox.warm import Nursery
 
 START_LIMIT_S = 180.0
+MOST_READS = 1000
 END_LIMIT_S = 20.0
 """How long a killed child may take to be gone: tearing down a CUDA context takes up to seconds."""
 
@@ -74,7 +76,7 @@ class Child:
             )
         except (ValueError, TypeError) as fault:
             self.end()
-            raise CrashError(f"the process sent an answer that cannot be read: {fault}") from fault
+            raise ForgedError(f"the process sent an answer that cannot be read: {fault}") from fault
         except BaseException:
             self.end()
             raise
@@ -86,12 +88,19 @@ class Child:
         return self._message.pop("answer")
 
     def alive(self) -> bool:
-        """Whether it runs on: between `start` and `answer`, for whoever waits for something else.
+        """Whether it runs on: between `start` and `answer`, for whoever waits for something else. What it writes flows.
 
         Raises:
             TimeLimitError, MemoryLimitError, CrashError: it is over a limit.
         """
+        for _ in range(MOST_READS):
+            if not self._tail.read(self._output):
+                break
         return not self._tick()
+
+    def has_answered(self) -> bool:
+        """Whether something came that `answer` has not read yet."""
+        return bool(select.select([self._channel], [], [], 0)[0])
 
     def stop(self) -> None:
         """Every thread of it and of what it started stands still when this returns.
@@ -99,9 +108,8 @@ class Child:
         Raises:
             CrashError: it cannot be stopped.
         """
-        self._stopped = [self._pid, *inspection.descendants(self._pid)]
         try:
-            inspection.stop(self._stopped)
+            self._stopped = inspection.stop(self._pid)
         except TimeoutError as fault:
             raise CrashError("the process could not be stopped") from fault
 

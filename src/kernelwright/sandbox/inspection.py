@@ -102,19 +102,53 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def stop(pids: Sequence[int]) -> None:
-    """Stops processes, and waits until every thread of theirs stands still; those that are gone are no matter.
+def stop(pid: int) -> list[int]:
+    """Stops a process and all that it started, and waits until every thread of theirs stands still.
 
+    Returns:
+        Those that were stopped, for `resume`.
     Raises:
         TimeoutError: one runs on.
     """
-    for pid in pids:
-        _signal(pid, signal.SIGSTOP)
+    _signal(pid, signal.SIGSTOP)  # before anything else: whoever stops a process may mean this very moment
+    stopped = [pid, *descendants(pid)]
+    for one in stopped[1:]:
+        _signal(one, signal.SIGSTOP)
     until = time.monotonic() + STOP_LIMIT_S
-    for pid in pids:
-        while not _stands_still(pid):
+    for one in stopped:
+        while not _stands_still(one):
             if time.monotonic() > until:
-                raise TimeoutError(f"process {pid} did not stop")
+                raise TimeoutError(f"process {one} did not stop")
+    return stopped
+
+
+def computing_at(pid: int) -> list[int]:
+    """Where the threads of a stopped process were that computed when it was stopped: addresses of instructions.
+
+    Those that waited in the system are left out.
+    """
+    found = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/syscall"):
+        with contextlib.suppress(OSError):
+            match thread.read_text().split():
+                case ["-1", _, instruction]:
+                    found.append(int(instruction, 16))
+    return found
+
+
+def code_of(pid: int) -> list[tuple[int, int, str]]:
+    """What of a process's memory is code: start, end, and the file it comes from, empty for what was made at run time.
+
+    Raises:
+        OSError: it is gone, or may not be looked into.
+    """
+    found = []
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        span, rights, _, _, _, *path = line.split(maxsplit=5)
+        if "x" in rights:
+            start, _, end = span.partition("-")
+            found.append((int(start, 16), int(end, 16), path[0] if path else ""))
+    return found
 
 
 def resume(pids: Sequence[int]) -> None:

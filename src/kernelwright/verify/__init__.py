@@ -27,6 +27,7 @@ def verify(
     sets: int | None = None,
     nursery: Nursery | None = None,
     spec: str | None = None,
+    own_kernels: bool = False,
 ) -> Verdict:
     """Accepts a candidate, or rejects it for one named reason.
 
@@ -45,6 +46,7 @@ def verify(
         sets: exactly so many input sets; None is twelve, or at least four within about ten seconds.
         nursery: a warm one to use; None starts one.
         spec: the name of a datasheet: a note says how long the work takes on that machine at least.
+        own_kernels: reject a candidate whose work is done by a library's code and not by its own.
     Raises:
         NotFoundError: a file, or a datasheet named `spec`, is not there.
         ProblemError: the reference does not load, raises, or returns NaN for finite inputs.
@@ -66,6 +68,7 @@ def verify(
         sets=sets,
         nursery=nursery,
         spec=spec,
+        own_kernels=own_kernels,
     )
 
 

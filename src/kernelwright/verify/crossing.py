@@ -53,14 +53,18 @@ def unpack(
         own: fills the places of what did not cross.
         memory: gives so many bytes on the CPU for each block; None is torch's own.
     """
-    blocks = [_block(block, device, memory or _memory) for block in packed["blocks"]]
-    leaves = []
-    for at, leaf in enumerate(packed["leaves"]):
+    return views(packed["leaves"], [_block(block, device, memory or _memory) for block in packed["blocks"]], own)
+
+
+def views(leaves: list[Packed], blocks: list[torch.UntypedStorage], own: list[Any] | None = None) -> list[Any]:
+    """The described leaves as views of storages that are there."""
+    found = []
+    for at, leaf in enumerate(leaves):
         if "dtype" in leaf:
-            leaves.append(_unpacked_view(leaf, blocks[leaf["block"]]))
+            found.append(_unpacked_view(leaf, blocks[leaf["block"]]))
         else:
-            leaves.append(leaf["plain"] if "plain" in leaf else own[at] if own else None)
-    return leaves
+            found.append(leaf["plain"] if "plain" in leaf else own[at] if own else None)
+    return found
 
 
 def storage_bytes(value: Tensor) -> Tensor:

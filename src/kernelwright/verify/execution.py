@@ -19,7 +19,7 @@ from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.problem import seeded, tensors
 from kernelwright.sandbox.faults import TaskError, task_error
 from kernelwright.verify.crossing import PLAIN, Packed, compact, outline, pieces, storage_bytes, unpack
-from kernelwright.verify.poison import Fences, poison_buffers
+from kernelwright.verify.poison import GUARD_BYTE, Fences, poison_buffers
 from kernelwright.verify.state import State, kept_state, same_bits, same_bytes
 
 SEED = 0
@@ -38,6 +38,7 @@ class Observed:
         outside: places of inputs around whose elements something was written.
         state: parameters and buffers of the program that changed, by name: the tensor afterwards.
         again: the leaves of a second, equal call, where they differ in any bit; else None.
+        finished: whether nothing of them changed any more after the call had returned, as far as could be seen.
     """
 
     outline: str
@@ -47,6 +48,7 @@ class Observed:
     outside: list[int] = field(default_factory=list)
     state: State = field(default_factory=dict)
     again: dict[str, Any] | None = None
+    finished: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,15 @@ def observe(program: Callable[..., Any], call: Call, *, twice: bool) -> Observed
     if twice:
         with kept_state(program):
             second = _observe_once(program, call)
-        same = second.outline == observed.outline and all(
-            same_bits(leaf, second.leaves[path]) for path, leaf in observed.leaves.items()
-        )
-        observed.again = None if same else second.leaves
+        observed.again = None if same_results(observed, second) else second.leaves
     return observed
+
+
+def same_results(one: Observed, other: Observed) -> bool:
+    """Whether two calls gave the same bits."""
+    return one.outline == other.outline and all(
+        same_bits(leaf, other.leaves[path]) for path, leaf in one.leaves.items()
+    )
 
 
 def _observe_once(program: Callable[..., Any], call: Call) -> Observed:
@@ -102,12 +108,13 @@ def _observe_once(program: Callable[..., Any], call: Call) -> Observed:
     found = {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(result)[0]}
     kept = {path: _kept(leaf) for path, leaf in found.items()}
     devices = {path: _device(leaf) for path, leaf in found.items()}
-    return Observed(outline(result), kept, devices, *_mutated(call, leaves, set(fences.broken())))
+    mutated, outside = changes(call.packed, leaves, lambda: tensors(call.leaves()), set(fences.broken()))
+    return Observed(outline(result), kept, devices, mutated, outside)
 
 
 def _attempt(program: Callable[..., Any], call: Call, gradients: bool) -> tuple[list[Any], Any, Fences]:
     """The inputs as the program left them, its result, and the fences around the inputs."""
-    inputs, outputs = Fences(), Fences(call.device)
+    inputs, outputs = Fences(), Fences(call.device, GUARD_BYTE)
     leaves = call.leaves(inputs)
     with _outputs_in(program, outputs):
         result = _call(program, leaves, call, gradients)
@@ -156,29 +163,33 @@ def _device(leaf: Any) -> str:
     return leaf.device.type if isinstance(leaf, Tensor) else ""
 
 
-def _mutated(call: Call, leaves: list[Any], broken: set[int]) -> tuple[dict[int, Tensor], list[int]]:
+def changes(
+    packed: Packed, after: list[Any], before: Callable[[], list[Tensor]], broken: set[int]
+) -> tuple[dict[int, Tensor], list[int]]:
     """Inputs of which an element changed; and those whose storage changed only between or around all elements.
 
     Args:
+        packed: the leaves before, as `hold` or `pack` gives them.
+        after: the same leaves as the call left them.
+        before: gives the tensors among the leaves before, once they are needed.
         broken: the blocks outside of which something was written.
     """
-    packed = call.packed
-    views = [(leaf, value) for leaf, value in zip(packed["leaves"], leaves, strict=True) if isinstance(value, Tensor)]
+    pairs = [(leaf, value) for leaf, value in zip(packed["leaves"], after, strict=True) if isinstance(value, Tensor)]
     changed: dict[int, bool] = {}
-    for leaf, value in views:
+    for leaf, value in pairs:
         if (block := leaf["block"]) not in changed:
             changed[block] = not _same_memory(storage_bytes(value), packed["blocks"][block])
     if not broken and not any(changed.values()):
         return {}, []
-    before = tensors(call.leaves())
+    old = before()
     mutated = {
         at: value.detach()
-        for at, (leaf, value) in enumerate(views)
-        if changed[leaf["block"]] and not same_bits(value.detach(), before[at].detach())
+        for at, (leaf, value) in enumerate(pairs)
+        if changed[leaf["block"]] and not same_bits(value.detach(), old[at].detach())
     }
-    seen = {views[at][0]["block"] for at in mutated}
+    seen = {pairs[at][0]["block"] for at in mutated}
     around = broken | {block for block, differs in changed.items() if differs} - seen
-    outside = [at for at, (leaf, _) in enumerate(views) if leaf["block"] in around]
+    outside = [at for at, (leaf, _) in enumerate(pairs) if leaf["block"] in around]
     return mutated, outside
 
 

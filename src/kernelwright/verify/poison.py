@@ -13,19 +13,22 @@ import torch
 from torch import Tensor
 
 POISON_BYTE = 0xFF
+GUARD_BYTE = 0xA5
+"""Around outputs: what reads NaN past the end of an input and writes it past that of an output changes it."""
 MARGIN_BYTES = 4096
 _M_PERTURB = -6
 
 
 class Fence:
-    """Memory of exactly this size, poisoned, between two poisoned margins that show what is written there.
+    """Memory of exactly this size, poisoned, between two margins that show what is written there.
 
     Its alignment is that of torch's own memory. Whoever holds `memory`, or a view of it, holds the margins too.
     """
 
-    def __init__(self, size_bytes: int, device: str = "cpu") -> None:
-        self._whole = torch.empty(size_bytes + 2 * MARGIN_BYTES, dtype=torch.uint8, device=device).fill_(POISON_BYTE)
-        self.memory = self._whole[MARGIN_BYTES : MARGIN_BYTES + size_bytes]
+    def __init__(self, size_bytes: int, device: str = "cpu", margin: int = POISON_BYTE) -> None:
+        self._margin = margin
+        self._whole = torch.empty(size_bytes + 2 * MARGIN_BYTES, dtype=torch.uint8, device=device).fill_(margin)
+        self.memory = self._whole[MARGIN_BYTES : MARGIN_BYTES + size_bytes].fill_(POISON_BYTE)
         if size_bytes and device == "cpu":
             # Not a slice, whose storage would be the whole: a program may look at the storage of what it is given.
             held = self._whole.numpy().data
@@ -34,18 +37,18 @@ class Fence:
     def is_whole(self) -> bool:
         """Whether nothing was written outside."""
         margins = (self._whole[:MARGIN_BYTES], self._whole[-MARGIN_BYTES:])
-        return all(bool((margin == POISON_BYTE).all()) for margin in margins)
+        return all(bool((margin == self._margin).all()) for margin in margins)
 
 
 class Fences:
     """Makes fenced memory, and says where a fence was broken."""
 
-    def __init__(self, device: str = "cpu") -> None:
-        self._device = device
+    def __init__(self, device: str = "cpu", margin: int = POISON_BYTE) -> None:
+        self._device, self._margin = device, margin
         self._made: list[Fence] = []
 
     def memory(self, size_bytes: int) -> Tensor:
-        self._made.append(Fence(size_bytes, self._device))
+        self._made.append(Fence(size_bytes, self._device, self._margin))
         return self._made[-1].memory
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -57,15 +60,16 @@ class Fences:
         return [at for at, fence in enumerate(self._made) if not fence.is_whole()]
 
 
-def poison_allocator() -> bool:
-    """Makes the C allocator of this process hand out poisoned memory from now on; False where it cannot (glibc only).
+def poison_allocator(poisoned: bool) -> bool:
+    """Makes the C allocator of this process hand out poisoned memory from now on, or memory as it comes; False where it
+    cannot (glibc only).
 
-    For a process that ends soon: every allocation is written once more than it need be.
+    For calls whose time is no matter: every allocation is written once more than it need be.
     """
     if sys.platform != "linux":
         return False
     # glibc fills new memory with the complement of the low byte; the bit above only says that it is switched on.
-    return bool(ctypes.CDLL(None).mallopt(_M_PERTURB, 0x100 | (POISON_BYTE ^ 0xFF)))
+    return bool(ctypes.CDLL(None).mallopt(_M_PERTURB, poisoned * (0x100 | (POISON_BYTE ^ 0xFF))))
 
 
 def poison_buffers(sizes_bytes: list[int], device: str) -> None:

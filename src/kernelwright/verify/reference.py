@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, MemoryLimitError, ProblemError
 from kernelwright.problems.problem import Args, Problem
 from kernelwright.sandbox import TaskError
@@ -67,7 +68,7 @@ class Reference:
         Raises:
             ProblemError: it raises, computes nothing, or makes NaN of finite inputs.
         """
-        inputs = self._inputs(0)
+        inputs = self.inputs(0)
         leaves, spec = pytree.tree_flatten(inputs)
         try:
             seen = observe(self._program, Call(hold(leaves), spec, leaves, self._device, []), twice=True)
@@ -82,14 +83,17 @@ class Reference:
             self._refuse_nan([*seen.leaves.values(), *seen.mutated.values()])
         return seen
 
-    def draw(self, index: int) -> InputSet | None:
+    def draw(self, index: int, distribution: Distribution | None = None) -> InputSet | None:
         """The set of this index; None where the reference cannot take this distribution, which is no fault of it.
+
+        Args:
+            distribution: None takes them in turn.
 
         Raises:
             ProblemError: the reference raises on the problem's own inputs.
         """
-        distribution = DISTRIBUTIONS[index % len(DISTRIBUTIONS)]
-        inputs = distribution.draw(self._inputs(index), self._seed + (index << 32))
+        distribution = distribution or DISTRIBUTIONS[index % len(DISTRIBUTIONS)]
+        inputs = distribution.draw(self.inputs(index), self._seed_of("values", index))
         perturbed = self._change and index % PERTURBED_EVERY == PERTURBED_EVERY - 1
         program, module = self._changed(index) if perturbed else (self._program, self._module)
         try:
@@ -106,16 +110,25 @@ class Reference:
         state = {name: value for name, value in state_of(module).items() if name in self.keeps} if send else None
         return InputSet(distribution, inputs, right, state, perturbed)
 
-    def _inputs(self, index: int) -> Args:
+    def _seed_of(self, what: str, index: int) -> int:
+        """No seed says anything of another: torch's generators can be searched for theirs, given what they drew."""
+        return int(digest(str(self._seed), what, str(index))[:15], 16)
+
+    def inputs(self, index: int) -> Args:
+        """The problem's own inputs of this index.
+
+        Raises:
+            ProblemError: its generator raises.
+        """
         try:
-            return self._problem.inputs(self._device, (self._seed + index) % (1 << 63))
+            return self._problem.inputs(self._device, self._seed_of("inputs", index))
         except (Exception, SystemExit) as fault:
             raise _as_problem_error(fault) from fault
 
     def _changed(self, index: int) -> tuple[Callable[..., Any], torch.nn.Module]:
         module = copy.deepcopy(self._module)
         assert module is not None
-        perturb(module, self._seed + index)
+        perturb(module, self._seed_of("parameters", index))
         return module, module
 
     def _refuse_nan(self, values: list[Any]) -> None:

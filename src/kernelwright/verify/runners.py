@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from kernelwright.core.cache import cache_dir, digest
 from kernelwright.core.errors import UsageError
-from kernelwright.problems.importing import absolute
+from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, stem
-from kernelwright.sandbox import Limits, Nursery, protections
+from kernelwright.sandbox import Cage, Limits, Nursery, TaskError, can_inspect, protections
+from kernelwright.verify.calls import TASKS, Answer, Line
 from kernelwright.verify.crossing import Packed, hold, pack, unpack
-from kernelwright.verify.execution import Call, Observed, observe
+from kernelwright.verify.execution import Call, Observed, observe, same_results
 from kernelwright.verify.state import State, kinds_of
 
 PRELOAD = ("torch", "kernelwright.verify.worker")
+NULL_CALLS = 12
+LATE_S = 0.25
 
 
 class Runner(Protocol):
@@ -32,8 +37,12 @@ class Runner(Protocol):
 
     def __enter__(self) -> Runner: ...
     def __exit__(self, *fault: Any) -> None: ...
-    def load(self) -> None:
-        """Loads the candidate; raises what is wrong with it."""
+    def load(self, inputs: Args, outputs: list[Tensor]) -> None:
+        """Loads the candidate; raises what is wrong with it.
+
+        Args:
+            inputs, outputs: what a call takes and gives, to learn what a call costs besides.
+        """
         ...
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
@@ -45,38 +54,38 @@ class Runner(Protocol):
         ...
 
 
-class Sandboxed:
+def sandboxed(problem: Problem, target: str, device: str, limits: Limits, nursery: Nursery | None) -> Runner:
     """A candidate from a file, in a child that loads it beside the problem and never computes the reference."""
+    if problem.source is None:
+        raise UsageError(
+            f"{problem.name} is a live Python object, which cannot go to the sandbox with {target}",
+            next="give the problem as a file, or load the candidate and pass it as a callable",
+        )
+    cls = ByMemory if device == "cpu" and can_inspect() else ByMessage
+    return cls(problem.source, target, device, limits, nursery)
+
+
+class ByMessage:
+    """A candidate in a child that reports itself what it was given and what it gave."""
 
     takes_state = True
 
-    def __init__(self, problem: Problem, target: str, device: str, limits: Limits, nursery: Nursery | None) -> None:
-        if problem.source is None:
-            raise UsageError(
-                f"{problem.name} is a live Python object, which cannot go to the sandbox with {target}",
-                next="give the problem as a file, or load the candidate and pass it as a callable",
-            )
+    def __init__(self, problem: str, target: str, device: str, limits: Limits, nursery: Nursery | None) -> None:
         self.name, self.notes, self.protections = stem(target), (), protections(limits)
-        self._payload = {
-            "problem": absolute(problem.source),
-            "candidate": absolute(target),
-            "device": device,
-            "folder": str(Path.cwd()),
-        }
-        self._device, self._limits, self._nursery = device, limits, nursery
+        self._problem, self._target, self._device = absolute(problem), absolute(target), device
+        self._limits, self._nursery = limits, nursery
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Sandboxed:
+    def __enter__(self) -> Self:
         self._warm = self._nursery or self._stack.enter_context(Nursery(PRELOAD))
         return self
 
     def __exit__(self, *fault: Any) -> None:
         self._stack.close()
 
-    def load(self) -> None:
-        self._child = self._stack.enter_context(self._warm.child(self._limits))
-        told = self._child.call("kernelwright.verify.worker:load", self._payload)
-        self.name, self.notes, self.state = told["name"], tuple(told["notes"]), told["state"]
+    def load(self, inputs: Args, outputs: list[Tensor]) -> None:
+        self._open()
+        self._loaded(self._child.call(f"{TASKS}:load", {"candidate": self._target}))
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
         payload = {
@@ -85,7 +94,7 @@ class Sandboxed:
             "sizes_bytes": sizes_bytes,
             "twice": twice,
         }
-        told = self._child.call("kernelwright.verify.worker:run", payload)
+        told = self._child.call(f"{TASKS}:run", payload)
         return Observed(
             outline=told["outline"],
             leaves=self._keyed(told["paths"], told["leaves"]),
@@ -96,8 +105,76 @@ class Sandboxed:
             again=told["again"] and self._keyed(told["paths"], told["again"]),
         )
 
+    def _open(self) -> dict[str, Any]:
+        """The child, caged, with the problem in it."""
+        cage = cage_for(self._problem, self._target)
+        self.own_folders = (cage.store, str(Path(split_target(self._target)[0]).parent))
+        self._child = self._stack.enter_context(self._warm.child(self._limits, cage))
+        self.protections = self._child.protections
+        payload = {"problem": self._problem, "device": self._device, "folder": str(Path.cwd())}
+        return self._child.call(f"{TASKS}:open_problem", payload)
+
+    def _loaded(self, told: dict[str, Any]) -> None:
+        self.name, self.notes, self.state = told["name"], tuple(told["notes"]), told["state"]
+
     def _keyed(self, keys: list[Any], packed: Packed) -> dict[Any, Any]:
         return dict(zip(keys, unpack(packed, self._device), strict=True))
+
+
+class ByMemory(ByMessage):
+    """A candidate in a child into which we write what it is given, and out of which we read what it gave, ourselves.
+
+    Attributes:
+        line: for calls of which the time matters.
+        overhead_us: windows of calls that computed nothing, in the same child before the candidate was in it.
+    """
+
+    line: Line
+    overhead_us: Sequence[float] = ()
+
+    def load(self, inputs: Args, outputs: list[Tensor]) -> None:
+        mailbox = self._open()["mailbox"]
+        self.line = Line(self._child, mailbox, [value.nbytes for value in outputs])
+        self.protections = (*self._child.protections, "outputs and clock outside")
+        self.overhead_us = self.line.overhead_us(inputs, outputs, NULL_CALLS)
+        self._loaded(self.line.load(f"{TASKS}:load", {"candidate": self._target}))
+
+    def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
+        if state:
+            self.line.set_state(state)
+        self.line.sizes_bytes = sizes_bytes
+        answer = self._looked(inputs)
+        observed = answer.observed
+        assert observed
+        if twice:
+            second = self._looked(inputs).observed
+            assert second
+            observed.again = None if same_results(observed, second) else second.leaves
+            observed.finished &= second.finished
+        return observed
+
+    def look_again(self) -> dict[str, Any]:
+        """The leaves of the last call as they are a while later."""
+        return self.line.look_again(LATE_S)
+
+    def _looked(self, inputs: Args) -> Answer:
+        """A call that is looked at; with gradients from now on where it needs them, like the reference (`golden`)."""
+        try:
+            return self.line.call(inputs, look=True, poison=True)
+        except TaskError as fault:
+            if self.line.gradients or "grad" not in fault.message:
+                raise
+            self.line.gradients = True
+            return self.line.call(inputs, look=True, poison=True)
+
+
+def cage_for(problem: str, target: str) -> Cage:
+    """The folders of a problem and its candidate to read, and a store of the candidate's own for what it compiles."""
+    places = [split_target(one)[0] for one in (problem, target)]
+    files = [path for place in places if (path := Path(place)).is_file()]
+    readable = (*(str(path.parent) for path in files), str(Path.cwd()))
+    text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
+    return Cage(readable, str(cache_dir("strangers").absolute() / digest(text)[:16]))
 
 
 class Live:
@@ -119,7 +196,7 @@ class Live:
     def __exit__(self, *fault: Any) -> None:
         pass
 
-    def load(self) -> None:
+    def load(self, inputs: Args, outputs: list[Tensor]) -> None:
         self.state = kinds_of(self._program)
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:

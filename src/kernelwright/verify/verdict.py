@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from kernelwright.core import progress
 from kernelwright.core.errors import CandidateError, DeviceError, KernelwrightError, NotFoundError, UsageError
@@ -16,6 +17,7 @@ from kernelwright.core.units import time_text
 from kernelwright.machine import machine
 from kernelwright.machine.floor import floor
 from kernelwright.measure.clock import wall_s
+from kernelwright.measure.two_sided import TwoSided
 from kernelwright.problems.loading import load_problem
 from kernelwright.problems.problem import Candidate, Problem, tensors
 from kernelwright.sandbox import Limits, Nursery
@@ -23,12 +25,17 @@ from kernelwright.verify import budget
 from kernelwright.verify.execution import Observed
 from kernelwright.verify.golden import Right
 from kernelwright.verify.outcome import as_tensor
+from kernelwright.verify.ownership import LEAST_OWN, Ownership
 from kernelwright.verify.reference import InputSet, Reference
-from kernelwright.verify.runners import Live, Runner, Sandboxed
+from kernelwright.verify.runners import ByMemory, Live, Runner, sandboxed
+from kernelwright.verify.staleness import Memory
+from kernelwright.verify.timed import TimedCalls
 from kernelwright.work import count
 
 SETS = 12
 LEAST_SETS = 4
+OWNED_FROM = 1000
+"""The index of the first input set that is drawn to see whose code does the work."""
 SETS_BUDGET_S = 10.0
 """After this long no further set begins, once there are four."""
 
@@ -45,6 +52,7 @@ def verify(
     sets: int | None = None,
     nursery: Nursery | None = None,
     spec: str | None = None,
+    own_kernels: bool = False,
 ) -> Verdict:
     """See `kernelwright.verify.verify`."""
     start = wall_s()
@@ -62,7 +70,7 @@ def verify(
     runner = _runner(problem, candidate, device, limits, nursery)
     seed = secrets.randbits(62) if seed is None else seed
     with runner:
-        examination = Examination(problem, runner, device, policy, seed)
+        examination = Examination(problem, runner, device, policy, seed, own_kernels)
         reason = examination.reason(sets, time_s, start)
     return Verdict(
         accepted=reason is None,
@@ -74,6 +82,8 @@ def verify(
         golden=examination.golden,
         accuracy=examination.accuracy,
         sandbox=runner.protections,
+        own_share=examination.own_share,
+        call_us=examination.clocks.time_us if examination.clocks else None,
         notes=(*runner.notes, *examination.notes, *(_elsewhere(problem, absent) if absent else ())),
         time_s=wall_s() - start,
     )
@@ -93,7 +103,7 @@ def _runner(
     nursery: Nursery | None,
 ) -> Runner:
     if isinstance(candidate, str):
-        return Sandboxed(problem, candidate, device, limits, nursery)
+        return sandboxed(problem, candidate, device, limits, nursery)
     return Live(candidate, device)
 
 
@@ -106,11 +116,15 @@ class Examination:
     device: str
     policy: str
     seed: int
+    own_kernels: bool = False
     sets: int = 0
     golden: str = ""
     accuracy: Accuracy | None = None
+    clocks: TwoSided | None = None
+    own_share: float | None = None
     notes: list[str] = field(default_factory=list)
     _keeps: frozenset[str] = frozenset()
+    _earlier: Memory = field(default_factory=Memory)
 
     def reason(self, sets: int | None, time_s: float, start_s: float) -> Reason | None:
         """Why the candidate is rejected, or None.
@@ -128,7 +142,7 @@ class Examination:
             self.notes.append("the reference itself gives other bits when it is run twice")
         try:
             progress.stage("loading the candidate")
-            self.runner.load()
+            self.runner.load(reference.inputs(0), [leaf for leaf in model.leaves.values() if isinstance(leaf, Tensor)])
         except KernelwrightError as fault:
             return _as_reason(fault)
         for index in range(sets or SETS):
@@ -140,6 +154,29 @@ class Examination:
                 continue
             if reason := self._examine(drawn, model):
                 return reason
+        if isinstance(self.runner, ByMemory):
+            progress.stage("timing the candidate", reference_s)
+            timed = TimedCalls(self.runner, reference, sets or SETS, self.sets < SETS)
+            return self._timed(timed, model) or self._owned(self.runner, reference)
+        if self.own_kernels:
+            self.notes.append("whose kernels did the work is unknown: it cannot be seen here")
+        return None
+
+    def _owned(self, runner: ByMemory, reference: Reference) -> Reason | None:
+        """Whether its own code did the work, where that is asked for."""
+        if not self.own_kernels:
+            return None
+        progress.stage("asking whose code does the work")
+        ownership = Ownership(runner.line, runner.own_folders)
+        try:
+            self.own_share = ownership.measure(lambda at: reference.inputs(OWNED_FROM + at))
+        except KernelwrightError as fault:
+            return _as_reason(fault)
+        if self.own_share is None:
+            self.notes.append("whose code did the work is unknown: too little of it could be seen")
+        elif self.own_share < LEAST_OWN:
+            share = f"{self.own_share:.0%} of the work was done by its own code, the rest by {ownership.libraries}"
+            return Reason(code="not-own-kernels", detail=share)
         return None
 
     def _examine(self, drawn: InputSet, model: Observed) -> Reason | None:
@@ -149,9 +186,31 @@ class Examination:
             self.golden = drawn.right.how
         try:
             observed = self.runner.run(drawn.inputs, drawn.state, drawn.sizes_bytes, twice=True)
+            return self._rejected(observed, drawn, model)
         except KernelwrightError as fault:
             return _as_reason(fault)
-        reason = _shape_of_result(observed, model) or self._judge(observed.leaves, observed, drawn)
+
+    def _timed(self, calls: TimedCalls, model: Observed) -> Reason | None:
+        """Calls of which only the judge knows which are looked at."""
+        try:
+            for observed, drawn in calls.looked_at():
+                if reason := self._rejected(observed, drawn, model):
+                    return Reason(code=reason.code, detail=f"in a timed call: {reason.detail}")
+        except KernelwrightError as fault:
+            return _as_reason(fault)
+        self.clocks = calls.clocks
+        return calls.lie()
+
+    def _rejected(self, observed: Observed, drawn: InputSet, model: Observed) -> Reason | None:
+        """Why what was observed rejects the candidate, or None."""
+        if reason := _shape_of_result(observed, model):
+            return reason
+        if not observed.finished:
+            return Reason(code="late-work", detail="an output changed after the call had returned")
+        reason = self._judge(observed.leaves, observed, drawn)
+        if reason and reason.code in ("inaccurate", "not-finite"):
+            reason = self._excuse(observed, drawn) or reason
+        self._earlier.keep(observed.leaves)
         reason = reason or _untouched(observed, drawn) or self._state_untouched(observed, drawn.right)
         if reason is None and observed.again is not None:
             reason = self._twice(observed, drawn)
@@ -159,15 +218,28 @@ class Examination:
             return Reason(code=reason.code, detail=f"{reason.detail}; the parameters had been changed before this call")
         return reason
 
-    def _judge(self, leaves: dict[str, Any], observed: Observed, drawn: InputSet) -> Reason | None:
-        """Holds values against the budget and keeps the worst accuracy."""
+    def _excuse(self, observed: Observed, drawn: InputSet) -> Reason | None:
+        """How an output became wrong, where that can be seen: it comes late, or it came before."""
+        if isinstance(self.runner, ByMemory):
+            later = self.runner.look_again()
+            if self._judge(later, observed, drawn, keep=False) is None:
+                return Reason(code="late-work", detail="the output was right only a while after the call had returned")
+        names = [name.removeprefix("output") for name in drawn.right.names]
+        if self._earlier.repeats(observed.leaves, dict(zip(names, drawn.right.reference, strict=True))):
+            return Reason(code="stale-output", detail="the output is the answer to an earlier call, with other inputs")
+        return None
+
+    def _judge(
+        self, leaves: dict[str, Any], observed: Observed, drawn: InputSet, *, keep: bool = True
+    ) -> Reason | None:
+        """Holds values against the budget, and keeps the worst accuracy unless told not to."""
         before, right = tensors(drawn.inputs), drawn.right
         names = right.names[: len(right.names) - len(right.mutated) - len(right.state)]
         got = [as_tensor(leaves[name.removeprefix("output")]) for name in names]
         got += [observed.mutated.get(at, before[at].detach()) for at in right.mutated]
         got += self._state_after(observed, right)
         reason, accuracy = budget.check(got, right, distribution=drawn.distribution, policy=self.policy)
-        if accuracy and (reason or self.accuracy is None or accuracy.times_limit > self.accuracy.times_limit):
+        if keep and accuracy and (reason or self.accuracy is None or accuracy.times_limit > self.accuracy.times_limit):
             self.accuracy = accuracy
         return reason
 

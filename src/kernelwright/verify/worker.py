@@ -1,42 +1,60 @@
 """The candidate's side of a verification, called in a nursery's child.
 
 It loads the problem, for its parameters and signature, and the candidate. It imports nothing that knows what is
-right, never calls the reference, and learns each set of inputs when it has to compute with it.
+right, never calls the reference, and learns each set of inputs when it has to compute with it: by `call`, where the
+judge can write into this process and read from it, else by `run`, with everything in messages.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import gc
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import InternalError, KernelwrightError
+from kernelwright.measure.clock import wall_s
+from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.loading import load_candidate, load_problem
-from kernelwright.problems.problem import Candidate
-from kernelwright.sandbox.faults import is_out_of_memory
-from kernelwright.verify.crossing import hold, pack, unpack
-from kernelwright.verify.execution import Call, observe
-from kernelwright.verify.poison import poison_allocator
+from kernelwright.problems.problem import Problem, seeded
+from kernelwright.sandbox.faults import TaskError, is_out_of_memory, task_error
+from kernelwright.verify.crossing import PLAIN, Packed, hold, outline, pack, to_strided, unpack, views
+from kernelwright.verify.execution import SEED, Call, observe
+from kernelwright.verify.mailbox import Extent, Mailbox
+from kernelwright.verify.poison import GUARD_BYTE, Fences, poison_allocator, poison_buffers
 from kernelwright.verify.state import kinds_of, state_of
+
+ALIGNED_BYTES = 64
 
 
 @dataclass
-class Loaded:
-    """What `load` left for `run`."""
+class Worker:
+    """What this process holds from one task to the next."""
 
-    candidate: Candidate
-    spec: pytree.TreeSpec
-    leaves: list[Any]
+    problem: Problem
     device: str
+    program: Callable[..., Any] | None = None
+    mailbox: Mailbox = field(default_factory=Mailbox)
+    arenas: list[Tensor] = field(default_factory=list)
+    """Where inputs lie and lay: somebody may hold a view of them."""
+    result: Any = None
+    """Of the last call: what the judge reads must not be freed meanwhile."""
+    fences: Fences | None = None
+
+    def __post_init__(self) -> None:
+        self.leaves, self.spec = pytree.tree_flatten(self.problem.example)
 
 
-_loaded: Loaded | None = None
+_worker: Worker | None = None
 
 
 def ours(task: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
@@ -54,37 +72,185 @@ def ours(task: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], An
     return run
 
 
+def worker() -> Worker:
+    assert _worker
+    return _worker
+
+
+@ours
+def open_problem(payload: dict[str, Any]) -> dict[str, Any]:
+    """Loads the problem; `payload`: `problem` (its target), `device`, `folder` (to look for modules in)."""
+    global _worker
+    sys.path.insert(0, payload["folder"])
+    _worker = Worker(load_problem(payload["problem"]), payload["device"])
+    return {"mailbox": _worker.mailbox.address}
+
+
+@ours
+def load_null(payload: dict[str, Any]) -> None:
+    """A program that returns what lies ready: what remains of a call's time is ours. `payload`: `outputs` (packed)."""
+    ready = unpack(payload["outputs"], "cpu")
+    result = tuple(ready) if len(ready) != 1 else ready[0]
+    worker().program = lambda *args, **kwargs: result
+
+
 @ours
 def load(payload: dict[str, Any]) -> dict[str, Any]:
-    """Loads both; `payload`: `problem`, `candidate` (targets), `device`, `folder` (to look for modules in)."""
-    global _loaded
-    sys.path.insert(0, payload["folder"])
-    problem = load_problem(payload["problem"])
-    candidate = load_candidate(payload["candidate"], problem, payload["device"])
-    leaves, spec = pytree.tree_flatten(problem.example)
-    _loaded = Loaded(candidate, spec, leaves, payload["device"])
-    poison_allocator()
+    """Loads the candidate; `payload`: `candidate` (its target)."""
+    here = worker()
+    candidate = load_candidate(payload["candidate"], here.problem, here.device)
+    return held(candidate.program) | {"name": candidate.name, "notes": list(candidate.notes)}
+
+
+def held(program: Callable[..., Any]) -> dict[str, Any]:
+    """Takes a program for the calls to come; what it keeps between calls, and where that lies."""
+    here = worker()
+    here.program = program
+    gc.collect()
+    gc.freeze()  # what was loaded is nothing to look through in every call
+    return {"state": kinds_of(program), "places": places_of(program), "pid": os.getpid()}
+
+
+def places_of(program: Any) -> dict[str, Packed]:
+    """Where each parameter and buffer lies, for those that lie on the CPU as they are."""
+    return {name: described for name, value in state_of(program).items() if "extent" in (described := describe(value))}
+
+
+@ours
+def make_arena(payload: dict[str, Any]) -> int:
+    """Room for inputs, in which the judge picks another place for every call; `payload`: `bytes`. Its address."""
+    arena = torch.empty(payload["bytes"] + ALIGNED_BYTES, dtype=torch.uint8).zero_()
+    worker().arenas.append(arena)
+    return -(-arena.data_ptr() // ALIGNED_BYTES) * ALIGNED_BYTES
+
+
+@ours
+def call(payload: dict[str, Any]) -> dict[str, Any]:
+    """One call whose inputs the judge writes into the arena once this is ready, and whose outputs it reads there where
+    the mailbox says, the moment it says so.
+
+    Args:
+        payload: `number` of the call; `blocks`, each [address, bytes]; `leaves`, views of them as `crossing.hold`
+            describes; `gradients` to record; `poison`: sizes in bytes of memory to come that shall read as NaN.
+    Returns:
+        What the result is, described.
+    """
+    here = worker()
+    here.result = None
+    blocks = [_memory_at(address, size) for address, size in payload["blocks"]]
+    args, kwargs = pytree.tree_unflatten(views(payload["leaves"], blocks, here.leaves), here.spec)
+    poisoned = payload["poison"] is not None
+    poison_allocator(poisoned)
+    here.fences = Fences(margin=GUARD_BYTE)
+    with seeded(SEED), torch.set_grad_enabled(payload["gradients"]), _fenced(here, poisoned):
+        poison_buffers(payload["poison"] or [], here.device)
+        here.result = _timed(here, payload["number"], args, kwargs)
+        told = _told(here)
+    if broken := here.fences.broken():
+        raise TaskError(f"wrote outside output {broken[0]}")
+    return told
+
+
+def _timed(here: Worker, number: int, args: Any, kwargs: Any) -> Any:
+    """The window: from the judge's go to the word that it is done."""
+    assert here.program
+    here.mailbox.wait(number)
+    start = wall_s()
+    try:
+        result = here.program(*args, **kwargs)
+    except BaseException as fault:
+        here.mailbox.finish(number, 0, [], raised=True)
+        if isinstance(fault, (Exception, SystemExit)):
+            raise task_error(fault) from fault
+        raise
+    claimed_ns = int((wall_s() - start) * 1e9)
+    here.mailbox.finish(number, claimed_ns, extents_of(result))
+    return result
+
+
+def extents_of(result: Any) -> list[Extent]:
+    """Where the tensors of a result lie, those that lie on the CPU as they are."""
+    leaves = [result] if type(result) is Tensor else pytree.tree_leaves(result)
+    return [extent for leaf in leaves if isinstance(leaf, Tensor) and (extent := extent_of(leaf))]
+
+
+def extent_of(value: Tensor) -> Extent | None:
+    if value.device.type != "cpu" or value.layout != torch.strided or value.is_conj() or value.is_neg():
+        return None
+    if not value.numel():
+        return 0, 0
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+    return value.data_ptr(), reach * value.element_size()
+
+
+def describe(leaf: Any) -> Packed:
+    """A leaf of a result in words: a tensor that lies somewhere, one that has to be sent, a plain value, or a type."""
+    if not isinstance(leaf, Tensor):
+        return {"plain": leaf} if isinstance(leaf, PLAIN) else {"type": type(leaf).__name__}
+    if leaf.device.type not in ("cpu", "cuda"):
+        return {"type": type(leaf).__name__, "device": leaf.device.type}
+    if extent := extent_of(leaf):
+        return {
+            "dtype": str(leaf.dtype).removeprefix("torch."),
+            "shape": list(leaf.shape),
+            "strides": list(leaf.stride()),
+            "extent": list(extent),
+            "device": leaf.device.type,
+        }
+    sent = to_strided(leaf.detach()).resolve_conj().resolve_neg().contiguous()
+    return {"sent": pack([sent]), "device": leaf.device.type}
+
+
+def _told(here: Worker) -> dict[str, Any]:
+    found = {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(here.result)[0]}
     return {
-        "name": candidate.name,
-        "language": candidate.language,
-        "notes": list(candidate.notes),
-        "state": kinds_of(candidate.program),
-        "pid": os.getpid(),
+        "outline": outline(here.result),
+        "leaves": {path: describe(leaf) for path, leaf in found.items()},
+        "places": places_of(here.program),
     }
+
+
+@contextmanager
+def _fenced(here: Worker, poisoned: bool) -> Iterator[None]:
+    """What lies where is kept for the next call; outputs that we make lie between margins where memory is poisoned."""
+    program = here.program
+    homes = list(program.modules()) if isinstance(program, torch.nn.Module) else []
+    kept = [(home, dict(home._parameters), dict(home._buffers)) for home in homes]
+    fenced = program if isinstance(program, CompiledProgram) and poisoned else None
+    if fenced and here.fences:
+        fenced.empty = here.fences.empty
+    try:
+        yield
+    finally:
+        if fenced:
+            del fenced.empty
+        for home, parameters, buffers in kept:  # a buffer may have been replaced by another tensor
+            home._parameters.update(parameters)
+            home._buffers.update(buffers)
+
+
+def _memory_at(address: int, size: int) -> torch.UntypedStorage:
+    """A part of the arena as a storage of its own: a program may look at the storage of what it is given."""
+    if not size:
+        return torch.empty(0, dtype=torch.uint8).untyped_storage()
+    data = (ctypes.c_char * size).from_address(address)
+    return torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
 
 
 @ours
 def run(payload: dict[str, Any]) -> dict[str, Any]:
     """One observed call; `payload`: `inputs` (packed leaves), `state` (packed values with `names`, or None),
     `sizes_bytes`, `twice`."""
-    assert _loaded
+    here = worker()
+    assert here.program
+    poison_allocator(True)
     if payload["state"]:
-        set_state(_loaded.candidate.program, payload["state"]["names"], payload["state"])
+        set_state(here.program, payload["state"]["names"], payload["state"])
     inputs = payload["inputs"]
-    if _loaded.device != "cpu":
-        inputs = hold(unpack(inputs, _loaded.device))  # crosses to the device once, not for every call
-    call = Call(inputs, _loaded.spec, _loaded.leaves, _loaded.device, payload["sizes_bytes"])
-    observed = observe(_loaded.candidate.program, call, twice=payload["twice"])
+    if here.device != "cpu":
+        inputs = hold(unpack(inputs, here.device))  # crosses to the device once, not for every call
+    given = Call(inputs, here.spec, here.leaves, here.device, payload["sizes_bytes"])
+    observed = observe(here.program, given, twice=payload["twice"])
     return {
         "outline": observed.outline,
         "paths": list(observed.leaves),

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from kernelwright.core.corpus import CorpusReport
 from kernelwright.core.emulation import Emulation
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.ladder import Climb
@@ -20,6 +21,7 @@ from kernelwright.core.optimization import Optimization, SuiteRecord
 from kernelwright.core.records import Bench, Diagnosis, EvidenceReport, Machine, Verdict
 from kernelwright.report.terminal import (
     bench,
+    corpus,
     diagnosis,
     emulation,
     error,
@@ -48,7 +50,7 @@ Report = (
     | CodeDifference
     | Library
 )
-Shown = Report | SuiteRecord | EvidenceReport | KernelwrightError
+Shown = Report | SuiteRecord | EvidenceReport | CorpusReport | KernelwrightError
 _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Diagnosis: diagnosis.write,
     Verdict: verdict.write,
@@ -57,6 +59,7 @@ _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Optimization: optimization.write,
     SuiteRecord: suite.write,
     EvidenceReport: evidence.write,
+    CorpusReport: corpus.write,
     LayoutAnswer: layout.write,
     Climb: ladder.write,
     Emulation: emulation.write,

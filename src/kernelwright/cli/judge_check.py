@@ -1,0 +1,35 @@
+"""kw judge-check: does the judge reject what is dishonest, and accept what is honest."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kernelwright.cli.answer import Manner, answer, choose_device
+from kernelwright.cli.options import DebugOption, DeviceOption, JsonOption
+from kernelwright.core.corpus import CorpusReport
+
+
+def judge_check(
+    only: Annotated[list[str] | None, typer.Argument(help="Parts of samples' names; all where none is given.")] = None,
+    device: DeviceOption = "cpu",
+    rounds: Annotated[int, typer.Option("--rounds", help="How often to judge each sample.")] = 1,
+    json: JsonOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Can the judge be fooled? Judges every sample of the corpus: cheats that must be rejected, each by its own code,
+    and honest candidates, some of them odd, that must be accepted.
+
+    Example: kw judge-check late_thread honest
+    """
+
+    def deed() -> CorpusReport:
+        from kernelwright.judge.corpus import check_corpus
+
+        return check_corpus(device=choose_device(device), rounds=rounds, only=only or ())
+
+    def finish(found: CorpusReport) -> tuple[str, list[str]]:
+        return ("finding" if found.wrong else "ok"), [f"kw judge-check {one.name} --json" for one in found.wrong]
+
+    return answer("judge-check", deed, CorpusReport, Manner(json, None, debug), finish)

@@ -1,0 +1,43 @@
+"""What `kw judge-check` answers: every sample of the corpus, what the judge should say of it, and what it said."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kernelwright.core.records import Device, Record
+
+
+class SampleOutcome(Record, frozen=True, kw_only=True):
+    """One sample in one round.
+
+    `expected` holds the codes of which any one may reject it, and nothing for an honest one; `got` is the code that
+    did, or empty.
+    """
+
+    name: str
+    kind: Literal["honest", "dishonest"]
+    what: str
+    problem: str
+    expected: tuple[str, ...]
+    got: str
+    detail: str = ""
+    time_s: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        return self.got in self.expected if self.expected else not self.got
+
+
+class CorpusReport(Record, frozen=True, kw_only=True):
+    """Every sample that this device can run, in every round; `skipped` names those that it cannot."""
+
+    device: Device
+    rounds: int
+    sandbox: tuple[str, ...]
+    outcomes: tuple[SampleOutcome, ...]
+    skipped: tuple[str, ...] = ()
+    time_s: float = 0.0
+
+    @property
+    def wrong(self) -> tuple[SampleOutcome, ...]:
+        return tuple(one for one in self.outcomes if not one.right)

@@ -1,0 +1,163 @@
+"""The corpus: samples that a judge must reject, each with the code that has to do it, and samples that it must accept.
+
+A sample is judged under another name and without the lines that say what it is: by what it does.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from kernelwright.core import progress
+from kernelwright.core.corpus import CorpusReport, SampleOutcome
+from kernelwright.core.errors import InternalError, KernelwrightError, NotFoundError, UsageError
+from kernelwright.core.records import REJECTIONS, Device
+from kernelwright.measure.clock import wall_s
+from kernelwright.sandbox import Nursery
+from kernelwright.verify import verify
+from kernelwright.verify.runners import PRELOAD
+
+SAMPLES = Path(__file__).parent / "samples"
+TIME_S, ENDLESS_S = 30.0, 3.0
+MEMORY_BYTES = 2 << 30
+SUFFIXES = (".py", ".cpp", ".cu")
+_FIELD = re.compile(r"^(?://)?\s*(Problem|Code|Device|Policy):\s*(.+?)\s*$", re.MULTILINE)
+_DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One file of the corpus.
+
+    Attributes:
+        what: what it does, in one sentence.
+        codes: of which any one may reject it; none for an honest one.
+        device: `cpu`, `cuda` or `both`.
+    """
+
+    path: Path
+    kind: Literal["honest", "dishonest"]
+    what: str
+    problem: str
+    codes: tuple[str, ...]
+    device: str
+    policy: str
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def runs_on(self, device: str) -> bool:
+        return self.device in (device, "both")
+
+    def is_called(self, parts: Sequence[str]) -> bool:
+        """Whether one of these is its kind or its policy, or in its name."""
+        return any(part in (self.kind, self.policy) or part in self.name for part in parts)
+
+    @property
+    def bare(self) -> str:
+        """Its source without the lines that say what it is."""
+        text = self.path.read_text(encoding="utf-8")
+        if self.path.suffix == ".py":
+            return _DOCSTRING.sub("", text, count=1)
+        lines = text.splitlines(keepends=True)
+        told = next((at for at, line in enumerate(lines) if line.startswith("// kw:")), 0)
+        return "".join(lines[told:])
+
+
+def samples(folder: Path = SAMPLES) -> list[Sample]:
+    """Every sample, by name.
+
+    Raises:
+        InternalError: one says too little of itself.
+    """
+    return [_sample(path) for path in sorted(folder.glob("*honest/*")) if path.suffix in SUFFIXES]
+
+
+def _sample(path: Path) -> Sample:
+    text = path.read_text(encoding="utf-8")
+    head = text[:1500]
+    fields = dict(reversed(_FIELD.findall(head)))
+    kind = cast(Literal["honest", "dishonest"], path.parent.name)
+    codes = tuple(fields.get("Code", "").split(" or ")) if "Code" in fields else ()
+    if "Problem" not in fields or bool(codes) != (kind == "dishonest") or not set(codes) <= set(REJECTIONS):
+        raise InternalError(
+            f"{path} says {fields} of itself", next="name its Problem, Device, and the Code if dishonest"
+        )
+    what = text.lstrip('"/ ').partition("\n")[0].strip()
+    policy = fields.get("Policy", "any")
+    return Sample(path, kind, what, fields["Problem"], codes, fields.get("Device", "cpu"), policy)
+
+
+def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = ()) -> CorpusReport:
+    """Judges every sample that runs on a device.
+
+    Args:
+        rounds: how often.
+        only: parts of names, kinds or policies; empty is all.
+    Raises:
+        UsageError: fewer than one round.
+        NotFoundError: no sample is called so.
+    """
+    if rounds < 1:
+        raise UsageError(f"{rounds} rounds judge nothing", next="--rounds 1")
+    start, found = wall_s(), samples()
+    wanted = [
+        one for one in found if not only or any(part in (one.kind, one.policy) or part in one.name for part in only)
+    ]
+    if not wanted:
+        raise NotFoundError(f"no sample is called like {', '.join(only)}", next="kw judge-check lists all of them")
+    chosen = [one for one in wanted if one.runs_on(device)]
+    outcomes: list[SampleOutcome] = []
+    held: tuple[str, ...] = ()
+    with Nursery(PRELOAD) as nursery, tempfile.TemporaryDirectory(prefix="kernelwright-corpus-") as folder:
+        for at, sample in enumerate(chosen * rounds):
+            progress.stage(f"{at + 1} of {len(chosen) * rounds}: {sample.name}")
+            outcome, sandbox = _judged(sample, device, nursery, Path(folder))
+            outcomes.append(outcome)
+            held = sandbox or held
+    return CorpusReport(
+        device=cast(Device, device),
+        rounds=rounds,
+        sandbox=held,
+        outcomes=tuple(outcomes),
+        skipped=tuple(one.name for one in wanted if one not in chosen),
+        time_s=wall_s() - start,
+    )
+
+
+def _judged(sample: Sample, device: str, nursery: Nursery, folder: Path) -> tuple[SampleOutcome, tuple[str, ...]]:
+    """What the judge says of one sample, which it meets as a file of no name."""
+    staged = folder / f"candidate{sample.path.suffix}"
+    staged.write_text(sample.bare, encoding="utf-8")
+    start = wall_s()
+    held: tuple[str, ...] = ()
+    try:
+        verdict = verify(
+            str(SAMPLES / "problems" / f"{sample.problem}.py"),
+            str(staged),
+            device=device,
+            time_s=ENDLESS_S if "timeout" in sample.codes else TIME_S,
+            memory_bytes=MEMORY_BYTES,
+            nursery=nursery,
+            own_kernels=sample.policy == "own-kernels",
+        )
+        held, reason = verdict.sandbox, verdict.reason
+        got, detail = (reason.code, reason.detail) if reason else ("", "")
+    except KernelwrightError as fault:
+        got, detail = f"error: {fault.code}", fault.message
+    outcome = SampleOutcome(
+        name=sample.name,
+        kind=sample.kind,
+        what=sample.what,
+        problem=sample.problem,
+        expected=sample.codes,
+        got=got,
+        detail=detail,
+        time_s=wall_s() - start,
+    )
+    return outcome, held

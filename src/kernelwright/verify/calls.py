@@ -1,0 +1,398 @@
+"""The judge's end of a call: values go into the candidate's process from outside, outputs come out of it, and the
+judge's own clock runs from the one to the other.
+
+The candidate stands still while its inputs are written. The moment it says that it is done, pieces of its outputs are
+read at places drawn by chance: what was not there yet is seen when the whole is read afterwards, with every thread of
+it stopped. Calls that are looked at and calls that are not are alike to the candidate.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from kernelwright.core.errors import ForgedError
+from kernelwright.measure.clock import wall_s
+from kernelwright.problems.problem import Args, tensors
+from kernelwright.sandbox import Child, inspection
+from kernelwright.verify.crossing import Packed, hold, pack, unpack, views
+from kernelwright.verify.execution import Observed, changes
+from kernelwright.verify.mailbox import DONE, GO, READY, Extent, Letter, go_word, letter_bytes, read_letter
+from kernelwright.verify.poison import MARGIN_BYTES, POISON_BYTE
+from kernelwright.verify.state import State, same_bits
+
+T = TypeVar("T")
+TASKS = "kernelwright.verify.worker"
+SMALL_BYTES = 1 << 16
+"""Inputs up to here are written while the clock runs, in microseconds; for larger ones the candidate is stopped."""
+OUTPUT_SAMPLES, INPUT_SAMPLES, SAMPLE_BYTES = 48, 16, 64
+SPIN_S = 200e-6
+PATIENCE = 0.02
+"""Beyond `SPIN_S` the judge sleeps between two looks, for this share of the time that has passed."""
+CHECK_EVERY_S = 0.02
+ALIGNED_BYTES = 64
+EXTENT_TIMES, EXTENT_MORE_BYTES = 16, 64 << 20
+
+
+Peek = Callable[[float], None]
+"""Is told how many microseconds a call runs by now."""
+
+
+class Leaf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A leaf of a result as the worker describes it."""
+
+    dtype: str = ""
+    shape: list[int] = []
+    strides: list[int] = []
+    extent: tuple[int, int] | None = None
+    device: str = ""
+    plain: bool | int | float | str | None = None
+    type: str = ""
+    sent: dict[str, Any] | None = None
+
+
+class Told(msgspec.Struct, forbid_unknown_fields=True):
+    """What the worker says of a call that is over."""
+
+    outline: str
+    leaves: dict[str, Leaf]
+    places: dict[str, Leaf]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call gave.
+
+    Attributes:
+        observed: None where the outputs were not looked at.
+        window_us: from the first that the candidate could see of its inputs until pieces of all outputs were read.
+        claimed_us: what the worker says the call took.
+    """
+
+    observed: Observed | None
+    window_us: float
+    claimed_us: float
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was read while the candidate stood still: outputs, and blocks of inputs with their margins."""
+
+    extents: dict[Extent, bytearray]
+    around: list[bytearray]
+    finished: bool
+
+
+@dataclass
+class Line:
+    """Calls one program in one child.
+
+    Args:
+        child: in which `worker.open_problem` has run.
+        mailbox: its address there.
+        sizes_bytes: of the outputs to come.
+    Attributes:
+        gradients: record them in every call.
+        state: parameters and buffers as every call finds them.
+    """
+
+    child: Child
+    mailbox: int
+    sizes_bytes: list[int] = field(default_factory=list)
+    gradients: bool = False
+    state: State = field(default_factory=dict)
+    _places: dict[str, Leaf] = field(default_factory=dict)
+    _changing: set[str] = field(default_factory=set)
+    _last: dict[str, Leaf] = field(default_factory=dict)
+    _number: int = 0
+    _arena: Extent = (0, 0)
+
+    def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Has a program loaded by a task that answers as `worker.held` does; gives its answer."""
+        told = self.child.call(task, payload)
+        self._places = _converted(told["places"], dict[str, Leaf])
+        self.state = self._read_state(self._places)
+        return told
+
+    def overhead_us(self, inputs: Args, outputs: list[Tensor], calls: int) -> list[float]:
+        """The windows of calls that compute nothing and return as much, for a child without a program yet."""
+        self.child.call(f"{TASKS}:load_null", {"outputs": pack(outputs)})
+        return [self.call(inputs, look=False).window_us for _ in range(calls)]
+
+    def call(self, inputs: Args, *, look: bool, poison: bool = False, peek: Peek | None = None) -> Answer:
+        """One call with these inputs.
+
+        Args:
+            look: read the outputs whole; else only the clock is looked at.
+            poison: memory that was never written reads as NaN, at the cost of time.
+            peek: asked while the call runs, at the cost of time.
+        Raises:
+            LimitError, TaskError: the candidate raised, or was stopped.
+            ForgedError: it tells what is not so.
+        """
+        self._number += 1
+        packed = hold(pytree.tree_leaves(inputs))
+        blocks = self._placed([len(block) for block in packed["blocks"]])
+        order = {
+            "number": self._number,
+            "blocks": blocks,
+            "leaves": packed["leaves"],
+            "gradients": self.gradients or any(leaf.get("gradient") for leaf in packed["leaves"]),
+            "poison": self.sizes_bytes if poison else None,
+        }
+        self.child.start(f"{TASKS}:call", order)
+        if self._wait(READY) is None:
+            self._raise_fault()
+        window_us, letter, samples = self._window(packed["blocks"], blocks, peek)
+        if letter is None or letter.raised:
+            self._raise_fault()
+        seen = self._look(letter, samples, blocks) if look else None
+        told = _converted(self.child.answer(), Told)
+        state = self._changed_state(told) if look else {}
+        self._restore(self._changing)
+        if seen is None:
+            return Answer(None, window_us, letter.claimed_ns / 1e3)
+        self._last = told.leaves
+        observed = _observed(told, seen, packed, inputs)
+        observed.state = state
+        return Answer(observed, window_us, letter.claimed_ns / 1e3)
+
+    def is_done(self) -> bool:
+        """Whether the call that runs is over: for a `peek`."""
+        letter = self._letter()
+        return letter is None or letter.done == self._number
+
+    def look_again(self, after_s: float) -> dict[str, Any]:
+        """The leaves of the last call that was looked at as they are now: what was late may have come."""
+        time.sleep(after_s)
+        return {path: _value(leaf, self._read_all([leaf])) for path, leaf in self._last.items()}
+
+    def set_state(self, state: State) -> None:
+        """Gives parameters and buffers other values for this and later calls, those that the program has."""
+        for name, value in state.items():
+            if name in self.state:
+                self.state[name].copy_(value)
+        self._restore(self.state)
+
+    def _restore(self, names: Iterable[str]) -> None:
+        for name in names:
+            place = self._places[name]
+            if place.extent and place.extent[1]:
+                whole = self._read(place.extent)
+                _view(whole, place).copy_(self.state[name])
+                inspection.write(self.child.pid, place.extent[0], memoryview(whole))
+
+    def _changed_state(self, told: Told) -> State:
+        """Parameters and buffers that differ from before the call: in their places, or where they lie now."""
+        now = self._read_state(self._places | {name: told.places[name] for name in self._places if name in told.places})
+        changed = {name: value for name, value in now.items() if not same_bits(value, self.state[name])}
+        self._changing |= changed.keys()
+        return changed
+
+    def _read_state(self, places: dict[str, Leaf]) -> State:
+        return {name: _value(place, self._read_all([place])) for name, place in places.items()}
+
+    def _placed(self, sizes: Sequence[int]) -> list[list[int]]:
+        """[address, bytes] for blocks of these sizes, margins between them, elsewhere in the arena with every call."""
+        room = sum(_aligned(size) + 2 * MARGIN_BYTES for size in sizes)
+        if self._arena[1] < 2 * room:
+            self._arena = self.child.call(f"{TASKS}:make_arena", {"bytes": 3 * room}), 3 * room
+        steps = 1 + (self._arena[1] - room) // ALIGNED_BYTES
+        start = self._arena[0] + ALIGNED_BYTES * random.SystemRandom().randrange(steps)
+        placed = []
+        for size in sizes:
+            placed.append([start + MARGIN_BYTES, size])
+            start += _aligned(size) + 2 * MARGIN_BYTES
+        return placed
+
+    def _window(
+        self, blocks: list[Tensor], places: list[list[int]], peek: Peek | None
+    ) -> tuple[float, Letter | None, list[tuple[int, bytes]]]:
+        """Writes inputs and lets the candidate go; the time until it is done and pieces of its outputs were read."""
+        pid, number = self.child.pid, self._number
+        stopped = sum(size for _, size in places) > SMALL_BYTES
+        go = memoryview(go_word(number))
+        draw = random.SystemRandom()
+        chances = [draw.random() for _ in range(OUTPUT_SAMPLES + INPUT_SAMPLES)]
+        writes = [(address, block.numpy().data) for (address, _), block in zip(places, blocks, strict=True)]
+        if stopped:
+            self.child.stop()
+        for address, size in places:
+            inspection.write(pid, address - MARGIN_BYTES, _MARGIN[:MARGIN_BYTES])
+            inspection.write(pid, address + size, _MARGIN[: MARGIN_BYTES + _aligned(size) - size])
+        start = wall_s()
+        for address, data in writes:
+            inspection.write(pid, address, data)
+        start = wall_s() if stopped else start
+        inspection.write(pid, self.mailbox + 8 * GO, go)
+        if stopped:
+            self.child.resume()
+        letter = self._wait(DONE, peek)
+        samples = [] if letter is None or letter.raised else self._sampled(letter, places, chances)
+        return (wall_s() - start) * 1e6, letter, samples
+
+    def _wait(self, word: int, peek: Peek | None = None) -> Letter | None:
+        """The letter once that word of it is this call's number; None where the worker answers or ends before.
+
+        Looks as often as it can at first, and then ever more rarely: a program that takes long has the processors.
+        """
+        start = next_check = wall_s()
+        over = False
+        while True:
+            letter = self._letter()
+            if letter and (letter.ready if word == READY else letter.done) == self._number:
+                return letter
+            if over or letter is None:
+                return None
+            now = wall_s()
+            if peek:
+                peek((now - start) * 1e6)
+            if now > next_check and now > start + CHECK_EVERY_S:
+                next_check = now + CHECK_EVERY_S
+                # It may have finished since the letter was read: that is looked at once more.
+                over = not self.child.alive() or self.child.has_answered()
+            elif now > start + SPIN_S and not peek:
+                time.sleep(min(PATIENCE * (now - start), CHECK_EVERY_S))
+
+    def _letter(self) -> Letter | None:
+        """What the mailbox says now; None where it is gone."""
+        expected = max(1, len(self.sizes_bytes))
+        try:
+            letter = read_letter(inspection.read(self.child.pid, self.mailbox, letter_bytes(expected)))
+            if letter.told > expected:
+                letter = read_letter(inspection.read(self.child.pid, self.mailbox, letter_bytes(letter.told)))
+        except OSError:
+            return None
+        return letter
+
+    def _sampled(self, letter: Letter, blocks: list[list[int]], chances: list[float]) -> list[tuple[int, bytes]]:
+        """Pieces of the outputs, and of the inputs, which may be outputs too, each with where it was."""
+        inputs: list[Extent] = [(address, size) for address, size in blocks]
+        pieces = [*_pieces(letter.extents, chances[:OUTPUT_SAMPLES]), *_pieces(inputs, chances[OUTPUT_SAMPLES:])]
+        read = memoryview(self._read_pieces(pieces))
+        found, at = [], 0
+        for address, size in pieces:
+            found.append((address, bytes(read[at : at + size])))
+            at += size
+        return found
+
+    def _look(self, letter: Letter, samples: list[tuple[int, bytes]], blocks: list[list[int]]) -> _Seen:
+        """Reads everything while nothing in the candidate's process can move."""
+        self.child.stop()
+        try:
+            most = EXTENT_TIMES * sum(self.sizes_bytes) + EXTENT_MORE_BYTES
+            if sum(size for _, size in letter.extents) > most:
+                raise ForgedError("outputs are said to take more memory than any right ones could")
+            extents = {extent: self._read(extent) for extent in letter.extents}
+            around = [self._read((at - MARGIN_BYTES, size + 2 * MARGIN_BYTES)) for at, size in blocks]
+        finally:
+            self.child.resume()
+        read = extents | {(at - MARGIN_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, around, strict=True)}
+        return _Seen(extents, around, all(_holds(read, address, data) for address, data in samples))
+
+    def _read_all(self, leaves: Iterable[Leaf]) -> dict[Extent, bytearray]:
+        return {leaf.extent: self._read(leaf.extent) for leaf in leaves if leaf.extent}
+
+    def _read(self, extent: Extent) -> bytearray:
+        return self._read_pieces([extent])
+
+    def _read_pieces(self, pieces: list[Extent]) -> bytearray:
+        try:
+            return inspection.read_pieces(self.child.pid, pieces)
+        except (OSError, OverflowError) as fault:
+            raise ForgedError(f"something is said to lie where no memory is: {fault}") from fault
+
+    def _raise_fault(self) -> NoReturn:
+        """Raises what the worker says went wrong; that it says anything else is a forgery."""
+        self.child.answer()
+        raise ForgedError("an answer came before the call was over")
+
+
+_MARGIN = memoryview(bytearray([POISON_BYTE]) * (MARGIN_BYTES + ALIGNED_BYTES))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED_BYTES) * ALIGNED_BYTES
+
+
+def _converted(told: Any, cls: type[T]) -> T:
+    try:
+        return msgspec.convert(told, cls)
+    except msgspec.ValidationError as fault:
+        raise ForgedError(f"what the process says of a call cannot be: {fault}") from fault
+
+
+def _pieces(extents: list[Extent], chances: list[float]) -> list[Extent]:
+    """Pieces at these places of the extents, laid end to end."""
+    whole = sum(size for _, size in extents)
+    found = []
+    for chance in chances if whole else ():
+        at = int(chance * whole)
+        for address, size in extents:
+            if at < size:
+                start = max(0, min(at, size - SAMPLE_BYTES))
+                found.append((address + start, min(SAMPLE_BYTES, size)))
+                break
+            at -= size
+    return found
+
+
+def _holds(read: dict[Extent, bytearray], address: int, data: bytes) -> bool:
+    """Whether a piece is as it is in what was read afterwards."""
+    for (start, size), whole in read.items():
+        if start <= address and address + len(data) <= start + size:
+            return whole[address - start : address - start + len(data)] == data
+    return False
+
+
+def _observed(told: Told, seen: _Seen, packed: Packed, inputs: Args) -> Observed:
+    for path, leaf in told.leaves.items():
+        if leaf.extent and leaf.extent[1] and leaf.extent not in seen.extents:
+            raise ForgedError(f"output{path} is said to lie elsewhere than when the call was over")
+    blocks = [torch.frombuffer(whole, dtype=torch.uint8) for whole in seen.around]
+    inner = [block[MARGIN_BYTES : len(block) - MARGIN_BYTES].clone() for block in blocks]
+    broken = {at for at, block in enumerate(blocks) if not _margins_whole(block)}
+    after = views(packed["leaves"], [block.untyped_storage() for block in inner])
+    mutated, outside = changes(packed, after, lambda: tensors(inputs), broken)
+    return Observed(
+        outline=told.outline,
+        leaves={path: _value(leaf, seen.extents) for path, leaf in told.leaves.items()},
+        devices={path: leaf.device for path, leaf in told.leaves.items()},
+        mutated=mutated,
+        outside=outside,
+        finished=seen.finished,
+    )
+
+
+def _margins_whole(block: Tensor) -> bool:
+    return all(bool((margin == POISON_BYTE).all()) for margin in (block[:MARGIN_BYTES], block[-MARGIN_BYTES:]))
+
+
+def _value(leaf: Leaf, read: dict[Extent, bytearray]) -> Any:
+    """A leaf as `Observed` holds it."""
+    if leaf.sent is not None:
+        return unpack(leaf.sent, "cpu")[0]
+    if not leaf.dtype:
+        return leaf.type or leaf.plain
+    whole = read.get(leaf.extent or (0, 0), bytearray())
+    return _view(whole, leaf)
+
+
+def _view(whole: bytearray, leaf: Leaf) -> Tensor:
+    """The tensor that lies in these bytes, as described."""
+    try:
+        dtype = getattr(torch, leaf.dtype)
+        if not math.prod(leaf.shape):
+            return torch.empty(leaf.shape, dtype=dtype)
+        return torch.frombuffer(whole, dtype=dtype).as_strided(leaf.shape, leaf.strides)
+    except (AttributeError, RuntimeError, TypeError, ValueError) as fault:
+        raise ForgedError(f"an output is not what it is said to be: {fault}") from fault

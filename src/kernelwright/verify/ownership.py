@@ -1,0 +1,110 @@
+"""Whose code does the work: a candidate's own, or a library's.
+
+Seen from outside: the process is stopped at moments drawn by chance, and for every thread that was computing it is
+asked from which file its instruction came. What a candidate compiled or made at run time is its own; torch, NumPy and
+every other installed library is not; the interpreter and the C library serve both, and count for neither.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelwright.measure.clock import wall_s
+from kernelwright.problems.problem import Args
+from kernelwright.sandbox import inspection
+from kernelwright.verify.calls import Line
+
+LEAST_OWN = 0.8
+WARM_CALLS, MOST_CALLS = 3, 1500
+BUDGET_S = 5.0
+ENOUGH, TOO_FEW = 40, 8
+"""Moments at which something that is somebody's was computing."""
+PEEK_EVERY_US = 1000.0
+NEUTRAL = (
+    "libc.", "libc-", "libm.", "libm-", "ld-linux", "libgomp", "libomp", "libiomp", "libstdc++", "libgcc", "libpthread",
+    "libpython", "python", "[vdso]", "[vsyscall]", "libdl", "_ctypes", "libffi", "_struct", "_random", "mmap.",
+)  # fmt: skip
+
+
+@dataclass
+class Ownership:
+    """Counts moments of calls by whose code ran.
+
+    Args:
+        line: the candidate's.
+        folders: what is compiled there is the candidate's own.
+    """
+
+    line: Line
+    folders: tuple[str, ...]
+    _seen: Counter[str] = field(default_factory=Counter)
+    _code: list[tuple[int, int, str]] = field(default_factory=list)
+
+    def measure(self, draw: Callable[[int], Args]) -> float | None:
+        """The share of the time of calls that the candidate's own code ran; None where too little can be seen.
+
+        Args:
+            draw: gives fresh inputs by number.
+        """
+        times_us = sorted(self.line.call(draw(at), look=False).claimed_us for at in range(WARM_CALLS))
+        until_s = wall_s() + BUDGET_S
+        lasts_us, chance = max(times_us[0], 1.0), random.SystemRandom()
+        self._code = inspection.code_of(self.line.child.pid)
+        for at in range(WARM_CALLS, MOST_CALLS):
+            self.line.call(draw(at), look=False, peek=_Peek(self._moment, lasts_us * chance.random()))
+            if self._whose_total >= ENOUGH or wall_s() > until_s:
+                break
+        return self._seen["own"] / self._whose_total if self._whose_total >= TOO_FEW else None
+
+    @property
+    def _whose_total(self) -> int:
+        return self._seen["own"] + self._seen["library"]
+
+    @property
+    def libraries(self) -> str:
+        """The files that did most of the rest, by name."""
+        names = [(count, name) for name, count in self._seen.items() if name.startswith("lib/")]
+        return ", ".join(name.removeprefix("lib/") for _, name in sorted(names, reverse=True)[:2])
+
+    def _moment(self) -> None:
+        self.line.child.stop()
+        try:
+            found = [] if self.line.is_done() else inspection.computing_at(self.line.child.pid)
+        finally:
+            self.line.child.resume()
+        for instruction in found:
+            path = self._path(instruction)
+            whose = self._whose(path)
+            self._seen[whose] += 1
+            if whose == "library":
+                self._seen[f"lib/{Path(path).name}"] += 1
+
+    def _path(self, instruction: int) -> str:
+        for _ in range(2):
+            for start, end, path in self._code:
+                if start <= instruction < end:
+                    return path
+            self._code = inspection.code_of(self.line.child.pid)  # something was loaded since
+        return ""
+
+    def _whose(self, path: str) -> str:
+        if not path or path.startswith((*self.folders, "/memfd:", "//anon", "[anon")):
+            return "own"
+        return "neutral" if Path(path).name.startswith(NEUTRAL) else "library"
+
+
+@dataclass
+class _Peek:
+    """Looks once a call has run for so long, and again and again while it goes on."""
+
+    look: Callable[[], None]
+    at_us: float
+
+    def __call__(self, running_us: float) -> None:
+        if running_us >= self.at_us:
+            self.look()
+            self.at_us = running_us + PEEK_EVERY_US
