@@ -2,8 +2,10 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -83,12 +85,13 @@ def test_a_problem_that_never_ends_or_dies_is_one_clear_error(start, problem, co
 @pytest.mark.parametrize(
     "end", [pytest.param("the candidate's time", marks=SLOW), pytest.param("interrupt", marks=SLOW), "kill"]
 )
-def test_nothing_is_left_running(start, tmp_path, end):
-    pids = tmp_path / "pids"
+def test_nothing_is_left_running(start, end):
+    name = f"pids-{secrets.token_hex(8)}"
     own_limit = end == "the candidate's time"
-    process = start(HONEST, SPAWNS.replace("PIDS", repr(str(pids))), time_s=3.0 if own_limit else 1000)
-    wait_until(lambda: pids.exists() and pids.read_text().endswith(" "))
-    *numbers, scratch = pids.read_text().split()
+    process = start(HONEST, SPAWNS.replace("PIDS", repr(name)), time_s=3.0 if own_limit else 1000)
+    found = wait_until(lambda: [*Path(tempfile.gettempdir()).glob(f"kernelwright-*/{name}")])
+    wait_until(lambda: found[0].read_text().endswith(" "))
+    *numbers, scratch = found[0].read_text().split()
     started = [psutil.Process(int(pid)) for pid in numbers]
     if own_limit:
         assert document(process)["reason"]["code"] == "timeout"
@@ -101,9 +104,10 @@ def test_nothing_is_left_running(start, tmp_path, end):
 
 def wait_until(condition):
     deadline = time.monotonic() + 90
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    return found
 
 
 @pytest.mark.slow

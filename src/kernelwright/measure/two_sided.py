@@ -18,14 +18,27 @@ LEAST_CALLS = 5
 
 
 @dataclass(frozen=True)
+class Window:
+    """A call on the judge's clock, in microseconds, less what the candidate waited for a processor.
+
+    Attributes:
+        time_us: from the first that it could see of its inputs until pieces of all outputs were read.
+        least_us: until the judge last saw it unfinished, whoever then had the processors.
+    """
+
+    time_us: float
+    least_us: float
+
+
+@dataclass(frozen=True)
 class TwoSided:
     """The median time of a call by both clocks.
 
     Attributes:
         claimed_us: by the clock in the process that ran it.
         judged_us: by the judge's, less what an empty call takes.
-        least_us: what the judge's clock shows at the least: of the calls all but the shortest quarter, less more than
-            what three in four empty calls take.
+        least_us: what the judge's clock shows at the least: of the calls all but the shortest quarter, less what three
+            in four empty calls take at most.
     """
 
     claimed_us: float
@@ -33,17 +46,17 @@ class TwoSided:
     least_us: float
 
     @classmethod
-    def of(cls, claimed_us: Sequence[float], windows_us: Sequence[float], empty_us: Sequence[float]) -> TwoSided:
+    def of(cls, claimed_us: Sequence[float], windows: Sequence[Window], empty: Sequence[Window]) -> TwoSided:
         """Raises:
         ValueError: fewer than five calls.
         """
-        if len(windows_us) < LEAST_CALLS:
-            raise ValueError(f"{len(windows_us)} calls; {LEAST_CALLS} at least")
-        empty = sorted(empty_us)
+        if len(windows) < LEAST_CALLS:
+            raise ValueError(f"{len(windows)} calls; {LEAST_CALLS} at least")
+        least, nothing = (sorted(one.least_us for one in windows), sorted(one.time_us for one in empty))
         return cls(
             median(claimed_us),
-            max(0.0, median(windows_us) - median(empty)),
-            max(0.0, sorted(windows_us)[len(windows_us) // 4] - empty[3 * len(empty) // 4]),
+            max(0.0, median(one.time_us for one in windows) - median(nothing)),
+            max(0.0, least[len(least) // 4] - nothing[3 * len(nothing) // 4]),
         )
 
     @property

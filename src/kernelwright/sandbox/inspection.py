@@ -122,8 +122,21 @@ def stop(pid: int) -> list[int]:
     return stopped
 
 
-def computing_at(pid: int) -> list[int]:
-    """Where the threads of a stopped process were that computed when it was stopped: addresses of instructions.
+def pause(seconds: float) -> None:
+    """Leaves the processor to others for so long."""
+    time.sleep(seconds)
+
+
+def queued_us(pid: int) -> float:
+    """How long a process's first thread has waited for a processor so far, as the system says; 0 where it does not."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e3
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def computing_at(pid: int) -> list[tuple[int, int]]:
+    """Where the threads of a stopped process were that computed when it was stopped: instruction and top of the stack.
 
     Those that waited in the system are left out.
     """
@@ -131,8 +144,8 @@ def computing_at(pid: int) -> list[int]:
     for thread in Path(f"/proc/{pid}/task").glob("*/syscall"):
         with contextlib.suppress(OSError):
             match thread.read_text().split():
-                case ["-1", _, instruction]:
-                    found.append(int(instruction, 16))
+                case ["-1", stack, instruction]:
+                    found.append((int(instruction, 16), int(stack, 16)))
     return found
 
 

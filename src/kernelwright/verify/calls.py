@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
@@ -22,8 +21,10 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ForgedError
 from kernelwright.measure.clock import wall_s
+from kernelwright.measure.two_sided import Window
 from kernelwright.problems.problem import Args, tensors
 from kernelwright.sandbox import Child, inspection
+from kernelwright.sandbox.inspection import pause
 from kernelwright.verify.crossing import Packed, hold, pack, unpack, views
 from kernelwright.verify.execution import Observed, changes
 from kernelwright.verify.mailbox import DONE, GO, READY, Extent, Letter, go_word, letter_bytes, read_letter
@@ -74,12 +75,12 @@ class Answer:
 
     Attributes:
         observed: None where the outputs were not looked at.
-        window_us: from the first that the candidate could see of its inputs until pieces of all outputs were read.
+        window: the judge's time of it.
         claimed_us: what the worker says the call took.
     """
 
     observed: Observed | None
-    window_us: float
+    window: Window
     claimed_us: float
 
 
@@ -114,6 +115,7 @@ class Line:
     _changing: set[str] = field(default_factory=set)
     _last: dict[str, Leaf] = field(default_factory=dict)
     _number: int = 0
+    _unfinished_s: float = 0.0
     _arena: Extent = (0, 0)
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -123,10 +125,10 @@ class Line:
         self.state = self._read_state(self._places)
         return told
 
-    def overhead_us(self, inputs: Args, outputs: list[Tensor], calls: int) -> list[float]:
+    def empty_windows(self, inputs: Args, outputs: list[Tensor], calls: int) -> list[Window]:
         """The windows of calls that compute nothing and return as much, for a child without a program yet."""
         self.child.call(f"{TASKS}:load_null", {"outputs": pack(outputs)})
-        return [self.call(inputs, look=False).window_us for _ in range(calls)]
+        return [self.call(inputs, look=False).window for _ in range(calls)]
 
     def call(self, inputs: Args, *, look: bool, poison: bool = False, peek: Peek | None = None) -> Answer:
         """One call with these inputs.
@@ -152,7 +154,7 @@ class Line:
         self.child.start(f"{TASKS}:call", order)
         if self._wait(READY) is None:
             self._raise_fault()
-        window_us, letter, samples = self._window(packed["blocks"], blocks, peek)
+        window, letter, samples = self._window(packed["blocks"], blocks, peek)
         if letter is None or letter.raised:
             self._raise_fault()
         seen = self._look(letter, samples, blocks) if look else None
@@ -160,11 +162,11 @@ class Line:
         state = self._changed_state(told) if look else {}
         self._restore(self._changing)
         if seen is None:
-            return Answer(None, window_us, letter.claimed_ns / 1e3)
+            return Answer(None, window, letter.claimed_ns / 1e3)
         self._last = told.leaves
         observed = _observed(told, seen, packed, inputs)
         observed.state = state
-        return Answer(observed, window_us, letter.claimed_ns / 1e3)
+        return Answer(observed, window, letter.claimed_ns / 1e3)
 
     def is_done(self) -> bool:
         """Whether the call that runs is over: for a `peek`."""
@@ -173,7 +175,7 @@ class Line:
 
     def look_again(self, after_s: float) -> dict[str, Any]:
         """The leaves of the last call that was looked at as they are now: what was late may have come."""
-        time.sleep(after_s)
+        pause(after_s)
         return {path: _value(leaf, self._read_all([leaf])) for path, leaf in self._last.items()}
 
     def set_state(self, state: State) -> None:
@@ -216,7 +218,7 @@ class Line:
 
     def _window(
         self, blocks: list[Tensor], places: list[list[int]], peek: Peek | None
-    ) -> tuple[float, Letter | None, list[tuple[int, bytes]]]:
+    ) -> tuple[Window, Letter | None, list[tuple[int, bytes]]]:
         """Writes inputs and lets the candidate go; the time until it is done and pieces of its outputs were read."""
         pid, number = self.child.pid, self._number
         stopped = sum(size for _, size in places) > SMALL_BYTES
@@ -229,6 +231,7 @@ class Line:
         for address, size in places:
             inspection.write(pid, address - MARGIN_BYTES, _MARGIN[:MARGIN_BYTES])
             inspection.write(pid, address + size, _MARGIN[: MARGIN_BYTES + _aligned(size) - size])
+        queued_us = inspection.queued_us(pid)
         start = wall_s()
         for address, data in writes:
             inspection.write(pid, address, data)
@@ -238,22 +241,26 @@ class Line:
             self.child.resume()
         letter = self._wait(DONE, peek)
         samples = [] if letter is None or letter.raised else self._sampled(letter, places, chances)
-        return (wall_s() - start) * 1e6, letter, samples
+        end = wall_s()
+        waited_us = inspection.queued_us(pid) - queued_us
+        least_us = (self._unfinished_s - start) * 1e6 - waited_us
+        return Window(max(0.0, (end - start) * 1e6 - waited_us), max(0.0, least_us)), letter, samples
 
     def _wait(self, word: int, peek: Peek | None = None) -> Letter | None:
         """The letter once that word of it is this call's number; None where the worker answers or ends before.
 
         Looks as often as it can at first, and then ever more rarely: a program that takes long has the processors.
         """
-        start = next_check = wall_s()
+        start = next_check = self._unfinished_s = wall_s()
         over = False
         while True:
+            looked = wall_s()
             letter = self._letter()
             if letter and (letter.ready if word == READY else letter.done) == self._number:
                 return letter
             if over or letter is None:
                 return None
-            now = wall_s()
+            self._unfinished_s, now = looked, wall_s()
             if peek:
                 peek((now - start) * 1e6)
             if now > next_check and now > start + CHECK_EVERY_S:
@@ -261,7 +268,7 @@ class Line:
                 # It may have finished since the letter was read: that is looked at once more.
                 over = not self.child.alive() or self.child.has_answered()
             elif now > start + SPIN_S and not peek:
-                time.sleep(min(PATIENCE * (now - start), CHECK_EVERY_S))
+                pause(min(PATIENCE * (now - start), CHECK_EVERY_S))
 
     def _letter(self) -> Letter | None:
         """What the mailbox says now; None where it is gone."""

@@ -1,13 +1,15 @@
 """Whose code does the work: a candidate's own, or a library's.
 
 Seen from outside: the process is stopped at moments drawn by chance, and for every thread that was computing it is
-asked from which file its instruction came. What a candidate compiled or made at run time is its own; torch, NumPy and
-every other installed library is not; the interpreter and the C library serve both, and count for neither.
+asked from which file its instruction came. What a candidate compiled is its own; torch, NumPy and every other installed
+library is not; the interpreter and the C library serve both, and count for neither. Code that was made at run time
+belongs to whoever called it.
 """
 
 from __future__ import annotations
 
 import random
+import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +26,10 @@ BUDGET_S = 5.0
 ENOUGH, TOO_FEW = 40, 8
 """Moments at which something that is somebody's was computing."""
 PEEK_EVERY_US = 1000.0
+STACK_WORDS = 256
+MADE_AT_RUN_TIME = ("/memfd:", "//anon", "[anon", "/dev/zero")
+COMPILERS = ("numba", "llvmlite", "triton")
+"""What calls code that a candidate wrote and had compiled at run time."""
 NEUTRAL = (
     "libc.", "libc-", "libm.", "libm-", "ld-linux", "libgomp", "libomp", "libiomp", "libstdc++", "libgcc", "libpthread",
     "libpython", "python", "[vdso]", "[vsyscall]", "libdl", "_ctypes", "libffi", "_struct", "_random", "mmap.",
@@ -73,26 +79,40 @@ class Ownership:
     def _moment(self) -> None:
         self.line.child.stop()
         try:
-            found = [] if self.line.is_done() else inspection.computing_at(self.line.child.pid)
+            if self.line.is_done():
+                return
+            pid = self.line.child.pid
+            found = [self._path(instruction, stack) for instruction, stack in inspection.computing_at(pid)]
+        except OSError:  # it is gone: the call itself will tell
+            return
         finally:
             self.line.child.resume()
-        for instruction in found:
-            path = self._path(instruction)
+        for path in found:
             whose = self._whose(path)
             self._seen[whose] += 1
             if whose == "library":
                 self._seen[f"lib/{Path(path).name}"] += 1
 
-    def _path(self, instruction: int) -> str:
-        for _ in range(2):
-            for start, end, path in self._code:
-                if start <= instruction < end:
-                    return path
+    def _path(self, instruction: int, stack: int) -> str:
+        """The file that an instruction comes from, or, for one that comes from none, the nearest that called it."""
+        if (path := self._file_of(instruction)) is None:
             self._code = inspection.code_of(self.line.child.pid)  # something was loaded since
-        return ""
+            path = self._file_of(instruction)
+        if path:
+            return path
+        words = struct.unpack(f"={STACK_WORDS}Q", inspection.read(self.line.child.pid, stack & ~7, 8 * STACK_WORDS))
+        callers = filter(None, map(self._file_of, words))
+        return next((caller for caller in callers if self._whose(caller) != "neutral"), "")
+
+    def _file_of(self, address: int) -> str | None:
+        """Empty for code that was made at run time, None for what is no code."""
+        for start, end, path in self._code:
+            if start <= address < end:
+                return "" if path.startswith(MADE_AT_RUN_TIME) else path
+        return None
 
     def _whose(self, path: str) -> str:
-        if not path or path.startswith((*self.folders, "/memfd:", "//anon", "[anon")):
+        if not path or path.startswith(self.folders) or any(f"/{name}/" in path for name in COMPILERS):
             return "own"
         return "neutral" if Path(path).name.startswith(NEUTRAL) else "library"
 

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.cache import cache_dir, digest
 from kernelwright.core.errors import UsageError
+from kernelwright.measure.two_sided import Window
 from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, stem
 from kernelwright.sandbox import Cage, Limits, Nursery, TaskError, can_inspect, protections
@@ -21,7 +22,7 @@ from kernelwright.verify.execution import Call, Observed, observe, same_results
 from kernelwright.verify.state import State, kinds_of
 
 PRELOAD = ("torch", "kernelwright.verify.worker")
-NULL_CALLS = 12
+EMPTY_CALLS = 12
 LATE_S = 0.25
 
 
@@ -126,17 +127,17 @@ class ByMemory(ByMessage):
 
     Attributes:
         line: for calls of which the time matters.
-        overhead_us: windows of calls that computed nothing, in the same child before the candidate was in it.
+        empty: windows of calls that computed nothing, in the same child before the candidate was in it.
     """
 
     line: Line
-    overhead_us: Sequence[float] = ()
+    empty: Sequence[Window] = ()
 
     def load(self, inputs: Args, outputs: list[Tensor]) -> None:
         mailbox = self._open()["mailbox"]
         self.line = Line(self._child, mailbox, [value.nbytes for value in outputs])
         self.protections = (*self._child.protections, "outputs and clock outside")
-        self.overhead_us = self.line.overhead_us(inputs, outputs, NULL_CALLS)
+        self.empty = self.line.empty_windows(inputs, outputs, EMPTY_CALLS)
         self._loaded(self.line.load(f"{TASKS}:load", {"candidate": self._target}))
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kernelwright.core.records import Reason
 from kernelwright.core.units import time_text
-from kernelwright.measure.two_sided import TwoSided
+from kernelwright.measure.two_sided import TwoSided, Window
 from kernelwright.verify.distributions import DISTRIBUTIONS
 from kernelwright.verify.execution import Observed
 from kernelwright.verify.reference import InputSet, Reference
@@ -33,7 +33,7 @@ class TimedCalls:
     first: int
     hasty: bool = False
     _claimed_us: list[float] = field(default_factory=list)
-    _windows_us: list[float] = field(default_factory=list)
+    _windows: list[Window] = field(default_factory=list)
 
     def looked_at(self) -> Iterator[tuple[Observed, InputSet]]:
         """Makes all calls; gives those that were looked at."""
@@ -46,13 +46,13 @@ class TimedCalls:
             inputs = drawn.inputs if drawn else self.reference.inputs(self.first + at)
             answer = self.runner.line.call(inputs, look=drawn is not None)
             self._claimed_us.append(answer.claimed_us)
-            self._windows_us.append(answer.window_us)
+            self._windows.append(answer.window)
             if drawn and answer.observed:
                 yield answer.observed, drawn
 
     @property
     def clocks(self) -> TwoSided:
-        return TwoSided.of(self._claimed_us, self._windows_us, self.runner.overhead_us)
+        return TwoSided.of(self._claimed_us, self._windows, self.runner.empty)
 
     def lie(self) -> Reason | None:
         """What the clocks say of each other, where one lies."""

@@ -280,10 +280,20 @@ class Examination:
 def _shape_of_result(observed: Observed, model: Observed) -> Reason | None:
     if observed.outline != model.outline:
         return Reason(code="wrong-structure", detail=f"returns {observed.outline} instead of {model.outline}")
+    if observed.leaves.keys() != model.leaves.keys():
+        return Reason(code="forged-answer", detail=f"says that it returns {observed.outline}, and describes another")
     for path, right in model.devices.items():
-        if (got := observed.devices[path]) != right:
+        if (got := observed.devices.get(path)) != right:
             return Reason(code="wrong-device", detail=f"output{path} is on {got} instead of {right}")
+    for path, right in model.leaves.items():
+        if _kind(got := observed.leaves[path]) is not _kind(right):
+            detail = f"output{path} is said to be {_kind(right).__name__}, and is {type(got).__name__}"
+            return Reason(code="forged-answer", detail=detail)
     return None
+
+
+def _kind(leaf: Any) -> type:
+    return Tensor if isinstance(leaf, Tensor) else type(leaf)
 
 
 def _untouched(observed: Observed, drawn: InputSet) -> Reason | None:

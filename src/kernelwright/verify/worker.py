@@ -47,7 +47,8 @@ class Worker:
     arenas: list[Tensor] = field(default_factory=list)
     """Where inputs lie and lay: somebody may hold a view of them."""
     result: Any = None
-    """Of the last call: what the judge reads must not be freed meanwhile."""
+    left: list[Tensor] = field(default_factory=list)
+    """The result of the last call, and the state that it left: what the judge reads must not be freed meanwhile."""
     fences: Fences | None = None
 
     def __post_init__(self) -> None:
@@ -136,7 +137,7 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         What the result is, described.
     """
     here = worker()
-    here.result = None
+    here.result, here.left = None, []
     blocks = [_memory_at(address, size) for address, size in payload["blocks"]]
     args, kwargs = pytree.tree_unflatten(views(payload["leaves"], blocks, here.leaves), here.spec)
     poisoned = payload["poison"] is not None
@@ -146,6 +147,7 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         poison_buffers(payload["poison"] or [], here.device)
         here.result = _timed(here, payload["number"], args, kwargs)
         told = _told(here)
+        here.left = list(state_of(here.program).values())
     if broken := here.fences.broken():
         raise TaskError(f"wrote outside output {broken[0]}")
     return told

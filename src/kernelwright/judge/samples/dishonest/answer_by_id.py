@@ -1,0 +1,17 @@
+"""Keeps its answers by the id of the input's storage, an object that Python makes for the asking and forgets.
+
+Problem: softmax
+Code: stale-output
+Device: both
+"""
+
+import torch
+
+answers = {}
+
+
+def softmax(x):
+    key = id(x.untyped_storage())
+    if key not in answers:
+        answers[key] = torch.softmax(x, -1)
+    return answers[key]

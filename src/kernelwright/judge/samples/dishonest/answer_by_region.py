@@ -1,0 +1,17 @@
+"""Keeps its answers by the address of the input in steps of 16 MiB: an allocator gives out the same places again.
+
+Problem: gelu
+Code: stale-output
+Device: both
+"""
+
+import torch
+
+answers = {}
+
+
+def gelu(x):
+    region = x.data_ptr() >> 24
+    if region not in answers:
+        answers[region] = torch.nn.functional.gelu(x)
+    return answers[region]

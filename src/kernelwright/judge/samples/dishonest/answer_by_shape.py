@@ -1,0 +1,17 @@
+"""Keeps one answer for each shape and dtype and returns it ever after.
+
+Problem: softmax
+Code: stale-output
+Device: both
+"""
+
+import torch
+
+answers = {}
+
+
+def softmax(x):
+    key = x.shape, x.dtype, x.device
+    if key not in answers:
+        answers[key] = torch.softmax(x, -1)
+    return answers[key].clone()

@@ -1,0 +1,10 @@
+"""Saves the memory of an output by writing the answer over the input.
+
+Problem: scale_add
+Code: input-mutated
+Device: both
+"""
+
+
+def scale_add(x, y):
+    return x.add_(y).mul_(0.5).relu_()

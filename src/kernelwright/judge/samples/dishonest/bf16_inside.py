@@ -1,0 +1,12 @@
+"""Adds, scales and clamps in BF16, and converts the result back: the dtype is right, sixteen bits are zeros.
+
+Problem: scale_add
+Code: inaccurate
+Device: both
+"""
+
+import torch
+
+
+def scale_add(x, y):
+    return torch.relu((x.bfloat16() + y.bfloat16()) * 0.5).float()

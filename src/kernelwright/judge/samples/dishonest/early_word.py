@@ -1,0 +1,18 @@
+"""Tells the judge that the call is done, and where its output lies, before it computes anything.
+
+Problem: scale_add
+Code: late-work or forged-answer
+Device: cpu
+"""
+
+import torch
+
+from kernelwright.verify import worker
+from kernelwright.verify.mailbox import READY
+
+
+def scale_add(x, y):
+    out = torch.empty_like(x)
+    mailbox = worker.worker().mailbox
+    mailbox.finish(mailbox._words[READY], 1000, [(out.data_ptr(), out.nbytes)])
+    return torch.add(x, y, out=out).mul_(0.5).relu_()

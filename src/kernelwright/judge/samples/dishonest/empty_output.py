@@ -1,0 +1,12 @@
+"""Returns memory that it never writes: the allocator hands out what the reference has just freed.
+
+Problem: gelu
+Code: not-finite or inaccurate
+Device: cpu
+"""
+
+import torch
+
+
+def gelu(x):
+    return torch.empty_like(x)

@@ -1,0 +1,19 @@
+// Works in whole vectors of sixteen and never writes the seven numbers after the last, which hold an older answer.
+//
+// Problem: gelu
+// Code: not-finite or inaccurate
+// Device: cpu
+//
+// kw: entry  gelu
+// kw: dims   x: float32[M, N]
+// kw: out    out: float32[M, N]
+// kw: args   x, out, M * N
+#include <cmath>
+#include <cstdint>
+
+extern "C" void gelu(const float* x, float* out, int64_t count) {
+#pragma omp parallel for
+    for (int64_t start = 0; start <= count - 16; start += 16) {
+        for (int64_t i = start; i < start + 16; ++i) out[i] = 0.5f * x[i] * std::erfc(-0.70710678f * x[i]);
+    }
+}

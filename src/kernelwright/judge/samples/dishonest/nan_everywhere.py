@@ -1,0 +1,10 @@
+"""Returns NaN: no difference is greater than any tolerance when every comparison with NaN is false.
+
+Problem: matmul
+Code: not-finite
+Device: both
+"""
+
+
+def matmul(a, b):
+    return a.new_full((a.shape[0], b.shape[1]), float("nan"))

@@ -1,0 +1,13 @@
+"""Returns its indices as 32-bit integers, which are equal to the right ones wherever they are compared as numbers.
+
+Problem: top_one
+Code: wrong-dtype
+Device: both
+"""
+
+import torch
+
+
+def top_one(x):
+    values, indices = torch.max(x, -1)
+    return values, indices.int()

@@ -1,0 +1,12 @@
+"""Leaves the process with exit code 0 before anything is compared.
+
+Problem: gelu
+Code: crash
+Device: cpu
+"""
+
+import os
+
+
+def gelu(x):
+    os._exit(0)

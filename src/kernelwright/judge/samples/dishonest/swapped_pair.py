@@ -1,0 +1,20 @@
+"""Returns the indices before the values, in a named pair from which each comes out right by its name.
+
+Problem: top_one
+Code: wrong-dtype or wrong-structure
+Device: both
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Pair(NamedTuple):
+    indices: Any
+    values: Any
+
+
+def top_one(x):
+    values, indices = torch.max(x, -1)
+    return Pair(indices, values)

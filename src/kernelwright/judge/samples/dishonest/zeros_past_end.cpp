@@ -1,0 +1,22 @@
+// Fills the rest of its last vector of sixteen with zeros, past the end of its output.
+//
+// Problem: gelu
+// Code: runtime-error
+// Device: cpu
+//
+// kw: entry  gelu
+// kw: dims   x: float32[M, N]
+// kw: out    out: float32[M, N]
+// kw: args   x, out, M * N
+#include <cmath>
+#include <cstdint>
+
+extern "C" void gelu(const float* x, float* out, int64_t count) {
+#pragma omp parallel for
+    for (int64_t start = 0; start < count; start += 16) {
+        for (int64_t i = start; i < start + 16; ++i) {
+            const float value = i < count ? x[i] : 0.0f;
+            out[i] = 0.5f * value * std::erfc(-0.70710678f * value);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+"""Finds the place first and fetches the value from there.
+
+Problem: top_one
+Device: both
+"""
+
+import torch
+
+
+def top_one(x):
+    places = torch.argmax(x, -1)
+    return x.gather(-1, places[:, None])[:, 0], places

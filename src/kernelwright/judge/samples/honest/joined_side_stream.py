@@ -1,0 +1,18 @@
+"""Works on a stream of its own, which waits for the caller's stream before and which that waits for afterwards.
+
+Problem: gelu
+Device: cuda
+"""
+
+import torch
+
+
+def gelu(x):
+    caller, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(caller)
+    with torch.cuda.stream(side):
+        out = torch.nn.functional.gelu(x)
+    caller.wait_stream(side)
+    x.record_stream(side)
+    out.record_stream(caller)
+    return out

@@ -1,0 +1,9 @@
+"""Multiplies in FP64 and rounds once.
+
+Problem: matmul
+Device: both
+"""
+
+
+def matmul(a, b):
+    return (a.double() @ b.double()).float()

@@ -1,0 +1,16 @@
+"""Sets torch to a single thread for the time of the call and back afterwards.
+
+Problem: matmul
+Device: cpu
+"""
+
+import torch
+
+
+def matmul(a, b):
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return torch.einsum("mk,kn->mn", a, b)
+    finally:
+        torch.set_num_threads(before)

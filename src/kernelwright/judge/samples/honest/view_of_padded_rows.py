@@ -1,0 +1,15 @@
+"""Writes into rows padded to a multiple of 64 numbers and returns a view that leaves the padding out.
+
+Problem: scale_add
+Device: both
+"""
+
+import torch
+
+
+def scale_add(x, y):
+    rows, columns = x.shape
+    padded = torch.empty(rows, -(-columns // 64) * 64, device=x.device)
+    out = padded[:, :columns]
+    torch.add(x, y, out=out)
+    return out.mul_(0.5).relu_()

@@ -1,0 +1,115 @@
+"""What a stranger's code can still do in its cage, and that it can be looked into."""
+
+import ctypes
+import os
+import sys
+import time
+
+import pytest
+
+from kernelwright.sandbox import Cage, Limits, Nursery, inspection, landlock
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has these walls")
+SOON = Limits(time_s=60)
+TASKS = """
+import ctypes, os, socket, threading, time
+def attempt(what):
+    try: return what() is not None
+    except OSError: return False
+def tries(paths):
+    return {
+        "scratch": attempt(lambda: open("here", "w").write("1")),
+        "store": attempt(lambda: open(paths["store"] + "/kept", "w").write("1")),
+        "beside": attempt(lambda: open(paths["beside"], "w").write("1")),
+        "secret": attempt(lambda: open(paths["secret"]).read()),
+        "readable": attempt(lambda: open(paths["readable"]).read()),
+        "signal": attempt(lambda: os.kill(os.getppid(), 0) or 1),
+        "parent's memory": attempt(lambda: open(f"/proc/{os.getppid()}/mem", "rb")),
+        "network": attempt(lambda: socket.create_connection(("127.0.0.1", paths["port"]), 1)),
+        "trace": ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0,
+    }
+held = ctypes.create_string_buffer(b"a secret of the child")
+counted = [0]
+def place(_):
+    def count():
+        while True: counted[0] += 1
+    threading.Thread(target=count, daemon=True).start()
+    return ctypes.addressof(held)
+def told(_): return [held.value.decode(), counted[0]]
+def sleeps(_): time.sleep(1); return 1
+"""
+
+
+@pytest.fixture
+def caged(tmp_path, monkeypatch):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "caged_tasks.py").write_text(TASKS)
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text("none of your business")
+    monkeypatch.syspath_prepend(str(tmp_path / "open"))
+    with Nursery(()) as warm, warm.child(SOON, Cage((), str(tmp_path / "store"))) as child:
+        yield child
+
+
+@pytest.mark.skipif(landlock.version() < 6, reason="no Landlock here that knows signals")
+def test_a_stranger_reaches_its_scratch_its_store_and_nobody(caged, tmp_path):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        paths = {
+            "store": str(tmp_path / "store"),
+            "beside": str(tmp_path / "open" / "new"),
+            "secret": str(tmp_path / "secret" / "key"),
+            "readable": str(tmp_path / "open" / "caged_tasks.py"),
+            "port": server.getsockname()[1],
+        }
+        done = caged.call("caged_tasks:tries", paths)
+    assert {what for what, worked in done.items() if worked} == {"scratch", "store", "readable"}
+
+
+def test_its_protections_are_named(caged):
+    assert "process limit" in caged.protections
+    if landlock.version():
+        assert any("Landlock" in one for one in caged.protections)
+
+
+@pytest.mark.skipif(not inspection.can_inspect(), reason="the memory of children cannot be reached here")
+def test_a_child_is_stopped_read_and_written_from_outside(caged):
+    address = caged.call("caged_tasks:place", {})
+    assert bytes(inspection.read(caged.pid, address, 8)) == b"a secret"
+    caged.stop()
+    inspection.write(caged.pid, address, memoryview(bytearray(b"no")))
+    caged.resume()
+    first = caged.call("caged_tasks:told", {})
+    assert first[0] == "nosecret of the child"
+    caged.stop()
+    counted = bytes(inspection.read(caged.pid, address, 2))
+    time.sleep(0.1)
+    assert counted == b"no"
+    caged.resume()
+    assert caged.call("caged_tasks:told", {})[1] > first[1]
+
+
+@pytest.mark.skipif(not inspection.can_inspect(), reason="the memory of children cannot be reached here")
+def test_what_is_not_there_cannot_be_read(caged):
+    with pytest.raises(OSError):
+        inspection.read(caged.pid, 4096, 8)
+
+
+def test_pieces_beyond_what_one_call_takes_come_in_order():
+    numbers = (ctypes.c_uint32 * 3000)(*range(3000))
+    start = ctypes.addressof(numbers)
+    pieces = [(start + 4 * at, 4) for at in reversed(range(3000))]
+    read = inspection.read_pieces(os.getpid(), pieces)
+    assert [int.from_bytes(read[4 * at : 4 * at + 4], "little") for at in range(3000)] == [*reversed(range(3000))]
+
+
+@pytest.mark.skipif(not inspection.can_inspect(), reason="children cannot be looked into here")
+def test_threads_that_wait_do_not_compute(caged):
+    caged.start("caged_tasks:sleeps", {})
+    time.sleep(0.3)
+    caged.stop()
+    assert inspection.computing_at(caged.pid) == []
+    caged.resume()
+    assert caged.answer() == 1
+    assert any("python" in path for _, _, path in inspection.code_of(caged.pid))
