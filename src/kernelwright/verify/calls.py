@@ -8,6 +8,7 @@ it stopped. Calls that are looked at and calls that are not are alike to the can
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +37,8 @@ TASKS = "kernelwright.verify.worker"
 SMALL_BYTES = 1 << 16
 """Inputs up to here are written while the clock runs, in microseconds; for larger ones the candidate is stopped."""
 OUTPUT_SAMPLES, INPUT_SAMPLES, SAMPLE_BYTES = 48, 16, 64
+SAME_PLACE_SHARE = 0.3
+"""So many calls find their inputs where those of an earlier one lay: what was kept by address is then wrong."""
 SPIN_S = 200e-6
 PATIENCE = 0.02
 """Beyond `SPIN_S` the judge sleeps between two looks, for this share of the time that has passed."""
@@ -59,6 +62,8 @@ class Leaf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     plain: bool | int | float | str | None = None
     type: str = ""
     sent: dict[str, Any] | None = None
+    negated: bool = False
+    conjugated: bool = False
 
 
 class Told(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,6 +122,8 @@ class Line:
     _number: int = 0
     _unfinished_s: float = 0.0
     _arena: Extent = (0, 0)
+    _starts: list[int] = field(default_factory=list)
+    _rewritten: bool = False
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Has a program loaded by a task that answers as `worker.held` does; gives its answer."""
@@ -150,7 +157,9 @@ class Line:
             "leaves": packed["leaves"],
             "gradients": self.gradients or any(leaf.get("gradient") for leaf in packed["leaves"]),
             "poison": self.sizes_bytes if poison else None,
+            "rewritten": self._rewritten,
         }
+        self._rewritten = False
         self.child.start(f"{TASKS}:call", order)
         if self._wait(READY) is None:
             self._raise_fault()
@@ -187,7 +196,7 @@ class Line:
 
     def _restore(self, names: Iterable[str]) -> None:
         for name in names:
-            place = self._places[name]
+            place, self._rewritten = self._places[name], True
             if place.extent and place.extent[1]:
                 whole = self._read(place.extent)
                 _view(whole, place).copy_(self.state[name])
@@ -204,12 +213,15 @@ class Line:
         return {name: _value(place, self._read_all([place])) for name, place in places.items()}
 
     def _placed(self, sizes: Sequence[int]) -> list[list[int]]:
-        """[address, bytes] for blocks of these sizes, margins between them, elsewhere in the arena with every call."""
+        """[address, bytes] for blocks of these sizes, with margins: anywhere in the arena, or where earlier ones lay."""
         room = sum(_aligned(size) + 2 * MARGIN_BYTES for size in sizes)
         if self._arena[1] < 2 * room:
             self._arena = self.child.call(f"{TASKS}:make_arena", {"bytes": 3 * room}), 3 * room
-        steps = 1 + (self._arena[1] - room) // ALIGNED_BYTES
-        start = self._arena[0] + ALIGNED_BYTES * random.SystemRandom().randrange(steps)
+            self._starts.clear()
+        steps, chance = 1 + (self._arena[1] - room) // ALIGNED_BYTES, random.SystemRandom()
+        again = self._starts and chance.random() < SAME_PLACE_SHARE
+        start = chance.choice(self._starts) if again else self._arena[0] + ALIGNED_BYTES * chance.randrange(steps)
+        self._starts.append(start)
         placed = []
         for size in sizes:
             placed.append([start + MARGIN_BYTES, size])
@@ -285,7 +297,10 @@ class Line:
         """Pieces of the outputs, and of the inputs, which may be outputs too, each with where it was."""
         inputs: list[Extent] = [(address, size) for address, size in blocks]
         pieces = [*_pieces(letter.extents, chances[:OUTPUT_SAMPLES]), *_pieces(inputs, chances[OUTPUT_SAMPLES:])]
-        read = memoryview(self._read_pieces(pieces))
+        try:
+            read = memoryview(self._read_pieces(pieces))
+        except ForgedError:
+            return [NOTHING_THERE]
         found, at = [], 0
         for address, size in pieces:
             found.append((address, bytes(read[at : at + size])))
@@ -296,15 +311,22 @@ class Line:
         """Reads everything while nothing in the candidate's process can move."""
         self.child.stop()
         try:
-            most = EXTENT_TIMES * sum(self.sizes_bytes) + EXTENT_MORE_BYTES
-            if sum(size for _, size in letter.extents) > most:
-                raise ForgedError("outputs are said to take more memory than any right ones could")
-            extents = {extent: self._read(extent) for extent in letter.extents}
+            extents = self._read_outputs(letter.extents)
             around = [self._read((at - MARGIN_BYTES, size + 2 * MARGIN_BYTES)) for at, size in blocks]
         finally:
             self.child.resume()
         read = extents | {(at - MARGIN_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, around, strict=True)}
         return _Seen(extents, around, all(_holds(read, address, data) for address, data in samples))
+
+    def _read_outputs(self, wanted: list[Extent]) -> dict[Extent, bytearray]:
+        """Each that can be read; none where they are larger together than any right ones could be."""
+        if sum(size for _, size in wanted) > EXTENT_TIMES * sum(self.sizes_bytes) + EXTENT_MORE_BYTES:
+            return {}
+        read = {}
+        for extent in wanted:
+            with contextlib.suppress(ForgedError):
+                read[extent] = self._read(extent)
+        return read
 
     def _read_all(self, leaves: Iterable[Leaf]) -> dict[Extent, bytearray]:
         return {leaf.extent: self._read(leaf.extent) for leaf in leaves if leaf.extent}
@@ -324,6 +346,8 @@ class Line:
         raise ForgedError("an answer came before the call was over")
 
 
+NOTHING_THERE = (0, b"?")
+"""A piece that agrees with nothing."""
 _MARGIN = memoryview(bytearray([POISON_BYTE]) * (MARGIN_BYTES + ALIGNED_BYTES))
 
 
@@ -362,9 +386,6 @@ def _holds(read: dict[Extent, bytearray], address: int, data: bytes) -> bool:
 
 
 def _observed(told: Told, seen: _Seen, packed: Packed, inputs: Args) -> Observed:
-    for path, leaf in told.leaves.items():
-        if leaf.extent and leaf.extent[1] and leaf.extent not in seen.extents:
-            raise ForgedError(f"output{path} is said to lie elsewhere than when the call was over")
     blocks = [torch.frombuffer(whole, dtype=torch.uint8) for whole in seen.around]
     inner = [block[MARGIN_BYTES : len(block) - MARGIN_BYTES].clone() for block in blocks]
     broken = {at for at, block in enumerate(blocks) if not _margins_whole(block)}
@@ -372,12 +393,23 @@ def _observed(told: Told, seen: _Seen, packed: Packed, inputs: Args) -> Observed
     mutated, outside = changes(packed, after, lambda: tensors(inputs), broken)
     return Observed(
         outline=told.outline,
-        leaves={path: _value(leaf, seen.extents) for path, leaf in told.leaves.items()},
+        leaves={path: _value_or_fault(path, leaf, seen.extents) for path, leaf in told.leaves.items()},
         devices={path: leaf.device for path, leaf in told.leaves.items()},
         mutated=mutated,
         outside=outside,
         finished=seen.finished,
+        sent=tuple(path for path, leaf in told.leaves.items() if leaf.sent is not None),
     )
+
+
+def _value_or_fault(path: str, leaf: Leaf, read: dict[Extent, bytearray]) -> Any:
+    """The value as it was when the call was over; the error, for one that cannot be what it is said to be."""
+    if leaf.extent and leaf.extent[1] and leaf.extent not in read:
+        return ForgedError(f"output{path} is said to lie where it did not when the call was over")
+    try:
+        return _value(leaf, read)
+    except ForgedError as fault:
+        return fault
 
 
 def _margins_whole(block: Tensor) -> bool:
@@ -390,8 +422,9 @@ def _value(leaf: Leaf, read: dict[Extent, bytearray]) -> Any:
         return unpack(leaf.sent, "cpu")[0]
     if not leaf.dtype:
         return leaf.type or leaf.plain
-    whole = read.get(leaf.extent or (0, 0), bytearray())
-    return _view(whole, leaf)
+    value = _view(read.get(leaf.extent or (0, 0), bytearray()), leaf)
+    value = value.conj_physical() if leaf.conjugated else value
+    return value.neg() if leaf.negated else value
 
 
 def _view(whole: bytearray, leaf: Leaf) -> Tensor:

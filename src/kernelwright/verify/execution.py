@@ -39,6 +39,8 @@ class Observed:
         state: parameters and buffers of the program that changed, by name: the tensor afterwards.
         again: the leaves of a second, equal call, where they differ in any bit; else None.
         finished: whether nothing of them changed any more after the call had returned, as far as could be seen.
+        sent: leaves that were sent in a message and not read where they lie.
+        repeat: makes the second, equal call, where it is left to whoever looks at the first.
     """
 
     outline: str
@@ -49,6 +51,12 @@ class Observed:
     state: State = field(default_factory=dict)
     again: dict[str, Any] | None = None
     finished: bool = True
+    sent: tuple[str, ...] = ()
+    repeat: Callable[[], Observed] | None = None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [leaf for leaf in self.leaves.values() if isinstance(leaf, Tensor)]
 
 
 @dataclass(frozen=True)

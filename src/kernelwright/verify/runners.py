@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.cache import cache_dir, digest
@@ -16,9 +15,9 @@ from kernelwright.measure.two_sided import Window
 from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, stem
 from kernelwright.sandbox import Cage, Limits, Nursery, TaskError, can_inspect, protections
-from kernelwright.verify.calls import TASKS, Answer, Line
+from kernelwright.verify.calls import TASKS, Line
 from kernelwright.verify.crossing import Packed, hold, pack, unpack
-from kernelwright.verify.execution import Call, Observed, observe, same_results
+from kernelwright.verify.execution import Call, Observed, observe
 from kernelwright.verify.state import State, kinds_of
 
 PRELOAD = ("torch", "kernelwright.verify.worker")
@@ -38,11 +37,11 @@ class Runner(Protocol):
 
     def __enter__(self) -> Runner: ...
     def __exit__(self, *fault: Any) -> None: ...
-    def load(self, inputs: Args, outputs: list[Tensor]) -> None:
+    def load(self, inputs: Args, model: Observed) -> None:
         """Loads the candidate; raises what is wrong with it.
 
         Args:
-            inputs, outputs: what a call takes and gives, to learn what a call costs besides.
+            inputs, model: what a call takes and the reference gives, to learn what a call costs besides.
         """
         ...
 
@@ -84,7 +83,7 @@ class ByMessage:
     def __exit__(self, *fault: Any) -> None:
         self._stack.close()
 
-    def load(self, inputs: Args, outputs: list[Tensor]) -> None:
+    def load(self, inputs: Args, model: Observed) -> None:
         self._open()
         self._loaded(self._child.call(f"{TASKS}:load", {"candidate": self._target}))
 
@@ -133,40 +132,37 @@ class ByMemory(ByMessage):
     line: Line
     empty: Sequence[Window] = ()
 
-    def load(self, inputs: Args, outputs: list[Tensor]) -> None:
+    def load(self, inputs: Args, model: Observed) -> None:
         mailbox = self._open()["mailbox"]
-        self.line = Line(self._child, mailbox, [value.nbytes for value in outputs])
+        self.line = Line(self._child, mailbox, [value.nbytes for value in model.tensors])
         self.protections = (*self._child.protections, "outputs and clock outside")
-        self.empty = self.line.empty_windows(inputs, outputs, EMPTY_CALLS)
+        self.empty = self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS)
         self._loaded(self.line.load(f"{TASKS}:load", {"candidate": self._target}))
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
         if state:
             self.line.set_state(state)
         self.line.sizes_bytes = sizes_bytes
-        answer = self._looked(inputs)
-        observed = answer.observed
-        assert observed
+        observed = self._looked(inputs)
         if twice:
-            second = self._looked(inputs).observed
-            assert second
-            observed.again = None if same_results(observed, second) else second.leaves
-            observed.finished &= second.finished
+            observed.repeat = lambda: self._looked(inputs)
         return observed
 
     def look_again(self) -> dict[str, Any]:
         """The leaves of the last call as they are a while later."""
         return self.line.look_again(LATE_S)
 
-    def _looked(self, inputs: Args) -> Answer:
+    def _looked(self, inputs: Args) -> Observed:
         """A call that is looked at; with gradients from now on where it needs them, like the reference (`golden`)."""
         try:
-            return self.line.call(inputs, look=True, poison=True)
+            answer = self.line.call(inputs, look=True, poison=True)
         except TaskError as fault:
             if self.line.gradients or "grad" not in fault.message:
                 raise
             self.line.gradients = True
-            return self.line.call(inputs, look=True, poison=True)
+            answer = self.line.call(inputs, look=True, poison=True)
+        assert answer.observed
+        return answer.observed
 
 
 def cage_for(problem: str, target: str) -> Cage:
@@ -197,7 +193,7 @@ class Live:
     def __exit__(self, *fault: Any) -> None:
         pass
 
-    def load(self, inputs: Args, outputs: list[Tensor]) -> None:
+    def load(self, inputs: Args, model: Observed) -> None:
         self.state = kinds_of(self._program)
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:

