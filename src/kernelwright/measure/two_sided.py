@@ -19,15 +19,19 @@ LEAST_CALLS = 5
 
 @dataclass(frozen=True)
 class Window:
-    """A call on the judge's clock, in microseconds, less what the candidate waited for a processor.
+    """A call on the judge's clock, in microseconds from the first that the candidate could see of its inputs.
 
     Attributes:
-        time_us: from the first that it could see of its inputs until pieces of all outputs were read.
-        least_us: until the judge last saw it unfinished, whoever then had the processors.
+        unfinished_us: until the judge last saw it unfinished.
+        seen_us: until the judge saw that it says it is done.
+        time_us: until pieces of all outputs were read as well.
+        queued_us: of that, what it waited for a processor that others had.
     """
 
+    unfinished_us: float
+    seen_us: float
     time_us: float
-    least_us: float
+    queued_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,15 @@ class TwoSided:
     Attributes:
         claimed_us: by the clock in the process that ran it.
         judged_us: by the judge's, less what an empty call takes.
-        least_us: what the judge's clock shows at the least: of the calls all but the shortest quarter, less what three
-            in four empty calls take at most.
+        low_us, high_us: between these the judge's clock leaves it, by when it looked.
+        least_us: what the judge's clock shows at the least: of the calls all but the shortest quarter, less what they
+            were queued for and what three in four empty calls take at most.
     """
 
     claimed_us: float
     judged_us: float
+    low_us: float
+    high_us: float
     least_us: float
 
     @classmethod
@@ -52,18 +59,22 @@ class TwoSided:
         """
         if len(windows) < LEAST_CALLS:
             raise ValueError(f"{len(windows)} calls; {LEAST_CALLS} at least")
-        least, nothing = (sorted(one.least_us for one in windows), sorted(one.time_us for one in empty))
+        overhead_us = median(one.seen_us for one in empty)
+        least = sorted(one.unfinished_us - one.queued_us for one in windows)
+        nothing = sorted(one.time_us for one in empty)
         return cls(
-            median(claimed_us),
-            max(0.0, median(one.time_us for one in windows) - median(nothing)),
-            max(0.0, least[len(least) // 4] - nothing[3 * len(nothing) // 4]),
+            claimed_us=median(claimed_us),
+            judged_us=max(0.0, median(one.time_us for one in windows) - median(nothing)),
+            low_us=max(0.0, median(one.unfinished_us for one in windows) - overhead_us),
+            high_us=median(one.seen_us for one in windows),
+            least_us=max(0.0, least[len(least) // 4] - nothing[3 * len(nothing) // 4]),
         )
 
     @property
     def agrees(self) -> bool:
         """Whether the claim may stand: it is the finer of the two clocks."""
         near_us = max(AGREES_SHARE * max(self.claimed_us, self.judged_us), AGREES_US)
-        return abs(self.claimed_us - self.judged_us) <= near_us
+        return self.low_us - near_us <= self.claimed_us <= self.high_us + near_us
 
     @property
     def lies(self) -> bool:

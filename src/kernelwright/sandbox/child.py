@@ -65,6 +65,8 @@ class Child:
         """
         if self._ended:
             raise crash(self._status, self._output_text, self._stage)
+        if self._stopped:
+            self.resume()
         self._deadline = Deadline(self._limits.time_s)
         self._order = wire.push(self._channel, memoryview(wire.pack({"task": task, "payload": payload})))
 

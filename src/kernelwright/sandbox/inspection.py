@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import itertools
 import os
 import signal
+import struct
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 STOP_LIMIT_S = 2.0
+_PR_SET_TIMERSLACK = 29
 MOST_PIECES = 1024
 """How many pieces one call takes (IOV_MAX)."""
-
-
-class _Piece(ctypes.Structure):
-    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
 def can_inspect() -> bool:
@@ -66,18 +66,29 @@ def write(pid: int, address: int, data: memoryview) -> None:
 def transfer(call: str, pid: int, here: memoryview, there: Sequence[tuple[int, int]]) -> None:
     """Moves between `here`, which is contiguous and writable, and the pieces there."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(here))
-    function = getattr(ctypes.CDLL(None, use_errno=True), call)
-    function.restype = ctypes.c_ssize_t
     size, done, pieces = len(here), 0, list(there)
     while done < size:
-        local = _Piece(start + done, size - done)
-        far = (_Piece * min(len(pieces), MOST_PIECES))(*(_Piece(*piece) for piece in pieces[:MOST_PIECES]))
-        moved = function(pid, ctypes.byref(local), ctypes.c_ulong(1), far, ctypes.c_ulong(len(far)), ctypes.c_ulong(0))
+        now = pieces[:MOST_PIECES]
+        local = struct.pack("@PN", start + done, size - done)
+        far = struct.pack("@" + "PN" * len(now), *itertools.chain.from_iterable(now))
+        moved = _library()[call](pid, local, 1, far, len(now), 0)
         if moved <= 0:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error))
         done += moved
         pieces = _after(pieces, moved)
+
+
+@functools.cache
+def _library() -> dict[str, Callable[..., int]]:
+    """The two calls: every microsecond of theirs lies in somebody's window."""
+    library, found = ctypes.CDLL(None, use_errno=True), {}
+    for name in ("process_vm_readv", "process_vm_writev"):
+        found[name] = function = getattr(library, name)
+        function.restype = ctypes.c_ssize_t
+        unsigned = ctypes.c_ulong
+        function.argtypes = (ctypes.c_int, ctypes.c_char_p, unsigned, ctypes.c_char_p, unsigned, unsigned)
+    return found
 
 
 def _after(pieces: list[tuple[int, int]], moved: int) -> list[tuple[int, int]]:
@@ -120,6 +131,12 @@ def stop(pid: int) -> list[int]:
             if time.monotonic() > until:
                 raise TimeoutError(f"process {one} did not stop")
     return stopped
+
+
+def sharpen_pauses() -> None:
+    """From now on a pause of this thread ends within a microsecond of its time; else fifty."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1000), 0, 0, 0)
 
 
 def pause(seconds: float) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
@@ -39,9 +40,12 @@ SMALL_BYTES = 1 << 16
 OUTPUT_SAMPLES, INPUT_SAMPLES, SAMPLE_BYTES = 48, 16, 64
 SAME_PLACE_SHARE = 0.3
 """So many calls find their inputs where those of an earlier one lay: what was kept by address is then wrong."""
-SPIN_S = 200e-6
-PATIENCE = 0.02
-"""Beyond `SPIN_S` the judge sleeps between two looks, for this share of the time that has passed."""
+SPIN_S = 100e-6
+EARLY, LATE, MOST_SPIN_S = 0.8, 1.3, 2e-3
+PATIENCE = 0.01
+"""The judge looks without a pause from `EARLY` of the time that the last call took to `LATE` of it, of a short one all
+the time up to `SPIN_S`; beyond that, and in a call of milliseconds, which wants all processors, it sleeps between two
+looks for this share of the time that has passed."""
 CHECK_EVERY_S = 0.02
 ALIGNED_BYTES = 64
 EXTENT_TIMES, EXTENT_MORE_BYTES = 16, 64 << 20
@@ -121,9 +125,13 @@ class Line:
     _last: dict[str, Leaf] = field(default_factory=dict)
     _number: int = 0
     _unfinished_s: float = 0.0
+    _expected_s: float = 0.0
     _arena: Extent = (0, 0)
     _starts: list[int] = field(default_factory=list)
     _rewritten: bool = False
+
+    def __post_init__(self) -> None:
+        inspection.sharpen_pauses()
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Has a program loaded by a task that answers as `worker.held` does; gives its answer."""
@@ -213,7 +221,7 @@ class Line:
         return {name: _value(place, self._read_all([place])) for name, place in places.items()}
 
     def _placed(self, sizes: Sequence[int]) -> list[list[int]]:
-        """[address, bytes] for blocks of these sizes, with margins: anywhere in the arena, or where earlier ones lay."""
+        """[address, bytes] for blocks of these sizes, with margins: anywhere in the arena, or where some lay."""
         room = sum(_aligned(size) + 2 * MARGIN_BYTES for size in sizes)
         if self._arena[1] < 2 * room:
             self._arena = self.child.call(f"{TASKS}:make_arena", {"bytes": 3 * room}), 3 * room
@@ -230,20 +238,19 @@ class Line:
 
     def _window(
         self, blocks: list[Tensor], places: list[list[int]], peek: Peek | None
-    ) -> tuple[Window, Letter | None, list[tuple[int, bytes]]]:
+    ) -> tuple[Window, Letter | None, _Samples]:
         """Writes inputs and lets the candidate go; the time until it is done and pieces of its outputs were read."""
         pid, number = self.child.pid, self._number
         stopped = sum(size for _, size in places) > SMALL_BYTES
         go = memoryview(go_word(number))
-        draw = random.SystemRandom()
-        chances = [draw.random() for _ in range(OUTPUT_SAMPLES + INPUT_SAMPLES)]
+        samples = _Samples(self.sizes_bytes, [(address, size) for address, size in places])
         writes = [(address, block.numpy().data) for (address, _), block in zip(places, blocks, strict=True)]
         if stopped:
             self.child.stop()
         for address, size in places:
             inspection.write(pid, address - MARGIN_BYTES, _MARGIN[:MARGIN_BYTES])
             inspection.write(pid, address + size, _MARGIN[: MARGIN_BYTES + _aligned(size) - size])
-        queued_us = inspection.queued_us(pid)
+        queued_us, self._unfinished_s = inspection.queued_us(pid), 0.0
         start = wall_s()
         for address, data in writes:
             inspection.write(pid, address, data)
@@ -252,19 +259,32 @@ class Line:
         if stopped:
             self.child.resume()
         letter = self._wait(DONE, peek)
-        samples = [] if letter is None or letter.raised else self._sampled(letter, places, chances)
+        seen = wall_s()
+        if letter and not letter.raised:
+            self._read_samples(letter, samples)
         end = wall_s()
-        waited_us = inspection.queued_us(pid) - queued_us
-        least_us = (self._unfinished_s - start) * 1e6 - waited_us
-        return Window(max(0.0, (end - start) * 1e6 - waited_us), max(0.0, least_us)), letter, samples
+        window = Window(
+            unfinished_us=max(0.0, (self._unfinished_s - start) * 1e6),
+            seen_us=(seen - start) * 1e6,
+            time_us=(end - start) * 1e6,
+            queued_us=inspection.queued_us(pid) - queued_us,
+        )
+        if letter:
+            self._expected_s = letter.claimed_ns / 1e9
+        return window, letter, samples
 
     def _wait(self, word: int, peek: Peek | None = None) -> Letter | None:
         """The letter once that word of it is this call's number; None where the worker answers or ends before.
 
-        Looks as often as it can at first, and then ever more rarely: a program that takes long has the processors.
+        Sleeps until shortly before a call as long as the last one would be over, then looks as often as it can, and
+        then ever more rarely: a program that takes long has the processors.
         """
-        start = next_check = self._unfinished_s = wall_s()
+        start = next_check = wall_s()
         over = False
+        until = start + SPIN_S
+        if word == DONE and not peek and self._expected_s > SPIN_S:
+            pause(min(EARLY * self._expected_s, CHECK_EVERY_S))
+            until = start + min(LATE * self._expected_s, MOST_SPIN_S)
         while True:
             looked = wall_s()
             letter = self._letter()
@@ -272,14 +292,15 @@ class Line:
                 return letter
             if over or letter is None:
                 return None
-            self._unfinished_s, now = looked, wall_s()
+            now = wall_s()
+            self._unfinished_s = looked
             if peek:
                 peek((now - start) * 1e6)
             if now > next_check and now > start + CHECK_EVERY_S:
                 next_check = now + CHECK_EVERY_S
                 # It may have finished since the letter was read: that is looked at once more.
                 over = not self.child.alive() or self.child.has_answered()
-            elif now > start + SPIN_S and not peek:
+            elif now > until and not peek:
                 pause(min(PATIENCE * (now - start), CHECK_EVERY_S))
 
     def _letter(self) -> Letter | None:
@@ -293,21 +314,13 @@ class Line:
             return None
         return letter
 
-    def _sampled(self, letter: Letter, blocks: list[list[int]], chances: list[float]) -> list[tuple[int, bytes]]:
-        """Pieces of the outputs, and of the inputs, which may be outputs too, each with where it was."""
-        inputs: list[Extent] = [(address, size) for address, size in blocks]
-        pieces = [*_pieces(letter.extents, chances[:OUTPUT_SAMPLES]), *_pieces(inputs, chances[OUTPUT_SAMPLES:])]
-        try:
-            read = memoryview(self._read_pieces(pieces))
-        except ForgedError:
-            return [NOTHING_THERE]
-        found, at = [], 0
-        for address, size in pieces:
-            found.append((address, bytes(read[at : at + size])))
-            at += size
-        return found
+    def _read_samples(self, letter: Letter, samples: _Samples) -> None:
+        """Reads pieces of the outputs, and of the inputs, which may be outputs too; in the window, so at once."""
+        samples.choose(letter.extents)
+        with contextlib.suppress(OSError, OverflowError, struct.error):
+            samples.read = inspection.read_pieces(self.child.pid, samples.pieces)
 
-    def _look(self, letter: Letter, samples: list[tuple[int, bytes]], blocks: list[list[int]]) -> _Seen:
+    def _look(self, letter: Letter, samples: _Samples, blocks: list[list[int]]) -> _Seen:
         """Reads everything while nothing in the candidate's process can move."""
         self.child.stop()
         try:
@@ -316,7 +329,7 @@ class Line:
         finally:
             self.child.resume()
         read = extents | {(at - MARGIN_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, around, strict=True)}
-        return _Seen(extents, around, all(_holds(read, address, data) for address, data in samples))
+        return _Seen(extents, around, samples.agree_with(read))
 
     def _read_outputs(self, wanted: list[Extent]) -> dict[Extent, bytearray]:
         """Each that can be read; none where they are larger together than any right ones could be."""
@@ -346,8 +359,6 @@ class Line:
         raise ForgedError("an answer came before the call was over")
 
 
-NOTHING_THERE = (0, b"?")
-"""A piece that agrees with nothing."""
 _MARGIN = memoryview(bytearray([POISON_BYTE]) * (MARGIN_BYTES + ALIGNED_BYTES))
 
 
@@ -362,22 +373,49 @@ def _converted(told: Any, cls: type[T]) -> T:
         raise ForgedError(f"what the process says of a call cannot be: {fault}") from fault
 
 
-def _pieces(extents: list[Extent], chances: list[float]) -> list[Extent]:
-    """Pieces at these places of the extents, laid end to end."""
-    whole = sum(size for _, size in extents)
+class _Samples:
+    """Pieces at places drawn by chance: of outputs of the expected sizes beforehand, of others once they are known."""
+
+    def __init__(self, sizes: list[int], inputs: list[Extent]) -> None:
+        self._sizes = sizes
+        self._outputs = _pieces([(0, size) for size in sizes], OUTPUT_SAMPLES)
+        self._inputs = [(inputs[at][0] + offset, size) for at, offset, size in _pieces(inputs, INPUT_SAMPLES)]
+        self.pieces: list[Extent] = []
+        self.read: bytearray | None = None
+
+    def choose(self, extents: list[Extent]) -> None:
+        """The pieces, now that it is known where outputs lie."""
+        if [size for _, size in extents] != self._sizes:
+            self._outputs = _pieces(extents, OUTPUT_SAMPLES)
+        self.pieces = [(extents[at][0] + offset, size) for at, offset, size in self._outputs] + self._inputs
+
+    def agree_with(self, read: dict[Extent, bytearray]) -> bool:
+        """Whether every piece is as it is in what was read afterwards."""
+        if self.read is None:
+            return False
+        at = 0
+        for address, size in self.pieces:
+            if not _holds(read, address, self.read[at : at + size]):
+                return False
+            at += size
+        return True
+
+
+def _pieces(extents: list[Extent], count: int) -> list[tuple[int, int, int]]:
+    """So many pieces of the extents, laid end to end: which, how far into it, how long."""
+    whole, chance = sum(size for _, size in extents), random.SystemRandom()
     found = []
-    for chance in chances if whole else ():
-        at = int(chance * whole)
-        for address, size in extents:
-            if at < size:
-                start = max(0, min(at, size - SAMPLE_BYTES))
-                found.append((address + start, min(SAMPLE_BYTES, size)))
+    for _ in range(count if whole else 0):
+        place = chance.randrange(whole)
+        for at, (_, size) in enumerate(extents):
+            if place < size:
+                found.append((at, max(0, min(place, size - SAMPLE_BYTES)), min(SAMPLE_BYTES, size)))
                 break
-            at -= size
+            place -= size
     return found
 
 
-def _holds(read: dict[Extent, bytearray], address: int, data: bytes) -> bool:
+def _holds(read: dict[Extent, bytearray], address: int, data: bytearray) -> bool:
     """Whether a piece is as it is in what was read afterwards."""
     for (start, size), whole in read.items():
         if start <= address and address + len(data) <= start + size:
