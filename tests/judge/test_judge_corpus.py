@@ -35,7 +35,7 @@ def test_the_judge_meets_a_sample_without_what_it_says_of_itself(sample):
 
 
 def test_samples_are_judged(kw):
-    answer = kw("judge-check", "tanh_gelu", "plain_softmax", "--json")
+    answer = kw("judge-check", "tanh_gelu", "plain_softmax", "--workers", "2", "--json")
     assert answer.code == 0
     names = {one["name"]: (one["got"], one["expected"]) for one in answer.document["outcomes"]}
     assert names == {"plain_softmax.py": ("", []), "tanh_gelu.py": ("inaccurate", ["inaccurate"])}

@@ -67,6 +67,26 @@ def test_a_stranger_reaches_its_scratch_its_store_and_nobody(caged, tmp_path):
     assert {what for what, worked in done.items() if worked} == {"scratch", "store", "readable"}
 
 
+@pytest.mark.skipif(not landlock.version(), reason="no Landlock here")
+def test_what_others_compiled_is_found_and_cannot_be_changed(tmp_path, monkeypatch):
+    shared = tmp_path / "cache" / "cpp"
+    shared.mkdir(parents=True)
+    (shared / "kernel.so").write_text("compiled")
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "finding_tasks.py").write_text(
+        "import os\nfrom pathlib import Path\n"
+        "def finds(_):\n"
+        "    kept = Path(os.environ['KERNELWRIGHT_CACHE'], 'cpp', 'kernel.so')\n"
+        "    try: kept.write_text('poisoned')\n"
+        "    except PermissionError: return kept.read_text()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "tasks"))
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
+    with Nursery(()) as warm, warm.child(SOON, Cage((), str(tmp_path / "store"))) as child:
+        assert child.call("finding_tasks:finds", {}) == "compiled"
+    assert (shared / "kernel.so").read_text() == "compiled"
+
+
 def test_its_protections_are_named(caged):
     assert "process limit" in caged.protections
     if landlock.version():

@@ -185,6 +185,14 @@ def test_nondeterministic_is_rejected_only_on_demand(verdict):
     assert strict.reason.code == "nondeterministic"
 
 
+def test_exact_is_to_the_last_bit(verdict):
+    seen = verdict(ADD, "def f(x, y): return y + x", tolerance=(0.0, 0.0))
+    assert seen.accepted
+    assert "to the last bit" in str(seen)
+    off = verdict(ADD, "def f(x, y): return (x + y) * (1 + 2**-23)", tolerance=(0.0, 0.0))
+    assert (off.reason.code, "where nothing may be" in off.reason.detail) == ("inaccurate", True)
+
+
 def test_what_only_the_second_call_gets_wrong_is_rejected(verdict):
     seen = verdict(ADD, "calls = []\ndef f(x, y):\n    calls.append(1); return x + y + (len(calls) == 2)")
     assert (seen.reason.code, seen.reason.detail[:16]) == ("inaccurate", "in a second call")

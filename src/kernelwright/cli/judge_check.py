@@ -15,6 +15,7 @@ def judge_check(
     only: Annotated[list[str] | None, typer.Argument(help="Parts of samples' names; all where none is given.")] = None,
     device: DeviceOption = "cpu",
     rounds: Annotated[int, typer.Option("--rounds", help="How often to judge each sample.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Samples judged beside each other.")] = 1,
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
@@ -27,7 +28,7 @@ def judge_check(
     def deed() -> CorpusReport:
         from kernelwright.judge.corpus import check_corpus
 
-        return check_corpus(device=choose_device(device), rounds=rounds, only=only or ())
+        return check_corpus(device=choose_device(device), rounds=rounds, only=only or (), workers=workers)
 
     def finish(found: CorpusReport) -> tuple[str, list[str]]:
         return ("finding" if found.wrong else "ok"), [f"kw judge-check {one.name} --json" for one in found.wrong]

@@ -18,7 +18,11 @@ def verify(
     device: DeviceOption = "cpu",
     tolerance: Annotated[
         str | None,
-        typer.Option("--tolerance", help="Judge by ATOL,RTOL instead of the error budget.", metavar="ATOL,RTOL"),
+        typer.Option(
+            "--tolerance",
+            help="Judge by ATOL,RTOL instead of the error budget, or exact: as the reference, to the last bit.",
+            metavar="ATOL,RTOL|exact",
+        ),
     ] = None,
     policy: Annotated[
         str, typer.Option("--policy", help="own-kernels: libraries must not do its work. any: they may.")
@@ -59,8 +63,11 @@ def _own(policy: str) -> bool:
 def _tolerance(text: str | None) -> tuple[float, float] | None:
     if text is None:
         return None
+    if text == "exact":
+        return 0.0, 0.0
     try:
         absolute, relative = (float(part) for part in text.split(","))
     except ValueError:
-        raise UsageError(f"--tolerance {text!r} is not two numbers", next="--tolerance 1e-4,1e-3") from None
+        message = f"--tolerance {text!r} is neither exact nor two numbers"
+        raise UsageError(message, next="--tolerance 1e-4,1e-3") from None
     return absolute, relative

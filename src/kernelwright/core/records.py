@@ -276,7 +276,8 @@ class Verdict(Record, frozen=True, kw_only=True):
 
     `sets` counts the input sets that were run; `golden` names how the right answer was made; `sandbox` lists the
     protections that were active; `call_us` is the median time of a call, where the judge's own clock ran beside;
-    `own_share` is how much of the work the candidate's own code did, where that was asked and can be seen.
+    `own_share` is how much of the work the candidate's own code did, where that was asked and can be seen;
+    `degenerate` says why the problem itself proves little, each in a sentence.
     """
 
     accepted: bool
@@ -290,6 +291,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     sandbox: tuple[str, ...] = ()
     call_us: float | None = None
     own_share: float | None = None
+    degenerate: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     time_s: float = 0.0
 

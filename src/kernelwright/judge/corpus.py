@@ -5,10 +5,14 @@ A sample is judged under another name and without the lines that say what it is:
 
 from __future__ import annotations
 
+import atexit
+import functools
 import re
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, cast
 
@@ -93,33 +97,25 @@ def _sample(path: Path) -> Sample:
     return Sample(path, kind, what, fields["Problem"], codes, fields.get("Device", "cpu"), policy)
 
 
-def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = ()) -> CorpusReport:
+def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = (), workers: int = 1) -> CorpusReport:
     """Judges every sample that runs on a device.
 
     Args:
         rounds: how often.
         only: parts of names, kinds or policies; empty is all.
+        workers: judges beside each other, each a process.
     Raises:
-        UsageError: fewer than one round.
+        UsageError: fewer than one round or worker.
         NotFoundError: no sample is called so.
     """
-    if rounds < 1:
-        raise UsageError(f"{rounds} rounds judge nothing", next="--rounds 1")
+    if min(rounds, workers) < 1:
+        raise UsageError(f"{rounds} rounds by {workers} workers judge nothing", next="--rounds 1 --workers 1")
     start, found = wall_s(), samples()
-    wanted = [
-        one for one in found if not only or any(part in (one.kind, one.policy) or part in one.name for part in only)
-    ]
+    wanted = [one for one in found if not only or one.is_called(only)]
     if not wanted:
         raise NotFoundError(f"no sample is called like {', '.join(only)}", next="kw judge-check lists all of them")
     chosen = [one for one in wanted if one.runs_on(device)]
-    outcomes: list[SampleOutcome] = []
-    held: tuple[str, ...] = ()
-    with Nursery(PRELOAD) as nursery, tempfile.TemporaryDirectory(prefix="kernelwright-corpus-") as folder:
-        for at, sample in enumerate(chosen * rounds):
-            progress.stage(f"{at + 1} of {len(chosen) * rounds}: {sample.name}")
-            outcome, sandbox = _judged(sample, device, nursery, Path(folder))
-            outcomes.append(outcome)
-            held = sandbox or held
+    outcomes, held = _judged_by(workers, chosen * rounds, device)
     return CorpusReport(
         device=cast(Device, device),
         rounds=rounds,
@@ -130,26 +126,47 @@ def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = 
     )
 
 
-def _judged(sample: Sample, device: str, nursery: Nursery, folder: Path) -> tuple[SampleOutcome, tuple[str, ...]]:
+def _judged_by(workers: int, chosen: list[Sample], device: str) -> tuple[list[SampleOutcome], tuple[str, ...]]:
+    """The outcomes in the order of the samples, and what held the strangers."""
+    outcomes: list[SampleOutcome] = []
+    held: tuple[str, ...] = ()
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for done in pool.map(_judged, chosen, [device] * len(chosen)):
+            outcomes.append(done[0])
+            held = done[1] or held
+            progress.stage(f"{len(outcomes)} of {len(chosen)} judged, the last was {done[0].name}")
+    return outcomes, held
+
+
+@functools.cache
+def _nursery() -> Nursery:
+    """One for each worker, kept warm until it ends."""
+    nursery = Nursery(PRELOAD)
+    atexit.register(nursery.close)
+    return nursery
+
+
+def _judged(sample: Sample, device: str) -> tuple[SampleOutcome, tuple[str, ...]]:
     """What the judge says of one sample, which it meets as a file of no name."""
-    staged = folder / f"candidate{sample.path.suffix}"
-    staged.write_text(sample.bare, encoding="utf-8")
     start = wall_s()
     held: tuple[str, ...] = ()
-    try:
-        verdict = verify(
-            str(SAMPLES / "problems" / f"{sample.problem}.py"),
-            str(staged),
-            device=device,
-            time_s=ENDLESS_S if "timeout" in sample.codes else TIME_S,
-            memory_bytes=MEMORY_BYTES,
-            nursery=nursery,
-            own_kernels=sample.policy == "own-kernels",
-        )
-        held, reason = verdict.sandbox, verdict.reason
-        got, detail = (reason.code, reason.detail) if reason else ("", "")
-    except KernelwrightError as fault:
-        got, detail = f"error: {fault.code}", fault.message
+    with tempfile.TemporaryDirectory(prefix="kernelwright-corpus-") as folder:
+        staged = Path(folder) / f"candidate{sample.path.suffix}"
+        staged.write_text(sample.bare, encoding="utf-8")
+        try:
+            verdict = verify(
+                str(SAMPLES / "problems" / f"{sample.problem}.py"),
+                str(staged),
+                device=device,
+                time_s=ENDLESS_S if "timeout" in sample.codes else TIME_S,
+                memory_bytes=MEMORY_BYTES,
+                nursery=_nursery(),
+                own_kernels=sample.policy == "own-kernels",
+            )
+            held, reason = verdict.sandbox, verdict.reason
+            got, detail = (reason.code, reason.detail) if reason else ("", "")
+        except KernelwrightError as fault:
+            got, detail = f"error: {fault.code}", fault.message
     outcome = SampleOutcome(
         name=sample.name,
         kind=sample.kind,

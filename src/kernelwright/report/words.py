@@ -176,11 +176,17 @@ def stop_text(diagnosis: Diagnosis) -> str:
 # ---- Verdict
 
 
+EXACT = "0,0"
+"""The classic policy without any tolerance."""
+
+
 def accuracy_text(verdict: Verdict) -> str:
     """How right it is: `as accurate as the reference against FP64`; empty where nothing was compared."""
     found = verdict.accuracy
     if found is None:
         return ""
+    if found.policy == EXACT:
+        return "the reference's own numbers, to the last bit"
     golden = plain(verdict.golden) or "the reference"
     if found.times_reference <= 1.005:
         return f"as accurate as the reference against {golden}"
@@ -200,9 +206,9 @@ def verdict_sentence(verdict: Verdict) -> str:
 def verdict_notes(verdict: Verdict) -> list[str]:
     """What does not fit the head line: further lines of the reason, the longer notes; all notes of a rejected one."""
     rest = verdict.reason.detail.splitlines()[1:] if verdict.reason else []
-    return [plain(line) for line in rest] + [
-        plain(note) for note in verdict.notes if verdict.reason is not None or len(note) > _SHORT_NOTE
-    ]
+    long = [note for note in verdict.notes if verdict.reason is not None or len(note) > _SHORT_NOTE]
+    degenerate = [f"the problem proves little: {why}" for why in verdict.degenerate]
+    return [plain(line) for line in (*rest, *long, *degenerate)]
 
 
 def worst_text(verdict: Verdict) -> str:

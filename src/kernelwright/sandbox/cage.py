@@ -5,6 +5,7 @@ Linux alone, and of it what the system at hand lets everybody or us do.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -20,6 +21,8 @@ PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x08000000, 0x10000000, 0x40000000
 CAPABILITIES_VERSION = 0x20080522
 LARGEST_FILE_BYTES = 8 << 30
+COMPILED = ("cpp", "cuda", "owned")
+"""The folders of the cache that hold what a compiler made, by what it was made from."""
 SYSTEM_FOLDERS = (
     "/usr",
     "/lib",
@@ -56,10 +59,10 @@ def encage(cage: Cage, scratch: str, parent: int) -> list[str]:
     """
     if sys.platform != "linux":
         return []
-    keep_own_store(cage.store)
+    shared = keep_own_store(cage.store)
     held = own_namespaces()
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    paths = [sys.prefix, sys.base_prefix, *SYSTEM_FOLDERS, *filter(None, sys.path), *cage.readable]
+    paths = [sys.prefix, sys.base_prefix, *SYSTEM_FOLDERS, *filter(None, sys.path), *shared, *cage.readable]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     if abi := landlock.restrict([*paths, *filter(None, libraries)], [scratch, cage.store]):
         held.append(f"files read-only and few (Landlock {abi})")
@@ -74,15 +77,28 @@ def encage(cage: Cage, scratch: str, parent: int) -> list[str]:
     return held
 
 
-def keep_own_store(store: str) -> None:
-    """What is compiled from now on is kept in a folder of this stranger's own."""
-    Path(store).mkdir(parents=True, exist_ok=True)
+def keep_own_store(store: str) -> list[str]:
+    """What is compiled from now on is kept in a folder of this stranger's own, in which it finds what others compiled.
+
+    Returns:
+        The folders of the others, which it has to be able to read.
+    """
+    root, folders = os.environ.get("KERNELWRIGHT_CACHE"), []
+    for kind in COMPILED if root else ():
+        others, own = Path(root or "", kind), Path(store, kind)
+        own.mkdir(parents=True, exist_ok=True)
+        if others.is_dir():
+            folders.append(str(others))
+            for name in {file.name for file in others.iterdir()} - {file.name for file in own.iterdir()}:
+                with contextlib.suppress(FileExistsError):
+                    (own / name).symlink_to(others / name)
     os.environ.update(
         KERNELWRIGHT_CACHE=store,
         TRITON_CACHE_DIR=str(Path(store, "triton")),
         TORCHINDUCTOR_CACHE_DIR=str(Path(store, "inductor")),
         TORCHINDUCTOR_COMPILE_THREADS="1",  # a pool of compilers needs semaphores in /dev/shm
     )
+    return folders
 
 
 def own_namespaces() -> list[str]:

@@ -145,9 +145,9 @@ def tolerance(
     )
     if accuracy.times_limit <= 1:
         return None, accuracy
+    off = f"{accuracy.times_limit:,.3g} times the tolerance" if limit[where] else "where nothing may be"
     detail = (
-        f"{accuracy.error:.3g} off, {accuracy.times_limit:,.3g} times the tolerance; "
-        f"worst at {name}{list(where)}: got {accuracy.got}, right {accuracy.right}"
+        f"{accuracy.error:.3g} off, {off}; worst at {name}{list(where)}: got {accuracy.got}, right {accuracy.right}"
     )
     return Reason(code="inaccurate", detail=detail), accuracy
 

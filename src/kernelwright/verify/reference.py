@@ -20,6 +20,7 @@ from kernelwright.verify.crossing import hold
 from kernelwright.verify.distributions import DISTRIBUTIONS, Distribution
 from kernelwright.verify.execution import Call, Observed, observe
 from kernelwright.verify.golden import Right
+from kernelwright.verify.outcome import exact_float32, outputs
 from kernelwright.verify.parameters import changeable, perturb
 from kernelwright.verify.state import State, state_of
 from kernelwright.verify.widening import wide_value
@@ -109,6 +110,14 @@ class Reference:
         self._was_perturbed = perturbed
         state = {name: value for name, value in state_of(module).items() if name in self.keeps} if send else None
         return InputSet(distribution, inputs, right, state, perturbed)
+
+    def values(self, inputs: Args) -> list[torch.Tensor] | None:
+        """All that the program returns or changes for these inputs, in its own precision; None where it raises."""
+        try:
+            with exact_float32():
+                return outputs(self._program, self._module, inputs).values
+        except (Exception, SystemExit):  # inputs that do not belong together may be refused
+            return None
 
     def _seed_of(self, what: str, index: int) -> int:
         """No seed says anything of another: torch's generators can be searched for theirs, given what they drew."""

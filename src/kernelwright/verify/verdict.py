@@ -22,6 +22,7 @@ from kernelwright.problems.problem import Candidate, Problem
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import budget
 from kernelwright.verify.answers import Answers
+from kernelwright.verify.degenerate import degeneracies
 from kernelwright.verify.ownership import LEAST_OWN, Ownership
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import ByMemory, Live, Runner, sandboxed
@@ -80,6 +81,7 @@ def verify(
         accuracy=answers.accuracy if answers else None,
         sandbox=runner.protections,
         own_share=examination.own_share,
+        degenerate=examination.degenerate,
         call_us=examination.clocks.time_us if examination.clocks else None,
         notes=(
             *runner.notes,
@@ -123,6 +125,7 @@ class Examination:
     answers: Answers | None = None
     clocks: TwoSided | None = None
     own_share: float | None = None
+    degenerate: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
 
     def reason(self, sets: int | None, time_s: float, start_s: float) -> Reason | None:
@@ -156,6 +159,8 @@ class Examination:
                 continue
             if reason := self._examine(drawn, self.answers):
                 return reason
+        if self.sets >= SETS:  # else it takes too long to ask more of it
+            self.degenerate = degeneracies(reference)
         if isinstance(self.runner, ByMemory):
             progress.stage("timing the candidate", reference_s)
             timed = TimedCalls(self.runner, reference, sets or SETS, self.sets < SETS)
