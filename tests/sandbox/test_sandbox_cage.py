@@ -107,6 +107,7 @@ def test_a_child_is_stopped_read_and_written_from_outside(caged):
     time.sleep(0.1)
     assert counted == b"no"
     caged.resume()
+    caged.call("caged_tasks:sleeps", {})
     assert caged.call("caged_tasks:told", {})[1] > first[1]
 
 

@@ -57,7 +57,21 @@ def test_a_verdict_tells(tmp_path):
         "import torch\ndef f(x, y): return x * 2\ndef get_inputs(): return [torch.randn(9, 9), torch.randn(9, 9)]\n"
     )
     (tmp_path / "g.py").write_text("def f(x, y): return x + x\n")
-    seen = kw.verify(str(tmp_path / "f.py"), str(tmp_path / "g.py"))
+    seen = kw.verify(str(tmp_path / "f.py"), str(tmp_path / "g.py"), question=True)
     assert seen.accepted
     assert seen.degenerate == ("no output depends on input 1",)
     assert "no output depends on input 1" in str(seen)
+
+
+def test_asking_changes_nothing_for_the_candidate(tmp_path):
+    """The last input set before has other parameters, which must not stay."""
+    text = (
+        "import torch\nclass {}(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.linear = torch.nn.Linear(24, 24)\n    def forward(self, x): return self.linear(x)\n"
+        "def get_inputs(): return [torch.randn(32, 24)]\n"
+    )
+    (tmp_path / "f.py").write_text(text.format("Model"))
+    (tmp_path / "g.py").write_text(text.format("ModelNew"))
+    seen = kw.verify(str(tmp_path / "f.py"), str(tmp_path / "g.py"), question=True)
+    assert seen.accepted, seen.reason
+    assert seen.degenerate == ()

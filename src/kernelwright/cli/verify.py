@@ -42,7 +42,7 @@ def verify(
         from kernelwright.verify import verify
 
         options = {"tolerance": _tolerance(tolerance), "time_s": time_s, "spec": spec, "own_kernels": _own(policy)}
-        return verify(problem, candidate, device=choose_device(device), **options)
+        return verify(problem, candidate, device=choose_device(device), question=True, **options)
 
     def finish(found: Verdict) -> tuple[str, list[str]]:
         if found.accepted:

@@ -1,6 +1,6 @@
 """Runs other people's code in a process of its own, within limits, and leaves nothing behind."""
 
-from kernelwright.sandbox.cage import Cage
+from kernelwright.sandbox.cage import COMPILED, Cage
 from kernelwright.sandbox.child import Child
 from kernelwright.sandbox.confine import protections
 from kernelwright.sandbox.faults import TaskError
@@ -9,4 +9,4 @@ from kernelwright.sandbox.inspection import can_inspect
 from kernelwright.sandbox.limits import Limits
 from kernelwright.sandbox.warm import Nursery
 
-__all__ = ["Cage", "Child", "Limits", "Nursery", "TaskError", "can_inspect", "guard", "protections"]
+__all__ = ["COMPILED", "Cage", "Child", "Limits", "Nursery", "TaskError", "can_inspect", "guard", "protections"]

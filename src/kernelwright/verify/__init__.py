@@ -28,6 +28,7 @@ def verify(
     nursery: Nursery | None = None,
     spec: str | None = None,
     own_kernels: bool = False,
+    question: bool = False,
 ) -> Verdict:
     """Accepts a candidate, or rejects it for one named reason.
 
@@ -47,6 +48,7 @@ def verify(
         nursery: a warm one to use; None starts one.
         spec: the name of a datasheet: a note says how long the work takes on that machine at least.
         own_kernels: reject a candidate whose work is done by a library's code and not by its own.
+        question: ask of the problem itself, too, whether it is degenerate; for one of which all sets can be run.
     Raises:
         NotFoundError: a file, or a datasheet named `spec`, is not there.
         ProblemError: the reference does not load, raises, or returns NaN for finite inputs.
@@ -69,6 +71,7 @@ def verify(
         nursery=nursery,
         spec=spec,
         own_kernels=own_kernels,
+        question=question,
     )
 
 

@@ -29,9 +29,7 @@ def degeneracies(reference: Reference) -> tuple[str, ...]:
     Raises:
         ProblemError: the reference raises on its own inputs.
     """
-    one, other = (reference.draw(FIRST + at, AS_GIVEN) for at in range(2))
-    if one is None or other is None:
-        return ()
+    one, other = (reference.set_of(reference.inputs(FIRST + at)) for at in range(2))
     found = [*_unread(reference, one.inputs, other.inputs), *_guessed(one, other)]
     numbers = sum(leaf.numel() for leaf in pytree.tree_leaves(one.inputs) if isinstance(leaf, Tensor))
     if 0 < numbers < LEAST_NUMBERS:

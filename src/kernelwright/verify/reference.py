@@ -111,6 +111,18 @@ class Reference:
         state = {name: value for name, value in state_of(module).items() if name in self.keeps} if send else None
         return InputSet(distribution, inputs, right, state, perturbed)
 
+    def set_of(self, inputs: Args) -> InputSet:
+        """These inputs of the problem's own with what is right for them, parameters as they are in the problem."""
+        right = golden.right(self._program, self._module, inputs)
+        return InputSet(DISTRIBUTIONS[0], inputs, right, None, False)
+
+    def own_state(self) -> State | None:
+        """Parameters and buffers as they are in the problem, if the last set had others."""
+        if not self._was_perturbed:
+            return None
+        self._was_perturbed = False
+        return {name: value for name, value in state_of(self._module).items() if name in self.keeps}
+
     def values(self, inputs: Args) -> list[torch.Tensor] | None:
         """All that the program returns or changes for these inputs, in its own precision; None where it raises."""
         try:

@@ -14,7 +14,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.measure.two_sided import Window
 from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, stem
-from kernelwright.sandbox import Cage, Limits, Nursery, TaskError, can_inspect, protections
+from kernelwright.sandbox import COMPILED, Cage, Limits, Nursery, TaskError, can_inspect, protections
 from kernelwright.verify.calls import TASKS, Line
 from kernelwright.verify.crossing import Packed, hold, pack, unpack
 from kernelwright.verify.execution import Call, Observed, observe
@@ -108,7 +108,8 @@ class ByMessage:
     def _open(self) -> dict[str, Any]:
         """The child, caged, with the problem in it."""
         cage = cage_for(self._problem, self._target)
-        self.own_folders = (cage.store, str(Path(split_target(self._target)[0]).parent))
+        compiled = (Path(cage.store), *(cache_dir(kind) for kind in COMPILED))
+        self.own_folders = tuple(str(one.resolve()) for one in (*compiled, Path(split_target(self._target)[0]).parent))
         self._child = self._stack.enter_context(self._warm.child(self._limits, cage))
         self.protections = self._child.protections
         payload = {"problem": self._problem, "device": self._device, "folder": str(Path.cwd())}

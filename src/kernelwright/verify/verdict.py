@@ -50,6 +50,7 @@ def verify(
     nursery: Nursery | None = None,
     spec: str | None = None,
     own_kernels: bool = False,
+    question: bool = False,
 ) -> Verdict:
     """See `kernelwright.verify.verify`."""
     start = wall_s()
@@ -67,7 +68,7 @@ def verify(
     runner = _runner(problem, candidate, device, limits, nursery)
     seed = secrets.randbits(62) if seed is None else seed
     with runner:
-        examination = Examination(problem, runner, device, policy, seed, own_kernels)
+        examination = Examination(problem, runner, device, policy, seed, own_kernels, question)
         reason = examination.reason(sets, time_s, start)
     answers = examination.answers
     return Verdict(
@@ -121,6 +122,7 @@ class Examination:
     policy: str
     seed: int
     own_kernels: bool = False
+    question: bool = False
     sets: int = 0
     answers: Answers | None = None
     clocks: TwoSided | None = None
@@ -159,7 +161,7 @@ class Examination:
                 continue
             if reason := self._examine(drawn, self.answers):
                 return reason
-        if self.sets >= SETS:  # else it takes too long to ask more of it
+        if self.question and self.sets >= SETS:  # else it takes too long to ask more of it
             self.degenerate = degeneracies(reference)
         if isinstance(self.runner, ByMemory):
             progress.stage("timing the candidate", reference_s)
