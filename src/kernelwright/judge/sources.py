@@ -64,8 +64,9 @@ BESIDE = ("report/", *(f"problems/{name}.py" for name in _LANGUAGES))
 change its numbers."""
 _WALLS = "cage channel child faults filters guarded inspection landlock limits nursery warm __init__"
 APART = ("core/records.py", "core/errors.py", *(f"sandbox/{name}.py" for name in _WALLS.split()))
-"""What names results and errors, or keeps processes apart, and cannot change what is measured; `sandbox/confine.py`,
-which says how threads wait and how memory is backed, can."""
+"""What names results and errors, or keeps processes apart, and cannot change what is measured. `sandbox/confine.py`,
+which says how threads wait and how memory is backed, can, and counts. `records.MARGIN` decides what is claimed of what
+was measured: whoever changes it lets every record be made again."""
 
 
 def import_closure(*modules: str) -> tuple[Path, ...]:

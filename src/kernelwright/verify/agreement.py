@@ -10,10 +10,8 @@ import torch
 from kernelwright.core.records import Reason
 from kernelwright.problems.problem import tensors
 from kernelwright.verify.budget import check
-from kernelwright.verify.distributions import DISTRIBUTIONS
+from kernelwright.verify.distributions import AS_GIVEN
 from kernelwright.verify.golden import right
-
-AS_GIVEN = DISTRIBUTIONS[0]
 
 
 def disagreement(

@@ -10,12 +10,11 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.problems.problem import Args
 from kernelwright.verify import budget
-from kernelwright.verify.distributions import DISTRIBUTIONS
+from kernelwright.verify.distributions import AS_GIVEN
 from kernelwright.verify.golden import Right
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.state import same_bits
 
-AS_GIVEN = DISTRIBUTIONS[0]
 LEAST_NUMBERS = 16
 FIRST = 500
 """The index of the first input set that is drawn here: no other part of a verification draws these."""

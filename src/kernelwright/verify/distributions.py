@@ -197,3 +197,6 @@ def _fit(drawn: Tensor, example: Tensor) -> Tensor:
 def _ascending(example: Tensor) -> bool:
     """Offsets, positions and boundaries: never falling along the last dimension."""
     return example.shape[-1] > 2 and bool((example[..., 1:] >= example[..., :-1]).all())
+
+
+AS_GIVEN = DISTRIBUTIONS[0]

@@ -17,7 +17,7 @@ from kernelwright.sandbox import TaskError
 from kernelwright.sandbox.faults import task_error
 from kernelwright.verify import golden
 from kernelwright.verify.crossing import hold
-from kernelwright.verify.distributions import DISTRIBUTIONS, Distribution
+from kernelwright.verify.distributions import AS_GIVEN, DISTRIBUTIONS, Distribution
 from kernelwright.verify.execution import Call, Observed, observe
 from kernelwright.verify.golden import Right
 from kernelwright.verify.outcome import exact_float32, outputs
@@ -84,16 +84,13 @@ class Reference:
             self._refuse_nan([*seen.leaves.values(), *seen.mutated.values()])
         return seen
 
-    def draw(self, index: int, distribution: Distribution | None = None) -> InputSet | None:
+    def draw(self, index: int) -> InputSet | None:
         """The set of this index; None where the reference cannot take this distribution, which is no fault of it.
-
-        Args:
-            distribution: None takes them in turn.
 
         Raises:
             ProblemError: the reference raises on the problem's own inputs.
         """
-        distribution = distribution or DISTRIBUTIONS[index % len(DISTRIBUTIONS)]
+        distribution = DISTRIBUTIONS[index % len(DISTRIBUTIONS)]
         inputs = distribution.draw(self.inputs(index), self._seed_of("values", index))
         perturbed = self._change and index % PERTURBED_EVERY == PERTURBED_EVERY - 1
         program, module = self._changed(index) if perturbed else (self._program, self._module)
@@ -114,7 +111,7 @@ class Reference:
     def set_of(self, inputs: Args) -> InputSet:
         """These inputs of the problem's own with what is right for them, parameters as they are in the problem."""
         right = golden.right(self._program, self._module, inputs)
-        return InputSet(DISTRIBUTIONS[0], inputs, right, None, False)
+        return InputSet(AS_GIVEN, inputs, right, None, False)
 
     def own_state(self) -> State | None:
         """Parameters and buffers as they are in the problem, if the last set had others."""

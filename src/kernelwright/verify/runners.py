@@ -106,11 +106,11 @@ class ByMessage:
         )
 
     def _open(self) -> dict[str, Any]:
-        """The child, caged, with the problem in it."""
+        """The child with the problem in it, caged on the CPU: whether CUDA works in a cage has not been tried yet."""
         cage = cage_for(self._problem, self._target)
         compiled = (Path(cage.store), *(cache_dir(kind) for kind in COMPILED))
         self.own_folders = tuple(str(one.resolve()) for one in (*compiled, Path(split_target(self._target)[0]).parent))
-        self._child = self._stack.enter_context(self._warm.child(self._limits, cage))
+        self._child = self._stack.enter_context(self._warm.child(self._limits, cage if self._device == "cpu" else None))
         self.protections = self._child.protections
         payload = {"problem": self._problem, "device": self._device, "folder": str(Path.cwd())}
         return self._child.call(f"{TASKS}:open_problem", payload)
