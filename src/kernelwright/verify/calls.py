@@ -9,14 +9,12 @@ it stopped. Calls that are looked at and calls that are not are alike to the can
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-import msgspec
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -27,17 +25,17 @@ from kernelwright.measure.two_sided import Window
 from kernelwright.problems.problem import Args, tensors
 from kernelwright.sandbox import Child, inspection
 from kernelwright.sandbox.inspection import pause
-from kernelwright.verify.crossing import Packed, hold, pack, unpack, views
+from kernelwright.verify.crossing import Packed, hold, pack, views
+from kernelwright.verify.description import Leaf, Told, converted, value_of, value_or_fault, view_of
 from kernelwright.verify.execution import Observed, changes
+from kernelwright.verify.glance import Glance
 from kernelwright.verify.mailbox import DONE, GO, READY, Extent, Letter, go_word, letter_bytes, read_letter
 from kernelwright.verify.poison import MARGIN_BYTES, POISON_BYTE
 from kernelwright.verify.state import State, same_bits
 
-T = TypeVar("T")
 TASKS = "kernelwright.verify.worker"
 SMALL_BYTES = 1 << 16
 """Inputs up to here are written while the clock runs, in microseconds; for larger ones the candidate is stopped."""
-OUTPUT_SAMPLES, INPUT_SAMPLES, SAMPLE_BYTES = 48, 16, 64
 SAME_PLACE_SHARE = 0.3
 """So many calls find their inputs where those of an earlier one lay: what was kept by address is then wrong."""
 SPIN_S = 100e-6
@@ -53,29 +51,6 @@ EXTENT_TIMES, EXTENT_MORE_BYTES = 16, 64 << 20
 
 Peek = Callable[[float], None]
 """Is told how many microseconds a call runs by now."""
-
-
-class Leaf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A leaf of a result as the worker describes it."""
-
-    dtype: str = ""
-    shape: list[int] = []
-    strides: list[int] = []
-    extent: tuple[int, int] | None = None
-    device: str = ""
-    plain: bool | int | float | str | None = None
-    type: str = ""
-    sent: dict[str, Any] | None = None
-    negated: bool = False
-    conjugated: bool = False
-
-
-class Told(msgspec.Struct, forbid_unknown_fields=True):
-    """What the worker says of a call that is over."""
-
-    outline: str
-    leaves: dict[str, Leaf]
-    places: dict[str, Leaf]
 
 
 @dataclass(frozen=True)
@@ -136,7 +111,7 @@ class Line:
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Has a program loaded by a task that answers as `worker.held` does; gives its answer."""
         told = self.child.call(task, payload)
-        self._places = _converted(told["places"], dict[str, Leaf])
+        self._places = converted(told["places"], dict[str, Leaf])
         self.state = self._read_state(self._places)
         return told
 
@@ -171,11 +146,11 @@ class Line:
         self.child.start(f"{TASKS}:call", order)
         if self._wait(READY) is None:
             self._raise_fault()
-        window, letter, samples = self._window(packed["blocks"], blocks, peek)
+        window, letter, glance = self._window(packed["blocks"], blocks, peek)
         if letter is None or letter.raised:
             self._raise_fault()
-        seen = self._look(letter, samples, blocks) if look else None
-        told = _converted(self.child.answer(), Told)
+        seen = self._look(letter, glance, blocks) if look else None
+        told = converted(self.child.answer(), Told)
         state = self._changed_state(told) if look else {}
         self._restore(self._changing)
         if seen is None:
@@ -193,7 +168,7 @@ class Line:
     def look_again(self, after_s: float) -> dict[str, Any]:
         """The leaves of the last call that was looked at as they are now: what was late may have come."""
         pause(after_s)
-        return {path: _value(leaf, self._read_all([leaf])) for path, leaf in self._last.items()}
+        return {path: value_of(leaf, self._read_all([leaf])) for path, leaf in self._last.items()}
 
     def set_state(self, state: State) -> None:
         """Gives parameters and buffers other values for this and later calls, those that the program has."""
@@ -207,7 +182,7 @@ class Line:
             place, self._rewritten = self._places[name], True
             if place.extent and place.extent[1]:
                 whole = self._read(place.extent)
-                _view(whole, place).copy_(self.state[name])
+                view_of(whole, place).copy_(self.state[name])
                 inspection.write(self.child.pid, place.extent[0], memoryview(whole))
 
     def _changed_state(self, told: Told) -> State:
@@ -218,7 +193,7 @@ class Line:
         return changed
 
     def _read_state(self, places: dict[str, Leaf]) -> State:
-        return {name: _value(place, self._read_all([place])) for name, place in places.items()}
+        return {name: value_of(place, self._read_all([place])) for name, place in places.items()}
 
     def _placed(self, sizes: Sequence[int]) -> list[list[int]]:
         """[address, bytes] for blocks of these sizes, with margins: anywhere in the arena, or where some lay."""
@@ -238,12 +213,12 @@ class Line:
 
     def _window(
         self, blocks: list[Tensor], places: list[list[int]], peek: Peek | None
-    ) -> tuple[Window, Letter | None, _Samples]:
+    ) -> tuple[Window, Letter | None, Glance]:
         """Writes inputs and lets the candidate go; the time until it is done and pieces of its outputs were read."""
         pid, number = self.child.pid, self._number
         stopped = sum(size for _, size in places) > SMALL_BYTES
         go = memoryview(go_word(number))
-        samples = _Samples(self.sizes_bytes, [(address, size) for address, size in places])
+        glance = Glance(self.sizes_bytes, [(address, size) for address, size in places])
         writes = [(address, block.numpy().data) for (address, _), block in zip(places, blocks, strict=True)]
         if stopped:
             self.child.stop()
@@ -261,7 +236,7 @@ class Line:
         letter = self._wait(DONE, peek)
         seen = wall_s()
         if letter and not letter.raised:
-            self._read_samples(letter, samples)
+            self._read_glance(letter, glance)
         end = wall_s()
         window = Window(
             unfinished_us=max(0.0, (self._unfinished_s - start) * 1e6),
@@ -271,7 +246,7 @@ class Line:
         )
         if letter:
             self._expected_s = letter.claimed_ns / 1e9
-        return window, letter, samples
+        return window, letter, glance
 
     def _wait(self, word: int, peek: Peek | None = None) -> Letter | None:
         """The letter once that word of it is this call's number; None where the worker answers or ends before.
@@ -314,13 +289,13 @@ class Line:
             return None
         return letter
 
-    def _read_samples(self, letter: Letter, samples: _Samples) -> None:
+    def _read_glance(self, letter: Letter, glance: Glance) -> None:
         """Reads pieces of the outputs, and of the inputs, which may be outputs too; in the window, so at once."""
-        samples.choose(letter.extents)
+        glance.choose(letter.extents)
         with contextlib.suppress(OSError, OverflowError, struct.error):
-            samples.read = inspection.read_pieces(self.child.pid, samples.pieces)
+            glance.read = inspection.read_pieces(self.child.pid, glance.pieces)
 
-    def _look(self, letter: Letter, samples: _Samples, blocks: list[list[int]]) -> _Seen:
+    def _look(self, letter: Letter, glance: Glance, blocks: list[list[int]]) -> _Seen:
         """Reads everything while nothing in the candidate's process can move."""
         self.child.stop()
         try:
@@ -329,7 +304,7 @@ class Line:
         finally:
             self.child.resume()
         read = extents | {(at - MARGIN_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, around, strict=True)}
-        return _Seen(extents, around, samples.agree_with(read))
+        return _Seen(extents, around, glance.agree_with(read))
 
     def _read_outputs(self, wanted: list[Extent]) -> dict[Extent, bytearray]:
         """Each that can be read; none where they are larger together than any right ones could be."""
@@ -366,63 +341,6 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNED_BYTES) * ALIGNED_BYTES
 
 
-def _converted(told: Any, cls: type[T]) -> T:
-    try:
-        return msgspec.convert(told, cls)
-    except msgspec.ValidationError as fault:
-        raise ForgedError(f"what the process says of a call cannot be: {fault}") from fault
-
-
-class _Samples:
-    """Pieces at places drawn by chance: of outputs of the expected sizes beforehand, of others once they are known."""
-
-    def __init__(self, sizes: list[int], inputs: list[Extent]) -> None:
-        self._sizes = sizes
-        self._outputs = _pieces([(0, size) for size in sizes], OUTPUT_SAMPLES)
-        self._inputs = [(inputs[at][0] + offset, size) for at, offset, size in _pieces(inputs, INPUT_SAMPLES)]
-        self.pieces: list[Extent] = []
-        self.read: bytearray | None = None
-
-    def choose(self, extents: list[Extent]) -> None:
-        """The pieces, now that it is known where outputs lie."""
-        if [size for _, size in extents] != self._sizes:
-            self._outputs = _pieces(extents, OUTPUT_SAMPLES)
-        self.pieces = [(extents[at][0] + offset, size) for at, offset, size in self._outputs] + self._inputs
-
-    def agree_with(self, read: dict[Extent, bytearray]) -> bool:
-        """Whether every piece is as it is in what was read afterwards."""
-        if self.read is None:
-            return False
-        at = 0
-        for address, size in self.pieces:
-            if not _holds(read, address, self.read[at : at + size]):
-                return False
-            at += size
-        return True
-
-
-def _pieces(extents: list[Extent], count: int) -> list[tuple[int, int, int]]:
-    """So many pieces of the extents, laid end to end: which, how far into it, how long."""
-    whole, chance = sum(size for _, size in extents), random.SystemRandom()
-    found = []
-    for _ in range(count if whole else 0):
-        place = chance.randrange(whole)
-        for at, (_, size) in enumerate(extents):
-            if place < size:
-                found.append((at, max(0, min(place, size - SAMPLE_BYTES)), min(SAMPLE_BYTES, size)))
-                break
-            place -= size
-    return found
-
-
-def _holds(read: dict[Extent, bytearray], address: int, data: bytearray) -> bool:
-    """Whether a piece is as it is in what was read afterwards."""
-    for (start, size), whole in read.items():
-        if start <= address and address + len(data) <= start + size:
-            return whole[address - start : address - start + len(data)] == data
-    return False
-
-
 def _observed(told: Told, seen: _Seen, packed: Packed, inputs: Args) -> Observed:
     blocks = [torch.frombuffer(whole, dtype=torch.uint8) for whole in seen.around]
     inner = [block[MARGIN_BYTES : len(block) - MARGIN_BYTES].clone() for block in blocks]
@@ -431,7 +349,7 @@ def _observed(told: Told, seen: _Seen, packed: Packed, inputs: Args) -> Observed
     mutated, outside = changes(packed, after, lambda: tensors(inputs), broken)
     return Observed(
         outline=told.outline,
-        leaves={path: _value_or_fault(path, leaf, seen.extents) for path, leaf in told.leaves.items()},
+        leaves={path: value_or_fault(path, leaf, seen.extents) for path, leaf in told.leaves.items()},
         devices={path: leaf.device for path, leaf in told.leaves.items()},
         mutated=mutated,
         outside=outside,
@@ -440,37 +358,5 @@ def _observed(told: Told, seen: _Seen, packed: Packed, inputs: Args) -> Observed
     )
 
 
-def _value_or_fault(path: str, leaf: Leaf, read: dict[Extent, bytearray]) -> Any:
-    """The value as it was when the call was over; the error, for one that cannot be what it is said to be."""
-    if leaf.extent and leaf.extent[1] and leaf.extent not in read:
-        return ForgedError(f"output{path} is said to lie where it did not when the call was over")
-    try:
-        return _value(leaf, read)
-    except ForgedError as fault:
-        return fault
-
-
 def _margins_whole(block: Tensor) -> bool:
     return all(bool((margin == POISON_BYTE).all()) for margin in (block[:MARGIN_BYTES], block[-MARGIN_BYTES:]))
-
-
-def _value(leaf: Leaf, read: dict[Extent, bytearray]) -> Any:
-    """A leaf as `Observed` holds it."""
-    if leaf.sent is not None:
-        return unpack(leaf.sent, "cpu")[0]
-    if not leaf.dtype:
-        return leaf.type or leaf.plain
-    value = _view(read.get(leaf.extent or (0, 0), bytearray()), leaf)
-    value = value.conj_physical() if leaf.conjugated else value
-    return value.neg() if leaf.negated else value
-
-
-def _view(whole: bytearray, leaf: Leaf) -> Tensor:
-    """The tensor that lies in these bytes, as described."""
-    try:
-        dtype = getattr(torch, leaf.dtype)
-        if not math.prod(leaf.shape):
-            return torch.empty(leaf.shape, dtype=dtype)
-        return torch.frombuffer(whole, dtype=dtype).as_strided(leaf.shape, leaf.strides)
-    except (AttributeError, RuntimeError, TypeError, ValueError) as fault:
-        raise ForgedError(f"an output is not what it is said to be: {fault}") from fault
