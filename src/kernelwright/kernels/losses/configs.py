@@ -30,8 +30,11 @@ GRADIENT_WARPS = 16
 ELEMENT_TILE_BYTES, ELEMENT_WARPS = 2**11, 2
 FEWEST_ROWS = 8
 """Of a tile of the gradient, where there are no more."""
-TOTAL_BLOCK, TOTAL_WARPS, MOST_TOTALS = 4096, 8, 64
-"""Losses that a program adds up at once, and how many programs share them out."""
+TOTAL_BLOCK, TOTAL_WARPS = 4096, 8
+"""Losses that one program adds up alone."""
+PART_BLOCK, PART_WARPS, MOST_PARTS_OF_A_TOTAL = 1024, 4, 128
+"""Of more than these, a program's at once, and how many programs share them out, for one that begins after them: to
+wait for each other they would need notes that somebody has made zero."""
 
 
 def rows_at_once(M: int, N: int, itemsize: int) -> list[int]:

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from kernelwright.kernels.losses.configs import (
     CHUNK_STAGES,
-    MOST_TOTALS,
+    MOST_PARTS_OF_A_TOTAL,
+    PART_BLOCK,
+    PART_WARPS,
     SCALE_BLOCK,
     SCALE_PROGRAMS,
     SCALE_WARPS,
@@ -26,8 +28,8 @@ from kernelwright.kernels.losses.kernel import cross_entropy_gradient
 from kernelwright.kernels.losses.total_kernel import scaled_in_place, total_loss
 from kernelwright.kernels.repeating import repeated, scratch, watched
 from kernelwright.kernels.rows.clusters import ClusterKernel
-from kernelwright.kernels.rows.launching import Rows, as_rows, launch, multiprocessors, start, steps, waits
-from kernelwright.kernels.rows.tile import SLOTS
+from kernelwright.kernels.rows.launching import Rows, as_rows, launch, multiprocessors, start, waits
+from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
 
 _LONG_FORWARD = ClusterKernel(__file__, "cross_entropy_forward")
 _LONG_GRADIENT = ClusterKernel(__file__, "cross_entropy_gradient")
@@ -172,14 +174,16 @@ def write_total(
     scale: Tensor | None,
 ) -> None:
     """Writes what losses come to, and 1 over what their sum is divided by for that: whichever is wanted."""
-    M, device = target.numel(), target.device
-    parts = min(MOST_TOTALS, max(1, M // TOTAL_BLOCK))
-    notes = scratch((SLOTS.value * parts,), torch.int64, device, zero=True) if parts > 1 else None
+    M, device, block, warps, parts = target.numel(), target.device, TOTAL_BLOCK, TOTAL_WARPS, 1
+    if M > TOTAL_BLOCK:
+        block, warps = PART_BLOCK, PART_WARPS
+        parts = min(MOST_PARTS_OF_A_TOTAL, -(-M // block))
+    notes = scratch((SLOTS.value * parts,), torch.int64, device) if parts > 1 else None
     N = 0 if weight is None else weight.numel()
-    constants = {"N": N, "ignore_index": about.ignore_index, "MEAN": mean, "BLOCK": TOTAL_BLOCK, "PARTS": parts}
+    constants = {"N": N, "ignore_index": about.ignore_index, "MEAN": mean, "BLOCK": block, "PARTS": parts}
     arguments = losses, target.contiguous(), weight, total, scale, M, notes
-    for step in steps(parts, device):
-        start(total_loss, parts, device, arguments, warps=TOTAL_WARPS, STEP=step, **constants)
+    for programs, step in ((parts, PUBLISH), (1, FINISH)) if parts > 1 else ((1, ALL),):
+        start(total_loss, programs, device, arguments, warps=warps, STEP=step.value, **constants)
 
 
 def scale_in_place(x: Tensor, scale: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import PUBLISH, collected, publish, wait_for_earlier
+from kernelwright.kernels.rows.tile import FINISH, PUBLISH, collected, publish, wait_for_earlier
 
 
 @triton.jit
@@ -25,11 +25,13 @@ def total_loss(
     N: tl.constexpr, ignore_index: tl.constexpr, MEAN: tl.constexpr, BLOCK: tl.constexpr,
     PARTS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """`store_total` of all losses, if any, and of the weights of all targets that count."""
+    """`store_total` of all losses, if any, and of the weights of all targets that count; of several parts what they
+    come to, or, in another launch, what these come to."""
     wait_for_earlier()
     part = tl.program_id(0)
     loss, weight = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-    for first in range(part * BLOCK, M, PARTS * BLOCK):
+    end = 0 if STEP == FINISH else M
+    for first in range(part * BLOCK, end, PARTS * BLOCK):
         rows = first + tl.arange(0, BLOCK)
         if loss_ptr is not None:
             loss += tl.load(loss_ptr + rows, mask=rows < M, other=0.0)
@@ -40,14 +42,14 @@ def total_loss(
             else:
                 counted = (target != ignore_index) & (target >= 0) & (target < N)
                 weight += tl.load(weight_ptr + target, mask=counted, other=0.0).to(tl.float32)
-    if PARTS == 1:
-        store_total(loss, weight, total_ptr, scale_ptr, MEAN)
-    else:
+    if STEP == PUBLISH:
         publish(tl.sum(loss, 0), 0, 0, part, notes_ptr, PARTS, STEP)
         publish(tl.sum(weight, 0), 1, 0, part, notes_ptr, PARTS, STEP)
-        if STEP != PUBLISH and part == 0:
-            loss_of_all = collected(0, 0.0, 0, notes_ptr, PARTS, STEP)
-            store_total(loss_of_all, collected(1, 0.0, 0, notes_ptr, PARTS, STEP), total_ptr, scale_ptr, MEAN)
+    else:
+        if STEP == FINISH:
+            loss = collected(0, 0.0, 0, notes_ptr, PARTS, STEP)
+            weight = collected(1, 0.0, 0, notes_ptr, PARTS, STEP)
+        store_total(loss, weight, total_ptr, scale_ptr, MEAN)
 
 
 @triton.jit(do_not_specialize=["M"])
