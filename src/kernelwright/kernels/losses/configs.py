@@ -32,9 +32,9 @@ FEWEST_ROWS = 8
 """Of a tile of the gradient, where there are no more."""
 TOTAL_BLOCK, TOTAL_WARPS = 4096, 8
 """Losses that one program adds up alone."""
-PART_BLOCK, PART_WARPS, MOST_PARTS_OF_A_TOTAL = 1024, 4, 128
-"""Of more than these, a program's at once, and how many programs share them out, for one that begins after them: to
-wait for each other they would need notes that somebody has made zero."""
+PART_BLOCK, PART_WARPS, TOTAL_PARTS = 1024, 4, 128
+"""Of more than these, a program's at once, and how many programs share them out, however many there are, for one that
+begins after them: to wait for each other they would need notes that somebody has made zero."""
 
 
 def rows_at_once(M: int, N: int, itemsize: int) -> list[int]:

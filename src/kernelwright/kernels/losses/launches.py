@@ -9,13 +9,13 @@ from torch import Tensor
 
 from kernelwright.kernels.losses.configs import (
     CHUNK_STAGES,
-    MOST_PARTS_OF_A_TOTAL,
     PART_BLOCK,
     PART_WARPS,
     SCALE_BLOCK,
     SCALE_PROGRAMS,
     SCALE_WARPS,
     TOTAL_BLOCK,
+    TOTAL_PARTS,
     TOTAL_WARPS,
     elements_of_a_load,
     few_rows,
@@ -174,10 +174,8 @@ def write_total(
     scale: Tensor | None,
 ) -> None:
     """Writes what losses come to, and 1 over what their sum is divided by for that: whichever is wanted."""
-    M, device, block, warps, parts = target.numel(), target.device, TOTAL_BLOCK, TOTAL_WARPS, 1
-    if M > TOTAL_BLOCK:
-        block, warps = PART_BLOCK, PART_WARPS
-        parts = min(MOST_PARTS_OF_A_TOTAL, -(-M // block))
+    M, device = target.numel(), target.device
+    block, warps, parts = (TOTAL_BLOCK, TOTAL_WARPS, 1) if M <= TOTAL_BLOCK else (PART_BLOCK, PART_WARPS, TOTAL_PARTS)
     notes = scratch((SLOTS.value * parts,), torch.int64, device) if parts > 1 else None
     N = 0 if weight is None else weight.numel()
     constants = {"N": N, "ignore_index": about.ignore_index, "MEAN": mean, "BLOCK": block, "PARTS": parts}
