@@ -7,7 +7,20 @@ from collections.abc import Sequence
 
 import typer
 
-from kernelwright.cli import bench, evidence, judge_check, kernels, ladder, layout, machine, optimize, sass, verify, why
+from kernelwright.cli import (
+    bench,
+    evidence,
+    judge_check,
+    kernels,
+    ladder,
+    layout,
+    machine,
+    optimize,
+    sass,
+    suite,
+    verify,
+    why,
+)
 from kernelwright.cli.answer import fail
 from kernelwright.core.errors import InternalError, UsageError
 
@@ -30,6 +43,7 @@ app.command("layout")(layout.layout)
 app.command("sass")(sass.sass)
 app.command("ladder")(ladder.ladder)
 app.command("kernels")(kernels.kernels)
+app.add_typer(suite.app, name="suite")
 app.add_typer(evidence.app, name="evidence")
 
 _UsageFault = typer.BadParameter.__mro__[1]

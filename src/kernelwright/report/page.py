@@ -15,13 +15,14 @@ from kernelwright.core.layout import LayoutAnswer
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
-from kernelwright.report import charts, grid, ladders, outcomes, words
+from kernelwright.core.suite_run import SuiteRun
+from kernelwright.report import charts, grid, ladders, outcomes, suite_run, words
 from kernelwright.report.drawing import render
 from kernelwright.report.roofline import left_out, roofline, rung_roofline
 from kernelwright.report.terminal.sass import resources_text
 
 Measured = Diagnosis | Verdict | Bench | Machine | Optimization
-Shown = Measured | LayoutAnswer | Climb | MachineCode | CodeDifference | Emulation
+Shown = Measured | LayoutAnswer | Climb | MachineCode | CodeDifference | Emulation | SuiteRun
 MOST_ROWS = 24
 MOST_ROWS_IN_A_NOTEBOOK = 12
 MOST_PAGE_BYTES = 950_000
@@ -37,9 +38,10 @@ _VERBS = {
     MachineCode: "sass",
     CodeDifference: "sass",
     Emulation: "why",
+    SuiteRun: "suite",
 }
-_BODIES: dict[type, str] = {CodeDifference: "difference", Emulation: "emulation"}
-"""Where a verb answers with records of several kinds."""
+_BODIES: dict[type, str] = {CodeDifference: "difference", Emulation: "emulation", SuiteRun: "suite_run"}
+"""Where a verb answers with records of several kinds, or another has its name."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def _render(template: str, record: Shown, **values: Any) -> str:
             charts=charts,
             grid=grid,
             ladders=ladders,
+            suite_run=suite_run,
             drawn=_drawn(record, machine, diagnosis) if machine and not values["compact"] else "",
             left_out=left_out(diagnosis) if diagnosis else 0,
             setting=words.machine_text(machine) if machine else "",
@@ -144,5 +147,8 @@ def head(record: Shown) -> Head:
     if isinstance(record, Emulation):
         kicker = (words.plain(record.candidate), f"for {words.plain(record.problem)}", "emulated on the CPU: no times")
         return Head(kicker, "emulated", words.plain(record.sentence), "bad" if record.faults else "undetermined")
+    if isinstance(record, SuiteRun):
+        kicker = (words.plain(record.suite), f"on {words.machine_text(record.machine)}")
+        return Head(kicker, "judged", suite_run.sentence(record), "good" if record.outcomes else "undetermined")
     kicker = (words.machine_text(record), words.ceilings_text(record))
     return Head(kicker, "ceilings", words.machine_sentence(record), "memory-bound")

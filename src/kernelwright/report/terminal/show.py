@@ -19,6 +19,7 @@ from kernelwright.core.library import Library
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization, SuiteRecord
 from kernelwright.core.records import Bench, Diagnosis, EvidenceReport, Machine, Verdict
+from kernelwright.core.suite_run import SuiteRun
 from kernelwright.report.terminal import (
     bench,
     corpus,
@@ -33,6 +34,7 @@ from kernelwright.report.terminal import (
     optimization,
     sass,
     suite,
+    suite_run,
     verdict,
 )
 from kernelwright.report.terminal.paper import Paper
@@ -49,6 +51,7 @@ Report = (
     | MachineCode
     | CodeDifference
     | Library
+    | SuiteRun
 )
 Shown = Report | SuiteRecord | EvidenceReport | CorpusReport | KernelwrightError
 _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
@@ -60,6 +63,7 @@ _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     SuiteRecord: suite.write,
     EvidenceReport: evidence.write,
     CorpusReport: corpus.write,
+    SuiteRun: suite_run.write,
     LayoutAnswer: layout.write,
     Climb: ladder.write,
     Emulation: emulation.write,

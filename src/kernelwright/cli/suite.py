@@ -1,0 +1,92 @@
+"""kw suite: folders of problems, with candidates for them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kernelwright.cli.answer import Manner, answer, choose_device
+from kernelwright.cli.options import (
+    DebugOption,
+    DeviceOption,
+    HtmlOption,
+    JsonOption,
+    PolicyOption,
+    TimeOption,
+    ToleranceOption,
+    owns_kernels,
+    tolerance_of,
+)
+from kernelwright.core.suite_run import SuiteRun
+from kernelwright.report.suite_run import verdict_text
+
+app = typer.Typer(help="Judge folders of problems.", no_args_is_help=True, rich_markup_mode=None)
+MOST_NEXT = 5
+
+
+@app.callback()
+def main() -> None:
+    """Judge folders of problems."""
+
+
+@app.command("run")
+def run(
+    folder: Annotated[str, typer.Argument(help="A folder of problems.", metavar="DIR")],
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            "--candidates",
+            help="The folder of what is judged, its files called like the problems; "
+            "else the ModelNew in each problem's own file.",
+            metavar="DIR",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str, typer.Option("--baseline", help="What to time beside: eager, compile; none is empty.")
+    ] = "eager,compile",
+    workers: Annotated[int, typer.Option("--workers", help="Candidates judged beside each other.")] = 1,
+    results: Annotated[
+        str | None,
+        typer.Option(
+            "--results",
+            help="JSON lines, one for each verdict and each timing. What is in there is not done "
+            "again. Else NAME.results.jsonl here, after the folder.",
+            metavar="FILE",
+        ),
+    ] = None,
+    pairs: Annotated[int, typer.Option("--pairs", help="Fresh process pairs of a comparison, five at least.")] = 7,
+    device: DeviceOption = "cpu",
+    tolerance: ToleranceOption = None,
+    policy: PolicyOption = "any",
+    time_s: TimeOption = 60.0,
+    json: JsonOption = False,
+    html: HtmlOption = None,
+    debug: DebugOption = False,
+) -> int:
+    """Who is right, and who is faster? Judges every candidate for a folder of problems and times those that are
+    accepted. Stopped, or killed, it goes on where it was when it is asked again.
+
+    Example: kw suite run KernelBench/level1 --candidates mine --workers 2
+    """
+
+    def deed() -> SuiteRun:
+        from kernelwright.judge.suite_run import Manner as Judging
+        from kernelwright.judge.suite_run import run_suite
+
+        manner = Judging(
+            device=choose_device(device),
+            baselines=tuple(filter(None, baseline.split(","))),
+            tolerance=tolerance_of(tolerance),
+            own_kernels=owns_kernels(policy),
+            time_s=time_s,
+            pairs=pairs,
+        )
+        return run_suite(folder, candidates, results=results, workers=workers, manner=manner)
+
+    def finish(found: SuiteRun) -> tuple[str, list[str]]:
+        wrong = [one for one in found.outcomes if one.error or not one.accepted]
+        steps = [f"mend {one.candidate}: {verdict_text(one)}" for one in wrong[:MOST_NEXT]]
+        return ("finding" if wrong else "ok"), steps
+
+    return answer("suite", deed, SuiteRun, Manner(json, html, debug), finish)

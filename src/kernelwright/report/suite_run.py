@@ -1,0 +1,147 @@
+"""A run over a suite in words and as a curve: what terminal and page both say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from kernelwright.core.suite_run import Curve, FastP, Outcome, SuiteRun
+from kernelwright.core.units import number_text, percent_text
+from kernelwright.report import words
+from kernelwright.report.axes import LinearScale, LogScale
+from kernelwright.report.drawing import render
+
+FEW_POINTS = (0.0, 0.8, 1.0, 1.5, 2.0, 5.0)
+"""Of those that are counted, for narrow paper."""
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 300, 44, 96, 12, 46
+
+
+def sentence(run: SuiteRun) -> str:
+    """`9 of 12 candidates accepted, for 8 problems, 63 % of them FASTER than eager`."""
+    accepted, many = sum(one.accepted for one in run.outcomes), number_text(len(run.outcomes), "candidate")
+    won = [f"{percent_text(at(one, 1.0).sure / one.problems)} of them FASTER than {one.baseline}" for one in run.curves]
+    return ", ".join([f"{accepted} of {many} accepted, for {number_text(run.problems, 'problem')}", *won])
+
+
+def at(curve: Curve, p: float) -> FastP:
+    return next(one for one in curve.points if one.p == p)
+
+
+def share_text(point: FastP, problems: int) -> str:
+    """`63 %`, or `50-63 %` where only some of them are sure."""
+    low, high = round(100 * point.sure / problems), round(100 * point.possible / problems)
+    return f"{low} %" if low == high else f"{low}-{high} %"
+
+
+def p_text(p: float) -> str:
+    return f"{p:g}"
+
+
+def verdict_text(one: Outcome) -> str:
+    """`accepted`, the code that rejected it, or the error that kept everybody from a verdict."""
+    if one.verdict is None:
+        return f"error: {one.error.code}" if one.error else "-"
+    return one.verdict.reason.code if one.verdict.reason else "accepted"
+
+
+def case_text(one: Outcome) -> str:
+    """The candidate, which mostly is called like its problem."""
+    problem, candidate = words.plain(one.problem), words.plain(one.candidate)
+    return candidate if candidate.startswith(problem.rpartition("/")[2]) else f"{problem}: {candidate}"
+
+
+def against_text(one: Outcome, baseline: str, *, brief: bool = False) -> str:
+    """`FASTER 1.31x [1.28, 1.34]`, in brief without the interval; a dash where nothing was timed."""
+    found = one.against(baseline)
+    if not found:
+        return "-"
+    said = f"{found.verdict} {words.times_text(found.ratio)}"
+    return said if brief else f"{said} {words.interval_text(found)}"
+
+
+def details(one: Outcome) -> list[str]:
+    """Why it was rejected or not judged, and what makes its problem prove little."""
+    said = [one.error.detail] if one.error else []
+    if one.verdict:
+        said += [one.verdict.reason.detail.partition("\n")[0]] if one.verdict.reason else []
+        said += one.verdict.degenerate
+    said += [f"{arm.name}: {arm.suspicious}" for arm in one.arms if arm.suspicious]
+    return [words.plain(line) for line in said]
+
+
+def notes(run: SuiteRun) -> list[str]:
+    """What was not judged, and what came from an earlier run."""
+    found = []
+    for names, what in (
+        (run.idle, "without a candidate"),
+        (run.lost, "without a problem"),
+        (run.unread, "that Python cannot read"),
+    ):
+        if names:
+            shown = ", ".join(words.plain(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")
+            kind = "problem" if names is run.idle else "file"
+            found.append(f"{number_text(len(names), kind)} {what}: {shown}")
+    if run.kept:
+        found.append(f"{number_text(run.kept, 'result')} kept from an earlier run, in {words.plain(run.results)}")
+    return found
+
+
+# ---- The curve
+
+
+@dataclass(frozen=True)
+class Stairs:
+    """One baseline's curve: what is sure as a line, what is possible as the top of a band above it."""
+
+    name: str
+    line: str
+    band: str
+    label_y: float
+    dots: tuple[tuple[float, float, str], ...]
+
+
+def curves(run: SuiteRun) -> Markup:
+    """fast_p over p, a stair for each baseline."""
+    points = [point.p for point in run.curves[0].points if point.p] if run.curves else []
+    if not points:
+        return Markup("")
+    x = LogScale(points[0], points[-1], LEFT, WIDTH - RIGHT)
+    y = LinearScale(0, 1, HEIGHT - BOTTOM, TOP)
+    stairs = [_stairs(one, x, y) for one in run.curves]
+    return render(
+        "curves.svg.j2",
+        width=WIDTH,
+        height=HEIGHT,
+        left=LEFT,
+        far=WIDTH - RIGHT,
+        bottom=HEIGHT - BOTTOM,
+        ticks=[(x.at(p), p_text(p)) for p in points],
+        shares=[(y.at(share), percent_text(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)],
+        stairs=_apart(stairs),
+    )
+
+
+def _stairs(curve: Curve, x: LogScale, y: LinearScale) -> Stairs:
+    points = [point for point in curve.points if point.p]
+    low = [(x.at(point.p), y.at(point.sure / curve.problems)) for point in points]
+    high = [(x.at(point.p), y.at(point.possible / curve.problems)) for point in points]
+    dots = tuple(
+        (*place, f"{share_text(point, curve.problems)} more than {p_text(point.p)} times as fast as {curve.baseline}")
+        for place, point in zip(low, points, strict=True)
+    )
+    band = _path(low) + " L" + _path(high[::-1])[1:] + " Z"
+    return Stairs(curve.baseline, _path(low), band, low[-1][1], dots)
+
+
+def _path(points: list[tuple[float, float]]) -> str:
+    return "M" + " L".join(f"{x:g} {y:g}" for x, y in points)
+
+
+def _apart(stairs: list[Stairs]) -> list[Stairs]:
+    """Their names one above the other where the curves end together."""
+    found: list[Stairs] = []
+    for one in sorted(stairs, key=lambda stair: -stair.label_y):
+        top = min(one.label_y, found[-1].label_y - 16) if found else one.label_y
+        found.append(Stairs(one.name, one.line, one.band, top, one.dots))
+    return found
