@@ -5,14 +5,10 @@ A sample is judged under another name and without the lines that say what it is:
 
 from __future__ import annotations
 
-import atexit
-import functools
 import re
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, cast
 
@@ -20,10 +16,9 @@ from kernelwright.core import progress
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
 from kernelwright.core.errors import InternalError, KernelwrightError, NotFoundError, UsageError
 from kernelwright.core.records import REJECTIONS, Device
+from kernelwright.judge.crew import done_by, warm_nursery
 from kernelwright.measure.clock import wall_s
-from kernelwright.sandbox import Nursery
 from kernelwright.verify import verify
-from kernelwright.verify.runners import PRELOAD
 
 SAMPLES = Path(__file__).parent / "samples"
 TIME_S, ENDLESS_S = 30.0, 3.0
@@ -128,27 +123,19 @@ def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = 
 
 def _judged_by(workers: int, chosen: list[Sample], device: str) -> tuple[list[SampleOutcome], tuple[str, ...]]:
     """The outcomes in the order of the samples, and what held the strangers."""
-    outcomes: list[SampleOutcome] = []
+    outcomes: dict[int, SampleOutcome] = {}
     held: tuple[str, ...] = ()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for done in pool.map(_judged, chosen, [device] * len(chosen)):
-            outcomes.append(done[0])
-            held = done[1] or held
-            progress.stage(f"{len(outcomes)} of {len(chosen)} judged, the last was {done[0].name}")
-    return outcomes, held
+    for index, done in done_by(min(workers, len(chosen) or 1), _judged, [(sample, device) for sample in chosen]):
+        if isinstance(done, KernelwrightError):
+            done = _outcome(chosen[index], f"error: {done.code}", done.message), ()
+        outcomes[index], held = done[0], done[1] or held
+        progress.stage(f"{len(outcomes)} of {len(chosen)} judged, the last was {done[0].name}")
+    return [outcomes[index] for index in sorted(outcomes)], held
 
 
-@functools.cache
-def _nursery() -> Nursery:
-    """One for each worker, kept warm until it ends."""
-    nursery = Nursery(PRELOAD)
-    atexit.register(nursery.close)
-    return nursery
-
-
-def _judged(sample: Sample, device: str) -> tuple[SampleOutcome, tuple[str, ...]]:
+def _judged(task: tuple[Sample, str]) -> tuple[SampleOutcome, tuple[str, ...]]:
     """What the judge says of one sample, which it meets as a file of no name."""
-    start = wall_s()
+    (sample, device), start = task, wall_s()
     held: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix="kernelwright-corpus-") as folder:
         staged = Path(folder) / f"candidate{sample.path.suffix}"
@@ -160,14 +147,18 @@ def _judged(sample: Sample, device: str) -> tuple[SampleOutcome, tuple[str, ...]
                 device=device,
                 time_s=ENDLESS_S if "timeout" in sample.codes else TIME_S,
                 memory_bytes=MEMORY_BYTES,
-                nursery=_nursery(),
+                nursery=warm_nursery(),
                 own_kernels=sample.policy == "own-kernels",
             )
             held, reason = verdict.sandbox, verdict.reason
             got, detail = (reason.code, reason.detail) if reason else ("", "")
         except KernelwrightError as fault:
             got, detail = f"error: {fault.code}", fault.message
-    outcome = SampleOutcome(
+    return _outcome(sample, got, detail, wall_s() - start), held
+
+
+def _outcome(sample: Sample, got: str, detail: str, time_s: float = 0.0) -> SampleOutcome:
+    return SampleOutcome(
         name=sample.name,
         kind=sample.kind,
         what=sample.what,
@@ -175,6 +166,5 @@ def _judged(sample: Sample, device: str) -> tuple[SampleOutcome, tuple[str, ...]
         expected=sample.codes,
         got=got,
         detail=detail,
-        time_s=wall_s() - start,
+        time_s=time_s,
     )
-    return outcome, held

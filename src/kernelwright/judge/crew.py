@@ -1,8 +1,11 @@
-"""Processes that do tasks beside each other. One that dies is replaced, and its task done again by another."""
+"""Processes that do tasks beside each other. One that dies is replaced, and its task done again by another; one that
+judges keeps a nursery warm for what it judges."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +13,9 @@ from multiprocessing import connection, get_context
 from typing import Any, TypeVar
 
 from kernelwright.core.errors import CrashError, InternalError, KernelwrightError, UsageError
+from kernelwright.sandbox import Nursery
 from kernelwright.sandbox.confine import die_with
+from kernelwright.verify.runners import PRELOAD
 
 MOST_TRIES = 3
 END_LIMIT_S = 5.0
@@ -80,6 +85,14 @@ def done_by(workers: int, work: Callable[[T], R], tasks: Sequence[T]) -> Iterato
     finally:
         for worker in crew:
             worker.end()
+
+
+@functools.cache
+def warm_nursery() -> Nursery:
+    """That of this process: its child for each candidate is there in milliseconds."""
+    nursery = Nursery(PRELOAD)
+    atexit.register(nursery.close)
+    return nursery
 
 
 def _give_next(worker: _Worker, waiting: deque[int], tasks: Sequence[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 import os
@@ -37,25 +38,28 @@ class Journal(Generic[T]):
         self._file = -1
 
     def __enter__(self) -> Journal[T]:
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as fault:
-            os.close(self._file)
-            raise UsageError(
-                f"another run is writing {self._path}", next=f"wait for it, or {self._option} FILE"
-            ) from fault
-        self.lines = list(self._read())
+        with contextlib.ExitStack() as undone:
+            try:
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            except OSError as fault:
+                raise UsageError(f"cannot write {self._path}: {fault.strerror}", next=f"{self._option} FILE") from fault
+            undone.callback(os.close, self._file)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as fault:
+                message = f"another run is writing {self._path}"
+                raise UsageError(message, next=f"wait for it, or {self._option} FILE") from fault
+            data = self._path.read_bytes()
+            whole = data[: data.rfind(b"\n") + 1]
+            self.lines = list(self._decoded(whole))
+            os.ftruncate(self._file, len(whole))
+            undone.pop_all()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         os.close(self._file)
 
-    def _read(self) -> Iterator[T]:
-        data = self._path.read_bytes()
-        whole, end, torn = data.rpartition(b"\n")
-        if torn:
-            os.ftruncate(self._file, len(whole) + len(end))
+    def _decoded(self, whole: bytes) -> Iterator[T]:
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 yield msgspec.convert(msgspec.json.decode(line), self._kinds, strict=False)

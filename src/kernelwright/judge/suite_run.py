@@ -3,8 +3,6 @@ one, since whoever is timed is alone."""
 
 from __future__ import annotations
 
-import atexit
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +17,13 @@ from kernelwright.core.records import Device, Machine, Reason
 from kernelwright.core.suite_run import Judged, Line, Outcome, SuiteRun, Timed, curve
 from kernelwright.judge.arms import BASELINE_NAMES, BASELINES
 from kernelwright.judge.bench import LEAST_PAIRS, PAIRS, bench
-from kernelwright.judge.crew import done_by
+from kernelwright.judge.crew import done_by, warm_nursery
 from kernelwright.judge.journal import Journal
 from kernelwright.machine import machine as measured_machine
 from kernelwright.machine import refresh_memory
 from kernelwright.measure.clock import wall_s
 from kernelwright.problems.suites import Pair, pairs_in
-from kernelwright.sandbox import Nursery
 from kernelwright.verify import verify
-from kernelwright.verify.runners import PRELOAD
 
 AGAIN = ("crash",)
 """Rejections that somebody outside may have caused, who killed the process: these are made twice."""
@@ -83,7 +79,7 @@ def run_suite(
     start, found = wall_s(), pairs_in(folder, candidates)
     place = Path(results or f"{Path(folder).resolve().name}{RESULTS}")
     with Journal[Line](place, Line, option="--results") as journal:
-        here = refresh_memory(measured_machine(manner.device))
+        here = measured_machine(manner.device)
         run = _Run(journal, manner, here)
         run.judge(found.pairs, workers)
         if manner.baselines:
@@ -126,6 +122,8 @@ class _Run:
     def time(self, pairs: Sequence[Pair]) -> None:
         accepted = [pair for pair in pairs if self._is_accepted(pair)]
         todo = self._without(accepted, self._time_key, self._timed)
+        if todo:
+            self._here = refresh_memory(self._here)
         for i, (pair, answer) in enumerate(self._answers(1, _timed, todo), 1):
             stage(f"{i} of {len(todo)} timed, the last was {pair.candidate}")
             line = Timed(problem=pair.problem, candidate=pair.candidate, key=self._time_key(pair), **answer)
@@ -173,14 +171,6 @@ class _Run:
         return digest(self._verdict_key(pair), repr(beside))
 
 
-@functools.cache
-def _nursery() -> Nursery:
-    """One for each worker, kept warm until it ends."""
-    nursery = Nursery(PRELOAD)
-    atexit.register(nursery.close)
-    return nursery
-
-
 def _judged(task: tuple[Pair, Manner, Machine]) -> dict[str, Any]:
     pair, manner, _ = task
 
@@ -192,7 +182,7 @@ def _judged(task: tuple[Pair, Manner, Machine]) -> dict[str, Any]:
             tolerance=manner.tolerance,
             time_s=manner.time_s,
             memory_bytes=manner.memory_bytes,
-            nursery=_nursery(),
+            nursery=warm_nursery(),
             own_kernels=manner.own_kernels,
             question=True,
         )

@@ -1,0 +1,59 @@
+"""A folder of problems judged by `kw suite run`, to its end and through faults."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import faults
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("suite")
+    faults.write_suite(folder)
+    return folder
+
+
+def run(kw, folder, *words):
+    results = folder / "results.jsonl"
+    given = ["--candidates", folder / "candidates", "--results", results, *words, "--json"]
+    return kw("suite", "run", folder / "problems", *given), results
+
+
+def test_every_candidate_has_its_verdict_and_is_judged_once(kw, suite):
+    answer, results = run(kw, suite, "--baseline", "", "--workers", "2")
+    assert answer.code == 1
+    codes = {
+        one["candidate"]: (one["verdict"]["reason"] or {"code": ""})["code"] for one in answer.document["outcomes"]
+    }
+    assert codes == faults.EXPECTED
+    lines = results.read_bytes()
+    (suite / "candidates" / "total_right.py").touch()
+    answer, _ = run(kw, suite, "--baseline", "")
+    assert answer.document["kept"] == len(faults.EXPECTED)
+    assert results.read_bytes() == lines
+
+
+def test_what_is_accepted_is_timed_and_drawn(kw, suite, tmp_path):
+    mine = tmp_path / "candidates"
+    mine.mkdir()
+    (mine / "rows_right.py").write_bytes((suite / "candidates" / "rows_right.py").read_bytes())
+    page, results = tmp_path / "page.html", tmp_path / "results.jsonl"
+    words = ["--baseline", "eager", "--pairs", "5", "--html", page, "--results", results, "--json"]
+    answer = kw("suite", "run", suite / "problems", "--candidates", mine, *words)
+    assert answer.code == 0
+    (outcome,), (curve,) = answer.document["outcomes"], answer.document["curves"]
+    assert [one["b"] for one in outcome["comparisons"]] == ["eager"]
+    assert (curve["problems"], curve["points"][0]["sure"]) == (1, 1)
+    assert answer.document["idle"] == ["affine", "total"]
+    assert "fast_p" in page.read_text()
+    assert [json.loads(line)["type"] for line in results.read_text().splitlines()] == ["judged", "timed"]
+
+
+def test_whatever_is_killed_no_verdict_is_lost_or_told_twice_or_wrong(tmp_path):
+    faults.write_suite(tmp_path)
+    killed, _ = faults.kill_and_resume(tmp_path, 5, seed=20261123)
+    assert sum(killed.values()) == 5
