@@ -2,12 +2,20 @@
 
 import os
 import signal
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
 
 from kernelwright.core.errors import CrashError, InternalError, NotFoundError, UsageError
 from kernelwright.judge.crew import done_by
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nobody_is_left():
+    """Python keeps a process for all that it spawns; other tests count theirs."""
+    yield
+    resource_tracker._resource_tracker._stop()
 
 
 def square(number):

@@ -224,7 +224,7 @@ def test_what_only_its_own_way_can_do_is_done_that_way(no_device):
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_a_loss_whose_rows_are_added_up_in_several_programs(reduction):
-    for rows in (3, 9000, 9000, 3):
+    for rows in (3, 4100, 4100, 3):
         x = random(rows, 24)
         target = torch.randint(24, (rows,), device=x.device)
         got = poisoned(cross_entropy, x, target, reduction=reduction)
@@ -237,7 +237,7 @@ def test_a_loss_of_no_classes_is_no_number_every_time():
         assert got.isnan()
 
 
-@pytest.mark.parametrize("shape", [(5, 20), (9000, 8)], ids=str)
+@pytest.mark.parametrize("shape", [(5, 20), (4100, 8)], ids=str)
 def test_a_gradient_that_takes_the_place_of_logits(shape):
     for _ in range(3):
         x, target = random(*shape, grad=True), torch.randint(shape[1], shape[:1]).to(random(1).device)
