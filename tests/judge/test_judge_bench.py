@@ -2,7 +2,6 @@
 
 import sys
 
-import msgspec
 import pytest
 import torch
 
@@ -60,31 +59,21 @@ def test_every_candidate_has_a_name_of_its_own(files, names):
     assert not set(names) & set(BASELINE_NAMES.values())
 
 
-class Processes:
-    """A nursery whose candidate takes these times, one process after the other, and whose baseline takes 100 us."""
+class Pairs:
+    """Of whom the candidate takes these times, one process after the other, and the baseline 100 us."""
 
     def __init__(self, times_us):
-        self.times_us, self.started = iter(times_us), 0
+        self.times_us, self.taken = iter(times_us), 0
 
-    def __call__(self):
-        return self
+    def __call__(self, what):
+        self.taken += 1
+        return {name: timing(name, us) for name, us in (("fast", next(self.times_us)), ("eager", 100.0))}
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, *_):
-        pass
-
-    def run(self, task, given, limits):
-        conditions = Conditions(device="cpu", clock="host", cache="cold", allocation="", threads=2)
-        name = "eager" if "baselines" in given else given["name"]
-        time_us = 100.0 if name == "eager" else next(self.times_us)
-        self.started += 1
-        timing = Timing(
-            name=name, time_us=time_us, low_us=time_us, high_us=time_us, samples_us=(time_us,), repetitions=1,
-            conditions=conditions,
-        )  # fmt: skip
-        return {name: msgspec.to_builtins(timing)}
+def timing(name, time_us):
+    conditions = Conditions(device="cpu", clock="host", cache="cold", allocation="", threads=2)
+    samples = {"low_us": time_us, "high_us": time_us, "samples_us": (time_us,), "repetitions": 1}
+    return Timing(name=name, time_us=time_us, conditions=conditions, **samples)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +87,8 @@ class Processes:
         ([100, 100, 100, 100, 100], 5, "SAME"),
     ],
 )
-def test_a_narrow_claim_is_asked_again(monkeypatch, times_us, pairs, verdict):
-    module, processes = sys.modules["kernelwright.judge.bench"], Processes(times_us)
-    monkeypatch.setattr(module, "Nursery", processes)
-    _, (comparison,) = module._time_strangers("problem.py", ["fast.py"], ["eager"], "cpu", 5, 0)
+def test_a_narrow_claim_is_asked_again(times_us, pairs, verdict):
+    module, taken = sys.modules["kernelwright.judge.bench"], Pairs(times_us)
+    _, (comparison,) = module._time_pairs(taken, ["fast"], ["eager"], 5)
     assert (comparison.verdict, comparison.pairs) == (verdict, pairs)
-    assert processes.started == 2 * pairs
+    assert taken.taken == pairs

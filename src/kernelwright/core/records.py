@@ -197,10 +197,10 @@ class Floor(Record, frozen=True, kw_only=True):
 
 
 class Conditions(Record, frozen=True, kw_only=True):
-    """Under what conditions samples were taken."""
+    """Under what conditions samples were taken; the clock of a process that only watched is `outside`."""
 
     device: Device
-    clock: Literal["host", "events", "graph"]
+    clock: Literal["host", "events", "graph", "outside"]
     cache: Literal["cold", "warm"]
     allocation: str
     threads: int | None

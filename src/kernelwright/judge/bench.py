@@ -1,23 +1,26 @@
 """Is a candidate faster than what people have now, by how much, and how far from the floor.
 
-A candidate from a file is a stranger: it is verified first, and then timed in fresh processes that alternate with
-fresh processes of the baselines. Live Python objects share this process and alternate in rounds.
+A candidate from a file is a stranger: it is verified first, and then timed in fresh processes beside fresh processes of
+the baselines, from outside where that can be (`outside`), and judged there too. Live Python objects share this process
+and alternate in rounds.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import product
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from kernelwright.core.errors import UsageError
 from kernelwright.core.progress import stage
-from kernelwright.core.records import Arm, Bench, Comparison, Machine, Timing, Verdict, Work
+from kernelwright.core.records import Arm, Bench, Comparison, Device, Machine, Reason, Timing, Verdict, Work
 from kernelwright.judge.arms import BASELINE_NAMES, BASELINES, baseline_program, named, time_in_process
+from kernelwright.judge.outside import Outside, Rejected
 from kernelwright.judge.predicted import predicted_bench
 from kernelwright.machine import machine as measured_machine
 from kernelwright.machine import refresh_memory
@@ -26,7 +29,8 @@ from kernelwright.measure.paired import Rounds
 from kernelwright.measure.statistics import compare_processes, median_interval
 from kernelwright.problems import Candidate, Problem, load_problem
 from kernelwright.problems.importing import absolute, split_target
-from kernelwright.sandbox import Limits, Nursery
+from kernelwright.problems.problem import stem
+from kernelwright.sandbox import Limits, Nursery, can_inspect
 from kernelwright.verify import verify
 from kernelwright.verify.runners import PRELOAD
 from kernelwright.work import count, first_reads
@@ -73,12 +77,35 @@ def bench(
     with loaded.untouched():
         verdicts = _verdicts(problem, candidates, device) if check else ()
         timed = [c for c, v in zip(candidates, verdicts, strict=True) if v.accepted] if check else list(candidates)
-        if candidates and not timed:
-            return Bench(problem=loaded.name, machine=here, arms=(), comparisons=(), verdicts=verdicts)
-        if spec:
-            return predicted_bench(loaded, here, named(timed), baselines, verdicts)
-        timings, comparisons = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here))
-        return _benched(loaded, here, device, timings, comparisons, verdicts)
+        while timed or not candidates:
+            if spec:
+                return predicted_bench(loaded, here, named(timed), baselines, verdicts)
+            fastest_us = min((v.call_us for v in verdicts if v.accepted and v.call_us), default=None)
+            try:
+                measured = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here), fastest_us)
+                return _benched(loaded, here, device, *measured, verdicts)
+            except Rejected as caught:
+                target = named(timed)[caught.name]
+                timed.remove(target)
+                verdicts = _with_rejection(verdicts, loaded, candidates, target, device, caught.reason)
+        return Bench(problem=loaded.name, machine=here, arms=(), comparisons=(), verdicts=verdicts)
+
+
+def _with_rejection(
+    verdicts: tuple[Verdict, ...],
+    problem: Problem,
+    candidates: Sequence[Any],
+    target: str,
+    device: str,
+    reason: Reason,
+) -> tuple[Verdict, ...]:
+    """The verdicts with that of a candidate replaced, which was caught when it was timed; with it alone, if nobody had
+    asked for any."""
+    if not verdicts:
+        about = {"device": cast(Device, device), "sets": 0, "golden": ""}
+        return (Verdict(accepted=False, reason=reason, problem=problem.name, candidate=stem(target), **about),)
+    at = list(candidates).index(target)
+    return (*verdicts[:at], msgspec.structs.replace(verdicts[at], accepted=False, reason=reason), *verdicts[at + 1 :])
 
 
 def _is_emulated(candidate: Any) -> bool:
@@ -91,7 +118,13 @@ def _verdicts(problem: Problem | str, candidates: Sequence[Any], device: str) ->
 
 
 def _time_all(
-    problem: Problem, candidates: list[Any], baselines: Sequence[str], device: str, pairs: int, cache_bytes: int
+    problem: Problem,
+    candidates: list[Any],
+    baselines: Sequence[str],
+    device: str,
+    pairs: int,
+    cache_bytes: int,
+    call_us: float | None,
 ) -> tuple[list[Timing], list[Comparison]]:
     live = [c for c in candidates if not isinstance(c, str)]
     if live and len(live) < len(candidates):
@@ -100,7 +133,14 @@ def _time_all(
         return _time_live(problem, live, baselines, device, cache_bytes)
     if problem.source is None:
         raise UsageError("a candidate from a file needs a problem from a file", next="save the problem as a file")
-    return _time_strangers(problem.source, candidates, baselines, device, pairs, cache_bytes)
+    ours = {name: absolute(candidate) for name, candidate in named(candidates).items()}
+    if device == "cpu" and can_inspect():
+        with Outside(problem, ours, baselines, cache_bytes=cache_bytes, limits=_limits(), call_us=call_us) as outside:
+            return _time_pairs(outside.pair, ours, baselines, pairs)
+    with Nursery() as nursery:
+        return _time_pairs(
+            _Inside(nursery, problem.source, ours, baselines, device, cache_bytes), ours, baselines, pairs
+        )
 
 
 def _time_live(
@@ -119,30 +159,54 @@ def _time_live(
     return list(rounds.timings.values()), [rounds.compare(a, b) for a, b in product(ours, programs)]
 
 
-def _time_strangers(
-    source: str, candidates: list[str], baselines: Sequence[str], device: str, pairs: int, cache_bytes: int
+@dataclass
+class _Inside:
+    """Fresh processes that time themselves, candidates and baselines in turns: where nobody can look into them."""
+
+    nursery: Nursery
+    source: str
+    candidates: dict[str, str]
+    baselines: Sequence[str]
+    device: str
+    cache_bytes: int
+    _taken: int = 0
+
+    def __call__(self, what: str) -> dict[str, Timing]:
+        shared = {
+            "problem": absolute(self.source),
+            "device": self.device,
+            "cache_bytes": self.cache_bytes,
+            "budget_s": SAMPLING_S,
+            "seed": secrets.randbits(31),
+        }
+        groups: list[dict[str, Any]] = [{"candidate": c, "name": name} for name, c in self.candidates.items()]
+        groups.append({"baselines": list(self.baselines)})
+        self._taken += 1
+        found: dict[str, Timing] = {}
+        for group in groups if self._taken % 2 else reversed(groups):
+            stage(f"{what}: {group.get('name', 'baselines')}")
+            answer = self.nursery.run("kernelwright.judge.arms:time_task", shared | group, _limits())
+            found |= {name: msgspec.convert(timing, Timing) for name, timing in answer.items()}
+        return found
+
+
+def _time_pairs(
+    pair: Callable[[str], dict[str, Timing]], ours: Iterable[str], baselines: Sequence[str], pairs: int
 ) -> tuple[list[Timing], list[Comparison]]:
-    ours = named(candidates)
+    """So many pairs, and as many more where a claim is narrow."""
     taken: dict[str, list[Timing]] = {}
-    shared = {"problem": absolute(source), "device": device, "cache_bytes": cache_bytes, "budget_s": SAMPLING_S}
-    groups: list[dict[str, Any]] = [{"candidate": absolute(c), "name": n} for n, c in ours.items()]
-    groups.append({"baselines": list(baselines)})
+    names = list(ours)
 
-    def take(nursery: Nursery) -> list[Comparison]:
+    def take() -> list[Comparison]:
         """So many pairs more, and what all pairs say by now."""
-        for pair in range(pairs):
-            seed = secrets.randbits(31)
-            for group in groups if pair % 2 else reversed(groups):
-                stage(f"pair {pair + 1} of {pairs}: {group.get('name', 'baselines')}")
-                answer = nursery.run("kernelwright.judge.arms:time_task", shared | group | {"seed": seed}, _limits())
-                for name, timing in answer.items():
-                    taken.setdefault(name, []).append(msgspec.convert(timing, Timing))
-        return [_compare(taken, a, BASELINE_NAMES[b]) for a, b in product(ours, baselines)]
+        for number in range(pairs):
+            for name, timing in pair(f"pair {number + 1} of {pairs}").items():
+                taken.setdefault(name, []).append(timing)
+        return [_compare(taken, a, BASELINE_NAMES[b]) for a, b in product(names, baselines)]
 
-    with Nursery() as nursery:
-        comparisons = take(nursery)
-        if any(map(_narrow, comparisons)):
-            comparisons = take(nursery)
+    comparisons = take()
+    if any(map(_narrow, comparisons)):
+        comparisons = take()
     return [_merged(timings) for timings in taken.values()], comparisons
 
 

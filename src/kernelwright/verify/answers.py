@@ -16,7 +16,7 @@ from kernelwright.verify.execution import Observed, same_results
 from kernelwright.verify.golden import FP64, Right
 from kernelwright.verify.outcome import as_tensor
 from kernelwright.verify.reference import InputSet
-from kernelwright.verify.runners import ByMemory, Runner
+from kernelwright.verify.runners import Runner
 from kernelwright.verify.staleness import Memory
 
 
@@ -75,10 +75,8 @@ class Answers:
 
     def _cause(self, observed: Observed, drawn: InputSet) -> Reason | None:
         """Of wrong values: they came late, or they came before."""
-        if isinstance(self.runner, ByMemory):
-            later = self.runner.look_again()
-            if self._judge(later, observed, drawn, keep=False) is None:
-                return Reason(code="late-work", detail="the output was right only a while after the call had returned")
+        if observed.later and self._judge(observed.later(), observed, drawn, keep=False) is None:
+            return Reason(code="late-work", detail="the output was right only a while after the call had returned")
         names = [name.removeprefix("output") for name in drawn.right.names]
         if self._earlier.repeats(observed.leaves, dict(zip(names, drawn.right.reference, strict=True))):
             return Reason(code="stale-output", detail="the output is the answer to an earlier call, with other inputs")

@@ -9,12 +9,14 @@ it stopped. Calls that are looked at and calls that are not are alike to the can
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import numpy
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -44,7 +46,9 @@ PATIENCE = 0.01
 """The judge looks without a pause from `EARLY` of the time that the last call took to `LATE` of it, of a short one all
 the time up to `SPIN_S`; beyond that, and in a call of milliseconds, which wants all processors, it sleeps between two
 looks for this share of the time that has passed."""
-CHECK_EVERY_S = 0.02
+STEADY, STEADY_PATIENCE = 0.95, 0.003
+"""The same of a series, where nobody may be disturbed."""
+CHECK_EVERY_S, LATE_S = 0.02, 0.25
 ALIGNED_BYTES = 64
 EXTENT_TIMES, EXTENT_MORE_BYTES = 16, 64 << 20
 
@@ -69,6 +73,15 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Series:
+    """What calls one after the other gave: as `Answer`, of all of them together."""
+
+    observed: list[Observed]
+    window: Window
+    claimed_us: float
+
+
+@dataclass(frozen=True)
 class _Seen:
     """What was read while the candidate stood still: outputs, and blocks of inputs with their margins."""
 
@@ -88,6 +101,7 @@ class Line:
     Attributes:
         gradients: record them in every call.
         state: parameters and buffers as every call finds them.
+        cache_bytes: of what is read before a series, so that a cache of that size holds nothing of it.
     """
 
     child: Child
@@ -95,9 +109,10 @@ class Line:
     sizes_bytes: list[int] = field(default_factory=list)
     gradients: bool = False
     state: State = field(default_factory=dict)
+    cache_bytes: int = 0
     _places: dict[str, Leaf] = field(default_factory=dict)
     _changing: set[str] = field(default_factory=set)
-    _last: dict[str, Leaf] = field(default_factory=dict)
+    _expected: list[int] = field(default_factory=list)
     _number: int = 0
     _unfinished_s: float = 0.0
     _expected_s: float = 0.0
@@ -115,10 +130,11 @@ class Line:
         self.state = self._read_state(self._places)
         return told
 
-    def empty_windows(self, inputs: Args, outputs: list[Tensor], calls: int) -> list[Window]:
-        """The windows of calls that compute nothing and return as much, for a child without a program yet."""
+    def empty_windows(self, inputs: Sequence[Args], outputs: list[Tensor], calls: int) -> list[Window]:
+        """The windows of calls that compute nothing and return as much, for a child without a program yet; of series of
+        calls where there are several inputs."""
         self.child.call(f"{TASKS}:load_null", {"outputs": pack(outputs)})
-        return [self.call(inputs, look=False).window for _ in range(calls)]
+        return [self._made(inputs, look=False)[1] for _ in range(calls)]
 
     def call(self, inputs: Args, *, look: bool, poison: bool = False, peek: Peek | None = None) -> Answer:
         """One call with these inputs.
@@ -131,11 +147,40 @@ class Line:
             LimitError, TaskError: the candidate raised, or was stopped.
             ForgedError: it tells what is not so.
         """
+        observed, window, claimed_us = self._made([inputs], look=look, poison=poison, peek=peek)
+        return Answer(observed[0] if observed else None, window, claimed_us)
+
+    def series(self, inputs: Sequence[Args], *, look: bool, outline: str) -> Series:
+        """Calls one after the other in one window, each with inputs of its own; a cache of `cache_bytes` holds none of
+        them. For times: the judge leaves the processors alone meanwhile.
+
+        Args:
+            outline: of one result.
+        Raises:
+            LimitError, TaskError, ForgedError: as `call`.
+        """
+        observed, window, claimed_us = self._made(inputs, look=look, steady=True)
+        for one in observed:
+            one.outline = outline if one.outline == series_outline(outline, len(inputs)) else one.outline
+        return Series(observed, window, claimed_us)
+
+    def _made(
+        self,
+        inputs: Sequence[Args],
+        *,
+        look: bool,
+        poison: bool = False,
+        peek: Peek | None = None,
+        steady: bool = False,
+    ) -> tuple[list[Observed], Window, float]:
+        """What the calls gave, nothing where nobody looks; their window, and what the worker says that they took."""
         self._number += 1
-        packed = hold(pytree.tree_leaves(inputs))
+        self._expected = self.sizes_bytes * len(inputs)
+        packed = hold([leaf for one in inputs for leaf in pytree.tree_leaves(one)])
         blocks = self._placed([len(block) for block in packed["blocks"]])
         order = {
             "number": self._number,
+            "calls": len(inputs),
             "blocks": blocks,
             "leaves": packed["leaves"],
             "gradients": self.gradients or any(leaf.get("gradient") for leaf in packed["leaves"]),
@@ -146,7 +191,7 @@ class Line:
         self.child.start(f"{TASKS}:call", order)
         if self._wait(READY) is None:
             self._raise_fault()
-        window, letter, glance = self._window(packed["blocks"], blocks, peek)
+        window, letter, glance = self._window(packed["blocks"], blocks, peek, steady)
         if letter is None or letter.raised:
             self._raise_fault()
         seen = self._look(letter, glance, blocks) if look else None
@@ -154,21 +199,15 @@ class Line:
         state = self._changed_state(told) if look else {}
         self._restore(self._changing)
         if seen is None:
-            return Answer(None, window, letter.claimed_ns / 1e3)
-        self._last = told.leaves
-        observed = _observed(told, seen, packed, inputs)
-        observed.state = state
-        return Answer(observed, window, letter.claimed_ns / 1e3)
+            return [], window, letter.claimed_ns / 1e3
+        observed = _observed(told, seen, packed, inputs, self._read_later)
+        observed[-1].state = state
+        return observed, window, letter.claimed_ns / 1e3
 
     def is_done(self) -> bool:
         """Whether the call that runs is over: for a `peek`."""
         letter = self._letter()
         return letter is None or letter.done == self._number
-
-    def look_again(self, after_s: float) -> dict[str, Any]:
-        """The leaves of the last call that was looked at as they are now: what was late may have come."""
-        pause(after_s)
-        return {path: value_of(leaf, self._read_all([leaf])) for path, leaf in self._last.items()}
 
     def set_state(self, state: State) -> None:
         """Gives parameters and buffers other values for this and later calls, those that the program has."""
@@ -212,13 +251,13 @@ class Line:
         return placed
 
     def _window(
-        self, blocks: list[Tensor], places: list[list[int]], peek: Peek | None
+        self, blocks: list[Tensor], places: list[list[int]], peek: Peek | None, steady: bool
     ) -> tuple[Window, Letter | None, Glance]:
         """Writes inputs and lets the candidate go; the time until it is done and pieces of its outputs were read."""
         pid, number = self.child.pid, self._number
-        stopped = sum(size for _, size in places) > SMALL_BYTES
+        stopped = steady or sum(size for _, size in places) > SMALL_BYTES
         go = memoryview(go_word(number))
-        glance = Glance(self.sizes_bytes, [(address, size) for address, size in places])
+        glance = Glance(self._expected, [(address, size) for address, size in places])
         writes = [(address, block.numpy().data) for (address, _), block in zip(places, blocks, strict=True)]
         if stopped:
             self.child.stop()
@@ -229,11 +268,13 @@ class Line:
         start = wall_s()
         for address, data in writes:
             inspection.write(pid, address, data)
+        if steady:
+            _forget_caches(self.cache_bytes)
         start = wall_s() if stopped else start
         inspection.write(pid, self.mailbox + 8 * GO, go)
         if stopped:
             self.child.resume()
-        letter = self._wait(DONE, peek)
+        letter = self._wait(DONE, peek, steady)
         seen = wall_s()
         if letter and not letter.raised:
             self._read_glance(letter, glance)
@@ -248,18 +289,20 @@ class Line:
             self._expected_s = letter.claimed_ns / 1e9
         return window, letter, glance
 
-    def _wait(self, word: int, peek: Peek | None = None) -> Letter | None:
+    def _wait(self, word: int, peek: Peek | None = None, steady: bool = False) -> Letter | None:
         """The letter once that word of it is this call's number; None where the worker answers or ends before.
 
         Sleeps until shortly before a call as long as the last one would be over, then looks as often as it can, and
-        then ever more rarely: a program that takes long has the processors.
+        then ever more rarely: a program that takes long has the processors. `steady` never looks without a pause.
         """
         start = next_check = wall_s()
         over = False
         until = start + SPIN_S
         if word == DONE and not peek and self._expected_s > SPIN_S:
-            pause(min(EARLY * self._expected_s, CHECK_EVERY_S))
+            pause(min((STEADY if steady else EARLY) * self._expected_s, CHECK_EVERY_S))
             until = start + min(LATE * self._expected_s, MOST_SPIN_S)
+        if steady:
+            until = start
         while True:
             looked = wall_s()
             letter = self._letter()
@@ -276,11 +319,11 @@ class Line:
                 # It may have finished since the letter was read: that is looked at once more.
                 over = not self.child.alive() or self.child.has_answered()
             elif now > until and not peek:
-                pause(min(PATIENCE * (now - start), CHECK_EVERY_S))
+                pause(min((STEADY_PATIENCE if steady else PATIENCE) * (now - start), CHECK_EVERY_S))
 
     def _letter(self) -> Letter | None:
         """What the mailbox says now; None where it is gone."""
-        expected = max(1, len(self.sizes_bytes))
+        expected = max(1, len(self._expected))
         try:
             letter = read_letter(inspection.read(self.child.pid, self.mailbox, letter_bytes(expected)))
             if letter.told > expected:
@@ -306,9 +349,14 @@ class Line:
         read = extents | {(at - MARGIN_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, around, strict=True)}
         return _Seen(extents, around, glance.agree_with(read))
 
+    def _read_later(self, leaves: dict[str, Leaf]) -> dict[str, Any]:
+        """The leaves as they are a while later: what was late may have come."""
+        pause(LATE_S)
+        return {path: value_of(leaf, self._read_all([leaf])) for path, leaf in leaves.items()}
+
     def _read_outputs(self, wanted: list[Extent]) -> dict[Extent, bytearray]:
         """Each that can be read; none where they are larger together than any right ones could be."""
-        if sum(size for _, size in wanted) > EXTENT_TIMES * sum(self.sizes_bytes) + EXTENT_MORE_BYTES:
+        if sum(size for _, size in wanted) > EXTENT_TIMES * sum(self._expected) + EXTENT_MORE_BYTES:
             return {}
         read = {}
         for extent in wanted:
@@ -341,21 +389,52 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNED_BYTES) * ALIGNED_BYTES
 
 
-def _observed(told: Told, seen: _Seen, packed: Packed, inputs: Args) -> Observed:
+def series_outline(outline: str, calls: int) -> str:
+    """The structure of what so many calls gave."""
+    return outline if calls == 1 else f"[{', '.join([outline] * calls)}]"
+
+
+def _observed(
+    told: Told,
+    seen: _Seen,
+    packed: Packed,
+    inputs: Sequence[Args],
+    later: Callable[[dict[str, Leaf]], dict[str, Any]],
+) -> list[Observed]:
+    """What each call gave."""
     blocks = [torch.frombuffer(whole, dtype=torch.uint8) for whole in seen.around]
     inner = [block[MARGIN_BYTES : len(block) - MARGIN_BYTES].clone() for block in blocks]
     broken = {at for at, block in enumerate(blocks) if not _margins_whole(block)}
     after = views(packed["leaves"], [block.untyped_storage() for block in inner])
     mutated, outside = changes(packed, after, lambda: tensors(inputs), broken)
-    return Observed(
-        outline=told.outline,
-        leaves={path: value_or_fault(path, leaf, seen.extents) for path, leaf in told.leaves.items()},
-        devices={path: leaf.device for path, leaf in told.leaves.items()},
-        mutated=mutated,
-        outside=outside,
-        finished=seen.finished,
-        sent=tuple(path for path, leaf in told.leaves.items() if leaf.sent is not None),
-    )
+    each, found = len(tensors(inputs[0])), []
+    for number in range(len(inputs)):
+        prefix = f"[{number}]" if len(inputs) > 1 else ""
+        leaves = {path.removeprefix(prefix): one for path, one in told.leaves.items() if path.startswith(prefix)}
+        own = range(number * each, (number + 1) * each)
+        found.append(
+            Observed(
+                outline=told.outline,
+                leaves={path: value_or_fault(path, leaf, seen.extents) for path, leaf in leaves.items()},
+                devices={path: leaf.device for path, leaf in leaves.items()},
+                mutated={at - own.start: value for at, value in mutated.items() if at in own},
+                outside=[at - own.start for at in outside if at in own],
+                finished=seen.finished,
+                sent=tuple(path for path, leaf in leaves.items() if leaf.sent is not None),
+                later=functools.partial(later, leaves),
+            )
+        )
+    return found
+
+
+@functools.cache
+def _other_memory(size: int) -> numpy.ndarray:
+    return numpy.ones(size // 8, dtype=numpy.int64)
+
+
+def _forget_caches(size: int) -> None:
+    """Reads so much else that a cache of this size holds nothing of a call; one thread does, so that none spins on."""
+    _other_memory(size).sum()
 
 
 def _margins_whole(block: Tensor) -> bool:

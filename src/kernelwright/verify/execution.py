@@ -41,6 +41,7 @@ class Observed:
         finished: whether nothing of them changed any more after the call had returned, as far as could be seen.
         sent: leaves that were sent in a message and not read where they lie.
         repeat: makes the second, equal call, where it is left to whoever looks at the first.
+        later: gives the leaves as they are a while later, where that can be seen.
     """
 
     outline: str
@@ -53,6 +54,7 @@ class Observed:
     finished: bool = True
     sent: tuple[str, ...] = ()
     repeat: Callable[[], Observed] | None = None
+    later: Callable[[], dict[str, Any]] | None = None
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -12,13 +12,13 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, MemoryLimitError, ProblemError
-from kernelwright.problems.problem import Args, Problem
+from kernelwright.problems.problem import Args, Problem, seeded, to_device
 from kernelwright.sandbox import TaskError
 from kernelwright.sandbox.faults import task_error
 from kernelwright.verify import golden
 from kernelwright.verify.crossing import hold
 from kernelwright.verify.distributions import AS_GIVEN, DISTRIBUTIONS, Distribution
-from kernelwright.verify.execution import Call, Observed, observe
+from kernelwright.verify.execution import SEED, Call, Observed, observe
 from kernelwright.verify.golden import Right
 from kernelwright.verify.outcome import exact_float32, outputs
 from kernelwright.verify.parameters import changeable, perturb
@@ -128,6 +128,14 @@ class Reference:
         except (Exception, SystemExit):  # inputs that do not belong together may be refused
             return None
 
+    def draws(self, inputs: Args) -> bool:
+        """Whether the program takes torch's random numbers: what it gives then depends on the calls before."""
+        args, kwargs = inputs
+        with seeded(SEED), torch.no_grad():
+            before = torch.get_rng_state()
+            self._program(*args, **kwargs)
+            return not torch.equal(before, torch.get_rng_state())
+
     def _seed_of(self, what: str, index: int) -> int:
         """No seed says anything of another: torch's generators can be searched for theirs, given what they drew."""
         return int(digest(str(self._seed), what, str(index))[:15], 16)
@@ -138,8 +146,13 @@ class Reference:
         Raises:
             ProblemError: its generator raises.
         """
+        return self.series(index, 1)[0]
+
+    def series(self, index: int, calls: int) -> list[Args]:
+        """As `inputs`, for calls one after the other: drawn from one seed, which takes longer to set than to draw."""
         try:
-            return self._problem.inputs(self._device, self._seed_of("inputs", index))
+            with seeded(self._seed_of("inputs", index)):
+                return [to_device(self._problem.make_inputs(), self._device) for _ in range(calls)]
         except (Exception, SystemExit) as fault:
             raise _as_problem_error(fault) from fault
 

@@ -22,7 +22,6 @@ from kernelwright.verify.state import State, kinds_of
 
 PRELOAD = ("torch", "kernelwright.verify.worker")
 EMPTY_CALLS = 12
-LATE_S = 0.25
 
 
 class Runner(Protocol):
@@ -127,18 +126,22 @@ class ByMemory(ByMessage):
 
     Attributes:
         line: for calls of which the time matters.
+        series: inputs for as many calls in one window, where that is how it is timed.
+        loading: the task that loads it, and what that takes.
         empty: windows of calls that computed nothing, in the same child before the candidate was in it.
     """
 
     line: Line
+    series: Sequence[Args] = ()
+    loading: tuple[str, Packed] | None = None
     empty: Sequence[Window] = ()
 
     def load(self, inputs: Args, model: Observed) -> None:
         mailbox = self._open()["mailbox"]
         self.line = Line(self._child, mailbox, [value.nbytes for value in model.tensors])
         self.protections = (*self._child.protections, "outputs and clock outside")
-        self.empty = self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS)
-        self._loaded(self.line.load(f"{TASKS}:load", {"candidate": self._target}))
+        self.empty = self.line.empty_windows(self.series or [inputs], model.tensors, EMPTY_CALLS)
+        self._loaded(self.line.load(*(self.loading or (f"{TASKS}:load", {"candidate": self._target}))))
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
         if state:
@@ -148,10 +151,6 @@ class ByMemory(ByMessage):
         if twice:
             observed.repeat = lambda: self._looked(inputs)
         return observed
-
-    def look_again(self) -> dict[str, Any]:
-        """The leaves of the last call as they are a while later."""
-        return self.line.look_again(LATE_S)
 
     def _looked(self, inputs: Args) -> Observed:
         """A call that is looked at; with gradients from now on where it needs them, like the reference (`golden`)."""

@@ -50,7 +50,7 @@ class TimedCalls:
             self._claimed_us.append(answer.claimed_us)
             self._windows.append(answer.window)
             assert answer.observed
-            judge = at in chosen or _is_off(answer.observed, self.reference.values(inputs))
+            judge = at in chosen or is_off(answer.observed, self.reference.values(inputs))
             yield answer.observed, self.reference.set_of(inputs) if judge else None
 
     @property
@@ -66,7 +66,7 @@ class TimedCalls:
         return Reason(code="false-time", detail=f"its own clock says {said} for a call that took {seen} at least")
 
 
-def _is_off(observed: Observed, values: list[Tensor] | None) -> bool:
+def is_off(observed: Observed, values: list[Tensor] | None) -> bool:
     """Whether an output is far from the reference's at first sight, or another one altogether."""
     if values is None or len(observed.tensors) > len(values):
         return True

@@ -131,9 +131,10 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     the mailbox says, the moment it says so.
 
     Args:
-        payload: `number` of the call; `blocks`, each [address, bytes]; `leaves`, views of them as `crossing.hold`
-            describes; `gradients` to record; `poison`: sizes in bytes of memory to come that shall read as NaN;
-            `rewritten`: the judge has written into parameters and buffers.
+        payload: `number` of the call; `calls` in it, one after the other, each with leaves of its own; `blocks`, each
+            [address, bytes]; `leaves`, views of them as `crossing.hold` describes; `gradients` to record; `poison`:
+            sizes in bytes of memory to come that shall read as NaN; `rewritten`: the judge has written into parameters
+            and buffers.
     Returns:
         What the result is, described.
     """
@@ -142,13 +143,15 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     if payload["rewritten"]:
         torch.autograd.graph.increment_version(list(state_of(here.program).values()))
     blocks = [_memory_at(address, size) for address, size in payload["blocks"]]
-    args, kwargs = pytree.tree_unflatten(views(payload["leaves"], blocks, here.leaves), here.spec)
+    count, each = payload["calls"], len(here.leaves)
+    leaves = views(payload["leaves"], blocks, here.leaves * count)
+    given = [pytree.tree_unflatten(leaves[at : at + each], here.spec) for at in range(0, count * each, each)]
     poisoned = payload["poison"] is not None
     poison_allocator(poisoned)
     here.fences = Fences(margin=GUARD_BYTE)
     with seeded(SEED), torch.set_grad_enabled(payload["gradients"]), _fenced(here, poisoned):
         poison_buffers(payload["poison"] or [], here.device)
-        here.result = _timed(here, payload["number"], args, kwargs)
+        here.result = _timed(here, payload["number"], given)
         told = _told(here)
         here.left = list(state_of(here.program).values())
     if broken := here.fences.broken():
@@ -156,19 +159,20 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _timed(here: Worker, number: int, args: Any, kwargs: Any) -> Any:
+def _timed(here: Worker, number: int, given: list[Any]) -> Any:
     """The window: from the judge's go to the word that it is done."""
-    assert here.program
+    assert here.program is not None
     here.mailbox.wait(number)
     start = wall_s()
     try:
-        result = here.program(*args, **kwargs)
+        results = [here.program(*args, **kwargs) for args, kwargs in given]
     except BaseException as fault:
         here.mailbox.finish(number, 0, [], raised=True)
         if isinstance(fault, (Exception, SystemExit)):
             raise task_error(fault) from fault
         raise
     claimed_ns = int((wall_s() - start) * 1e9)
+    result = results if len(given) > 1 else results[0]
     here.mailbox.finish(number, claimed_ns, extents_of(result))
     return result
 
@@ -250,7 +254,7 @@ def run(payload: dict[str, Any]) -> dict[str, Any]:
     """One observed call; `payload`: `inputs` (packed leaves), `state` (packed values with `names`, or None),
     `sizes_bytes`, `twice`."""
     here = worker()
-    assert here.program
+    assert here.program is not None
     poison_allocator(True)
     if payload["state"]:
         set_state(here.program, payload["state"]["names"], payload["state"])

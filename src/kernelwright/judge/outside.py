@@ -1,0 +1,265 @@
+"""Arms in processes of their own, timed from outside: by the judge's clock, in calls of which every one has fresh
+values at a fresh address, and of which any one may be judged.
+
+An arm that remembers what it was given gains nothing here, nor does one that knows when it is timed: what is judged and
+what is timed are the same calls. Arms take turns, each stopped while another runs. A call of microseconds is timed in a
+series, long enough that the judge need not look before it is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+from typing import Any, Self
+
+import torch
+
+from kernelwright.core.errors import KernelwrightError
+from kernelwright.core.progress import stage
+from kernelwright.core.records import Conditions, Reason, Timing
+from kernelwright.judge.arms import BASELINE_NAMES
+from kernelwright.measure.clock import wall_s
+from kernelwright.measure.conditions import allocation_policy
+from kernelwright.measure.statistics import median_interval
+from kernelwright.measure.two_sided import TwoSided, Window
+from kernelwright.problems.problem import Args, Problem, tensors
+from kernelwright.sandbox import Limits, Nursery
+from kernelwright.verify.answers import Answers
+from kernelwright.verify.execution import Observed
+from kernelwright.verify.reference import Reference
+from kernelwright.verify.runners import PRELOAD, ByMemory
+from kernelwright.verify.timed import is_off
+from kernelwright.verify.verdict import as_reason
+
+WINDOW_US = 5_000.0
+"""Of a series, if so many calls fit: what it costs to begin and end one is known to some tens."""
+MOST_CALLS = 1024
+MOST_INPUT_BYTES, MOST_OUTPUT_BYTES = 64 << 20, 8 << 20
+"""Of a series: outputs of all its calls are held until it is over, and read."""
+COLD_BYTES = 1 << 20
+"""Inputs of a call from here on come from memory: what is smaller lies in a cache wherever it is used."""
+WARM_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS = 2, 5, 15
+LOOKED_AT = 0.5
+"""The share of rounds whose outputs are read: which ones, nobody knows beforehand."""
+PAIR_S = 4.0
+"""After this long no further round begins, once there are enough."""
+LEAST_US = 0.001
+
+
+class Rejected(Exception):
+    """A candidate that was caught in a timed call."""
+
+    def __init__(self, name: str, reason: Reason) -> None:
+        super().__init__(f"{name}: {reason.code}")
+        self.name, self.reason = name, reason
+
+
+@dataclass
+class _Arm:
+    name: str
+    nursery: Nursery
+    target: str
+    which: str = ""
+    """The baseline that it is."""
+    runner: ByMemory = field(init=False)
+    answers: Answers = field(init=False)
+    windows: list[Window] = field(default_factory=list)
+    claimed_us: list[float] = field(default_factory=list)
+
+
+class Outside:
+    """Pairs of fresh processes, one for each arm. A context manager: its nurseries stay warm from one to the next.
+
+    Args:
+        problem: from a file.
+        candidates: files by the names of their arms.
+        baselines: any of `arms.BASELINES`.
+        cache_bytes: of the last level of cache, which no call finds its inputs in.
+        call_us: what a call of the fastest candidate takes, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        candidates: dict[str, str],
+        baselines: Sequence[str],
+        *,
+        cache_bytes: int,
+        limits: Limits,
+        call_us: float | None = None,
+    ) -> None:
+        assert problem.source
+        self._problem, self._cache_bytes, self._limits = problem, cache_bytes, limits
+        self._candidates, self._baselines = candidates, baselines
+        self._reference = Reference(problem, "cpu", secrets.randbits(62), change_parameters=False)
+        self._next = 0
+        self._model = self._reference.probe()
+        self._most_calls, self._cold = self._bounds()
+        self._calls = self._fitting(call_us or self._reference_us())
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        def warm(*more: str) -> Nursery:
+            return self._stack.enter_context(Nursery((*PRELOAD, *more)))
+
+        source = self._problem.source or ""
+        self._arms = [_Arm(name, warm(), target) for name, target in self._candidates.items()]
+        self._arms += [
+            _Arm(BASELINE_NAMES[which], warm("kernelwright.judge.baselines"), source, which)
+            for which in self._baselines
+        ]
+        return self
+
+    def __exit__(self, *fault: Any) -> None:
+        self._stack.close()
+
+    def pair(self, what: str) -> dict[str, Timing]:
+        """The times of every arm in a fresh process.
+
+        Args:
+            what: it is, for whoever waits.
+        Raises:
+            Rejected: a candidate was wrong, late or lied about its time in one of these calls.
+        """
+        with contextlib.ExitStack() as opened:
+            for arm in self._arms:
+                stage(f"{what}: loading {arm.name}")
+                with _catching(arm):
+                    self._open(arm, opened)
+            stage(f"{what}: timing {', '.join(arm.name for arm in self._arms)}")
+            for _ in range(WARM_ROUNDS):
+                self._take_turns(thorough=False)
+            calls = self._fitting(min(arm.claimed_us[-1] for arm in self._arms) / self._calls)
+            if calls < 2 * self._calls:
+                return self._timings()
+        self._calls = calls  # the fastest is over too soon
+        return self.pair(what)
+
+    def _timings(self) -> dict[str, Timing]:
+        start = wall_s()
+        thorough = random.SystemRandom().randrange(LEAST_ROUNDS)
+        for number in range(MOST_ROUNDS):
+            if number >= LEAST_ROUNDS and wall_s() - start > PAIR_S:
+                break
+            self._take_turns(thorough=number == thorough)
+        return {arm.name: self._timing(arm) for arm in self._arms}
+
+    def _take_turns(self, *, thorough: bool) -> None:
+        """A series of every arm, all with the same values."""
+        inputs = self._inputs()
+        for arm in random.SystemRandom().sample(self._arms, len(self._arms)):
+            with _catching(arm):
+                self._turn(arm, inputs, thorough)
+
+    def _open(self, arm: _Arm, opened: contextlib.ExitStack) -> None:
+        arm.windows, arm.claimed_us = [], []
+        source = self._problem.source or ""
+        arm.runner = runner = opened.enter_context(ByMemory(source, arm.target, "cpu", self._limits, arm.nursery))
+        runner.series = self._inputs()
+        if arm.which:
+            runner.loading = "kernelwright.judge.baselines:load_baseline", {"which": arm.which}
+        runner.load(runner.series[0], self._model)
+        runner.line.cache_bytes = self._cache_bytes if self._cold else 0
+        runner.line.gradients = self._problem.records_gradients(runner.series[0])
+        keeps, deterministic = self._reference.keeps, self._problem.deterministic
+        arm.answers = Answers(runner, self._model, keeps, "reference", deterministic)
+        runner.line.child.stop()
+
+    def _turn(self, arm: _Arm, inputs: list[Args], thorough: bool) -> None:
+        """One series of an arm, which stands still afterwards until its next turn."""
+        line = arm.runner.line
+        look = not arm.which and (thorough or random.SystemRandom().random() < LOOKED_AT)
+        made = line.series(inputs, look=look, outline=self._model.outline)
+        arm.windows.append(made.window)
+        arm.claimed_us.append(made.claimed_us)
+        if look and (reason := self._wrong(arm.answers, made.observed, inputs, thorough)):
+            raise Rejected(arm.name, Reason(code=reason.code, detail=f"in a timed call: {reason.detail}"))
+        line.child.stop()
+
+    def _wrong(self, answers: Answers, observed: list[Observed], inputs: list[Args], thorough: bool) -> Reason | None:
+        """What is wrong with one of the calls: with one that shows it, else with any."""
+        odd = [at for at, one in enumerate(observed) if one.mutated or one.outside or one.state or not one.finished]
+        at = odd[0] if odd else random.SystemRandom().randrange(len(observed))
+        if odd or thorough or is_off(observed[at], self._reference.values(inputs[at])):
+            return answers.rejection(observed[at], self._reference.set_of(inputs[at]))
+        return None
+
+    def _timing(self, arm: _Arm) -> Timing:
+        windows, claimed_us = arm.windows[WARM_ROUNDS:], arm.claimed_us[WARM_ROUNDS:]
+        clocks = TwoSided.of(claimed_us, windows, arm.runner.empty)
+        if not arm.which and clocks.lies:
+            detail = f"its own clock says {clocks.claimed_us:.0f} us for what took {clocks.least_us:.0f} us at least"
+            raise Rejected(arm.name, Reason(code="false-time", detail=detail))
+        pairs = zip(windows, claimed_us, strict=True)
+        samples = [_believed_us(*one, arm.runner.empty) / self._calls for one in pairs]
+        low, high = median_interval(samples)
+        return Timing(
+            name=arm.name,
+            time_us=median(samples),
+            low_us=low,
+            high_us=high,
+            samples_us=tuple(samples),
+            repetitions=self._calls,
+            conditions=Conditions(
+                device="cpu",
+                clock="outside",
+                cache="cold" if self._cold else "warm",
+                allocation=allocation_policy(),
+                threads=torch.get_num_threads(),
+            ),
+        )
+
+    def _inputs(self) -> list[Args]:
+        """Fresh values for a series."""
+        self._next += 1
+        return self._reference.series(self._next, self._calls)
+
+    def _bounds(self) -> tuple[int, bool]:
+        """How many calls are timed at once at most, one alone where it depends on those before it; and whether each
+        finds its inputs in memory."""
+        inputs = self._reference.inputs(0)
+        right = self._reference.set_of(inputs).right
+        read, written = sum(one.nbytes for one in tensors(inputs)), sum(one.nbytes for one in right.reference)
+        alone = right.mutated or right.state or self._reference.draws(inputs)
+        fits = MOST_CALLS, MOST_INPUT_BYTES // max(1, read), MOST_OUTPUT_BYTES // max(1, written)
+        return 1 if alone else max(1, min(fits)), read >= COLD_BYTES
+
+    def _fitting(self, call_us: float) -> int:
+        """So many calls as fill a window."""
+        return max(1, min(self._most_calls, int(WINDOW_US / call_us)))
+
+    def _reference_us(self) -> float:
+        inputs, took_us = self._reference.inputs(0), []
+        for _ in range(3):
+            start = wall_s()
+            self._reference.values(inputs)
+            took_us.append((wall_s() - start) * 1e6)
+        return min(took_us)
+
+
+def _believed_us(window: Window, claimed_us: float, empty: Sequence[Window]) -> float:
+    """What the worker claims, where the judge's clock leaves it room; else the nearest to it that is left."""
+    low, nothing_us, high = quantiles(map(_middle_us, empty), n=4)
+    judged_us = max(LEAST_US, _middle_us(window) - nothing_us)
+    unsure_us = max(high - low, (window.seen_us - window.unfinished_us) / 2)
+    return min(max(claimed_us, judged_us - unsure_us, judged_us / 2), judged_us + unsure_us)
+
+
+def _middle_us(window: Window) -> float:
+    """Of when it was last seen unfinished and first seen done."""
+    return (window.unfinished_us + window.seen_us) / 2
+
+
+@contextlib.contextmanager
+def _catching(arm: _Arm):
+    """What a candidate does wrong rejects it; of a baseline it is an error."""
+    try:
+        yield
+    except KernelwrightError as fault:
+        if arm.which:
+            raise
+        raise Rejected(arm.name, as_reason(fault)) from fault

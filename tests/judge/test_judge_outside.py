@@ -1,0 +1,113 @@
+"""What is timed is what is judged: from outside, with fresh values in every call."""
+
+import sys
+
+import pytest
+
+from kernelwright.core.records import Reason
+from kernelwright.judge.bench import bench
+from kernelwright.judge.outside import Outside, Rejected
+from kernelwright.problems import load_problem
+from kernelwright.sandbox import Limits, can_inspect
+from kernelwright.verify import verify
+
+pytestmark = pytest.mark.skipif(not can_inspect(), reason="memory of other processes cannot be reached here")
+
+PROBLEM = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) * 2
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+"""
+HONEST = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x).mul_(2)
+"""
+LAZY = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    calls, kept = 0, None
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls < 100:
+            self.kept = torch.tanh(x) * 2
+        return self.kept.clone()
+"""
+COUNTS = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+def get_inputs():
+    return [torch.randn(8)]
+"""
+DRAWS = PROBLEM.replace("torch.tanh(x) * 2", "torch.nn.functional.dropout(x)")
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(name, text):
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return write
+
+
+def outside(problem, candidates, baselines=("eager",)):
+    given = {"cache_bytes": 1 << 20, "limits": Limits(60.0)}
+    return Outside(load_problem(problem), candidates, baselines, **given)
+
+
+def test_every_arm_of_a_pair_has_a_time_of_many_calls(file):
+    with outside(file("problem.py", PROBLEM), {"fast": file("fast.py", HONEST)}) as arms:
+        found = arms.pair("a pair")
+    assert set(found) == {"fast", "eager"}
+    for timing in found.values():
+        assert timing.time_us > 0
+        assert (timing.conditions.clock, timing.repetitions > 1) == ("outside", True)
+
+
+def test_who_stops_computing_once_it_is_trusted_is_caught_where_it_is_timed(file):
+    problem, lazy = file("problem.py", PROBLEM), file("lazy.py", LAZY)
+    assert verify(problem, lazy, sets=4).accepted
+    with outside(problem, {"lazy": lazy}) as arms, pytest.raises(Rejected) as caught:
+        arms.pair("a pair")
+    assert caught.value.reason.code in ("stale-output", "inaccurate")
+    assert "in a timed call" in caught.value.reason.detail
+
+
+def test_a_bench_gives_such_a_candidate_no_arm_and_the_others_theirs(file, monkeypatch):
+    problem, lazy, honest = file("problem.py", PROBLEM), file("lazy.py", LAZY), file("honest.py", HONEST)
+    asked = []
+
+    def time_all(problem, candidates, *_):
+        asked.append(list(candidates))
+        if lazy in candidates:
+            raise Rejected("lazy", Reason(code="stale-output", detail="in a timed call"))
+        return [], []
+
+    monkeypatch.setattr(sys.modules["kernelwright.judge.bench"], "_time_all", time_all)
+    found = bench(problem, lazy, honest, baselines=["eager"])
+    assert asked == [[lazy, honest], [honest]]
+    assert [verdict.reason and verdict.reason.code for verdict in found.verdicts] == ["stale-output", None]
+
+
+@pytest.mark.parametrize("text", [COUNTS, DRAWS])
+def test_where_a_call_depends_on_those_before_it_each_is_alone(file, text):
+    assert outside(file("problem.py", text), {})._most_calls == 1
