@@ -42,6 +42,18 @@ class ModelNew(torch.nn.Module):
             self.kept = torch.tanh(x) * 2
         return self.kept.clone()
 """
+TIMELESS = """
+import torch
+import kernelwright.verify.worker as worker
+
+worker.wall_s = lambda: 0.0
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(20):
+            y = torch.tanh(x)
+        return y * 2
+"""
 COUNTS = """
 import torch
 
@@ -90,6 +102,13 @@ def test_who_stops_computing_once_it_is_trusted_is_caught_where_it_is_timed(file
         arms.pair("a pair")
     assert caught.value.reason.code in ("stale-output", "inaccurate")
     assert "in a timed call" in caught.value.reason.detail
+
+
+def test_who_says_that_it_took_no_time_is_a_liar(file):
+    problem, timeless = file("problem.py", PROBLEM), file("timeless.py", TIMELESS)
+    with outside(problem, {"fast": timeless}) as arms, pytest.raises(Rejected) as caught:
+        arms.pair("a pair")
+    assert caught.value.reason.code == "false-time"
 
 
 def test_a_bench_gives_such_a_candidate_no_arm_and_the_others_theirs(file, monkeypatch):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any, Self
@@ -48,6 +48,7 @@ LOOKED_AT = 0.5
 PAIR_S = 4.0
 """After this long no further round begins, once there are enough."""
 LEAST_US = 0.001
+"""Nothing takes less, whatever a clock says."""
 
 
 class Rejected(Exception):
@@ -133,7 +134,8 @@ class Outside:
             stage(f"{what}: timing {', '.join(arm.name for arm in self._arms)}")
             for _ in range(WARM_ROUNDS):
                 self._take_turns(thorough=False)
-            calls = self._fitting(min(arm.claimed_us[-1] for arm in self._arms) / self._calls)
+            shortest_us = min(arm.claimed_us[-1] for arm in self._arms)
+            calls = self._fitting(max(shortest_us, LEAST_US) / self._calls)
             if calls < 2 * self._calls:
                 return self._timings()
         self._calls = calls  # the fastest is over too soon
@@ -255,7 +257,7 @@ def _middle_us(window: Window) -> float:
 
 
 @contextlib.contextmanager
-def _catching(arm: _Arm):
+def _catching(arm: _Arm) -> Iterator[None]:
     """What a candidate does wrong rejects it; of a baseline it is an error."""
     try:
         yield
