@@ -111,20 +111,36 @@ def test_who_says_that_it_took_no_time_is_a_liar(file):
     assert caught.value.reason.code == "false-time"
 
 
-def test_a_bench_gives_such_a_candidate_no_arm_and_the_others_theirs(file, monkeypatch):
+@pytest.mark.parametrize("check", [True, False])
+def test_a_bench_gives_such_candidates_no_arm_and_the_others_theirs(file, monkeypatch, check):
     problem, lazy, honest = file("problem.py", PROBLEM), file("lazy.py", LAZY), file("honest.py", HONEST)
     asked = []
 
-    def time_all(problem, candidates, *_):
+    def time_all(problem, candidates, *_, **__):
         asked.append(list(candidates))
         if lazy in candidates:
-            raise Rejected("lazy", Reason(code="stale-output", detail="in a timed call"))
+            name = "lazy" if candidates.count(lazy) == 1 else "lazy (3)"
+            raise Rejected(name, Reason(code="stale-output", detail="in a timed call"))
         return [], []
 
     monkeypatch.setattr(sys.modules["kernelwright.judge.bench"], "_time_all", time_all)
-    found = bench(problem, lazy, honest, baselines=["eager"])
-    assert asked == [[lazy, honest], [honest]]
-    assert [verdict.reason and verdict.reason.code for verdict in found.verdicts] == ["stale-output", None]
+    found = bench(problem, lazy, honest, lazy, baselines=["eager"], check=check)
+    assert asked == [[lazy, honest, lazy], [lazy, honest], [honest]]
+    codes = [verdict.reason and verdict.reason.code for verdict in found.verdicts]
+    assert codes == (["stale-output", None, "stale-output"] if check else ["stale-output", "stale-output"])
+
+
+def test_a_tolerance_holds_where_it_is_timed_too(file):
+    problem = file("problem.py", PROBLEM)
+    near = file("near.py", HONEST.replace("mul_(2)", "mul_(2.001)"))
+    for tolerance, right in (((0.1, 0.1), True), (None, False)):
+        given = {"cache_bytes": 1 << 20, "limits": Limits(60.0), "tolerance": tolerance}
+        with Outside(load_problem(problem), {"near": near}, [], **given) as arms:
+            if right:
+                assert arms.pair("a pair")["near"].time_us > 0
+                continue
+            with pytest.raises(Rejected, match="inaccurate"):
+                arms.pair("a pair")
 
 
 @pytest.mark.parametrize("text", [COUNTS, DRAWS])

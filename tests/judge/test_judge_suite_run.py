@@ -53,6 +53,29 @@ def test_what_is_accepted_is_timed_and_drawn(kw, suite, tmp_path):
     assert [json.loads(line)["type"] for line in results.read_text().splitlines()] == ["judged", "timed"]
 
 
+def test_who_is_caught_where_it_is_timed_is_accepted_no_longer(kw, suite, tmp_path):
+    lazy = """
+import torch
+class ModelNew(torch.nn.Module):
+    calls, kept = 0, None
+    def forward(self, x):
+        self.calls += 1
+        if self.calls < 100:
+            self.kept = x.softmax(-1)
+        return self.kept.clone()
+"""
+    mine = tmp_path / "candidates"
+    mine.mkdir()
+    (mine / "rows.py").write_text(lazy)
+    words = ["--baseline", "eager", "--pairs", "5", "--results", tmp_path / "results.jsonl", "--json"]
+    for _ in range(2):  # and told again from its line
+        answer = kw("suite", "run", suite / "problems", "--candidates", mine, *words)
+        (outcome,), (curve,) = answer.document["outcomes"], answer.document["curves"]
+        assert (answer.code, outcome["verdict"]["accepted"]) == (1, False)
+        assert outcome["verdict"]["reason"]["code"] in ("stale-output", "inaccurate")
+        assert curve["points"][0]["possible"] == 0
+
+
 def test_whatever_is_killed_no_verdict_is_lost_or_told_twice_or_wrong(tmp_path):
     faults.write_suite(tmp_path)
     killed, _ = faults.kill_and_resume(tmp_path, 5, seed=20261123)

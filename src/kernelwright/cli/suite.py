@@ -19,7 +19,6 @@ from kernelwright.cli.options import (
     tolerance_of,
 )
 from kernelwright.core.suite_run import SuiteRun
-from kernelwright.report.suite_run import verdict_text
 
 app = typer.Typer(help="Judge folders of problems.", no_args_is_help=True, rich_markup_mode=None)
 MOST_NEXT = 5
@@ -86,7 +85,7 @@ def run(
 
     def finish(found: SuiteRun) -> tuple[str, list[str]]:
         wrong = [one for one in found.outcomes if one.error or not one.accepted]
-        steps = [f"mend {one.candidate}: {verdict_text(one)}" for one in wrong[:MOST_NEXT]]
+        steps = [f"mend {one.candidate}: {one.standing}" for one in wrong[:MOST_NEXT]]
         return ("finding" if wrong else "ok"), steps
 
     return answer("suite", deed, SuiteRun, Manner(json, html, debug), finish)

@@ -24,9 +24,11 @@ class Judged(Case, frozen=True, kw_only=True, tag="judged"):
 
 
 class Timed(Case, frozen=True, kw_only=True, tag="timed"):
-    """Another line: what an accepted candidate was timed beside, or, where nobody could time it, the `error`."""
+    """Another line: what an accepted candidate was timed beside; why it was rejected after all, where it was `caught`
+    in a call that was timed; or, where nobody could time it, the `error`."""
 
     key: str
+    caught: Reason | None = None
     arms: tuple[Arm, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     error: Reason | None = None
@@ -46,6 +48,13 @@ class Outcome(Case, frozen=True, kw_only=True):
     @property
     def accepted(self) -> bool:
         return self.verdict is not None and self.verdict.accepted
+
+    @property
+    def standing(self) -> str:
+        """`accepted`, the code that rejected it, or the error that kept everybody from a verdict."""
+        if self.verdict is None:
+            return f"error: {self.error.code}" if self.error else "-"
+        return self.verdict.reason.code if self.verdict.reason else "accepted"
 
     def against(self, baseline: str) -> Comparison | None:
         return next((one for one in self.comparisons if one.b == baseline), None)

@@ -18,7 +18,7 @@ import msgspec
 
 from kernelwright.core.errors import UsageError
 from kernelwright.core.progress import stage
-from kernelwright.core.records import Arm, Bench, Comparison, Device, Machine, Reason, Timing, Verdict, Work
+from kernelwright.core.records import Arm, Bench, Comparison, Device, Machine, Timing, Verdict, Work
 from kernelwright.judge.arms import BASELINE_NAMES, BASELINES, baseline_program, named, time_in_process
 from kernelwright.judge.outside import Outside, Rejected
 from kernelwright.judge.predicted import predicted_bench
@@ -51,6 +51,7 @@ def bench(
     check: bool = True,
     spec: str | None = None,
     machine: Machine | None = None,
+    tolerance: tuple[float, float] | None = None,
 ) -> Bench:
     """Times candidates against baselines, beside the floor and the hard bound of the problem.
 
@@ -61,6 +62,7 @@ def bench(
         check: verify each candidate first; a rejected one is not timed, nor is anything where all are rejected.
         spec: the name of a datasheet: nothing is timed, every time is predicted for that machine.
         machine: the device with its ceilings, if somebody has just measured them.
+        tolerance: as `verify` takes it, before the timing and in it.
     Raises:
         UsageError: an unknown baseline, fewer than five pairs, a path beside a live problem.
         NotFoundError: no datasheet is named `spec`.
@@ -75,46 +77,43 @@ def bench(
     loaded = load_problem(problem) if isinstance(problem, str) else problem
     here = machine or refresh_memory(measured_machine(device, spec=spec))
     with loaded.untouched():
-        verdicts = _verdicts(problem, candidates, device) if check else ()
-        timed = [c for c, v in zip(candidates, verdicts, strict=True) if v.accepted] if check else list(candidates)
-        while timed or not candidates:
+        verdicts = dict(enumerate(_verdicts(problem, candidates, device, tolerance))) if check else {}
+        left = [at for at in range(len(candidates)) if not check or verdicts[at].accepted]
+        while left or not candidates:
+            timed = [candidates[at] for at in left]
             if spec:
-                return predicted_bench(loaded, here, named(timed), baselines, verdicts)
-            fastest_us = min((v.call_us for v in verdicts if v.accepted and v.call_us), default=None)
+                return predicted_bench(loaded, here, named(timed), baselines, _in_order(verdicts))
+            calls_us = [verdicts[at].call_us for at in left if at in verdicts]
+            known = {"call_us": min(filter(None, calls_us), default=None), "tolerance": tolerance}
             try:
-                measured = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here), fastest_us)
-                return _benched(loaded, here, device, *measured, verdicts)
+                measured = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here), **known)
+                return _benched(loaded, here, device, *measured, _in_order(verdicts))
             except Rejected as caught:
-                target = named(timed)[caught.name]
-                timed.remove(target)
-                verdicts = _with_rejection(verdicts, loaded, candidates, target, device, caught.reason)
-        return Bench(problem=loaded.name, machine=here, arms=(), comparisons=(), verdicts=verdicts)
+                at = left.pop(list(named(timed)).index(caught.name))
+                verdict = verdicts.get(at) or _unasked(loaded, str(candidates[at]), device)
+                verdicts[at] = msgspec.structs.replace(verdict, accepted=False, reason=caught.reason)
+        return Bench(problem=loaded.name, machine=here, arms=(), comparisons=(), verdicts=_in_order(verdicts))
 
 
-def _with_rejection(
-    verdicts: tuple[Verdict, ...],
-    problem: Problem,
-    candidates: Sequence[Any],
-    target: str,
-    device: str,
-    reason: Reason,
-) -> tuple[Verdict, ...]:
-    """The verdicts with that of a candidate replaced, which was caught when it was timed; with it alone, if nobody had
-    asked for any."""
-    if not verdicts:
-        about = {"device": cast(Device, device), "sets": 0, "golden": ""}
-        return (Verdict(accepted=False, reason=reason, problem=problem.name, candidate=stem(target), **about),)
-    at = list(candidates).index(target)
-    return (*verdicts[:at], msgspec.structs.replace(verdicts[at], accepted=False, reason=reason), *verdicts[at + 1 :])
+def _in_order(verdicts: dict[int, Verdict]) -> tuple[Verdict, ...]:
+    return tuple(verdicts[at] for at in sorted(verdicts))
+
+
+def _unasked(problem: Problem, candidate: str, device: str) -> Verdict:
+    """Of a candidate that was timed without having been verified."""
+    about = {"device": cast(Device, device), "sets": 0, "golden": ""}
+    return Verdict(accepted=True, reason=None, problem=problem.name, candidate=stem(candidate), **about)
 
 
 def _is_emulated(candidate: Any) -> bool:
     return isinstance(candidate, str) and split_target(candidate)[0].endswith(".cu")
 
 
-def _verdicts(problem: Problem | str, candidates: Sequence[Any], device: str) -> tuple[Verdict, ...]:
+def _verdicts(
+    problem: Problem | str, candidates: Sequence[Any], device: str, tolerance: tuple[float, float] | None
+) -> tuple[Verdict, ...]:
     with Nursery(PRELOAD) as nursery:
-        return tuple(verify(problem, c, device=device, nursery=nursery) for c in candidates)
+        return tuple(verify(problem, c, device=device, tolerance=tolerance, nursery=nursery) for c in candidates)
 
 
 def _time_all(
@@ -124,7 +123,9 @@ def _time_all(
     device: str,
     pairs: int,
     cache_bytes: int,
+    *,
     call_us: float | None,
+    tolerance: tuple[float, float] | None,
 ) -> tuple[list[Timing], list[Comparison]]:
     live = [c for c in candidates if not isinstance(c, str)]
     if live and len(live) < len(candidates):
@@ -135,7 +136,8 @@ def _time_all(
         raise UsageError("a candidate from a file needs a problem from a file", next="save the problem as a file")
     ours = {name: absolute(candidate) for name, candidate in named(candidates).items()}
     if device == "cpu" and can_inspect():
-        with Outside(problem, ours, baselines, cache_bytes=cache_bytes, limits=_limits(), call_us=call_us) as outside:
+        known = {"cache_bytes": cache_bytes, "limits": _limits(), "call_us": call_us, "tolerance": tolerance}
+        with Outside(problem, ours, baselines, **known) as outside:
             return _time_pairs(outside.pair, ours, baselines, pairs)
     with Nursery() as nursery:
         return _time_pairs(

@@ -29,6 +29,7 @@ from kernelwright.measure.two_sided import TwoSided, Window
 from kernelwright.problems.problem import Args, Problem, tensors
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify.answers import Answers
+from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.execution import Observed
 from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import PRELOAD, ByMemory
@@ -81,6 +82,7 @@ class Outside:
         baselines: any of `arms.BASELINES`.
         cache_bytes: of the last level of cache, which no call finds its inputs in.
         call_us: what a call of the fastest candidate takes, as far as it is known.
+        tolerance: as `verify` takes it.
     """
 
     def __init__(
@@ -92,10 +94,11 @@ class Outside:
         cache_bytes: int,
         limits: Limits,
         call_us: float | None = None,
+        tolerance: tuple[float, float] | None = None,
     ) -> None:
         assert problem.source
         self._problem, self._cache_bytes, self._limits = problem, cache_bytes, limits
-        self._candidates, self._baselines = candidates, baselines
+        self._candidates, self._baselines, self._policy = candidates, baselines, policy_of(tolerance)
         self._reference = Reference(problem, "cpu", secrets.randbits(62), change_parameters=False)
         self._next = 0
         self._model = self._reference.probe()
@@ -168,7 +171,7 @@ class Outside:
         runner.line.cache_bytes = self._cache_bytes if self._cold else 0
         runner.line.gradients = self._problem.records_gradients(runner.series[0])
         keeps, deterministic = self._reference.keeps, self._problem.deterministic
-        arm.answers = Answers(runner, self._model, keeps, "reference", deterministic)
+        arm.answers = Answers(runner, self._model, keeps, self._policy, deterministic)
         runner.line.child.stop()
 
     def _turn(self, arm: _Arm, inputs: list[Args], thorough: bool) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import torch
 
 from kernelwright.core.cache import digest
@@ -132,10 +133,13 @@ class _Run:
 
     def outcome(self, pair: Pair) -> Outcome:
         judged, timed = self._judged[self._verdict_key(pair)], self._timed.get(self._time_key(pair))
+        verdict = judged.verdict
+        if verdict and timed and timed.caught:
+            verdict = msgspec.structs.replace(verdict, accepted=False, reason=timed.caught)
         return Outcome(
             problem=pair.problem,
             candidate=pair.candidate,
-            verdict=judged.verdict,
+            verdict=verdict,
             arms=timed.arms if timed else (),
             comparisons=timed.comparisons if timed else (),
             error=judged.error or (timed.error if timed else None),
@@ -195,6 +199,8 @@ def _judged(task: tuple[Pair, Manner, Machine]) -> dict[str, Any]:
 
 def _timed(task: tuple[Pair, Manner, Machine]) -> dict[str, Any]:
     pair, manner, here = task
-    given = {"baselines": manner.baselines, "device": manner.device, "pairs": manner.pairs, "machine": here}
-    found = bench(str(pair.problem_file), str(pair.candidate_file), check=False, **given)
-    return {"arms": found.arms, "comparisons": found.comparisons}
+    given = {"device": manner.device, "pairs": manner.pairs, "tolerance": manner.tolerance, "machine": here}
+    files = str(pair.problem_file), str(pair.candidate_file)
+    found = bench(*files, baselines=manner.baselines, check=False, **given)
+    caught = next((verdict.reason for verdict in found.verdicts if verdict.reason), None)
+    return {"arms": found.arms, "comparisons": found.comparisons, "caught": caught}

@@ -38,13 +38,6 @@ def p_text(p: float) -> str:
     return f"{p:g}"
 
 
-def verdict_text(one: Outcome) -> str:
-    """`accepted`, the code that rejected it, or the error that kept everybody from a verdict."""
-    if one.verdict is None:
-        return f"error: {one.error.code}" if one.error else "-"
-    return one.verdict.reason.code if one.verdict.reason else "accepted"
-
-
 def case_text(one: Outcome) -> str:
     """The candidate, which mostly is called like its problem."""
     problem, candidate = words.plain(one.problem), words.plain(one.candidate)

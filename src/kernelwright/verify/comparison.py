@@ -25,6 +25,11 @@ class Tolerance:
     rtol: float
 
 
+def policy_of(tolerance: tuple[float, float] | None) -> str:
+    """The policy of an absolute and a relative tolerance; of none the error budget."""
+    return "reference" if tolerance is None else f"{tolerance[0]!r},{tolerance[1]!r}"
+
+
 def parse_policy(policy: str) -> str | Tolerance:
     """`reference` or `ATOL,RTOL`.
 

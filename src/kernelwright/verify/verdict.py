@@ -22,6 +22,7 @@ from kernelwright.problems.problem import Candidate, Problem
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import budget
 from kernelwright.verify.answers import Answers
+from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.degenerate import degeneracies
 from kernelwright.verify.ownership import LEAST_OWN, Ownership
 from kernelwright.verify.reference import InputSet, Reference
@@ -59,7 +60,7 @@ def verify(
         raise DeviceError("no CUDA device here", next="--device cpu")
     if sets is not None and sets < 1:
         raise UsageError(f"{sets} input sets prove nothing", next="give 1 or more, or leave it out for 12")
-    policy = "reference" if tolerance is None else f"{tolerance[0]!r},{tolerance[1]!r}"
+    policy = policy_of(tolerance)
     budget.parse_policy(policy)
     limits = Limits(time_s, memory_bytes)
     if isinstance(problem, str):

@@ -29,7 +29,7 @@ def _rows(run: SuiteRun, *, brief: bool) -> list[tuple[str, ...]]:
     return [
         (
             said.case_text(one),
-            said.verdict_text(one),
+            one.standing,
             *(said.against_text(one, name, brief=brief) for name in run.baselines),
         )
         for one in run.outcomes
