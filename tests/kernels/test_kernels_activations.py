@@ -7,7 +7,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from on_device import DEVICE, ROUNDED_ONCE, poisoned, random, require_close, runs_kernels
+from on_device import DEVICE, EPS, ROUNDED_ONCE, poisoned, random, require_close, runs_kernels
 
 from kernelwright.kernels.activations import reference
 from kernelwright.kernels.activations.op import activation, dropout_add, geglu, gelu, relu_squared, swiglu
@@ -50,6 +50,21 @@ def test_half_precision_rounds_once(dtype):
     for got, kind in ((swiglu(gate, up), "silu"), (geglu(gate, up), "gelu_tanh")):
         assert got.dtype == dtype
         require_close(got, reference.activation(gate, up, kind=kind), budget=ROUNDED_ONCE)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_gelu_of_every_number_of_16_bits(dtype):
+    """Its gradient is a difference where x is near -0.75."""
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int16, device=DEVICE).view(dtype)
+    x = x[x.isfinite()].requires_grad_()
+    got, exact = gelu(x), x.detach().double()
+    (slope,) = torch.autograd.grad(got.sum(), x)
+    below = torch.special.log_ndtr(exact).exp()
+    density = torch.exp(-exact.square() / 2) / (2 * torch.pi) ** 0.5
+    smallest, roundings = torch.finfo(dtype).smallest_normal, (ROUNDED_ONCE * 2 + 0.1) * EPS[dtype]
+    for one, want, terms in ((got, exact * below, 0.0), (slope, below + exact * density, 1e-2)):
+        error = (one.double() - want).abs()
+        assert (error <= roundings * want.abs() + roundings * terms + smallest).all()
 
 
 def test_the_activation_is_rounded_first_where_a_model_does():

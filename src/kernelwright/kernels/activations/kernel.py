@@ -43,15 +43,35 @@ def _mills(x):
 
 
 @triton.jit
-def _value_and_slope(x, KIND: tl.constexpr):
-    """The activation of x and its derivative."""
+def _beyond(x):
+    """The normal distribution beyond x, of x in [0, 16], within 8e-6 of it, or 2e-4 from 5.4 on: enough for 16 bits.
+    Two to the power of a polynomial, fitted here for this, which is half the work."""
+    power = tl.fma(x, -2.260505338469443e-09, 1.6064838348484045e-07)
+    power = tl.fma(x, power, -5.007906565879239e-06)
+    power = tl.fma(x, power, 9.08114670892246e-05)
+    power = tl.fma(x, power, -0.001075485721230507)
+    power = tl.fma(x, power, 0.008909208700060844)
+    power = tl.fma(x, power, -0.05455987527966499)
+    power = tl.fma(x, power, -0.4580308794975281)
+    power = tl.fma(x, power, -1.1513675451278687)
+    return tl.exp2(tl.fma(x, power, -0.9999903440475464))
+
+
+@triton.constexpr_function
+def _of_16_bits(pointers):
+    return pointers.dtype.element_ty.primitive_bitwidth == 16
+
+
+@triton.jit
+def _value_and_slope(x, KIND: tl.constexpr, OF_16_BITS: tl.constexpr):
+    """The activation of x and its derivative, as exact as what they are rounded to."""
     if KIND == "silu":
         share = _sigmoid(x)
         value, slope = x * share, share * (1.0 + x * (1.0 - share))
     elif KIND == "gelu":
         far = tl.minimum(tl.abs(x), 16.0, propagate_nan=tl.PropagateNan.ALL)
         density = tl.exp2(-0.7213475204444817 * far * far)
-        beyond = density * _mills(far)  # the normal distribution beyond |x|
+        beyond = _beyond(far) if OF_16_BITS else density * _mills(far)
         value = tl.maximum(x, 0.0) - far * beyond
         slope = beyond - 0.3989422804014327 * far * density
         slope = tl.where(x < 0.0, slope, 1.0 - slope)
@@ -120,7 +140,7 @@ def _forward(
     N: tl.constexpr, KIND: tl.constexpr, CAST_FIRST: tl.constexpr, p: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     places = begin + tl.arange(0, BLOCK)
-    y, _ = _value_and_slope(_input(x_ptr, bias_ptr, places, there, x_stride, N), KIND)
+    y, _ = _value_and_slope(_input(x_ptr, bias_ptr, places, there, x_stride, N), KIND, _of_16_bits(y_ptr))
     if CAST_FIRST:
         y = y.to(x_ptr.dtype.element_ty).to(tl.float32)
     if up_ptr is not None:
@@ -141,7 +161,8 @@ def _backward(
     dy = _loaded(dy_ptr + places, there)
     if p != 0.0:
         dy *= _kept(begin, p, seed, BLOCK)
-    value, slope = _value_and_slope(_input(x_ptr, bias_ptr, places, there, x_stride, N), KIND)
+    x = _input(x_ptr, bias_ptr, places, there, x_stride, N)
+    value, slope = _value_and_slope(x, KIND, _of_16_bits(dx_ptr))
     if CAST_FIRST:
         value = value.to(x_ptr.dtype.element_ty).to(tl.float32)
     if up_ptr is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernelwright.kernels.rows.clusters import MOST_CLUSTER_WARPS, THREADS_AT_ONCE
+from kernelwright.kernels.rows.clusters import MOST_CLUSTER_WARPS, THREADS_AT_ONCE, ClusterLayout
 from kernelwright.kernels.rows.layout import (
     MOST_WARPS,
     VECTOR_BYTES,
@@ -29,8 +29,9 @@ MOST_STAGES = 3
 """Tiles of a program that are under way or in use."""
 READ_AGAIN_BYTES = 2**14
 """Of a row that is read twice, the second time from the cache."""
-CENTRED_AT_ONCE = 640
-"""Threads of a multiprocessor where a cluster has the row: moments need more registers than a sum."""
+CENTRED_AT_ONCE, CENTRED_IN_FEW_AT_ONCE, FEW_PARTS = 640, 512, 2
+"""Threads of a multiprocessor where a cluster has the row, or one of few blocks: moments need more registers than a
+sum."""
 ADDED_AT_ONCE = 1024
 """And where a residual is added in the largest blocks, of which there would be only one."""
 BACKWARD_AT_ONCE = 512
@@ -70,11 +71,13 @@ def weights_ahead(M: int, layout: RowLayout, centred: bool) -> bool:
     return layout.parts == 1 and (not centred or M <= FEW_ROWS)
 
 
-def forward_at_once(warps: int, centred: bool, added: bool) -> int:
-    """Threads of a multiprocessor that have registers, where a cluster of blocks of so many warps has the row."""
-    if added and warps == MOST_CLUSTER_WARPS:
+def forward_at_once(layout: ClusterLayout, centred: bool, added: bool) -> int:
+    """Threads of a multiprocessor that have registers, where a cluster has the row."""
+    if added and layout.warps == MOST_CLUSTER_WARPS:
         return ADDED_AT_ONCE
-    return CENTRED_AT_ONCE if centred and not added else THREADS_AT_ONCE
+    if not centred or added:
+        return THREADS_AT_ONCE
+    return CENTRED_IN_FEW_AT_ONCE if layout.parts <= FEW_PARTS else CENTRED_AT_ONCE
 
 
 def backward_layout(M: int, N: int, itemsize: int) -> tuple[RowLayout, int]:

@@ -168,7 +168,7 @@ def _forward_of_long_rows(
     there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
     known: dict[str, int] = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
     known["SHIFTED"] = offset != 0.0
-    known["AT_ONCE"] = forward_at_once(layout.warps, centred, residual is not None)
+    known["AT_ONCE"] = forward_at_once(layout, centred, residual is not None)
     M, kept = x[..., 0].numel(), sum(there.values())
     each = rows_each(M, layout, kept, multiprocessors(x.device))
     _LONG_FORWARD(layout, x, (*given, float(eps), float(offset), M, each), clusters=-(-M // each), kept=kept, **known)
