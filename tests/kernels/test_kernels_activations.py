@@ -54,7 +54,7 @@ def test_half_precision_rounds_once(dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_gelu_of_every_number_of_16_bits(dtype):
-    """Its gradient is a difference where x is near -0.75."""
+    """Its gradient is a difference where x is near -0.75; what is hardly a normal number may become zero."""
     x = torch.arange(-(2**15), 2**15, dtype=torch.int16, device=DEVICE).view(dtype)
     x = x[x.isfinite()].requires_grad_()
     got, exact = gelu(x), x.detach().double()
@@ -64,7 +64,7 @@ def test_gelu_of_every_number_of_16_bits(dtype):
     smallest, roundings = torch.finfo(dtype).smallest_normal, (ROUNDED_ONCE * 2 + 0.1) * EPS[dtype]
     for one, want, terms in ((got, exact * below, 0.0), (slope, below + exact * density, 1e-2)):
         error = (one.double() - want).abs()
-        assert (error <= roundings * want.abs() + roundings * terms + smallest).all()
+        assert (error <= roundings * want.abs() + roundings * terms + 16 * smallest).all()
 
 
 def test_the_activation_is_rounded_first_where_a_model_does():
