@@ -561,7 +561,7 @@ def test_the_candidates_process_holds_no_judge(tmp_path, nursery, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     modules = nursery.run("peek:modules", {}, Limits(20))
     inside = {name for name in modules if name.startswith("kernelwright.verify.")}
-    allowed = ("crossing", "execution", "mailbox", "poison", "state", "worker")
+    allowed = ("crossing", "device_memory", "execution", "mailbox", "own_clock", "poison", "state", "worker")
     assert inside == {f"kernelwright.verify.{name}" for name in allowed}
 
 

@@ -6,7 +6,7 @@ with shapes seen before costs a few microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,10 +21,6 @@ from kernelwright.problems.state import StateHolder, described, identifier, refe
 PLANS_KEPT = 256  # a float argument that changes with every call makes a plan each time
 
 
-def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype)
-
-
 class CompiledProgram(StateHolder):
     """The program of a compiled candidate; holds the reference's parameters by name.
 
@@ -33,8 +29,6 @@ class CompiledProgram(StateHolder):
     """
 
     device = "cpu"
-    empty: Callable[[tuple[int, ...], torch.dtype], torch.Tensor] = staticmethod(_empty)
-    """Makes an output; a verification puts fenced memory here for its calls."""
 
     def __init__(self, problem: Problem, header: Header, planner: Planner) -> None:
         super().__init__(problem)
@@ -48,6 +42,10 @@ class CompiledProgram(StateHolder):
     def launch(self, call: Call, given: list[Any]) -> None:
         """Runs one function of the source on tensors and numbers."""
         raise NotImplementedError
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Makes an output; a verification puts fenced memory here for its calls."""
+        return torch.empty(shape, dtype=dtype, device=self.device)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         values = self._values(args, kwargs)

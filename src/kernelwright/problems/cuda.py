@@ -21,6 +21,8 @@ from kernelwright.problems.prototype import Parameter, exported, find_prototype
 FLOATS = ("float", "double")
 BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
 EMULATED_SMS = 3
+OF_MATH_H = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
+"""What nvcc has without an include, and NVRTC has not."""
 Kernel = Callable[..., None]
 Make = Callable[[str, str, Path], Kernel]
 
@@ -39,7 +41,6 @@ class CudaProgram(CompiledProgram):
         super().__init__(problem, header, planner)
         self._kernels = kernels
         if device == "cuda":
-            self.empty = _empty_on_cuda
             self.to(device)
 
     def launch(self, call: Call, given: list[Any]) -> None:
@@ -119,7 +120,8 @@ def _on_cuda(source: str, entry: str, path: Path) -> Kernel:
     from kernelwright.toolchain.cuda import compile_cubin
     from kernelwright.toolchain.cuda.launching import CudaKernel, arch_here
 
-    return CudaKernel(compile_cubin(source, arch_here(), folders=[path.parent], name=str(path)), entry)
+    cubin = compile_cubin(source, arch_here(), folders=[path.parent], defines=OF_MATH_H, name=str(path))
+    return CudaKernel(cubin, entry)
 
 
 def _emulated(source: str, entry: str, path: Path) -> Kernel:
@@ -129,10 +131,6 @@ def _emulated(source: str, entry: str, path: Path) -> Kernel:
 
 
 MAKERS: dict[str, Make] = {"cuda": _on_cuda, "cpu": _emulated}
-
-
-def _empty_on_cuda(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device="cuda")
 
 
 LOADER = CudaLoader()

@@ -45,10 +45,12 @@ class Cage:
     Attributes:
         readable: folders and files besides Python's and the system's own.
         store: a folder for what is compiled, the stranger's alone, kept from one process to the next.
+        cuda: it computes on a device of CUDA, whose library names its threads in /proc.
     """
 
     readable: tuple[str, ...]
     store: str
+    cuda: bool = False
 
 
 def encage(cage: Cage, scratch: str, parent: int) -> list[str]:
@@ -64,7 +66,8 @@ def encage(cage: Cage, scratch: str, parent: int) -> list[str]:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     paths = [sys.prefix, sys.base_prefix, *SYSTEM_FOLDERS, *filter(None, sys.path), *shared, *cage.readable]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    if abi := landlock.restrict([*paths, *filter(None, libraries)], [scratch, cage.store]):
+    devices = ["/dev", *(["/proc/self"] if cage.cuda else [])]
+    if abi := landlock.restrict([*paths, *filter(None, libraries)], [scratch, cage.store], devices):
         held.append(f"files read-only and few (Landlock {abi})")
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE_BYTES, LARGEST_FILE_BYTES))
     if filters.refuse_calls():

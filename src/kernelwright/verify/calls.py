@@ -4,6 +4,9 @@ judge's own clock runs from the one to the other.
 The candidate stands still while its inputs are written. The moment it says that it is done, pieces of its outputs are
 read at places drawn by chance: what was not there yet is seen when the whole is read afterwards, with every thread of
 it stopped. Calls that are looked at and calls that are not are alike to the candidate.
+
+On a device nothing can be stopped, but neither has anything to be: inputs are copied there within the window, outputs
+read whole at its end, by us, after whatever of the candidate's still ran (the device takes contexts in turns).
 """
 
 from __future__ import annotations
@@ -11,12 +14,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-import struct
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-import numpy
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -27,12 +29,14 @@ from kernelwright.measure.two_sided import Window
 from kernelwright.problems.problem import Args, tensors
 from kernelwright.sandbox import Child, inspection
 from kernelwright.sandbox.inspection import pause
-from kernelwright.verify.crossing import Packed, hold, pack, views
+from kernelwright.verify.crossing import Packed, hold, views
 from kernelwright.verify.description import Leaf, Told, converted, value_of, value_or_fault, view_of
+from kernelwright.verify.device_memory import Segment
 from kernelwright.verify.execution import Observed, changes
-from kernelwright.verify.glance import Glance
+from kernelwright.verify.glance import Glance, are_plausible
 from kernelwright.verify.mailbox import DONE, GO, READY, Extent, Letter, go_word, letter_bytes, read_letter
 from kernelwright.verify.poison import MARGIN_BYTES, POISON_BYTE
+from kernelwright.verify.reach import Reach
 from kernelwright.verify.state import State, same_bits
 
 TASKS = "kernelwright.verify.worker"
@@ -49,9 +53,6 @@ looks for this share of the time that has passed."""
 STEADY, STEADY_PATIENCE = 0.95, 0.003
 """The same of a series, where nobody may be disturbed."""
 CHECK_EVERY_S, LATE_S = 0.02, 0.25
-ALIGNED_BYTES = 64
-EXTENT_TIMES, EXTENT_MORE_BYTES = 16, 64 << 20
-
 
 Peek = Callable[[float], None]
 """Is told how many microseconds a call runs by now."""
@@ -65,11 +66,13 @@ class Answer:
         observed: None where the outputs were not looked at.
         window: the judge's time of it.
         claimed_us: what the worker says the call took.
+        kernels: as `Told` has them.
     """
 
     observed: Observed | None
     window: Window
     claimed_us: float
+    kernels: list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
@@ -79,14 +82,15 @@ class Series:
     observed: list[Observed]
     window: Window
     claimed_us: float
+    kernels: list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
 class _Seen:
     """What was read while the candidate stood still: outputs, and blocks of inputs with their margins."""
 
-    extents: dict[Extent, bytearray]
-    around: list[bytearray]
+    extents: dict[Extent, Tensor]
+    around: list[Tensor]
     finished: bool
 
 
@@ -97,6 +101,7 @@ class Line:
     Args:
         child: in which `worker.open_problem` has run.
         mailbox: its address there.
+        reach: of its memory.
         sizes_bytes: of the outputs to come.
     Attributes:
         gradients: record them in every call.
@@ -106,6 +111,7 @@ class Line:
 
     child: Child
     mailbox: int
+    reach: Reach
     sizes_bytes: list[int] = field(default_factory=list)
     gradients: bool = False
     state: State = field(default_factory=dict)
@@ -126,6 +132,7 @@ class Line:
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Has a program loaded by a task that answers as `worker.held` does; gives its answer."""
         told = self.child.call(task, payload)
+        self.reach.learn(converted(told["segments"], list[Segment]))
         self._places = converted(told["places"], dict[str, Leaf])
         self.state = self._read_state(self._places)
         return told
@@ -133,22 +140,27 @@ class Line:
     def empty_windows(self, inputs: Sequence[Args], outputs: list[Tensor], calls: int) -> list[Window]:
         """The windows of calls that compute nothing and return as much, for a child without a program yet; of series of
         calls where there are several inputs."""
-        self.child.call(f"{TASKS}:load_null", {"outputs": pack(outputs)})
-        return [self._made(inputs, look=False)[1] for _ in range(calls)]
+        held = hold(outputs)
+        sizes = [len(block) for block in held["blocks"]]
+        self.child.call(f"{TASKS}:load_null", {"leaves": held["leaves"], "sizes": sizes})
+        return [self._made(inputs, look=False).window for _ in range(calls)]
 
-    def call(self, inputs: Args, *, look: bool, poison: bool = False, peek: Peek | None = None) -> Answer:
+    def call(
+        self, inputs: Args, *, look: bool, poison: bool = False, peek: Peek | None = None, trace: bool = False
+    ) -> Answer:
         """One call with these inputs.
 
         Args:
             look: read the outputs whole; else only the clock is looked at.
             poison: memory that was never written reads as NaN, at the cost of time.
             peek: asked while the call runs, at the cost of time.
+            trace: the worker tells what kernels ran on the device, at the cost of time.
         Raises:
             LimitError, TaskError: the candidate raised, or was stopped.
             ForgedError: it tells what is not so.
         """
-        observed, window, claimed_us = self._made([inputs], look=look, poison=poison, peek=peek)
-        return Answer(observed[0] if observed else None, window, claimed_us)
+        made = self._made([inputs], look=look, poison=poison, peek=peek, trace=trace)
+        return Answer(made.observed[0] if made.observed else None, made.window, made.claimed_us, made.kernels)
 
     def series(self, inputs: Sequence[Args], *, look: bool, outline: str) -> Series:
         """Calls one after the other in one window, each with inputs of its own; a cache of `cache_bytes` holds none of
@@ -159,10 +171,10 @@ class Line:
         Raises:
             LimitError, TaskError, ForgedError: as `call`.
         """
-        observed, window, claimed_us = self._made(inputs, look=look, steady=True)
-        for one in observed:
+        made = self._made(inputs, look=look, steady=True)
+        for one in made.observed:
             one.outline = outline if one.outline == series_outline(outline, len(inputs)) else one.outline
-        return Series(observed, window, claimed_us)
+        return made
 
     def _made(
         self,
@@ -172,8 +184,9 @@ class Line:
         poison: bool = False,
         peek: Peek | None = None,
         steady: bool = False,
-    ) -> tuple[list[Observed], Window, float]:
-        """What the calls gave, nothing where nobody looks; their window, and what the worker says that they took."""
+        trace: bool = False,
+    ) -> Series:
+        """What the calls gave, nothing where nobody looks."""
         self._number += 1
         self._expected = self.sizes_bytes * len(inputs)
         packed = hold([leaf for one in inputs for leaf in pytree.tree_leaves(one)])
@@ -186,23 +199,25 @@ class Line:
             "gradients": self.gradients or any(leaf.get("gradient") for leaf in packed["leaves"]),
             "poison": self.sizes_bytes if poison else None,
             "rewritten": self._rewritten,
+            "trace": trace,
         }
         self._rewritten = False
-        self.child.start(f"{TASKS}:call", order)
-        if self._wait(READY) is None:
-            self._raise_fault()
-        window, letter, glance = self._window(packed["blocks"], blocks, peek, steady)
+        with nullcontext() if poison else self.reach.alone():
+            self.child.start(f"{TASKS}:call", order)
+            if self._wait(READY) is None:
+                self._raise_fault()
+            window, letter, glance = self._window(packed["blocks"], blocks, peek, steady)
         if letter is None or letter.raised:
             self._raise_fault()
         seen = self._look(letter, glance, blocks) if look else None
         told = converted(self.child.answer(), Told)
+        self.reach.learn(told.segments)
         state = self._changed_state(told) if look else {}
         self._restore(self._changing)
-        if seen is None:
-            return [], window, letter.claimed_ns / 1e3
-        observed = _observed(told, seen, packed, inputs, self._read_later)
-        observed[-1].state = state
-        return observed, window, letter.claimed_ns / 1e3
+        observed = _observed(told, seen, packed, inputs, self._read_later) if seen else []
+        if observed:
+            observed[-1].state = state
+        return Series(observed, window, letter.claimed_ns / 1e3, told.kernels)
 
     def is_done(self) -> bool:
         """Whether the call that runs is over: for a `peek`."""
@@ -220,9 +235,9 @@ class Line:
         for name in names:
             place, self._rewritten = self._places[name], True
             if place.extent and place.extent[1]:
-                whole = self._read(place.extent)
+                whole = self.reach.read(place.extent)
                 view_of(whole, place).copy_(self.state[name])
-                inspection.write(self.child.pid, place.extent[0], memoryview(whole))
+                self.reach.write(place.extent[0], whole)
 
     def _changed_state(self, told: Told) -> State:
         """Parameters and buffers that differ from before the call: in their places, or where they lie now."""
@@ -236,40 +251,46 @@ class Line:
 
     def _placed(self, sizes: Sequence[int]) -> list[list[int]]:
         """[address, bytes] for blocks of these sizes, with margins: anywhere in the arena, or where some lay."""
-        room = sum(_aligned(size) + 2 * MARGIN_BYTES for size in sizes)
+        aligned = self.reach.aligned_bytes
+        room = sum(self._aligned(size) + 2 * MARGIN_BYTES for size in sizes)
         if self._arena[1] < 2 * room:
-            self._arena = self.child.call(f"{TASKS}:make_arena", {"bytes": 3 * room}), 3 * room
+            self._arena = self.reach.make_arena(3 * room), 3 * room
             self._starts.clear()
-        steps, chance = 1 + (self._arena[1] - room) // ALIGNED_BYTES, random.SystemRandom()
+        steps, chance = 1 + (self._arena[1] - room) // aligned, random.SystemRandom()
         again = self._starts and chance.random() < SAME_PLACE_SHARE
-        start = chance.choice(self._starts) if again else self._arena[0] + ALIGNED_BYTES * chance.randrange(steps)
+        start = chance.choice(self._starts) if again else self._arena[0] + aligned * chance.randrange(steps)
         self._starts.append(start)
         placed = []
         for size in sizes:
             placed.append([start + MARGIN_BYTES, size])
-            start += _aligned(size) + 2 * MARGIN_BYTES
+            start += self._aligned(size) + 2 * MARGIN_BYTES
         return placed
+
+    def _aligned(self, size: int) -> int:
+        return -(-size // self.reach.aligned_bytes) * self.reach.aligned_bytes
 
     def _window(
         self, blocks: list[Tensor], places: list[list[int]], peek: Peek | None, steady: bool
     ) -> tuple[Window, Letter | None, Glance]:
         """Writes inputs and lets the candidate go; the time until it is done and pieces of its outputs were read."""
-        pid, number = self.child.pid, self._number
-        stopped = steady or sum(size for _, size in places) > SMALL_BYTES
+        pid, number, reach = self.child.pid, self._number, self.reach
+        stopped = reach.device == "cpu" and (steady or sum(size for _, size in places) > SMALL_BYTES)
         go = memoryview(go_word(number))
-        glance = Glance(self._expected, [(address, size) for address, size in places])
-        writes = [(address, block.numpy().data) for (address, _), block in zip(places, blocks, strict=True)]
+        glance = reach.glance(self._expected, [(address, size) for address, size in places])
         if stopped:
             self.child.stop()
         for address, size in places:
-            inspection.write(pid, address - MARGIN_BYTES, _MARGIN[:MARGIN_BYTES])
-            inspection.write(pid, address + size, _MARGIN[: MARGIN_BYTES + _aligned(size) - size])
+            after = MARGIN_BYTES + self._aligned(size) - size
+            reach.write(address - MARGIN_BYTES, _margin(reach.device)[:MARGIN_BYTES])
+            reach.write(address + size, _margin(reach.device)[:after])
+        reach.settle()
         queued_us, self._unfinished_s = inspection.queued_us(pid), 0.0
         start = wall_s()
-        for address, data in writes:
-            inspection.write(pid, address, data)
-        if steady:
-            _forget_caches(self.cache_bytes)
+        for (address, _), block in zip(places, blocks, strict=True):
+            reach.write(address, block)
+        if steady or reach.device != "cpu":
+            reach.forget_caches(self.cache_bytes)
+        reach.settle()
         start = wall_s() if stopped else start
         inspection.write(pid, self.mailbox + 8 * GO, go)
         if stopped:
@@ -277,7 +298,7 @@ class Line:
         letter = self._wait(DONE, peek, steady)
         seen = wall_s()
         if letter and not letter.raised:
-            self._read_glance(letter, glance)
+            self._take(glance, letter)
         end = wall_s()
         window = Window(
             unfinished_us=max(0.0, (self._unfinished_s - start) * 1e6),
@@ -332,18 +353,18 @@ class Line:
             return None
         return letter
 
-    def _read_glance(self, letter: Letter, glance: Glance) -> None:
-        """Reads pieces of the outputs, and of the inputs, which may be outputs too; in the window, so at once."""
-        glance.choose(letter.extents)
-        with contextlib.suppress(OSError, OverflowError, struct.error):
-            glance.read = inspection.read_pieces(self.child.pid, glance.pieces)
+    def _take(self, glance: Glance, letter: Letter) -> None:
+        """Reads in the window, so at once."""
+        with contextlib.suppress(OSError, ForgedError):
+            self.reach.learn_from(letter, self.mailbox)
+            glance.take(letter.extents, self.child.pid)
 
     def _look(self, letter: Letter, glance: Glance, blocks: list[list[int]]) -> _Seen:
         """Reads everything while nothing in the candidate's process can move."""
         self.child.stop()
         try:
             extents = self._read_outputs(letter.extents)
-            around = [self._read((at - MARGIN_BYTES, size + 2 * MARGIN_BYTES)) for at, size in blocks]
+            around = [self.reach.read((at - MARGIN_BYTES, size + 2 * MARGIN_BYTES)) for at, size in blocks]
         finally:
             self.child.resume()
         read = extents | {(at - MARGIN_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, around, strict=True)}
@@ -354,27 +375,16 @@ class Line:
         pause(LATE_S)
         return {path: value_of(leaf, self._read_all([leaf])) for path, leaf in leaves.items()}
 
-    def _read_outputs(self, wanted: list[Extent]) -> dict[Extent, bytearray]:
+    def _read_outputs(self, wanted: list[Extent]) -> dict[Extent, Tensor]:
         """Each that can be read; none where they are larger together than any right ones could be."""
-        if sum(size for _, size in wanted) > EXTENT_TIMES * sum(self._expected) + EXTENT_MORE_BYTES:
-            return {}
         read = {}
-        for extent in wanted:
+        for extent in wanted if are_plausible(wanted, self._expected) else []:
             with contextlib.suppress(ForgedError):
-                read[extent] = self._read(extent)
+                read[extent] = self.reach.read(extent)
         return read
 
-    def _read_all(self, leaves: Iterable[Leaf]) -> dict[Extent, bytearray]:
-        return {leaf.extent: self._read(leaf.extent) for leaf in leaves if leaf.extent}
-
-    def _read(self, extent: Extent) -> bytearray:
-        return self._read_pieces([extent])
-
-    def _read_pieces(self, pieces: list[Extent]) -> bytearray:
-        try:
-            return inspection.read_pieces(self.child.pid, pieces)
-        except (OSError, OverflowError) as fault:
-            raise ForgedError(f"something is said to lie where no memory is: {fault}") from fault
+    def _read_all(self, leaves: Iterable[Leaf]) -> dict[Extent, Tensor]:
+        return {leaf.extent: self.reach.read(leaf.extent) for leaf in leaves if leaf.extent}
 
     def _raise_fault(self) -> NoReturn:
         """Raises what the worker says went wrong; that it says anything else is a forgery."""
@@ -382,11 +392,9 @@ class Line:
         raise ForgedError("an answer came before the call was over")
 
 
-_MARGIN = memoryview(bytearray([POISON_BYTE]) * (MARGIN_BYTES + ALIGNED_BYTES))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNED_BYTES) * ALIGNED_BYTES
+@functools.cache
+def _margin(device: str) -> Tensor:
+    return torch.full((2 * MARGIN_BYTES,), POISON_BYTE, dtype=torch.uint8, device=device)
 
 
 def series_outline(outline: str, calls: int) -> str:
@@ -402,9 +410,8 @@ def _observed(
     later: Callable[[dict[str, Leaf]], dict[str, Any]],
 ) -> list[Observed]:
     """What each call gave."""
-    blocks = [torch.frombuffer(whole, dtype=torch.uint8) for whole in seen.around]
-    inner = [block[MARGIN_BYTES : len(block) - MARGIN_BYTES].clone() for block in blocks]
-    broken = {at for at, block in enumerate(blocks) if not _margins_whole(block)}
+    inner = [block[MARGIN_BYTES : len(block) - MARGIN_BYTES].clone() for block in seen.around]
+    broken = {at for at, block in enumerate(seen.around) if not _margins_whole(block)}
     after = views(packed["leaves"], [block.untyped_storage() for block in inner])
     mutated, outside = changes(packed, after, lambda: tensors(inputs), broken)
     each, found = len(tensors(inputs[0])), []
@@ -419,22 +426,12 @@ def _observed(
                 devices={path: leaf.device for path, leaf in leaves.items()},
                 mutated={at - own.start: value for at, value in mutated.items() if at in own},
                 outside=[at - own.start for at in outside if at in own],
-                finished=seen.finished,
+                finished=seen.finished and told.in_order,
                 sent=tuple(path for path, leaf in leaves.items() if leaf.sent is not None),
                 later=functools.partial(later, leaves),
             )
         )
     return found
-
-
-@functools.cache
-def _other_memory(size: int) -> numpy.ndarray:
-    return numpy.ones(size // 8, dtype=numpy.int64)
-
-
-def _forget_caches(size: int) -> None:
-    """Reads so much else that a cache of this size holds nothing of a call; one thread does, so that none spins on."""
-    _other_memory(size).sum()
 
 
 def _margins_whole(block: Tensor) -> bool:

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from kernelwright.core.errors import ForgedError
 from kernelwright.verify.crossing import unpack
+from kernelwright.verify.device_memory import Segment
 from kernelwright.verify.mailbox import Extent
 
 T = TypeVar("T")
+NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
 class Leaf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -33,11 +35,20 @@ class Leaf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Told(msgspec.Struct, forbid_unknown_fields=True):
-    """What the worker says of a call that is over."""
+    """What the worker says of a call that is over.
+
+    Attributes:
+        segments: of the device's memory, in which `places` lie.
+        in_order: whether what came after the call found its outputs (`own_clock`).
+        kernels: that ran on the device, by name, and their microseconds, where that was asked for.
+    """
 
     outline: str
     leaves: dict[str, Leaf]
     places: dict[str, Leaf]
+    segments: list[Segment]
+    in_order: bool
+    kernels: list[tuple[str, float]] = []
 
 
 def converted(told: Any, cls: type[T]) -> T:
@@ -47,7 +58,7 @@ def converted(told: Any, cls: type[T]) -> T:
         raise ForgedError(f"what the process says of a call cannot be: {fault}") from fault
 
 
-def value_or_fault(path: str, leaf: Leaf, read: dict[Extent, bytearray]) -> Any:
+def value_or_fault(path: str, leaf: Leaf, read: dict[Extent, Tensor]) -> Any:
     """The value as it was when the call was over; the error, for one that cannot be what it is said to be."""
     if leaf.extent and leaf.extent[1] and leaf.extent not in read:
         return ForgedError(f"output{path} is said to lie where it did not when the call was over")
@@ -57,23 +68,23 @@ def value_or_fault(path: str, leaf: Leaf, read: dict[Extent, bytearray]) -> Any:
         return fault
 
 
-def value_of(leaf: Leaf, read: dict[Extent, bytearray]) -> Any:
+def value_of(leaf: Leaf, read: dict[Extent, Tensor]) -> Any:
     """A leaf as `Observed` holds it."""
     if leaf.sent is not None:
         return unpack(leaf.sent, "cpu")[0]
     if not leaf.dtype:
         return leaf.type or leaf.plain
-    value = view_of(read.get(leaf.extent or (0, 0), bytearray()), leaf)
+    value = view_of(read.get(leaf.extent or (0, 0), NOTHING), leaf)
     value = value.conj_physical() if leaf.conjugated else value
     return value.neg() if leaf.negated else value
 
 
-def view_of(whole: bytearray, leaf: Leaf) -> Tensor:
+def view_of(whole: Tensor, leaf: Leaf) -> Tensor:
     """The tensor that lies in these bytes, as described."""
     try:
         dtype = getattr(torch, leaf.dtype)
         if not math.prod(leaf.shape):
-            return torch.empty(leaf.shape, dtype=dtype)
-        return torch.frombuffer(whole, dtype=dtype).as_strided(leaf.shape, leaf.strides)
+            return torch.empty(leaf.shape, dtype=dtype, device=whole.device)
+        return whole.view(dtype).as_strided(leaf.shape, leaf.strides)
     except (AttributeError, RuntimeError, TypeError, ValueError) as fault:
         raise ForgedError(f"an output is not what it is said to be: {fault}") from fault

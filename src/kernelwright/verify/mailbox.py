@@ -2,7 +2,8 @@
 
 Used on both sides; knows nothing about what is right. Words of 8 bytes: the number of the call for which the worker is
 ready, which it may begin, which is done; whether it raised; nanoseconds that the worker says it took; how many extents
-follow, each an address and a size in bytes.
+follow, each an address and a size in bytes; how many segments of the device's memory lie in the second half, each a
+base, a size and a handle.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kernelwright.verify.device_memory import HANDLE_BYTES, Segment
+
 SIZE_BYTES = 1 << 16
-READY, GO, DONE, RAISED, CLAIMED_NS, COUNT, EXTENTS = range(7)
-MOST_EXTENTS = (SIZE_BYTES // 8 - EXTENTS) // 2
+READY, GO, DONE, RAISED, CLAIMED_NS, SEGMENTS, COUNT, EXTENTS = range(8)
+SEGMENTS_AT, SEGMENT = SIZE_BYTES // 2, struct.Struct(f"=QQ{HANDLE_BYTES}s")
+MOST_EXTENTS = (SEGMENTS_AT // 8 - EXTENTS) // 2
+MOST_SEGMENTS = (SIZE_BYTES - SEGMENTS_AT) // SEGMENT.size
 
 Extent = tuple[int, int]
 """Where something lies: address and bytes."""
@@ -28,6 +33,7 @@ class Letter(NamedTuple):
     done: int
     raised: bool
     claimed_ns: int
+    segments: int
     told: int
     extents: list[Extent]
 
@@ -48,11 +54,22 @@ class Mailbox:
         while words[GO] != number:
             pass
 
-    def finish(self, number: int, claimed_ns: int, extents: Sequence[Extent], *, raised: bool = False) -> None:
-        words, kept = self._words, extents[:MOST_EXTENTS]
-        words[RAISED], words[CLAIMED_NS], words[COUNT] = raised, max(0, claimed_ns), len(kept)
+    def finish(
+        self,
+        number: int,
+        claimed_ns: int,
+        extents: Sequence[Extent] = (),
+        segments: Sequence[Segment] = (),
+        *,
+        raised: bool = False,
+    ) -> None:
+        words, kept, shared = self._words, extents[:MOST_EXTENTS], segments[:MOST_SEGMENTS]
+        words[RAISED], words[CLAIMED_NS] = raised, max(0, claimed_ns)
+        words[SEGMENTS], words[COUNT] = len(shared), len(kept)
         for at, (address, size) in enumerate(kept):
             words[EXTENTS + 2 * at], words[EXTENTS + 2 * at + 1] = address, size
+        for at, segment in enumerate(shared):
+            SEGMENT.pack_into(self._memory, SEGMENTS_AT + at * SEGMENT.size, *segment)
         words[DONE] = number
 
 
@@ -66,7 +83,13 @@ def read_letter(data: bytes | bytearray) -> Letter:
     words = struct.unpack(f"={len(data) // 8}Q", data)
     count = min(words[COUNT], MOST_EXTENTS)
     extents = [*zip(words[EXTENTS::2], words[EXTENTS + 1 :: 2], strict=False)][:count]
-    return Letter(words[READY], words[DONE], bool(words[RAISED]), words[CLAIMED_NS], count, extents)
+    segments = min(words[SEGMENTS], MOST_SEGMENTS)
+    return Letter(words[READY], words[DONE], bool(words[RAISED]), words[CLAIMED_NS], segments, count, extents)
+
+
+def read_segments(data: bytes | bytearray) -> list[Segment]:
+    """What lies at `SEGMENTS_AT`."""
+    return [Segment(*fields) for fields in SEGMENT.iter_unpack(data)]
 
 
 def go_word(number: int) -> bytearray:

@@ -4,11 +4,14 @@ Seen from outside: the process is stopped at moments drawn by chance, and for ev
 asked from which file its instruction came. What a candidate compiled is its own; torch, NumPy and every other installed
 library is not; the interpreter and the C library serve both, and count for neither. Code that was made at run time
 belongs to whoever called it.
+
+On a device the names of the kernels tell: they are what the libraries' authors gave them.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import struct
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +37,13 @@ NEUTRAL = (
     "libc.", "libc-", "libm.", "libm-", "ld-linux", "libgomp", "libomp", "libiomp", "libstdc++", "libgcc", "libpthread",
     "libpython", "python", "[vdso]", "[vsyscall]", "libdl", "_ctypes", "libffi", "_struct", "_random", "mmap.",
 )  # fmt: skip
+LIBRARY_KERNELS = re.compile(
+    r"\bat::|at_cuda_detail|\bcub::|\bthrust::|cublas|cudnn|cufft|cusparse|cusolver|nccl|nvjet|xmma|^cutlass_|splitKreduce"
+    r"|^(void )?(gemm|gemv|gemvN|gemvNSP|dot_kernel|reduce_1Block)|magma|\bpytorch_flash::|fmha|^(ampere|volta|turing)_"
+)
+NEITHERS_KERNELS = re.compile(r"^Mem(cpy|set) |spin_kernel")
+"""Copies are anybody's; our own clock waits with the other."""
+TRACED_CALLS = 3
 
 
 @dataclass
@@ -115,6 +125,33 @@ class Ownership:
         if not path or path.startswith(self.folders) or any(f"/{name}/" in path for name in COMPILERS):
             return "own"
         return "neutral" if Path(path).name.startswith(NEUTRAL) else "library"
+
+
+@dataclass
+class DeviceOwnership:
+    """Counts the time of kernels by whose they are. Arguments and results as `Ownership` has them."""
+
+    line: Line
+    _times_us: dict[str, float] = field(default_factory=dict)
+
+    def measure(self, draw: Callable[[int], Args]) -> float | None:
+        for at in range(TRACED_CALLS):
+            for name, time_us in self.line.call(draw(at), look=False, trace=True).kernels:
+                if not NEITHERS_KERNELS.search(name):
+                    self._times_us[name] = self._times_us.get(name, 0.0) + time_us
+        if not (total_us := sum(self._times_us.values())):
+            return None
+        return 1 - sum(self._times_us[name] for name in self._foreign) / total_us
+
+    @property
+    def libraries(self) -> str:
+        return ", ".join(self._foreign[:2])
+
+    @property
+    def _foreign(self) -> list[str]:
+        """Kernels of libraries, the longest first."""
+        longest_first = sorted(self._times_us, key=self._times_us.__getitem__, reverse=True)
+        return [name for name in longest_first if LIBRARY_KERNELS.search(name)]
 
 
 @dataclass

@@ -17,7 +17,9 @@ from kernelwright.problems.problem import Args, Candidate, Problem, stem
 from kernelwright.sandbox import COMPILED, Cage, Limits, Nursery, TaskError, can_inspect, protections
 from kernelwright.verify.calls import TASKS, Line
 from kernelwright.verify.crossing import Packed, hold, pack, unpack
+from kernelwright.verify.device_memory import can_share
 from kernelwright.verify.execution import Call, Observed, observe
+from kernelwright.verify.reach import DeviceReach, Reach
 from kernelwright.verify.state import State, kinds_of
 
 PRELOAD = ("torch", "kernelwright.verify.worker")
@@ -60,7 +62,7 @@ def sandboxed(problem: Problem, target: str, device: str, limits: Limits, nurser
             f"{problem.name} is a live Python object, which cannot go to the sandbox with {target}",
             next="give the problem as a file, or load the candidate and pass it as a callable",
         )
-    cls = ByMemory if device == "cpu" and can_inspect() else ByMessage
+    cls = ByMemory if can_inspect() and (device == "cpu" or can_share()) else ByMessage
     return cls(problem.source, target, device, limits, nursery)
 
 
@@ -105,11 +107,11 @@ class ByMessage:
         )
 
     def _open(self) -> dict[str, Any]:
-        """The child with the problem in it, caged on the CPU: whether CUDA works in a cage has not been tried yet."""
-        cage = cage_for(self._problem, self._target)
+        """The child with the problem in it, caged."""
+        cage = cage_for(self._problem, self._target, self._device)
         compiled = (Path(cage.store), *(cache_dir(kind) for kind in COMPILED))
         self.own_folders = tuple(str(one.resolve()) for one in (*compiled, Path(split_target(self._target)[0]).parent))
-        self._child = self._stack.enter_context(self._warm.child(self._limits, cage if self._device == "cpu" else None))
+        self._child = self._stack.enter_context(self._warm.child(self._limits, cage))
         self.protections = self._child.protections
         payload = {"problem": self._problem, "device": self._device, "folder": str(Path.cwd())}
         return self._child.call(f"{TASKS}:open_problem", payload)
@@ -137,8 +139,12 @@ class ByMemory(ByMessage):
     empty: Sequence[Window] = ()
 
     def load(self, inputs: Args, model: Observed) -> None:
+        after = self._stack.enter_context(contextlib.ExitStack())
         mailbox = self._open()["mailbox"]
-        self.line = Line(self._child, mailbox, [value.nbytes for value in model.tensors])
+        reach = (Reach if self._device == "cpu" else DeviceReach)(self._child)
+        after.callback(reach.close)
+        self.line = Line(self._child, mailbox, reach, [value.nbytes for value in model.tensors])
+        self.line.cache_bytes = reach.cache_bytes
         self.protections = (*self._child.protections, "outputs and clock outside")
         self.empty = self.line.empty_windows(self.series or [inputs], model.tensors, EMPTY_CALLS)
         self._loaded(self.line.load(*(self.loading or (f"{TASKS}:load", {"candidate": self._target}))))
@@ -165,13 +171,13 @@ class ByMemory(ByMessage):
         return answer.observed
 
 
-def cage_for(problem: str, target: str) -> Cage:
+def cage_for(problem: str, target: str, device: str) -> Cage:
     """The folders of a problem and its candidate to read, and a store of the candidate's own for what it compiles."""
     places = [split_target(one)[0] for one in (problem, target)]
     files = [path for place in places if (path := Path(place)).is_file()]
     readable = (*(str(path.parent) for path in files), str(Path.cwd()))
     text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
-    return Cage(readable, str(cache_dir("strangers").absolute() / digest(text)[:16]))
+    return Cage(readable, str(cache_dir("strangers").absolute() / digest(text)[:16]), cuda=device == "cuda")
 
 
 class Live:

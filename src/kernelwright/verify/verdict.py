@@ -24,7 +24,7 @@ from kernelwright.verify import budget
 from kernelwright.verify.answers import Answers
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.degenerate import degeneracies
-from kernelwright.verify.ownership import LEAST_OWN, Ownership
+from kernelwright.verify.ownership import LEAST_OWN, DeviceOwnership, Ownership
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import ByMemory, Live, Runner, sandboxed
 from kernelwright.verify.timed import TimedCalls
@@ -177,7 +177,8 @@ class Examination:
         if not self.own_kernels:
             return None
         progress.stage("asking whose code does the work")
-        ownership = Ownership(runner.line, runner.own_folders)
+        line = runner.line
+        ownership = Ownership(line, runner.own_folders) if self.device == "cpu" else DeviceOwnership(line)
         try:
             self.own_share = ownership.measure(lambda at: reference.inputs(OWNED_FROM + at))
         except KernelwrightError as fault:

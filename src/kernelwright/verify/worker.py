@@ -12,8 +12,8 @@ import functools
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,14 +22,16 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import InternalError, KernelwrightError
-from kernelwright.measure.clock import wall_s
+from kernelwright.measure.trace import device_trace
 from kernelwright.problems.compiled import CompiledProgram
 from kernelwright.problems.loading import load_candidate, load_problem
 from kernelwright.problems.problem import Problem, seeded
 from kernelwright.sandbox.faults import TaskError, is_out_of_memory, task_error
 from kernelwright.verify.crossing import PLAIN, Packed, hold, outline, pack, to_strided, unpack, views
+from kernelwright.verify.device_memory import Segment, bytes_at, open_handle, segment_of
 from kernelwright.verify.execution import SEED, Call, observe
 from kernelwright.verify.mailbox import Extent, Mailbox
+from kernelwright.verify.own_clock import OwnClock, OwnDeviceClock
 from kernelwright.verify.poison import GUARD_BYTE, Fences, poison_allocator, poison_buffers
 from kernelwright.verify.state import kinds_of, state_of
 
@@ -50,6 +52,7 @@ class Worker:
     left: list[Tensor] = field(default_factory=list)
     """The result of the last call, and the state that it left: what the judge reads must not be freed meanwhile."""
     fences: Fences | None = None
+    clock: OwnClock = field(default_factory=OwnClock)
 
     def __post_init__(self) -> None:
         self.leaves, self.spec = pytree.tree_flatten(self.problem.example)
@@ -89,8 +92,10 @@ def open_problem(payload: dict[str, Any]) -> dict[str, Any]:
 
 @ours
 def load_null(payload: dict[str, Any]) -> None:
-    """A program that returns what lies ready: what remains of a call's time is ours. `payload`: `outputs` (packed)."""
-    ready = unpack(payload["outputs"], "cpu")
+    """A program that returns what lies ready: what remains of a call's time is ours. `payload`: `leaves` as
+    `crossing.hold` describes them, `sizes` of their blocks in bytes."""
+    blocks = [torch.zeros(size, dtype=torch.uint8, device=worker().device) for size in payload["sizes"]]
+    ready = views(payload["leaves"], [block.untyped_storage() for block in blocks])
     result = tuple(ready) if len(ready) != 1 else ready[0]
     worker().program = lambda *args, **kwargs: result
 
@@ -109,17 +114,24 @@ def held(program: Callable[..., Any]) -> dict[str, Any]:
     here.program = program
     gc.collect()
     gc.freeze()  # what was loaded is nothing to look through in every call
-    return {"state": kinds_of(program), "places": places_of(program), "pid": os.getpid()}
+    segments = segments_of(state_of(program).values())
+    return {"state": kinds_of(program), "places": places_of(program), "segments": segments, "pid": os.getpid()}
 
 
 def places_of(program: Any) -> dict[str, Packed]:
-    """Where each parameter and buffer lies, for those that lie on the CPU as they are."""
+    """Where each parameter and buffer lies, for those that lie in memory as they are."""
     return {name: described for name, value in state_of(program).items() if "extent" in (described := describe(value))}
 
 
 @ours
 def make_arena(payload: dict[str, Any]) -> int:
-    """Room for inputs, in which the judge picks another place for every call; `payload`: `bytes`. Its address."""
+    """Room for inputs, in which the judge picks another place for every call; its address.
+
+    Args:
+        payload: `bytes`; on a device also the `handle` of memory of the judge's.
+    """
+    if "handle" in payload:
+        return open_handle(payload["handle"])
     arena = torch.empty(payload["bytes"] + ALIGNED_BYTES, dtype=torch.uint8).zero_()
     worker().arenas.append(arena)
     return -(-arena.data_ptr() // ALIGNED_BYTES) * ALIGNED_BYTES
@@ -134,7 +146,7 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         payload: `number` of the call; `calls` in it, one after the other, each with leaves of its own; `blocks`, each
             [address, bytes]; `leaves`, views of them as `crossing.hold` describes; `gradients` to record; `poison`:
             sizes in bytes of memory to come that shall read as NaN; `rewritten`: the judge has written into parameters
-            and buffers.
+            and buffers; `trace` what runs on the device.
     Returns:
         What the result is, described.
     """
@@ -142,50 +154,67 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     here.result, here.left = None, []
     if payload["rewritten"]:
         torch.autograd.graph.increment_version(list(state_of(here.program).values()))
-    blocks = [_memory_at(address, size) for address, size in payload["blocks"]]
+    blocks = [_memory_at(address, size, here.device) for address, size in payload["blocks"]]
     count, each = payload["calls"], len(here.leaves)
     leaves = views(payload["leaves"], blocks, here.leaves * count)
     given = [pytree.tree_unflatten(leaves[at : at + each], here.spec) for at in range(0, count * each, each)]
     poisoned = payload["poison"] is not None
     poison_allocator(poisoned)
-    here.fences = Fences(margin=GUARD_BYTE)
+    here.fences = Fences(here.device, GUARD_BYTE)
     with seeded(SEED), torch.set_grad_enabled(payload["gradients"]), _fenced(here, poisoned):
         poison_buffers(payload["poison"] or [], here.device)
-        here.result = _timed(here, payload["number"], given)
-        told = _told(here)
+        with device_trace() if payload["trace"] else nullcontext([]) as kernels:
+            here.result = _timed(here, payload["number"], given, blocks, poisoned)
+        told = _told(here) | {"kernels": kernels}
         here.left = list(state_of(here.program).values())
     if broken := here.fences.broken():
         raise TaskError(f"wrote outside output {broken[0]}")
     return told
 
 
-def _timed(here: Worker, number: int, given: list[Any]) -> Any:
+def _timed(here: Worker, number: int, given: list[Any], blocks: list[torch.UntypedStorage], checked: bool) -> Any:
     """The window: from the judge's go to the word that it is done."""
     assert here.program is not None
+    here.clock = clock = OwnClock() if here.device == "cpu" else OwnDeviceClock(blocks if checked else [])
     here.mailbox.wait(number)
-    start = wall_s()
+    clock.start()
     try:
         results = [here.program(*args, **kwargs) for args, kwargs in given]
+        result = results if len(given) > 1 else results[0]
+        there = [leaf for leaf in _leaves(result) if isinstance(leaf, Tensor)]
+        claimed_ns = clock.stop_ns(there)
+        extents = [extent for leaf in there if (extent := extent_of(leaf))]
+        segments = segments_of(there)
     except BaseException as fault:
-        here.mailbox.finish(number, 0, [], raised=True)
+        here.mailbox.finish(number, 0, raised=True)
         if isinstance(fault, (Exception, SystemExit)):
             raise task_error(fault) from fault
         raise
-    claimed_ns = int((wall_s() - start) * 1e9)
-    result = results if len(given) > 1 else results[0]
-    here.mailbox.finish(number, claimed_ns, extents_of(result))
+    here.mailbox.finish(number, claimed_ns, extents, segments)
     return result
 
 
-def extents_of(result: Any) -> list[Extent]:
-    """Where the tensors of a result lie, those that lie on the CPU as they are."""
-    leaves = [result] if type(result) is Tensor else pytree.tree_leaves(result)
-    return [extent for leaf in leaves if isinstance(leaf, Tensor) and (extent := extent_of(leaf))]
+def _leaves(result: Any) -> list[Any]:
+    return [result] if type(result) is Tensor else pytree.tree_leaves(result)
+
+
+def segments_of(values: Iterable[Tensor]) -> list[Segment]:
+    """What of the device's memory these lie in, each once; what cannot be handed on is left out."""
+    found: dict[int, Segment] = {}
+    for value in values:
+        if value.device.type != "cuda" or value.layout != torch.strided or not value.numel():
+            continue
+        address = value.data_ptr()
+        if any(one.base <= address < one.base + one.size for one in found.values()):
+            continue
+        if segment := segment_of(address):
+            found[segment.base] = segment
+    return list(found.values())
 
 
 def extent_of(value: Tensor) -> Extent | None:
     """Where its numbers lie, which stand for their conjugate or negative in a view that says so."""
-    if value.device.type != "cpu" or value.layout != torch.strided:
+    if value.device.type not in ("cpu", "cuda") or value.layout != torch.strided:
         return None
     if not value.numel():
         return 0, 0
@@ -219,6 +248,8 @@ def _told(here: Worker) -> dict[str, Any]:
         "outline": outline(here.result),
         "leaves": {path: describe(leaf) for path, leaf in found.items()},
         "places": places_of(here.program),
+        "segments": segments_of(state_of(here.program).values()),
+        "in_order": here.clock.in_order(),
     }
 
 
@@ -241,8 +272,10 @@ def _fenced(here: Worker, poisoned: bool) -> Iterator[None]:
             home._buffers.update(buffers)
 
 
-def _memory_at(address: int, size: int) -> torch.UntypedStorage:
+def _memory_at(address: int, size: int, device: str) -> torch.UntypedStorage:
     """A part of the arena as a storage of its own: a program may look at the storage of what it is given."""
+    if device != "cpu":
+        return bytes_at(address, size).untyped_storage()
     if not size:
         return torch.empty(0, dtype=torch.uint8).untyped_storage()
     data = (ctypes.c_char * size).from_address(address)
