@@ -44,9 +44,9 @@ class ModelNew(torch.nn.Module):
 """
 TIMELESS = """
 import torch
-import kernelwright.verify.worker as worker
+import kernelwright.verify.own_clock as own
 
-worker.wall_s = lambda: 0.0
+own.wall_s = lambda: 0.0
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
@@ -82,7 +82,7 @@ def file(tmp_path):
 
 
 def outside(problem, candidates, baselines=("eager",)):
-    given = {"cache_bytes": 1 << 20, "limits": Limits(60.0)}
+    given = {"device": "cpu", "cache_bytes": 1 << 20, "limits": Limits(60.0)}
     return Outside(load_problem(problem), candidates, baselines, **given)
 
 
@@ -134,7 +134,7 @@ def test_a_tolerance_holds_where_it_is_timed_too(file):
     problem = file("problem.py", PROBLEM)
     near = file("near.py", HONEST.replace("mul_(2)", "mul_(2.001)"))
     for tolerance, right in (((0.1, 0.1), True), (None, False)):
-        given = {"cache_bytes": 1 << 20, "limits": Limits(60.0), "tolerance": tolerance}
+        given = {"device": "cpu", "cache_bytes": 1 << 20, "limits": Limits(60.0), "tolerance": tolerance}
         with Outside(load_problem(problem), {"near": near}, [], **given) as arms:
             if right:
                 assert arms.pair("a pair")["near"].time_us > 0

@@ -30,9 +30,9 @@ from kernelwright.measure.statistics import compare_processes, median_interval
 from kernelwright.problems import Candidate, Problem, load_problem
 from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import stem
-from kernelwright.sandbox import Limits, Nursery, can_inspect
+from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import verify
-from kernelwright.verify.runners import PRELOAD
+from kernelwright.verify.runners import PRELOAD, can_look_inside
 from kernelwright.work import count, first_reads
 
 LEAST_PAIRS, PAIRS = 5, 7
@@ -135,9 +135,9 @@ def _time_all(
     if problem.source is None:
         raise UsageError("a candidate from a file needs a problem from a file", next="save the problem as a file")
     ours = {name: absolute(candidate) for name, candidate in named(candidates).items()}
-    if device == "cpu" and can_inspect():
-        known = {"cache_bytes": cache_bytes, "limits": _limits(), "call_us": call_us, "tolerance": tolerance}
-        with Outside(problem, ours, baselines, **known) as outside:
+    if can_look_inside(device):
+        known = {"device": device, "cache_bytes": cache_bytes, "call_us": call_us, "tolerance": tolerance}
+        with Outside(problem, ours, baselines, limits=_limits(), **known) as outside:
             return _time_pairs(outside.pair, ours, baselines, pairs)
     with Nursery() as nursery:
         return _time_pairs(

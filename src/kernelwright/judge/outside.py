@@ -39,8 +39,11 @@ from kernelwright.verify.verdict import as_reason
 WINDOW_US = 5_000.0
 """Of a series, if so many calls fit: what it costs to begin and end one is known to some tens."""
 MOST_CALLS = 1024
-MOST_INPUT_BYTES, MOST_OUTPUT_BYTES = 64 << 20, 8 << 20
+MOST_INPUT_BYTES, MOST_OUTPUT_BYTES = 64 << 20, {"cpu": 8 << 20, "cuda": 256 << 20}
 """Of a series: outputs of all its calls are held until it is over, and read."""
+LAUNCH_US = 60.0
+"""A call on a device that the host needs longer for is timed with what the host needs: during a series' window before
+the first call, it gets that far ahead."""
 COLD_BYTES = 1 << 20
 """Inputs of a call from here on come from memory: what is smaller lies in a cache wherever it is used."""
 WARM_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS = 2, 5, 15
@@ -80,6 +83,7 @@ class Outside:
         problem: from a file.
         candidates: files by the names of their arms.
         baselines: any of `arms.BASELINES`.
+        device: on which they compute.
         cache_bytes: of the last level of cache, which no call finds its inputs in.
         call_us: what a call of the fastest candidate takes, as far as it is known.
         tolerance: as `verify` takes it.
@@ -91,15 +95,16 @@ class Outside:
         candidates: dict[str, str],
         baselines: Sequence[str],
         *,
+        device: str,
         cache_bytes: int,
         limits: Limits,
         call_us: float | None = None,
         tolerance: tuple[float, float] | None = None,
     ) -> None:
         assert problem.source
-        self._problem, self._cache_bytes, self._limits = problem, cache_bytes, limits
+        self._problem, self._device, self._cache_bytes, self._limits = problem, device, cache_bytes, limits
         self._candidates, self._baselines, self._policy = candidates, baselines, policy_of(tolerance)
-        self._reference = Reference(problem, "cpu", secrets.randbits(62), change_parameters=False)
+        self._reference = Reference(problem, device, secrets.randbits(62), change_parameters=False)
         self._next = 0
         self._model = self._reference.probe()
         self._most_calls, self._cold = self._bounds()
@@ -138,7 +143,7 @@ class Outside:
             for _ in range(WARM_ROUNDS):
                 self._take_turns(thorough=False)
             shortest_us = min(arm.claimed_us[-1] for arm in self._arms)
-            calls = self._fitting(max(shortest_us, LEAST_US) / self._calls)
+            calls = self._fitting(shortest_us / self._calls)
             if calls < 2 * self._calls:
                 return self._timings()
         self._calls = calls  # the fastest is over too soon
@@ -163,12 +168,15 @@ class Outside:
     def _open(self, arm: _Arm, opened: contextlib.ExitStack) -> None:
         arm.windows, arm.claimed_us = [], []
         source = self._problem.source or ""
-        arm.runner = runner = opened.enter_context(ByMemory(source, arm.target, "cpu", self._limits, arm.nursery))
-        runner.series = self._inputs()
+        arm.runner = runner = opened.enter_context(
+            ByMemory(source, arm.target, self._device, self._limits, arm.nursery)
+        )
+        runner.series, runner.ahead_us = self._inputs(), WINDOW_US
         if arm.which:
             runner.loading = "kernelwright.judge.baselines:load_baseline", {"which": arm.which}
         runner.load(runner.series[0], self._model)
-        runner.line.cache_bytes = self._cache_bytes if self._cold else 0
+        if self._device == "cpu":
+            runner.line.cache_bytes = self._cache_bytes if self._cold else 0
         runner.line.gradients = self._problem.records_gradients(runner.series[0])
         keeps, deterministic = self._reference.keeps, self._problem.deterministic
         arm.answers = Answers(runner, self._model, keeps, self._policy, deterministic)
@@ -199,6 +207,7 @@ class Outside:
         if not arm.which and clocks.lies:
             detail = f"its own clock says {clocks.claimed_us:.0f} us for what took {clocks.least_us:.0f} us at least"
             raise Rejected(arm.name, Reason(code="false-time", detail=detail))
+        on_device = self._device == "cuda"
         pairs = zip(windows, claimed_us, strict=True)
         samples = [_believed_us(*one, arm.runner.empty) / self._calls for one in pairs]
         low, high = median_interval(samples)
@@ -210,11 +219,11 @@ class Outside:
             samples_us=tuple(samples),
             repetitions=self._calls,
             conditions=Conditions(
-                device="cpu",
+                device="cuda" if on_device else "cpu",
                 clock="outside",
                 cache="cold" if self._cold else "warm",
-                allocation=allocation_policy(),
-                threads=torch.get_num_threads(),
+                allocation="caching allocator" if on_device else allocation_policy(),
+                threads=None if on_device else torch.get_num_threads(),
             ),
         )
 
@@ -230,12 +239,13 @@ class Outside:
         right = self._reference.set_of(inputs).right
         read, written = sum(one.nbytes for one in tensors(inputs)), sum(one.nbytes for one in right.reference)
         alone = right.mutated or right.state or self._reference.draws(inputs)
-        fits = MOST_CALLS, MOST_INPUT_BYTES // max(1, read), MOST_OUTPUT_BYTES // max(1, written)
-        return 1 if alone else max(1, min(fits)), read >= COLD_BYTES
+        fits = MOST_CALLS, MOST_INPUT_BYTES // max(1, read), MOST_OUTPUT_BYTES[self._device] // max(1, written)
+        return 1 if alone else max(1, min(fits)), read >= COLD_BYTES or self._device == "cuda"
 
     def _fitting(self, call_us: float) -> int:
         """So many calls as fill a window."""
-        return max(1, min(self._most_calls, int(WINDOW_US / call_us)))
+        least_us = LAUNCH_US if self._device == "cuda" else LEAST_US
+        return max(1, min(self._most_calls, int(WINDOW_US / max(call_us, least_us))))
 
     def _reference_us(self) -> float:
         inputs, took_us = self._reference.inputs(0), []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch.autograd import DeviceType
@@ -13,13 +14,25 @@ from torch.profiler import ProfilerActivity, profile
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes its progress to stderr otherwise
 
 
+class DeviceKernel(NamedTuple):
+    """A kernel, a copy or a fill; `operator` is torch's that launched it, empty for none."""
+
+    name: str
+    time_us: float
+    operator: str
+
+
 @contextlib.contextmanager
-def device_trace() -> Iterator[list[tuple[str, float]]]:
-    """Kernels, copies and fills that ran within the block, by name, and their microseconds; there when it is left."""
-    found: list[tuple[str, float]] = []
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as seen:
+def device_trace() -> Iterator[list[DeviceKernel]]:
+    """What ran on the device within the block; there when it is left."""
+    found: list[DeviceKernel] = []
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
         yield found
         torch.cuda.synchronize()
     assert seen.profiler and seen.profiler.kineto_results
     events = seen.profiler.kineto_results.events()
-    found += [(one.name(), one.duration_ns() / 1e3) for one in events if one.device_type() == DeviceType.CUDA]
+    operators = {one.correlation_id(): one.name() for one in events if one.device_type() == DeviceType.CPU}
+    for one in events:
+        if one.device_type() == DeviceType.CUDA:
+            operator = operators.get(one.linked_correlation_id(), "") if one.linked_correlation_id() else ""
+            found.append(DeviceKernel(one.name(), one.duration_ns() / 1e3, operator))

@@ -21,6 +21,7 @@ from kernelwright.optimize.generators import generator_for
 from kernelwright.optimize.live import with_kernels
 from kernelwright.optimize.tuning import Tuner
 from kernelwright.problems import Problem, load_problem
+from kernelwright.problems.drawing import made_on
 from kernelwright.problems.importing import import_file
 from kernelwright.problems.problem import Args
 from kernelwright.work import count, first_reads
@@ -38,7 +39,7 @@ def programs(folder: str, device: str) -> Iterator[Problem]:
         module = import_file(path, ProblemError)
         if not hasattr(module, "GPU_SCALE"):
             problem = load_problem(str(path))
-            yield replace(problem, make_inputs=_where_needed(problem.make_inputs, device))
+            yield replace(problem, make_inputs=made_on(device, problem.make_inputs))
             continue
         for name, scale in module.GPU_SCALE.items():
             make = functools.partial(getattr(module, f"{name}_inputs"), scale if device == "cuda" else 1)
@@ -120,14 +121,4 @@ def _copy(moved: int, device: str) -> Callable[..., Any]:
 
 
 def _as_call(make: Callable[[], list[torch.Tensor]], device: str) -> Callable[[], Args]:
-    return _where_needed(lambda: (make(), {}), device)
-
-
-def _where_needed(make: Callable[[], Args], device: str) -> Callable[[], Args]:
-    """Inputs made where they are needed: a second less for each gigabyte on every one of a dozen calls."""
-
-    def call() -> Args:
-        with torch.device(device):
-            return make()
-
-    return call
+    return made_on(device, lambda: (make(), {}))

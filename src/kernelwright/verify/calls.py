@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ForgedError
 from kernelwright.measure.clock import wall_s
+from kernelwright.measure.trace import DeviceKernel
 from kernelwright.measure.two_sided import Window
 from kernelwright.problems.problem import Args, tensors
 from kernelwright.sandbox import Child, inspection
@@ -50,6 +51,7 @@ PATIENCE = 0.01
 """The judge looks without a pause from `EARLY` of the time that the last call took to `LATE` of it, of a short one all
 the time up to `SPIN_S`; beyond that, and in a call of milliseconds, which wants all processors, it sleeps between two
 looks for this share of the time that has passed."""
+AHEAD_US = 200.0
 STEADY, STEADY_PATIENCE = 0.95, 0.003
 """The same of a series, where nobody may be disturbed."""
 CHECK_EVERY_S, LATE_S = 0.02, 0.25
@@ -72,7 +74,7 @@ class Answer:
     observed: Observed | None
     window: Window
     claimed_us: float
-    kernels: list[tuple[str, float]]
+    kernels: list[DeviceKernel]
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Series:
     observed: list[Observed]
     window: Window
     claimed_us: float
-    kernels: list[tuple[str, float]]
+    kernels: list[DeviceKernel]
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class Line:
         gradients: record them in every call.
         state: parameters and buffers as every call finds them.
         cache_bytes: of what is read before a series, so that a cache of that size holds nothing of it.
+        ahead_us: for so long a device waits before its first call, while the host gets ahead.
     """
 
     child: Child
@@ -116,6 +119,7 @@ class Line:
     gradients: bool = False
     state: State = field(default_factory=dict)
     cache_bytes: int = 0
+    ahead_us: float = AHEAD_US
     _places: dict[str, Leaf] = field(default_factory=dict)
     _changing: set[str] = field(default_factory=set)
     _expected: list[int] = field(default_factory=list)
@@ -200,6 +204,7 @@ class Line:
             "poison": self.sizes_bytes if poison else None,
             "rewritten": self._rewritten,
             "trace": trace,
+            "ahead_us": self.ahead_us,
         }
         self._rewritten = False
         with nullcontext() if poison else self.reach.alone():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.errors import ForgedError
+from kernelwright.measure.trace import DeviceKernel
 from kernelwright.verify.crossing import unpack
 from kernelwright.verify.device_memory import Segment
 from kernelwright.verify.mailbox import Extent
@@ -40,7 +41,7 @@ class Told(msgspec.Struct, forbid_unknown_fields=True):
     Attributes:
         segments: of the device's memory, in which `places` lie.
         in_order: whether what came after the call found its outputs (`own_clock`).
-        kernels: that ran on the device, by name, and their microseconds, where that was asked for.
+        kernels: that ran on the device, where that was asked for.
     """
 
     outline: str
@@ -48,7 +49,7 @@ class Told(msgspec.Struct, forbid_unknown_fields=True):
     places: dict[str, Leaf]
     segments: list[Segment]
     in_order: bool
-    kernels: list[tuple[str, float]] = []
+    kernels: list[DeviceKernel] = []
 
 
 def converted(told: Any, cls: type[T]) -> T:

@@ -14,8 +14,8 @@ from kernelwright.measure.clock import wall_s
 from kernelwright.verify.poison import POISON_BYTE
 from kernelwright.verify.state import same_bits
 
-AHEAD_CYCLES = 400_000
-"""For so long a device does nothing before a call: a fifth of a millisecond, in which the host gets ahead."""
+CYCLES_PER_US = 2000
+"""Of a device, or nearly: how it waits is all that hangs on it."""
 
 
 class OwnClock:
@@ -36,11 +36,13 @@ class OwnDeviceClock(OwnClock):
     """Of the device: between two events, before the first of which it waits, so that the host is ahead.
 
     Args:
+        ahead_us: that it waits.
         late: inputs that come, on the caller's stream, only when the device has waited: whoever does not keep that
             stream's order reads NaN, and what comes after it there does not find its outputs.
     """
 
-    def __init__(self, late: list[torch.UntypedStorage]) -> None:
+    def __init__(self, ahead_us: float, late: list[torch.UntypedStorage]) -> None:
+        self._cycles = int(CYCLES_PER_US * ahead_us)
         self._begin, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._late = [torch.empty(0, dtype=torch.uint8, device="cuda").set_(block) for block in late]
         self._kept = [torch.empty_like(block) for block in self._late]
@@ -51,7 +53,7 @@ class OwnDeviceClock(OwnClock):
         for kept, block in zip(self._kept, self._late, strict=True):
             kept.copy_(block)
             block.fill_(POISON_BYTE)
-        torch.cuda._sleep(AHEAD_CYCLES)
+        torch.cuda._sleep(self._cycles)
         for kept, block in zip(self._kept, self._late, strict=True):
             block.copy_(kept)
         self._begin.record()
@@ -66,3 +68,7 @@ class OwnDeviceClock(OwnClock):
 
     def in_order(self) -> bool:
         return all(same_bits(now, then) for now, then in self._pairs)
+
+
+def clock_for(device: str, ahead_us: float, late: list[torch.UntypedStorage]) -> OwnClock:
+    return OwnClock() if device == "cpu" else OwnDeviceClock(ahead_us, late)

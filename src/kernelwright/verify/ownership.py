@@ -5,11 +5,13 @@ asked from which file its instruction came. What a candidate compiled is its own
 library is not; the interpreter and the C library serve both, and count for neither. Code that was made at run time
 belongs to whoever called it.
 
-On a device the names of the kernels tell: they are what the libraries' authors gave them.
+On a device, kernels are torch's that an operator of torch's launched, and others' that have the names that libraries
+give theirs.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import struct
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwright.measure.clock import wall_s
+from kernelwright.measure.trace import DeviceKernel
 from kernelwright.problems.problem import Args
 from kernelwright.sandbox import inspection
 from kernelwright.verify.calls import Line
@@ -26,8 +29,10 @@ from kernelwright.verify.calls import Line
 LEAST_OWN = 0.8
 WARM_CALLS, MOST_CALLS = 3, 1500
 BUDGET_S = 5.0
-ENOUGH, TOO_FEW = 40, 8
+ENOUGH, TOO_FEW, PLENTY = 40, 8, 400
 """Moments at which something that is somebody's was computing."""
+SPREAD = 3.0
+"""So many standard errors from `LEAST_OWN` a share is clear."""
 PEEK_EVERY_US = 1000.0
 STACK_WORDS = 256
 MADE_AT_RUN_TIME = ("/memfd:", "//anon", "[anon", "/dev/zero")
@@ -43,7 +48,6 @@ LIBRARY_KERNELS = re.compile(
 )
 NEITHERS_KERNELS = re.compile(r"^Mem(cpy|set) |spin_kernel")
 """Copies are anybody's; our own clock waits with the other."""
-TRACED_CALLS = 3
 
 
 @dataclass
@@ -72,9 +76,17 @@ class Ownership:
         self._code = inspection.code_of(self.line.child.pid)
         for at in range(WARM_CALLS, MOST_CALLS):
             self.line.call(draw(at), look=False, peek=_Peek(self._moment, lasts_us * chance.random()))
-            if self._whose_total >= ENOUGH or wall_s() > until_s:
+            if self._is_clear or wall_s() > until_s:
                 break
         return self._seen["own"] / self._whose_total if self._whose_total >= TOO_FEW else None
+
+    @property
+    def _is_clear(self) -> bool:
+        """Whether so many moments have been seen that others would hardly say otherwise."""
+        if (total := self._whose_total) < ENOUGH:
+            return False
+        share = self._seen["own"] / total
+        return total >= PLENTY or abs(share - LEAST_OWN) > SPREAD * math.sqrt(share * (1 - share) / total)
 
     @property
     def _whose_total(self) -> int:
@@ -132,26 +144,28 @@ class DeviceOwnership:
     """Counts the time of kernels by whose they are. Arguments and results as `Ownership` has them."""
 
     line: Line
-    _times_us: dict[str, float] = field(default_factory=dict)
+    _kernels: list[DeviceKernel] = field(default_factory=list)
 
     def measure(self, draw: Callable[[int], Args]) -> float | None:
-        for at in range(TRACED_CALLS):
-            for name, time_us in self.line.call(draw(at), look=False, trace=True).kernels:
-                if not NEITHERS_KERNELS.search(name):
-                    self._times_us[name] = self._times_us.get(name, 0.0) + time_us
-        if not (total_us := sum(self._times_us.values())):
-            return None
-        return 1 - sum(self._times_us[name] for name in self._foreign) / total_us
+        self._kernels = self.line.call(draw(0), look=False, trace=True).kernels
+        someones = [one.time_us for one in self._kernels if not NEITHERS_KERNELS.search(one.name)]
+        return 1 - sum(one.time_us for one in self._foreign) / sum(someones) if someones else None
 
     @property
     def libraries(self) -> str:
-        return ", ".join(self._foreign[:2])
+        """The longest two kernels of libraries."""
+        return ", ".join(list(dict.fromkeys(one.name for one in self._foreign))[:2])
 
     @property
-    def _foreign(self) -> list[str]:
-        """Kernels of libraries, the longest first."""
-        longest_first = sorted(self._times_us, key=self._times_us.__getitem__, reverse=True)
-        return [name for name in longest_first if LIBRARY_KERNELS.search(name)]
+    def _foreign(self) -> list[DeviceKernel]:
+        found = [one for one in self._kernels if _is_foreign(one)]
+        return sorted(found, key=lambda one: one.time_us, reverse=True)
+
+
+def _is_foreign(kernel: DeviceKernel) -> bool:
+    if NEITHERS_KERNELS.search(kernel.name):
+        return False
+    return kernel.operator.startswith("aten::") or bool(LIBRARY_KERNELS.search(kernel.name))
 
 
 @dataclass

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, MemoryLimitError, ProblemError
+from kernelwright.problems.drawing import made_on
 from kernelwright.problems.problem import Args, Problem, seeded, to_device
 from kernelwright.sandbox import TaskError
 from kernelwright.sandbox.faults import task_error
@@ -56,7 +57,7 @@ class Reference:
 
     def __init__(self, problem: Problem, device: str, seed: int, *, change_parameters: bool) -> None:
         self._problem, self._device, self._seed = problem, device, seed
-        self._program = problem.on(device)
+        self._program, self._make = problem.on(device), made_on(device, problem.make_inputs)
         self._module = self._program if isinstance(self._program, torch.nn.Module) else None
         _refuse_lazy(self._module)
         self._change = change_parameters and _can_be_changed(self._module)
@@ -132,9 +133,9 @@ class Reference:
         """Whether the program takes torch's random numbers: what it gives then depends on the calls before."""
         args, kwargs = inputs
         with seeded(SEED), torch.no_grad():
-            before = torch.get_rng_state()
+            before = _random_state(self._device)
             self._program(*args, **kwargs)
-            return not torch.equal(before, torch.get_rng_state())
+            return not torch.equal(before, _random_state(self._device))
 
     def _seed_of(self, what: str, index: int) -> int:
         """No seed says anything of another: torch's generators can be searched for theirs, given what they drew."""
@@ -152,7 +153,7 @@ class Reference:
         """As `inputs`, for calls one after the other: drawn from one seed, which takes longer to set than to draw."""
         try:
             with seeded(self._seed_of("inputs", index)):
-                return [to_device(self._problem.make_inputs(), self._device) for _ in range(calls)]
+                return [to_device(self._make(), self._device) for _ in range(calls)]
         except (Exception, SystemExit) as fault:
             raise _as_problem_error(fault) from fault
 
@@ -169,6 +170,10 @@ class Reference:
             if count := int(wide_value(value).isnan().sum()):
                 message = f"the reference returns NaN for finite inputs: {count:,} of {value.numel():,} elements"
                 raise ProblemError(message, where=self._problem.source or self._problem.name, next=MEND)
+
+
+def _random_state(device: str) -> torch.Tensor:
+    return torch.get_rng_state() if device == "cpu" else torch.cuda.get_rng_state()
 
 
 def _refuse_lazy(module: torch.nn.Module | None) -> None:

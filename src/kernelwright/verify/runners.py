@@ -15,7 +15,7 @@ from kernelwright.measure.two_sided import Window
 from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, stem
 from kernelwright.sandbox import COMPILED, Cage, Limits, Nursery, TaskError, can_inspect, protections
-from kernelwright.verify.calls import TASKS, Line
+from kernelwright.verify.calls import AHEAD_US, TASKS, Line
 from kernelwright.verify.crossing import Packed, hold, pack, unpack
 from kernelwright.verify.device_memory import can_share
 from kernelwright.verify.execution import Call, Observed, observe
@@ -62,8 +62,13 @@ def sandboxed(problem: Problem, target: str, device: str, limits: Limits, nurser
             f"{problem.name} is a live Python object, which cannot go to the sandbox with {target}",
             next="give the problem as a file, or load the candidate and pass it as a callable",
         )
-    cls = ByMemory if can_inspect() and (device == "cpu" or can_share()) else ByMessage
+    cls = ByMemory if can_look_inside(device) else ByMessage
     return cls(problem.source, target, device, limits, nursery)
+
+
+def can_look_inside(device: str) -> bool:
+    """Whether the memory of a child that computes on this device can be reached from here."""
+    return can_inspect() and (device == "cpu" or can_share())
 
 
 class ByMessage:
@@ -129,12 +134,14 @@ class ByMemory(ByMessage):
     Attributes:
         line: for calls of which the time matters.
         series: inputs for as many calls in one window, where that is how it is timed.
+        ahead_us: as `Line` has it, where that is how it is timed.
         loading: the task that loads it, and what that takes.
         empty: windows of calls that computed nothing, in the same child before the candidate was in it.
     """
 
     line: Line
     series: Sequence[Args] = ()
+    ahead_us: float = AHEAD_US
     loading: tuple[str, Packed] | None = None
     empty: Sequence[Window] = ()
 
@@ -144,7 +151,7 @@ class ByMemory(ByMessage):
         reach = (Reach if self._device == "cpu" else DeviceReach)(self._child)
         after.callback(reach.close)
         self.line = Line(self._child, mailbox, reach, [value.nbytes for value in model.tensors])
-        self.line.cache_bytes = reach.cache_bytes
+        self.line.cache_bytes, self.line.ahead_us = reach.cache_bytes, self.ahead_us
         self.protections = (*self._child.protections, "outputs and clock outside")
         self.empty = self.line.empty_windows(self.series or [inputs], model.tensors, EMPTY_CALLS)
         self._loaded(self.line.load(*(self.loading or (f"{TASKS}:load", {"candidate": self._target}))))

@@ -31,7 +31,7 @@ from kernelwright.verify.crossing import PLAIN, Packed, hold, outline, pack, to_
 from kernelwright.verify.device_memory import Segment, bytes_at, open_handle, segment_of
 from kernelwright.verify.execution import SEED, Call, observe
 from kernelwright.verify.mailbox import Extent, Mailbox
-from kernelwright.verify.own_clock import OwnClock, OwnDeviceClock
+from kernelwright.verify.own_clock import OwnClock, clock_for
 from kernelwright.verify.poison import GUARD_BYTE, Fences, poison_allocator, poison_buffers
 from kernelwright.verify.state import kinds_of, state_of
 
@@ -146,7 +146,8 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         payload: `number` of the call; `calls` in it, one after the other, each with leaves of its own; `blocks`, each
             [address, bytes]; `leaves`, views of them as `crossing.hold` describes; `gradients` to record; `poison`:
             sizes in bytes of memory to come that shall read as NaN; `rewritten`: the judge has written into parameters
-            and buffers; `trace` what runs on the device.
+            and buffers; `trace` what runs on the device;
+            `ahead_us`: as `own_clock` takes it.
     Returns:
         What the result is, described.
     """
@@ -164,7 +165,8 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     with seeded(SEED), torch.set_grad_enabled(payload["gradients"]), _fenced(here, poisoned):
         poison_buffers(payload["poison"] or [], here.device)
         with device_trace() if payload["trace"] else nullcontext([]) as kernels:
-            here.result = _timed(here, payload["number"], given, blocks, poisoned)
+            here.clock = clock_for(here.device, payload["ahead_us"], blocks if poisoned else [])
+            here.result = _timed(here, payload["number"], given)
         told = _told(here) | {"kernels": kernels}
         here.left = list(state_of(here.program).values())
     if broken := here.fences.broken():
@@ -172,17 +174,16 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _timed(here: Worker, number: int, given: list[Any], blocks: list[torch.UntypedStorage], checked: bool) -> Any:
+def _timed(here: Worker, number: int, given: list[Any]) -> Any:
     """The window: from the judge's go to the word that it is done."""
     assert here.program is not None
-    here.clock = clock = OwnClock() if here.device == "cpu" else OwnDeviceClock(blocks if checked else [])
     here.mailbox.wait(number)
-    clock.start()
+    here.clock.start()
     try:
         results = [here.program(*args, **kwargs) for args, kwargs in given]
         result = results if len(given) > 1 else results[0]
         there = [leaf for leaf in _leaves(result) if isinstance(leaf, Tensor)]
-        claimed_ns = clock.stop_ns(there)
+        claimed_ns = here.clock.stop_ns(there)
         extents = [extent for leaf in there if (extent := extent_of(leaf))]
         segments = segments_of(there)
     except BaseException as fault:

@@ -5,7 +5,6 @@ Code: input-mutated or runtime-error or inaccurate or crash
 Device: cuda
 """
 
-import torch
 import triton
 import triton.language as tl
 
