@@ -73,7 +73,6 @@ class _Arm:
     runner: ByMemory = field(init=False)
     answers: Answers = field(init=False)
     windows: list[Window] = field(default_factory=list)
-    claimed_us: list[float] = field(default_factory=list)
 
 
 class Outside:
@@ -142,7 +141,7 @@ class Outside:
             stage(f"{what}: timing {', '.join(arm.name for arm in self._arms)}")
             for _ in range(WARM_ROUNDS):
                 self._take_turns(thorough=False)
-            shortest_us = min(arm.claimed_us[-1] for arm in self._arms)
+            shortest_us = min(arm.windows[-1].claimed_us for arm in self._arms)
             calls = self._fitting(shortest_us / self._calls)
             if calls < 2 * self._calls:
                 return self._timings()
@@ -166,7 +165,7 @@ class Outside:
                 self._turn(arm, inputs, thorough)
 
     def _open(self, arm: _Arm, opened: contextlib.ExitStack) -> None:
-        arm.windows, arm.claimed_us = [], []
+        arm.windows = []
         source = self._problem.source or ""
         arm.runner = runner = opened.enter_context(
             ByMemory(source, arm.target, self._device, self._limits, arm.nursery)
@@ -188,7 +187,6 @@ class Outside:
         look = not arm.which and (thorough or random.SystemRandom().random() < LOOKED_AT)
         made = line.series(inputs, look=look, outline=self._model.outline)
         arm.windows.append(made.window)
-        arm.claimed_us.append(made.claimed_us)
         if look and (reason := self._wrong(arm.answers, made.observed, inputs, thorough)):
             raise Rejected(arm.name, Reason(code=reason.code, detail=f"in a timed call: {reason.detail}"))
         line.child.stop()
@@ -202,14 +200,13 @@ class Outside:
         return None
 
     def _timing(self, arm: _Arm) -> Timing:
-        windows, claimed_us = arm.windows[WARM_ROUNDS:], arm.claimed_us[WARM_ROUNDS:]
-        clocks = TwoSided.of(claimed_us, windows, arm.runner.empty)
+        windows = arm.windows[WARM_ROUNDS:]
+        clocks = TwoSided.of(windows, arm.runner.empty)
         if not arm.which and clocks.lies:
             detail = f"its own clock says {clocks.claimed_us:.0f} us for what took {clocks.least_us:.0f} us at least"
             raise Rejected(arm.name, Reason(code="false-time", detail=detail))
         on_device = self._device == "cuda"
-        pairs = zip(windows, claimed_us, strict=True)
-        samples = [_believed_us(*one, arm.runner.empty) / self._calls for one in pairs]
+        samples = [_believed_us(one, arm.runner.empty) / self._calls for one in windows]
         low, high = median_interval(samples)
         return Timing(
             name=arm.name,
@@ -256,11 +253,12 @@ class Outside:
         return min(took_us)
 
 
-def _believed_us(window: Window, claimed_us: float, empty: Sequence[Window]) -> float:
+def _believed_us(window: Window, empty: Sequence[Window]) -> float:
     """What the worker claims, where the judge's clock leaves it room; else the nearest to it that is left."""
     low, nothing_us, high = quantiles(map(_middle_us, empty), n=4)
     judged_us = max(LEAST_US, _middle_us(window) - nothing_us)
     unsure_us = max(high - low, (window.seen_us - window.unfinished_us) / 2)
+    claimed_us = window.claimed_us - median(one.claimed_us for one in empty)
     return min(max(claimed_us, judged_us - unsure_us, judged_us / 2), judged_us + unsure_us)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 AGREES_SHARE, AGREES_US = 0.10, 2.0
-"""Clocks agree that are this near, whichever is more."""
+"""Clocks agree that are this near, or as near as empty calls are to each other, whichever is more."""
 LIES_SHARE, LIES_US = 0.5, 20.0
 """A claim is a lie that is less than this share of what was seen at the least, and by more than this."""
 LEAST_CALLS = 5
@@ -19,29 +19,32 @@ LEAST_CALLS = 5
 
 @dataclass(frozen=True)
 class Window:
-    """A call on the judge's clock, in microseconds from the first that the candidate could see of its inputs.
+    """A call on both clocks, in microseconds; on the judge's from the first that the candidate could see of its inputs.
 
     Attributes:
         unfinished_us: until the judge last saw it unfinished.
         seen_us: until the judge saw that it says it is done.
         time_us: until pieces of all outputs were read as well.
         queued_us: of that, what it waited for a processor that others had.
+        claimed_us: what the worker says that it took.
     """
 
     unfinished_us: float
     seen_us: float
     time_us: float
     queued_us: float = 0.0
+    claimed_us: float = 0.0
 
 
 @dataclass(frozen=True)
 class TwoSided:
-    """The median time of a call by both clocks.
+    """The median time of a call by both clocks, each less what an empty call takes by it.
 
     Attributes:
         claimed_us: by the clock in the process that ran it.
-        judged_us: by the judge's, less what an empty call takes.
+        judged_us: by the judge's.
         low_us, high_us: between these the judge's clock leaves it, by when it looked.
+        unsure_us: how far empty calls lie apart on the judge's, half of them.
         least_us: what the judge's clock shows at the least: of the calls all but the shortest quarter, less what they
             were queued for and what three in four empty calls take at most.
     """
@@ -51,9 +54,10 @@ class TwoSided:
     low_us: float
     high_us: float
     least_us: float
+    unsure_us: float
 
     @classmethod
-    def of(cls, claimed_us: Sequence[float], windows: Sequence[Window], empty: Sequence[Window]) -> TwoSided:
+    def of(cls, windows: Sequence[Window], empty: Sequence[Window]) -> TwoSided:
         """Raises:
         ValueError: fewer than five calls.
         """
@@ -62,18 +66,21 @@ class TwoSided:
         overhead_us = median(one.seen_us for one in empty)
         least = sorted(one.unfinished_us - one.queued_us for one in windows)
         nothing = sorted(one.time_us for one in empty)
+        seen = sorted(one.seen_us for one in empty)
         return cls(
-            claimed_us=median(claimed_us),
+            claimed_us=max(0.0, median(one.claimed_us for one in windows) - median(one.claimed_us for one in empty)),
             judged_us=max(0.0, median(one.time_us for one in windows) - median(nothing)),
             low_us=max(0.0, median(one.unfinished_us for one in windows) - overhead_us),
             high_us=median(one.seen_us for one in windows),
             least_us=max(0.0, least[len(least) // 4] - nothing[3 * len(nothing) // 4]),
+            unsure_us=seen[3 * len(seen) // 4] - seen[len(seen) // 4],
         )
 
     @property
     def agrees(self) -> bool:
         """Whether the claim may stand: it is the finer of the two clocks."""
-        near_us = max(AGREES_SHARE * max(self.claimed_us, self.judged_us), AGREES_US)
+        unsure_us = min(self.unsure_us, LIES_SHARE * self.judged_us)
+        near_us = max(AGREES_SHARE * max(self.claimed_us, self.judged_us), AGREES_US, unsure_us)
         return self.low_us - near_us <= self.claimed_us <= self.high_us + near_us
 
     @property

@@ -5,8 +5,10 @@ The candidate stands still while its inputs are written. The moment it says that
 read at places drawn by chance: what was not there yet is seen when the whole is read afterwards, with every thread of
 it stopped. Calls that are looked at and calls that are not are alike to the candidate.
 
-On a device nothing can be stopped, but neither has anything to be: inputs are copied there within the window, outputs
-read whole at its end, by us, after whatever of the candidate's still ran (the device takes contexts in turns).
+On a device nothing can be stopped, but it can be made to wait: the host launches what it likes, and when it has had
+time for that, the judge writes the inputs and lets the device go. Outputs are copied whole at the end, by the judge,
+after whatever of the candidate's still ran, for a device takes its processes in turns; hence the inputs are nobody's
+to see while the judge still writes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -35,7 +36,7 @@ from kernelwright.verify.description import Leaf, Told, converted, value_of, val
 from kernelwright.verify.device_memory import Segment
 from kernelwright.verify.execution import Observed, changes
 from kernelwright.verify.glance import Glance, are_plausible
-from kernelwright.verify.mailbox import DONE, GO, READY, Extent, Letter, go_word, letter_bytes, read_letter
+from kernelwright.verify.mailbox import DONE, GO, READY, RELEASE, Extent, Letter, go_word, letter_bytes, read_letter
 from kernelwright.verify.poison import MARGIN_BYTES, POISON_BYTE
 from kernelwright.verify.reach import Reach
 from kernelwright.verify.state import State, same_bits
@@ -52,6 +53,8 @@ PATIENCE = 0.01
 the time up to `SPIN_S`; beyond that, and in a call of milliseconds, which wants all processors, it sleeps between two
 looks for this share of the time that has passed."""
 AHEAD_US = 200.0
+TURN_S = 1e-3
+"""Less than a process has the device to itself before it is another's turn."""
 STEADY, STEADY_PATIENCE = 0.95, 0.003
 """The same of a series, where nobody may be disturbed."""
 CHECK_EVERY_S, LATE_S = 0.02, 0.25
@@ -67,13 +70,11 @@ class Answer:
     Attributes:
         observed: None where the outputs were not looked at.
         window: the judge's time of it.
-        claimed_us: what the worker says the call took.
         kernels: as `Told` has them.
     """
 
     observed: Observed | None
     window: Window
-    claimed_us: float
     kernels: list[DeviceKernel]
 
 
@@ -83,7 +84,6 @@ class Series:
 
     observed: list[Observed]
     window: Window
-    claimed_us: float
     kernels: list[DeviceKernel]
 
 
@@ -109,7 +109,7 @@ class Line:
         gradients: record them in every call.
         state: parameters and buffers as every call finds them.
         cache_bytes: of what is read before a series, so that a cache of that size holds nothing of it.
-        ahead_us: for so long a device waits before its first call, while the host gets ahead.
+        ahead_us: for so long the host may get ahead of a device that waits for its inputs.
     """
 
     child: Child
@@ -126,6 +126,8 @@ class Line:
     _number: int = 0
     _unfinished_s: float = 0.0
     _expected_s: float = 0.0
+    _writing_s: float = 0.0
+    _usual_writing_s: float = 0.0
     _arena: Extent = (0, 0)
     _starts: list[int] = field(default_factory=list)
     _rewritten: bool = False
@@ -147,7 +149,11 @@ class Line:
         held = hold(outputs)
         sizes = [len(block) for block in held["blocks"]]
         self.child.call(f"{TASKS}:load_null", {"leaves": held["leaves"], "sizes": sizes})
-        return [self._made(inputs, look=False).window for _ in range(calls)]
+        windows = []
+        for _ in range(calls):
+            windows.append(self._made(inputs, look=False).window)
+            self._usual_writing_s = max(self._usual_writing_s, self._writing_s)
+        return windows
 
     def call(
         self, inputs: Args, *, look: bool, poison: bool = False, peek: Peek | None = None, trace: bool = False
@@ -164,7 +170,7 @@ class Line:
             ForgedError: it tells what is not so.
         """
         made = self._made([inputs], look=look, poison=poison, peek=peek, trace=trace)
-        return Answer(made.observed[0] if made.observed else None, made.window, made.claimed_us, made.kernels)
+        return Answer(made.observed[0] if made.observed else None, made.window, made.kernels)
 
     def series(self, inputs: Sequence[Args], *, look: bool, outline: str) -> Series:
         """Calls one after the other in one window, each with inputs of its own; a cache of `cache_bytes` holds none of
@@ -204,7 +210,6 @@ class Line:
             "poison": self.sizes_bytes if poison else None,
             "rewritten": self._rewritten,
             "trace": trace,
-            "ahead_us": self.ahead_us,
         }
         self._rewritten = False
         with nullcontext() if poison else self.reach.alone():
@@ -222,7 +227,7 @@ class Line:
         observed = _observed(told, seen, packed, inputs, self._read_later) if seen else []
         if observed:
             observed[-1].state = state
-        return Series(observed, window, letter.claimed_ns / 1e3, told.kernels)
+        return Series(observed, window, told.kernels)
 
     def is_done(self) -> bool:
         """Whether the call that runs is over: for a `peek`."""
@@ -278,28 +283,14 @@ class Line:
         self, blocks: list[Tensor], places: list[list[int]], peek: Peek | None, steady: bool
     ) -> tuple[Window, Letter | None, Glance]:
         """Writes inputs and lets the candidate go; the time until it is done and pieces of its outputs were read."""
-        pid, number, reach = self.child.pid, self._number, self.reach
-        stopped = reach.device == "cpu" and (steady or sum(size for _, size in places) > SMALL_BYTES)
-        go = memoryview(go_word(number))
-        glance = reach.glance(self._expected, [(address, size) for address, size in places])
-        if stopped:
-            self.child.stop()
+        glance = self.reach.glance(self._expected, [(address, size) for address, size in places])
         for address, size in places:
             after = MARGIN_BYTES + self._aligned(size) - size
-            reach.write(address - MARGIN_BYTES, _margin(reach.device)[:MARGIN_BYTES])
-            reach.write(address + size, _margin(reach.device)[:after])
-        reach.settle()
-        queued_us, self._unfinished_s = inspection.queued_us(pid), 0.0
-        start = wall_s()
-        for (address, _), block in zip(places, blocks, strict=True):
-            reach.write(address, block)
-        if steady or reach.device != "cpu":
-            reach.forget_caches(self.cache_bytes)
-        reach.settle()
-        start = wall_s() if stopped else start
-        inspection.write(pid, self.mailbox + 8 * GO, go)
-        if stopped:
-            self.child.resume()
+            self.reach.clear((address - MARGIN_BYTES, MARGIN_BYTES), (address, size), (address + size, after))
+        self._unfinished_s = 0.0
+        writes = [(address, block) for (address, _), block in zip(places, blocks, strict=True)]
+        on_host = self.reach.device == "cpu"
+        start, queued_us = self._begin_on_host(writes, steady) if on_host else self._begin_on_device(writes)
         letter = self._wait(DONE, peek, steady)
         seen = wall_s()
         if letter and not letter.raised:
@@ -309,11 +300,45 @@ class Line:
             unfinished_us=max(0.0, (self._unfinished_s - start) * 1e6),
             seen_us=(seen - start) * 1e6,
             time_us=(end - start) * 1e6,
-            queued_us=inspection.queued_us(pid) - queued_us,
+            queued_us=inspection.queued_us(self.child.pid) - queued_us,
+            claimed_us=letter.claimed_ns / 1e3 if letter else 0.0,
         )
-        if letter:
-            self._expected_s = letter.claimed_ns / 1e9
+        self._expected_s = window.claimed_us / 1e6
         return window, letter, glance
+
+    def _begin_on_host(self, writes: list[tuple[int, Tensor]], steady: bool) -> tuple[float, float]:
+        """When the candidate could first see something of its inputs, and how long it had been queued by then."""
+        stopped = steady or sum(len(block) for _, block in writes) > SMALL_BYTES
+        if stopped:
+            self.child.stop()
+        queued_us, start = inspection.queued_us(self.child.pid), wall_s()
+        for address, block in writes:
+            self.reach.write(address, block)
+        if steady:
+            self.reach.forget_caches(self.cache_bytes)
+        start = wall_s() if stopped else start
+        self._say(GO)
+        if stopped:
+            self.child.resume()
+        return start, queued_us
+
+    def _begin_on_device(self, writes: list[tuple[int, Tensor]]) -> tuple[float, float]:
+        """The same. Who makes the judge wait for a turn of the device, by kernels that run already, has begun then."""
+        self.reach.settle()
+        self._say(GO)
+        pause(self.ahead_us / 1e6)
+        before = wall_s()
+        for address, block in writes:
+            self.reach.write(address, block)
+        self.reach.forget_caches(self.cache_bytes)
+        self.reach.settle()
+        queued_us, start = inspection.queued_us(self.child.pid), wall_s()
+        self._say(RELEASE)
+        self._writing_s = start - before
+        return start - max(0.0, self._writing_s - self._usual_writing_s - TURN_S), queued_us
+
+    def _say(self, word: int) -> None:
+        inspection.write(self.child.pid, self.mailbox + 8 * word, memoryview(go_word(self._number)))
 
     def _wait(self, word: int, peek: Peek | None = None, steady: bool = False) -> Letter | None:
         """The letter once that word of it is this call's number; None where the worker answers or ends before.
@@ -395,11 +420,6 @@ class Line:
         """Raises what the worker says went wrong; that it says anything else is a forgery."""
         self.child.answer()
         raise ForgedError("an answer came before the call was over")
-
-
-@functools.cache
-def _margin(device: str) -> Tensor:
-    return torch.full((2 * MARGIN_BYTES,), POISON_BYTE, dtype=torch.uint8, device=device)
 
 
 def series_outline(outline: str, calls: int) -> str:

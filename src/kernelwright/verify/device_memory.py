@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 from typing import Any, NamedTuple
 
 import torch
@@ -45,6 +46,9 @@ def _driver() -> ctypes.CDLL:
     driver.cuMemGetAddressRange_v2.argtypes = (pointer, pointer, address)
     driver.cuIpcGetMemHandle.argtypes = (pointer, address)
     driver.cuIpcOpenMemHandle_v2.argtypes = (pointer, _Handle, ctypes.c_uint)
+    driver.cuMemHostRegister_v2.argtypes = (pointer, size, ctypes.c_uint)
+    driver.cuMemHostUnregister.argtypes = (pointer,)
+    driver.cuStreamWaitValue32_v2.argtypes = (pointer, address, ctypes.c_uint32, ctypes.c_uint)
     return driver
 
 
@@ -102,6 +106,17 @@ def bytes_at(address: int, size: int) -> Tensor:
     return torch.as_tensor(_View(address, size), device="cuda") if size else torch.empty(0, dtype=torch.uint8).cuda()
 
 
+def register_host(address: int, size: int) -> None:
+    """The device can read this memory of the host from now on, where the host has it."""
+    _asked("cuMemHostRegister_v2", address, size, 0)
+
+
+def wait_for_word(address: int, word: int) -> None:
+    """What comes on the current stream waits until the lower half of a word there is this number or a later one."""
+    stream = torch.cuda.current_stream().cuda_stream
+    _asked("cuStreamWaitValue32_v2", stream, address, word & 0xFFFFFFFF, 0)
+
+
 class _View:
     def __init__(self, address: int, size: int) -> None:
         described = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
@@ -110,9 +125,15 @@ class _View:
 
 @functools.cache
 def can_share() -> bool:
-    """Whether memory of the device can be handed to another process here: tried."""
+    """Whether memory of the device can be handed to another process here, and a stream waits for a word: tried."""
     try:
         free(allocate(1).base)
+        with mmap.mmap(-1, mmap.PAGESIZE) as page:
+            address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+            register_host(address, mmap.PAGESIZE)
+            wait_for_word(address, 0)
+            torch.cuda.synchronize()
+            _asked("cuMemHostUnregister", address)
     except (DriverError, OSError, RuntimeError):
         return False
     return True

@@ -1,9 +1,9 @@
 """A page in the candidate's process that the judge reads and writes from outside: when to begin, and what came of it.
 
 Used on both sides; knows nothing about what is right. Words of 8 bytes: the number of the call for which the worker is
-ready, which it may begin, which is done; whether it raised; nanoseconds that the worker says it took; how many extents
-follow, each an address and a size in bytes; how many segments of the device's memory lie in the second half, each a
-base, a size and a handle.
+ready, which it may begin, which the device may begin, which is done; whether it raised; nanoseconds that the worker
+says it took; how many segments of the device's memory lie in the second half, each a base, a size and a handle; how
+many extents follow, each an address and a size in bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kernelwright.verify.device_memory import HANDLE_BYTES, Segment
 
 SIZE_BYTES = 1 << 16
-READY, GO, DONE, RAISED, CLAIMED_NS, SEGMENTS, COUNT, EXTENTS = range(8)
+READY, GO, RELEASE, DONE, RAISED, CLAIMED_NS, SEGMENTS, COUNT, EXTENTS = range(9)
 SEGMENTS_AT, SEGMENT = SIZE_BYTES // 2, struct.Struct(f"=QQ{HANDLE_BYTES}s")
 MOST_EXTENTS = (SEGMENTS_AT // 8 - EXTENTS) // 2
 MOST_SEGMENTS = (SIZE_BYTES - SEGMENTS_AT) // SEGMENT.size
@@ -93,5 +93,5 @@ def read_segments(data: bytes | bytearray) -> list[Segment]:
 
 
 def go_word(number: int) -> bytearray:
-    """What the judge writes at `8 * GO` of the page to let the call begin."""
+    """What the judge writes at `8 * GO` of the page to let the host begin the call, and at `8 * RELEASE` the device."""
     return bytearray(struct.pack("=Q", number))

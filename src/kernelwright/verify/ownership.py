@@ -70,7 +70,7 @@ class Ownership:
         Args:
             draw: gives fresh inputs by number.
         """
-        times_us = sorted(self.line.call(draw(at), look=False).claimed_us for at in range(WARM_CALLS))
+        times_us = sorted(self.line.call(draw(at), look=False).window.claimed_us for at in range(WARM_CALLS))
         until_s = wall_s() + BUDGET_S
         lasts_us, chance = max(times_us[0], 1.0), random.SystemRandom()
         self._code = inspection.code_of(self.line.child.pid)

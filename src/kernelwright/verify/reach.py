@@ -22,6 +22,7 @@ from kernelwright.verify import device_memory
 from kernelwright.verify.device_memory import DriverError, Segment
 from kernelwright.verify.glance import Glance, Pieces, Whole
 from kernelwright.verify.mailbox import SEGMENT, SEGMENTS_AT, Extent, Letter, read_segments
+from kernelwright.verify.poison import MARGIN_BYTES, POISON_BYTE
 
 MAKE_ARENA = "kernelwright.verify.worker:make_arena"
 
@@ -56,6 +57,11 @@ class Reach:
 
     def write(self, address: int, data: Tensor) -> None:
         inspection.write(self.child.pid, address, data.numpy().data)
+
+    def clear(self, before: Extent, block: Extent, after: Extent) -> None:
+        """Writes poison before and after where a block will lie; there too, where the candidate cannot be stopped."""
+        for address, size in (before, after):
+            self.write(address, _poison(self.device)[:size])
 
     def forget_caches(self, size: int) -> None:
         """Reads so much else that a cache of this size holds nothing of a call. One thread does: none spins on."""
@@ -113,6 +119,12 @@ class DeviceReach(Reach):
         else:
             device_memory.bytes_at(here, len(data)).copy_(data)
 
+    def clear(self, before: Extent, block: Extent, after: Extent) -> None:
+        whole = before[0], before[1] + block[1] + after[1]
+        here = self._place(whole)
+        assert here is not None
+        device_memory.bytes_at(here, whole[1]).fill_(POISON_BYTE)
+
     def forget_caches(self, size: int) -> None:
         if size:
             memory, result = _other_device_memory(size)
@@ -166,6 +178,11 @@ class DeviceReach(Reach):
             if base <= address and address + size <= base + whole:
                 return here + address - base
         return None
+
+
+@functools.cache
+def _poison(device: str) -> Tensor:
+    return torch.full((2 * MARGIN_BYTES,), POISON_BYTE, dtype=torch.uint8, device=device)
 
 
 @functools.cache

@@ -20,8 +20,8 @@ from kernelwright.verify.runners import ByMemory
 CALLS, JUDGED = 12, 3
 HASTY_CALLS, HASTY_JUDGED = 6, 2
 SUSPECTED, SUSPECTED_PAUSE_S = 3, 0.3
-"""So often calls are made at most, with fresh values and after a while, before it is said that a clock lies: others may
-have had the processor, or the device."""
+"""Where a clock seems to lie, so often calls are made, with fresh values and after a while, in which the clocks may agree
+after all: others may have had the processor, or the device."""
 GROSS = 0.05
 """What is further off than this (relative rms) is judged in any case: a glance at every call costs little."""
 
@@ -39,8 +39,8 @@ class TimedCalls:
     reference: Reference
     first: int
     hasty: bool = False
-    _claimed_us: list[float] = field(default_factory=list)
     _windows: list[Window] = field(default_factory=list)
+    _suspect: TwoSided | None = None
 
     def seen(self) -> Iterator[tuple[Observed, InputSet | None]]:
         """Makes all calls; gives what they gave, and for those that are to be judged with what is right."""
@@ -48,10 +48,12 @@ class TimedCalls:
             self.runner.line.set_state(state)
         calls, judged = (HASTY_CALLS, HASTY_JUDGED) if self.hasty else (CALLS, JUDGED)
         for attempt in range(SUSPECTED):
-            self._claimed_us, self._windows = [], []
+            self._windows = []
             yield from self._seen(range(self.first + attempt * calls, self.first + (attempt + 1) * calls), judged)
-            if not self.clocks.lies:
+            if self.clocks.agrees or not (self.clocks.lies or self._suspect):
+                self._suspect = None
                 break
+            self._suspect = self._suspect or self.clocks
             pause(SUSPECTED_PAUSE_S)
 
     def _seen(self, numbers: range, judged: int) -> Iterator[tuple[Observed, InputSet | None]]:
@@ -59,7 +61,6 @@ class TimedCalls:
         for at in numbers:
             inputs = self.reference.inputs(at)
             answer = self.runner.line.call(inputs, look=True)
-            self._claimed_us.append(answer.claimed_us)
             self._windows.append(answer.window)
             assert answer.observed
             judge = at in chosen or is_off(answer.observed, self.reference.values(inputs))
@@ -67,14 +68,13 @@ class TimedCalls:
 
     @property
     def clocks(self) -> TwoSided:
-        return TwoSided.of(self._claimed_us, self._windows, self.runner.empty)
+        return TwoSided.of(self._windows, self.runner.empty)
 
     def lie(self) -> Reason | None:
         """What the clocks say of each other, where one lies."""
-        clocks = self.clocks
-        if not clocks.lies:
+        if not self._suspect:
             return None
-        said, seen = time_text(clocks.claimed_us), time_text(clocks.least_us)
+        said, seen = time_text(self._suspect.claimed_us), time_text(self._suspect.least_us)
         return Reason(code="false-time", detail=f"its own clock says {said} for a call that took {seen} at least")
 
 

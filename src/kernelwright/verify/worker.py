@@ -28,10 +28,10 @@ from kernelwright.problems.loading import load_candidate, load_problem
 from kernelwright.problems.problem import Problem, seeded
 from kernelwright.sandbox.faults import TaskError, is_out_of_memory, task_error
 from kernelwright.verify.crossing import PLAIN, Packed, hold, outline, pack, to_strided, unpack, views
-from kernelwright.verify.device_memory import Segment, bytes_at, open_handle, segment_of
+from kernelwright.verify.device_memory import Segment, bytes_at, open_handle, register_host, segment_of
 from kernelwright.verify.execution import SEED, Call, observe
-from kernelwright.verify.mailbox import Extent, Mailbox
-from kernelwright.verify.own_clock import OwnClock, clock_for
+from kernelwright.verify.mailbox import SIZE_BYTES, Extent, Mailbox
+from kernelwright.verify.own_clock import OwnClock, OwnDeviceClock
 from kernelwright.verify.poison import GUARD_BYTE, Fences, poison_allocator, poison_buffers
 from kernelwright.verify.state import kinds_of, state_of
 
@@ -87,6 +87,8 @@ def open_problem(payload: dict[str, Any]) -> dict[str, Any]:
     global _worker
     sys.path.insert(0, payload["folder"])
     _worker = Worker(load_problem(payload["problem"]), payload["device"])
+    if _worker.device != "cpu":
+        register_host(_worker.mailbox.address, SIZE_BYTES)
     return {"mailbox": _worker.mailbox.address}
 
 
@@ -146,8 +148,7 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
         payload: `number` of the call; `calls` in it, one after the other, each with leaves of its own; `blocks`, each
             [address, bytes]; `leaves`, views of them as `crossing.hold` describes; `gradients` to record; `poison`:
             sizes in bytes of memory to come that shall read as NaN; `rewritten`: the judge has written into parameters
-            and buffers; `trace` what runs on the device;
-            `ahead_us`: as `own_clock` takes it.
+            and buffers; `trace` what runs on the device.
     Returns:
         What the result is, described.
     """
@@ -165,7 +166,8 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     with seeded(SEED), torch.set_grad_enabled(payload["gradients"]), _fenced(here, poisoned):
         poison_buffers(payload["poison"] or [], here.device)
         with device_trace() if payload["trace"] else nullcontext([]) as kernels:
-            here.clock = clock_for(here.device, payload["ahead_us"], blocks if poisoned else [])
+            if here.device != "cpu":
+                here.clock = OwnDeviceClock(here.mailbox, payload["number"], checked=poisoned)
             here.result = _timed(here, payload["number"], given)
         told = _told(here) | {"kernels": kernels}
         here.left = list(state_of(here.program).values())
