@@ -18,7 +18,7 @@ KERNELS = {
     "exp-large": ("torch.exp(x)", "16384, 16384"),
     "gelu": ("torch.nn.functional.gelu(x)", "4096, 4096"),
     "gelu-half": ("torch.nn.functional.gelu(x)", "8192, 8192, dtype=torch.float16"),
-    "copy": ("x.clone()", "8192, 8192"),
+    "negative": ("-x", "8192, 8192"),
     "sigmoid": ("torch.sigmoid(x)", "3000, 3001"),
     "softmax": ("torch.softmax(x, -1)", "8192, 1024"),
     "softmax-long": ("torch.softmax(x, -1)", "1024, 32768"),
@@ -33,9 +33,9 @@ KERNELS = {
     "square-product-bf16": ("x @ x", "8192, 8192, dtype=torch.bfloat16"),
     "gather": ("x[:, ::2].contiguous()", "8192, 8192"),
     "pool": ("torch.nn.functional.avg_pool2d(x, 2)", "64, 64, 112, 112"),
-    "cumsum": ("torch.tril(x)", "8192, 8192"),
+    "triangle": ("torch.tril(x)", "8192, 8192"),
 }
-"""Each an operator that launches one kernel, by its input."""
+"""Operators of a kernel or two, by their input."""
 
 
 @pytest.mark.gpu
@@ -54,9 +54,8 @@ def test_the_judges_time_is_that_of_the_kernel(name, nursery, tmp_path):
         for _ in calls.seen():
             pass
         traced = [runner.line.call(reference.inputs(30 + at), look=False, trace=True) for at in range(TRACED)]
-    kernels = [[one for one in call.kernels if not one.name.startswith("Mem")] for call in traced]
-    assert {len(found) for found in kernels} == {1}, kernels[0]
-    cupti_us, judged = median(found[0].time_us for found in kernels), calls.clocks
+    cupti_us, judged = median(sum(one.time_us for one in call.kernels) for call in traced), calls.clocks
+    assert cupti_us > 15, traced[0].kernels
     print(
         f"{name:22s} CUPTI {cupti_us:9.2f}  judged {judged.time_us:9.2f}  claimed {judged.claimed_us:9.2f}"
         f"  window {judged.judged_us:9.2f}  {judged.low_us:9.2f} to {judged.high_us:9.2f}"

@@ -15,7 +15,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes its p
 
 
 class DeviceKernel(NamedTuple):
-    """A kernel, a copy or a fill; `operator` is torch's that launched it, empty for none."""
+    """A kernel, a copy or a fill; `operator` is that of torch's `aten` that launched it, empty for none."""
 
     name: str
     time_us: float
@@ -31,8 +31,8 @@ def device_trace() -> Iterator[list[DeviceKernel]]:
         torch.cuda.synchronize()
     assert seen.profiler and seen.profiler.kineto_results
     events = seen.profiler.kineto_results.events()
-    operators = {one.correlation_id(): one.name() for one in events if one.device_type() == DeviceType.CPU}
+    operators = {one.correlation_id(): one.name() for one in events if one.name().startswith("aten::")}
     for one in events:
         if one.device_type() == DeviceType.CUDA:
-            operator = operators.get(one.linked_correlation_id(), "") if one.linked_correlation_id() else ""
+            operator = operators.get(one.linked_correlation_id(), "")
             found.append(DeviceKernel(one.name(), one.duration_ns() / 1e3, operator))

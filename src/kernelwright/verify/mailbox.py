@@ -54,22 +54,18 @@ class Mailbox:
         while words[GO] != number:
             pass
 
-    def finish(
-        self,
-        number: int,
-        claimed_ns: int,
-        extents: Sequence[Extent] = (),
-        segments: Sequence[Segment] = (),
-        *,
-        raised: bool = False,
-    ) -> None:
+    def tell(self, extents: Sequence[Extent], segments: Sequence[Segment]) -> None:
+        """Says where the outputs lie, before the call is over: there may be many."""
         words, kept, shared = self._words, extents[:MOST_EXTENTS], segments[:MOST_SEGMENTS]
-        words[RAISED], words[CLAIMED_NS] = raised, max(0, claimed_ns)
         words[SEGMENTS], words[COUNT] = len(shared), len(kept)
         for at, (address, size) in enumerate(kept):
             words[EXTENTS + 2 * at], words[EXTENTS + 2 * at + 1] = address, size
         for at, segment in enumerate(shared):
             SEGMENT.pack_into(self._memory, SEGMENTS_AT + at * SEGMENT.size, *segment)
+
+    def finish(self, number: int, claimed_ns: int, *, raised: bool = False) -> None:
+        words = self._words
+        words[RAISED], words[CLAIMED_NS] = raised, max(0, claimed_ns)
         words[DONE] = number
 
 

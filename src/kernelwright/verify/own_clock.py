@@ -20,10 +20,14 @@ class OwnClock:
     """Of the host."""
 
     def start(self) -> None:
-        self._start_s = wall_s()
+        self._start_s = self._stop_s = wall_s()
 
-    def stop_ns(self, outputs: Sequence[Tensor]) -> int:
-        return int((wall_s() - self._start_s) * 1e9)
+    def stop(self, outputs: Sequence[Tensor]) -> None:
+        self._stop_s = wall_s()
+
+    def time_ns(self) -> int:
+        """From start to stop, once everything is done."""
+        return int((self._stop_s - self._start_s) * 1e9)
 
     def in_order(self) -> bool:
         """Whether what came after the call, on the caller's stream, found the outputs that are there now."""
@@ -50,11 +54,13 @@ class OwnDeviceClock(OwnClock):
         wait_for_word(self._address, self._number)
         self._begin.record()
 
-    def stop_ns(self, outputs: Sequence[Tensor]) -> int:
+    def stop(self, outputs: Sequence[Tensor]) -> None:
         self._end.record()
         if self._checked:
             there = [one.detach() for one in outputs if one.is_cuda and one.layout == torch.strided]
             self._pairs = [(one, one.clone()) for one in there]
+
+    def time_ns(self) -> int:
         torch.cuda.synchronize()
         return int(self._begin.elapsed_time(self._end) * 1e6)
 

@@ -46,8 +46,8 @@ LIBRARY_KERNELS = re.compile(
     r"\bat::|at_cuda_detail|\bcub::|\bthrust::|cublas|cudnn|cufft|cusparse|cusolver|nccl|nvjet|xmma|^cutlass_|splitKreduce"
     r"|^(void )?(gemm|gemv|gemvN|gemvNSP|dot_kernel|reduce_1Block)|magma|\bpytorch_flash::|fmha|^(ampere|volta|turing)_"
 )
-NEITHERS_KERNELS = re.compile(r"^Mem(cpy|set) |spin_kernel")
-"""Copies are anybody's; our own clock waits with the other."""
+NEITHERS_KERNELS = re.compile(r"^Mem(cpy|set) ")
+"""Copies and fills are anybody's."""
 
 
 @dataclass

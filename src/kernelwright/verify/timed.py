@@ -20,8 +20,8 @@ from kernelwright.verify.runners import ByMemory
 CALLS, JUDGED = 12, 3
 HASTY_CALLS, HASTY_JUDGED = 6, 2
 SUSPECTED, SUSPECTED_PAUSE_S = 3, 0.3
-"""Where a clock seems to lie, so often calls are made, with fresh values and after a while, in which the clocks may agree
-after all: others may have had the processor, or the device."""
+"""Where a clock seems to lie, so often calls are made, with fresh values and after a while: clocks may agree after all,
+if others had the processor, or the device."""
 GROSS = 0.05
 """What is further off than this (relative rms) is judged in any case: a glance at every call costs little."""
 

@@ -185,15 +185,15 @@ def _timed(here: Worker, number: int, given: list[Any]) -> Any:
         results = [here.program(*args, **kwargs) for args, kwargs in given]
         result = results if len(given) > 1 else results[0]
         there = [leaf for leaf in _leaves(result) if isinstance(leaf, Tensor)]
-        claimed_ns = here.clock.stop_ns(there)
-        extents = [extent for leaf in there if (extent := extent_of(leaf))]
-        segments = segments_of(there)
+        here.clock.stop(there)
+        here.mailbox.tell([extent for leaf in there if (extent := extent_of(leaf))], segments_of(there))
+        claimed_ns = here.clock.time_ns()
     except BaseException as fault:
         here.mailbox.finish(number, 0, raised=True)
         if isinstance(fault, (Exception, SystemExit)):
             raise task_error(fault) from fault
         raise
-    here.mailbox.finish(number, claimed_ns, extents, segments)
+    here.mailbox.finish(number, claimed_ns)
     return result
 
 

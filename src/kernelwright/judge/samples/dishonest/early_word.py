@@ -14,5 +14,6 @@ from kernelwright.verify.mailbox import READY
 def scale_add(x, y):
     out = torch.empty_like(x)
     mailbox = worker.worker().mailbox
-    mailbox.finish(mailbox._words[READY], 1000, [(out.data_ptr(), out.nbytes)])
+    mailbox.tell([(out.data_ptr(), out.nbytes)], [])
+    mailbox.finish(mailbox._words[READY], 1000)
     return torch.add(x, y, out=out).mul_(0.5).relu_()
