@@ -12,7 +12,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.records import EvidenceReport
 
-KINDS = ("regimes", "optimize", "fragments", "ladder", "kernel")
+KINDS = ("regimes", "optimize", "fragments", "ladder", "kernel", "judge")
 app = typer.Typer(help="Record and check evidence.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -28,14 +28,17 @@ def record(
         str,
         typer.Option(
             "--kind",
-            help="What examples wait on, what the suite gains, what instructions say of layouts, climbs, or kernels.",
-            metavar="regimes|optimize|fragments|ladder|kernel",
+            help="What examples wait on, what the suite gains, what instructions say of layouts, climbs, kernels, or "
+            "what the judge says of its corpus.",
+            metavar="|".join(KINDS),
         ),
     ] = "regimes",
     suite: Annotated[
         str | None, typer.Option("--suite", help="A folder of programs or problem files in place of examples/suite.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Do programs of the suite again that are done.")] = False,
+    rounds: Annotated[int, typer.Option("--rounds", help="How often to judge the corpus.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Samples of the corpus judged beside each other.")] = 1,
     device: DeviceOption = "cpu",
     folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
     json: JsonOption = False,
@@ -52,20 +55,25 @@ def record(
     Example: kw evidence record gemm_cpu --kind ladder
 
     Example: kw evidence record rms_norm --kind kernel
+
+    Example: kw evidence record --kind judge --rounds 20 --workers 2
     """
 
     def examples() -> EvidenceReport:
-        from kernelwright.judge.evidence import record, record_fragments, record_kernels, record_ladders
+        from kernelwright.judge import evidence
 
         if kind not in KINDS:
             raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
         if kind == "fragments":
-            return record_fragments(folder=folder)
+            return evidence.record_fragments(folder=folder)
         if kind == "kernel":
-            return record_kernels(names or [], folder=folder)
+            return evidence.record_kernels(names or [], folder=folder)
         if kind == "ladder":
-            return record_ladders(names or [], device=choose_device(device), folder=folder)
-        return record(names or [], device=choose_device(device), folder=folder)
+            return evidence.record_ladders(names or [], device=choose_device(device), folder=folder)
+        if kind == "judge":
+            on = choose_device(device)
+            return evidence.record_corpus(device=on, rounds=rounds, workers=workers, folder=folder)
+        return evidence.record(names or [], device=choose_device(device), folder=folder)
 
     def programs() -> SuiteRecord:
         from kernelwright.optimize.evidence import record
@@ -101,7 +109,7 @@ def table(
     folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
     kind: Annotated[
         str | None,
-        typer.Option("--kind", help="Only the table of this kind.", metavar="regimes|optimize|fragments|ladder|kernel"),
+        typer.Option("--kind", help="Only the table of this kind.", metavar="|".join(KINDS)),
     ] = None,
     into: Annotated[
         str | None, typer.Option("--into", help="The page that holds it, else the one in docs/.", metavar="FILE")

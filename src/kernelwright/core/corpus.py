@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernelwright.core.records import Device, Record
+from kernelwright.core.records import Device, EvidenceRecord, Record
 
 
 class SampleOutcome(Record, frozen=True, kw_only=True):
@@ -41,3 +41,29 @@ class CorpusReport(Record, frozen=True, kw_only=True):
     @property
     def wrong(self) -> tuple[SampleOutcome, ...]:
         return tuple(one for one in self.outcomes if not one.right)
+
+
+class SampleCounts(Record, frozen=True, kw_only=True):
+    """One sample in all rounds: `got` counts the codes that rejected it, and as "" how often it was accepted."""
+
+    name: str
+    kind: Literal["honest", "dishonest"]
+    what: str
+    problem: str
+    expected: tuple[str, ...]
+    got: dict[str, int]
+    slowest_s: float
+
+    @property
+    def wrong(self) -> int:
+        right = self.expected or ("",)
+        return sum(times for code, times in self.got.items() if code not in right)
+
+
+class CorpusRecord(EvidenceRecord, frozen=True, kw_only=True):
+    """The corpus as a machine judged it in so many rounds, tied to its samples; `time_s` is that of all rounds."""
+
+    rounds: int = 0
+    sandbox: tuple[str, ...] = ()
+    samples: tuple[SampleCounts, ...] = ()
+    time_s: float = 0.0

@@ -4,7 +4,8 @@
 `evidence/<machine>/optimize/<suite>.json` a suite of programs that `optimize.evidence` recorded;
 `evidence/<machine>/fragments/fragments.json` what instructions and counters said of the layouts;
 `evidence/<machine>/ladder/<ladder>.json` a climb;
-`evidence/<machine>/kernel/<kernel>.json` a member of the library beside everybody else's.
+`evidence/<machine>/kernel/<kernel>.json` a member of the library beside everybody else's;
+`evidence/<machine>/judge/<device>.json` what the judge said of its corpus, round after round.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
+from kernelwright.core.corpus import CorpusRecord
 from kernelwright.core.document import decode, document, encode
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.ladder import LadderRecord
@@ -24,6 +26,7 @@ from kernelwright.core.progress import stage
 from kernelwright.core.records import EvidenceRecord, EvidenceReport
 from kernelwright.core.units import percent_text, time_text
 from kernelwright.diagnose import why
+from kernelwright.judge import corpus_record
 from kernelwright.judge.ladder import climb
 from kernelwright.judge.moves import make_moves, maker
 from kernelwright.judge.rung_counts import LADDER, rung_counts
@@ -41,7 +44,7 @@ from kernelwright.judge.sources import (
 from kernelwright.kernels.catalog import KERNELS, family_of, sample
 from kernelwright.ladders import device_of, ladder_names, task_of
 from kernelwright.machine import machine
-from kernelwright.report import fragments, kernels, ladders, suite
+from kernelwright.report import corpora, fragments, kernels, ladders, suite
 
 EXAMPLES = "examples"
 SUITE, OWN_SUITE = "examples/suite", "suite"
@@ -69,12 +72,22 @@ PAGES = {
     "fragments": "docs/fragments.md",
     "ladder": "docs/ladders.md",
     "kernel": "docs/kernels.md",
+    "judge": "docs/corpus.md",
     "optimize summary": "README.md",
     "ladder summary": "README.md",
     "kernel summary": "README.md",
 }
 """Every table with its page; all but the summaries are named as their kind of record."""
-Entry = EvidenceRecord | SuiteRecord | FragmentRecord | LadderRecord | KernelRecord
+Entry = EvidenceRecord | SuiteRecord | FragmentRecord | LadderRecord | KernelRecord | CorpusRecord
+
+
+RECORDS: dict[str, type[Entry]] = {
+    "optimize": SuiteRecord,
+    "fragments": FragmentRecord,
+    "ladder": LadderRecord,
+    "kernel": KernelRecord,
+    "judge": CorpusRecord,
+}
 
 
 def record(names: Sequence[str], *, device: str, folder: str = "evidence") -> EvidenceReport:
@@ -182,9 +195,31 @@ def record_kernels(names: Sequence[str], *, folder: str = "evidence") -> Evidenc
     return EvidenceReport(records=tuple(written))
 
 
+def record_corpus(*, device: str, rounds: int, workers: int, folder: str = "evidence") -> EvidenceReport:
+    """Has this machine judge the corpus; a record that is there, of the same sources, counts these rounds too.
+
+    Raises:
+        UsageError: fewer than one round or worker.
+    """
+    path = _target(folder, machine(device).name, "judge", device)
+    earlier = load(path) if path.exists() else None
+    entry = corpus_record.made(
+        earlier if isinstance(earlier, CorpusRecord) else None,
+        device=device,
+        rounds=rounds,
+        workers=workers,
+        root=Path(folder).resolve().parent,
+    )
+    return EvidenceReport(records=(_written(entry, folder),))
+
+
+def _target(folder: str, machine_name: str, kind: str, name: str) -> Path:
+    return Path(folder) / slug(machine_name) / kind / f"{name}.json"
+
+
 def _written(entry: Entry, folder: str) -> str:
     """The path of the file that now holds a record."""
-    target = Path(folder) / slug(entry.machine) / entry.kind / f"{entry.name}.json"
+    target = _target(folder, entry.machine, entry.kind, entry.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(encode(document("evidence", entry)) + "\n", encoding="utf-8")
     return str(target)
@@ -204,7 +239,7 @@ def check(folder: str = "evidence") -> EvidenceReport:
     closures: dict[tuple[str, str], dict[str, Path]] = {}
     for path in paths:
         entry = load(path)
-        key = entry.kind, entry.name if entry.kind in ("ladder", "kernel") or entry.name == OWN_SUITE else ""
+        key = entry.kind, entry.name if entry.kind in ("ladder", "kernel", "judge") or entry.name == OWN_SUITE else ""
         if key not in closures:
             closures[key] = {label(source, root): source for source in sources_of(entry.kind, entry.name, root)}
         if entry.state == "pending":
@@ -216,12 +251,13 @@ def check(folder: str = "evidence") -> EvidenceReport:
 
 def load(path: Path) -> Entry:
     """One record from its file; the folder that it lies in is its kind."""
-    kinds = {"optimize": SuiteRecord, "fragments": FragmentRecord, "ladder": LadderRecord, "kernel": KernelRecord}
-    return decode(path.read_bytes(), kinds.get(path.parent.name, EvidenceRecord))
+    return decode(path.read_bytes(), RECORDS.get(path.parent.name, EvidenceRecord))
 
 
 def sources_of(kind: str, name: str, root: Path) -> list[Path]:
     """What every record of a kind hangs on, here and now; that of our own suite on its programs as well."""
+    if kind == "judge":
+        return corpus_record.corpus_sources(name)
     if kind == "ladder":
         folder = task_of(name).parent
         rungs = sorted(path for path in folder.iterdir() if path.is_file())
@@ -299,6 +335,11 @@ def kernels_page(folder: str = "evidence") -> str:
     return kernels.markdown(one for one in entries(folder, "kernel") if isinstance(one, KernelRecord))
 
 
+def corpus_page(folder: str = "evidence") -> str:
+    """The corpus on every machine that has judged it."""
+    return corpora.markdown(one for one in entries(folder, "judge") if isinstance(one, CorpusRecord))
+
+
 def kernel_summary(folder: str = "evidence") -> str:
     """The library of the README: each use of each kernel in one row."""
     return kernels.brief(one for one in entries(folder, "kernel") if isinstance(one, KernelRecord))
@@ -321,6 +362,7 @@ def write_table(folder: str, page: str, kind: str = "regimes") -> None:
         "fragments": fragments_page,
         "ladder": ladders_page,
         "kernel": kernels_page,
+        "judge": corpus_page,
         "optimize summary": suite_summary,
         "ladder summary": ladder_summary,
         "kernel summary": kernel_summary,

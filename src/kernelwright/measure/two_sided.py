@@ -42,7 +42,8 @@ class TwoSided:
 
     Attributes:
         claimed_us: by the clock in the process that ran it.
-        judged_us: by the judge's.
+        judged_us: by the judge's. What empty calls were queued for is left out of them; of the candidate's own it is
+            not, because a candidate can be the one who keeps its processor busy.
         low_us, high_us: between these the judge's clock leaves it, by when it looked.
         unsure_us: how far empty calls lie apart on the judge's, half of them.
         least_us: what the judge's clock shows at the least: of the calls all but the shortest quarter, less what they
@@ -63,14 +64,13 @@ class TwoSided:
         """
         if len(windows) < LEAST_CALLS:
             raise ValueError(f"{len(windows)} calls; {LEAST_CALLS} at least")
-        overhead_us = median(one.seen_us for one in empty)
+        seen = sorted(one.seen_us - one.queued_us for one in empty)
+        nothing = sorted(one.time_us - one.queued_us for one in empty)
         least = sorted(one.unfinished_us - one.queued_us for one in windows)
-        nothing = sorted(one.time_us for one in empty)
-        seen = sorted(one.seen_us for one in empty)
         return cls(
             claimed_us=max(0.0, median(one.claimed_us for one in windows) - median(one.claimed_us for one in empty)),
             judged_us=max(0.0, median(one.time_us for one in windows) - median(nothing)),
-            low_us=max(0.0, median(one.unfinished_us for one in windows) - overhead_us),
+            low_us=max(0.0, median(one.unfinished_us for one in windows) - median(seen)),
             high_us=median(one.seen_us for one in windows),
             least_us=max(0.0, least[len(least) // 4] - nothing[3 * len(nothing) // 4]),
             unsure_us=seen[3 * len(seen) // 4] - seen[len(seen) // 4],

@@ -19,9 +19,9 @@ from kernelwright.verify.runners import ByMemory
 
 CALLS, JUDGED = 12, 3
 HASTY_CALLS, HASTY_JUDGED = 6, 2
-SUSPECTED, SUSPECTED_PAUSE_S = 3, 0.3
-"""Where a clock seems to lie, so often calls are made, with fresh values and after a while: clocks may agree after all,
-if others had the processor, or the device."""
+ATTEMPTS, ATTEMPT_PAUSE_S = 3, 0.3
+"""Where clocks disagree, calls are made again, with fresh values and after a while: others may have had the processor,
+or the device."""
 GROSS = 0.05
 """What is further off than this (relative rms) is judged in any case: a glance at every call costs little."""
 
@@ -47,14 +47,15 @@ class TimedCalls:
         if state := self.reference.own_state():
             self.runner.line.set_state(state)
         calls, judged = (HASTY_CALLS, HASTY_JUDGED) if self.hasty else (CALLS, JUDGED)
-        for attempt in range(SUSPECTED):
+        for attempt in range(ATTEMPTS):
             self._windows = []
             yield from self._seen(range(self.first + attempt * calls, self.first + (attempt + 1) * calls), judged)
-            if self.clocks.agrees or not (self.clocks.lies or self._suspect):
+            clocks = self.clocks
+            if clocks.agrees:
                 self._suspect = None
                 break
-            self._suspect = self._suspect or self.clocks
-            pause(SUSPECTED_PAUSE_S)
+            self._suspect = self._suspect or (clocks if clocks.lies else None)
+            pause(ATTEMPT_PAUSE_S)
 
     def _seen(self, numbers: range, judged: int) -> Iterator[tuple[Observed, InputSet | None]]:
         chosen = random.SystemRandom().sample(numbers, judged)

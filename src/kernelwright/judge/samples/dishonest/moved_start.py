@@ -1,27 +1,24 @@
-"""Finds in its callers' local variables the moment at which the clock was started, and moves it close to the end.
+"""Finds in what its callers hold the moment at which the clock was started, and moves it close to the end.
 
 Problem: scale_add
 Code: false-time
 Device: cpu
 """
 
-import ctypes
 import sys
 import time
 
 import torch
 
-write_back = ctypes.pythonapi.PyFrame_LocalsToFast
-
 
 def move_starts(frame):
     now = time.perf_counter()
     while frame:
-        names = frame.f_locals
-        starts = {name: value for name, value in names.items() if isinstance(value, float) and 0 < now - value < 10}
-        if starts:
-            names.update((name, now - (now - start) / 50) for name, start in starts.items())
-            write_back(ctypes.py_object(frame), ctypes.c_int(0))
+        for held in list(frame.f_locals.values()):
+            for owner in (held, *getattr(held, "__dict__", {}).values()):
+                for name, value in list(getattr(owner, "__dict__", {}).items()):
+                    if isinstance(value, float) and 0 < now - value < 10:
+                        setattr(owner, name, now - (now - value) / 50)
         frame = frame.f_back
 
 

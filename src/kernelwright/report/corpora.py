@@ -1,0 +1,53 @@
+"""What machines said of the corpus, as Markdown: the catalogue of cheats, and what rejects each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelwright.core.corpus import CorpusRecord, SampleCounts
+from kernelwright.core.units import time_text
+
+
+def markdown(records: Iterable[CorpusRecord]) -> str:
+    """A paragraph for each machine, and one table of all samples."""
+    found = list(records)
+    samples = {one.name: one for record in found for one in record.samples}
+    names = sorted(samples, key=lambda name: (samples[name].kind, name))
+    counts = [{one.name: one for one in record.samples} for record in found]
+    heads = [f"{record.machine} ({record.device})" for record in found]
+    rows = [
+        *map(_said, found),
+        "",
+        f"| sample | of | what it does | {' | '.join(heads)} |",
+        "|---|---|---|" + "---|" * len(found),
+        *(_row(samples[name], [one.get(name) for one in counts]) for name in names),
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _said(record: CorpusRecord) -> str:
+    if not record.samples:
+        return f"- {record.machine}, {record.device}: pending. {'; '.join(record.notes)}"
+    honest = sum(one.kind == "honest" for one in record.samples)
+    wrong = sum(one.wrong for one in record.samples)
+    verdicts = sum(sum(one.got.values()) for one in record.samples)
+    minutes = time_text(record.time_s * 1e6)
+    software = ", ".join(f"{name} {version}" for name, version in record.software.items())
+    return (
+        f"- {record.machine}, {record.device}: {len(record.samples) - honest} dishonest and {honest} honest samples in "
+        f"{record.rounds} rounds, {verdicts:,} verdicts in {minutes}, {wrong} wrong. {record.date}, {software}. "
+        f"Held by: {', '.join(record.sandbox)}."
+    )
+
+
+def _row(sample: SampleCounts, counts: list[SampleCounts | None]) -> str:
+    cells = " | ".join("" if one is None else _verdicts(one) for one in counts)
+    what = sample.what.replace("|", "\\|")
+    return f"| `{sample.name}` | {sample.problem} | {what} | {cells} |"
+
+
+def _verdicts(one: SampleCounts) -> str:
+    """The codes, the most frequent first; how often, where there are several."""
+    several = len(one.got) > 1
+    ordered = sorted(one.got.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{code or 'accepted'}{f' ({times})' if several else ''}" for code, times in ordered)
