@@ -28,7 +28,8 @@ from kernelwright.verify.calls import Line
 
 LEAST_OWN = 0.8
 WARM_CALLS, MOST_CALLS = 3, 1500
-BUDGET_S = 5.0
+BUDGET_S, PATIENT_S = 5.0, 20.0
+"""The second where a busy machine lets too little be seen in the first."""
 ENOUGH, TOO_FEW, PLENTY = 40, 8, 400
 """Moments at which something that is somebody's was computing."""
 SPREAD = 3.0
@@ -71,12 +72,12 @@ class Ownership:
             draw: gives fresh inputs by number.
         """
         times_us = sorted(self.line.call(draw(at), look=False).window.claimed_us for at in range(WARM_CALLS))
-        until_s = wall_s() + BUDGET_S
+        start_s = wall_s()
         lasts_us, chance = max(times_us[0], 1.0), random.SystemRandom()
         self._code = inspection.code_of(self.line.child.pid)
         for at in range(WARM_CALLS, MOST_CALLS):
             self.line.call(draw(at), look=False, peek=_Peek(self._moment, lasts_us * chance.random()))
-            if self._is_clear or wall_s() > until_s:
+            if self._is_clear or wall_s() - start_s > (BUDGET_S if self._whose_total >= TOO_FEW else PATIENT_S):
                 break
         return self._seen["own"] / self._whose_total if self._whose_total >= TOO_FEW else None
 
