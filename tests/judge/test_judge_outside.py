@@ -146,3 +146,41 @@ def test_a_tolerance_holds_where_it_is_timed_too(file):
 @pytest.mark.parametrize("text", [COUNTS, DRAWS])
 def test_where_a_call_depends_on_those_before_it_each_is_alone(file, text):
     assert outside(file("problem.py", text), {})._most_calls == 1
+
+
+GELU = """
+import torch
+def problem(x): return torch.nn.functional.gelu(x)
+def get_inputs(): return [torch.randn(512, 1000)]
+"""
+BY_HAND = """
+import torch
+def problem(x): return 0.5 * x * (1 + torch.erf(x * 0.7071067811865476))
+"""
+FAST_EVENTS = """
+import torch
+torch.cuda.Event.elapsed_time = lambda begin, end: 0.004
+def problem(x):
+    torch.cuda._sleep(2_000_000)
+    return torch.nn.functional.gelu(x)
+"""
+
+
+@pytest.mark.gpu
+def test_arms_on_a_gpu_are_timed_from_outside_too(file):
+    given = {"device": "cuda", "cache_bytes": 1 << 20, "limits": Limits(60.0)}
+    problem = load_problem(file("problem.py", GELU))
+    with Outside(problem, {"by hand": file("by_hand.py", BY_HAND) + ":problem"}, ["eager"], **given) as arms:
+        times = arms.pair("a pair")
+    assert times["by hand"].time_us > times["eager"].time_us, "four kernels and one"
+    conditions = times["eager"].conditions
+    assert (conditions.clock, conditions.device, times["eager"].repetitions > 1) == ("outside", "cuda", True)
+
+
+@pytest.mark.gpu
+def test_who_replaces_events_on_a_gpu_is_a_liar(file):
+    given = {"device": "cuda", "cache_bytes": 1 << 20, "limits": Limits(60.0)}
+    problem, fast = load_problem(file("problem.py", GELU)), file("fast.py", FAST_EVENTS) + ":problem"
+    with Outside(problem, {"fast": fast}, [], **given) as arms, pytest.raises(Rejected) as caught:
+        arms.pair("a pair")
+    assert caught.value.reason.code == "false-time"

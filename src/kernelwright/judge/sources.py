@@ -34,7 +34,10 @@ def source_hash(path: Path) -> str:
 
 @functools.cache
 def _normal_python(text: str) -> str:
-    tree = ast.parse(text)
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # a sample of the corpus that is meant to be none
+        return text
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             kept = [child for child in node.body if not _is_docstring(child)]
