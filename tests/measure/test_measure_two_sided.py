@@ -66,6 +66,24 @@ def test_clocks_agree_that_are_no_further_apart_than_empty_calls():
     assert not TwoSided.of(seen(25.0, *[90.0] * 6), EMPTY).agrees
 
 
+def test_who_shares_a_device_is_known_by_its_shortest_windows():
+    """Most windows hold turns of others, of some milliseconds."""
+    windows = seen(100.0, *[134.0, 3000.0, 5000.0, 134.0, 7000.0, 3000.0, 9000.0, 134.0, 4000.0, 134.0, 5000.0, 6000.0])
+    empty = [*EMPTY[:4], *seen(0.0, *[2500.0] * 8)]
+    clocks = TwoSided.of(windows, empty, disturbed=True)
+    assert clocks.agrees
+    assert not clocks.lies
+    assert not TwoSided.of(windows, EMPTY).agrees, "where nobody shares it"
+
+
+def test_a_lie_is_seen_on_a_shared_device():
+    windows = seen(4.0, *[4034.0, 6000.0, 5000.0] * 4)
+    empty = [*EMPTY[:6], *seen(0.0, *[2500.0] * 6)]
+    clocks = TwoSided.of(windows, empty, disturbed=True)
+    assert clocks.lies
+    assert not clocks.agrees
+
+
 def test_few_calls_say_nothing():
     with pytest.raises(ValueError, match="4 calls"):
         TwoSided.of(seen(1.0, *[1.0] * 4), EMPTY)

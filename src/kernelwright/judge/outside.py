@@ -201,11 +201,11 @@ class Outside:
 
     def _timing(self, arm: _Arm) -> Timing:
         windows = arm.windows[WARM_ROUNDS:]
-        clocks = TwoSided.of(windows, arm.runner.empty)
+        on_device = self._device == "cuda"
+        clocks = TwoSided.of(windows, arm.runner.empty, disturbed=on_device)
         if not arm.which and clocks.lies:
             detail = f"its own clock says {clocks.claimed_us:.0f} us for what took {clocks.least_us:.0f} us at least"
             raise Rejected(arm.name, Reason(code="false-time", detail=detail))
-        on_device = self._device == "cuda"
         samples = [_believed_us(one, arm.runner.empty) / self._calls for one in windows]
         low, high = median_interval(samples)
         return Timing(

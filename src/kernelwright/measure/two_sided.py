@@ -58,22 +58,31 @@ class TwoSided:
     unsure_us: float
 
     @classmethod
-    def of(cls, windows: Sequence[Window], empty: Sequence[Window]) -> TwoSided:
-        """Raises:
-        ValueError: fewer than five calls.
+    def of(cls, windows: Sequence[Window], empty: Sequence[Window], *, disturbed: bool = False) -> TwoSided:
+        """Weighs the clocks.
+
+        Args:
+            disturbed: others take turns with the candidate, which no clock sees: the shortest windows count, the tenth
+                that is left when the judge's own slips are passed over.
+        Raises:
+            ValueError: fewer than five calls.
         """
         if len(windows) < LEAST_CALLS:
             raise ValueError(f"{len(windows)} calls; {LEAST_CALLS} at least")
         seen = sorted(one.seen_us - one.queued_us for one in empty)
         nothing = sorted(one.time_us - one.queued_us for one in empty)
-        least = sorted(one.unfinished_us - one.queued_us for one in windows)
+        unfinished = sorted(one.unfinished_us for one in windows)
+        working = sorted(one.unfinished_us - one.queued_us for one in windows)
+        low_us, least_us = median(unfinished) - median(seen), _at(working, 0.25) - _at(nothing, 0.75)
+        if disturbed:
+            low_us, least_us = _at(unfinished, 0.1) - _at(seen, 0.1), _at(working, 0.1) - median(nothing)
         return cls(
             claimed_us=max(0.0, median(one.claimed_us for one in windows) - median(one.claimed_us for one in empty)),
             judged_us=max(0.0, median(one.time_us for one in windows) - median(nothing)),
-            low_us=max(0.0, median(one.unfinished_us for one in windows) - median(seen)),
+            low_us=max(0.0, low_us),
             high_us=median(one.seen_us for one in windows),
-            least_us=max(0.0, least[len(least) // 4] - nothing[3 * len(nothing) // 4]),
-            unsure_us=seen[3 * len(seen) // 4] - seen[len(seen) // 4],
+            least_us=max(0.0, least_us),
+            unsure_us=_at(seen, 0.75) - _at(seen, 0.25),
         )
 
     @property
@@ -92,3 +101,8 @@ class TwoSided:
     def time_us(self) -> float:
         """The claim where the judge's clock agrees, else the judge's."""
         return self.claimed_us if self.agrees else self.judged_us
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    """The number below which that share of them lies."""
+    return ordered[int(share * len(ordered))]

@@ -48,7 +48,8 @@ class TimedCalls:
             self.runner.line.set_state(state)
         calls, judged = (HASTY_CALLS, HASTY_JUDGED) if self.hasty else (CALLS, JUDGED)
         for attempt in range(ATTEMPTS):
-            self._windows = []
+            if not self._disturbed:
+                self._windows = []
             yield from self._seen(range(self.first + attempt * calls, self.first + (attempt + 1) * calls), judged)
             clocks = self.clocks
             if clocks.agrees:
@@ -68,8 +69,13 @@ class TimedCalls:
             yield answer.observed, self.reference.set_of(inputs) if judge else None
 
     @property
+    def _disturbed(self) -> bool:
+        """Whether others may use what it computes on meanwhile: a device takes all its processes in turns."""
+        return self.runner.line.reach.device != "cpu"
+
+    @property
     def clocks(self) -> TwoSided:
-        return TwoSided.of(self._windows, self.runner.empty)
+        return TwoSided.of(self._windows, self.runner.empty, disturbed=self._disturbed)
 
     def lie(self) -> Reason | None:
         """What the clocks say of each other, where one lies."""
