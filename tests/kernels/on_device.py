@@ -1,7 +1,9 @@
 """Where kernels are tested: on a GPU, or by Triton's interpreter in a process of its own."""
 
 import os
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +24,8 @@ ROUNDED_ONCE = 1.0 if INTERPRETED else 0.5
 
 
 if INTERPRETED:
+    sys.path.insert(0, str(Path(__file__).parent))
+    import brisk_interpreter  # noqa: F401
     from triton.runtime import interpreter
 
     def fused(self, x, y, z):

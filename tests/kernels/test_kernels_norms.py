@@ -9,6 +9,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from on_device import (
     DEVICE,
+    INTERPRETED,
     LONG,
     LONGER,
     ROUNDED_ONCE,
@@ -30,6 +31,16 @@ from kernelwright.kernels.rows.layout import VECTOR_BYTES, WARP
 
 pytestmark = runs_kernels
 SHAPES = ((1, 1), (7, 13), (1, 4096), (33, 64), (70, 33), (40, 200), (5, 1000), (3, LONG), (2, LONGER))
+TURNS = (
+    (200, 33),
+    (70, 520),
+    (100, 512),
+    (100, 256),
+    *(((52, 1024), (20, 3000)) if INTERPRETED else ((100, 1024), (40, 3000))),
+)
+"""Of more tiles than programs where there is one multiprocessor."""
+FEW_LONG = 1104 if INTERPRETED else 4000
+"""Columns of rows that are worth reading again for the weight's gradient."""
 HALF = (torch.bfloat16, torch.float16)
 NORMS = {"rms": (rms_norm, False), "layer": (layer_norm, True)}
 
@@ -142,11 +153,11 @@ def test_few_rows_have_a_small_tile():
 def test_few_long_rows_are_read_again_for_the_gradient_of_a_weight(wide, asked, monkeypatch):
     monkeypatch.setattr(gradients, "multiprocessors", lambda device: 132)
     monkeypatch.setattr(gradients, "sums_of_shares", None)
-    given = {"x": random(66, 4000, dtype=torch.bfloat16), "weight": random(4000, dtype=wide)}
-    given["bias"] = random(4000, dtype=wide)
+    given = {"x": random(66, FEW_LONG, dtype=torch.bfloat16), "weight": random(FEW_LONG, dtype=wide)}
+    given["bias"] = random(FEW_LONG, dtype=wide)
     for name in asked:
         given[name].requires_grad_()
-    dy, those = random(66, 4000, dtype=torch.bfloat16), [given[name] for name in asked]
+    dy, those = random(66, FEW_LONG, dtype=torch.bfloat16), [given[name] for name in asked]
     got = poisoned(lambda: torch.autograd.grad(layer_norm(*given.values(), eps=1e-5), those, dy))
     want = torch.autograd.grad(norm(*given.values(), eps=1e-5, centred=True), those, dy.double())
     for one, other, wanted in zip(got, want, those, strict=True):
@@ -155,7 +166,7 @@ def test_few_long_rows_are_read_again_for_the_gradient_of_a_weight(wide, asked, 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("shape", [(200, 33), (70, 520), (100, 1024), (100, 512), (100, 256), (40, 3000)], ids=str)
+@pytest.mark.parametrize("shape", TURNS, ids=str)
 def test_a_program_that_has_many_tiles_in_turn(normed, shape, dtype, monkeypatch):
     monkeypatch.setattr(gradients, "multiprocessors", lambda device: 1)
     norm_of, reference = normed
@@ -292,7 +303,8 @@ def test_torch_compile_takes_it_whole_and_for_any_number_of_rows():
 
 
 def test_results_repeat():
-    x, weight = random(300, 129, grad=True), random(129, grad=True)
+    rows = 60 if INTERPRETED else 300
+    x, weight = random(rows, 129, grad=True), random(129, grad=True)
     one, other = (torch.autograd.grad(rms_norm(x, weight).square().sum(), (x, weight)) for _ in range(2))
     assert all(map(torch.equal, one, other))
 
