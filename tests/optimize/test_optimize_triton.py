@@ -279,6 +279,9 @@ def main(wanted):
     """Runs cases and prints a JSON object: for each the fault, empty for none, and its seconds."""
     import time
 
+    sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
+    import brisk_interpreter  # noqa: F401
+
     gc.disable()
     quick_extremes()
     torch.set_num_threads(1)
