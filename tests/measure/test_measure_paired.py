@@ -35,7 +35,7 @@ def test_arms_alternate_and_a_slower_one_is_called_slower():
         ([torch.ones(4)], {}),
         device="cpu",
         last_cache_bytes=MIB,
-        budget_s=1.0,
+        budget_s=30.0,
         clock=FakeClock(),
     )
     found = rounds.compare("a", "b")

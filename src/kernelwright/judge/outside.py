@@ -175,7 +175,7 @@ class Outside:
             runner.loading = "kernelwright.judge.baselines:load_baseline", {"which": arm.which}
         runner.load(runner.series[0], self._model)
         if self._device == "cpu":
-            runner.line.cache_bytes = self._cache_bytes if self._cold else 0
+            runner.line.watch.cache_bytes = self._cache_bytes if self._cold else 0
         runner.line.gradients = self._problem.records_gradients(runner.series[0])
         keeps, deterministic = self._reference.keeps, self._problem.deterministic
         arm.answers = Answers(runner, self._model, keeps, self._policy, deterministic)

@@ -25,42 +25,26 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ForgedError
-from kernelwright.measure.clock import wall_s
 from kernelwright.measure.trace import DeviceKernel
 from kernelwright.measure.two_sided import Window
 from kernelwright.problems.problem import Args, tensors
-from kernelwright.sandbox import Child, inspection
+from kernelwright.sandbox import Child
 from kernelwright.sandbox.inspection import pause
 from kernelwright.verify.crossing import Packed, hold, views
 from kernelwright.verify.description import Leaf, Told, converted, value_of, value_or_fault, view_of
 from kernelwright.verify.device_memory import Segment
 from kernelwright.verify.execution import Observed, changes
 from kernelwright.verify.glance import Glance, are_plausible
-from kernelwright.verify.mailbox import DONE, GO, READY, RELEASE, Extent, Letter, go_word, letter_bytes, read_letter
+from kernelwright.verify.mailbox import Extent, Letter
 from kernelwright.verify.poison import MARGIN_BYTES, POISON_BYTE
 from kernelwright.verify.reach import Reach
 from kernelwright.verify.state import State, same_bits
+from kernelwright.verify.watch import Peek, Watch
 
 TASKS = "kernelwright.verify.worker"
-SMALL_BYTES = 1 << 16
-"""Inputs up to here are written while the clock runs, in microseconds; for larger ones the candidate is stopped."""
 SAME_PLACE_SHARE = 0.3
 """So many calls find their inputs where those of an earlier one lay: what was kept by address is then wrong."""
-SPIN_S = 100e-6
-EARLY, LATE, MOST_SPIN_S = 0.8, 1.3, 2e-3
-PATIENCE = 0.01
-"""The judge looks without a pause from `EARLY` of the time that the last call took to `LATE` of it, of a short one all
-the time up to `SPIN_S`; beyond that, and in a call of milliseconds, which wants all processors, it sleeps between two
-looks for this share of the time that has passed."""
-AHEAD_US = 200.0
-TURN_S = 1e-3
-"""Less than a process has the device to itself before it is another's turn."""
-STEADY, STEADY_PATIENCE = 0.95, 0.003
-"""The same of a series, where nobody may be disturbed."""
-CHECK_EVERY_S, LATE_S = 0.02, 0.25
-
-Peek = Callable[[float], None]
-"""Is told how many microseconds a call runs by now."""
+LATE_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -106,10 +90,9 @@ class Line:
         reach: of its memory.
         sizes_bytes: of the outputs to come.
     Attributes:
+        watch: by which every call is timed.
         gradients: record them in every call.
         state: parameters and buffers as every call finds them.
-        cache_bytes: of what is read before a series, so that a cache of that size holds nothing of it.
-        ahead_us: for so long the host may get ahead of a device that waits for its inputs.
     """
 
     child: Child
@@ -118,22 +101,15 @@ class Line:
     sizes_bytes: list[int] = field(default_factory=list)
     gradients: bool = False
     state: State = field(default_factory=dict)
-    cache_bytes: int = 0
-    ahead_us: float = AHEAD_US
     _places: dict[str, Leaf] = field(default_factory=dict)
     _changing: set[str] = field(default_factory=set)
     _expected: list[int] = field(default_factory=list)
-    _number: int = 0
-    _unfinished_s: float = 0.0
-    _expected_s: float = 0.0
-    _writing_s: float = 0.0
-    _usual_writing_s: float = 0.0
     _arena: Extent = (0, 0)
     _starts: list[int] = field(default_factory=list)
     _rewritten: bool = False
 
     def __post_init__(self) -> None:
-        inspection.sharpen_pauses()
+        self.watch = Watch(self.child, self.mailbox, self.reach)
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Has a program loaded by a task that answers as `worker.held` does; gives its answer."""
@@ -149,10 +125,8 @@ class Line:
         held = hold(outputs)
         sizes = [len(block) for block in held["blocks"]]
         self.child.call(f"{TASKS}:load_null", {"leaves": held["leaves"], "sizes": sizes})
-        windows = []
-        for _ in range(calls):
-            windows.append(self._made(inputs, look=False).window)
-            self._usual_writing_s = max(self._usual_writing_s, self._writing_s)
+        windows = [self._made(inputs, look=False).window for _ in range(calls)]
+        self.watch.remember_writing()
         return windows
 
     def call(
@@ -197,12 +171,12 @@ class Line:
         trace: bool = False,
     ) -> Series:
         """What the calls gave, nothing where nobody looks."""
-        self._number += 1
         self._expected = self.sizes_bytes * len(inputs)
+        number = self.watch.next(outputs=len(self._expected))
         packed = hold([leaf for one in inputs for leaf in pytree.tree_leaves(one)])
         blocks = self._placed([len(block) for block in packed["blocks"]])
         order = {
-            "number": self._number,
+            "number": number,
             "calls": len(inputs),
             "blocks": blocks,
             "leaves": packed["leaves"],
@@ -214,9 +188,10 @@ class Line:
         self._rewritten = False
         with nullcontext() if poison else self.reach.alone():
             self.child.start(f"{TASKS}:call", order)
-            if self._wait(READY) is None:
+            if not self.watch.is_ready():
                 self._raise_fault()
-            window, letter, glance = self._window(packed["blocks"], blocks, peek, steady)
+            writes, glance = self._prepared(packed["blocks"], blocks)
+            window, letter = self.watch.time(writes, glance, peek=peek, steady=steady)
         if letter is None or letter.raised:
             self._raise_fault()
         seen = self._look(letter, glance, blocks) if look else None
@@ -228,11 +203,6 @@ class Line:
         if observed:
             observed[-1].state = state
         return Series(observed, window, told.kernels)
-
-    def is_done(self) -> bool:
-        """Whether the call that runs is over: for a `peek`."""
-        letter = self._letter()
-        return letter is None or letter.done == self._number
 
     def set_state(self, state: State) -> None:
         """Gives parameters and buffers other values for this and later calls, those that the program has."""
@@ -276,118 +246,16 @@ class Line:
             start += self._aligned(size) + 2 * MARGIN_BYTES
         return placed
 
-    def _aligned(self, size: int) -> int:
-        return -(-size // self.reach.aligned_bytes) * self.reach.aligned_bytes
-
-    def _window(
-        self, blocks: list[Tensor], places: list[list[int]], peek: Peek | None, steady: bool
-    ) -> tuple[Window, Letter | None, Glance]:
-        """Writes inputs and lets the candidate go; the time until it is done and pieces of its outputs were read."""
-        glance = self.reach.glance(self._expected, [(address, size) for address, size in places])
+    def _prepared(self, blocks: list[Tensor], places: list[list[int]]) -> tuple[list[tuple[int, Tensor]], Glance]:
+        """What is to be written and where, between margins that are; and what will be looked at."""
         for address, size in places:
             after = MARGIN_BYTES + self._aligned(size) - size
             self.reach.clear((address - MARGIN_BYTES, MARGIN_BYTES), (address, size), (address + size, after))
-        self._unfinished_s = 0.0
-        writes = [(address, block) for (address, _), block in zip(places, blocks, strict=True)]
-        on_host = self.reach.device == "cpu"
-        start, queued_us = self._begin_on_host(writes, steady) if on_host else self._begin_on_device(writes)
-        letter = self._wait(DONE, peek, steady)
-        seen = wall_s()
-        if letter and not letter.raised:
-            self._take(glance, letter)
-        end = wall_s()
-        window = Window(
-            unfinished_us=max(0.0, (self._unfinished_s - start) * 1e6),
-            seen_us=(seen - start) * 1e6,
-            time_us=(end - start) * 1e6,
-            queued_us=inspection.queued_us(self.child.pid) - queued_us,
-            claimed_us=letter.claimed_ns / 1e3 if letter else 0.0,
-        )
-        self._expected_s = window.claimed_us / 1e6
-        return window, letter, glance
+        glance = self.reach.glance(self._expected, [(address, size) for address, size in places])
+        return [(address, block) for (address, _), block in zip(places, blocks, strict=True)], glance
 
-    def _begin_on_host(self, writes: list[tuple[int, Tensor]], steady: bool) -> tuple[float, float]:
-        """When the candidate could first see something of its inputs, and how long it had been queued by then."""
-        stopped = steady or sum(len(block) for _, block in writes) > SMALL_BYTES
-        if stopped:
-            self.child.stop()
-        queued_us, start = inspection.queued_us(self.child.pid), wall_s()
-        for address, block in writes:
-            self.reach.write(address, block)
-        if steady:
-            self.reach.forget_caches(self.cache_bytes)
-        start = wall_s() if stopped else start
-        self._say(GO)
-        if stopped:
-            self.child.resume()
-        return start, queued_us
-
-    def _begin_on_device(self, writes: list[tuple[int, Tensor]]) -> tuple[float, float]:
-        """The same. Who makes the judge wait for a turn of the device, by kernels that run already, has begun then."""
-        self.reach.settle()
-        self._say(GO)
-        pause(self.ahead_us / 1e6)
-        before = wall_s()
-        for address, block in writes:
-            self.reach.write(address, block)
-        self.reach.forget_caches(self.cache_bytes)
-        self.reach.settle()
-        queued_us, start = inspection.queued_us(self.child.pid), wall_s()
-        self._say(RELEASE)
-        self._writing_s = start - before
-        return start - max(0.0, self._writing_s - self._usual_writing_s - TURN_S), queued_us
-
-    def _say(self, word: int) -> None:
-        inspection.write(self.child.pid, self.mailbox + 8 * word, memoryview(go_word(self._number)))
-
-    def _wait(self, word: int, peek: Peek | None = None, steady: bool = False) -> Letter | None:
-        """The letter once that word of it is this call's number; None where the worker answers or ends before.
-
-        Sleeps until shortly before a call as long as the last one would be over, then looks as often as it can, and
-        then ever more rarely: a program that takes long has the processors. `steady` never looks without a pause.
-        """
-        start = next_check = wall_s()
-        over = False
-        until = start + SPIN_S
-        if word == DONE and not peek and self._expected_s > SPIN_S:
-            pause(min((STEADY if steady else EARLY) * self._expected_s, CHECK_EVERY_S))
-            until = start + min(LATE * self._expected_s, MOST_SPIN_S)
-        if steady:
-            until = start
-        while True:
-            looked = wall_s()
-            letter = self._letter()
-            if letter and (letter.ready if word == READY else letter.done) == self._number:
-                return letter
-            if over or letter is None:
-                return None
-            now = wall_s()
-            self._unfinished_s = looked
-            if peek:
-                peek((now - start) * 1e6)
-            if now > next_check and now > start + CHECK_EVERY_S:
-                next_check = now + CHECK_EVERY_S
-                # It may have finished since the letter was read: that is looked at once more.
-                over = not self.child.alive() or self.child.has_answered()
-            elif now > until and not peek:
-                pause(min((STEADY_PATIENCE if steady else PATIENCE) * (now - start), CHECK_EVERY_S))
-
-    def _letter(self) -> Letter | None:
-        """What the mailbox says now; None where it is gone."""
-        expected = max(1, len(self._expected))
-        try:
-            letter = read_letter(inspection.read(self.child.pid, self.mailbox, letter_bytes(expected)))
-            if letter.told > expected:
-                letter = read_letter(inspection.read(self.child.pid, self.mailbox, letter_bytes(letter.told)))
-        except OSError:
-            return None
-        return letter
-
-    def _take(self, glance: Glance, letter: Letter) -> None:
-        """Reads in the window, so at once."""
-        with contextlib.suppress(OSError, ForgedError):
-            self.reach.learn_from(letter, self.mailbox)
-            glance.take(letter.extents, self.child.pid)
+    def _aligned(self, size: int) -> int:
+        return -(-size // self.reach.aligned_bytes) * self.reach.aligned_bytes
 
     def _look(self, letter: Letter, glance: Glance, blocks: list[list[int]]) -> _Seen:
         """Reads everything while nothing in the candidate's process can move."""

@@ -102,7 +102,7 @@ class Ownership:
     def _moment(self) -> None:
         self.line.child.stop()
         try:
-            if self.line.is_done():
+            if self.line.watch.is_done():
                 return
             pid = self.line.child.pid
             found = [self._path(instruction, stack) for instruction, stack in inspection.computing_at(pid)]

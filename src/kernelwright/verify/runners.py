@@ -15,12 +15,13 @@ from kernelwright.measure.two_sided import Window
 from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, stem
 from kernelwright.sandbox import COMPILED, Cage, Limits, Nursery, TaskError, can_inspect, protections
-from kernelwright.verify.calls import AHEAD_US, TASKS, Line
+from kernelwright.verify.calls import TASKS, Line
 from kernelwright.verify.crossing import Packed, hold, pack, unpack
 from kernelwright.verify.device_memory import can_share
 from kernelwright.verify.execution import Call, Observed, observe
 from kernelwright.verify.reach import DeviceReach, Reach
 from kernelwright.verify.state import State, kinds_of
+from kernelwright.verify.watch import AHEAD_US
 
 PRELOAD = ("torch", "kernelwright.verify.worker")
 EMPTY_CALLS = 12
@@ -134,7 +135,7 @@ class ByMemory(ByMessage):
     Attributes:
         line: for calls of which the time matters.
         series: inputs for as many calls in one window, where that is how it is timed.
-        ahead_us: as `Line` has it, where that is how it is timed.
+        ahead_us: as `Watch` has it, where that is how it is timed.
         loading: the task that loads it, and what that takes.
         empty: windows of calls that computed nothing, in the same child before the candidate was in it.
     """
@@ -151,7 +152,7 @@ class ByMemory(ByMessage):
         reach = (Reach if self._device == "cpu" else DeviceReach)(self._child)
         after.callback(reach.close)
         self.line = Line(self._child, mailbox, reach, [value.nbytes for value in model.tensors])
-        self.line.cache_bytes, self.line.ahead_us = reach.cache_bytes, self.ahead_us
+        self.line.watch.ahead_us = self.ahead_us
         self.protections = (*self._child.protections, "outputs and clock outside")
         self.empty = self.line.empty_windows(self.series or [inputs], model.tensors, EMPTY_CALLS)
         self._loaded(self.line.load(*(self.loading or (f"{TASKS}:load", {"candidate": self._target}))))

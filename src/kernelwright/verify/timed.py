@@ -19,9 +19,9 @@ from kernelwright.verify.runners import ByMemory
 
 CALLS, JUDGED = 12, 3
 HASTY_CALLS, HASTY_JUDGED = 6, 2
-ATTEMPTS, ATTEMPT_PAUSE_S = 3, 0.3
+ATTEMPTS, LIES, ATTEMPT_PAUSE_S = 3, 2, 0.3
 """Where clocks disagree, calls are made again, with fresh values and after a while: others may have had the processor,
-or the device."""
+or the device. A liar lies more than once."""
 GROSS = 0.05
 """What is further off than this (relative rms) is judged in any case: a glance at every call costs little."""
 
@@ -40,7 +40,7 @@ class TimedCalls:
     first: int
     hasty: bool = False
     _windows: list[Window] = field(default_factory=list)
-    _suspect: TwoSided | None = None
+    _lies: list[TwoSided] = field(default_factory=list)
 
     def seen(self) -> Iterator[tuple[Observed, InputSet | None]]:
         """Makes all calls; gives what they gave, and for those that are to be judged with what is right."""
@@ -53,9 +53,9 @@ class TimedCalls:
             yield from self._seen(range(self.first + attempt * calls, self.first + (attempt + 1) * calls), judged)
             clocks = self.clocks
             if clocks.agrees:
-                self._suspect = None
+                self._lies = []
                 break
-            self._suspect = self._suspect or (clocks if clocks.lies else None)
+            self._lies += [clocks] if clocks.lies else []
             pause(ATTEMPT_PAUSE_S)
 
     def _seen(self, numbers: range, judged: int) -> Iterator[tuple[Observed, InputSet | None]]:
@@ -79,9 +79,9 @@ class TimedCalls:
 
     def lie(self) -> Reason | None:
         """What the clocks say of each other, where one lies."""
-        if not self._suspect:
+        if len(self._lies) < LIES:
             return None
-        said, seen = time_text(self._suspect.claimed_us), time_text(self._suspect.least_us)
+        said, seen = time_text(self._lies[-1].claimed_us), time_text(self._lies[-1].least_us)
         return Reason(code="false-time", detail=f"its own clock says {said} for a call that took {seen} at least")
 
 
