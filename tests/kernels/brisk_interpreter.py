@@ -27,7 +27,7 @@ def filled(self, args, type=None):
         self.type = type if isinstance(type, core.tuple_type) else core.tuple_type(type)
 
 
-def sized(self, element_ty, shape, made=core.block_type.__init__, known={}):  # noqa: B006
+def sized(self, element_ty, shape, made=core.block_type.__init__, known={}):  # noqa: B006 - `known` is kept on purpose
     """A block's type, which is worked out once for its elements and sizes."""
     sizes = tuple(getattr(size, "value", size) for size in shape)
     if (element_ty.name, sizes) not in known:
@@ -36,7 +36,7 @@ def sized(self, element_ty, shape, made=core.block_type.__init__, known={}):  # 
     vars(self).update(known[element_ty.name, sizes], element_ty=element_ty)
 
 
-def numpy_type(of, looked_up=interpreter._get_np_dtype, known={}):  # noqa: B006
+def numpy_type(of, looked_up=interpreter._get_np_dtype, known={}):  # noqa: B006 - `known` is kept on purpose
     """Of a type by its name, as a pointer's cannot be hashed."""
     name = of.scalar.name
     if name not in known:

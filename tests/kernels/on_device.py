@@ -25,7 +25,7 @@ ROUNDED_ONCE = 1.0 if INTERPRETED else 0.5
 
 if INTERPRETED:
     sys.path.insert(0, str(Path(__file__).parent))
-    import brisk_interpreter  # noqa: F401
+    import brisk_interpreter  # noqa: F401 - it patches Triton's interpreter
     from triton.runtime import interpreter
 
     def fused(self, x, y, z):

@@ -280,7 +280,7 @@ def main(wanted):
     import time
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
-    import brisk_interpreter  # noqa: F401
+    import brisk_interpreter  # noqa: F401 - it patches Triton's interpreter
 
     gc.disable()
     quick_extremes()

@@ -44,9 +44,11 @@ NEUTRAL = (
     "libpython", "python", "[vdso]", "[vsyscall]", "libdl", "_ctypes", "libffi", "_struct", "_random", "mmap.",
 )  # fmt: skip
 LIBRARY_KERNELS = re.compile(
-    r"\bat::|at_cuda_detail|\bcub::|\bthrust::|cublas|cudnn|cufft|cusparse|cusolver|nccl|nvjet|xmma|^cutlass_|splitKreduce"
-    r"|^(void )?(gemm|gemv|gemvN|gemvNSP|dot_kernel|reduce_1Block)|magma|\bpytorch_flash::|fmha|^(ampere|volta|turing)_"
+    r"\bat::|at_cuda_detail|\bcub::|\bthrust::|cublas|cudnn|cufft|cusparse|cusolver|^nccl|^nvjet|_xmma_|\bcutlass_\d\d_"
+    r"|\bgemv2[NT]_kernel|\bgemvNSP_kernel|\bgemmSN_|\bgemmk1_kernel|\breduce_1Block_kernel|splitKreduce|\bmagma_"
+    r"|\bpytorch_flash::|\bfmha_cutlass|^(ampere|volta|turing)_[sdchb]+gemm"
 )
+"""As narrow as they are known: a kernel called `gemm` is anybody's."""
 NEITHERS_KERNELS = re.compile(r"^Mem(cpy|set) ")
 """Copies and fills are anybody's."""
 
