@@ -14,7 +14,7 @@ from kernelwright.cli import answer as cli_answer
 from kernelwright.core.records import Record
 
 PROGRAMS = Path(__file__).parent / "programs"
-SMALL = PROGRAMS / "small.py"
+SMALL, STEADY = PROGRAMS / "small.py", PROGRAMS / "steady.py"
 ENVELOPE = {"schema", "verb", "status", "next"}
 FIELDS = {
     "why": {"regime", "sentence", "coverage", "time_us", "floors", "work", "operators", "moves"},
@@ -111,7 +111,7 @@ def test_an_expression_that_has_no_answer_is_marked(kw):
 
 
 def test_bench_says_the_parts_that_agents_read(kw):
-    found = asked(kw, "bench", SMALL, PROGRAMS / "small_right.py", "--pairs", "5", "--baseline", "eager").document
+    found = asked(kw, "bench", STEADY, PROGRAMS / "steady_right.py", "--pairs", "5", "--baseline", "eager").document
     assert {arm["name"] for arm in found["arms"]} == {"candidate", "eager"}
     assert all({"time_us", "low_us", "high_us", "floor_us"} <= arm.keys() for arm in found["arms"])
     (comparison,) = found["comparisons"]
@@ -133,7 +133,7 @@ def test_a_machine_that_is_not_there_is_predicted_and_nobody_is_called_faster(kw
 
 def test_optimize_leaves_one_file_that_is_proved_and_timed(kw, tmp_path):
     out = tmp_path / "faster.py"
-    answer = asked(kw, "optimize", SMALL, "--baseline", "eager", "--out", out)
+    answer = asked(kw, "optimize", STEADY, "--baseline", "eager", "--out", out)
     found = answer.document
     assert answer.code == 0
     assert found["file"] == str(out)
@@ -144,7 +144,7 @@ def test_optimize_leaves_one_file_that_is_proved_and_timed(kw, tmp_path):
     (region,) = found["regions"]
     assert region["winner"] in {attempt["name"] for attempt in region["attempts"]} | {"torch"}
     assert min(region["floor_us"], region["before_us"]) > 0, "which is less is for a quiet machine to say"
-    assert kw("verify", SMALL, out, "--json").document["accepted"]
+    assert kw("verify", STEADY, out, "--json").document["accepted"]
 
 
 def test_a_plan_writes_nothing(kw):

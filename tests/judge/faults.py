@@ -28,7 +28,10 @@ def get_inputs():
 CANDIDATE = PROBLEM.partition("def get_inputs")[0].replace("Model(", "ModelNew(")
 FORMULAS = {
     "affine": ("2 * x + 1", {"right": "x + x + 1", "wrong": "2 * x"}),
-    "rows": ("x.softmax(-1)", {"right": "(x - x.amax(-1, True)).softmax(1)", "half": "x.half().softmax(-1).float()"}),
+    "rows": (
+        "x.sort(-1).values.softmax(-1)",  # takes long enough that few calls are a series where it is timed
+        {"right": "(x - x.amax(-1, True)).sort(-1).values.softmax(1)", "half": "x.half().sort(-1).values.softmax(-1).float()"},
+    ),
     "total": ("x.sum(-1)", {"right": "x.double().sum(-1).float()", "crash": "__import__('os').abort()"}),
 }  # fmt: skip
 EXPECTED = {
@@ -85,9 +88,11 @@ def told(results):
     return [(one["candidate"], (one["verdict"]["reason"] or {"code": ""})["code"]) for one in lines if one["verdict"]]
 
 
-def kill_and_resume(folder, kills, seed, say=lambda line: None):
+def kill_and_resume(folder, kills, seed, say=lambda line: None, *, within_s=12.0):
     """How often what was killed.
 
+    Args:
+        within_s: of its beginning a run is killed.
     Raises:
         AssertionError: a verdict lost, told twice, or wrong; a process that outlives its judge.
     """
@@ -95,11 +100,11 @@ def kill_and_resume(folder, kills, seed, say=lambda line: None):
     while sum(killed.values()) < kills:
         runs += 1
         results = folder / f"results-{runs}.jsonl"
-        known, took_s = [], 12.0
+        known = []
         while len(known) < len(EXPECTED):
             began, run = time.monotonic(), start(folder, results)
             if sum(killed.values()) < kills:
-                time.sleep(draw.uniform(0, took_s))
+                time.sleep(draw.uniform(0, within_s))
                 if what := kill_something(run, draw):
                     killed[what] += 1
                     after_s = time.monotonic() - began
