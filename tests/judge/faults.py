@@ -30,7 +30,7 @@ FORMULAS = {
     "affine": ("2 * x + 1", {"right": "x + x + 1", "wrong": "2 * x"}),
     "rows": (
         "x.sort(-1).values.softmax(-1)",  # takes long enough that few calls are a series where it is timed
-        {"right": "(x - x.amax(-1, True)).sort(-1).values.softmax(1)", "half": "x.half().sort(-1).values.softmax(-1).float()"},
+        {"right": "(x - x.amax(-1, True)).sort(-1)[0].softmax(1)", "half": "x.half().sort(-1)[0].softmax(-1).float()"},
     ),
     "total": ("x.sum(-1)", {"right": "x.double().sum(-1).float()", "crash": "__import__('os').abort()"}),
 }  # fmt: skip
