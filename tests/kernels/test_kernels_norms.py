@@ -36,9 +36,9 @@ TURNS = (
     (70, 520),
     (100, 512),
     (100, 256),
-    *(((52, 1024), (20, 3000)) if INTERPRETED else ((100, 1024), (40, 3000))),
+    *(((52, 1024), (26, 3000)) if INTERPRETED else ((100, 1024), (40, 3000))),
 )
-"""Of more tiles than programs where there is one multiprocessor."""
+"""Of more tiles than programs where there is one multiprocessor, and more rows than are read again."""
 FEW_LONG = 1104 if INTERPRETED else 4000
 """Columns of rows that are worth reading again for the weight's gradient."""
 HALF = (torch.bfloat16, torch.float16)
