@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED_CACHE = "KERNELWRIGHT_TESTS_CACHE"
 SOURCE_PATH = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
 os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # as in the sandbox: a measured machine holds for one policy of allocation
-# what torch compiles here is right or wrong, never fast: no trials of vectors and no headers compiled beforehand, which
-# take two thirds of the time and which every sandbox would pay again
-os.environ |= {"TORCHINDUCTOR_VEC_ISA_OK": "0", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+# what torch compiles here is right or wrong, never fast: vectors without a trial of each, no headers compiled beforehand;
+# every sandbox would pay them again
+os.environ |= {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 
 
 def pytest_configure(config):
