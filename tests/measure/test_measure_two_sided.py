@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelwright.measure.two_sided import TwoSided, Window
+from kernelwright.measure.two_sided import TwoSided, Window, spread_us
 
 EMPTY = [Window(20.0, 25.0, 30.0 + at % 3) for at in range(12)]
 
@@ -87,3 +87,9 @@ def test_a_lie_is_seen_on_a_shared_device():
 def test_few_calls_say_nothing():
     with pytest.raises(ValueError, match="4 calls"):
         TwoSided.of(seen(1.0, *[1.0] * 4), EMPTY)
+
+
+def test_empty_calls_between_which_others_had_the_device_lie_apart():
+    calm, crowded = [*EMPTY[:6]], [*EMPTY[:3], *[Window(20.0, 25.0, 2000.0)] * 6]
+    assert spread_us(calm) <= 2.0
+    assert spread_us(crowded) > 1000.0

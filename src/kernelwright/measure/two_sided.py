@@ -104,6 +104,12 @@ class TwoSided:
         return self.claimed_us if self.agrees else self.judged_us
 
 
+def spread_us(empty: Sequence[Window]) -> float:
+    """How much longer than the shortest half of them take: what nobody below it can be judged by."""
+    took = [one.time_us - one.queued_us for one in empty]
+    return median(took) - min(took)
+
+
 def _at(ordered: Sequence[float], share: float) -> float:
     """The number below which that share of them lies."""
     return ordered[int(share * len(ordered))]
