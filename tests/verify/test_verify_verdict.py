@@ -198,6 +198,57 @@ def test_what_only_the_second_call_gets_wrong_is_rejected(verdict):
     assert (seen.reason.code, seen.reason.detail[:16]) == ("inaccurate", "in a second call")
 
 
+MANY_SHAPES = """
+import torch
+def f(x): return x.softmax(-1)
+def get_inputs(): return [torch.randn(40, 96)]
+def get_held_out_inputs(): return [[torch.randn(7, 13)], [torch.randn(1, 5000)], [torch.randn(3, 2, 64)]]
+"""
+FOR_96 = "def f(x):\n    if x.shape != (40, 96): {}\n    return x.softmax(-1)"
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "code"),
+    [
+        ("return x", "inaccurate"),
+        ("raise ValueError('only 40 x 96')", "runtime-error"),
+        ("return torch.empty(40, 96)", "wrong-shape"),
+    ],
+)
+def test_who_is_right_for_the_given_shape_alone_is_rejected_where_the_problem_declares_others(verdict, elsewhere, code):
+    seen = verdict(MANY_SHAPES, FOR_96.format(elsewhere))
+    assert (seen.reason.code, "for inputs of (7, 13), which the problem declares" in seen.reason.detail) == (code, True)
+
+
+def test_who_is_right_for_every_declared_shape_is_accepted(verdict):
+    seen = verdict(MANY_SHAPES, "def f(x): return torch.softmax(x.clone(), -1)")
+    assert (seen.accepted, seen.sets, seen.held_out) == (True, 3, 3), seen.reason
+    assert "3 held-out shapes" in " ".join(str(seen).split())
+    live = kw.verify(Problem.from_callable(torch.relu, torch.randn(9)), torch.relu, sets=1)
+    assert (live.accepted, live.held_out) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [("1 / 0", "ZeroDivisionError"), ("[[torch.randn(3, 4), 1]]", "raised")],
+)
+def test_declared_shapes_that_are_none_are_the_problems_fault(verdict, declared, words):
+    problem = MANY_SHAPES.partition("def get_held_out")[0] + f"def get_held_out_inputs(): return {declared}"
+    with pytest.raises(ProblemError, match=words):
+        verdict(problem, "def f(x): return x.softmax(-1)")
+
+
+def test_inputs_whose_size_changes_from_call_to_call_stay_in_their_arena(verdict):
+    problem = """
+    import random, torch
+    def f(x): return x + 1
+    def get_inputs(): return [torch.randn(random.choice([3, 40_000, 400_000]))]
+    """
+    for _ in range(3):
+        seen = verdict(problem, "def f(x): return 1 + x", sets=12)
+        assert seen.accepted, seen.reason
+
+
 def test_every_rejection_has_a_test_here():
     honesty = {"late-work", "stale-output", "false-time", "forged-answer", "not-own-kernels"}  # test_verify_honesty
     elsewhere = {"compile-error", "nondeterministic"} | honesty

@@ -274,10 +274,10 @@ class Accuracy(Record, frozen=True, kw_only=True):
 class Verdict(Record, frozen=True, kw_only=True):
     """`accepted`, or rejected with one named reason and the evidence.
 
-    `sets` counts the input sets that were run; `golden` names how the right answer was made; `sandbox` lists the
-    protections that were active; `call_us` is the median time of a call, where the judge's own clock ran beside;
-    `own_share` is how much of the work the candidate's own code did, where that was asked and can be seen;
-    `degenerate` says why the problem itself proves little, each in a sentence.
+    `sets` counts the input sets that were run, `held_out` those of other shapes, which the problem declares; `golden`
+    names how the right answer was made; `sandbox` lists the protections that were active; `call_us` is the median time
+    of a call, where the judge's own clock ran beside; `own_share` is how much of the work the candidate's own code did,
+    where that was asked and can be seen; `degenerate` says why the problem itself proves little, each in a sentence.
     """
 
     accepted: bool
@@ -287,6 +287,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     device: Device
     sets: int
     golden: str
+    held_out: int = 0
     accuracy: Accuracy | None = None
     sandbox: tuple[str, ...] = ()
     call_us: float | None = None

@@ -199,8 +199,9 @@ def verdict_sentence(verdict: Verdict) -> str:
     if verdict.reason is not None:
         return f"{verdict.reason.code}: {plain(verdict.reason.detail.partition(chr(10))[0])}"
     sets = number_text(verdict.sets, "input set") if verdict.sets else ""
+    others = number_text(verdict.held_out, "held-out shape") if verdict.held_out else ""
     brief = [plain(note) for note in verdict.notes if len(note) <= _SHORT_NOTE]
-    return ", ".join(filter(None, (accuracy_text(verdict), sets, *brief)))
+    return ", ".join(filter(None, (accuracy_text(verdict), sets, others, *brief)))
 
 
 def verdict_notes(verdict: Verdict) -> list[str]:

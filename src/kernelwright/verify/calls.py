@@ -237,8 +237,9 @@ class Line:
             self._arena = self.reach.make_arena(3 * room), 3 * room
             self._starts.clear()
         steps, chance = 1 + (self._arena[1] - room) // aligned, random.SystemRandom()
-        again = self._starts and chance.random() < SAME_PLACE_SHARE
-        start = chance.choice(self._starts) if again else self._arena[0] + aligned * chance.randrange(steps)
+        known = [start for start in self._starts if start + room <= sum(self._arena)]
+        again = known and chance.random() < SAME_PLACE_SHARE
+        start = chance.choice(known) if again else self._arena[0] + aligned * chance.randrange(steps)
         self._starts.append(start)
         placed = []
         for size in sizes:

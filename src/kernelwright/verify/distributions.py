@@ -200,3 +200,5 @@ def _ascending(example: Tensor) -> bool:
 
 
 AS_GIVEN = DISTRIBUTIONS[0]
+HELD_OUT = Distribution("held out", False, None)
+"""Of other shapes, which the problem declares."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,12 +13,13 @@ from torch.utils import _pytree as pytree
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, MemoryLimitError, ProblemError
 from kernelwright.problems.drawing import made_on
+from kernelwright.problems.held_out import held_out_inputs
 from kernelwright.problems.problem import Args, Problem, seeded, to_device
 from kernelwright.sandbox import TaskError
 from kernelwright.sandbox.faults import task_error
 from kernelwright.verify import golden
 from kernelwright.verify.crossing import hold
-from kernelwright.verify.distributions import AS_GIVEN, DISTRIBUTIONS, Distribution
+from kernelwright.verify.distributions import AS_GIVEN, DISTRIBUTIONS, HELD_OUT, Distribution
 from kernelwright.verify.execution import SEED, Call, Observed, observe
 from kernelwright.verify.golden import Right
 from kernelwright.verify.outcome import exact_float32, outputs
@@ -113,6 +114,20 @@ class Reference:
         """These inputs of the problem's own with what is right for them, parameters as they are in the problem."""
         right = golden.right(self._program, self._module, inputs)
         return InputSet(AS_GIVEN, inputs, right, None, False)
+
+    def held_out(self) -> Iterator[InputSet]:
+        """Sets of the other shapes that the problem declares; parameters as in the set before.
+
+        Raises:
+            ProblemError: the reference raises on one, or its generator does.
+        """
+        try:
+            with seeded(self._seed_of("held out", 0)):
+                declared = held_out_inputs(self._problem)
+            for inputs in declared:
+                yield replace(self.set_of(to_device(inputs, self._device)), distribution=HELD_OUT)
+        except (Exception, SystemExit) as fault:
+            raise _as_problem_error(fault) from fault
 
     def own_state(self) -> State | None:
         """Parameters and buffers as they are in the problem, if the last set had others."""

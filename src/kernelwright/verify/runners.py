@@ -171,14 +171,14 @@ class ByMemory(ByMessage):
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
         if state:
             self.line.set_state(state)
-        self.line.sizes_bytes = sizes_bytes
-        observed = self._looked(inputs)
+        observed = self._looked(inputs, sizes_bytes)
         if twice:
-            observed.repeat = lambda: self._looked(inputs)
+            observed.repeat = lambda: self._looked(inputs, sizes_bytes)
         return observed
 
-    def _looked(self, inputs: Args) -> Observed:
+    def _looked(self, inputs: Args, sizes_bytes: list[int]) -> Observed:
         """A call that is looked at; with gradients from now on where it needs them, like the reference (`golden`)."""
+        usual, self.line.sizes_bytes = self.line.sizes_bytes, sizes_bytes
         try:
             answer = self.line.call(inputs, look=True, poison=True)
         except TaskError as fault:
@@ -186,6 +186,8 @@ class ByMemory(ByMessage):
                 raise
             self.line.gradients = True
             answer = self.line.call(inputs, look=True, poison=True)
+        finally:
+            self.line.sizes_bytes = usual
         assert answer.observed
         return answer.observed
 

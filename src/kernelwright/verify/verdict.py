@@ -18,7 +18,7 @@ from kernelwright.machine.floor import floor
 from kernelwright.measure.clock import wall_s
 from kernelwright.measure.two_sided import TwoSided
 from kernelwright.problems.loading import load_problem
-from kernelwright.problems.problem import Candidate, Problem
+from kernelwright.problems.problem import Candidate, Problem, tensors
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import budget
 from kernelwright.verify.answers import Answers
@@ -79,6 +79,7 @@ def verify(
         candidate=runner.name,
         device=cast(Device, device),
         sets=examination.sets,
+        held_out=examination.held_out,
         golden=answers.golden if answers else "",
         accuracy=answers.accuracy if answers else None,
         sandbox=runner.protections,
@@ -125,6 +126,7 @@ class Examination:
     own_kernels: bool = False
     question: bool = False
     sets: int = 0
+    held_out: int = 0
     answers: Answers | None = None
     clocks: TwoSided | None = None
     own_share: float | None = None
@@ -160,7 +162,10 @@ class Examination:
             drawn = reference.draw(index)
             if drawn is None:
                 continue
+            self.sets += 1
             if reason := self._examine(drawn, self.answers):
+                return reason
+            if self.sets == 1 and (reason := self._examine_held_out(reference, self.answers, reference_s)):
                 return reason
         if self.question and self.sets >= SETS:  # else it takes too long to ask more of it
             self.degenerate = degeneracies(reference)
@@ -190,9 +195,19 @@ class Examination:
             return Reason(code="not-own-kernels", detail=share)
         return None
 
+    def _examine_held_out(self, reference: Reference, answers: Answers, reference_s: float) -> Reason | None:
+        """Other shapes, with the given ones before and after: what was kept for one shape is wrong for the next."""
+        for drawn in reference.held_out():
+            self.held_out += 1
+            if reason := self._examine(drawn, answers):
+                shapes = ", ".join(str(tuple(one.shape)) for one in tensors(drawn.inputs))
+                detail = f"for inputs of {shapes}, which the problem declares: {reason.detail}"
+                return Reason(code=reason.code, detail=detail)
+            progress.stage(f"checking, {self.held_out} of other shapes", reference_s)
+        return None
+
     def _examine(self, drawn: InputSet, answers: Answers) -> Reason | None:
         progress.stage(f"running the candidate, inputs {drawn.distribution.name}")
-        self.sets += 1
         try:
             return answers.rejection(self.runner.run(drawn.inputs, drawn.state, drawn.sizes_bytes, twice=True), drawn)
         except KernelwrightError as fault:

@@ -1,0 +1,46 @@
+"""The inputs of other shapes that a problem's file declares beside its own, by `get_held_out_inputs()`.
+
+Only who judges asks for them: what a problem is measured with are its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from kernelwright.core.errors import ProblemError
+from kernelwright.problems.importing import guarded, split_target
+from kernelwright.problems.loading import arguments
+from kernelwright.problems.problem import Args, Problem
+
+DECLARED = "get_held_out_inputs"
+
+
+def held_out_inputs(problem: Problem) -> list[Args]:
+    """New inputs of other shapes, drawn from torch's current random state; none where the problem declares none.
+
+    Raises:
+        ProblemError: their generator raises, or returns no list.
+    """
+    module = _module_of(problem)
+    generator = getattr(module, DECLARED, None)
+    if module is None or generator is None:
+        return []
+    path = Path(module.__file__) if module.__file__ else None
+    found = guarded(generator, path, ProblemError, f"raised in {DECLARED}()")()
+    if not isinstance(found, (list, tuple)):
+        message = f"{DECLARED}() returned a {type(found).__name__}, not a list"
+        raise ProblemError(message, where=str(path), next="return a list, each entry as get_inputs() returns it")
+    return [arguments(one) for one in found]
+
+
+def _module_of(problem: Problem) -> ModuleType | None:
+    """That which the problem was loaded from; None for live objects."""
+    if problem.source is None:
+        return None
+    place, _ = split_target(problem.source)
+    file = str(Path(place).expanduser().absolute())
+    loaded = list(sys.modules.values())
+    by_file = (one for one in loaded if getattr(one, "__dict__", {}).get("__file__") == file)
+    return next(by_file, sys.modules.get(place))
