@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from kernelwright.core.records import Reason
-from kernelwright.judge.bench import bench
+from kernelwright.judge.bench import Measured, bench
 from kernelwright.judge.outside import Outside, Rejected
 from kernelwright.problems import load_problem
 from kernelwright.sandbox import Limits, can_inspect
@@ -121,7 +121,7 @@ def test_a_bench_gives_such_candidates_no_arm_and_the_others_theirs(file, monkey
         if lazy in candidates:
             name = "lazy" if candidates.count(lazy) == 1 else "lazy (3)"
             raise Rejected(name, Reason(code="stale-output", detail="in a timed call"))
-        return [], []
+        return Measured([], [])
 
     monkeypatch.setattr(sys.modules["kernelwright.judge.bench"], "_time_all", time_all)
     found = bench(problem, lazy, honest, lazy, baselines=["eager"], check=check)
@@ -184,3 +184,25 @@ def test_who_replaces_events_on_a_gpu_is_a_liar(file):
     with Outside(problem, {"fast": fast}, [], **given) as arms, pytest.raises(Rejected) as caught:
         arms.pair("a pair")
     assert caught.value.reason.code == "false-time"
+
+
+ANY_SHAPE = PROBLEM + "\ndef get_held_out_inputs(): return [[torch.randn(3, 5)], [torch.randn(1)]]\n"
+
+
+def test_a_time_that_is_less_than_can_be_is_asked_again(file, monkeypatch):
+    """And what is right then too keeps its time, beside what was found."""
+    monkeypatch.setattr("kernelwright.judge.least.Least.bound_us", 1e9)
+    found = bench(file("problem.py", ANY_SHAPE), file("honest.py", HONEST), pairs=5, check=False)
+    said = {arm.name: arm.suspicious for arm in found.arms}
+    assert "calls with fresh values gave what is right, as did 2 other shapes" in said["candidate"]
+    assert said["eager"].endswith("check the outputs of the timed calls"), "nobody doubts torch itself"
+
+
+def test_who_is_not_right_when_asked_again_is_rejected(file, monkeypatch):
+    monkeypatch.setattr("kernelwright.judge.least.Least.bound_us", 1e9)
+    given_alone = HONEST.replace("return", "return x if x.shape[-1] != 64 else")
+    found = bench(file("problem.py", ANY_SHAPE), file("given_alone.py", given_alone), pairs=5, check=False)
+    (verdict,) = found.verdicts
+    assert (verdict.accepted, verdict.reason.code) == (False, "inaccurate")
+    assert "for inputs of (3, 5), which the problem declares" in verdict.reason.detail
+    assert [arm.name for arm in found.arms] == []

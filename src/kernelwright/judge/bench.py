@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 from statistics import median
 from typing import Any, cast
@@ -18,13 +18,15 @@ import msgspec
 
 from kernelwright.core.errors import UsageError
 from kernelwright.core.progress import stage
-from kernelwright.core.records import Arm, Bench, Comparison, Device, Machine, Timing, Verdict, Work
+from kernelwright.core.records import Arm, Bench, Comparison, Device, Machine, Timing, Verdict
+from kernelwright.core.units import time_text
 from kernelwright.judge.arms import BASELINE_NAMES, BASELINES, baseline_program, named, time_in_process
+from kernelwright.judge.least import Least
 from kernelwright.judge.outside import Outside, Rejected
 from kernelwright.judge.predicted import predicted_bench
 from kernelwright.machine import machine as measured_machine
 from kernelwright.machine import refresh_memory
-from kernelwright.machine.floor import floor, hard_bound_us, last_cache_bytes
+from kernelwright.machine.floor import last_cache_bytes
 from kernelwright.measure.paired import Rounds
 from kernelwright.measure.statistics import compare_processes, median_interval
 from kernelwright.problems import Candidate, Problem, load_problem
@@ -33,13 +35,15 @@ from kernelwright.problems.problem import stem
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import verify
 from kernelwright.verify.runners import PRELOAD, can_look_inside
-from kernelwright.work import count, first_reads
+from kernelwright.work import count
+from kernelwright.work.counting import ProgramWork
 
 LEAST_PAIRS, PAIRS = 5, 7
 NARROW = 1.10
 """A claim whose interval ends below is made over twice the pairs; luck alone hardly reaches further."""
 SAMPLING_S = 0.6
 PROCESS_LIMIT_S = 300.0
+NOT_ASKED = "check the outputs of the timed calls"
 
 
 def bench(
@@ -79,20 +83,41 @@ def bench(
     with loaded.untouched():
         verdicts = dict(enumerate(_verdicts(problem, candidates, device, tolerance))) if check else {}
         left = [at for at in range(len(candidates)) if not check or verdicts[at].accepted]
+        work: ProgramWork | None = None
         while left or not candidates:
             timed = [candidates[at] for at in left]
             if spec:
                 return predicted_bench(loaded, here, named(timed), baselines, _in_order(verdicts))
             calls_us = [verdicts[at].call_us for at in left if at in verdicts]
             known = {"call_us": min(filter(None, calls_us), default=None), "tolerance": tolerance}
+            work = work or _counted(loaded, device)
+            least = Least(here, work)
             try:
-                measured = _time_all(loaded, timed, baselines, device, pairs, last_cache_bytes(here), **known)
-                return _benched(loaded, here, device, *measured, _in_order(verdicts))
+                measured = _time_all(loaded, timed, baselines, device, pairs, least, **known)
+                return _benched(loaded.name, least, measured, _in_order(verdicts))
             except Rejected as caught:
                 at = left.pop(list(named(timed)).index(caught.name))
                 verdict = verdicts.get(at) or _unasked(loaded, str(candidates[at]), device)
                 verdicts[at] = msgspec.structs.replace(verdict, accepted=False, reason=caught.reason)
         return Bench(problem=loaded.name, machine=here, arms=(), comparisons=(), verdicts=_in_order(verdicts))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Arms and what is claimed of them.
+
+    Attributes:
+        again: by their names, what came of asking those again whose time is less than can be.
+    """
+
+    timings: list[Timing]
+    comparisons: list[Comparison]
+    again: dict[str, str] = field(default_factory=dict)
+
+
+def _counted(problem: Problem, device: str) -> ProgramWork:
+    stage("counting the work", 120)
+    return count(problem.on(device), *problem.inputs(device, seed=0))
 
 
 def _in_order(verdicts: dict[int, Verdict]) -> tuple[Verdict, ...]:
@@ -122,14 +147,15 @@ def _time_all(
     baselines: Sequence[str],
     device: str,
     pairs: int,
-    cache_bytes: int,
+    least: Least,
     *,
     call_us: float | None,
     tolerance: tuple[float, float] | None,
-) -> tuple[list[Timing], list[Comparison]]:
+) -> Measured:
     live = [c for c in candidates if not isinstance(c, str)]
     if live and len(live) < len(candidates):
         raise UsageError("live candidates and files cannot be timed in one bench", next="bench them one kind at a time")
+    cache_bytes = last_cache_bytes(least.machine)
     if live or (not candidates and problem.source is None):
         return _time_live(problem, live, baselines, device, cache_bytes)
     if problem.source is None:
@@ -138,16 +164,17 @@ def _time_all(
     if can_look_inside(device):
         known = {"device": device, "cache_bytes": cache_bytes, "call_us": call_us, "tolerance": tolerance}
         with Outside(problem, ours, baselines, limits=_limits(), **known) as outside:
-            return _time_pairs(outside.pair, ours, baselines, pairs)
+            measured = _time_pairs(outside.pair, ours, baselines, pairs)
+            doubted = [one.name for one in measured.timings if one.name in ours and least.doubts(one.time_us)]
+            return replace(measured, again=outside.ask_again(doubted) if doubted else {})
     with Nursery() as nursery:
-        return _time_pairs(
-            _Inside(nursery, problem.source, ours, baselines, device, cache_bytes), ours, baselines, pairs
-        )
+        inside = _Inside(nursery, problem.source, ours, baselines, device, cache_bytes)
+        return _time_pairs(inside, ours, baselines, pairs)
 
 
 def _time_live(
     problem: Problem, candidates: list[Any], baselines: Sequence[str], device: str, cache_bytes: int
-) -> tuple[list[Timing], list[Comparison]]:
+) -> Measured:
     programs = {BASELINE_NAMES[b]: baseline_program(b, problem, device) for b in baselines}
     ours = {name: getattr(candidate, "program", candidate) for name, candidate in named(candidates).items()}
     rounds: Rounds = time_in_process(
@@ -158,7 +185,7 @@ def _time_live(
         cache_bytes=cache_bytes,
         budget_s=2.0 * (len(ours) + len(programs)),
     )
-    return list(rounds.timings.values()), [rounds.compare(a, b) for a, b in product(ours, programs)]
+    return Measured(list(rounds.timings.values()), [rounds.compare(a, b) for a, b in product(ours, programs)])
 
 
 @dataclass
@@ -194,7 +221,7 @@ class _Inside:
 
 def _time_pairs(
     pair: Callable[[str], dict[str, Timing]], ours: Iterable[str], baselines: Sequence[str], pairs: int
-) -> tuple[list[Timing], list[Comparison]]:
+) -> Measured:
     """So many pairs, and as many more where a claim is narrow."""
     taken: dict[str, list[Timing]] = {}
     names = list(ours)
@@ -209,7 +236,7 @@ def _time_pairs(
     comparisons = take()
     if any(map(_narrow, comparisons)):
         comparisons = take()
-    return [_merged(timings) for timings in taken.values()], comparisons
+    return Measured([_merged(timings) for timings in taken.values()], comparisons)
 
 
 def _narrow(comparison: Comparison) -> bool:
@@ -244,47 +271,28 @@ def _merged(timings: list[Timing]) -> Timing:
     )
 
 
-def _benched(
-    problem: Problem,
-    machine: Machine,
-    device: str,
-    timings: list[Timing],
-    comparisons: list[Comparison],
-    verdicts: tuple[Verdict, ...],
-) -> Bench:
-    stage("counting the work", 120)
-    work = count(problem.on(device), *problem.inputs(device, seed=0))
-    cold = bool(timings) and timings[0].conditions.cache == "cold"
-    cold_bytes = sum(first_reads(work).values()) if cold else 0
-    floor_us = floor(work.fused, machine, cold_bytes=cold_bytes).time_us
-    bound_us = _bound_us(work.fused, machine)
-    arms = tuple(_arm(timing, floor_us, bound_us) for timing in sorted(timings, key=lambda t: t.time_us))
-    return Bench(problem=problem.name, machine=machine, arms=arms, comparisons=tuple(comparisons), verdicts=verdicts)
+def _benched(name: str, least: Least, measured: Measured, verdicts: tuple[Verdict, ...]) -> Bench:
+    timings = sorted(measured.timings, key=lambda t: t.time_us)
+    return Bench(
+        problem=name,
+        machine=least.machine,
+        arms=tuple(_arm(timing, least, measured.again.get(timing.name, NOT_ASKED)) for timing in timings),
+        comparisons=tuple(measured.comparisons),
+        verdicts=verdicts,
+    )
 
 
-def _bound_us(work: Work, machine: Machine) -> float:
-    """The hard bound of the datasheet. A CPU has none here: twice the best its memory was seen to give stands in."""
-    if machine.spec:
-        return hard_bound_us(work, machine.spec)
-    memory = machine.levels[-1]
-    best_gb_s = max(filter(None, (memory.read_gb_s, memory.write_gb_s, memory.copy_gb_s, memory.triad_gb_s)))
-    return max(0, work.total_bytes - last_cache_bytes(machine)) / (2 * best_gb_s) / 1e3
-
-
-def _arm(timing: Timing, floor_us: float, bound_us: float | None) -> Arm:
+def _arm(timing: Timing, least: Least, again: str) -> Arm:
     suspicious = None
-    if bound_us and timing.time_us < bound_us:
-        suspicious = (
-            f"{timing.time_us:.1f} us is less than the {bound_us:.1f} us in which the compulsory bytes can cross the "
-            "peak bandwidth: check the outputs of the timed calls"
-        )
+    if least.doubts(timing.time_us):
+        suspicious = f"{time_text(timing.time_us)} is less than {least.bound_text}: {again}"
     return Arm(
         name=timing.name,
         time_us=timing.time_us,
         low_us=timing.low_us,
         high_us=timing.high_us,
-        floor_us=floor_us,
-        hard_bound_us=bound_us,
+        floor_us=least.floor_us(cold=timing.conditions.cache == "cold"),
+        hard_bound_us=least.bound_us,
         suspicious=suspicious,
         timing=timing,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any, Self
@@ -21,6 +21,7 @@ import torch
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Conditions, Reason, Timing
+from kernelwright.core.units import number_text, time_text
 from kernelwright.judge.arms import BASELINE_NAMES
 from kernelwright.measure.clock import wall_s
 from kernelwright.measure.conditions import allocation_policy
@@ -28,13 +29,12 @@ from kernelwright.measure.statistics import median_interval
 from kernelwright.measure.two_sided import TwoSided, Window
 from kernelwright.problems.problem import Args, Problem, tensors
 from kernelwright.sandbox import Limits, Nursery
-from kernelwright.verify.answers import Answers
+from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.execution import Observed
 from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import PRELOAD, ByMemory
 from kernelwright.verify.timed import is_off
-from kernelwright.verify.verdict import as_reason
 
 WINDOW_US = 5_000.0
 """Of a series, if so many calls fit: what it costs to begin and end one is known to some tens."""
@@ -148,6 +148,39 @@ class Outside:
         self._calls = calls  # the fastest is over too soon
         return self.pair(what)
 
+    def ask_again(self, names: Collection[str]) -> dict[str, str]:
+        """Asks of candidates whose times are less than can be: fresh processes, fresh values, every output judged; the
+        other shapes that the problem declares; and the device's kernels, where there are any.
+
+        Returns:
+            What was found of each, in words.
+        Raises:
+            Rejected: by what was found.
+        """
+        with contextlib.ExitStack() as opened:
+            doubted = [arm for arm in self._arms if arm.name in names]
+            for arm in doubted:
+                stage(f"asking {arm.name} again, whose time is less than can be")
+                with _catching(arm):
+                    self._open(arm, opened)
+                    for _ in range(LEAST_ROUNDS):
+                        self._turn(arm, self._inputs(), look=True, thorough=True)
+            return {arm.name: self._found_of(arm) for arm in doubted}
+
+    def _found_of(self, arm: _Arm) -> str:
+        arm.runner.line.child.resume()
+        with _catching(arm):
+            shapes, reason = arm.answers.asked_of_held_out(self._reference)
+            if reason:
+                raise Rejected(arm.name, reason)
+            found = [f"{number_text(LEAST_ROUNDS * self._calls, 'call')} with fresh values gave what is right"]
+            found += [f"as did {number_text(shapes, 'other shape')}"] if shapes else []
+            if self._device == "cuda":
+                kernels = arm.runner.line.call(self._inputs()[0], look=False, trace=True).kernels
+                took = time_text(sum(one.time_us for one in kernels))
+                found.append(f"its {number_text(len(kernels), 'kernel')} took {took} in a call by themselves")
+        return ", ".join(found)
+
     def _timings(self) -> dict[str, Timing]:
         start = wall_s()
         thorough = random.SystemRandom().randrange(LEAST_ROUNDS)
@@ -161,8 +194,9 @@ class Outside:
         """A series of every arm, all with the same values."""
         inputs = self._inputs()
         for arm in random.SystemRandom().sample(self._arms, len(self._arms)):
+            look = not arm.which and (thorough or random.SystemRandom().random() < LOOKED_AT)
             with _catching(arm):
-                self._turn(arm, inputs, thorough)
+                self._turn(arm, inputs, look=look, thorough=thorough)
 
     def _open(self, arm: _Arm, opened: contextlib.ExitStack) -> None:
         arm.windows = []
@@ -181,10 +215,9 @@ class Outside:
         arm.answers = Answers(runner, self._model, keeps, self._policy, deterministic)
         runner.line.child.stop()
 
-    def _turn(self, arm: _Arm, inputs: list[Args], thorough: bool) -> None:
+    def _turn(self, arm: _Arm, inputs: list[Args], *, look: bool, thorough: bool) -> None:
         """One series of an arm, which stands still afterwards until its next turn."""
         line = arm.runner.line
-        look = not arm.which and (thorough or random.SystemRandom().random() < LOOKED_AT)
         made = line.series(inputs, look=look, outline=self._model.outline)
         arm.windows.append(made.window)
         if look and (reason := self._wrong(arm.answers, made.observed, inputs, thorough)):
@@ -192,12 +225,19 @@ class Outside:
         line.child.stop()
 
     def _wrong(self, answers: Answers, observed: list[Observed], inputs: list[Args], thorough: bool) -> Reason | None:
-        """What is wrong with one of the calls: with one that shows it, else with any."""
-        odd = [at for at, one in enumerate(observed) if one.mutated or one.outside or one.state or not one.finished]
-        at = odd[0] if odd else random.SystemRandom().randrange(len(observed))
-        if odd or thorough or is_off(observed[at], self._reference.values(inputs[at])):
-            return answers.rejection(observed[at], self._reference.set_of(inputs[at]))
-        return None
+        """What is wrong with one of the calls: with one that shows it, else with one that is off at a glance at any.
+        Thoroughly, the glance is at all of them, and one is judged in any case."""
+        suspects = [
+            at for at, one in enumerate(observed) if one.mutated or one.outside or one.state or not one.finished
+        ]
+        if not suspects:
+            any_one = random.SystemRandom().randrange(len(observed))
+            glanced = range(len(observed)) if thorough else (any_one,)
+            suspects = [at for at in glanced if is_off(observed[at], self._reference.values(inputs[at]))]
+            suspects += [any_one] if thorough else []
+        if not suspects:
+            return None
+        return answers.rejection(observed[suspects[0]], self._reference.set_of(inputs[suspects[0]]))
 
     def _timing(self, arm: _Arm) -> Timing:
         windows = arm.windows[WARM_ROUNDS:]

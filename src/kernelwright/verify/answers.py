@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import ForgedError
-from kernelwright.core.records import Accuracy, Reason
+from kernelwright.core.errors import CandidateError, ForgedError, KernelwrightError, NotFoundError
+from kernelwright.core.records import REJECTIONS, Accuracy, Reason
 from kernelwright.problems.problem import tensors
 from kernelwright.verify import budget
 from kernelwright.verify.execution import Observed, same_results
 from kernelwright.verify.golden import FP64, Right
 from kernelwright.verify.outcome import as_tensor
-from kernelwright.verify.reference import InputSet
+from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import Runner
 from kernelwright.verify.staleness import Memory
 
@@ -42,6 +42,23 @@ class Answers:
     accuracy: Accuracy | None = None
     notes: list[str] = field(default_factory=list)
     _earlier: Memory = field(default_factory=Memory)
+
+    def asked(self, drawn: InputSet) -> Reason | None:
+        """Runs the candidate on a set; why what comes of it rejects the candidate, or None."""
+        try:
+            return self.rejection(self.runner.run(drawn.inputs, drawn.state, drawn.sizes_bytes, twice=True), drawn)
+        except KernelwrightError as fault:
+            return as_reason(fault)
+
+    def asked_of_held_out(self, reference: Reference) -> tuple[int, Reason | None]:
+        """The same of the other shapes that the problem declares; how many were run."""
+        count = 0
+        for count, drawn in enumerate(reference.held_out(), 1):
+            if reason := self.asked(drawn):
+                shapes = ", ".join(str(tuple(one.shape)) for one in tensors(drawn.inputs))
+                detail = f"for inputs of {shapes}, which the problem declares: {reason.detail}"
+                return count, Reason(code=reason.code, detail=detail)
+        return count, None
 
     def rejection(self, observed: Observed, drawn: InputSet) -> Reason | None:
         """Why what was observed rejects the candidate, or None.
@@ -134,6 +151,15 @@ class Answers:
         if reason:
             return Reason(code=reason.code, detail=f"in a second call with equal inputs: {reason.detail}")
         return None
+
+
+def as_reason(fault: KernelwrightError) -> Reason:
+    """The rejection that an error of the candidate amounts to; any other error is raised again."""
+    code = "runtime-error" if type(fault) is CandidateError else fault.code
+    if isinstance(fault, NotFoundError) or code not in REJECTIONS:
+        raise fault
+    where = f" ({fault.where})" if fault.where and fault.where not in fault.message else ""
+    return Reason(code=code, detail=fault.message + where)
 
 
 def _shape_of_result(observed: Observed, model: Observed) -> Reason | None:

@@ -10,18 +10,18 @@ from typing import Any, cast
 import torch
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CandidateError, DeviceError, KernelwrightError, NotFoundError, UsageError
-from kernelwright.core.records import REJECTIONS, Device, Machine, Reason, Verdict
+from kernelwright.core.errors import DeviceError, KernelwrightError, UsageError
+from kernelwright.core.records import Device, Machine, Reason, Verdict
 from kernelwright.core.units import time_text
 from kernelwright.machine import machine
 from kernelwright.machine.floor import floor
 from kernelwright.measure.clock import wall_s
 from kernelwright.measure.two_sided import TwoSided
 from kernelwright.problems.loading import load_problem
-from kernelwright.problems.problem import Candidate, Problem, tensors
+from kernelwright.problems.problem import Candidate, Problem
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import budget
-from kernelwright.verify.answers import Answers
+from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.degenerate import degeneracies
 from kernelwright.verify.ownership import LEAST_OWN, DeviceOwnership, Ownership
@@ -165,8 +165,11 @@ class Examination:
             self.sets += 1
             if reason := self._examine(drawn, self.answers):
                 return reason
-            if self.sets == 1 and (reason := self._examine_held_out(reference, self.answers, reference_s)):
-                return reason
+            if self.sets == 1:  # with the given shape before and after: what is kept for one is wrong for the next
+                progress.stage("checking, other shapes", reference_s)
+                self.held_out, reason = self.answers.asked_of_held_out(reference)
+                if reason:
+                    return reason
         if self.question and self.sets >= SETS:  # else it takes too long to ask more of it
             self.degenerate = degeneracies(reference)
         if isinstance(self.runner, ByMemory):
@@ -195,23 +198,9 @@ class Examination:
             return Reason(code="not-own-kernels", detail=share)
         return None
 
-    def _examine_held_out(self, reference: Reference, answers: Answers, reference_s: float) -> Reason | None:
-        """Other shapes, with the given ones before and after: what was kept for one shape is wrong for the next."""
-        for drawn in reference.held_out():
-            self.held_out += 1
-            if reason := self._examine(drawn, answers):
-                shapes = ", ".join(str(tuple(one.shape)) for one in tensors(drawn.inputs))
-                detail = f"for inputs of {shapes}, which the problem declares: {reason.detail}"
-                return Reason(code=reason.code, detail=detail)
-            progress.stage(f"checking, {self.held_out} of other shapes", reference_s)
-        return None
-
     def _examine(self, drawn: InputSet, answers: Answers) -> Reason | None:
         progress.stage(f"running the candidate, inputs {drawn.distribution.name}")
-        try:
-            return answers.rejection(self.runner.run(drawn.inputs, drawn.state, drawn.sizes_bytes, twice=True), drawn)
-        except KernelwrightError as fault:
-            return as_reason(fault)
+        return answers.asked(drawn)
 
     def _timed(self, calls: TimedCalls, answers: Answers) -> Reason | None:
         """Calls of which only the judge knows which are judged."""
@@ -225,12 +214,3 @@ class Examination:
             return as_reason(fault)
         self.clocks = calls.clocks
         return calls.lie()
-
-
-def as_reason(fault: KernelwrightError) -> Reason:
-    """The rejection that an error of the candidate amounts to; any other error is raised again."""
-    code = "runtime-error" if type(fault) is CandidateError else fault.code
-    if isinstance(fault, NotFoundError) or code not in REJECTIONS:
-        raise fault
-    where = f" ({fault.where})" if fault.where and fault.where not in fault.message else ""
-    return Reason(code=code, detail=fault.message + where)
