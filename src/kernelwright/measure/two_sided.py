@@ -46,8 +46,8 @@ class TwoSided:
             not, because a candidate can be the one who keeps its processor busy.
         low_us, high_us: between these the judge's clock leaves it, by when it looked.
         unsure_us: how far empty calls lie apart on the judge's, half of them.
-        least_us: what the judge's clock shows at the least: of the calls all but the shortest quarter, less what they
-            were queued for and what three in four empty calls take at most.
+        least_us: what the judge's clock shows at the least: all but the shortest quarter of the calls, or the claim and
+            what every call took beyond it; less what they were queued for and what three in four empty calls take.
     """
 
     claimed_us: float
@@ -74,11 +74,15 @@ class TwoSided:
         crowded = sorted(one.time_us for one in empty)  # nobody is called a liar for what others took
         unfinished = sorted(one.unfinished_us for one in windows)
         working = sorted(one.unfinished_us - one.queued_us for one in windows)
-        low_us, least_us = median(unfinished) - median(seen), _at(working, 0.25) - _at(crowded, 0.75)
+        claimed_us = max(0.0, median(one.claimed_us for one in windows) - median(one.claimed_us for one in empty))
+        # A busy machine lengthens some windows and not others; what a lie leaves unsaid is in all of them.
+        unsaid_us = min(one.unfinished_us - one.queued_us - one.claimed_us for one in windows)
+        low_us = median(unfinished) - median(seen)
+        least_us = max(_at(working, 0.25), claimed_us + unsaid_us) - _at(crowded, 0.75)
         if disturbed:
             low_us, least_us = _at(unfinished, 0.1) - _at(seen, 0.1), _at(working, 0.1) - median(nothing)
         return cls(
-            claimed_us=max(0.0, median(one.claimed_us for one in windows) - median(one.claimed_us for one in empty)),
+            claimed_us=claimed_us,
             judged_us=max(0.0, median(one.time_us for one in windows) - median(nothing)),
             low_us=max(0.0, low_us),
             high_us=median(one.seen_us for one in windows),
@@ -104,10 +108,10 @@ class TwoSided:
         return self.claimed_us if self.agrees else self.judged_us
 
 
-def spread_us(empty: Sequence[Window]) -> float:
-    """How much longer than the shortest half of them take: what nobody below it can be judged by."""
-    took = [one.time_us - one.queued_us for one in empty]
-    return median(took) - min(took)
+def spread_us(empty: Sequence[Window], share: float = 0.5) -> float:
+    """How much longer than the shortest this share of them take: what nobody below it can be judged by."""
+    took = sorted(one.time_us - one.queued_us for one in empty)
+    return _at(took, share) - took[0]
 
 
 def _at(ordered: Sequence[float], share: float) -> float:

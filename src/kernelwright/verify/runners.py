@@ -26,7 +26,8 @@ from kernelwright.verify.watch import AHEAD_US
 PRELOAD = ("torch", "kernelwright.verify.worker")
 EMPTY_CALLS = 12
 CALM_US, CALM_ATTEMPTS = 200.0, 8
-"""Empty calls that lie further apart are made again: others have the device just then."""
+CALM_SHARE = {"cpu": 0.75, "cuda": 0.5}
+"""Empty calls of which this share lies further apart are made again: others have what they need just then."""
 
 
 class Runner(Protocol):
@@ -160,12 +161,16 @@ class ByMemory(ByMessage):
         self._loaded(self.line.load(*(self.loading or (f"{TASKS}:load", {"candidate": self._target}))))
 
     def _calmest(self, inputs: Sequence[Args], model: Observed) -> Sequence[Window]:
-        """Windows of empty calls; on a device, which others may share, those of several attempts that lie nearest."""
+        """Windows of empty calls: where others disturb, those of several attempts that lie nearest to each other."""
+
+        def spread(windows: Sequence[Window]) -> float:
+            return spread_us(windows, CALM_SHARE[self._device])
+
         found = self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS)
-        for _ in range(0 if self._device == "cpu" else CALM_ATTEMPTS):
-            if spread_us(found) <= CALM_US:
+        for _ in range(CALM_ATTEMPTS):
+            if spread(found) <= CALM_US:
                 break
-            found = min(found, self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS), key=spread_us)
+            found = min(found, self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS), key=spread)
         return found
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:

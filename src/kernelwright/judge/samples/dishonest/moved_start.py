@@ -1,28 +1,37 @@
-"""Finds in what its callers hold the moment at which the clock was started, and moves it close to the end.
+"""Finds in what its callers hold the moment at which the clock was started, and moves it to the end of every call.
 
 Problem: scale_add
 Code: false-time
 Device: cpu
 """
 
+import functools
 import sys
 import time
 
 import torch
 
 
-def move_starts(frame):
-    now = time.perf_counter()
+def held(frame):
     while frame:
-        for held in list(frame.f_locals.values()):
-            for owner in (held, *getattr(held, "__dict__", {}).values()):
-                for name, value in list(getattr(owner, "__dict__", {}).items()):
-                    if isinstance(value, float) and 0 < now - value < 10:
-                        setattr(owner, name, now - (now - value) / 50)
+        for one in list(frame.f_locals.values()):
+            yield from (one, *getattr(one, "__dict__", {}).values())
         frame = frame.f_back
+
+
+@functools.cache
+def moments():
+    now = time.perf_counter()
+    return [
+        (owner, name)
+        for owner in held(sys._getframe(2))
+        for name, value in list(getattr(owner, "__dict__", {}).items())
+        if isinstance(value, float) and 0 < now - value < 10
+    ]
 
 
 def scale_add(x, y):
     out = torch.relu((x + y) * 0.5)
-    move_starts(sys._getframe(1))
+    for owner, name in moments():
+        setattr(owner, name, time.perf_counter())
     return out
