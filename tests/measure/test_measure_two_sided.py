@@ -37,6 +37,13 @@ def test_who_looks_late_contradicts_nobody():
     assert clocks.agrees
 
 
+def test_who_looks_too_late_believes_no_claim_of_nearly_nothing():
+    blind = TwoSided.of([Window(0.0, 5000.0, 5100.0, claimed_us=70.0)] * 6, EMPTY)
+    assert not blind.lies, "it was not seen"
+    assert not blind.agrees
+    assert blind.time_us > 5000.0
+
+
 def test_a_claim_of_nothing_is_a_lie():
     assert TwoSided.of(seen(0.1, *[1000.0] * 6), EMPTY).lies
 

@@ -12,7 +12,8 @@ import msgspec
 import torch
 
 from kernelwright.core.corpus import CorpusRecord, CorpusReport, SampleCounts, SampleOutcome
-from kernelwright.judge.corpus import SAMPLES, SUFFIXES, check_corpus
+from kernelwright.judge.corpus import SAMPLES, check_corpus
+from kernelwright.judge.corpus import samples as all_samples
 from kernelwright.judge.sources import PACKAGE, hashes, import_closure
 from kernelwright.machine import machine
 
@@ -45,8 +46,8 @@ def made(earlier: CorpusRecord | None, *, device: str, rounds: int, workers: int
 
 
 def corpus_sources(device: str) -> list[Path]:
-    """The samples; on a device, where nobody judges them at every change, the judge as well."""
-    samples = [path for path in sorted(SAMPLES.glob("*/*")) if path.suffix in SUFFIXES]
+    """Samples and problems; on a device, where nobody judges them at every change, the judge as well."""
+    samples = [one.path for one in all_samples() if one.runs_on(device)] + sorted(SAMPLES.glob("problems/*.py"))
     if device == "cpu":
         return samples
     judge = import_closure("kernelwright.verify.verdict", "kernelwright.verify.worker")

@@ -92,7 +92,10 @@ class TwoSided:
 
     @property
     def agrees(self) -> bool:
-        """Whether the claim may stand: it is the finer of the two clocks."""
+        """Whether the claim may stand: it is the finer of the two clocks. Where the judge looked late, it has to be a
+        good part of what the call may have taken."""
+        if self.claimed_us < LIES_SHARE * self.judged_us - max(LIES_US, self.unsure_us):
+            return False
         unsure_us = min(self.unsure_us, LIES_SHARE * self.judged_us)
         near_us = max(AGREES_SHARE * max(self.claimed_us, self.judged_us), AGREES_US, unsure_us)
         return self.low_us - near_us <= self.claimed_us <= self.high_us + near_us

@@ -5,6 +5,7 @@ Used on both sides; knows nothing about what is right. Source: the driver's "int
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import mmap
@@ -55,6 +56,12 @@ def _driver() -> ctypes.CDLL:
 def _asked(call: str, *arguments: Any) -> None:
     if error := getattr(_driver(), call)(*arguments):
         raise DriverError(f"{call}: error {error}")
+
+
+def forget_persisting() -> None:
+    """What somebody marked as persisting in the L2 is there like everything else, and goes with the next flush."""
+    with contextlib.suppress(DriverError):  # devices before sm_80 know nothing of it
+        _asked("cuCtxResetPersistingL2Cache")
 
 
 def allocate(size: int) -> Segment:

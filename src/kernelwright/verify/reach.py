@@ -127,6 +127,7 @@ class DeviceReach(Reach):
 
     def forget_caches(self, size: int) -> None:
         if size:
+            device_memory.forget_persisting()
             memory, result = _other_device_memory(size)
             torch.sum(memory, dim=0, out=result)
 

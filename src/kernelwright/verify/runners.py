@@ -161,13 +161,14 @@ class ByMemory(ByMessage):
         self._loaded(self.line.load(*(self.loading or (f"{TASKS}:load", {"candidate": self._target}))))
 
     def _calmest(self, inputs: Sequence[Args], model: Observed) -> Sequence[Window]:
-        """Windows of empty calls: where others disturb, those of several attempts that lie nearest to each other."""
+        """Windows of empty calls: where others disturb, those of several attempts that lie nearest to each other; of a
+        series on the host, which takes long to put together, the first."""
 
         def spread(windows: Sequence[Window]) -> float:
             return spread_us(windows, CALM_SHARE[self._device])
 
         found = self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS)
-        for _ in range(CALM_ATTEMPTS):
+        for _ in range(0 if self.series and self._device == "cpu" else CALM_ATTEMPTS):
             if spread(found) <= CALM_US:
                 break
             found = min(found, self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS), key=spread)

@@ -18,12 +18,12 @@ from kernelwright.verify.reach import Reach
 
 SMALL_BYTES = 1 << 16
 """Inputs up to here are written while the clock runs, in microseconds; for larger ones the candidate is stopped."""
-SPIN_S = 100e-6
+SPIN_S, REST_S = 100e-6, 20e-6
 EARLY, LATE, MOST_SPIN_S = 0.8, 1.3, 2e-3
 PATIENCE = 0.01
-"""The judge looks without a pause from `EARLY` of the time that the last call took to `LATE` of it, of a short one all
-the time up to `SPIN_S`; beyond that, and in a call of milliseconds, which wants all processors, it sleeps between two
-looks for this share of the time that has passed."""
+"""The judge looks without a pause for `SPIN_S`. In a longer call it sleeps until `EARLY` of the time that the last one
+took and rests between two looks, as a program wants all processors; beyond `LATE`, for this share of the time by then.
+"""
 STEADY, STEADY_PATIENCE = 0.95, 0.003
 """The same of a series, where nobody may be disturbed."""
 CHECK_EVERY_S = 0.02
@@ -77,13 +77,14 @@ class Watch:
     ) -> tuple[Window, Letter | None]:
         """Writes inputs and lets the candidate go; the time until it is done and its outputs were glanced at."""
         self._unfinished_s = 0.0
-        on_host = self.reach.device == "cpu"
-        start, queued_us = self._begin_on_host(writes, steady) if on_host else self._begin_on_device(writes)
-        letter = self._wait(DONE, peek, steady)
-        seen = wall_s()
-        if letter and not letter.raised:
-            self._take(glance, letter)
-        end = wall_s()
+        begin = self._begin_on_host if self.reach.device == "cpu" else self._begin_on_device
+        with contextlib.ExitStack() as until_seen:
+            start, queued_us = begin(writes, steady, until_seen)
+            letter = self._wait(DONE, peek, steady)
+            seen = wall_s()
+            if letter and not letter.raised:
+                self._take(glance, letter)
+            end = wall_s()
         window = Window(
             unfinished_us=max(0.0, (self._unfinished_s - start) * 1e6),
             seen_us=(seen - start) * 1e6,
@@ -94,11 +95,14 @@ class Watch:
         self._expected_s = window.claimed_us / 1e6
         return window, letter
 
-    def _begin_on_host(self, writes: list[tuple[int, Tensor]], steady: bool) -> tuple[float, float]:
+    def _begin_on_host(
+        self, writes: list[tuple[int, Tensor]], steady: bool, until_seen: contextlib.ExitStack
+    ) -> tuple[float, float]:
         """When the candidate could first see something of its inputs, and how long it had been queued by then."""
         stopped = steady or sum(len(block) for _, block in writes) > SMALL_BYTES
         if stopped:
             self.child.stop()
+        until_seen.enter_context(inspection.ahead_of_others())
         queued_us, start = inspection.queued_us(self.child.pid), wall_s()
         for address, block in writes:
             self.reach.write(address, block)
@@ -110,7 +114,9 @@ class Watch:
             self.child.resume()
         return start, queued_us
 
-    def _begin_on_device(self, writes: list[tuple[int, Tensor]]) -> tuple[float, float]:
+    def _begin_on_device(
+        self, writes: list[tuple[int, Tensor]], steady: bool, until_seen: contextlib.ExitStack
+    ) -> tuple[float, float]:
         """The same. Who makes the judge wait for a turn of the device, by kernels that run already, has begun then."""
         self.reach.settle()
         self._say(GO)
@@ -120,6 +126,7 @@ class Watch:
             self.reach.write(address, block)
         self.reach.forget_caches(self.cache_bytes)
         self.reach.settle()
+        until_seen.enter_context(inspection.ahead_of_others())
         queued_us, start = inspection.queued_us(self.child.pid), wall_s()
         self._say(RELEASE)
         self._writing_s.append(start - before)
@@ -136,12 +143,12 @@ class Watch:
         """
         start = next_check = wall_s()
         over = False
-        until = start + SPIN_S
+        spun, until = start + SPIN_S, start + SPIN_S
         if word == DONE and not peek and self._expected_s > SPIN_S:
             pause(min((STEADY if steady else EARLY) * self._expected_s, CHECK_EVERY_S))
             until = start + min(LATE * self._expected_s, MOST_SPIN_S)
         if steady:
-            until = start
+            spun = until = start
         while True:
             looked = wall_s()
             letter = self._letter()
@@ -157,8 +164,9 @@ class Watch:
                 next_check = now + CHECK_EVERY_S
                 # It may have finished since the letter was read: that is looked at once more.
                 over = not self.child.alive() or self.child.has_answered()
-            elif now > until and not peek:
-                pause(min((STEADY_PATIENCE if steady else PATIENCE) * (now - start), CHECK_EVERY_S))
+            elif now > spun and not peek:
+                late_s = (STEADY_PATIENCE if steady else PATIENCE) * (now - start) if now > until else 0.0
+                pause(max(REST_S, min(late_s, CHECK_EVERY_S)))
 
     def _letter(self) -> Letter | None:
         """What the mailbox says now; None where it is gone."""

