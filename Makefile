@@ -11,7 +11,7 @@ KW := $(RUN) -m kernelwright
 DEMO := examples/add_scale_bias_relu
 ALONE := import runpy; own = runpy.run_path('demo_optimized.py'); print(own['ModelNew']()(*own['get_inputs']()))
 
-.PHONY: help demo test test-gpu check bench clean
+.PHONY: help demo test test-gpu check judge bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ demo: $(READY)  ## hand over a slow program, get back a faster file that is prov
 
 test: $(READY)  ## every test that needs no GPU
 	$(RUN) -m pytest -n 2 --dist loadgroup
+
+judge: $(READY)  ## the judge against its corpus: every cheat rejected, every honest candidate accepted; four minutes
+	$(KW) judge-check
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(RUN) -m pytest -m gpu

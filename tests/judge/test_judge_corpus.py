@@ -34,11 +34,13 @@ def test_the_judge_meets_a_sample_without_what_it_says_of_itself(sample):
     assert sample.what not in sample.bare
 
 
-def test_samples_are_judged(kw):
-    answer = kw("judge-check", "tanh_gelu", "plain_softmax", "--workers", "2", "--json")
+def test_samples_are_judged(kw, tmp_path):
+    page = tmp_path / "page.html"
+    answer = kw("judge-check", "tanh_gelu", "plain_softmax", "--workers", "2", "--json", "--html", page)
     assert answer.code == 0
     names = {one["name"]: (one["got"], one["expected"]) for one in answer.document["outcomes"]}
     assert names == {"plain_softmax.py": ("", []), "tanh_gelu.py": ("inaccurate", ["inaccurate"])}
+    assert "1 of 1 dishonest rejected by the right code, 1 of 1 honest accepted" in page.read_text()
 
 
 def test_nothing_is_judged_that_is_not_there():

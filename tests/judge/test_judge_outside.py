@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from kernelwright.core.records import Reason
+from kernelwright.core.records import Conditions, Reason, Timing
 from kernelwright.judge.bench import Measured, bench
 from kernelwright.judge.outside import Outside, Rejected
 from kernelwright.problems import load_problem
@@ -191,7 +191,14 @@ ANY_SHAPE = PROBLEM + "\ndef get_held_out_inputs(): return [[torch.randn(3, 5)],
 
 def test_a_time_that_is_less_than_can_be_is_asked_again(file, monkeypatch):
     """And what is right then too keeps its time, beside what was found."""
-    monkeypatch.setattr("kernelwright.judge.least.Least.bound_us", 1e9)
+
+    def pair(self, what):
+        conditions = Conditions(device="cpu", clock="outside", cache="warm", allocation="", threads=2)
+        of = {"time_us": 1.0, "low_us": 1.0, "high_us": 1.0, "samples_us": (1.0,), "repetitions": 1}
+        return {name: Timing(name=name, conditions=conditions, **of) for name in ("candidate", "eager")}
+
+    monkeypatch.setattr(Outside, "pair", pair)
+    monkeypatch.setattr("kernelwright.judge.least.Least.bound_us", 2.0)
     found = bench(file("problem.py", ANY_SHAPE), file("honest.py", HONEST), pairs=5, check=False)
     said = {arm.name: arm.suspicious for arm in found.arms}
     assert "calls with fresh values gave what is right, as did 2 other shapes" in said["candidate"]

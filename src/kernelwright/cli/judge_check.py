@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
-from kernelwright.cli.options import DebugOption, DeviceOption, JsonOption
+from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
 from kernelwright.core.corpus import CorpusReport
 
 
@@ -17,6 +17,7 @@ def judge_check(
     rounds: Annotated[int, typer.Option("--rounds", help="How often to judge each sample.")] = 1,
     workers: Annotated[int, typer.Option("--workers", help="Samples judged beside each other.")] = 1,
     json: JsonOption = False,
+    html: HtmlOption = None,
     debug: DebugOption = False,
 ) -> int:
     """Can the judge be fooled? Judges every sample of the corpus: cheats that must be rejected, each by its own code,
@@ -33,4 +34,4 @@ def judge_check(
     def finish(found: CorpusReport) -> tuple[str, list[str]]:
         return ("finding" if found.wrong else "ok"), [f"kw judge-check {one.name} --json" for one in found.wrong]
 
-    return answer("judge-check", deed, CorpusReport, Manner(json, None, debug), finish)
+    return answer("judge-check", deed, CorpusReport, Manner(json, html, debug), finish)

@@ -1,11 +1,12 @@
-"""What machines said of the corpus, as Markdown: the catalogue of cheats, and what rejects each."""
+"""The corpus as it was judged: in Markdown the catalogue of cheats and what rejects each on which machine, and in words
+for a page what one run said."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelwright.core.corpus import CorpusRecord, SampleCounts
-from kernelwright.core.units import time_text
+from kernelwright.core.corpus import CorpusRecord, CorpusReport, SampleCounts, SampleOutcome
+from kernelwright.core.units import number_text, time_text
 
 
 def markdown(records: Iterable[CorpusRecord]) -> str:
@@ -51,3 +52,23 @@ def _verdicts(one: SampleCounts) -> str:
     several = len(one.got) > 1
     ordered = sorted(one.got.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{code or 'accepted'}{f' ({times})' if several else ''}" for code, times in ordered)
+
+
+def sentence(report: CorpusReport) -> str:
+    """`173 of 173 dishonest samples rejected by the right code, 110 of 110 honest ones accepted`."""
+    said = []
+    for kind, verb in (("dishonest", "rejected by the right code"), ("honest", "accepted")):
+        if of_kind := [one for one in report.outcomes if one.kind == kind]:
+            said.append(f"{sum(one.right for one in of_kind)} of {len(of_kind)} {kind} {verb}")
+    return ", ".join(said) + (f", in {number_text(report.rounds, 'round')}" if report.rounds > 1 else "")
+
+
+def in_turn(report: CorpusReport) -> list[SampleOutcome]:
+    """Verdicts that were wrong first; the others by kind and name."""
+    return sorted(report.outcomes, key=lambda one: (one.right, one.kind, one.name))
+
+
+def verdict_text(one: SampleOutcome) -> str:
+    """`accepted`, or the code; with what it should have been where that is another."""
+    got = one.got or "accepted"
+    return got if one.right else f"{got}, must be {' or '.join(one.expected) or 'accepted'}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from kernelwright.core.corpus import CorpusReport
 from kernelwright.core.document import document, encode
 from kernelwright.core.emulation import Emulation
 from kernelwright.core.ladder import Climb
@@ -16,13 +17,13 @@ from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
 from kernelwright.core.suite_run import SuiteRun
-from kernelwright.report import charts, grid, ladders, outcomes, suite_run, words
+from kernelwright.report import charts, corpora, grid, ladders, outcomes, suite_run, words
 from kernelwright.report.drawing import render
 from kernelwright.report.roofline import left_out, roofline, rung_roofline
 from kernelwright.report.terminal.sass import resources_text
 
 Measured = Diagnosis | Verdict | Bench | Machine | Optimization
-Shown = Measured | LayoutAnswer | Climb | MachineCode | CodeDifference | Emulation | SuiteRun
+Shown = Measured | LayoutAnswer | Climb | MachineCode | CodeDifference | Emulation | SuiteRun | CorpusReport
 MOST_ROWS = 24
 MOST_ROWS_IN_A_NOTEBOOK = 12
 MOST_PAGE_BYTES = 950_000
@@ -39,8 +40,14 @@ _VERBS = {
     CodeDifference: "sass",
     Emulation: "why",
     SuiteRun: "suite",
+    CorpusReport: "judge-check",
 }
-_BODIES: dict[type, str] = {CodeDifference: "difference", Emulation: "emulation", SuiteRun: "suite_run"}
+_BODIES: dict[type, str] = {
+    CodeDifference: "difference",
+    Emulation: "emulation",
+    SuiteRun: "suite_run",
+    CorpusReport: "corpus",
+}
 """Where a verb answers with records of several kinds, or another has its name."""
 
 
@@ -102,6 +109,7 @@ def _render(template: str, record: Shown, **values: Any) -> str:
             body=f"{_BODIES.get(type(record), verb)}.html.j2",
             head=head(record),
             charts=charts,
+            corpora=corpora,
             grid=grid,
             ladders=ladders,
             suite_run=suite_run,
@@ -150,5 +158,8 @@ def head(record: Shown) -> Head:
     if isinstance(record, SuiteRun):
         kicker = (words.plain(record.suite), f"on {words.machine_text(record.machine)}")
         return Head(kicker, "judged", suite_run.sentence(record), "good" if record.outcomes else "undetermined")
+    if isinstance(record, CorpusReport):
+        kicker = ("candidates that cheat, and honest ones", f"on {record.device}")
+        return Head(kicker, "judged", corpora.sentence(record), "bad" if record.wrong else "good")
     kicker = (words.machine_text(record), words.ceilings_text(record))
     return Head(kicker, "ceilings", words.machine_sentence(record), "memory-bound")
