@@ -7,7 +7,7 @@ import socket
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kernelwright.core import progress
 from kernelwright.core.errors import CrashError, EnvironmentError, ForgedError
@@ -18,19 +18,25 @@ from kernelwright.sandbox.confine import protections
 from kernelwright.sandbox.faults import crash, revive
 from kernelwright.sandbox.limits import Deadline, Limits, MemoryWatch, kill_family
 
-if TYPE_CHECKING:
-    from kernelwright.sandbox.warm import Nursery
-
 START_LIMIT_S = 180.0
 MOST_READS = 1000
 END_LIMIT_S = 20.0
 """How long a killed child may take to be gone: tearing down a CUDA context takes up to seconds."""
 
 
+class Parent(Protocol):
+    """What a child's asker hears of it by: the nursery."""
+
+    def tell(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None: ...
+    def hear(self, limit_s: float) -> dict[str, Any]: ...
+    def heard(self) -> dict[str, Any] | None: ...
+    def close(self) -> None: ...
+
+
 class Child:
     """From its fork to its end. Made by `Nursery.child`."""
 
-    def __init__(self, nursery: Nursery, scratch: str, limits: Limits, cage: Cage | None = None) -> None:
+    def __init__(self, nursery: Parent, scratch: str, limits: Limits, cage: Cage | None = None) -> None:
         self._nursery, self._scratch, self._limits, self._cage = nursery, scratch, limits, cage
         self._pid = 0
         self._stopped: list[int] = []
