@@ -89,6 +89,6 @@ def timing(name, time_us):
 )
 def test_a_narrow_claim_is_asked_again(times_us, pairs, verdict):
     module, taken = sys.modules["kernelwright.judge.bench"], Pairs(times_us)
-    _, (comparison,) = module._time_pairs(taken, ["fast"], ["eager"], 5)
+    (comparison,) = module._time_pairs(taken, ["fast"], ["eager"], 5).comparisons
     assert (comparison.verdict, comparison.pairs) == (verdict, pairs)
     assert taken.taken == pairs

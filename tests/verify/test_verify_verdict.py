@@ -228,9 +228,25 @@ def test_who_is_right_for_every_declared_shape_is_accepted(verdict):
     assert (live.accepted, live.held_out) == (True, 0)
 
 
+def test_declared_shapes_may_give_another_structure(verdict):
+    problem = """
+    import torch
+    def f(x): return list(x.split(64))
+    def get_inputs(): return [torch.randn(128, 4)]
+    def get_held_out_inputs(): return [[torch.randn(300, 4)], [torch.randn(5, 4)]]
+    """
+    assert verdict(problem, "def f(x): return [one.clone() for one in torch.split(x, 64)]").accepted
+    seen = verdict(problem, "def f(x): return [x[:64].clone(), x[64:128].clone()]")
+    assert (seen.reason.code, "(300, 4)" in seen.reason.detail) == ("wrong-structure", True)
+
+
 @pytest.mark.parametrize(
     ("declared", "words"),
-    [("1 / 0", "ZeroDivisionError"), ("[[torch.randn(3, 4), 1]]", "raised")],
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("[[torch.randn(3, 4), 1]]", "are not the arguments"),
+        ("[{'x': torch.randn(3, 4)}]", "are not the arguments"),
+    ],
 )
 def test_declared_shapes_that_are_none_are_the_problems_fault(verdict, declared, words):
     problem = MANY_SHAPES.partition("def get_held_out")[0] + f"def get_held_out_inputs(): return {declared}"

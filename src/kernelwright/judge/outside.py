@@ -149,37 +149,46 @@ class Outside:
         return self.pair(what)
 
     def ask_again(self, names: Collection[str]) -> dict[str, str]:
-        """Asks of candidates whose times are less than can be: fresh processes, fresh values, every output judged; the
-        other shapes that the problem declares; and the device's kernels, where there are any.
+        """Asks of candidates whose times are less than can be: fresh processes and fresh values, in series of which
+        every call is held against the reference; the other shapes that the problem declares; the device's kernels.
 
         Returns:
             What was found of each, in words.
         Raises:
             Rejected: by what was found.
         """
-        with contextlib.ExitStack() as opened:
-            doubted = [arm for arm in self._arms if arm.name in names]
-            for arm in doubted:
-                stage(f"asking {arm.name} again, whose time is less than can be")
+        found = {}
+        for arm in (arm for arm in self._arms if arm.name in names):
+            stage(f"asking {arm.name} again, whose time is less than can be")
+            with contextlib.ExitStack() as opened:
                 with _catching(arm):
                     self._open(arm, opened)
-                    for _ in range(LEAST_ROUNDS):
-                        self._turn(arm, self._inputs(), look=True, thorough=True)
-            return {arm.name: self._found_of(arm) for arm in doubted}
+                found[arm.name] = ", ".join(self._asked_again(arm))
+        return found
 
-    def _found_of(self, arm: _Arm) -> str:
-        arm.runner.line.child.resume()
-        with _catching(arm):
-            shapes, reason = arm.answers.asked_of_held_out(self._reference)
+    def _asked_again(self, arm: _Arm) -> Iterator[str]:
+        for _ in range(LEAST_ROUNDS):
+            inputs = self._inputs()
+            with _catching(arm):
+                self._turn(arm, inputs, look=True, thorough=True)
+        self._refuse_lie(arm, arm.windows)
+        calls = number_text(LEAST_ROUNDS * self._calls, "call")
+        yield f"{calls} with fresh values were right at a glance, {LEAST_ROUNDS} of them as strictly as any"
+        shapes, reason = arm.answers.asked_of_held_out(self._reference)
+        if reason:
+            raise Rejected(arm.name, reason)
+        if shapes:
+            yield f"as were {number_text(shapes, 'other shape')}"
+        if self._device == "cuda":
+            inputs = self._inputs()[0]
+            with _catching(arm):
+                traced = arm.runner.line.call(inputs, look=True, trace=True)
+                assert traced.observed
+                reason = arm.answers.rejection(traced.observed, self._reference.set_of(inputs))
             if reason:
                 raise Rejected(arm.name, reason)
-            found = [f"{number_text(LEAST_ROUNDS * self._calls, 'call')} with fresh values gave what is right"]
-            found += [f"as did {number_text(shapes, 'other shape')}"] if shapes else []
-            if self._device == "cuda":
-                kernels = arm.runner.line.call(self._inputs()[0], look=False, trace=True).kernels
-                took = time_text(sum(one.time_us for one in kernels))
-                found.append(f"its {number_text(len(kernels), 'kernel')} took {took} in a call by themselves")
-        return ", ".join(found)
+            took = time_text(sum(one.time_us for one in traced.kernels))
+            yield f"its {number_text(len(traced.kernels), 'kernel')} took {took} in a call by themselves"
 
     def _timings(self) -> dict[str, Timing]:
         start = wall_s()
@@ -225,27 +234,21 @@ class Outside:
         line.child.stop()
 
     def _wrong(self, answers: Answers, observed: list[Observed], inputs: list[Args], thorough: bool) -> Reason | None:
-        """What is wrong with one of the calls: with one that shows it, else with one that is off at a glance at any.
-        Thoroughly, the glance is at all of them, and one is judged in any case."""
-        suspects = [
-            at for at, one in enumerate(observed) if one.mutated or one.outside or one.state or not one.finished
-        ]
-        if not suspects:
-            any_one = random.SystemRandom().randrange(len(observed))
-            glanced = range(len(observed)) if thorough else (any_one,)
-            suspects = [at for at in glanced if is_off(observed[at], self._reference.values(inputs[at]))]
-            suspects += [any_one] if thorough else []
-        if not suspects:
-            return None
-        return answers.rejection(observed[suspects[0]], self._reference.set_of(inputs[suspects[0]]))
+        """What is wrong with a call. Judged are those that show something, and those off at a glance, which is at any
+        one or, thoroughly, at each; then one more is judged. No call can draw the judge away from the others."""
+        any_one = random.SystemRandom().randrange(len(observed))
+        odd = {at for at, one in enumerate(observed) if one.mutated or one.outside or one.state or not one.finished}
+        glanced = range(len(observed)) if thorough else (any_one,)
+        off = {at for at in glanced if at not in odd and is_off(observed[at], self._reference.values(inputs[at]))}
+        for at in sorted(odd | off | ({any_one} if thorough else set())):
+            if reason := answers.rejection(observed[at], self._reference.set_of(inputs[at])):
+                return reason
+        return None
 
     def _timing(self, arm: _Arm) -> Timing:
         windows = arm.windows[WARM_ROUNDS:]
         on_device = self._device == "cuda"
-        clocks = TwoSided.of(windows, arm.runner.empty, disturbed=on_device)
-        if not arm.which and clocks.lies:
-            detail = f"its own clock says {clocks.claimed_us:.0f} us for what took {clocks.least_us:.0f} us at least"
-            raise Rejected(arm.name, Reason(code="false-time", detail=detail))
+        self._refuse_lie(arm, windows)
         samples = [_believed_us(one, arm.runner.empty) / self._calls for one in windows]
         low, high = median_interval(samples)
         return Timing(
@@ -263,6 +266,12 @@ class Outside:
                 threads=None if on_device else torch.get_num_threads(),
             ),
         )
+
+    def _refuse_lie(self, arm: _Arm, windows: list[Window]) -> None:
+        clocks = TwoSided.of(windows, arm.runner.empty, disturbed=self._device == "cuda")
+        if not arm.which and clocks.lies:
+            detail = f"its own clock says {clocks.claimed_us:.0f} us for what took {clocks.least_us:.0f} us at least"
+            raise Rejected(arm.name, Reason(code="false-time", detail=detail))
 
     def _inputs(self) -> list[Args]:
         """Fresh values for a series."""

@@ -45,6 +45,7 @@ class TwoSided:
         judged_us: by the judge's. What empty calls were queued for is left out of them; of the candidate's own it is
             not, because a candidate can be the one who keeps its processor busy.
         low_us, high_us: between these the judge's clock leaves it, by when it looked.
+        taken_us: what it took by the judge's clock; of the shortest windows, where others take turns.
         unsure_us: how far empty calls lie apart on the judge's, half of them.
         least_us: what the judge's clock shows at the least: all but the shortest quarter of the calls, or the claim and
             what every call took beyond it; less what they were queued for and what three in four empty calls take.
@@ -55,6 +56,7 @@ class TwoSided:
     low_us: float
     high_us: float
     least_us: float
+    taken_us: float
     unsure_us: float
 
     @classmethod
@@ -79,14 +81,18 @@ class TwoSided:
         unsaid_us = min(one.unfinished_us - one.queued_us - one.claimed_us for one in windows)
         low_us = median(unfinished) - median(seen)
         least_us = max(_at(working, 0.25), claimed_us + unsaid_us) - _at(crowded, 0.75)
+        taken_us = median(one.time_us for one in windows) - median(nothing)
+        judged_us = max(0.0, taken_us)
         if disturbed:
+            taken_us = _at(sorted(one.time_us for one in windows), 0.1) - median(nothing)
             low_us, least_us = _at(unfinished, 0.1) - _at(seen, 0.1), _at(working, 0.1) - median(nothing)
         return cls(
             claimed_us=claimed_us,
-            judged_us=max(0.0, median(one.time_us for one in windows) - median(nothing)),
+            judged_us=judged_us,
             low_us=max(0.0, low_us),
             high_us=median(one.seen_us for one in windows),
             least_us=max(0.0, least_us),
+            taken_us=max(0.0, taken_us),
             unsure_us=_at(seen, 0.75) - _at(seen, 0.25),
         )
 
@@ -94,7 +100,7 @@ class TwoSided:
     def agrees(self) -> bool:
         """Whether the claim may stand: it is the finer of the two clocks. Where the judge looked late, it has to be a
         good part of what the call may have taken."""
-        if self.claimed_us < LIES_SHARE * self.judged_us - max(LIES_US, self.unsure_us):
+        if self.claimed_us < LIES_SHARE * self.taken_us - max(LIES_US, self.unsure_us):
             return False
         unsure_us = min(self.unsure_us, LIES_SHARE * self.judged_us)
         near_us = max(AGREES_SHARE * max(self.claimed_us, self.judged_us), AGREES_US, unsure_us)

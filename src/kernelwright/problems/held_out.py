@@ -42,5 +42,5 @@ def _module_of(problem: Problem) -> ModuleType | None:
     place, _ = split_target(problem.source)
     file = str(Path(place).expanduser().absolute())
     loaded = list(sys.modules.values())
-    by_file = (one for one in loaded if getattr(one, "__dict__", {}).get("__file__") == file)
-    return next(by_file, sys.modules.get(place))
+    by_file = [one for one in loaded if getattr(one, "__dict__", {}).get("__file__") == file]
+    return by_file[-1] if by_file else sys.modules.get(place)  # the first may be a script that is its own problem

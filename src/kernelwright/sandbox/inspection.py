@@ -14,7 +14,7 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 STOP_LIMIT_S = 2.0
@@ -137,22 +137,6 @@ def sharpen_pauses() -> None:
     """From now on a pause of this thread ends within a microsecond of its time; else fifty."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1000), 0, 0, 0)
-
-
-@contextlib.contextmanager
-def ahead_of_others() -> Iterator[None]:
-    """Meanwhile this thread has a processor whenever it wants one, where the system allows that (root). Else whom it
-    watches can have all of them, for milliseconds, before it looks for the first time."""
-    try:
-        before = os.sched_getscheduler(0), os.sched_getparam(0)
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except (OSError, AttributeError):
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, *before)
 
 
 def pause(seconds: float) -> None:

@@ -76,7 +76,7 @@ class Answers:
 
     def _wrong(self, observed: Observed, drawn: InputSet) -> Reason | None:
         """What is wrong with the values of the last call, and how that came about where it can be seen."""
-        if reason := _shape_of_result(observed, self.model):
+        if reason := _shape_of_result(observed, drawn.model or self.model):
             return reason
         if not observed.finished:
             return Reason(code="late-work", detail="an output changed after the call had returned")

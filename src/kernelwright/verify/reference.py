@@ -18,7 +18,7 @@ from kernelwright.problems.problem import Args, Problem, seeded, to_device
 from kernelwright.sandbox import TaskError
 from kernelwright.sandbox.faults import task_error
 from kernelwright.verify import golden
-from kernelwright.verify.crossing import hold
+from kernelwright.verify.crossing import PLAIN, hold, outline
 from kernelwright.verify.distributions import AS_GIVEN, DISTRIBUTIONS, HELD_OUT, Distribution
 from kernelwright.verify.execution import SEED, Call, Observed, observe
 from kernelwright.verify.golden import Right
@@ -33,13 +33,15 @@ MEND = "mend the reference or its inputs"
 
 @dataclass(frozen=True)
 class InputSet:
-    """One set of inputs with the right answer to it; `state` holds parameters and buffers if not the last set's."""
+    """One set of inputs with the right answer to it; `state` holds parameters and buffers if not the last set's;
+    `model` is what the reference returns, where that may have another structure than for the problem's own inputs."""
 
     distribution: Distribution
     inputs: Args
     right: Right
     state: State | None
     perturbed: bool
+    model: Observed | None = None
 
     @property
     def sizes_bytes(self) -> list[int]:
@@ -71,10 +73,12 @@ class Reference:
         Raises:
             ProblemError: it raises, computes nothing, or makes NaN of finite inputs.
         """
-        inputs = self.inputs(0)
+        return self._probed(self.inputs(0), twice=True)
+
+    def _probed(self, inputs: Args, *, twice: bool) -> Observed:
         leaves, spec = pytree.tree_flatten(inputs)
         try:
-            seen = observe(self._program, Call(hold(leaves), spec, leaves, self._device, []), twice=True)
+            seen = observe(self._program, Call(hold(leaves), spec, leaves, self._device, []), twice=twice)
         except TaskError as fault:
             raise ProblemError(f"the reference raised {fault.message}", where=fault.where, next=MEND) from fault
         except MemoryLimitError as fault:
@@ -116,16 +120,22 @@ class Reference:
         return InputSet(AS_GIVEN, inputs, right, None, False)
 
     def held_out(self) -> Iterator[InputSet]:
-        """Sets of the other shapes that the problem declares; parameters as in the set before.
+        """Sets of the other shapes that the problem declares; parameters as they are in the problem, so not after a set
+        that had others.
 
         Raises:
-            ProblemError: the reference raises on one, or its generator does.
+            ProblemError: the reference raises on one, or their generator; they are other arguments than the problem's.
         """
+        assert not self._was_perturbed
         try:
             with seeded(self._seed_of("held out", 0)):
                 declared = held_out_inputs(self._problem)
+            given = self.inputs(0) if declared else ([], {})
             for inputs in declared:
-                yield replace(self.set_of(to_device(inputs, self._device)), distribution=HELD_OUT)
+                _refuse_other_arguments(inputs, given)
+                inputs = to_device(inputs, self._device)
+                model = self._probed(inputs, twice=False)
+                yield replace(self.set_of(inputs), distribution=HELD_OUT, model=model)
         except (Exception, SystemExit) as fault:
             raise _as_problem_error(fault) from fault
 
@@ -185,6 +195,17 @@ class Reference:
             if count := int(wide_value(value).isnan().sum()):
                 message = f"the reference returns NaN for finite inputs: {count:,} of {value.numel():,} elements"
                 raise ProblemError(message, where=self._problem.source or self._problem.name, next=MEND)
+
+
+def _refuse_other_arguments(inputs: Args, given: Args) -> None:
+    """A candidate's process knows which arguments there are by the problem's own."""
+    (leaves, spec), (known, known_spec) = pytree.tree_flatten(inputs), pytree.tree_flatten(given)
+    fixed = [at for at, leaf in enumerate(known) if not isinstance(leaf, (torch.Tensor, *PLAIN))]
+    if spec != known_spec or any(leaves[at] != known[at] for at in fixed):
+        message = (
+            f"held-out inputs {outline(inputs)} are not the arguments that the problem's own are, {outline(given)}"
+        )
+        raise ProblemError(message, next="let get_held_out_inputs() return what get_inputs() does, in other shapes")
 
 
 def _random_state(device: str) -> torch.Tensor:

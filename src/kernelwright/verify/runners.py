@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.cache import cache_dir, digest
 from kernelwright.core.errors import UsageError
+from kernelwright.measure.clock import wall_s
 from kernelwright.measure.two_sided import Window, spread_us
 from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import Args, Candidate, Problem, stem
@@ -25,7 +26,7 @@ from kernelwright.verify.watch import AHEAD_US
 
 PRELOAD = ("torch", "kernelwright.verify.worker")
 EMPTY_CALLS = 12
-CALM_US, CALM_ATTEMPTS = 200.0, 8
+CALM_US, CALM_ATTEMPTS, CALM_S = 200.0, 8, 2.0
 CALM_SHARE = {"cpu": 0.75, "cuda": 0.5}
 """Empty calls of which this share lies further apart are made again: others have what they need just then."""
 
@@ -167,9 +168,9 @@ class ByMemory(ByMessage):
         def spread(windows: Sequence[Window]) -> float:
             return spread_us(windows, CALM_SHARE[self._device])
 
-        found = self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS)
+        start, found = wall_s(), self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS)
         for _ in range(0 if self.series and self._device == "cpu" else CALM_ATTEMPTS):
-            if spread(found) <= CALM_US:
+            if spread(found) <= CALM_US or wall_s() - start > CALM_S:
                 break
             found = min(found, self.line.empty_windows(inputs, model.tensors, EMPTY_CALLS), key=spread)
         return found

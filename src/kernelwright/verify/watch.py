@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
@@ -33,6 +34,22 @@ TURN_S = 1e-3
 
 Peek = Callable[[float], None]
 """Is told how many microseconds a call runs by now."""
+
+
+@contextlib.contextmanager
+def ahead_of_others() -> Iterator[None]:
+    """Meanwhile this thread has a processor whenever it wants one, where the system lets it (root, or a limit on
+    real-time priorities). Else whom it watches can have all of them, for milliseconds, before it looks at all."""
+    try:
+        policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except (OSError, AttributeError):
+        yield
+        return
+    try:
+        yield
+    finally:  # only the privileged may take back what keeps its children from inheriting it
+        os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, priority)
 
 
 class Watch:
@@ -79,7 +96,10 @@ class Watch:
         self._unfinished_s = 0.0
         begin = self._begin_on_host if self.reach.device == "cpu" else self._begin_on_device
         with contextlib.ExitStack() as until_seen:
-            start, queued_us = begin(writes, steady, until_seen)
+            # Who peeks looks all the time, and waits for the candidate to stand still: that takes a processor.
+            start, queued_us = begin(
+                writes, steady, lambda: None if peek else until_seen.enter_context(ahead_of_others())
+            )
             letter = self._wait(DONE, peek, steady)
             seen = wall_s()
             if letter and not letter.raised:
@@ -96,13 +116,13 @@ class Watch:
         return window, letter
 
     def _begin_on_host(
-        self, writes: list[tuple[int, Tensor]], steady: bool, until_seen: contextlib.ExitStack
+        self, writes: list[tuple[int, Tensor]], steady: bool, go_ahead: Callable[[], None]
     ) -> tuple[float, float]:
         """When the candidate could first see something of its inputs, and how long it had been queued by then."""
         stopped = steady or sum(len(block) for _, block in writes) > SMALL_BYTES
         if stopped:
             self.child.stop()
-        until_seen.enter_context(inspection.ahead_of_others())
+        go_ahead()
         queued_us, start = inspection.queued_us(self.child.pid), wall_s()
         for address, block in writes:
             self.reach.write(address, block)
@@ -115,7 +135,7 @@ class Watch:
         return start, queued_us
 
     def _begin_on_device(
-        self, writes: list[tuple[int, Tensor]], steady: bool, until_seen: contextlib.ExitStack
+        self, writes: list[tuple[int, Tensor]], steady: bool, go_ahead: Callable[[], None]
     ) -> tuple[float, float]:
         """The same. Who makes the judge wait for a turn of the device, by kernels that run already, has begun then."""
         self.reach.settle()
@@ -126,7 +146,7 @@ class Watch:
             self.reach.write(address, block)
         self.reach.forget_caches(self.cache_bytes)
         self.reach.settle()
-        until_seen.enter_context(inspection.ahead_of_others())
+        go_ahead()
         queued_us, start = inspection.queued_us(self.child.pid), wall_s()
         self._say(RELEASE)
         self._writing_s.append(start - before)
@@ -138,8 +158,8 @@ class Watch:
     def _wait(self, word: int, peek: Peek | None = None, steady: bool = False) -> Letter | None:
         """The letter once that word of it is this call's number; None where the worker answers or ends before.
 
-        Sleeps until shortly before a call as long as the last one would be over, then looks as often as it can, and
-        then ever more rarely: a program that takes long has the processors. `steady` never looks without a pause.
+        Sleeps until shortly before a call as long as the last one would be over, then looks often, and then ever more
+        rarely: a program that takes long has the processors. `steady` never looks without a pause.
         """
         start = next_check = wall_s()
         over = False
