@@ -45,6 +45,23 @@ def test_forty_process_comparisons_of_a_program_with_itself_make_no_claim(tmp_pa
     assert not any(verdict in CLAIMS for verdict in verdicts)
 
 
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_twenty_benches_of_a_program_with_itself_on_a_device_claim_nothing(tmp_path):
+    source = tmp_path / "same.py"
+    source.write_text(
+        "import torch\n\n\ndef same(x):\n    return torch.softmax(x, -1)\n\n\n"
+        "def get_inputs():\n    return [torch.randn(4096, 2048)]\n"
+    )
+    verdicts = []
+    for _ in range(20):
+        found = bench(str(source), str(source), baselines=["eager"], device="cuda", pairs=5, check=False)
+        verdicts.append(found.comparisons[0].verdict)
+    print({v: verdicts.count(v) for v in set(verdicts)})
+    assert not any(verdict in CLAIMS for verdict in verdicts)
+
+
 def slower(x):
     for _ in range(4):
         x.exp()
