@@ -15,7 +15,7 @@ def markdown(records: Iterable[CorpusRecord]) -> str:
     samples = {one.name: one for record in found for one in record.samples}
     names = sorted(samples, key=lambda name: (samples[name].kind, name))
     counts = [{one.name: one for one in record.samples} for record in found]
-    heads = [f"{record.machine} ({record.device})" for record in found]
+    heads = [f"{one.machine} ({one.device}{', pending' * (one.state == 'pending')})" for one in found]
     rows = [
         *map(_said, found),
         "",
@@ -27,7 +27,7 @@ def markdown(records: Iterable[CorpusRecord]) -> str:
 
 
 def _said(record: CorpusRecord) -> str:
-    if not record.samples:
+    if record.state == "pending":
         return f"- {record.machine}, {record.device}: pending. {'; '.join(record.notes)}"
     honest = sum(one.kind == "honest" for one in record.samples)
     wrong = sum(one.wrong for one in record.samples)
