@@ -14,6 +14,15 @@ def program(x, y, s, b):
     return torch.relu((x + y) * s + b)
 
 
+def written(folder, arguments, program, shape):
+    """A problem that is its own candidate; all its arguments have one shape."""
+    path = folder / "same.py"
+    drawn = ", ".join(f"torch.randn({shape})" for _ in arguments.split(","))
+    inputs = f"def get_inputs():\n    return [{drawn}]\n"
+    path.write_text(f"import torch\n\n\ndef same({arguments}):\n    return {program}\n\n\n{inputs}")
+    return str(path)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("elements", [1000, 4 * 2**20])
@@ -32,14 +41,10 @@ def test_a_hundred_comparisons_of_a_program_with_itself_make_at_most_one_claim(e
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_forty_process_comparisons_of_a_program_with_itself_make_no_claim(tmp_path):
-    source = tmp_path / "same.py"
-    source.write_text(
-        "import torch\n\n\ndef same(x, y):\n    return torch.relu((x + y) * 2 + 1)\n\n\n"
-        "def get_inputs():\n    return [torch.randn(2**20), torch.randn(2**20)]\n"
-    )
+    source = written(tmp_path, "x, y", "torch.relu((x + y) * 2 + 1)", "2**20")
     verdicts = []
     for _ in range(40):
-        found = bench(str(source), str(source), baselines=["eager"], check=False)
+        found = bench(source, source, baselines=["eager"], check=False)
         verdicts.append(found.comparisons[0].verdict)
     print({v: verdicts.count(v) for v in set(verdicts)})
     assert not any(verdict in CLAIMS for verdict in verdicts)
@@ -49,14 +54,10 @@ def test_forty_process_comparisons_of_a_program_with_itself_make_no_claim(tmp_pa
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_twenty_benches_of_a_program_with_itself_on_a_device_claim_nothing(tmp_path):
-    source = tmp_path / "same.py"
-    source.write_text(
-        "import torch\n\n\ndef same(x):\n    return torch.softmax(x, -1)\n\n\n"
-        "def get_inputs():\n    return [torch.randn(4096, 2048)]\n"
-    )
+    source = written(tmp_path, "x", "torch.softmax(x, -1)", "4096, 2048")
     verdicts = []
     for _ in range(20):
-        found = bench(str(source), str(source), baselines=["eager"], device="cuda", pairs=5, check=False)
+        found = bench(source, source, baselines=["eager"], device="cuda", pairs=5, check=False)
         verdicts.append(found.comparisons[0].verdict)
     print({v: verdicts.count(v) for v in set(verdicts)})
     assert not any(verdict in CLAIMS for verdict in verdicts)

@@ -25,7 +25,7 @@ END_LIMIT_S = 20.0
 
 
 class Parent(Protocol):
-    """What a child's asker hears of it by: the nursery."""
+    """Who forks a child when told to, and says what became of it: the nursery."""
 
     def tell(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None: ...
     def hear(self, limit_s: float) -> dict[str, Any]: ...
