@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
+from kernelwright.core.pace import Pace
 from kernelwright.judge import corpus_record
 from kernelwright.judge.evidence import check, corpus_page, load, record_corpus
 from kernelwright.judge.sources import hashes
@@ -23,7 +24,11 @@ def judged(monkeypatch, tmp_path):
         outcomes = [SampleOutcome(name="cheat.py", got=code, time_s=1.5, **CHEAT) for code in codes]
         outcomes += [SampleOutcome(name="works.py", got="", time_s=0.5, **HONEST) for _ in codes]
         report = CorpusReport(
-            device="cpu", rounds=len(codes), sandbox=("own process",), outcomes=tuple(outcomes), time_s=60.0
+            device="cpu",
+            rounds=len(codes),
+            sandbox=("own process",),
+            outcomes=tuple(outcomes),
+            pace=Pace(verdicts=len(outcomes), time_s=60.0),
         )
         monkeypatch.setattr(corpus_record, "check_corpus", lambda **asked: report)
         (path,) = record_corpus(device="cpu", rounds=len(codes), workers=1, folder=str(tmp_path)).records

@@ -30,10 +30,11 @@ def test_every_candidate_has_its_verdict_and_is_judged_once(kw, suite):
         one["candidate"]: (one["verdict"]["reason"] or {"code": ""})["code"] for one in answer.document["outcomes"]
     }
     assert codes == faults.EXPECTED
+    assert (answer.document["pace"]["verdicts"], answer.document["pace"]["workers"]) == (len(faults.EXPECTED), 2)
     lines = results.read_bytes()
     (suite / "candidates" / "total_right.py").touch()
     answer, _ = run(kw, suite, "--baseline", "")
-    assert answer.document["kept"] == len(faults.EXPECTED)
+    assert (answer.document["kept"], answer.document["pace"]) == (len(faults.EXPECTED), None)
     assert results.read_bytes() == lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kernelwright.core.pace import Pace
 from kernelwright.core.records import Device, EvidenceRecord, Record
 
 
@@ -35,8 +36,8 @@ class CorpusReport(Record, frozen=True, kw_only=True):
     rounds: int
     sandbox: tuple[str, ...]
     outcomes: tuple[SampleOutcome, ...]
+    pace: Pace
     skipped: tuple[str, ...] = ()
-    time_s: float = 0.0
 
     @property
     def wrong(self) -> tuple[SampleOutcome, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelwright.core.pace import Pace
 from kernelwright.core.records import MARGIN, Arm, Comparison, Device, Machine, Reason, Record, Verdict
 
 
@@ -85,7 +86,8 @@ class SuiteRun(Record, frozen=True, kw_only=True):
     """Every case of a suite.
 
     `idle` names problems without a candidate, `lost` candidates without a problem, and `unread` files that are no
-    problem; `kept` counts lines that an earlier run of the same left in `results`.
+    problem; `kept` counts lines that an earlier run of the same left in `results`, and `pace` is that of the verdicts
+    made now.
     """
 
     suite: str
@@ -99,7 +101,7 @@ class SuiteRun(Record, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     kept: int = 0
-    workers: int = 1
+    pace: Pace | None = None
     time_s: float = 0.0
 
     @property

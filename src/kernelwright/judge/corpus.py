@@ -15,6 +15,7 @@ from typing import Literal, cast
 from kernelwright.core import progress
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
 from kernelwright.core.errors import InternalError, KernelwrightError, NotFoundError, UsageError
+from kernelwright.core.pace import Pace
 from kernelwright.core.records import REJECTIONS, Device
 from kernelwright.judge.crew import done_by, warm_nursery
 from kernelwright.measure.clock import wall_s
@@ -116,8 +117,8 @@ def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = 
         rounds=rounds,
         sandbox=held,
         outcomes=tuple(outcomes),
+        pace=Pace(verdicts=len(outcomes), time_s=wall_s() - start, workers=workers),
         skipped=tuple(one.name for one in wanted if one not in chosen),
-        time_s=wall_s() - start,
     )
 
 

@@ -40,7 +40,7 @@ def made(earlier: CorpusRecord | None, *, device: str, rounds: int, workers: int
         rounds=rounds,
         sandbox=report.sandbox,
         samples=tuple(_counted(report)),
-        time_s=report.time_s,
+        time_s=report.pace.time_s,
     )
     return _together(earlier, fresh) if earlier and earlier.sources == sources else fresh
 

@@ -13,6 +13,7 @@ import torch
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, UsageError
+from kernelwright.core.pace import Pace
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Device, Machine, Reason
 from kernelwright.core.suite_run import Judged, Line, Outcome, SuiteRun, Timed, curve
@@ -98,7 +99,7 @@ def run_suite(
         lost=found.lost,
         unread=found.unread,
         kept=run.kept,
-        workers=workers,
+        pace=run.pace,
         time_s=wall_s() - start,
     )
 
@@ -111,14 +112,16 @@ class _Run:
         self._judged = {one.key: one for one in journal.lines if isinstance(one, Judged)}
         self._timed = {one.key: one for one in journal.lines if isinstance(one, Timed)}
         self.kept = 0
+        self.pace: Pace | None = None
 
     def judge(self, pairs: Sequence[Pair], workers: int) -> None:
-        todo = self._without(pairs, self._verdict_key, self._judged)
+        start, todo = wall_s(), self._without(pairs, self._verdict_key, self._judged)
         for i, (pair, answer) in enumerate(self._answers(workers, _judged, todo), 1):
             stage(f"{i} of {len(todo)} judged, the last was {pair.candidate}")
             line = Judged(problem=pair.problem, candidate=pair.candidate, key=self._verdict_key(pair), **answer)
             self._judged[line.key] = line
             self._journal.append(line)
+        self.pace = Pace(verdicts=len(todo), time_s=wall_s() - start, workers=workers) if todo else None
 
     def time(self, pairs: Sequence[Pair]) -> None:
         accepted = [pair for pair in pairs if self._is_accepted(pair)]

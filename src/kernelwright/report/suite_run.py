@@ -64,8 +64,8 @@ def details(one: Outcome) -> list[str]:
 
 
 def notes(run: SuiteRun) -> list[str]:
-    """What was not judged, and what came from an earlier run."""
-    found = []
+    """How fast verdicts came, what was not judged, and what came from an earlier run."""
+    found = [words.pace_text(run.pace)] if run.pace else []
     for names, what in (
         (run.idle, "without a candidate"),
         (run.lost, "without a problem"),

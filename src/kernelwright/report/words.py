@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelwright.core.pace import Pace
 from kernelwright.core.records import (
     Bench,
     Comparison,
@@ -37,6 +38,12 @@ class Bar:
 def plain(text: str) -> str:
     """One line without control characters, so that a program's text can neither break a table nor drive a terminal."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def pace_text(pace: Pace) -> str:
+    """`238 verdicts in 150 s, 95 a minute by 1 worker`."""
+    made, took = number_text(pace.verdicts, "verdict"), time_text(pace.time_s * 1e6)
+    return f"{made} in {took}, {pace.a_minute:.0f} a minute by {number_text(pace.workers, 'worker')}"
 
 
 def times_text(ratio: float | None) -> str:
