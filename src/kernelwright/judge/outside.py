@@ -32,9 +32,9 @@ from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.execution import Observed
+from kernelwright.verify.nearness import distance
 from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import PRELOAD, ByMemory
-from kernelwright.verify.timed import is_off
 
 WINDOW_US = 5_000.0
 """Of a series, if so many calls fit: what it costs to begin and end one is known to some tens."""
@@ -47,6 +47,8 @@ the first call, it gets that far ahead."""
 COLD_BYTES = 1 << 20
 """Inputs of a call from here on come from memory: what is smaller lies in a cache wherever it is used."""
 WARM_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS = 2, 5, 15
+MOST_FAR = 8
+"""So many calls of a series that are far from the reference are judged: honest candidates may be so in all of them."""
 LOOKED_AT = 0.5
 """The share of rounds whose outputs are read: which ones, nobody knows beforehand."""
 PAIR_S = 4.0
@@ -234,13 +236,16 @@ class Outside:
         line.child.stop()
 
     def _wrong(self, answers: Answers, observed: list[Observed], inputs: list[Args], thorough: bool) -> Reason | None:
-        """What is wrong with a call. Judged are those that show something, and those off at a glance, which is at any
-        one or, thoroughly, at each; then one more is judged. No call can draw the judge away from the others."""
+        """What is wrong with a call. Judged are those that show something, and the farthest of those far from the
+        reference, which is asked of any one or, thoroughly, of each; then one more is judged. No call can draw the
+        judge away from the others."""
         any_one = random.SystemRandom().randrange(len(observed))
         odd = {at for at, one in enumerate(observed) if one.mutated or one.outside or one.state or not one.finished}
-        glanced = range(len(observed)) if thorough else (any_one,)
-        off = {at for at in glanced if at not in odd and is_off(observed[at], self._reference.values(inputs[at]))}
-        for at in sorted(odd | off | ({any_one} if thorough else set())):
+        asked = set(range(len(observed))) - odd if thorough else {any_one} - odd
+        away = [(distance(observed[at], inputs[at], self._reference.outcome(inputs[at])), at) for at in asked]
+        far = [at for apart, at in sorted(away, reverse=True)[:MOST_FAR] if apart > 1]
+        more = [any_one] if thorough else []
+        for at in sorted({*odd, *far, *more}):
             if reason := answers.rejection(observed[at], self._reference.set_of(inputs[at])):
                 return reason
         return None

@@ -87,9 +87,13 @@ def _call(program: Callable[..., Any], inputs: Args) -> tuple[Any, Args]:
     return program(*args, **kwargs), (args, kwargs)
 
 
-def _counts(leaf: Any) -> bool:
+def is_compared(leaf: Any) -> bool:
     """Whether a leaf of a result is compared by value; the structure in words holds the others."""
+    return isinstance(leaf, (Tensor, bool, int, float))
+
+
+def _counts(leaf: Any) -> bool:
     if not isinstance(leaf, (Tensor, *PLAIN)):
         message = f"the reference returns a {type(leaf).__name__}, which cannot be compared"
         raise ProblemError(message, next="return tensors, numbers, and tuples, lists or dicts of these")
-    return isinstance(leaf, (Tensor, bool, int, float))
+    return is_compared(leaf)

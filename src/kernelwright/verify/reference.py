@@ -22,7 +22,7 @@ from kernelwright.verify.crossing import PLAIN, hold, outline
 from kernelwright.verify.distributions import AS_GIVEN, DISTRIBUTIONS, HELD_OUT, Distribution
 from kernelwright.verify.execution import SEED, Call, Observed, observe
 from kernelwright.verify.golden import Right
-from kernelwright.verify.outcome import exact_float32, outputs
+from kernelwright.verify.outcome import Outcome, exact_float32, outputs
 from kernelwright.verify.parameters import changeable, perturb
 from kernelwright.verify.state import State, state_of
 from kernelwright.verify.widening import wide_value
@@ -148,9 +148,14 @@ class Reference:
 
     def values(self, inputs: Args) -> list[torch.Tensor] | None:
         """All that the program returns or changes for these inputs, in its own precision; None where it raises."""
+        outcome = self.outcome(inputs)
+        return outcome and outcome.values
+
+    def outcome(self, inputs: Args) -> Outcome | None:
+        """The same with the names of it."""
         try:
             with exact_float32():
-                return outputs(self._program, self._module, inputs).values
+                return outputs(self._program, self._module, inputs)
         except (Exception, SystemExit):  # inputs that do not belong together may be refused
             return None
 

@@ -6,14 +6,12 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from kernelwright.core.records import Reason
 from kernelwright.core.units import time_text
 from kernelwright.measure.two_sided import TwoSided, Window
 from kernelwright.sandbox.inspection import pause
 from kernelwright.verify.execution import Observed
+from kernelwright.verify.nearness import distance
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import ByMemory
 
@@ -22,8 +20,6 @@ HASTY_CALLS, HASTY_JUDGED = 6, 2
 ATTEMPTS, LIES, ATTEMPT_PAUSE_S = 3, 2, 0.3
 """Where clocks disagree, calls are made again, with fresh values and after a while: others may have had the processor,
 or the device. A liar lies more than once."""
-GROSS = 0.05
-"""What is further off than this (relative rms) is judged in any case: a glance at every call costs little."""
 
 
 @dataclass
@@ -65,7 +61,7 @@ class TimedCalls:
             answer = self.runner.line.call(inputs, look=True)
             self._windows.append(answer.window)
             assert answer.observed
-            judge = at in chosen or is_off(answer.observed, self.reference.values(inputs))
+            judge = at in chosen or distance(answer.observed, inputs, self.reference.outcome(inputs)) > 1
             yield answer.observed, self.reference.set_of(inputs) if judge else None
 
     @property
@@ -83,17 +79,3 @@ class TimedCalls:
             return None
         said, seen = time_text(self._lies[-1].claimed_us), time_text(self._lies[-1].least_us)
         return Reason(code="false-time", detail=f"its own clock says {said} for a call that took {seen} at least")
-
-
-def is_off(observed: Observed, values: list[Tensor] | None) -> bool:
-    """Whether an output is far from the reference's at first sight, or another one altogether."""
-    if values is None or len(observed.tensors) > len(values):
-        return True
-    for got, right in zip(observed.tensors, values, strict=False):
-        if got.shape != right.shape or got.dtype != right.dtype:
-            return True
-        wide, apart = right.double(), got.double() - right.double()
-        both = wide.isfinite() & apart.isfinite()
-        if float(torch.where(both, apart, 0.0).square().sum()) > GROSS**2 * float(wide[both].square().sum()):
-            return True
-    return False
