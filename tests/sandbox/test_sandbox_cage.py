@@ -2,17 +2,20 @@
 
 import ctypes
 import os
+import signal
 import sys
 import time
+from contextlib import nullcontext
 
 import pytest
 
+from kernelwright.core.errors import ForgedError
 from kernelwright.sandbox import Cage, Limits, Nursery, inspection, landlock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has these walls")
 SOON = Limits(time_s=60)
 TASKS = """
-import ctypes, os, socket, threading, time
+import ctypes, mmap, os, socket, threading, time
 def attempt(what):
     try: return what() is not None
     except OSError: return False
@@ -26,6 +29,7 @@ def tries(paths):
         "signal": attempt(lambda: os.kill(os.getppid(), 0) or 1),
         "parent's memory": attempt(lambda: open(f"/proc/{os.getppid()}/mem", "rb")),
         "network": attempt(lambda: socket.create_connection(("127.0.0.1", paths["port"]), 1)),
+        "timer": ctypes.CDLL(None).timer_create(1, None, ctypes.byref(ctypes.c_void_p())) == 0,
         "trace": ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0,
     }
 held = ctypes.create_string_buffer(b"a secret of the child")
@@ -35,6 +39,16 @@ def place(_):
         while True: counted[0] += 1
     threading.Thread(target=count, daemon=True).start()
     return ctypes.addressof(held)
+shared = mmap.mmap(-1, 4096)
+def leaves_an_orphan(_):
+    if not os.fork():
+        if not os.fork():
+            words = memoryview(shared).cast("Q")
+            while True: words[0] += 1
+        os._exit(0)
+    os.wait()
+    while not any(shared[:8]): pass
+    return ctypes.addressof(ctypes.c_char.from_buffer(shared))
 def told(_): return [held.value.decode(), counted[0]]
 def sleeps(_): time.sleep(1); return 1
 """
@@ -134,3 +148,29 @@ def test_threads_that_wait_do_not_compute(caged):
     caged.resume()
     assert caged.answer() == 1
     assert any("python" in path for _, _, path in inspection.code_of(caged.pid))
+
+
+@pytest.mark.skipif(not inspection.can_inspect(), reason="children cannot be looked into here")
+def test_what_has_lost_its_parent_is_stopped_too(caged):
+    address = caged.call("caged_tasks:leaves_an_orphan", {})
+    for _ in range(3):
+        caged.stop()
+        counted = bytes(inspection.read(caged.pid, address, 8))
+        time.sleep(0.05)
+        assert counted == bytes(inspection.read(caged.pid, address, 8)) != bytes(8)
+        caged.stood()
+        caged.resume()
+        time.sleep(0.05)
+        assert counted != bytes(inspection.read(caged.pid, address, 8))
+
+
+@pytest.mark.skipif(not inspection.can_inspect(), reason="children cannot be looked into here")
+def test_who_goes_on_while_it_is_stopped_is_found(caged):
+    caged.call("caged_tasks:place", {})
+    caged.stop()
+    caged.stood()
+    for times in range(2):
+        os.kill(caged.pid, signal.SIGCONT)
+        time.sleep(0.05)
+        with pytest.raises(ForgedError, match="while the judge had stopped it") if times else nullcontext():
+            caged.stood()

@@ -12,7 +12,10 @@ def share(*kernels):
     line = SimpleNamespace(
         call=lambda inputs, **asked: SimpleNamespace(kernels=[DeviceKernel(*one) for one in kernels])
     )
-    return DeviceOwnership(line).measure(lambda at: ([], {}))  # pyright: ignore[reportArgumentType]
+    ownership = DeviceOwnership(line, lambda at: ([], {}))  # pyright: ignore[reportArgumentType]
+    ownership.look()
+    assert ownership.is_over
+    return ownership.share
 
 
 @pytest.mark.parametrize("name", ["gemm_kernel", "gemv", "dot_kernel", "fmha_forward", "matmul<float>"])

@@ -53,6 +53,8 @@ LOOKED_AT = 0.5
 """The share of rounds whose outputs are read: which ones, nobody knows beforehand."""
 PAIR_S = 4.0
 """After this long no further round begins, once there are enough."""
+UNSEEN_SHARE = 0.8
+"""The judge comes so much late at most, as it sleeps for what a series took before."""
 LEAST_US = 0.001
 """Nothing takes less, whatever a clock says."""
 
@@ -308,12 +310,16 @@ class Outside:
 
 
 def _believed_us(window: Window, empty: Sequence[Window]) -> float:
-    """What the worker claims, where the judge's clock leaves it room; else the nearest to it that is left."""
+    """What the worker claims, where the judge's clock leaves it room; else the nearest to it that is left. Of a series
+    that it never saw unfinished the judge knows only when it was over."""
     low, nothing_us, high = quantiles(map(_middle_us, empty), n=4)
     judged_us = max(LEAST_US, _middle_us(window) - nothing_us)
     unsure_us = max(high - low, (window.seen_us - window.unfinished_us) / 2)
     claimed_us = window.claimed_us - median(one.claimed_us for one in empty)
-    return min(max(claimed_us, judged_us - unsure_us, judged_us / 2), judged_us + unsure_us)
+    least_us = max(judged_us - unsure_us, judged_us / 2)
+    if not window.unfinished_us:
+        least_us = UNSEEN_SHARE * (window.seen_us - median(one.seen_us for one in empty)) - (high - low)
+    return min(max(claimed_us, least_us, LEAST_US), max(judged_us + unsure_us, least_us))
 
 
 def _middle_us(window: Window) -> float:

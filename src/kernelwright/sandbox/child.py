@@ -22,11 +22,15 @@ START_LIMIT_S = 180.0
 MOST_READS = 1000
 END_LIMIT_S = 20.0
 """How long a killed child may take to be gone: tearing down a CUDA context takes up to seconds."""
+WOKEN_NS, WOKEN_TIMES = 20_000, 2
+"""What stands still may have been about to, and be given a processor once more for a moment."""
 
 
 class Parent(Protocol):
     """Who forks a child when told to, and says what became of it: the nursery."""
 
+    @property
+    def pid(self) -> int: ...
     def tell(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None: ...
     def hear(self, limit_s: float) -> dict[str, Any]: ...
     def heard(self) -> dict[str, Any] | None: ...
@@ -40,6 +44,7 @@ class Child:
         self._nursery, self._scratch, self._limits, self._cage = nursery, scratch, limits, cage
         self._pid = 0
         self._stopped: list[int] = []
+        self._ran, self._woken = (0, 0), 0
         self.protections = (*protections(limits), "process limit")
         self._status: int | None = None
         self._ended = False
@@ -72,6 +77,7 @@ class Child:
         if self._ended:
             raise crash(self._status, self._output_text, self._stage)
         if self._stopped:
+            self.stood()
             self.resume()
         self._deadline = Deadline(self._limits.time_s)
         self._order = wire.push(self._channel, memoryview(wire.pack({"task": task, "payload": payload})))
@@ -117,9 +123,21 @@ class Child:
             CrashError: it cannot be stopped.
         """
         try:
-            self._stopped = inspection.stop(self._pid)
+            self._stopped = inspection.stop(self._pid, self._nursery.pid)
         except TimeoutError as fault:
             raise CrashError("the process could not be stopped") from fault
+        self._ran = inspection.ran(self._stopped)
+
+    def stood(self) -> None:
+        """Asks whether it has stood still since it was stopped; before it is resumed.
+
+        Raises:
+            ForgedError: it has had itself woken, and not for the first time.
+        """
+        times, took_ns = (now - then for now, then in zip(inspection.ran(self._stopped), self._ran, strict=True))
+        self._woken += times > 0 and took_ns > WOKEN_NS
+        if self._woken >= WOKEN_TIMES:
+            raise ForgedError(f"it ran for {took_ns / 1e3:.0f} us while the judge had stopped it")
 
     def resume(self) -> None:
         inspection.resume(self._stopped)
@@ -128,6 +146,11 @@ class Child:
     @property
     def pid(self) -> int:
         return self._pid
+
+    @property
+    def scratch(self) -> str:
+        """The folder that is its alone."""
+        return self._scratch
 
     def begin(self) -> None:
         """Asks the nursery for the child.

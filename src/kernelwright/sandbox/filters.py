@@ -1,5 +1,6 @@
 """System calls that no kernel under judgement needs, refused by a seccomp filter: those that look into or move other
-processes, load code into the operating system, or hand memory out lazily (userfaultfd).
+processes, load code into the operating system, hand memory out lazily (userfaultfd), or send signals by themselves: a
+process that is stopped would go on by SIGCONT.
 
 Source: the kernel's userspace-api/seccomp_filter; numbers of x86-64 and of arm64's generic table.
 """
@@ -19,11 +20,12 @@ _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _REFUSED = {
-    "x86_64": (101, 165, 166, 175, 246, 248, 249, 250, 272, 298, 308, 310, 311, 312, 313, 321, 323, 425, 438),
-    "aarch64": (40, 39, 97, 104, 105, 117, 217, 218, 219, 241, 268, 270, 271, 272, 273, 280, 282, 425, 438),
+    "x86_64": (101, 165, 166, 175, 222, 244, 246, 248, 249, 250, 272, 298, 308, 310, 311, 312, 313, 321, 323, 425, 438),
+    "aarch64": (40, 39, 97, 104, 105, 107, 117, 184, 217, 218, 219, 241, 268, 270, 271, 272, 273, 280, 282, 425, 438),
 }
-"""ptrace, mount, umount, init_module, kexec_load, add_key, request_key, keyctl, unshare, perf_event_open, setns,
-process_vm_readv, process_vm_writev, kcmp, finit_module, bpf, userfaultfd, io_uring_setup, pidfd_getfd."""
+"""ptrace, mount, umount, init_module, timer_create, mq_notify, kexec_load, add_key, request_key, keyctl, unshare,
+perf_event_open, setns, process_vm_readv, process_vm_writev, kcmp, finit_module, bpf, userfaultfd, io_uring_setup,
+pidfd_getfd."""
 
 
 def refuse_calls() -> bool:

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import itertools
 import os
+import platform
 import signal
 import struct
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 
 STOP_LIMIT_S = 2.0
 _PR_SET_TIMERSLACK = 29
+FUTEX = {"x86_64": "202", "aarch64": "98"}
 MOST_PIECES = 1024
 """How many pieces one call takes (IOV_MAX)."""
 
@@ -113,24 +115,41 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def stop(pid: int) -> list[int]:
+def stop(pid: int, adopter: int) -> list[int]:
     """Stops a process and all that it started, and waits until every thread of theirs stands still.
 
+    Args:
+        adopter: its parent, under which whatever it started stays, also what has lost its own parent.
     Returns:
         Those that were stopped, for `resume`.
     Raises:
         TimeoutError: one runs on.
     """
     _signal(pid, signal.SIGSTOP)  # before anything else: whoever stops a process may mean this very moment
-    stopped = [pid, *descendants(pid)]
-    for one in stopped[1:]:
-        _signal(one, signal.SIGSTOP)
-    until = time.monotonic() + STOP_LIMIT_S
-    for one in stopped:
-        while not _stands_still(one):
-            if time.monotonic() > until:
-                raise TimeoutError(f"process {one} did not stop")
-    return stopped
+    stopped, until = [pid], time.monotonic() + STOP_LIMIT_S
+    while True:
+        still = all(map(_stands_still, stopped))
+        started = [one for one in descendants(adopter) if one not in stopped]
+        if still and not started:
+            return stopped
+        for one in started:
+            _signal(one, signal.SIGSTOP)
+        stopped += started
+        if time.monotonic() > until:
+            raise TimeoutError(f"process {pid} or one that it started did not stop")
+
+
+def ran(pids: Sequence[int]) -> tuple[int, int]:
+    """How often all threads of these have been given a processor so far, and for how many nanoseconds; zeros where the
+    system does not say."""
+    times = nanoseconds = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError):
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - for every call of a candidate
+                with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:  # noqa: PTH123
+                    took, _, slices = map(int, file.read().split())
+                times, nanoseconds = times + slices, nanoseconds + took
+    return times, nanoseconds
 
 
 def sharpen_pauses() -> None:
@@ -164,6 +183,15 @@ def computing_at(pid: int) -> list[tuple[int, int]]:
                 case ["-1", stack, instruction]:
                     found.append((int(instruction, 16), int(stack, 16)))
     return found
+
+
+def waiting_at(pid: int) -> int | None:
+    """The top of a stopped process's first stack, where that thread waited for another (in a futex)."""
+    with contextlib.suppress(OSError):
+        match Path(f"/proc/{pid}/syscall").read_text().split():
+            case [number, *_, stack, _] if number == FUTEX.get(platform.machine()):
+                return int(stack, 16)
+    return None
 
 
 def code_of(pid: int) -> list[tuple[int, int, str]]:

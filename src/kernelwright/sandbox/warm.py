@@ -76,6 +76,11 @@ class Nursery:
                 self._busy = False
                 shutil.rmtree(scratch, ignore_errors=True)
 
+    @property
+    def pid(self) -> int:
+        """Of the warm process; 0 where there is none."""
+        return self._process.pid if self._process else 0
+
     def close(self) -> None:
         """Ends the warm process and everything under it."""
         control, process, errors = self._control, self._process, self._errors

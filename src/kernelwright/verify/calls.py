@@ -196,6 +196,11 @@ class Line:
             self._raise_fault()
         seen = self._look(letter, glance, blocks) if look else None
         told = converted(self.child.answer(), Told)
+        if (
+            seen
+            and [leaf.extent for leaf in told.leaves.values() if leaf.extent][: len(letter.extents)] != letter.extents
+        ):
+            raise ForgedError("outputs lie elsewhere than was said when the call was over")
         self.reach.learn(told.segments)
         state = self._changed_state(told) if look else {}
         self._restore(self._changing)
@@ -264,6 +269,7 @@ class Line:
         try:
             extents = self._read_outputs(letter.extents)
             around = [self.reach.read((at - MARGIN_BYTES, size + 2 * MARGIN_BYTES)) for at, size in blocks]
+            self.child.stood()
         finally:
             self.child.resume()
         read = extents | {(at - MARGIN_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, around, strict=True)}

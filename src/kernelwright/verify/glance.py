@@ -30,8 +30,8 @@ class Glance(Protocol):
 
 
 class Pieces:
-    """At places drawn by chance, of outputs of the expected sizes beforehand, of others once these are known; and of
-    inputs, which may be outputs too."""
+    """At places drawn by chance beforehand, of outputs of the expected sizes, and of inputs, which may be outputs too;
+    all of outputs of other sizes, of which nobody knows where the numbers lie."""
 
     def __init__(self, sizes: list[int], inputs: list[Extent]) -> None:
         self._sizes = sizes
@@ -41,9 +41,9 @@ class Pieces:
         self._read: bytearray | None = None
 
     def take(self, extents: list[Extent], pid: int) -> None:
-        if [size for _, size in extents] != self._sizes:
-            self._outputs = _pieces(extents, OUTPUT_PIECES)
-        self._places = [(extents[at][0] + offset, size) for at, offset, size in self._outputs] + self._inputs
+        as_expected = [size for _, size in extents] == self._sizes
+        outputs = [(extents[at][0] + offset, size) for at, offset, size in self._outputs] if as_expected else extents
+        self._places = [*outputs, *self._inputs] if as_expected or are_plausible(extents, self._sizes) else []
         with contextlib.suppress(OSError, OverflowError, struct.error):
             self._read = inspection.read_pieces(pid, self._places)
 

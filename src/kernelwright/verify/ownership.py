@@ -1,9 +1,10 @@
 """Whose code does the work: a candidate's own, or a library's.
 
-Seen from outside: the process is stopped at moments drawn by chance, and for every thread that was computing it is
-asked from which file its instruction came. What a candidate compiled is its own; torch, NumPy and every other installed
-library is not; the interpreter and the C library serve both, and count for neither. Code that was made at run time
-belongs to whoever called it.
+Seen from outside: the process is stopped at moments drawn by chance, in calls among those that are timed, and for every
+thread that was computing it is asked from which file its instruction came. What a candidate compiled is its own, unless
+the same code lies in an installed library; torch, NumPy and every other installed library is not; the interpreter and
+the C library serve both, and count for neither. Code that was made at run time belongs to whoever called it. All that
+compute at one moment share it alike, however many threads each has, with those for whom the calling thread waits.
 
 On a device, kernels are torch's that an operator of torch's launched, and others' that have the names that libraries
 give theirs.
@@ -11,6 +12,7 @@ give theirs.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import re
@@ -25,6 +27,7 @@ from kernelwright.measure.trace import DeviceKernel
 from kernelwright.problems.problem import Args
 from kernelwright.sandbox import inspection
 from kernelwright.verify.calls import Line
+from kernelwright.verify.provenance import holder
 
 LEAST_OWN = 0.8
 WARM_CALLS, MOST_CALLS = 3, 1500
@@ -36,6 +39,8 @@ SPREAD = 3.0
 """So many standard errors from `LEAST_OWN` a share is clear."""
 PEEK_EVERY_US = 1000.0
 STACK_WORDS = 256
+BEFORE_BYTES, CODE_BYTES = 16, 48
+"""Of the code around an instruction: so much is the same in two programs only where one has it from the other."""
 MADE_AT_RUN_TIME = ("/memfd:", "//anon", "[anon", "/dev/zero")
 COMPILERS = ("numba", "llvmlite", "triton")
 """What calls code that a candidate wrote and had compiled at run time."""
@@ -60,28 +65,48 @@ class Ownership:
     Args:
         line: the candidate's.
         folders: what is compiled there is the candidate's own.
+        draw: gives fresh inputs by number.
     """
 
     line: Line
     folders: tuple[str, ...]
-    _seen: Counter[str] = field(default_factory=Counter)
+    draw: Callable[[int], Args]
+    _calls: int = 0
+    _start_s: float = 0.0
+    _lasts_us: float = math.inf
+    _seen: dict[str, float] = field(default_factory=lambda: {"own": 0.0, "library": 0.0})
+    _libraries: Counter[str] = field(default_factory=Counter)
+    _instructions: Counter[bytes] = field(default_factory=Counter)
     _code: list[tuple[int, int, str]] = field(default_factory=list)
 
-    def measure(self, draw: Callable[[int], Args]) -> float | None:
-        """The share of the time of calls that the candidate's own code ran; None where too little can be seen.
+    def look(self) -> None:
+        """Makes one more call, and looks into it."""
+        inputs, self._calls = self.draw(self._calls), self._calls + 1
+        if self._calls <= WARM_CALLS:
+            self._lasts_us = min(self._lasts_us, self.line.call(inputs, look=False).window.claimed_us)
+            self._start_s, self._code = wall_s(), inspection.code_of(self.line.child.pid)
+            return
+        at_us = max(self._lasts_us, 1.0) * random.SystemRandom().random()
+        self.line.call(inputs, look=False, peek=_Peek(self._moment, at_us))
 
-        Args:
-            draw: gives fresh inputs by number.
-        """
-        times_us = sorted(self.line.call(draw(at), look=False).window.claimed_us for at in range(WARM_CALLS))
-        start_s = wall_s()
-        lasts_us, chance = max(times_us[0], 1.0), random.SystemRandom()
-        self._code = inspection.code_of(self.line.child.pid)
-        for at in range(WARM_CALLS, MOST_CALLS):
-            self.line.call(draw(at), look=False, peek=_Peek(self._moment, lasts_us * chance.random()))
-            if self._is_clear or wall_s() - start_s > (BUDGET_S if self._whose_total >= TOO_FEW else PATIENT_S):
-                break
-        return self._seen["own"] / self._whose_total if self._whose_total >= TOO_FEW else None
+    @property
+    def is_over(self) -> bool:
+        """Whether enough has been seen, or it takes too long."""
+        if self._calls <= WARM_CALLS:
+            return False
+        patience_s = BUDGET_S if self._whose_total >= TOO_FEW else PATIENT_S
+        return self._is_clear or self._calls >= MOST_CALLS or wall_s() - self._start_s > patience_s
+
+    @functools.cached_property
+    def share(self) -> float | None:
+        """Of the time in which anybody's code ran, the candidate's own; None where too little was seen. Asked last."""
+        if self._whose_total < TOO_FEW:
+            return None
+        share = self._seen["own"] / self._whose_total
+        if share >= LEAST_OWN and (library := holder(list(self._instructions))):
+            self._libraries = Counter({f"a copy of {library}": 1})
+            return 0.0
+        return share
 
     @property
     def _is_clear(self) -> bool:
@@ -92,14 +117,13 @@ class Ownership:
         return total >= PLENTY or abs(share - LEAST_OWN) > SPREAD * math.sqrt(share * (1 - share) / total)
 
     @property
-    def _whose_total(self) -> int:
+    def _whose_total(self) -> float:
         return self._seen["own"] + self._seen["library"]
 
     @property
     def libraries(self) -> str:
         """The files that did most of the rest, by name."""
-        names = [(count, name) for name, count in self._seen.items() if name.startswith("lib/")]
-        return ", ".join(name.removeprefix("lib/") for _, name in sorted(names, reverse=True)[:2])
+        return ", ".join(name for name, _ in self._libraries.most_common(2))
 
     def _moment(self) -> None:
         self.line.child.stop()
@@ -107,16 +131,22 @@ class Ownership:
             if self.line.watch.is_done():
                 return
             pid = self.line.child.pid
-            found = [self._path(instruction, stack) for instruction, stack in inspection.computing_at(pid)]
+            found: list[tuple[str | None, bytes]] = [
+                (self._path(at, stack), bytes(inspection.read(pid, at - BEFORE_BYTES, CODE_BYTES)))
+                for at, stack in inspection.computing_at(pid)
+            ]
+            if stack := inspection.waiting_at(pid):
+                found.append((self._caller(stack), b""))
         except OSError:  # it is gone: the call itself will tell
             return
         finally:
             self.line.child.resume()
-        for path in found:
-            whose = self._whose(path)
-            self._seen[whose] += 1
-            if whose == "library":
-                self._seen[f"lib/{Path(path).name}"] += 1
+        known = [(path, self._whose(path), code) for path, code in found if path is not None]
+        owners = {whose for _, whose, _ in known} - {"neutral"}
+        for whose in owners:
+            self._seen[whose] += 1 / len(owners)
+        self._libraries.update({Path(path).name for path, whose, _ in known if whose == "library"})
+        self._instructions.update({code for _, whose, code in known if whose == "own" and code})
 
     def _path(self, instruction: int, stack: int) -> str:
         """The file that an instruction comes from, or, for one that comes from none, the nearest that called it."""
@@ -125,9 +155,13 @@ class Ownership:
             path = self._file_of(instruction)
         if path:
             return path
+        return self._caller(stack) or ""
+
+    def _caller(self, stack: int) -> str | None:
+        """The file of the nearest code that is somebody's on a stack."""
         words = struct.unpack(f"={STACK_WORDS}Q", inspection.read(self.line.child.pid, stack & ~7, 8 * STACK_WORDS))
         callers = filter(None, map(self._file_of, words))
-        return next((caller for caller in callers if self._whose(caller) != "neutral"), "")
+        return next((caller for caller in callers if self._whose(caller) != "neutral"), None)
 
     def _file_of(self, address: int) -> str | None:
         """Empty for code that was made at run time, None for what is no code."""
@@ -147,10 +181,15 @@ class DeviceOwnership:
     """Counts the time of kernels by whose they are. Arguments and results as `Ownership` has them."""
 
     line: Line
+    draw: Callable[[int], Args]
+    is_over: bool = False
     _kernels: list[DeviceKernel] = field(default_factory=list)
 
-    def measure(self, draw: Callable[[int], Args]) -> float | None:
-        self._kernels = self.line.call(draw(0), look=False, trace=True).kernels
+    def look(self) -> None:
+        self._kernels, self.is_over = self.line.call(self.draw(0), look=False, trace=True).kernels, True
+
+    @property
+    def share(self) -> float | None:
         someones = [one.time_us for one in self._kernels if not NEITHERS_KERNELS.search(one.name)]
         return 1 - sum(one.time_us for one in self._foreign) / sum(someones) if someones else None
 

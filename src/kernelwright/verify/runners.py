@@ -120,8 +120,9 @@ class ByMessage:
         """The child with the problem in it, caged."""
         cage = cage_for(self._problem, self._target, self._device)
         compiled = (Path(cage.store), *(cache_dir(kind) for kind in COMPILED))
-        self.own_folders = tuple(str(one.resolve()) for one in (*compiled, Path(split_target(self._target)[0]).parent))
         self._child = self._stack.enter_context(self._warm.child(self._limits, cage))
+        own = (*compiled, Path(self._child.scratch), Path(split_target(self._target)[0]).parent)
+        self.own_folders = tuple(str(one.resolve()) for one in own)
         self.protections = self._child.protections
         payload = {"problem": self._problem, "device": self._device, "folder": str(Path.cwd())}
         return self._child.call(f"{TASKS}:open_problem", payload)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from kernelwright.core.records import Reason
 from kernelwright.core.units import time_text
@@ -17,9 +19,18 @@ from kernelwright.verify.runners import ByMemory
 
 CALLS, JUDGED = 12, 3
 HASTY_CALLS, HASTY_JUDGED = 6, 2
+MOST_BESIDE = 6
 ATTEMPTS, LIES, ATTEMPT_PAUSE_S = 3, 2, 0.3
 """Where clocks disagree, calls are made again, with fresh values and after a while: others may have had the processor,
 or the device. A liar lies more than once."""
+
+
+class Beside(Protocol):
+    """Who makes calls of its own, among which nobody can tell those that are timed."""
+
+    @property
+    def is_over(self) -> bool: ...
+    def look(self) -> None: ...
 
 
 @dataclass
@@ -29,12 +40,14 @@ class TimedCalls:
     Args:
         first: the index of their first input set.
         hasty: few calls, where each takes long.
+        beside: as long as it is not over, calls go on, some of its own before each.
     """
 
     runner: ByMemory
     reference: Reference
     first: int
     hasty: bool = False
+    beside: Beside | None = None
     _windows: list[Window] = field(default_factory=list)
     _lies: list[TwoSided] = field(default_factory=list)
 
@@ -43,20 +56,27 @@ class TimedCalls:
         if state := self.reference.own_state():
             self.runner.line.set_state(state)
         calls, judged = (HASTY_CALLS, HASTY_JUDGED) if self.hasty else (CALLS, JUDGED)
-        for attempt in range(ATTEMPTS):
+        for attempt in itertools.count():
             if not self._disturbed:
                 self._windows = []
             yield from self._seen(range(self.first + attempt * calls, self.first + (attempt + 1) * calls), judged)
-            clocks = self.clocks
+            clocks, last = self.clocks, attempt >= ATTEMPTS - 1
             if clocks.agrees:
                 self._lies = []
+            elif clocks.lies and attempt < ATTEMPTS:
+                self._lies.append(clocks)
+            if (clocks.agrees or last) and (not self.beside or self.beside.is_over):
                 break
-            self._lies += [clocks] if clocks.lies else []
-            pause(ATTEMPT_PAUSE_S)
+            if not (clocks.agrees or last):
+                pause(ATTEMPT_PAUSE_S)
 
     def _seen(self, numbers: range, judged: int) -> Iterator[tuple[Observed, InputSet | None]]:
-        chosen = random.SystemRandom().sample(numbers, judged)
+        chance = random.SystemRandom()
+        chosen = chance.sample(numbers, judged)
         for at in numbers:
+            for _ in range(chance.randrange(MOST_BESIDE)):
+                if self.beside and not self.beside.is_over:
+                    self.beside.look()
             inputs = self.reference.inputs(at)
             answer = self.runner.line.call(inputs, look=True)
             self._windows.append(answer.window)

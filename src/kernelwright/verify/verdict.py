@@ -18,7 +18,7 @@ from kernelwright.machine.floor import floor
 from kernelwright.measure.clock import wall_s
 from kernelwright.measure.two_sided import TwoSided
 from kernelwright.problems.loading import load_problem
-from kernelwright.problems.problem import Candidate, Problem
+from kernelwright.problems.problem import Args, Candidate, Problem
 from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify import budget
 from kernelwright.verify.answers import Answers, as_reason
@@ -32,7 +32,7 @@ from kernelwright.work import count
 
 SETS = 12
 LEAST_SETS = 4
-OWNED_FROM = 1000
+OWNED_FROM = 100_000
 """The index of the first input set that is drawn to see whose code does the work."""
 SETS_BUDGET_S = 10.0
 """After this long no further set begins, once there are four."""
@@ -174,23 +174,30 @@ class Examination:
             self.degenerate = degeneracies(reference)
         if isinstance(self.runner, ByMemory):
             progress.stage("timing the candidate", reference_s)
-            timed = TimedCalls(self.runner, reference, sets or SETS, self.sets < SETS)
-            return self._timed(timed, self.answers) or self._owned(self.runner, reference)
+            ownership = self._ownership(self.runner, reference)
+            timed = TimedCalls(self.runner, reference, sets or SETS, self.sets < SETS, ownership)
+            return self._timed(timed, self.answers) or self._owned(ownership)
         if self.own_kernels:
             self.notes.append("whose kernels did the work is unknown: it cannot be seen here")
         return None
 
-    def _owned(self, runner: ByMemory, reference: Reference) -> Reason | None:
-        """Whether its own code did the work, where that is asked for."""
+    def _ownership(self, runner: ByMemory, reference: Reference) -> Ownership | DeviceOwnership | None:
+        """What asks whose code does the work, where that is wanted."""
         if not self.own_kernels:
             return None
-        progress.stage("asking whose code does the work")
-        line = runner.line
-        ownership = Ownership(line, runner.own_folders) if self.device == "cpu" else DeviceOwnership(line)
-        try:
-            self.own_share = ownership.measure(lambda at: reference.inputs(OWNED_FROM + at))
-        except KernelwrightError as fault:
-            return as_reason(fault)
+
+        def draw(at: int) -> Args:
+            return reference.inputs(OWNED_FROM + at)
+
+        if self.device == "cpu":
+            return Ownership(runner.line, runner.own_folders, draw)
+        return DeviceOwnership(runner.line, draw)
+
+    def _owned(self, ownership: Ownership | DeviceOwnership | None) -> Reason | None:
+        """Whether its own code did the work, where that is asked for."""
+        if not ownership:
+            return None
+        self.own_share = ownership.share
         if self.own_share is None:
             self.notes.append("whose code did the work is unknown: too little of it could be seen")
         elif self.own_share < LEAST_OWN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator
 
@@ -27,6 +28,7 @@ took and rests between two looks, as a program wants all processors; beyond `LAT
 """
 STEADY, STEADY_PATIENCE = 0.95, 0.003
 """The same of a series, where nobody may be disturbed."""
+USUAL_TIMES = 1.2
 CHECK_EVERY_S = 0.02
 AHEAD_US = 200.0
 TURN_S = 1e-3
@@ -112,7 +114,9 @@ class Watch:
             queued_us=inspection.queued_us(self.child.pid) - queued_us,
             claimed_us=letter.claimed_ns / 1e3 if letter else 0.0,
         )
-        self._expected_s = window.claimed_us / 1e6
+        # What is claimed, or taken, now and then makes nobody look too late.
+        usual_s = USUAL_TIMES * self._expected_s if self._expected_s else math.inf
+        self._expected_s = min(window.claimed_us / 1e6, window.seen_us / 1e6, max(usual_s, SPIN_S))
         return window, letter
 
     def _begin_on_host(
@@ -128,7 +132,9 @@ class Watch:
             self.reach.write(address, block)
         if steady:
             self.reach.forget_caches(self.cache_bytes)
-        start = wall_s() if stopped else start
+        if stopped:
+            self.child.stood()
+            start = wall_s()
         self._say(GO)
         if stopped:
             self.child.resume()
