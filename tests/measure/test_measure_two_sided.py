@@ -1,5 +1,7 @@
 """Which of two clocks is believed, and when one is called a liar."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernelwright.measure.two_sided import TwoSided, Window, spread_us
@@ -103,6 +105,27 @@ def test_a_lie_is_seen_on_a_shared_device():
     clocks = TwoSided.of(windows, empty, disturbed=True)
     assert clocks.lies
     assert not clocks.agrees
+
+
+def after(writing_us, windows):
+    return [replace(one, writing_us=writing_us) for one in windows]
+
+
+def test_calls_before_which_others_had_the_device_say_nothing_of_a_clock():
+    """Somebody's kernel ran through all of them, and through no empty call."""
+    crowded = after(3000.0, seen(100.0, *[5000.0] * 12))
+    clocks = TwoSided.of(crowded, after(90.0, EMPTY), disturbed=True)
+    assert not clocks.calm
+    assert not clocks.lies
+    assert not clocks.agrees, "nor can it be believed"
+    quiet = TwoSided.of([*crowded, *after(100.0, seen(100.0, *[134.0] * 6))], after(90.0, EMPTY), disturbed=True)
+    assert quiet.calm
+    assert quiet.agrees
+
+
+def test_a_lie_is_seen_where_others_had_the_device_in_empty_calls_alone():
+    windows, empty = after(90.0, seen(4.0, *[4034.0] * 12)), after(4000.0, seen(0.0, *[4500.0] * 12))
+    assert TwoSided.of(windows, empty, disturbed=True).lies
 
 
 def test_few_calls_say_nothing():

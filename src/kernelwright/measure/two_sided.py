@@ -15,6 +15,8 @@ AGREES_SHARE, AGREES_US = 0.10, 2.0
 LIES_SHARE, LIES_US = 0.5, 20.0
 """A claim is a lie that is less than this share of what was seen at the least, and by more than this."""
 LEAST_CALLS = 5
+TURN_US = 500.0
+"""Less than a process has a device to itself, and more than an empty call takes on one that nobody else has."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Window:
         time_us: until pieces of all outputs were read as well.
         queued_us: of that, what it waited for a processor that others had.
         claimed_us: what the worker says that it took.
+        writing_us: what it took to write the inputs just before, on a device: longer where others have turns of it.
     """
 
     unfinished_us: float
@@ -34,6 +37,7 @@ class Window:
     time_us: float
     queued_us: float = 0.0
     claimed_us: float = 0.0
+    writing_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class TwoSided:
             not, because a candidate can be the one who keeps its processor busy.
         low_us, high_us: between these the judge's clock leaves it, by when it looked.
         taken_us: what it took by the judge's clock; of the shortest windows, where others take turns.
+        calm: whether there were calls enough before which nobody else had a turn.
         unsure_us: how far empty calls lie apart on the judge's, half of them.
         least_us: what the judge's clock shows at the least: all but the shortest quarter of the calls, or the claim and
             what every call took beyond it; less what they were queued for and what three in four empty calls take.
@@ -58,19 +63,25 @@ class TwoSided:
     least_us: float
     taken_us: float
     unsure_us: float
+    calm: bool = True
 
     @classmethod
     def of(cls, windows: Sequence[Window], empty: Sequence[Window], *, disturbed: bool = False) -> TwoSided:
         """Weighs the clocks.
 
         Args:
-            disturbed: others take turns with the candidate, which no clock sees: the shortest windows count, the tenth
-                that is left when the judge's own slips are passed over.
+            disturbed: others may take turns with the candidate, which no clock sees: windows count before which nobody
+                did, and of these the shortest, the tenth that is left when the judge's own slips are passed over.
         Raises:
             ValueError: fewer than five calls.
         """
         if len(windows) < LEAST_CALLS:
             raise ValueError(f"{len(windows)} calls; {LEAST_CALLS} at least")
+        calm = calm_empty = True
+        if disturbed:
+            quiet_us = min(one.writing_us for one in (*windows, *empty)) + TURN_US
+            windows, calm = _calm(windows, quiet_us)
+            empty, calm_empty = _calm(empty, quiet_us)
         seen = sorted(one.seen_us - one.queued_us for one in empty)
         nothing = sorted(one.time_us - one.queued_us for one in empty)
         crowded = sorted(one.time_us for one in empty)  # nobody is called a liar for what others took
@@ -84,8 +95,9 @@ class TwoSided:
         taken_us = median(one.time_us for one in windows) - median(nothing)
         judged_us = max(0.0, taken_us)
         if disturbed:
-            taken_us = _at(sorted(one.time_us for one in windows), 0.1) - median(nothing)
-            low_us, least_us = _at(unfinished, 0.1) - _at(seen, 0.1), _at(working, 0.1) - median(nothing)
+            nothing_us = median(nothing) if calm_empty else min(median(nothing), TURN_US)
+            taken_us = _at(sorted(one.time_us for one in windows), 0.1) - nothing_us
+            low_us, least_us = _at(unfinished, 0.1) - _at(seen, 0.1), _at(working, 0.1) - nothing_us
         return cls(
             claimed_us=claimed_us,
             judged_us=judged_us,
@@ -94,12 +106,15 @@ class TwoSided:
             least_us=max(0.0, least_us),
             taken_us=max(0.0, taken_us),
             unsure_us=_at(seen, 0.75) - _at(seen, 0.25),
+            calm=calm,
         )
 
     @property
     def agrees(self) -> bool:
         """Whether the claim may stand: it is the finer of the two clocks. Where the judge looked late, it has to be a
         good part of what the call may have taken."""
+        if not self.calm:
+            return False
         if self.claimed_us < LIES_SHARE * self.taken_us - max(LIES_US, self.unsure_us):
             return False
         unsure_us = min(self.unsure_us, LIES_SHARE * self.judged_us)
@@ -109,7 +124,7 @@ class TwoSided:
     @property
     def lies(self) -> bool:
         """Whether no honest clock could have claimed so little."""
-        return self.claimed_us < LIES_SHARE * self.least_us and self.least_us - self.claimed_us > LIES_US
+        return self.calm and self.claimed_us < LIES_SHARE * self.least_us and self.least_us - self.claimed_us > LIES_US
 
     @property
     def time_us(self) -> float:
@@ -121,6 +136,12 @@ def spread_us(empty: Sequence[Window], share: float = 0.5) -> float:
     """How much longer than the shortest this share of them take: what nobody below it can be judged by."""
     took = sorted(one.time_us - one.queued_us for one in empty)
     return _at(took, share) - took[0]
+
+
+def _calm(windows: Sequence[Window], quiet_us: float) -> tuple[Sequence[Window], bool]:
+    """Those before which nobody else had a turn, and whether they are enough; else all."""
+    found = [one for one in windows if one.writing_us <= quiet_us]
+    return (found, True) if len(found) >= LEAST_CALLS else (windows, False)
 
 
 def _at(ordered: Sequence[float], share: float) -> float:

@@ -21,8 +21,10 @@ CALLS, JUDGED = 12, 3
 HASTY_CALLS, HASTY_JUDGED = 6, 2
 MOST_BESIDE = 6
 ATTEMPTS, LIES, ATTEMPT_PAUSE_S = 3, 2, 0.3
-"""Where clocks disagree, calls are made again, with fresh values and after a while: others may have had the processor,
-or the device. A liar lies more than once."""
+"""Where clocks disagree, calls are made again, with fresh values and after a while: others may have had the processor.
+A liar lies more than once."""
+MOST_ATTEMPTS = 12
+"""With those for which others had the device."""
 
 
 class Beside(Protocol):
@@ -56,18 +58,21 @@ class TimedCalls:
         if state := self.reference.own_state():
             self.runner.line.set_state(state)
         calls, judged = (HASTY_CALLS, HASTY_JUDGED) if self.hasty else (CALLS, JUDGED)
-        for attempt in itertools.count():
+        disagreed = 0
+        for batch in itertools.count():
             if not self._disturbed:
                 self._windows = []
-            yield from self._seen(range(self.first + attempt * calls, self.first + (attempt + 1) * calls), judged)
-            clocks, last = self.clocks, attempt >= ATTEMPTS - 1
+            yield from self._seen(range(self.first + batch * calls, self.first + (batch + 1) * calls), judged)
+            clocks = self.clocks
             if clocks.agrees:
                 self._lies = []
-            elif clocks.lies and attempt < ATTEMPTS:
+            elif clocks.lies and disagreed < ATTEMPTS:
                 self._lies.append(clocks)
-            if (clocks.agrees or last) and (not self.beside or self.beside.is_over):
+            disagreed += clocks.calm and not clocks.agrees
+            settled = clocks.agrees or disagreed >= ATTEMPTS or batch >= MOST_ATTEMPTS
+            if settled and (not self.beside or self.beside.is_over):
                 break
-            if not (clocks.agrees or last):
+            if not settled:
                 pause(ATTEMPT_PAUSE_S)
 
     def _seen(self, numbers: range, judged: int) -> Iterator[tuple[Observed, InputSet | None]]:

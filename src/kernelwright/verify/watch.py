@@ -113,6 +113,7 @@ class Watch:
             time_us=(end - start) * 1e6,
             queued_us=inspection.queued_us(self.child.pid) - queued_us,
             claimed_us=letter.claimed_ns / 1e3 if letter else 0.0,
+            writing_us=self._writing_s[-1] * 1e6 if self._writing_s else 0.0,
         )
         # What is claimed, or taken, now and then makes nobody look too late.
         usual_s = USUAL_TIMES * self._expected_s if self._expected_s else math.inf
