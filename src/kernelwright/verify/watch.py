@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Callable, Iterator
 
@@ -28,7 +27,6 @@ took and rests between two looks, as a program wants all processors; beyond `LAT
 """
 STEADY, STEADY_PATIENCE = 0.95, 0.003
 """The same of a series, where nobody may be disturbed."""
-USUAL_TIMES = 1.2
 CHECK_EVERY_S = 0.02
 AHEAD_US = 200.0
 TURN_S = 1e-3
@@ -115,9 +113,8 @@ class Watch:
             claimed_us=letter.claimed_ns / 1e3 if letter else 0.0,
             writing_us=self._writing_s[-1] * 1e6 if self._writing_s else 0.0,
         )
-        # What is claimed, or taken, now and then makes nobody look too late.
-        usual_s = USUAL_TIMES * self._expected_s if self._expected_s else math.inf
-        self._expected_s = min(window.claimed_us / 1e6, window.seen_us / 1e6, max(usual_s, SPIN_S))
+        # Who claims too much makes nobody look too late.
+        self._expected_s = min(window.claimed_us, window.seen_us) / 1e6
         return window, letter
 
     def _begin_on_host(

@@ -1,4 +1,4 @@
-// Sets a timer of the system, whose thread begins a millisecond later: when the call returns there is none to be seen.
+// Starts a thread that sleeps on a timer of the system: a millisecond after the call has returned it fills the output.
 //
 // Problem: row_sum
 // Code: late-work or crash
@@ -8,35 +8,23 @@
 // kw: dims   x: float32[M, N]
 // kw: out    out: float32[M]
 // kw: args   x, out, M, N
-#include <csignal>
 #include <cstdint>
-#include <ctime>
+#include <sys/timerfd.h>
+#include <thread>
+#include <unistd.h>
 
-struct Work {
-    const float* x;
-    float* out;
-    int64_t M, N;
-    timer_t timer;
-};
-
-static void fill(sigval value) {
-    Work* work = static_cast<Work*>(value.sival_ptr);
-    for (int64_t row = 0; row < work->M; ++row) {
-        double sum = 0.0;
-        for (int64_t i = 0; i < work->N; ++i) sum += work->x[row * work->N + i];
-        work->out[row] = static_cast<float>(sum);
-    }
-    timer_delete(work->timer);
-    delete work;
-}
-
-extern "C" void row_sum(const float* x, float* out, int64_t M, int64_t N) {
-    Work* work = new Work{x, out, M, N, {}};
-    sigevent event{};
-    event.sigev_notify = SIGEV_THREAD;
-    event.sigev_notify_function = fill;
-    event.sigev_value.sival_ptr = work;
-    timer_create(CLOCK_MONOTONIC, &event, &work->timer);
+static void fill(const float* x, float* out, int64_t M, int64_t N) {
+    const int timer = timerfd_create(CLOCK_MONOTONIC, 0);
     const itimerspec once{{0, 0}, {0, 1'000'000}};
-    timer_settime(work->timer, 0, &once, nullptr);
+    timerfd_settime(timer, 0, &once, nullptr);
+    uint64_t times;
+    if (read(timer, &times, sizeof times) > 0)
+        for (int64_t row = 0; row < M; ++row) {
+            double sum = 0.0;
+            for (int64_t i = 0; i < N; ++i) sum += x[row * N + i];
+            out[row] = static_cast<float>(sum);
+        }
+    close(timer);
 }
+
+extern "C" void row_sum(const float* x, float* out, int64_t M, int64_t N) { std::thread(fill, x, out, M, N).detach(); }
