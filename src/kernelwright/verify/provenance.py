@@ -13,7 +13,7 @@ from pathlib import Path
 
 MOST_PIECES = 6
 LEAST_BYTES = 1 << 16
-SYSTEM_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/opt")
+SYSTEM_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/opt/intel", "/opt/homebrew/lib")
 NUMERIC = re.compile(r"blas|lapack|atlas|blis|mkl|dnn|fftw|gsl|armpl|sleef|xnnpack|eigen", re.IGNORECASE)
 OTHERS = ("/nvidia/", "/triton/")
 """Packages whose libraries compute nothing on the host."""
