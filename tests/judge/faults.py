@@ -114,7 +114,7 @@ def kill_and_resume(folder, kills, seed, say=lambda line: None, *, within_s=12.0
             assert now[: len(known)] == known, f"lost: {known} became {now}"
             assert len(dict(now)) == len(now), f"told twice: {now}"
             wrong = {name: code for name, code in now if EXPECTED[name] != code}
-            assert not wrong, f"wrong: {wrong}"
+            assert not wrong, f"wrong: {wrong}\n{results.read_text()}"
             known = now
     return killed, runs
 

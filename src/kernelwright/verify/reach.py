@@ -16,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import ForgedError
+from kernelwright.core.errors import CrashError, ForgedError
 from kernelwright.sandbox import Child, inspection
 from kernelwright.verify import device_memory
 from kernelwright.verify.device_memory import DriverError, Segment
@@ -47,12 +47,15 @@ class Reach:
 
         Raises:
             ForgedError: nothing does.
+            CrashError: the process is gone.
         """
         if not extent[1]:
             return torch.empty(0, dtype=torch.uint8, device=self.device)
         try:
             return torch.frombuffer(inspection.read(self.child.pid, *extent), dtype=torch.uint8)
         except (OSError, OverflowError, struct.error) as fault:
+            if isinstance(fault, ProcessLookupError):
+                raise CrashError("the process was killed while its outputs were read") from fault
             raise ForgedError(f"something is said to lie where no memory is: {fault}") from fault
 
     def write(self, address: int, data: Tensor) -> None:
