@@ -47,6 +47,12 @@ def hogs(p):
     kept = []
     while True:
         kept.append(bytearray(os.urandom(1 << 20) * 8)); time.sleep(0.01)
+def hogs_by_an_orphan(p):
+    if not os.fork():
+        if not os.fork(): hogs(p)
+        os._exit(0)
+    os.wait()
+    time.sleep(60)
 def too_much(p): return len(bytearray(1 << 60))
 def torch_too_much(p):
     import torch
@@ -257,6 +263,11 @@ def test_a_killed_nursery_is_a_crash_and_the_next_run_starts_another(run):
     with pytest.raises(CrashError):
         run("kills_nursery")
     assert run("echo", {"a": 1}) == {"a": 1}
+
+
+def test_the_memory_of_what_has_lost_its_parent_counts(run):
+    with pytest.raises(MemoryLimitError, match="held"):
+        run("hogs_by_an_orphan", limits=Limits(time_s=60, memory_bytes=400_000_000))
 
 
 def test_torch_out_of_memory_is_the_memory_limit(tasks):

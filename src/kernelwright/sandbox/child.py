@@ -175,7 +175,7 @@ class Child:
             raise EnvironmentError(message, next="run it again") from fault
         for ours in (self._channel, self._output):
             ours.setblocking(False)
-        self._memory = MemoryWatch(self._pid, self._limits.memory_bytes)
+        self._memory = MemoryWatch(self._nursery.pid, self._limits.memory_bytes, beneath=True)
 
     def end(self) -> None:
         """Kills the child and waits until the nursery has reaped it and swept; a nursery that fails is ended too."""

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-STOP_LIMIT_S = 2.0
+STOP_LIMIT_S, STOPPING_S = 5.0, 20e-6
 _PR_SET_TIMERSLACK = 29
 FUTEX = {"x86_64": "202", "aarch64": "98"}
 MOST_PIECES = 1024
@@ -137,6 +137,7 @@ def stop(pid: int, adopter: int) -> list[int]:
         stopped += started
         if time.monotonic() > until:
             raise TimeoutError(f"process {pid} or one that it started did not stop")
+        pause(STOPPING_S)  # to stop, a thread needs a processor
 
 
 def ran(pids: Sequence[int]) -> tuple[int, int]:

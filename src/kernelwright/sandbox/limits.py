@@ -50,17 +50,18 @@ class Deadline:
 
 
 class MemoryWatch:
-    """Resident memory of a process and of all that it started, looked at every 50 ms.
+    """Resident memory of a process and of all that it started, looked at every 50 ms; `beneath`, without its own: an
+    adopter has also what lost its parent.
 
     Resident rather than virtual, because CUDA reserves far more address space than it uses. Pages shared after a
     fork are counted in each process, so the sum is an upper bound.
     """
 
-    def __init__(self, pid: int, memory_bytes: int | None) -> None:
+    def __init__(self, pid: int, memory_bytes: int | None, *, beneath: bool = False) -> None:
         import psutil
 
         self._limit = memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().available)
-        self._pid, self._next_look = pid, 0.0
+        self._pid, self._skipped, self._next_look = pid, int(beneath), 0.0
 
     def check(self) -> None:
         """Raises:
@@ -69,7 +70,7 @@ class MemoryWatch:
         """
         if time.monotonic() < self._next_look:
             return
-        processes = family(self._pid)
+        processes = family(self._pid)[self._skipped :]
         if len(processes) > MOST_PROCESSES:
             raise CrashError(f"it started {len(processes)} processes, the limit is {MOST_PROCESSES}")
         used = sum(resident_bytes(process) for process in processes)
