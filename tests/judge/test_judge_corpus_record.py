@@ -31,7 +31,7 @@ def judged(monkeypatch, tmp_path):
             pace=Pace(verdicts=len(outcomes), time_s=60.0),
         )
         monkeypatch.setattr(corpus_record, "check_corpus", lambda **asked: report)
-        (path,) = record_corpus(device="cpu", rounds=len(codes), workers=1, folder=str(tmp_path)).records
+        (path,) = record_corpus(device="cpu", rounds=1, workers=1, folder=str(tmp_path)).records
         return load(Path(path))
 
     return run
@@ -51,9 +51,28 @@ def test_rounds_add_up(judged, tmp_path):
 
 
 def test_a_change_of_verdict_stands_in_the_record(judged, tmp_path):
-    assert judged("inaccurate", "").samples[0].wrong == 1
+    cheat = judged("inaccurate", "").samples[0]
+    assert (cheat.wrong, cheat.faults) == (1, ("accepted",))
+    assert judged("crash").samples[0].faults == ("accepted", "crash")
     assert "inaccurate, accepted" not in corpus_page(str(tmp_path))
-    assert "1 wrong" in corpus_page(str(tmp_path))
+    assert "2 wrong" in corpus_page(str(tmp_path))
+
+
+def test_every_round_stands_in_the_record_as_soon_as_it_is_over(monkeypatch, tmp_path):
+    rounds = []
+
+    def check_corpus(**asked):
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+        rounds.append(asked["rounds"])
+        outcome = SampleOutcome(name="cheat.py", got="inaccurate", time_s=1.5, **CHEAT)
+        return CorpusReport(device="cpu", rounds=1, sandbox=(), outcomes=(outcome,), pace=Pace(verdicts=1, time_s=1.0))
+
+    monkeypatch.setattr(corpus_record, "check_corpus", check_corpus)
+    with pytest.raises(KeyboardInterrupt):
+        record_corpus(device="cpu", rounds=3, workers=1, folder=str(tmp_path))
+    assert rounds == [1, 1]
+    assert load(next(tmp_path.glob("*/judge/cpu.json"))).rounds == 2
 
 
 def test_other_samples_begin_anew(judged, monkeypatch):

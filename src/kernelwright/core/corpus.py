@@ -45,7 +45,8 @@ class CorpusReport(Record, frozen=True, kw_only=True):
 
 
 class SampleCounts(Record, frozen=True, kw_only=True):
-    """One sample in all rounds: `got` counts the codes that rejected it, and as "" how often it was accepted."""
+    """One sample in all rounds: `got` counts the codes that rejected it, and as "" how often it was accepted; `faults`
+    tells of every verdict that was wrong."""
 
     name: str
     kind: Literal["honest", "dishonest"]
@@ -54,6 +55,7 @@ class SampleCounts(Record, frozen=True, kw_only=True):
     expected: tuple[str, ...]
     got: dict[str, int]
     slowest_s: float
+    faults: tuple[str, ...] = ()
 
     @property
     def wrong(self) -> int:

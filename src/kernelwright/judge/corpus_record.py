@@ -37,7 +37,7 @@ def made(earlier: CorpusRecord | None, *, device: str, rounds: int, workers: int
         date=datetime.now(UTC).date().isoformat(),
         software={"torch": torch.__version__.partition("+")[0], "Python": platform.python_version()},
         sources=sources,
-        rounds=rounds,
+        rounds=report.rounds,
         sandbox=report.sandbox,
         samples=tuple(_counted(report)),
         time_s=report.pace.time_s,
@@ -68,6 +68,7 @@ def _counted(report: CorpusReport) -> Iterable[SampleCounts]:
             expected=first.expected,
             got=dict(Counter(one.got for one in outcomes)),
             slowest_s=round(max(one.time_s for one in outcomes), 2),
+            faults=tuple(f"{one.got or 'accepted'} {one.detail}".strip() for one in outcomes if not one.right),
         )
 
 
@@ -78,6 +79,7 @@ def _together(earlier: CorpusRecord, fresh: CorpusRecord) -> CorpusRecord:
             one,
             got=dict(Counter(one.got) + Counter(before[one.name].got)),
             slowest_s=max(one.slowest_s, before[one.name].slowest_s),
+            faults=before[one.name].faults + one.faults,
         )
         for one in fresh.samples
     ]

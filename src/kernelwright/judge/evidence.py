@@ -196,21 +196,20 @@ def record_kernels(names: Sequence[str], *, folder: str = "evidence") -> Evidenc
 
 
 def record_corpus(*, device: str, rounds: int, workers: int, folder: str = "evidence") -> EvidenceReport:
-    """Has this machine judge the corpus; a record that is there, of the same sources, counts these rounds too.
+    """Has this machine judge the corpus; a record that is there, of the same sources, counts these rounds too, each as
+    soon as it is over.
 
     Raises:
         UsageError: fewer than one round or worker.
     """
     path = _target(folder, machine(device).name, "judge", device)
-    earlier = load(path) if path.exists() else None
-    entry = corpus_record.made(
-        earlier if isinstance(earlier, CorpusRecord) else None,
-        device=device,
-        rounds=rounds,
-        workers=workers,
-        root=Path(folder).resolve().parent,
-    )
-    return EvidenceReport(records=(_written(entry, folder),))
+    root = Path(folder).resolve().parent
+    for _ in range(max(rounds, 1)):
+        earlier = load(path) if path.exists() else None
+        known = earlier if isinstance(earlier, CorpusRecord) else None
+        entry = corpus_record.made(known, device=device, rounds=min(rounds, 1), workers=workers, root=root)
+        _written(entry, folder)
+    return EvidenceReport(records=(str(path),))
 
 
 def _target(folder: str, machine_name: str, kind: str, name: str) -> Path:
