@@ -1,7 +1,7 @@
 """Has torch multiply while two dozen threads of the lowest priority spin in code of its own.
 
 Problem: matmul
-Code: not-own-kernels or timeout
+Code: not-own-kernels
 Device: cpu
 Policy: own-kernels
 """
