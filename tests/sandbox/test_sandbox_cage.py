@@ -144,7 +144,7 @@ def test_threads_that_wait_do_not_compute(caged):
     caged.start("caged_tasks:sleeps", {})
     time.sleep(0.3)
     caged.stop()
-    assert inspection.computing_at(caged.pid) == []
+    assert inspection.computing_at(caged.pid) == {}
     caged.resume()
     assert caged.answer() == 1
     assert any("python" in path for _, _, path in inspection.code_of(caged.pid))

@@ -172,17 +172,17 @@ def queued_us(pid: int) -> float:
         return 0.0
 
 
-def computing_at(pid: int) -> list[tuple[int, int]]:
+def computing_at(pid: int) -> dict[int, tuple[int, int]]:
     """Where the threads of a stopped process were that computed when it was stopped: instruction and top of the stack.
 
-    Those that waited in the system are left out.
+    By number of the thread, the first has the process's. Those that waited in the system are left out.
     """
-    found = []
-    for thread in Path(f"/proc/{pid}/task").glob("*/syscall"):
+    found = {}
+    for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
-            match thread.read_text().split():
+            match (thread / "syscall").read_text().split():
                 case ["-1", stack, instruction]:
-                    found.append((int(instruction, 16), int(stack, 16)))
+                    found[int(thread.name)] = int(instruction, 16), int(stack, 16)
     return found
 
 

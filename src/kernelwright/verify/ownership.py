@@ -4,7 +4,9 @@ Seen from outside: the process is stopped at moments drawn by chance, in calls a
 thread that was computing it is asked from which file its instruction came. What a candidate compiled is its own, unless
 the same code lies in an installed library; torch, NumPy and every other installed library is not; the interpreter and
 the C library serve both, and count for neither. Code that was made at run time belongs to whoever called it. All that
-compute at one moment share it alike, however many threads each has, with those for whom the calling thread waits.
+compute at one moment share it alike, however many threads each has, with those for whom the called thread waits. While
+that thread is in the interpreter, before the work or after it, threads of the candidate's own prove nothing: on a busy
+machine it may stand there for most of a call.
 
 On a device, kernels are torch's that an operator of torch's launched, and others' that have the names that libraries
 give theirs.
@@ -48,6 +50,7 @@ NEUTRAL = (
     "libc.", "libc-", "libm.", "libm-", "ld-linux", "libgomp", "libomp", "libiomp", "libstdc++", "libgcc", "libpthread",
     "libpython", "python", "[vdso]", "[vsyscall]", "libdl", "_ctypes", "libffi", "_struct", "_random", "mmap.",
 )  # fmt: skip
+INTERPRETER = re.compile(r"/(lib)?python[^/]*$")
 LIBRARY_KERNELS = re.compile(
     r"\bat::|at_cuda_detail|\bcub::|\bthrust::|cublas|cudnn|cufft|cusparse|cusolver|^nccl|^nvjet|_xmma_|\bcutlass_\d\d_"
     r"|\bgemv2[NT]_kernel|\bgemvNSP_kernel|\bgemmSN_|\bgemmk1_kernel|\breduce_1Block_kernel|splitKreduce|\bmagma_"
@@ -86,8 +89,7 @@ class Ownership:
             self._lasts_us = min(self._lasts_us, self.line.call(inputs, look=False).window.claimed_us)
             self._start_s, self._code = wall_s(), inspection.code_of(self.line.child.pid)
             return
-        at_us = max(self._lasts_us, 1.0) * random.SystemRandom().random()
-        self.line.call(inputs, look=False, peek=_Peek(self._moment, at_us))
+        self.line.call(inputs, look=False, peek=_Peek(self._moment, max(self._lasts_us, 1.0)))
 
     @property
     def is_over(self) -> bool:
@@ -125,28 +127,34 @@ class Ownership:
         """The files that did most of the rest, by name."""
         return ", ".join(name for name, _ in self._libraries.most_common(2))
 
-    def _moment(self) -> None:
+    def _moment(self) -> bool:
+        """Whether somebody was seen at work."""
         self.line.child.stop()
         try:
             if self.line.watch.is_done():
-                return
+                return True
             pid = self.line.child.pid
+            computing = inspection.computing_at(pid)
             found: list[tuple[str | None, bytes]] = [
                 (self._path(at, stack), bytes(inspection.read(pid, at - BEFORE_BYTES, CODE_BYTES)))
-                for at, stack in inspection.computing_at(pid)
+                for at, stack in computing.values()
             ]
             if stack := inspection.waiting_at(pid):
                 found.append((self._caller(stack), b""))
+            called = self._path(*computing[pid]) if pid in computing else None
         except OSError:  # it is gone: the call itself will tell
-            return
+            return True
         finally:
             self.line.child.resume()
         known = [(path, self._whose(path), code) for path, code in found if path is not None]
         owners = {whose for _, whose, _ in known} - {"neutral"}
+        if called is not None and INTERPRETER.search(called):
+            owners.discard("own")
         for whose in owners:
             self._seen[whose] += 1 / len(owners)
         self._libraries.update({Path(path).name for path, whose, _ in known if whose == "library"})
         self._instructions.update({code for _, whose, code in known if whose == "own" and code})
+        return bool(owners)
 
     def _path(self, instruction: int, stack: int) -> str:
         """The file that an instruction comes from, or, for one that comes from none, the nearest that called it."""
@@ -212,12 +220,18 @@ def _is_foreign(kernel: DeviceKernel) -> bool:
 
 @dataclass
 class _Peek:
-    """Looks once a call has run for so long, and again and again while it goes on."""
+    """Looks at a moment of a call that lasts so long, and again while it goes on; soon, where nobody was at work."""
 
-    look: Callable[[], None]
-    at_us: float
+    look: Callable[[], bool]
+    lasts_us: float
+    _at_us: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._at_us = self._any_us()
 
     def __call__(self, running_us: float) -> None:
-        if running_us >= self.at_us:
-            self.look()
-            self.at_us = running_us + PEEK_EVERY_US
+        if running_us >= self._at_us:
+            self._at_us = running_us + (PEEK_EVERY_US if self.look() else min(self._any_us(), PEEK_EVERY_US))
+
+    def _any_us(self) -> float:
+        return self.lasts_us * random.SystemRandom().random()
