@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -142,6 +143,11 @@ class Child:
     def resume(self) -> None:
         inspection.resume(self._stopped)
         self._stopped = []
+
+    @property
+    def stopped(self) -> Sequence[int]:
+        """It and what it started, while it stands still."""
+        return self._stopped
 
     @property
     def pid(self) -> int:

@@ -6,26 +6,25 @@ the same code lies in an installed library; torch, NumPy and every other install
 the C library serve both, and count for neither. Code that was made at run time belongs to whoever called it. All that
 compute at one moment share it alike, however many threads each has, with those for whom the called thread waits. While
 that thread is in the interpreter, before the work or after it, threads of the candidate's own prove nothing: on a busy
-machine it may stand there for most of a call.
-
-On a device, kernels are torch's that an operator of torch's launched, and others' that have the names that libraries
-give theirs.
+machine it may stand there for most of a call. What another process does is not the candidate's own work, and while the
+called thread waits for it, the rest proves nothing either.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import math
 import random
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelwright.measure.clock import wall_s
-from kernelwright.measure.trace import DeviceKernel
 from kernelwright.problems.problem import Args
 from kernelwright.sandbox import inspection
 from kernelwright.verify.calls import Line
@@ -43,6 +42,7 @@ PEEK_EVERY_US = 1000.0
 STACK_WORDS = 256
 BEFORE_BYTES, CODE_BYTES = 16, 48
 """Of the code around an instruction: so much is the same in two programs only where one has it from the other."""
+ANOTHER_PROCESS = "another process"
 MADE_AT_RUN_TIME = ("/memfd:", "//anon", "[anon", "/dev/zero")
 COMPILERS = ("numba", "llvmlite", "triton")
 """What calls code that a candidate wrote and had compiled at run time."""
@@ -51,14 +51,6 @@ NEUTRAL = (
     "libpython", "python", "[vdso]", "[vsyscall]", "libdl", "_ctypes", "libffi", "_struct", "_random", "mmap.",
 )  # fmt: skip
 INTERPRETER = re.compile(r"/(lib)?python[^/]*$")
-LIBRARY_KERNELS = re.compile(
-    r"\bat::|at_cuda_detail|\bcub::|\bthrust::|cublas|cudnn|cufft|cusparse|cusolver|^nccl|^nvjet|_xmma_|\bcutlass_\d\d_"
-    r"|\bgemv2[NT]_kernel|\bgemvNSP_kernel|\bgemmSN_|\bgemmk1_kernel|\breduce_1Block_kernel|splitKreduce|\bmagma_"
-    r"|\bpytorch_flash::|\bfmha_cutlass|^(ampere|volta|turing)_[sdchb]+gemm"
-)
-"""As narrow as they are known: a kernel called `gemm` is anybody's."""
-NEITHERS_KERNELS = re.compile(r"^Mem(cpy|set) ")
-"""Copies and fills are anybody's."""
 
 
 @dataclass
@@ -80,14 +72,14 @@ class Ownership:
     _seen: dict[str, float] = field(default_factory=lambda: {"own": 0.0, "library": 0.0})
     _libraries: Counter[str] = field(default_factory=Counter)
     _instructions: Counter[bytes] = field(default_factory=Counter)
-    _code: list[tuple[int, int, str]] = field(default_factory=list)
+    _code: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
 
     def look(self) -> None:
         """Makes one more call, and looks into it."""
         inputs, self._calls = self.draw(self._calls), self._calls + 1
         if self._calls <= WARM_CALLS:
             self._lasts_us = min(self._lasts_us, self.line.call(inputs, look=False).window.claimed_us)
-            self._start_s, self._code = wall_s(), inspection.code_of(self.line.child.pid)
+            self._start_s = wall_s()
             return
         self.line.call(inputs, look=False, peek=_Peek(self._moment, max(self._lasts_us, 1.0)))
 
@@ -133,47 +125,49 @@ class Ownership:
         try:
             if self.line.watch.is_done():
                 return True
-            pid = self.line.child.pid
-            computing = inspection.computing_at(pid)
-            found: list[tuple[str | None, bytes]] = [
-                (self._path(at, stack), bytes(inspection.read(pid, at - BEFORE_BYTES, CODE_BYTES)))
-                for at, stack in computing.values()
-            ]
-            if stack := inspection.waiting_at(pid):
-                found.append((self._caller(stack), b""))
-            called = self._path(*computing[pid]) if pid in computing else None
-        except OSError:  # it is gone: the call itself will tell
-            return True
+            pid, *others = self.line.child.stopped
+            known = list(self._working(pid))
+            elsewhere = [one for one in itertools.chain(*map(self._working, others)) if one[0] != "neutral"]
+            where = inspection.computing_at(pid).get(pid)
+            proves = not INTERPRETER.search(self._path(pid, *where)) if where else not others
         finally:
             self.line.child.resume()
-        known = [(path, self._whose(path), code) for path, code in found if path is not None]
-        owners = {whose for _, whose, _ in known} - {"neutral"}
-        if called is not None and INTERPRETER.search(called):
-            owners.discard("own")
+        known += [("library", ANOTHER_PROCESS, b"") for _ in elsewhere]
+        owners = {whose for whose, _, _ in known} - ({"neutral"} if proves else {"neutral", "own"})
         for whose in owners:
             self._seen[whose] += 1 / len(owners)
-        self._libraries.update({Path(path).name for path, whose, _ in known if whose == "library"})
-        self._instructions.update({code for _, whose, code in known if whose == "own" and code})
+        self._libraries.update({Path(path).name for whose, path, _ in known if whose == "library"})
+        self._instructions.update({code for whose, _, code in known if whose == "own" and code})
         return bool(owners)
 
-    def _path(self, instruction: int, stack: int) -> str:
-        """The file that an instruction comes from, or, for one that comes from none, the nearest that called it."""
-        if (path := self._file_of(instruction)) is None:
-            self._code = inspection.code_of(self.line.child.pid)  # something was loaded since
-            path = self._file_of(instruction)
-        if path:
-            return path
-        return self._caller(stack) or ""
+    def _working(self, pid: int) -> Iterator[tuple[str, str, bytes]]:
+        """Whose code, from which file, the threads of a process compute, or wait for where it is the first; some code.
 
-    def _caller(self, stack: int) -> str | None:
+        What cannot be read is nobody's: one such thread must not hide the others.
+        """
+        for at, stack in inspection.computing_at(pid).values():
+            path = self._path(pid, at, stack)
+            yield self._whose(path), path, _bytes(pid, at - BEFORE_BYTES, CODE_BYTES)
+        if (stack := inspection.waiting_at(pid)) and (path := self._caller(pid, stack)):
+            yield self._whose(path), path, b""
+
+    def _path(self, pid: int, instruction: int, stack: int) -> str:
+        """The file that an instruction comes from, or, for one that comes from none, the nearest that called it."""
+        if (path := self._file_of(pid, instruction)) is None:
+            with contextlib.suppress(OSError):
+                self._code[pid] = inspection.code_of(pid)  # something was loaded since
+            path = self._file_of(pid, instruction)
+        return path or self._caller(pid, stack) or ""
+
+    def _caller(self, pid: int, stack: int) -> str | None:
         """The file of the nearest code that is somebody's on a stack."""
-        words = struct.unpack(f"={STACK_WORDS}Q", inspection.read(self.line.child.pid, stack & ~7, 8 * STACK_WORDS))
-        callers = filter(None, map(self._file_of, words))
+        words = struct.iter_unpack("=Q", _bytes(pid, stack & ~7, 8 * STACK_WORDS))
+        callers = filter(None, (self._file_of(pid, word) for (word,) in words))
         return next((caller for caller in callers if self._whose(caller) != "neutral"), None)
 
-    def _file_of(self, address: int) -> str | None:
+    def _file_of(self, pid: int, address: int) -> str | None:
         """Empty for code that was made at run time, None for what is no code."""
-        for start, end, path in self._code:
+        for start, end, path in self._code.get(pid, ()):
             if start <= address < end:
                 return "" if path.startswith(MADE_AT_RUN_TIME) else path
         return None
@@ -184,38 +178,12 @@ class Ownership:
         return "neutral" if Path(path).name.startswith(NEUTRAL) else "library"
 
 
-@dataclass
-class DeviceOwnership:
-    """Counts the time of kernels by whose they are. Arguments and results as `Ownership` has them."""
-
-    line: Line
-    draw: Callable[[int], Args]
-    is_over: bool = False
-    _kernels: list[DeviceKernel] = field(default_factory=list)
-
-    def look(self) -> None:
-        self._kernels, self.is_over = self.line.call(self.draw(0), look=False, trace=True).kernels, True
-
-    @property
-    def share(self) -> float | None:
-        someones = [one.time_us for one in self._kernels if not NEITHERS_KERNELS.search(one.name)]
-        return 1 - sum(one.time_us for one in self._foreign) / sum(someones) if someones else None
-
-    @property
-    def libraries(self) -> str:
-        """The longest two kernels of libraries."""
-        return ", ".join(list(dict.fromkeys(one.name for one in self._foreign))[:2])
-
-    @property
-    def _foreign(self) -> list[DeviceKernel]:
-        found = [one for one in self._kernels if _is_foreign(one)]
-        return sorted(found, key=lambda one: one.time_us, reverse=True)
-
-
-def _is_foreign(kernel: DeviceKernel) -> bool:
-    if NEITHERS_KERNELS.search(kernel.name):
-        return False
-    return kernel.operator.startswith("aten::") or bool(LIBRARY_KERNELS.search(kernel.name))
+def _bytes(pid: int, address: int, size: int) -> bytes:
+    """Of a stopped process; empty where it has none there."""
+    try:
+        return bytes(inspection.read(pid, address, size))
+    except OSError:
+        return b""
 
 
 @dataclass

@@ -24,7 +24,8 @@ from kernelwright.verify import budget
 from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.degenerate import degeneracies
-from kernelwright.verify.ownership import LEAST_OWN, DeviceOwnership, Ownership
+from kernelwright.verify.kernel_owners import DeviceOwnership
+from kernelwright.verify.ownership import LEAST_OWN, Ownership
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import ByMemory, Live, Runner, sandboxed
 from kernelwright.verify.timed import TimedCalls

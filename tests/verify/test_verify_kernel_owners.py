@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernelwright.measure.trace import DeviceKernel
-from kernelwright.verify.ownership import DeviceOwnership
+from kernelwright.verify.kernel_owners import DeviceOwnership
 
 
 def share(*kernels):
