@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -18,7 +19,10 @@ from first_choice import FirstChoice, module_of, quick, run, text_of
 
 import kernelwright.optimize.program as program
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
+from kernelwright.core.optimization import COMPILED, TORCH
+from kernelwright.core.records import Floor
 from kernelwright.machine import predicted_machine
+from kernelwright.measure.paired import Rounds
 from kernelwright.optimize import tuning
 from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.reference import reference_of
@@ -644,3 +648,48 @@ def test_a_choice_that_fails_is_an_attempt_and_no_end(region, monkeypatch, loads
     assert found.outcome.winner == "torch"
     failed = [one for one in found.outcome.attempts if one.name != "torch"]
     assert failed and all("no room" in one.reason for one in failed)
+
+
+AT_FLOOR = Floor(time_us=20.0, limiter="DRAM", memory_us=20.0, compute_us=0.0, provenance="datasheet")
+"""Above what `tuned` sees of torch."""
+
+
+def fixed(monkeypatch, choices_us, **others_us):
+    """Every choice takes a time of its own, and torch 100 us, give or take a thousandth."""
+
+    def time_arms(arms, *_, **__):
+        own = [name for name in arms if name not in (TORCH, COMPILED)]
+        middle = {**dict(zip(own, choices_us, strict=False)), TORCH: 100.0, **others_us}
+        around = {name: [middle[name] * (1 + (at * 7 % 15 - 7) / 1e4) for at in range(15)] for name in arms}
+        timings = {name: SimpleNamespace(time_us=middle[name], samples_us=around[name]) for name in arms}
+        return Rounds(timings, (True,) * 15)
+
+    monkeypatch.setattr(tuning, "time_arms", time_arms)
+
+
+@pytest.mark.parametrize(
+    ("choices_us", "own"), [((99.0, 200.0, 200.0), True), ((99.7, 99.8, 99.9), False), ((100.0, 101.0, 99.6), False)]
+)
+def test_a_kernel_has_to_be_surely_faster_than_torch_by_half_a_percent(region, monkeypatch, choices_us, own):
+    fixed(monkeypatch, choices_us)
+    found = tuned(region, monkeypatch)[0]
+    assert (found.outcome.winner != TORCH) == own
+    assert found.outcome.after_us == (99.0 if own else 100.0)
+
+
+def test_a_gain_that_is_not_sure_is_none(region, monkeypatch):
+    fixed(monkeypatch, (98.0, 98.5, 98.7))
+    monkeypatch.setattr(Rounds, "compare", lambda *_: SimpleNamespace(low=0.99, ratio=1.02))
+    assert tuned(region, monkeypatch)[0].outcome.winner == TORCH
+
+
+def test_what_runs_at_the_speed_of_a_copy_is_tried_where_the_datasheet_leaves_room(region, monkeypatch):
+    monkeypatch.setattr(tuning, "floor", lambda *_, **__: AT_FLOOR)
+    assert len(tuned(region, monkeypatch)[0].outcome.attempts) > 1
+    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: 10.0)
+    bare = msgspec.structs.replace(predicted_machine("h200"), spec=None)
+    tuner = Tuner(FirstChoice.generator, "cpu", bare, compile=False, budget_s=0.05)
+    with torch.no_grad():
+        found = tuner.tune(*region)
+    assert (found.kernel, found.outcome.attempts) == (None, ())
+    assert "no gain to be had" in found.outcome.why

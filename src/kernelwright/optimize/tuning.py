@@ -15,13 +15,13 @@ from torch import fx
 
 from kernelwright.core.optimization import COMPILED, TORCH, Attempt, RegionOutcome
 from kernelwright.core.progress import stage
-from kernelwright.core.records import Machine
+from kernelwright.core.records import Floor, Machine
 from kernelwright.diagnose.moves import OWN_SPECIAL_SHARE, SLACK, call_us
 from kernelwright.diagnose.observation import special_us
-from kernelwright.machine.floor import floor, last_cache_bytes
+from kernelwright.machine.floor import floor, hard_bound_us, last_cache_bytes
 from kernelwright.measure.buffers import Rotation
 from kernelwright.measure.clock import steady_us
-from kernelwright.measure.paired import time_arms
+from kernelwright.measure.paired import Rounds, time_arms
 from kernelwright.optimize.emit import Kernel, summary
 from kernelwright.optimize.generators import Generator
 from kernelwright.optimize.reference import source_of
@@ -34,15 +34,15 @@ from kernelwright.work import count, first_reads
 
 FINALISTS = 3
 GLANCE_S = 0.05
-LEAST_GAIN = 1.02
-"""A kernel that is not this much faster than torch's own is not worth a line of anybody's file."""
+LEAST_GAIN = 1.005
+"""A kernel that is not surely faster than torch's own, and by this much, is not worth a line of anybody's file."""
+AGAIN = 1.02
+"""torch.compile compiles again wherever the file runs: a kernel of one's own may be slower by this much."""
 KERNELS = "kernels"
-WHOLE_HANDICAP = {KERNELS: 1.0, TORCH: LEAST_GAIN, COMPILED: LEAST_GAIN * LEAST_GAIN}
+WHOLE_HANDICAP = {KERNELS: 1.0, TORCH: AGAIN, COMPILED: AGAIN * AGAIN}
 """For all of a program its kernels are what is asked for: torch's own ways have to be faster."""
 Programs = dict[str, tuple[Kernel, Callable[..., Any]]]
 """By the name of their attempt."""
-HANDICAP = {TORCH: 1.0, COMPILED: LEAST_GAIN * LEAST_GAIN}
-"""torch.compile compiles again wherever the file runs: a kernel of one's own may be a little slower."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Tuner:
     def tune(self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Tuned:
         """The best accepted way; the reference where nothing beats it."""
         stage(f"{region.name}: counting its work")
-        least, predicted = self._expected(reference, inputs)
+        least, bound_us, predicted = self._expected(reference, inputs)
         before = self._glance(reference, inputs)
         outcome = RegionOutcome(
             name=region.name,
@@ -87,16 +87,17 @@ class Tuner:
             floor_us=least.time_us,
             limiter=least.limiter,
             before_us=before,
-            predicted_us=predicted,
+            predicted_us=min(predicted, before),
             after_us=before,
             winner=TORCH,
             why=f"no gain to be had: it is at {before / least.time_us:.2f}x its floor" if least.time_us else "",
         )
-        if max(least.time_us, call_us(self.machine) / 4) >= before:
+        if max(bound_us, call_us(self.machine) / 4) >= before:
             return Tuned(outcome, None)
         programs, attempts = self._attempts(region, reference, inputs)
-        times = self._timed(region, reference, inputs, programs, attempts)
-        winner, judged = self._winner(region, reference, inputs, programs, times)
+        rounds = self._timed(region, reference, inputs, programs, attempts)
+        times = {name: timing.time_us for name, timing in rounds.timings.items()}
+        winner, judged = self._winner(region, reference, inputs, programs, rounds)
         attempts = [
             msgspec.structs.replace(judged.get(a.name, a), time_us=times.get(a.name, a.time_us)) for a in attempts
         ]
@@ -139,13 +140,17 @@ class Tuner:
         best = min(times, key=lambda name: times[name] * WHOLE_HANDICAP[name])
         return None if best == KERNELS else (best, _why(best, times))
 
-    def _expected(self, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[Any, float]:
-        """The floor of a region, and what a kernel that is written well should take."""
+    def _expected(self, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[Floor, float, float]:
+        """The floor of a region, what no kernel beats, and what one that is written well should take.
+
+        A floor is a copy's speed, which torch's own kernel may have: half a percent may be left.
+        """
         work = count(reference, list(inputs))
         cold = sum(first_reads(work).values())
         least = floor(work.fused, self.machine, cold_bytes=cold if work.fused.total_bytes > 2**20 else 0)
         special = OWN_SPECIAL_SHARE * special_us(self.machine, work.fused)
-        return least, max(SLACK * least.time_us, special, call_us(self.machine) / 2)
+        bound = hard_bound_us(work.fused, self.machine.spec) if self.machine.spec else least.time_us
+        return least, bound, max(SLACK * least.time_us, special, call_us(self.machine) / 2)
 
     def _glance(self, program: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> float:
         call = Rotation((list(inputs), {}), last_cache_bytes(self.machine)).bind(program)
@@ -187,8 +192,8 @@ class Tuner:
         inputs: Sequence[torch.Tensor],
         programs: Programs,
         attempts: Sequence[Attempt],
-    ) -> dict[str, float]:
-        """The fastest few beside torch's own, timed in alternation: microseconds of each."""
+    ) -> Rounds:
+        """The fastest few beside torch's own, timed in alternation."""
         best = sorted((a for a in attempts if a.name in programs), key=lambda a: a.time_us or 0.0)
         arms: dict[str, Callable[..., Any]] = {a.name: programs[a.name][1] for a in best[:FINALISTS]}
         if self.compile and arms:
@@ -198,14 +203,13 @@ class Tuner:
         arms[TORCH] = reference
         stage(f"{region.name}: timing {len(arms)} ways")
         with torch.no_grad():
-            rounds = time_arms(
+            return time_arms(
                 arms,
                 (list(inputs), {}),
                 device=self.device,
                 last_cache_bytes=last_cache_bytes(self.machine),
                 budget_s=self.budget_s,
             )
-        return {name: timing.time_us for name, timing in rounds.timings.items()}
 
     def _winner(
         self,
@@ -213,12 +217,18 @@ class Tuner:
         reference: fx.GraphModule,
         inputs: Sequence[torch.Tensor],
         programs: Programs,
-        times: dict[str, float],
+        rounds: Rounds,
     ) -> tuple[str, dict[str, Attempt]]:
         """The fastest that is right, and what was found of those that were asked."""
         judged: dict[str, Attempt] = {}
-        for name in sorted(times, key=lambda name: times[name] * HANDICAP.get(name, LEAST_GAIN)):
-            if name not in programs:
+        times = {name: timing.time_us * (AGAIN if name == COMPILED else 1.0) for name, timing in rounds.timings.items()}
+        for name in sorted(times, key=times.__getitem__):
+            if name == TORCH:
+                return name, judged
+            gain = rounds.compare(name, TORCH)
+            if gain.low <= 1 or gain.ratio < (AGAIN * AGAIN if name == COMPILED else LEAST_GAIN):
+                continue
+            if name == COMPILED:
                 return name, judged
             stage(f"{region.name}: is {name} right")
             kernel, program = programs[name]
