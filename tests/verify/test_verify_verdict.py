@@ -1,6 +1,8 @@
 """Each rejection has a candidate that earns it, and honest candidates of every shape are accepted."""
 
+import gc
 import textwrap
+import weakref
 
 import psutil
 import pytest
@@ -11,6 +13,7 @@ from kernelwright.core.errors import EnvironmentError, MemoryLimitError, NotFoun
 from kernelwright.core.records import REJECTIONS
 from kernelwright.problems import Problem
 from kernelwright.sandbox import Limits, Nursery
+from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import PRELOAD
 
 LINEAR = """
@@ -650,3 +653,28 @@ def test_on_a_gpu(verdict):
     outside = "def f(x, y): return x[torch.full((300, 7), 1 << 40, device='cuda')]"
     assert verdict(ADD, outside, device="cuda").reason.code in ("runtime-error", "crash")
     assert verdict(ADD, "def f(x, y): return y + x", device="cuda").accepted
+
+
+@pytest.mark.parametrize("candidate", ["def f(x, y): return y + x", lambda x, y: y + x], ids=["file", "live"])
+def test_a_set_is_gone_before_the_next_is_drawn(tmp_path, monkeypatch, candidate):
+    path = tmp_path / "f.py"
+    path.write_text(ADD + "def get_held_out_inputs(): return [[torch.randn(5, 7), torch.randn(5, 7)]]\n")
+    if isinstance(candidate, str):
+        (tmp_path / "candidate.py").write_text(candidate)
+        candidate = str(tmp_path / "candidate.py")
+    drawn, alive = [], []
+
+    def watched(draw):
+        def drawing(self, *args):
+            gc.collect()
+            alive.append(sum(one() is not None for one in drawn))
+            found = draw(self, *args)
+            drawn.append(weakref.ref(found))
+            return found
+
+        return drawing
+
+    for name in ("draw", "set_of"):
+        monkeypatch.setattr(Reference, name, watched(getattr(Reference, name)))
+    assert kw.verify(str(path), candidate, sets=4).accepted
+    assert len(alive) >= 5 and set(alive) == {0}

@@ -26,7 +26,7 @@ from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.degenerate import degeneracies
 from kernelwright.verify.kernel_owners import DeviceOwnership
 from kernelwright.verify.ownership import LEAST_OWN, Ownership
-from kernelwright.verify.reference import InputSet, Reference
+from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import ByMemory, Live, Runner, sandboxed
 from kernelwright.verify.timed import TimedCalls
 from kernelwright.work import count
@@ -159,18 +159,8 @@ class Examination:
         for index in range(sets or SETS):
             if sets is None and self.sets >= LEAST_SETS and wall_s() - start_s > SETS_BUDGET_S:
                 break
-            progress.stage(f"checking, input set {index + 1}", reference_s)
-            drawn = reference.draw(index)
-            if drawn is None:
-                continue
-            self.sets += 1
-            if reason := self._examine(drawn, self.answers):
+            if reason := self._asked_of_set(index, reference, self.answers, reference_s):
                 return reason
-            if self.sets == 1:  # with the given shape before and after: what is kept for one is wrong for the next
-                progress.stage("checking, other shapes", reference_s)
-                self.held_out, reason = self.answers.asked_of_held_out(reference)
-                if reason:
-                    return reason
         if self.question and self.sets >= SETS:  # else it takes too long to ask more of it
             self.degenerate = degeneracies(reference)
         if isinstance(self.runner, ByMemory):
@@ -206,9 +196,20 @@ class Examination:
             return Reason(code="not-own-kernels", detail=share)
         return None
 
-    def _examine(self, drawn: InputSet, answers: Answers) -> Reason | None:
+    def _asked_of_set(self, index: int, reference: Reference, answers: Answers, reference_s: float) -> Reason | None:
+        """Of one set, which is gone before the next is drawn: a large program fits its device once, not twice."""
+        progress.stage(f"checking, input set {index + 1}", reference_s)
+        drawn = reference.draw(index)
+        if drawn is None:
+            return None
+        self.sets += 1
         progress.stage(f"running the candidate, inputs {drawn.distribution.name}")
-        return answers.asked(drawn)
+        if (reason := answers.asked(drawn)) or self.sets > 1:
+            return reason
+        del drawn  # with the given shape before and after other shapes: what is kept for one is wrong for the next
+        progress.stage("checking, other shapes", reference_s)
+        self.held_out, reason = answers.asked_of_held_out(reference)
+        return reason
 
     def _timed(self, calls: TimedCalls, answers: Answers) -> Reason | None:
         """Calls of which only the judge knows which are judged."""
