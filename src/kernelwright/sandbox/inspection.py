@@ -21,6 +21,8 @@ from pathlib import Path
 STOP_LIMIT_S, STOPPING_S = 5.0, 20e-6
 _PR_SET_TIMERSLACK = 29
 FUTEX = {"x86_64": "202", "aarch64": "98"}
+RECEIVING = {"x86_64": ("45", "47"), "aarch64": ("207", "212")}
+"""Numbers of recvfrom and recvmsg."""
 MOST_PIECES = 1024
 """How many pieces one call takes (IOV_MAX)."""
 
@@ -188,11 +190,22 @@ def computing_at(pid: int) -> dict[int, tuple[int, int]]:
 
 def waiting_at(pid: int) -> int | None:
     """The top of a stopped process's first stack, where that thread waited for another (in a futex)."""
-    with contextlib.suppress(OSError):
-        match Path(f"/proc/{pid}/syscall").read_text().split():
-            case [number, *_, stack, _] if number == FUTEX.get(platform.machine()):
-                return int(stack, 16)
+    match _call_of(pid):
+        case [number, *_, stack, _] if number == FUTEX.get(platform.machine()):
+            return int(stack, 16)
     return None
+
+
+def listens(pid: int) -> bool:
+    """Whether the first thread of a stopped process waited for a message."""
+    return (_call_of(pid) or [""])[0] in RECEIVING.get(platform.machine(), ())
+
+
+def _call_of(pid: int) -> list[str]:
+    """The system call that the first thread of a stopped process is in, with its arguments."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/syscall").read_text().split()
+    return []
 
 
 def code_of(pid: int) -> list[tuple[int, int, str]]:

@@ -4,10 +4,11 @@ Seen from outside: the process is stopped at moments drawn by chance, in calls a
 thread that was computing it is asked from which file its instruction came. What a candidate compiled is its own, unless
 the same code lies in an installed library; torch, NumPy and every other installed library is not; the interpreter and
 the C library serve both, and count for neither. Code that was made at run time belongs to whoever called it. All that
-compute at one moment share it alike, however many threads each has, with those for whom the called thread waits. While
-that thread is in the interpreter, before the work or after it, threads of the candidate's own prove nothing: on a busy
-machine it may stand there for most of a call. What another process does is not the candidate's own work, and while the
-called thread waits for it, the rest proves nothing either.
+compute at one moment share it alike, however many threads each has, with those for whom the called thread waits.
+
+Threads of the candidate's own prove nothing while one is in the interpreter, before the work or after it, or while the
+called thread has yet to hear that it is called: on a busy machine that may be most of a call. What another process does
+is not the candidate's own work, and while the called thread waits for it, the rest proves nothing either.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ class Ownership:
             pid, *others = self.line.child.stopped
             known = list(self._working(pid))
             elsewhere = [one for one in itertools.chain(*map(self._working, others)) if one[0] != "neutral"]
-            where = inspection.computing_at(pid).get(pid)
-            proves = not INTERPRETER.search(self._path(pid, *where)) if where else not others
+            handed_on = bool(others) and pid not in inspection.computing_at(pid)
+            proves = not handed_on and not inspection.listens(pid) and not any(map(_interprets, known))
         finally:
             self.line.child.resume()
         known += [("library", ANOTHER_PROCESS, b"") for _ in elsewhere]
@@ -176,6 +177,10 @@ class Ownership:
         if not path or path.startswith(self.folders) or any(f"/{name}/" in path for name in COMPILERS):
             return "own"
         return "neutral" if Path(path).name.startswith(NEUTRAL) else "library"
+
+
+def _interprets(working: tuple[str, str, bytes]) -> bool:
+    return bool(INTERPRETER.search(working[1]))
 
 
 def _bytes(pid: int, address: int, size: int) -> bytes:
