@@ -219,6 +219,7 @@ class Examination:
                     answers.remember(observed)
                 elif reason := answers.rejection(observed, drawn):
                     return Reason(code=reason.code, detail=f"in a timed call: {reason.detail}")
+                del observed, drawn  # before the next
         except KernelwrightError as fault:
             return as_reason(fault)
         self.clocks = calls.clocks
