@@ -19,7 +19,7 @@ from first_choice import FirstChoice, module_of, quick, run, text_of
 
 import kernelwright.optimize.program as program
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
-from kernelwright.core.optimization import COMPILED, TORCH
+from kernelwright.core.optimization import TORCH
 from kernelwright.core.records import Floor
 from kernelwright.machine import predicted_machine
 from kernelwright.measure.paired import Rounds
@@ -654,12 +654,12 @@ AT_FLOOR = Floor(time_us=20.0, limiter="DRAM", memory_us=20.0, compute_us=0.0, p
 """Above what `tuned` sees of torch."""
 
 
-def fixed(monkeypatch, choices_us, **others_us):
+def fixed(monkeypatch, choices_us):
     """Every choice takes a time of its own, and torch 100 us, give or take a thousandth."""
 
     def time_arms(arms, *_, **__):
-        own = [name for name in arms if name not in (TORCH, COMPILED)]
-        middle = {**dict(zip(own, choices_us, strict=False)), TORCH: 100.0, **others_us}
+        own = [name for name in arms if name != TORCH]
+        middle = {**dict(zip(own, choices_us, strict=False)), TORCH: 100.0}
         around = {name: [middle[name] * (1 + (at * 7 % 15 - 7) / 1e4) for at in range(15)] for name in arms}
         timings = {name: SimpleNamespace(time_us=middle[name], samples_us=around[name]) for name in arms}
         return Rounds(timings, (True,) * 15)

@@ -36,10 +36,10 @@ FINALISTS = 3
 GLANCE_S = 0.05
 LEAST_GAIN = 1.005
 """A kernel that is not surely faster than torch's own, and by this much, is not worth a line of anybody's file."""
-AGAIN = 1.02
-"""torch.compile compiles again wherever the file runs: a kernel of one's own may be slower by this much."""
+CLEAR_GAIN = 1.02
+"""What torch's ways have to gain on a kernel of one's own: torch.compile compiles again wherever the file runs."""
 KERNELS = "kernels"
-WHOLE_HANDICAP = {KERNELS: 1.0, TORCH: AGAIN, COMPILED: AGAIN * AGAIN}
+WHOLE_HANDICAP = {KERNELS: 1.0, TORCH: CLEAR_GAIN, COMPILED: CLEAR_GAIN**2}
 """For all of a program its kernels are what is asked for: torch's own ways have to be faster."""
 Programs = dict[str, tuple[Kernel, Callable[..., Any]]]
 """By the name of their attempt."""
@@ -221,12 +221,12 @@ class Tuner:
     ) -> tuple[str, dict[str, Attempt]]:
         """The fastest that is right, and what was found of those that were asked."""
         judged: dict[str, Attempt] = {}
-        times = {name: timing.time_us * (AGAIN if name == COMPILED else 1.0) for name, timing in rounds.timings.items()}
-        for name in sorted(times, key=times.__getitem__):
+        times = {name: timing.time_us for name, timing in rounds.timings.items()}
+        for name in sorted(times, key=lambda name: times[name] * (CLEAR_GAIN if name == COMPILED else 1.0)):
             if name == TORCH:
                 return name, judged
             gain = rounds.compare(name, TORCH)
-            if gain.low <= 1 or gain.ratio < (AGAIN * AGAIN if name == COMPILED else LEAST_GAIN):
+            if gain.low <= 1 or gain.ratio < (CLEAR_GAIN**2 if name == COMPILED else LEAST_GAIN):
                 continue
             if name == COMPILED:
                 return name, judged
