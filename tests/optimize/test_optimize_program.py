@@ -271,6 +271,42 @@ def test_memory_that_is_not_what_it_says_is_left_to_torch(of_function, of):
     assert not of_function.as_proved(of(x), y)
 
 
+class Marked(torch.Tensor):
+    pass
+
+
+UNLIKE = {
+    "shape": lambda x: x[:4],
+    "strides": lambda x: x.t().contiguous().t(),
+    "dtype": torch.Tensor.double,
+    "sign": negative,
+    "layout": torch.Tensor.to_sparse,
+    "gradient": lambda x: x.clone().requires_grad_(),
+    "class": lambda x: x.as_subclass(Marked),
+    "device": lambda x: x.to("meta"),
+    "no tensor": torch.Tensor.tolist,
+}
+
+
+@pytest.mark.parametrize("how", UNLIKE)
+def test_tensors_that_were_as_proved_say_nothing_of_others(of_function, how):
+    x, y = torch.randn(9, 40), torch.randn(40)
+    assert of_function.as_proved(x, y)
+    assert of_function.LIKE[True](x, y)
+    assert not of_function.as_proved(UNLIKE[how](x), y)
+    assert of_function.as_proved(x, y)
+
+
+def test_without_the_quick_check_of_torchs_compiler_tensors_are_looked_at(of_function, monkeypatch):
+    x, y = torch.randn(9, 40), torch.randn(40)
+    monkeypatch.setitem(sys.modules, "torch._C._dynamo.guards", None)
+    monkeypatch.setattr(of_function, "LIKE", {})
+    assert of_function.as_proved(x, y)
+    assert not of_function.LIKE[True](x, y)
+    assert of_function.as_proved(x, y)
+    assert not of_function.as_proved(x[:4], y)
+
+
 @pytest.mark.parametrize("defaults", ["float64", "meta"])
 def test_torchs_defaults_are_not_what_the_results_are(of_function, defaults):
     x, y = torch.randn(9, 40), torch.randn(40)
@@ -332,7 +368,7 @@ def test_a_function_without_a_faster_kernel_is_the_function(tmp_path):
 # ---- names in a problem
 
 
-TAKEN_NAMES = ["region_0", "as_proved", "compiled", "KERNELS", "SOURCE", "followed"]
+TAKEN_NAMES = ["region_0", "as_proved", "compiled", "KERNELS", "SOURCE", "followed", "like"]
 
 
 @pytest.mark.parametrize("name", ["softmax", "torch_", "mul_1", *TAKEN_NAMES])

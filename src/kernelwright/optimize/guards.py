@@ -20,6 +20,8 @@ def as_proved(*tensors) -> bool:
     if {refusal}torch.compiler.is_compiling() or torch.is_autocast_enabled("{device}") or followed():
         return False
     recording = torch.is_grad_enabled()
+    if recording in LIKE and LIKE[recording](*tensors):
+        return True
     for tensor, (dtype, shape, strides, trained) in zip(tensors, PROVED, strict=True):
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.dtype is not dtype:
             return False
@@ -29,7 +31,24 @@ def as_proved(*tensors) -> bool:
             return False
         if recording and tensor.requires_grad and not trained:
             return False
+    if recording not in LIKE:
+        LIKE[recording] = like(tensors)
     return True
+
+
+LIKE = {{}}
+"""By whether gradients are recorded: what tells at once that tensors are like some that were found to be as proved."""
+
+
+def like(tensors):
+    """The check of torch's compiler for tensors like these, which takes a tenth of the time; none if it has another."""
+    try:
+        from torch._C._dynamo.guards import TensorGuards
+
+        shapes, strides = [list(one.shape) for one in tensors], [list(one.stride()) for one in tensors]
+        return TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides).check
+    except (ImportError, TypeError):
+        return lambda *others: False
 
 
 def followed() -> bool:
@@ -41,7 +60,7 @@ def followed() -> bool:
         or torch.autograd.forward_ad._current_level >= 0
     )
 '''
-GUARD_NAMES = frozenset(("PROVED", "as_proved", "followed"))
+GUARD_NAMES = frozenset(("PROVED", "LIKE", "as_proved", "like", "followed"))
 """What it defines."""
 
 
