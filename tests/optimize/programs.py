@@ -94,6 +94,13 @@ PROGRAMS = {
         lambda x: (torch.log_softmax(x, 1).diagonal().mean(), torch.log_softmax(x, 0).diagonal(), x.diagonal() * 2),
         X[:, :37].contiguous(),
     ),
+    "distilled": (
+        lambda x, y: F.kl_div(torch.log_softmax(x / 2, 1), torch.softmax(y / 2, 1), reduction="batchmean") * 4,
+        X,
+        Y,
+    ),
+    "spread": (lambda x: (x - x.mean(-1, keepdim=True)).pow(2).mean(), X),
+    "spread_columns": (lambda x: (x - x.mean(0)).abs().sum((0, 1)), X.t().contiguous()),
     "copied": (lambda x, y: (x * 2).copy_(y) + x, X, Y),
     "apart": (lambda x: x[:, -1].amax(0) * 2, X),
     "bytes": (lambda x: (x.float() / 255 - 0.5, x > 100, x.to(torch.int16)), torch.arange(1000).to(torch.uint8)),

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import math
 import sys
 from pathlib import Path
 
@@ -147,6 +148,19 @@ def test_of_a_diagonal_nobody_writes_the_rest():
     program, x = PROGRAMS["matched"]
     regions, _ = plan(captured(program, x).graph)
     assert max(sum(store.shape) for region, _ in regions for store in region.stores) <= 37
+
+
+@pytest.mark.parametrize("name", ["distilled", "spread", "spread_columns"])
+def test_of_what_is_summed_over_all_nobody_writes_more_than_a_row_s_sum(name):
+    program, *args = PROGRAMS[name]
+    regions, refused = plan(captured(program, *args).graph)
+    assert not refused
+    assert max(math.prod(store.shape) for region, _ in regions for store in region.stores) <= 37
+
+
+def test_sums_of_halves_are_rounded_once():
+    regions, _ = plan(captured(lambda x: (x - x.mean(-1, keepdim=True)).sum(), X.half()).graph)
+    assert all(math.prod(store.shape) != 37 for region, _ in regions for store in region.stores)
 
 
 def test_positions_are_counted_and_not_read():

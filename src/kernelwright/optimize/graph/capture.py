@@ -25,6 +25,7 @@ from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.graph.decompositions import decompositions
 from kernelwright.optimize.graph.diagonals import pick_diagonals
 from kernelwright.optimize.graph.pieces import in_pieces
+from kernelwright.optimize.graph.row_sums import sum_rows_first
 from kernelwright.optimize.regions.operators import packet
 from kernelwright.sandbox.faults import place
 
@@ -97,6 +98,7 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
         graph.erase_node(node)
     without_aliases(graph)
     pick_diagonals(graph)
+    sum_rows_first(graph)
     in_pieces(graph)
     return Captured(
         graph,

@@ -21,26 +21,38 @@ from kernelwright.optimize.triton.tile import CudaChoice, Tile, used, without_de
 
 __all__ = ["CudaChoice", "Printed", "choices", "print_triton"]
 
-START = '''STARTED = {}
+START = '''def starter(kernel, programs, warps):
+    """What launches a kernel. Triton looks at its arguments the first time, and where memory is not
+    aligned; what it has compiled is otherwise launched as it is, in a quarter of the time."""
+    known = {}
 
-
-def start(kernel, programs, warps, *tensors):
-    """Launches a kernel. Triton looks at its arguments the first time, and where memory is not aligned; what it has
-    compiled is otherwise launched as it is, in a third of the time."""
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    aligned = not any([pointer % 16 for pointer in pointers])
-    device = tensors[0].get_device()
-    known = STARTED.get((id(kernel), device))
-    if known is None or not aligned:
+    def start(*tensors):
+        pointers = [tensor.data_ptr() for tensor in tensors]
+        aligned = not any([pointer % 16 for pointer in pointers])
+        device = tensors[0].get_device()
+        if aligned and device in known:
+            run, stream_of, about = known[device]
+            run(programs, 1, 1, stream_of(device), *about, *pointers)
+            return
         compiled = kernel[(programs,)](*tensors, num_warps=warps)
-        if aligned:
-            STARTED[id(kernel), device] = compiled
-        return
-    stream = driver.active.get_current_stream(device)
-    about = known.packed_metadata, None, None, None
-    known.run(programs, 1, 1, stream, known.function, *about, *pointers)
+        if aligned and compiled:
+            known[device] = as_it_is(compiled)
+
+    return start
+
+
+def as_it_is(compiled):
+    """What launches it, the stream on a device, and what it takes behind that, past the launcher's
+    own Python in the Triton in which that does nothing more."""
+    run, hooks = compiled.run, (compiled.packed_metadata, None, None, None)
+    about = compiled.function, *hooks
+    scratch = run.global_scratch_size or run.profile_scratch_size
+    if triton.__version__.startswith("3.6.") and not scratch:
+        about = compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *hooks
+        run = run.launch
+    return run, driver.active.get_current_stream, about
 '''
-"""What launch functions call; a file holds it once."""
+"""What makes the launches; a file holds it once."""
 
 
 class Printed(Record, frozen=True, kw_only=True):
@@ -369,14 +381,15 @@ class _Printer:
 
     def _launch(self, name: str, tensors: list[str], kernels: Sequence[_Kernel], scratch: Sequence[_Scratch]) -> str:
         inputs, outputs = self.region.reads, self.region.writes
-        lines = [f"def {name}({', '.join(tensors)}):"]
+        starts = [
+            f"start_{kernel.name} = starter({kernel.name}, {kernel.programs}, {self.choice.warps})" for kernel in kernels
+        ]
+        lines = [*starts, "", "", f"def {name}({', '.join(tensors)}):"]
         lines += [f'    """Computes {", ".join(outputs)} from {", ".join(inputs) or "nothing"}."""']
         shape = f"({self.tile.rows}, {self.parts})"
         lines += [
             f"    {one.name} = torch.empty({shape}, dtype=torch.{one.dtype}, device={tensors[0]}.device)"
             for one in scratch
         ]
-        for kernel in kernels:
-            given = ", ".join(kernel.tensors)
-            lines.append(f"    start({kernel.name}, {kernel.programs}, {self.choice.warps}, {given})")
+        lines += [f"    start_{kernel.name}({', '.join(kernel.tensors)})" for kernel in kernels]
         return "\n".join(part for line in lines for part in wrapped(line)) + "\n"

@@ -1,0 +1,88 @@
+"""A kernel is launched past Triton's Python where what that found out still holds, and through it everywhere else."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernelwright.optimize.triton.printer import START
+
+X = torch.zeros(64)
+
+
+class Run:
+    """A launcher of Triton 3.6: `launch` is what its own call leads to."""
+
+    launch_cooperative_grid, launch_pdl = "cooperative", "pdl"
+    profile_scratch_size = 0
+
+    def __init__(self, scratch):
+        self.global_scratch_size, self.seen = scratch, []
+
+    def launch(self, *given):
+        self.seen.append(("launch", given))
+
+    def __call__(self, *given):
+        self.seen.append(("run", given))
+
+
+class Kernel:
+    """`compiled` is what Triton gives; the interpreter gives None."""
+
+    def __init__(self, compiled):
+        self.compiled, self.calls = compiled, []
+
+    def __getitem__(self, grid):
+        return lambda *tensors, **options: self.calls.append((grid, tensors, options)) or self.compiled
+
+
+def started(compiled, version="3.6.0"):
+    names = {
+        "triton": SimpleNamespace(__version__=version),
+        "driver": SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")),
+    }
+    exec(START, names)
+    kernel = Kernel(compiled)
+    return kernel, names["starter"](kernel, 12, 4)
+
+
+def compiled_with(scratch=0):
+    return SimpleNamespace(run=Run(scratch), function="function", packed_metadata="metadata")
+
+
+HOOKS = ("metadata", None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "scratch", "how", "about"),
+    [
+        ("3.6.1", 0, "launch", ("function", "cooperative", "pdl", None, None, *HOOKS)),
+        ("3.6.0", 8, "run", ("function", *HOOKS)),
+        ("3.7.0", 0, "run", ("function", *HOOKS)),
+    ],
+)
+def test_what_was_launched_once_is_launched_as_it_is(version, scratch, how, about):
+    compiled = compiled_with(scratch)
+    kernel, start = started(compiled, version)
+    start(X, X[16:])
+    start(X, X[16:])
+    ((grid, _, options),) = kernel.calls
+    assert (grid, options) == ((12,), {"num_warps": 4})
+    pointers = X.data_ptr(), X[16:].data_ptr()
+    assert compiled.run.seen == [(how, (12, 1, 1, f"stream of {X.get_device()}", *about, *pointers))]
+
+
+def test_memory_that_is_not_aligned_is_for_triton_to_look_at():
+    compiled = compiled_with()
+    kernel, start = started(compiled)
+    for tensor in (X[1:], X, X[1:], X):
+        start(tensor)
+    assert len(kernel.calls) == 3
+    assert len(compiled.run.seen) == 1
+
+
+def test_the_interpreter_compiles_nothing():
+    kernel, start = started(None)
+    start(X)
+    start(X)
+    assert len(kernel.calls) == 2
