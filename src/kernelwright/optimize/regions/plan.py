@@ -15,6 +15,7 @@ from kernelwright.optimize.regions.narrowing import narrowed
 from kernelwright.optimize.regions.operators import POINTWISE, packet
 from kernelwright.optimize.regions.picking import picked_early
 from kernelwright.optimize.regions.region import SPECIAL, Region
+from kernelwright.optimize.regions.repeats import without_repeats
 
 MOST_AGAIN = 8
 """Nodes that a group computes again rather than reading what they give."""
@@ -63,7 +64,7 @@ def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, li
     for group in dict.fromkeys(of.values()):
         try:
             parts = _regions(group, f"{prefix}_", len(found), of, order)
-            found += [(narrowed(merged(picked_early(region))), nodes) for region, nodes in parts]
+            found += [(narrowed(merged(picked_early(without_repeats(region)))), nodes) for region, nodes in parts]
         except Misfit as reason:
             refused |= dict.fromkeys(group.nodes, str(reason))
     return found, refused
