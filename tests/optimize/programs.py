@@ -21,6 +21,11 @@ def centred_by_group(x):
     return (groups - groups.mean(-1, keepdim=True)).view(x.shape)
 
 
+def moving_rms(x):
+    sums = (x * x).cumsum(-1)
+    return x[:, 64:] / ((sums[:, 64:] - sums[:, :-64]).clamp(min=0) / 64 + 1e-3).sqrt()
+
+
 PROGRAMS = {
     "pointwise": (lambda x, y, s, b: torch.relu((x + y) * s + b), X, Y, normal(1), normal(1)),
     "softmax": (lambda x: torch.softmax(x, -1), X),
@@ -65,6 +70,8 @@ PROGRAMS = {
     "running_mean": (lambda x: x.cumsum(-1) / torch.arange(1, 1001) - x.cumsum(-1).amax(-1, keepdim=True), X),
     "running_back": (lambda x: torch.flip(torch.cumsum(torch.flip(x.exp(), [-1]), -1), [-1]) + x, normal(4, 203)),
     "running_both": (lambda x: x.flip(0).cumsum(0).flip(0) + x.cumsum(0), normal(40, 70)),
+    "running_window": (moving_rms, X),
+    "running_halves": (lambda x: (x.cumsum(0)[:9] * 2, x.cumsum(0)[9:] + x[9:]), X),
     "turned": (lambda x: (x.flip(-1) * 2, x.flip([0, 1]).cumsum(-1), x[:, 2:].flip(-1) + 1), normal(4, 203)),
     "cross_entropy": (lambda x, t: F.cross_entropy(x, t), X, CLASSES),
     "cross_entropies": (lambda x, *a: F.cross_entropy(x, *a, ignore_index=54, reduction="none"), X, CLASSES, W.abs()),

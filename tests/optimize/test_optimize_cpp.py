@@ -158,6 +158,30 @@ def test_of_what_is_summed_over_all_nobody_writes_more_than_a_row_s_sum(name):
     assert max(math.prod(store.shape) for region, _ in regions for store in region.stores) <= 37
 
 
+@pytest.mark.parametrize("name", ["running_window", "running_halves"])
+def test_of_running_sums_whose_parts_are_needed_nobody_writes_the_whole(name):
+    program, x = PROGRAMS[name]
+    regions, refused = plan(captured(program, x).graph)
+    assert not refused
+    assert all(math.prod(store.shape) < x.numel() for region, _ in regions for store in region.stores)
+
+
+WHOLE_SUMS = {
+    "returned": lambda x: (lambda sums: (sums, sums[:, 9:] * 2))(x.cumsum(-1)),
+    "a part returned": lambda x: x.cumsum(-1)[:, 9:],
+    "other rows": lambda x: x.cumsum(-1)[9:] * 2,
+    "every second": lambda x: x.cumsum(-1)[:, ::2] * 2,
+    "halves": lambda x: x.half().cumsum(-1)[:, 9:] * 2,
+    "turned": lambda x: x.t().cumsum(-1)[:, 9:] * 2,
+}
+
+
+@pytest.mark.parametrize("how", WHOLE_SUMS)
+def test_other_running_sums_stay_what_they_are(how):
+    graph = captured(WHOLE_SUMS[how], X).graph
+    assert not graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList)
+
+
 def test_sums_of_halves_are_rounded_once():
     regions, _ = plan(captured(lambda x: (x - x.mean(-1, keepdim=True)).sum(), X.half()).graph)
     assert all(math.prod(store.shape) != 37 for region, _ in regions for store in region.stores)

@@ -26,6 +26,7 @@ from kernelwright.optimize.graph.decompositions import decompositions
 from kernelwright.optimize.graph.diagonals import pick_diagonals
 from kernelwright.optimize.graph.pieces import in_pieces
 from kernelwright.optimize.graph.row_sums import sum_rows_first
+from kernelwright.optimize.graph.running import run_parts
 from kernelwright.optimize.regions.operators import packet
 from kernelwright.sandbox.faults import place
 
@@ -98,6 +99,7 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
         graph.erase_node(node)
     without_aliases(graph)
     pick_diagonals(graph)
+    run_parts(graph)
     sum_rows_first(graph)
     in_pieces(graph)
     return Captured(

@@ -382,7 +382,8 @@ class _Printer:
     def _launch(self, name: str, tensors: list[str], kernels: Sequence[_Kernel], scratch: Sequence[_Scratch]) -> str:
         inputs, outputs = self.region.reads, self.region.writes
         starts = [
-            f"start_{kernel.name} = starter({kernel.name}, {kernel.programs}, {self.choice.warps})" for kernel in kernels
+            f"start_{kernel.name} = starter({kernel.name}, {kernel.programs}, {self.choice.warps})"
+            for kernel in kernels
         ]
         lines = [*starts, "", "", f"def {name}({', '.join(tensors)}):"]
         lines += [f'    """Computes {", ".join(outputs)} from {", ".join(inputs) or "nothing"}."""']

@@ -1,0 +1,49 @@
+"""Parts of running sums, as moving averages take them: each runs by itself, from the sum of what lies before it, so
+that nobody has to write the whole."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from kernelwright.optimize.graph.row_sums import EXACT, made
+from kernelwright.optimize.graph.seams import scattered
+from kernelwright.optimize.regions.nodes import node_at
+from kernelwright.optimize.regions.operators import packet
+
+aten = torch.ops.aten
+
+
+def run_parts(graph: fx.Graph) -> None:
+    """Changes a graph in place: a running sum of which others need slices along it alone becomes a sum for each."""
+    for node in graph.find_nodes(op="call_function", target=aten.cumsum.default):
+        value, source = node.meta["val"], node_at(node, 0)
+        if (
+            value.dtype not in EXACT
+            or source.meta["val"].dtype != value.dtype
+            or not source.meta["val"].is_contiguous()
+        ):
+            continue
+        dim = int(node.args[1]) % value.dim() - value.dim()  # type: ignore[call-overload]
+        if all(_is_taken_along(user, dim) for user in node.users):
+            for user in list(node.users):
+                _, start, stop, _ = scattered(user, 1)
+                with graph.inserting_before(user), value.fake_mode, torch.no_grad():
+                    user.replace_all_uses_with(_running(graph, source, dim, start, stop))
+                graph.erase_node(user)
+            graph.erase_node(node)
+
+
+def _is_taken_along(user: fx.Node, dim: int) -> bool:
+    if packet(user.target) != "slice" or any(other.op == "output" for other in user.users):
+        return False
+    along, _, _, step = scattered(user, 1)
+    return (along, step) == (dim, 1)
+
+
+def _running(graph: fx.Graph, source: fx.Node, dim: int, start: int, stop: int) -> fx.Node:
+    running = made(graph, aten.cumsum.default, made(graph, aten.slice.Tensor, source, dim, start, stop), dim)
+    if not start:
+        return running
+    before = made(graph, aten.slice.Tensor, source, dim, 0, start)
+    return made(graph, aten.add.Tensor, running, made(graph, aten.sum.dim_IntList, before, [dim], True))
