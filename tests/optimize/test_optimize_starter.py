@@ -1,5 +1,6 @@
 """A kernel is launched past Triton's Python where what that found out still holds, and through it everywhere else."""
 
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -29,20 +30,41 @@ class Run:
 class Kernel:
     """`compiled` is what Triton gives; the interpreter gives None."""
 
-    def __init__(self, compiled):
-        self.compiled, self.calls = compiled, []
+    def __init__(self, compiled, cuda):
+        self.compiled, self.cuda, self.calls, self.devices = compiled, cuda, [], []
 
     def __getitem__(self, grid):
-        return lambda *tensors, **options: self.calls.append((grid, tensors, options)) or self.compiled
+        def launch(*tensors, **options):
+            self.calls.append((grid, tensors, options))
+            self.devices.append(self.cuda.here)
+            return self.compiled
+
+        return launch
 
 
-def started(compiled, version="3.6.0"):
+class Cuda:
+    """Of torch what knows which device is the current one; tensors here lie on -1."""
+
+    here = -1
+
+    def current_device(self):
+        return self.here
+
+    @contextmanager
+    def device(self, index):
+        before, self.here = self.here, index
+        yield
+        self.here = before
+
+
+def started(compiled, version="3.6.0", cuda=None):
     names = {
+        "torch": SimpleNamespace(cuda=cuda or Cuda()),
         "triton": SimpleNamespace(__version__=version),
         "driver": SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")),
     }
     exec(START, names)
-    kernel = Kernel(compiled)
+    kernel = Kernel(compiled, names["torch"].cuda)
     return kernel, names["starter"](kernel, 12, 4)
 
 
@@ -79,6 +101,16 @@ def test_memory_that_is_not_aligned_is_for_triton_to_look_at():
         start(tensor)
     assert len(kernel.calls) == 3
     assert len(compiled.run.seen) == 1
+
+
+def test_what_lies_on_another_device_is_launched_there():
+    cuda, compiled = Cuda(), compiled_with()
+    kernel, start = started(compiled, cuda=cuda)
+    start(X)
+    cuda.here = 3
+    start(X)
+    assert kernel.devices == [-1, -1]
+    assert not compiled.run.seen
 
 
 def test_the_interpreter_compiles_nothing():

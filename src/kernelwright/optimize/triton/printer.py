@@ -22,19 +22,21 @@ from kernelwright.optimize.triton.tile import CudaChoice, Tile, used, without_de
 __all__ = ["CudaChoice", "Printed", "choices", "print_triton"]
 
 START = '''def starter(kernel, programs, warps):
-    """What launches a kernel. Triton looks at its arguments the first time, and where memory is not
-    aligned; what it has compiled is otherwise launched as it is, in a quarter of the time."""
+    """What launches a kernel. Triton looks at its arguments the first time, where memory is not aligned
+    and where it lies on another device; what it has compiled is otherwise launched as it is, in a
+    quarter of the time."""
     known = {}
 
     def start(*tensors):
         pointers = [tensor.data_ptr() for tensor in tensors]
         aligned = not any([pointer % 16 for pointer in pointers])
         device = tensors[0].get_device()
-        if aligned and device in known:
+        if aligned and device in known and device == torch.cuda.current_device():
             run, stream_of, about = known[device]
             run(programs, 1, 1, stream_of(device), *about, *pointers)
             return
-        compiled = kernel[(programs,)](*tensors, num_warps=warps)
+        with torch.cuda.device(device):
+            compiled = kernel[(programs,)](*tensors, num_warps=warps)
         if aligned and compiled:
             known[device] = as_it_is(compiled)
 
