@@ -108,6 +108,20 @@ PROGRAMS = {
     ),
     "spread": (lambda x: (x - x.mean(-1, keepdim=True)).pow(2).mean(), X),
     "spread_columns": (lambda x: (x - x.mean(0)).abs().sum((0, 1)), X.t().contiguous()),
+    "picked_twice": (
+        lambda x, at: x.log_softmax(-1).exp().gather(1, at).squeeze(1) * x.log_softmax(-1).gather(1, at).squeeze(1),
+        X,
+        CLASSES[:, None],
+    ),
+    "picked_after": (
+        lambda x, at: (F.softmax(x, -1).mul(2).gather(1, at), F.softmax(x, -1).gather(1, at)),
+        X,
+        CLASSES[:, None],
+    ),
+    "looked_at": (
+        lambda x: (x.cumsum(1)[:, 2:].select(0, 1) * 2, x.cumsum(1)[:, :3].transpose(0, 1).split(2)[1] * 2),
+        X,
+    ),
     "copied": (lambda x, y: (x * 2).copy_(y) + x, X, Y),
     "apart": (lambda x: x[:, -1].amax(0) * 2, X),
     "bytes": (lambda x: (x.float() / 255 - 0.5, x > 100, x.to(torch.int16)), torch.arange(1000).to(torch.uint8)),

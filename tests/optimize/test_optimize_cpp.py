@@ -173,13 +173,18 @@ WHOLE_SUMS = {
     "every second": lambda x: x.cumsum(-1)[:, ::2] * 2,
     "halves": lambda x: x.half().cumsum(-1)[:, 9:] * 2,
     "turned": lambda x: x.t().cumsum(-1)[:, 9:] * 2,
+    "looked at": lambda x: x.cumsum(-1)[:, 9:].select(0, 1) * 2,
+    "a view returned": lambda x: x.cumsum(-1)[:, 9:].unsqueeze(0),
+    "many parts": lambda x: (lambda sums: sums[:, 9:] * sums[:, 8:-1] + sums[:, 7:-2])(x.cumsum(-1)),
+    "one number": lambda x: x.sum().cumsum(0) * 2,
 }
 
 
 @pytest.mark.parametrize("how", WHOLE_SUMS)
 def test_other_running_sums_stay_what_they_are(how):
     graph = captured(WHOLE_SUMS[how], X).graph
-    assert not graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList)
+    assert len(graph.find_nodes(op="call_function", target=torch.ops.aten.cumsum.default)) == 1
+    assert len(graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList)) == (how == "one number")
 
 
 def test_sums_of_halves_are_rounded_once():

@@ -368,7 +368,7 @@ def test_a_function_without_a_faster_kernel_is_the_function(tmp_path):
 # ---- names in a problem
 
 
-TAKEN_NAMES = ["region_0", "as_proved", "compiled", "KERNELS", "SOURCE", "followed", "like"]
+TAKEN_NAMES = ["region_0", "as_proved", "compiled", "KERNELS", "SOURCE", "followed", "like_these"]
 
 
 @pytest.mark.parametrize("name", ["softmax", "torch_", "mul_1", *TAKEN_NAMES])

@@ -32,7 +32,7 @@ def as_proved(*tensors) -> bool:
         if recording and tensor.requires_grad and not trained:
             return False
     if recording not in LIKE:
-        LIKE[recording] = like(tensors)
+        LIKE[recording] = like_these(tensors)
     return True
 
 
@@ -40,14 +40,14 @@ LIKE = {{}}
 """By whether gradients are recorded: what tells at once that tensors are like some that were found to be as proved."""
 
 
-def like(tensors):
+def like_these(tensors):
     """The check of torch's compiler for tensors like these, which takes a tenth of the time; none if it has another."""
     try:
         from torch._C._dynamo.guards import TensorGuards
 
         shapes, strides = [list(one.shape) for one in tensors], [list(one.stride()) for one in tensors]
         return TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides).check
-    except (ImportError, TypeError):
+    except (ImportError, AttributeError, TypeError, RuntimeError):
         return lambda *others: False
 
 
@@ -60,7 +60,7 @@ def followed() -> bool:
         or torch.autograd.forward_ad._current_level >= 0
     )
 '''
-GUARD_NAMES = frozenset(("PROVED", "LIKE", "as_proved", "like", "followed"))
+GUARD_NAMES = frozenset(("PROVED", "LIKE", "as_proved", "like_these", "followed"))
 """What it defines."""
 
 

@@ -7,15 +7,19 @@ import torch
 from torch import fx
 
 from kernelwright.optimize.graph.row_sums import EXACT, made
-from kernelwright.optimize.graph.seams import scattered
-from kernelwright.optimize.regions.nodes import node_at
+from kernelwright.optimize.graph.seams import is_elementwise, scattered
+from kernelwright.optimize.regions.nodes import dim_at, node_at
 from kernelwright.optimize.regions.operators import packet
 
 aten = torch.ops.aten
 
 
+MOST_PARTS = 2
+"""Each part sums again what lies before it."""
+
+
 def run_parts(graph: fx.Graph) -> None:
-    """Changes a graph in place: a running sum of which others need slices along it alone becomes a sum for each."""
+    """Changes a graph in place: a running sum of which others compute on slices along it alone becomes one for each."""
     for node in graph.find_nodes(op="call_function", target=aten.cumsum.default):
         value, source = node.meta["val"], node_at(node, 0)
         if (
@@ -24,8 +28,8 @@ def run_parts(graph: fx.Graph) -> None:
             or not source.meta["val"].is_contiguous()
         ):
             continue
-        dim = int(node.args[1]) % value.dim() - value.dim()  # type: ignore[call-overload]
-        if all(_is_taken_along(user, dim) for user in node.users):
+        dim = dim_at(node, 1, value.dim()) - value.dim()
+        if len(node.users) <= MOST_PARTS and all(_is_taken_along(user, dim) for user in node.users):
             for user in list(node.users):
                 _, start, stop, _ = scattered(user, 1)
                 with graph.inserting_before(user), value.fake_mode, torch.no_grad():
@@ -35,7 +39,8 @@ def run_parts(graph: fx.Graph) -> None:
 
 
 def _is_taken_along(user: fx.Node, dim: int) -> bool:
-    if packet(user.target) != "slice" or any(other.op == "output" for other in user.users):
+    """Whether it is a slice on which others compute: what only looks at it otherwise would know where it lay."""
+    if packet(user.target) != "slice" or not all(map(is_elementwise, user.users)):
         return False
     along, _, _, step = scattered(user, 1)
     return (along, step) == (dim, 1)

@@ -21,21 +21,28 @@ class _Rewriting:
         self._row = {axis.name for axis in region.row}
         self._steps: list[Step | Reduction | Scan] = []
         self._picked: dict[tuple[str, str], str] = {}
+        self._same: dict[str, str] = {}
+        """For what was a sum over a row the value that was picked in its stead."""
 
     def region(self) -> Region:
         for step in self._region.steps:
-            choice = self._choice_of(step)
-            if choice is None:
-                self._steps.append(step)
-                continue
-            here, value = choice
-            picked = self._pick(here, value)
-            last = self._steps[-1]
-            assert last.value == picked
-            self._steps[-1] = msgspec.structs.replace(last, value=step.value)
-            self._picked[here, value] = step.value
-        kept = needed(self._steps, self._region.stores)
-        return msgspec.structs.replace(self._region, steps=tuple(step for step in self._steps if step.value in kept))
+            if choice := self._choice_of(step):
+                self._same[step.value] = self._pick(*choice)
+            else:
+                self._steps.append(self._renamed(step))
+        stores = [msgspec.structs.replace(one, value=self._name(one.value)) for one in self._region.stores]
+        kept = needed(self._steps, stores)
+        steps = tuple(step for step in self._steps if step.value in kept)
+        return msgspec.structs.replace(self._region, steps=steps, stores=tuple(stores))
+
+    def _name(self, value: str) -> str:
+        return self._same.get(value, value)
+
+    def _renamed(self, step: Step | Reduction | Scan) -> Step | Reduction | Scan:
+        if not isinstance(step, Step):
+            return msgspec.structs.replace(step, arg=self._name(step.arg))
+        args = tuple(self._name(arg) if isinstance(arg, str) else arg for arg in step.args)
+        return msgspec.structs.replace(step, args=args)
 
     def _choice_of(self, step: Step | Reduction | Scan) -> tuple[str, str] | None:
         """(here, value) of a pick that has to wait for a reduction, and of what is no scan."""
@@ -83,6 +90,6 @@ class _Rewriting:
                 args: tuple[Operand, ...] = tuple(
                     self._pick(here, arg) if isinstance(arg, str) and self._varies(arg) else arg for arg in entry.args
                 )
-                self._steps.append(msgspec.structs.replace(entry, value=name, args=args))
+                self._steps.append(self._renamed(msgspec.structs.replace(entry, value=name, args=args)))
             self._picked[here, value] = name
         return self._picked[here, value]

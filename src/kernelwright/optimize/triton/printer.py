@@ -46,13 +46,12 @@ START = '''def starter(kernel, programs, warps):
 def as_it_is(compiled):
     """What launches it, the stream on a device, and what it takes behind that, past the launcher's
     own Python in the Triton in which that does nothing more."""
-    run, hooks = compiled.run, (compiled.packed_metadata, None, None, None)
-    about = compiled.function, *hooks
-    scratch = run.global_scratch_size or run.profile_scratch_size
-    if triton.__version__.startswith("3.6.") and not scratch:
-        about = compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *hooks
-        run = run.launch
-    return run, driver.active.get_current_stream, about
+    run, function, last = compiled.run, compiled.function, (compiled.packed_metadata, None, None, None)
+    known = triton.__version__.startswith("3.6.")
+    if not known or run.global_scratch_size or run.profile_scratch_size:
+        return run, driver.active.get_current_stream, (function, *last)
+    about = function, run.launch_cooperative_grid, run.launch_pdl, None, None, *last
+    return run.launch, driver.active.get_current_stream, about
 '''
 """What makes the launches; a file holds it once."""
 
