@@ -118,10 +118,6 @@ PROGRAMS = {
         X,
         CLASSES[:, None],
     ),
-    "looked_at": (
-        lambda x: (x.cumsum(1)[:, 2:].select(0, 1) * 2, x.cumsum(1)[:, :3].transpose(0, 1).split(2)[1] * 2),
-        X,
-    ),
     "copied": (lambda x, y: (x * 2).copy_(y) + x, X, Y),
     "apart": (lambda x: x[:, -1].amax(0) * 2, X),
     "bytes": (lambda x: (x.float() / 255 - 0.5, x > 100, x.to(torch.int16)), torch.arange(1000).to(torch.uint8)),

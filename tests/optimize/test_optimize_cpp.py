@@ -187,6 +187,21 @@ def test_other_running_sums_stay_what_they_are(how):
     assert len(graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList)) == (how == "one number")
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.cumsum(1)[:, 2:].select(0, 1) * 2,
+        lambda x: x.cumsum(1)[:, :3].select(0, 1) * 2,
+        lambda x: x.cumsum(1)[:, 2:].transpose(0, 1).split(2)[1] * 2,
+    ],
+)
+def test_who_looks_at_a_part_of_a_running_sum_finds_it_where_it_lies(program):
+    x = X[:24, :10].reshape(4, 6, 10)
+    graph = captured(program, x).graph
+    (got,) = execute(graph, plan(graph)[0], (x,), 0)
+    torch.testing.assert_close(got, program(x))
+
+
 def test_sums_of_halves_are_rounded_once():
     regions, _ = plan(captured(lambda x: (x - x.mean(-1, keepdim=True)).sum(), X.half()).graph)
     assert all(math.prod(store.shape) != 37 for region, _ in regions for store in region.stores)
