@@ -12,8 +12,6 @@ from kernelwright.optimize.regions.nodes import dim_at, node_at
 from kernelwright.optimize.regions.operators import packet
 
 aten = torch.ops.aten
-
-
 MOST_PARTS = 2
 """Each part sums again what lies before it."""
 
@@ -22,11 +20,8 @@ def run_parts(graph: fx.Graph) -> None:
     """Changes a graph in place: a running sum of which others compute on slices along it alone becomes one for each."""
     for node in graph.find_nodes(op="call_function", target=aten.cumsum.default):
         value, source = node.meta["val"], node_at(node, 0)
-        if (
-            value.dtype not in EXACT
-            or source.meta["val"].dtype != value.dtype
-            or not source.meta["val"].is_contiguous()
-        ):
+        given = source.meta["val"]
+        if value.dtype not in EXACT or given.dtype != value.dtype or not given.is_contiguous():
             continue
         dim = dim_at(node, 1, value.dim()) - value.dim()
         if len(node.users) <= MOST_PARTS and all(_is_taken_along(user, dim) for user in node.users):
