@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from kernelwright.core.errors import NotFoundError, UsageError
+from kernelwright.core.errors import DeviceError, NotFoundError, UsageError
 from kernelwright.judge.corpus import SAMPLES, check_corpus, samples
 
 ALL = samples()
@@ -48,3 +48,10 @@ def test_nothing_is_judged_that_is_not_there():
         check_corpus(only=["nonsense"])
     with pytest.raises(UsageError, match="0 rounds"):
         check_corpus(rounds=0)
+
+
+def test_a_device_that_is_not_there_judges_nothing(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(DeviceError, match="no CUDA device here") as caught:
+        check_corpus(device="cuda")
+    assert caught.value.next == "--device cpu"

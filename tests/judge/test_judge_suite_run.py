@@ -81,3 +81,10 @@ def test_whatever_is_killed_no_verdict_is_lost_or_told_twice_or_wrong(tmp_path):
     faults.write_suite(tmp_path)
     killed, _ = faults.kill_and_resume(tmp_path, 5, seed=20261123, within_s=8.0)
     assert sum(killed.values()) == 5
+
+
+def test_an_unknown_baseline_is_named_with_those_that_exist(kw, suite):
+    answer, _ = run(kw, suite, "--baseline", "eager,faster")
+    assert answer.code == 2
+    assert answer.document["error"]["message"] == "no baseline 'faster'; there are eager and compile"
+    assert answer.document["next"] == ["--baseline eager,compile"]

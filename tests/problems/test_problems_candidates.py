@@ -9,6 +9,7 @@ import torch
 
 from kernelwright.core.errors import CandidateError, MissingDependency, NotFoundError, SignatureError
 from kernelwright.problems import Candidate, load_candidate, load_problem, register, sources
+from kernelwright.problems.importing import absolute
 
 PROBLEM = """
     import torch
@@ -186,6 +187,18 @@ def test_missing_file(tmp_path, write, plus):
     with pytest.raises(NotFoundError) as caught:
         load_candidate(str(tmp_path / "candidat.py"), plus)
     assert "candidate.py" in caught.value.next
+
+
+def test_what_is_not_there_is_missed_before_anything_runs(tmp_path, write, monkeypatch):
+    """Not by the worker, in whose scratch folder a relative path would be looked for."""
+    monkeypatch.chdir(tmp_path)
+    write("", "candidate.py")
+    assert absolute("candidate.py:own") == f"{tmp_path / 'candidate.py'}:own"
+    assert absolute("package.module:own") == "package.module:own"
+    for target in ("candidat.py", "candidat.py:own"):
+        with pytest.raises(NotFoundError, match=r"no file candidat\.py") as caught:
+            absolute(target)
+        assert caught.value.where == str(tmp_path) and "candidate.py" in caught.value.next
 
 
 def test_a_file_that_does_not_import_names_its_line(write, plus):

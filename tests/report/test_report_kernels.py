@@ -63,8 +63,10 @@ def test_nothing_recorded(table):
     assert "kw evidence record --kind kernel" in table([])
 
 
-def test_a_pending_record_is_shown_as_unproved():
-    record = msgspec.structs.replace(RECORD, state="pending", notes=("its source changed",))
-    for said in (sentence(record), brief([record]), markdown([record])):
+def test_a_pending_record_says_so_beside_its_figures():
+    waits = msgspec.structs.replace(RECORD, state="pending", notes=("its source changed",))
+    for said in (sentence(waits), brief([waits, RECORD]), markdown([waits])):
         assert "pending: its source changed" in said
-        assert "2.00" not in said and "67.1 MB" not in said
+    assert brief([waits]).endswith("Of softmax: pending: its source changed.\n")
+    assert "pending" not in brief([RECORD])
+    assert sentence(msgspec.structs.replace(waits, rows=())) == "pending: its source changed"

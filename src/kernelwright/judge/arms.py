@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, count
 from typing import Any
 
 import msgspec
 
+from kernelwright.core.errors import UsageError
 from kernelwright.measure.paired import Rounds, time_arms
 from kernelwright.problems import Problem
 from kernelwright.problems.problem import stem
 
 BASELINES = ("eager", "compile")
 BASELINE_NAMES = {"eager": "eager", "compile": "torch.compile"}
+
+
+def require_baselines(names: Iterable[str]) -> None:
+    """Raises a UsageError where one of these is no baseline."""
+    if unknown := sorted(set(names) - set(BASELINES)):
+        message = f"no baseline {', '.join(map(repr, unknown))}; there are {' and '.join(BASELINES)}"
+        raise UsageError(message, next=f"--baseline {','.join(BASELINES)}")
 
 
 def named(candidates: Sequence[Any]) -> dict[str, Any]:

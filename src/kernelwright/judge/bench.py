@@ -20,7 +20,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Arm, Bench, Comparison, Device, Machine, Timing, Verdict
 from kernelwright.core.units import time_text
-from kernelwright.judge.arms import BASELINE_NAMES, BASELINES, baseline_program, named, time_in_process
+from kernelwright.judge.arms import BASELINE_NAMES, baseline_program, named, require_baselines, time_in_process
 from kernelwright.judge.least import Least
 from kernelwright.judge.outside import Outside, Rejected
 from kernelwright.judge.predicted import predicted_bench
@@ -71,8 +71,7 @@ def bench(
         UsageError: an unknown baseline, fewer than five pairs, a path beside a live problem.
         NotFoundError: no datasheet is named `spec`.
     """
-    if unknown := set(baselines) - set(BASELINES):
-        raise UsageError(f"no baseline {sorted(unknown)}; there are {', '.join(BASELINES)}")
+    require_baselines(baselines)
     if pairs < LEAST_PAIRS:
         raise UsageError(f"{pairs} process pairs say too little; {LEAST_PAIRS} at least")
     if device == "cpu" and (emulated := [one for one in candidates if _is_emulated(one)]) and not spec:

@@ -18,6 +18,7 @@ from kernelwright.core.errors import InternalError, KernelwrightError, NotFoundE
 from kernelwright.core.pace import Pace
 from kernelwright.core.records import REJECTIONS, Device
 from kernelwright.judge.crew import done_by, warm_nursery
+from kernelwright.machine import require_device
 from kernelwright.measure.clock import wall_s
 from kernelwright.verify import verify
 
@@ -102,8 +103,9 @@ def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = 
         workers: judges beside each other, each a process.
     Raises:
         UsageError: fewer than one round or worker.
-        NotFoundError: no sample is called so.
+        NotFoundError: no sample is called so. DeviceError: no such device here.
     """
+    require_device(device, next="--device cpu")
     if min(rounds, workers) < 1:
         raise UsageError(f"{rounds} rounds by {workers} workers judge nothing", next="--rounds 1 --workers 1")
     start, found = wall_s(), samples()

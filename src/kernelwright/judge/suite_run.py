@@ -17,7 +17,7 @@ from kernelwright.core.pace import Pace
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Device, Machine, Reason
 from kernelwright.core.suite_run import Judged, Line, Outcome, SuiteRun, Timed, curve
-from kernelwright.judge.arms import BASELINE_NAMES, BASELINES
+from kernelwright.judge.arms import BASELINE_NAMES, BASELINES, require_baselines
 from kernelwright.judge.bench import LEAST_PAIRS, PAIRS, bench
 from kernelwright.judge.crew import done_by, warm_nursery
 from kernelwright.judge.journal import Journal
@@ -72,8 +72,7 @@ def run_suite(
         UsageError: an unknown baseline, too few pairs or workers, results that cannot be written or are others'.
     """
     manner = manner or Manner()
-    if unknown := set(manner.baselines) - set(BASELINES):
-        raise UsageError(f"no baseline {sorted(unknown)}; there are {', '.join(BASELINES)}")
+    require_baselines(manner.baselines)
     if manner.pairs < LEAST_PAIRS:
         raise UsageError(f"{manner.pairs} process pairs say too little; {LEAST_PAIRS} at least")
     if workers < 1:

@@ -106,6 +106,14 @@ def _measure(device: str) -> Machine:
     return measure_cpu()
 
 
+def require_device(device: str, *, next: str = _INSTEAD) -> None:
+    """Raises a DeviceError where torch sees no such device."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise DeviceError("torch sees no CUDA device here", next=next)
+
+
 def _software(device: str) -> dict[str, str]:
     """The versions and policies that a measurement depends on."""
     import torch
@@ -115,8 +123,7 @@ def _software(device: str) -> dict[str, str]:
         from kernelwright.measure.conditions import allocation_policy
 
         return shared | {"allocation": allocation_policy()}
-    if not torch.cuda.is_available():
-        raise DeviceError("torch sees no CUDA device here", next=_INSTEAD)
+    require_device(device)
     from kernelwright.machine.cuda import cuda_software
 
     return shared | cuda_software()

@@ -22,7 +22,7 @@ from kernelwright.core.records import Machine, Verdict
 from kernelwright.core.units import time_text
 from kernelwright.diagnose import why
 from kernelwright.judge import bench
-from kernelwright.judge.arms import BASELINES
+from kernelwright.judge.arms import require_baselines
 from kernelwright.machine import machine as machine_here
 from kernelwright.optimize.assemble import assemble, assemble_whole
 from kernelwright.optimize.cuda_graph import graph_offer
@@ -40,7 +40,6 @@ from kernelwright.problems import Problem, load_candidate, load_problem
 from kernelwright.verify import verify
 
 PAIRS = 5
-USUAL_BASELINES = "--baseline eager,compile"
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,7 @@ def optimize_file(
     Raises:
         ProblemError: it cannot be captured. UsageError: `out` would overwrite the problem, or cannot be written.
     """
-    if unknown := set(baselines) - set(BASELINES):
-        some = " and ".join(BASELINES)
-        raise UsageError(f"no baseline {', '.join(map(repr, sorted(unknown)))}; there are {some}", next=USUAL_BASELINES)
+    require_baselines(baselines)
     path = Path(out or _default_name(target))
     if path.exists() and path.resolve() == Path(target.partition(":")[0]).resolve():
         raise UsageError(f"{path} is the problem itself", next="--out another_name.py")

@@ -27,11 +27,22 @@ def split_target(target: str) -> tuple[str, str]:
     return (place, name) if colon and place and name.isidentifier() else (target, "")
 
 
+def names_module(place: str, name: str) -> bool:
+    """Whether `place:name` means a module that can be imported, not a file."""
+    dotted = bool(name) and all(part.isidentifier() for part in place.split("."))
+    return dotted and not place.endswith(".py") and not Path(place).exists()
+
+
 def absolute(target: str) -> str:
-    """The same target from any working folder: its file, when it names one, by its whole path."""
+    """The same target from any working folder: its file, when it names one, by its whole path.
+
+    Raises:
+        NotFoundError, UsageError: as `find_file`.
+    """
     place, name = split_target(target)
-    path = Path(place).expanduser()
-    return f"{path.absolute()}{':' + name if name else ''}" if path.exists() else target
+    if names_module(place, name):
+        return target
+    return f"{find_file(place).absolute()}{':' + name if name else ''}"
 
 
 def find_file(place: str) -> Path:

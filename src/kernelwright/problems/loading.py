@@ -25,6 +25,7 @@ from kernelwright.problems.importing import (
     import_file,
     import_module,
     listed,
+    names_module,
     own_callables,
     split_target,
 )
@@ -78,8 +79,7 @@ def load_candidate(target: str, problem: Problem, device: str = "cpu") -> Candid
 
 
 def _module(place: str, name: str) -> tuple[ModuleType, Path | None]:
-    dotted = bool(name) and all(part.isidentifier() for part in place.split(".")) and not Path(place).exists()
-    if dotted and not place.endswith(".py"):
+    if names_module(place, name):
         return import_module(place, ProblemError), None
     path = find_file(place)
     if path.suffix != ".py":

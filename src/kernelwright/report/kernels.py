@@ -22,32 +22,33 @@ def markdown(records: Iterable[KernelRecord]) -> str:
 
 
 def brief(records: Iterable[KernelRecord]) -> str:
-    """One row for each use of each kernel."""
+    """One row for each use of each kernel; below, whose figures wait to be measured again, and why."""
     if not (records := list(records)):
         return NONE
     lines = ["| kernel | use | sizes | beside the best of the others | least | of a copy | error over eager's |"]
     lines.append("|" + "---|" * 7)
     for record in records:
-        if record.state == "pending":
-            lines.append(f"| {record.name} | {_pending(record)} | | | | | |")
-            continue
         for what, rows in _uses(record):
             gains, copies = [row.gain for row in rows], [row.of_copy for row in rows if row.bytes >= LARGE_BYTES]
             errors = [row.accuracy for row in rows if row.accuracy is not None]
             cells = [record.name, what, str(len(rows)), f"{geometric_mean(gains):.2f}x", f"{min(gains):.2f}x"]
             cells += [f"{geometric_mean(copies):.2f}" if copies else "-", f"{max(errors):.2f}" if errors else "-"]
             lines.append("| " + " | ".join(cells) + " |")
+    waiting = [record for record in records if record.state == "pending"]
+    for reason, ones in groupby(sorted(waiting, key=_pending), _pending):
+        lines += ["", f"Of {', '.join(one.name for one in ones)}: {reason}."]
     return "\n".join(lines) + "\n"
 
 
 def sentence(record: KernelRecord) -> str:
     """`1.23x the best of eager, torch.compile, quack in 26 comparisons on NVIDIA H200, 2026-11-22`."""
-    if record.state == "pending":
+    if not record.rows:
         return _pending(record)
     gain = geometric_mean(row.gain for row in record.rows)
     others = dict.fromkeys(arm.name for row in record.rows for arm in row.arms[1:])
     rows = number_text(len(record.rows), "comparison")
-    return f"{gain:.2f}x the best of {', '.join(others)} in {rows} on {record.machine}, {record.date}"
+    found = f"{gain:.2f}x the best of {', '.join(others)} in {rows} on {record.machine}, {record.date}"
+    return f"{found}; {_pending(record)}" if record.state == "pending" else found
 
 
 def _pending(record: KernelRecord) -> str:
@@ -63,7 +64,6 @@ def _sections(record: KernelRecord) -> Iterator[str]:
     yield f"## {record.name}: {record.machine}\n\n{record.date}.\n"
     if record.state == "pending":
         yield f"{_pending(record)}.\n"
-        return
     for what, rows in _uses(record):
         yield f"### {what}\n"
         yield "| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD)
