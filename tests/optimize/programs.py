@@ -121,6 +121,12 @@ PROGRAMS = {
     "copied": (lambda x, y: (x * 2).copy_(y) + x, X, Y),
     "apart": (lambda x: x[:, -1].amax(0) * 2, X),
     "bytes": (lambda x: (x.float() / 255 - 0.5, x > 100, x.to(torch.int16)), torch.arange(1000).to(torch.uint8)),
+    "powers_of_bytes": (lambda x: ((x.float() / 255) ** 2.2 * 1.2).clamp(0, 1), torch.arange(1000).to(torch.uint8)),
+    "rows_of_bytes": (
+        lambda x, y: (torch.softmax((x / 9).tanh() * 3, -1), x.float().log1p(), (x / 9).tanh() * y),
+        torch.arange(-128, 128).to(torch.int8).repeat(6, 3)[:, :700].contiguous(),
+        normal(6, 700),
+    ),
     "put_together": (lambda x, y: (torch.cat([x * 2, y + 1], -1), torch.stack([x, y], 0)), X, Y),
     "on_the_way": (lambda x, w: (x * w.mul(2).unsqueeze(0) + 1, w * 2), X, W),
     "rows_alike": (lambda x, y: (x.sum(-1), (y * 2).amax(-1), x.mean(-1)), X, Y),

@@ -230,12 +230,12 @@ FOLLOWED = {
     "functionalize": lambda f, x, y: torch.func.functionalize(f)(x, y),
     "a dual tensor": dual,
     "a tangent of nothing": lambda f, x, y: torch.autograd.functional.jvp(lambda x: f(x, y), x, torch.ones_like(x)),
-    "jit.trace": lambda f, x, y: torch.jit.trace(lambda x, y: f(x, y) + 0, (x, y))(x + 1, y),
+    "jit.trace": lambda f, x, y: torch.jit.trace(lambda x, y: f(x, y) + 0, (x, y), check_trace=False)(x + 1, y),
     "make_fx": lambda f, x, y: make_fx(lambda x, y: f(x, y) + 0)(x, y)(x + 1, y),
     "export": lambda f, x, y: torch.export.export(AsModule(f), (x, y)).module()(x, y),
     "torch.compile": lambda f, x, y: torch.compile(f, backend="eager", fullgraph=True)(x, y),
     "checkpoint": lambda f, x, y: checkpoint(f, x, y, use_reentrant=False),
-    "a negative view": lambda f, x, y: f(torch.complex(y.expand(9, 40), x).conj().imag.clone(), y),
+    "a negative view": lambda f, x, y: f(torch._neg_view(x), y),
 }
 
 
@@ -247,9 +247,16 @@ class AsModule(torch.nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", FOLLOWED)
-def test_whoever_follows_every_operator_sees_the_program_as_it_was(of_function, how):
-    x, y = torch.randn(9, 40), torch.randn(40)
-    torch.testing.assert_close(FOLLOWED[how](of_function.ModelNew(), x, y), FOLLOWED[how](of_function.work, x, y))
+def test_whoever_follows_every_operator_sees_the_program_as_it_was(of_function, how, monkeypatch):
+    x, y, made = torch.randn(9, 40), torch.randn(40), of_function.ModelNew()
+    for recording in (True, False):  # from here on the file asks first whether tensors are like these
+        with torch.set_grad_enabled(recording):
+            made(x, y)
+    assert set(of_function.LIKE) == {True, False}
+    used, region = [], of_function.region_0
+    monkeypatch.setattr(of_function, "region_0", lambda *given: used.append(given) or region(*given))
+    torch.testing.assert_close(FOLLOWED[how](made, x, y), FOLLOWED[how](of_function.work, x, y))
+    assert bool(used) == (how == "checkpoint")
 
 
 def test_a_function_is_called_as_one(of_function, monkeypatch):
@@ -368,7 +375,7 @@ def test_a_function_without_a_faster_kernel_is_the_function(tmp_path):
 # ---- names in a problem
 
 
-TAKEN_NAMES = ["region_0", "as_proved", "compiled", "KERNELS", "SOURCE", "followed", "like_these"]
+TAKEN_NAMES = ["region_0", "as_proved", "compiled", "KERNELS", "SOURCE", "followed", "like_these", "transformed"]
 
 
 @pytest.mark.parametrize("name", ["softmax", "torch_", "mul_1", *TAKEN_NAMES])

@@ -47,9 +47,6 @@ class Cuda:
 
     here = -1
 
-    def current_device(self):
-        return self.here
-
     @contextmanager
     def device(self, index):
         before, self.here = self.here, index
@@ -57,15 +54,23 @@ class Cuda:
         self.here = before
 
 
-def started(compiled, version="3.6.0", cuda=None):
+def of_file(cuda, version="3.6.0"):
+    """What a file's launches begin with, on machines that are not here."""
+    guards = SimpleNamespace(_empty_strided_cuda=lambda *layout: ("taken here", *layout))
+    inside = SimpleNamespace(_cuda_getDevice=lambda: cuda.here, _dynamo=SimpleNamespace(guards=guards))
     names = {
-        "torch": SimpleNamespace(cuda=cuda or Cuda()),
+        "torch": SimpleNamespace(cuda=cuda, _C=inside),
         "triton": SimpleNamespace(__version__=version),
         "driver": SimpleNamespace(active=SimpleNamespace(get_current_stream=lambda device: f"stream of {device}")),
     }
     exec(START, names)
-    kernel = Kernel(compiled, names["torch"].cuda)
-    return kernel, names["starter"](kernel, 12, 4)
+    return names
+
+
+def started(compiled, version="3.6.0", cuda=None):
+    cuda = cuda or Cuda()
+    kernel = Kernel(compiled, cuda)
+    return kernel, of_file(cuda, version)["starter"](kernel, 12, 4)
 
 
 def compiled_with(scratch=0):
@@ -118,3 +123,16 @@ def test_the_interpreter_compiles_nothing():
     start(X)
     start(X)
     assert len(kernel.calls) == 2
+
+
+@pytest.mark.parametrize(("is_cuda", "lies_on", "here"), [(True, 0, 0), (True, 1, 0), (False, -1, -1)])
+def test_memory_is_taken_where_the_tensor_lies(is_cuda, lies_on, here):
+    cuda, layout = Cuda(), ((2, 3), (3, 1), torch.float16)
+    cuda.here = here
+    tensor = SimpleNamespace(
+        is_cuda=is_cuda,
+        get_device=lambda: lies_on,
+        new_empty_strided=lambda shape, strides, dtype: ("beside it", shape, strides, dtype),
+    )
+    how = "taken here" if is_cuda and lies_on == here else "beside it"
+    assert of_file(cuda)["memory_beside"](tensor, *layout) == (how, *layout)

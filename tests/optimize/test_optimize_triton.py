@@ -36,7 +36,7 @@ pytestmark = pytest.mark.xdist_group("triton")
 
 POINTERS = {
     "float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
-    "bool": "i1",
+    "bool": "i1", "uint8": "u8", "int8": "i8",
 }  # fmt: skip
 HEAD = "import torch\nimport triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n\n"
 INFINITE = torch.full((3, 300), float("-inf"))
@@ -91,6 +91,7 @@ FORCED_ON = {
     "positions": PROGRAMS, "masked": PROGRAMS,
     "choice": {"choice": (PROGRAMS["choice"][0], SMALL, SMALL > 0.3)},
     "log_softmax": {"log_softmax": (PROGRAMS["log_softmax"][0], SMALL)}, "odd_slice": PROGRAMS,
+    "rows_of_bytes": PROGRAMS,
 }  # fmt: skip
 LIGHTER = {
     "both_means": (PROGRAMS["both_means"][0], X[:9, :40]),
@@ -365,7 +366,7 @@ COMPILED = [
     ("softmax", 0), ("softmax", LOOPED_ROWS), ("softmax", SPLIT), ("layer_norm", SPLIT_ROWS), ("columns", 0),
     ("places", SPLIT_ROWS), ("truths", LOOPED), ("products", LOOPED_ROWS), ("double_variance", SPLIT),
     ("transposed", 0), ("divisions", 0), ("whole_divisions", 0), ("bfloat16", 0), ("large_numbers", 0),
-    ("double_constants", 0),
+    ("double_constants", 0), ("powers_of_bytes", 0), ("rows_of_bytes", LOOPED),
 ]  # fmt: skip
 
 
@@ -392,6 +393,16 @@ def test_a_sweep_is_saved_where_a_maximum_and_its_exponentials_go_together():
     source = print_triton(planned_region("softmax"), LOOPED).source
     assert source.count("for start in range") == 2
     assert print_triton(planned_region("layer_norm"), LOOPED).source.count("for start in range") == 2
+
+
+def test_what_many_instructions_make_of_a_byte_is_looked_up():
+    def gathers(name, choice):
+        return re.findall(r"tl.gather\((\w+)_of_bytes", print_triton(planned_region(name), choice).source)
+
+    assert gathers("powers_of_bytes", CudaChoice(outer=512, inner=1, warps=4)) == ["clamp_max"]
+    assert set(gathers("rows_of_bytes", LOOPED)) == {"log1p", "tanh", "mul"}  # tanh is read beside other numbers too
+    assert not gathers("rows_of_bytes", LOOPED_ROWS), "a table can be asked with a line, not with a square"
+    assert not gathers("bytes", CudaChoice(outer=512, inner=1, warps=4)), "no more than a few instructions"
 
 
 def test_a_tile_that_fits_needs_no_mask():

@@ -17,11 +17,13 @@ from kernelwright.problems import Problem
 GUARD = '''
 def as_proved(*tensors) -> bool:
     """Whether the kernels were proved for such tensors{reservation}."""
-    if {refusal}torch.compiler.is_compiling() or torch.is_autocast_enabled("{device}") or followed():
+    if {refusal}torch.compiler.is_compiling() or followed():
         return False
     recording = torch.is_grad_enabled()
     if recording in LIKE and LIKE[recording](*tensors):
         return True
+    if torch.is_autocast_enabled("{device}") or transformed():
+        return False
     for tensor, (dtype, shape, strides, trained) in zip(tensors, PROVED, strict=True):
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.dtype is not dtype:
             return False
@@ -41,7 +43,8 @@ LIKE = {{}}
 
 
 def like_these(tensors):
-    """The check of torch's compiler for tensors like these, which takes a tenth of the time; none if it has another."""
+    """The check of torch's compiler for tensors like these, which takes a tenth of the time; none if it has another.
+    It holds for the state of torch that it was made in: with autocast, or transformed, nothing is like them."""
     try:
         from torch._C._dynamo.guards import TensorGuards
 
@@ -52,15 +55,15 @@ def like_these(tensors):
 
 
 def followed() -> bool:
-    """Whether torch wants to see every operator: it traces, transforms, or computes gradients forward."""
-    return bool(
-        torch._C._len_torch_dispatch_stack()
-        or torch._C._get_tracing_state()
-        or torch._C._functorch.peek_interpreter_stack()
-        or torch.autograd.forward_ad._current_level >= 0
-    )
+    """Whether torch wants to see every operator, or computes gradients forward."""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch.autograd.forward_ad._current_level >= 0
+
+
+def transformed() -> bool:
+    """Whether torch traces or transforms what is called."""
+    return bool(torch._C._get_tracing_state() or torch._C._functorch.peek_interpreter_stack())
 '''
-GUARD_NAMES = frozenset(("PROVED", "LIKE", "as_proved", "like_these", "followed"))
+GUARD_NAMES = frozenset(("PROVED", "LIKE", "as_proved", "like_these", "followed", "transformed"))
 """What it defines."""
 
 

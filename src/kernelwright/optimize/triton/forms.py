@@ -28,6 +28,8 @@ _IN_LANGUAGE = (
 _IN_LIBRARY = (
     "expm1", "log10", "log1p", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan", "erfc", "pow", "fmod", "trunc",
 )  # fmt: skip
+MANY_INSTRUCTIONS = frozenset((*_IN_LIBRARY, "sin", "cos", "erf")) - {"trunc"}
+"""Steps that take tens of them."""
 _WHOLE_ALREADY = ("floor", "ceil", "trunc", "round")
 
 HELPERS = {

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from kernelwright.core.records import Record
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step, Store
+from kernelwright.optimize.triton.byte_tables import looked_up, lookup, table
 from kernelwright.optimize.triton.choices import choices
 from kernelwright.optimize.triton.folds import FAST_EXP, AnyFold, Fold, computed_dtype, only_summed, operand_of
 from kernelwright.optimize.triton.forms import HALVES, expression, full, helpers_of
 from kernelwright.optimize.triton.scans import carried, carry_start, scanned
 from kernelwright.optimize.triton.sweeps import Entry, Sweeps
-from kernelwright.optimize.triton.tile import CudaChoice, Tile, used, without_dead, wrapped
+from kernelwright.optimize.triton.tile import CudaChoice, Definition, Tile, used, without_dead, wrapped
 
 __all__ = ["CudaChoice", "Printed", "choices", "print_triton"]
 
@@ -31,7 +32,7 @@ START = '''def starter(kernel, programs, warps):
         pointers = [tensor.data_ptr() for tensor in tensors]
         aligned = not any([pointer % 16 for pointer in pointers])
         device = tensors[0].get_device()
-        if aligned and device in known and device == torch.cuda.current_device():
+        if aligned and device in known and device == torch._C._cuda_getDevice():
             run, stream_of, about = known[device]
             run(programs, 1, 1, stream_of(device), *about, *pointers)
             return
@@ -52,8 +53,19 @@ def as_it_is(compiled):
         return run, driver.active.get_current_stream, (function, *last)
     about = function, run.launch_cooperative_grid, run.launch_pdl, None, None, *last
     return run.launch, driver.active.get_current_stream, about
+
+
+def memory_beside(tensor, shape, strides, dtype):
+    """A new tensor where another lies: on the device that is current as torch's own compiled programs
+    take theirs, in two thirds of the time."""
+    if empty_here and tensor.is_cuda and tensor.get_device() == torch._C._cuda_getDevice():
+        return empty_here(shape, strides, dtype)
+    return tensor.new_empty_strided(shape, strides, dtype=dtype)
+
+
+empty_here = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
 '''
-"""What makes the launches; a file holds it once."""
+"""What makes the launches and takes memory; a file holds it once."""
 
 
 class Printed(Record, frozen=True, kw_only=True):
@@ -115,6 +127,7 @@ class _Printer:
         self.parts, self.part_size = self._cut()
         self.sweeps = Sweeps(region, self.tile, self.whole)
         self.only_summed = only_summed(region)
+        self.looked_up = {value: byte for value, byte in looked_up(region).items() if self._fills_a_line(byte)}
         self.scans = [step for step in region.steps if isinstance(step, Scan)]
         if self.scans and self.parts > 1:
             raise Misfit("a scan along a row that is cut into parts")
@@ -310,7 +323,21 @@ class _Printer:
             operand = operand_of(self.region, self.sweeps.by_value, entry.arg)
             return lines if self.whole else lines + carried(self.tile, entry, operand)
         assert isinstance(entry, Step)
+        if byte := self.looked_up.get(entry.value):
+            return [f"{entry.value} = {lookup(entry.value, byte)}"]
         return [f"{entry.value} = {self._step(entry)}"]
+
+    def _fills_a_line(self, load: Load) -> bool:
+        """Whether a tile holds it as a range, which is what a table can be asked with."""
+        return (self.tile.line and self.sweeps.inner(load.value)) or (self.tile.flat and any(load.strides.values()))
+
+    def _tables(self) -> list[Definition]:
+        """For each value that is looked up, the lines that compute it for every byte."""
+        found: list[Definition] = []
+        for value, byte in self.looked_up.items():
+            steps = [entry for entry in self.sweeps.ordered(self.sweeps.behind([value], [])) if isinstance(entry, Step)]
+            found += table(byte, [(step.value, f"{step.value} = {self._step(step)}") for step in steps])
+        return list(dict.fromkeys(found))
 
     def _loaded(self, load: Load, at: int) -> str:
         options = [self.tile.place(load.buffer, load.strides, load.offset)]
@@ -370,7 +397,8 @@ class _Printer:
     ) -> _Kernel:
         parts = self.parts if parts is None else parts
         body = without_dead(body)
-        lines = [*used(self.tile.definitions(parts, self.part_size, backwards), body), *body]
+        given = [*self.tile.definitions(parts, self.part_size, backwards), *self._tables()]
+        lines = [*used(given, body), *body]
         inputs, outputs = self.region.reads, self.region.writes
         names = [*inputs, *outputs, *(scratch.name for scratch in self._scratch())]
         text = "\n".join(lines)
@@ -388,10 +416,7 @@ class _Printer:
         ]
         lines = [*starts, "", "", f"def {name}({', '.join(tensors)}):"]
         lines += [f'    """Computes {", ".join(outputs)} from {", ".join(inputs) or "nothing"}."""']
-        shape = f"({self.tile.rows}, {self.parts})"
-        lines += [
-            f"    {one.name} = torch.empty({shape}, dtype=torch.{one.dtype}, device={tensors[0]}.device)"
-            for one in scratch
-        ]
+        layout = f"({self.tile.rows}, {self.parts}), ({self.parts}, 1)"
+        lines += [f"    {one.name} = memory_beside({tensors[0]}, {layout}, torch.{one.dtype})" for one in scratch]
         lines += [f"    start_{kernel.name}({', '.join(kernel.tensors)})" for kernel in kernels]
         return "\n".join(part for line in lines for part in wrapped(line)) + "\n"
