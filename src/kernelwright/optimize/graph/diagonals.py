@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from kernelwright.optimize.graph.row_sums import made, reduced_before
+from kernelwright.optimize.graph.changing import made, reduced_before
 from kernelwright.optimize.regions.nodes import shape_of
 from kernelwright.optimize.regions.operators import LOWERED, VIEWS, packet
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from kernelwright.optimize.graph.row_sums import EXACT, made
+from kernelwright.optimize.graph.changing import EXACT, made
 from kernelwright.optimize.graph.seams import is_elementwise, scattered
 from kernelwright.optimize.regions.nodes import dim_at, node_at
 from kernelwright.optimize.regions.operators import packet
