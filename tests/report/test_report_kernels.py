@@ -67,6 +67,6 @@ def test_a_pending_record_says_so_beside_its_figures():
     waits = msgspec.structs.replace(RECORD, state="pending", notes=("its source changed",))
     for said in (sentence(waits), brief([waits, RECORD]), markdown([waits])):
         assert "pending: its source changed" in said
-    assert brief([waits]).endswith("Of softmax: pending: its source changed.\n")
+    assert brief([waits]).endswith("\n\nNVIDIA H200, softmax: pending: its source changed.\n")
     assert "pending" not in brief([RECORD])
     assert sentence(msgspec.structs.replace(waits, rows=())) == "pending: its source changed"

@@ -44,7 +44,7 @@ from kernelwright.judge.sources import (
 from kernelwright.kernels.catalog import KERNELS, family_of, sample
 from kernelwright.ladders import device_of, ladder_names, task_of
 from kernelwright.machine import machine
-from kernelwright.report import corpora, fragments, kernels, ladders, suite
+from kernelwright.report import corpora, fragments, kernels, ladders, suite, waiting
 
 EXAMPLES = "examples"
 SUITE, OWN_SUITE = "examples/suite", "suite"
@@ -285,6 +285,7 @@ def regimes_table(folder: str = "evidence") -> str:
         rows.append(
             f"| {entry.machine} | {entry.name} | {found.regime} | {time_text(found.time_us)} | {floor_text} | {words} |"
         )
+    rows += waiting.paragraphs(entry for entry in regimes if entry.diagnosis)
     outcomes = [(entry, move) for entry in regimes for move in entry.moves]
     rows += [
         "",

@@ -8,6 +8,7 @@ from statistics import geometric_mean
 
 from kernelwright.core.library import EAGER, KernelRecord, KernelRow
 from kernelwright.core.units import bytes_text, number_text, time_text
+from kernelwright.report import waiting
 
 LARGE_BYTES = 2**24
 """What moves less is over before memory is busy: no copy is a measure of it."""
@@ -34,25 +35,18 @@ def brief(records: Iterable[KernelRecord]) -> str:
             cells = [record.name, what, str(len(rows)), f"{geometric_mean(gains):.2f}x", f"{min(gains):.2f}x"]
             cells += [f"{geometric_mean(copies):.2f}" if copies else "-", f"{max(errors):.2f}" if errors else "-"]
             lines.append("| " + " | ".join(cells) + " |")
-    waiting = [record for record in records if record.state == "pending"]
-    for reason, ones in groupby(sorted(waiting, key=_pending), _pending):
-        lines += ["", f"Of {', '.join(one.name for one in ones)}: {reason}."]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *waiting.paragraphs(records)]) + "\n"
 
 
 def sentence(record: KernelRecord) -> str:
     """`1.23x the best of eager, torch.compile, quack in 26 comparisons on NVIDIA H200, 2026-11-22`."""
     if not record.rows:
-        return _pending(record)
+        return waiting.reason(record)
     gain = geometric_mean(row.gain for row in record.rows)
     others = dict.fromkeys(arm.name for row in record.rows for arm in row.arms[1:])
     rows = number_text(len(record.rows), "comparison")
     found = f"{gain:.2f}x the best of {', '.join(others)} in {rows} on {record.machine}, {record.date}"
-    return f"{found}; {_pending(record)}" if record.state == "pending" else found
-
-
-def _pending(record: KernelRecord) -> str:
-    return f"pending: {'; '.join(record.notes)}"
+    return f"{found}; {waiting.reason(record)}" if record.state == "pending" else found
 
 
 def _uses(record: KernelRecord) -> Iterator[tuple[str, list[KernelRow]]]:
@@ -63,7 +57,7 @@ def _uses(record: KernelRecord) -> Iterator[tuple[str, list[KernelRow]]]:
 def _sections(record: KernelRecord) -> Iterator[str]:
     yield f"## {record.name}: {record.machine}\n\n{record.date}.\n"
     if record.state == "pending":
-        yield f"{_pending(record)}.\n"
+        yield f"{waiting.reason(record)}.\n"
     for what, rows in _uses(record):
         yield f"### {what}\n"
         yield "| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD)

@@ -9,7 +9,7 @@ from statistics import geometric_mean
 from kernelwright.core.optimization import WHOLE, SuiteRecord, SuiteRow
 from kernelwright.core.records import Record
 from kernelwright.core.units import bytes_text, number_text, time_text
-from kernelwright.report import words
+from kernelwright.report import waiting, words
 
 OURS, COPY, COMPILED, EAGER = "kernelwright", "copy", "torch.compile", "eager"
 LARGE_BYTES = 50_000_000
@@ -101,6 +101,7 @@ def markdown(entries: Iterable[SuiteRecord]) -> str:
 
 def brief(entries: Iterable[SuiteRecord]) -> str:
     """A row for each machine and suite: how many times faster, how many programs are slower, how near to a copy."""
+    entries = list(entries)
     lines = [
         "| machine | programs | accepted | faster than eager | faster than torch.compile | slower than torch.compile | "
         "time over that of a copy |",
@@ -115,7 +116,7 @@ def brief(entries: Iterable[SuiteRecord]) -> str:
             over += f"; {words.times_text(found.over_copy_large)} from {bytes_text(LARGE_BYTES)} on"
         cells = [name, str(found.programs), str(found.accepted), *ratios, str(found.slower_than_compile), over]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *waiting.paragraphs(entries)]) + "\n"
 
 
 def _machine(entry: SuiteRecord) -> str:
