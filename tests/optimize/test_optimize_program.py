@@ -223,6 +223,19 @@ def dual(f, x, y):
         return forward_ad.unpack_dual(f(forward_ad.make_dual(x, torch.ones_like(x)), y)).tangent
 
 
+WITHOUT_TENSORS = """
+import torch
+
+
+def made(n):
+    x = torch.arange(1 << 15, dtype=torch.float32).reshape(2048, 16) * 1e-6
+    x = (x * n + 1) * x + 0.3
+    return (x.sigmoid() + 0.5).to(torch.bfloat16).prod(-1)
+
+
+def get_inputs():
+    return [2.5]
+"""
 FOLLOWED = {
     "jvp": lambda f, x, y: torch.func.jvp(lambda x: f(x, y), (x,), (torch.ones_like(x),)),
     "vmap": lambda f, x, y: torch.func.vmap(f, in_dims=(0, None))(torch.stack([x, x + 1]), y),
@@ -231,11 +244,14 @@ FOLLOWED = {
     "a dual tensor": dual,
     "a tangent of nothing": lambda f, x, y: torch.autograd.functional.jvp(lambda x: f(x, y), x, torch.ones_like(x)),
     "jit.trace": lambda f, x, y: torch.jit.trace(lambda x, y: f(x, y) + 0, (x, y), check_trace=False)(x + 1, y),
+    "make_fx before dispatch": lambda f, x, y: make_fx(lambda x, y: f(x, y) + 0, pre_dispatch=True)(x, y)(x + 1, y),
     "make_fx": lambda f, x, y: make_fx(lambda x, y: f(x, y) + 0)(x, y)(x + 1, y),
     "export": lambda f, x, y: torch.export.export(AsModule(f), (x, y)).module()(x, y),
     "torch.compile": lambda f, x, y: torch.compile(f, backend="eager", fullgraph=True)(x, y),
     "checkpoint": lambda f, x, y: checkpoint(f, x, y, use_reentrant=False),
     "a negative view": lambda f, x, y: f(torch._neg_view(x), y),
+    "zeros without memory": lambda f, x, y: f(torch._efficientzerotensor((9, 40)), y),
+    "a functional tensor": lambda f, x, y: torch._from_functional_tensor(f(*map(torch._to_functional_tensor, (x, y)))),
 }
 
 
@@ -257,6 +273,21 @@ def test_whoever_follows_every_operator_sees_the_program_as_it_was(of_function, 
     monkeypatch.setattr(of_function, "region_0", lambda *given: used.append(given) or region(*given))
     torch.testing.assert_close(FOLLOWED[how](made, x, y), FOLLOWED[how](of_function.work, x, y))
     assert bool(used) == (how == "checkpoint")
+
+
+def test_a_program_without_tensors_asks_what_torch_does(tmp_path):
+    """There is no tensor whose check would see it."""
+    path = tmp_path / "made.py"
+    path.write_text(WITHOUT_TENSORS)
+    made = module_of(text_of(f"{path}:made"))
+    new = made.ModelNew()
+    with torch.no_grad():
+        for _ in range(2):
+            assert new(2.5).dtype == made.made(2.5).dtype == torch.bfloat16
+        with torch.autocast("cpu"):
+            assert new(2.5).dtype == made.made(2.5).dtype == torch.float32
+        traced = torch.jit.trace(lambda y: y + new(2.5), (torch.zeros(2048),), check_trace=False)
+    assert "sigmoid" in str(traced.inlined_graph)
 
 
 def test_a_function_is_called_as_one(of_function, monkeypatch):
@@ -375,7 +406,17 @@ def test_a_function_without_a_faster_kernel_is_the_function(tmp_path):
 # ---- names in a problem
 
 
-TAKEN_NAMES = ["region_0", "as_proved", "compiled", "KERNELS", "SOURCE", "followed", "like_these", "transformed"]
+TAKEN_NAMES = [
+    "region_0",
+    "as_proved",
+    "compiled",
+    "KERNELS",
+    "SOURCE",
+    "followed",
+    "like_these",
+    "transformed",
+    "changed",
+]
 
 
 @pytest.mark.parametrize("name", ["softmax", "torch_", "mul_1", *TAKEN_NAMES])

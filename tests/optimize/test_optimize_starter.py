@@ -131,8 +131,11 @@ def test_memory_is_taken_where_the_tensor_lies(is_cuda, lies_on, here):
     cuda.here = here
     tensor = SimpleNamespace(
         is_cuda=is_cuda,
+        dtype=torch.int8,
         get_device=lambda: lies_on,
         new_empty_strided=lambda shape, strides, dtype: ("beside it", shape, strides, dtype),
     )
     how = "taken here" if is_cuda and lies_on == here else "beside it"
     assert of_file(cuda)["memory_beside"](tensor, *layout) == (how, *layout)
+    if is_cuda and lies_on == here:
+        assert of_file(cuda)["memory_beside"](tensor, *layout[:2]) == (how, *layout[:2], torch.int8)

@@ -158,13 +158,13 @@ def _outputs(kernel: Kernel, device: str) -> list[str]:
 
 def _empty(store: Store, given: Mapping[str, str], device: str) -> str:
     """Memory like that of something it is given: torch's default dtype and device may be others when it runs."""
-    layout = f"{store.shape}, {store.shape_strides}"
+    layout, dtype = f"{store.shape}, {store.shape_strides}", f"dtype=torch.{store.dtype}"
     if not given:
-        return f'torch.empty_strided({layout}, dtype=torch.{store.dtype}, device="{device}")'
+        return f'torch.empty_strided({layout}, {dtype}, device="{device}")'
     like = next((name for name, dtype in given.items() if dtype == store.dtype), None)
-    if device == "cuda":
-        return f"memory_beside({like or next(iter(given))}, {layout}, torch.{store.dtype})"
-    return f"{like or next(iter(given))}.new_empty_strided({layout}{'' if like else f', dtype=torch.{store.dtype}'})"
+    beside, asked = like or next(iter(given)), "" if like else f", {dtype}"
+    call = f"memory_beside({beside}, " if device == "cuda" else f"{beside}.new_empty_strided("
+    return f"{call}{layout}{asked})"
 
 
 def wrapped(line: str, width: int = WIDTH) -> str:

@@ -27,13 +27,13 @@ def as_proved(*tensors) -> bool:
     for tensor, (dtype, shape, strides, trained) in zip(tensors, PROVED, strict=True):
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.dtype is not dtype:
             return False
-        if not tensor.is_{device} or tensor.layout is not torch.strided or tensor.is_neg():
+        if not tensor.is_{device} or tensor.layout is not torch.strided or changed(tensor):
             return False
         if tensor.shape != shape or tensor.stride() != strides:
             return False
         if recording and tensor.requires_grad and not trained:
             return False
-    if recording not in LIKE:
+    if tensors and recording not in LIKE:
         LIKE[recording] = like_these(tensors)
     return True
 
@@ -44,7 +44,7 @@ LIKE = {{}}
 
 def like_these(tensors):
     """The check of torch's compiler for tensors like these, which takes a tenth of the time; none if it has another.
-    It holds for the state of torch that it was made in: with autocast, or transformed, nothing is like them."""
+    It holds for the state of torch that it was made in: with autocast, or transformed, no tensor is like them."""
     try:
         from torch._C._dynamo.guards import TensorGuards
 
@@ -61,9 +61,18 @@ def followed() -> bool:
 
 def transformed() -> bool:
     """Whether torch traces or transforms what is called."""
-    return bool(torch._C._get_tracing_state() or torch._C._functorch.peek_interpreter_stack())
+    return bool(
+        torch._C._get_tracing_state()
+        or torch._C._functorch.peek_interpreter_stack()
+        or torch._C._dispatch_tls_is_dispatch_key_included("PreDispatch")
+    )
+
+
+def changed(tensor) -> bool:
+    """Whether its memory does not hold its values as they are."""
+    return tensor.is_neg() or tensor._is_zerotensor() or torch._is_functional_tensor(tensor)
 '''
-GUARD_NAMES = frozenset(("PROVED", "LIKE", "as_proved", "like_these", "followed", "transformed"))
+GUARD_NAMES = frozenset(("PROVED", "LIKE", "as_proved", "like_these", "followed", "transformed", "changed"))
 """What it defines."""
 
 

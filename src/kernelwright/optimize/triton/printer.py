@@ -55,11 +55,11 @@ def as_it_is(compiled):
     return run.launch, driver.active.get_current_stream, about
 
 
-def memory_beside(tensor, shape, strides, dtype):
-    """A new tensor where another lies: on the device that is current as torch's own compiled programs
-    take theirs, in two thirds of the time."""
+def memory_beside(tensor, shape, strides, dtype=None):
+    """A new tensor where another lies, of its dtype if none is given: on the device that is current as
+    torch's own compiled programs take theirs, in two thirds of the time."""
     if empty_here and tensor.is_cuda and tensor.get_device() == torch._C._cuda_getDevice():
-        return empty_here(shape, strides, dtype)
+        return empty_here(shape, strides, dtype or tensor.dtype)
     return tensor.new_empty_strided(shape, strides, dtype=dtype)
 
 
