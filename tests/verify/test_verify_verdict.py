@@ -678,3 +678,12 @@ def test_a_set_is_gone_before_the_next_is_drawn(tmp_path, monkeypatch, candidate
         monkeypatch.setattr(Reference, name, watched(getattr(Reference, name)))
     assert kw.verify(str(path), candidate, sets=4).accepted
     assert len(alive) >= 5 and set(alive) == {0}
+
+
+@pytest.mark.parametrize(("theirs", "accepted"), [("sin", True), ("cos", False)])
+def test_a_problem_without_inputs_is_judged_like_any_other(tmp_path, theirs, accepted):
+    for name, function in (("f", "sin"), ("g", theirs)):
+        text = f"import torch\ndef f(): return torch.arange(50).{function}()\ndef get_inputs(): return []\n"
+        (tmp_path / f"{name}.py").write_text(text)
+    seen = kw.verify(str(tmp_path / "f.py"), str(tmp_path / "g.py:f"))
+    assert (seen.accepted, seen.reason and seen.reason.code) == (accepted, None if accepted else "inaccurate")

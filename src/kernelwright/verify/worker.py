@@ -159,7 +159,7 @@ def call(payload: dict[str, Any]) -> dict[str, Any]:
     blocks = [_memory_at(address, size, here.device) for address, size in payload["blocks"]]
     count, each = payload["calls"], len(here.leaves)
     leaves = views(payload["leaves"], blocks, here.leaves * count)
-    given = [pytree.tree_unflatten(leaves[at : at + each], here.spec) for at in range(0, count * each, each)]
+    given = [pytree.tree_unflatten(leaves[at * each :][:each], here.spec) for at in range(count)]
     poisoned = payload["poison"] is not None
     poison_allocator(poisoned)
     here.fences = Fences(here.device, GUARD_BYTE)
