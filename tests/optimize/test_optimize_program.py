@@ -562,6 +562,21 @@ def test_torchs_own_ways_have_to_be_faster_than_kernels_to_take_their_place(monk
     assert (found[0] if found else None) == best
 
 
+def test_without_kernels_only_torch_compile_can_take_the_place_of_the_program_as_it_was(monkeypatch):
+    timed = []
+
+    def time_arms(arms, *_, **__):
+        timed.append(set(arms))
+        return SimpleNamespace(timings={name: SimpleNamespace(time_us=len(name)) for name in arms})
+
+    monkeypatch.setattr(tuning, "time_arms", time_arms)
+    problem = Problem.from_callable(torch.relu, torch.ones(3))
+    for compiles in (True, False):
+        tuner = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200"), compile=compiles)
+        assert tuner.whole(problem, None) is None
+    assert timed == [{"torch", "torch.compile"}]
+
+
 @pytest.mark.parametrize("step", ["capture_with_mode", "tune_all", "assemble", "write_atomic", "plan", "verify"])
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, MemoryError], ids=lambda fault: fault.__name__)
 def test_an_interrupted_run_leaves_no_file(tmp_path, swift, step, fault):

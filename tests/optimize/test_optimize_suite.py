@@ -217,6 +217,18 @@ def test_one_broken_program_leaves_a_row_with_its_reason(tmp_path):
     assert found.state == "measured"
 
 
+@pytest.mark.parametrize("better", [None, ("torch", "1.10x faster")], ids=["no kernel", "the whole"])
+def test_a_program_that_runs_as_it_was_is_eager_and_not_timed_against_itself(tmp_path, better):
+    made(tmp_path)
+    tuner, problem = (
+        FirstChoice(keep=better is not None, better=better),
+        next(programs(str(tmp_path / "examples" / "suite"), "cpu")),
+    )
+    row = run_one(problem, "cpu", tuner.machine, compile=False, sets=1, budget_s=0.01, tuner=tuner)
+    assert row.accepted, row.reason
+    assert row.ratio("eager") == 1
+
+
 def test_a_fault_that_is_nobodys_error_is_a_row_too(tmp_path, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("no room")

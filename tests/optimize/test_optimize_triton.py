@@ -64,6 +64,10 @@ MORE = {
     "whole_divisions": (lambda x: (x // 7, x % 7, torch.fmod(x, -7), x.clamp(-5, 2**40), -x, x.abs(), x.sign()), WHOLE),
     "large_numbers": (lambda x: x * 3_000_000_017 + 2**40, WHOLE),
     "whole_extremes": (lambda x: (x.amax(-1), x.amin(-1), x.sum(-1), x.argmax(-1)), WHOLE),
+    "bytes_that_wrap": (
+        lambda x: (x & -8, x > -1, x == -6, torch.where(x > 4, x, -1)),
+        torch.arange(256).to(torch.uint8),
+    ),
     "logic": (lambda x, y: ((x > 0) & (y > 0), (x > 0) ^ (y > 0), ~(x > 0), (x > 0).float() + y), SMALL, Y[:6, :300]),
     "rounding": (lambda x: (x.round(), x.floor(), x.ceil(), x.trunc(), x.to(torch.int64)), SMALL * 4.5),
     "functions": (lambda x: (x.tan(), x.atan(), x.sinh(), x.cosh(), torch.erfc(x), x.exp2(), x.cos()), SMALL),
@@ -367,6 +371,7 @@ COMPILED = [
     ("places", SPLIT_ROWS), ("truths", LOOPED), ("products", LOOPED_ROWS), ("double_variance", SPLIT),
     ("transposed", 0), ("divisions", 0), ("whole_divisions", 0), ("bfloat16", 0), ("large_numbers", 0),
     ("double_constants", 0), ("powers_of_bytes", 0), ("rows_of_bytes", LOOPED),
+    ("bytes_that_wrap", 0),
 ]  # fmt: skip
 
 

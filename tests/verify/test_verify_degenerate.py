@@ -28,6 +28,7 @@ def found(program, *names):
         (lambda x: torch.zeros(3), "x", ("its outputs are the same for all inputs", "zeros would be accepted")),
         (lambda x: torch.softmax(x, -1).sum(-1), "x", ("its own mean everywhere would be accepted",)),
         (lambda x: x * 2, ["few"], ("its inputs are 3 numbers",)),
+        (lambda: torch.arange(50).sin(), "", ("it takes no tensor: one answer serves every call",)),
         (lambda x: torch.relu(x), ["negative"], ("its outputs are the same for all inputs", "zeros would be")),
     ],
 )

@@ -72,11 +72,17 @@ class Optimization(Record, frozen=True, kw_only=True):
     whole: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def as_it_was(self) -> bool:
+        """Whether the program runs as it was: nothing was faster."""
+        return self.whole == TORCH if self.whole else all(region.winner == TORCH for region in self.regions)
+
 
 class SuiteRow(Record, frozen=True, kw_only=True):
     """One program of a suite, timed in one process beside eager, torch.compile and a copy of its compulsory bytes.
 
-    `times_us` holds the median of every arm by its name; it is empty where the program could not be optimised.
+    `times_us` holds the median of every arm by its name; it is empty where the program could not be optimised. A
+    program that runs as it was is eager's own, and both names have its one time.
     """
 
     name: str

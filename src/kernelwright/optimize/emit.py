@@ -161,7 +161,7 @@ def _empty(store: Store, given: Mapping[str, str], device: str) -> str:
     layout, dtype = f"{store.shape}, {store.shape_strides}", f"dtype=torch.{store.dtype}"
     if not given:
         return f'torch.empty_strided({layout}, {dtype}, device="{device}")'
-    like = next((name for name, dtype in given.items() if dtype == store.dtype), None)
+    like = next((name for name, known in given.items() if known == store.dtype), None)
     beside, asked = like or next(iter(given)), "" if like else f", {dtype}"
     call = f"memory_beside({beside}, " if device == "cuda" else f"{beside}.new_empty_strided("
     return f"{call}{layout}{asked})"

@@ -15,7 +15,7 @@ from kernelwright.machine import refresh_memory
 from kernelwright.optimize.assemble import assemble_whole
 from kernelwright.optimize.emit import load
 from kernelwright.optimize.generators import generator_for
-from kernelwright.optimize.program import assembled, gradients_of, outcome_of, plan_of, tune_all
+from kernelwright.optimize.program import assembled, gradients_of, outcome_of, plan_of, tune_all, winners
 from kernelwright.optimize.tuning import Tuner
 from kernelwright.problems import Problem
 from kernelwright.verify import verify
@@ -41,7 +41,8 @@ def with_kernels(problem: Problem, tuner: Tuner, sets: int | None = None) -> tor
         source = assembled(in_memory, planned, tuned, backward, gradients, "Kernels made in memory.", device)
         changed = _with_forward(program, load(source, {"Model": _base(program)}).ModelNew)
         verdict = verify(problem, changed, device=device, sets=sets)
-        better = tuner.whole(problem, changed) if verdict.accepted and not trained else None
+        kernels = changed if winners(tuned)[1] else None
+        better = tuner.whole(problem, kernels) if verdict.accepted and not trained else None
         if better:
             text = assemble_whole(in_memory, better[0], "Chosen in memory.")
             whole = _with_forward(program, load(text, {"Model": _base(program)}).ModelNew)

@@ -117,16 +117,21 @@ class Tuner:
         )
         return Tuned(outcome, kernel)
 
-    def whole(self, problem: Problem, changed: Callable[..., Any]) -> tuple[str, str] | None:
+    def whole(self, problem: Problem, changed: Callable[..., Any] | None) -> tuple[str, str] | None:
         """(torch's own way, why) where one is faster for a whole program than its kernels, else None.
 
         What stands between regions, and what a call costs, shows only here.
+
+        Args:
+            changed: the program with its kernels; None where no region has one and it runs as it was.
         """
         program, inputs = problem.on(self.device), problem.inputs(self.device, 0)
-        arms: dict[str, Callable[..., Any]] = {KERNELS: changed, TORCH: program}
+        arms: dict[str, Callable[..., Any]] = {KERNELS: changed, TORCH: program} if changed else {TORCH: program}
         if self.compile:
             torch._dynamo.reset()
             arms[COMPILED] = torch.compile(program, dynamic=False)
+        if len(arms) == 1:
+            return None
         stage(f"timing the whole program in {len(arms)} ways")
         with torch.no_grad():
             rounds = time_arms(
@@ -138,7 +143,7 @@ class Tuner:
             )
         times = {name: timing.time_us for name, timing in rounds.timings.items()}
         best = min(times, key=lambda name: times[name] * WHOLE_HANDICAP[name])
-        return None if best == KERNELS else (best, _why(best, times))
+        return None if best == next(iter(arms)) else (best, _why(best, times))
 
     def _expected(self, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[Floor, float, float]:
         """The floor of a region, what no kernel beats, and what one that is written well should take.

@@ -30,8 +30,11 @@ def degeneracies(reference: Reference) -> tuple[str, ...]:
     """
     one, other = (reference.set_of(reference.inputs(FIRST + at)) for at in range(2))
     found = [*_unread(reference, one.inputs, other.inputs), *_guessed(one, other)]
-    numbers = sum(leaf.numel() for leaf in pytree.tree_leaves(one.inputs) if isinstance(leaf, Tensor))
-    if 0 < numbers < LEAST_NUMBERS:
+    tensors = [leaf for leaf in pytree.tree_leaves(one.inputs) if isinstance(leaf, Tensor)]
+    numbers = sum(tensor.numel() for tensor in tensors)
+    if not tensors:
+        found.append("it takes no tensor: one answer serves every call")
+    elif 0 < numbers < LEAST_NUMBERS:
         found.append(f"its inputs are {numbers} numbers: only the call itself takes time")
     return tuple(found)
 
