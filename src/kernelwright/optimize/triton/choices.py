@@ -21,8 +21,9 @@ STAGES, SHARED_BYTES = 3, 200 * 2**10
 """Tiles under way wait in shared memory, of which a multiprocessor has 227 KiB for all of them."""
 LEAST_PART = 1024
 """Elements of a part of a row: fewer are not worth a launch more."""
-WIDE = ((512, 4, 8, 4), (128, 4, 2, 4), (256, 8, 8, 1), (512, 8, 16, 1))
-"""(outer, inner, warps, stages) of tiles that hold a few elements of many rows which lie beside each other."""
+DEEP = ((512, 4, 8, 4), (128, 4, 2, 4), (128, 128, 8, 1), (64, 64, 4, 1))
+"""(outer, inner, warps, stages) of tiles over rows which lie beside each other, with many loads under way: four steps
+of a loop, or 64 and 32 elements for each thread."""
 LINE_BYTES = 16
 """A thread loads so much at once from where it is aligned to it; from rows that begin anywhere one element."""
 
@@ -43,7 +44,7 @@ def choices(region: Region) -> list[CudaChoice]:
 
 def _flat(region: Region) -> list[CudaChoice]:
     most = max(_power(region.rows), 1)
-    sizes = ((1024, 4), (512, 4), (2048, 8), (1024, 2), (512, 1), (2048, 4), (4096, 8), (256, 2), (8192, 8))
+    sizes = ((1024, 4), (512, 4), (2048, 8), (1024, 2), (512, 1), (2048, 4), (1024, 8), (256, 2), (8192, 8))
     found = [
         CudaChoice(outer=min(size, most), inner=1, warps=max(1, min(warps, min(size, most) // 128)))
         for size, warps in sizes
@@ -110,7 +111,7 @@ def _columns(region: Region) -> list[CudaChoice]:
     looped = [_tile(outer, inner) for outer in outers for inner in (32, 64, 16) if inner < region.row_size]
     if most > 128:
         looped[1:1] = [CudaChoice(outer=outer, inner=inner, warps=warps, stages=stages)
-                       for outer, inner, warps, stages in WIDE if inner < region.row_size]  # fmt: skip
+                       for outer, inner, warps, stages in DEEP if inner < region.row_size]  # fmt: skip
     if region.row_size > LONG_ROW:
         looped.insert(1, CudaChoice(outer=32, inner=128, warps=2, stages=3))
     if -(-region.rows // 32) >= FEW_ROWS:
