@@ -46,7 +46,7 @@ class FirstChoice:
         )
         return Tuned(outcome, kernel)
 
-    def whole(self, problem, changed):
+    def whole(self, problem, changed, kernels):
         return self.better
 
     def notes(self):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernelwright.machine import machine
-from kernelwright.optimize.cuda_graph import graph_offer
+from kernelwright.optimize.cuda_graph import graph_offer, in_graph_us
 from kernelwright.problems import Problem
 
 
@@ -40,3 +40,11 @@ def test_a_chain_of_short_kernels_gets_an_offer():
 )
 def test_nothing_is_offered_that_gains_nothing_or_cannot_be(program, size):
     assert offered(program, size) == ""
+
+
+@pytest.mark.gpu
+def test_a_graph_shows_what_the_device_takes_and_one_that_cannot_be_captured_does_no_harm():
+    x = torch.randn(1000, device="cuda")
+    assert 0 < in_graph_us(lambda: x + 1) < 10
+    assert in_graph_us(lambda: waits(x)) is None
+    assert torch.randn(3, device="cuda").isfinite().all()

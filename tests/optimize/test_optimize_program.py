@@ -19,11 +19,12 @@ from first_choice import FirstChoice, module_of, quick, run, text_of
 
 import kernelwright.optimize.program as program
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
-from kernelwright.core.optimization import TORCH
+from kernelwright.core.optimization import TORCH, Attempt
 from kernelwright.core.records import Floor
 from kernelwright.machine import predicted_machine
 from kernelwright.measure.paired import Rounds
 from kernelwright.optimize import tuning
+from kernelwright.optimize.emit import Kernel
 from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.reference import reference_of
 from kernelwright.optimize.regions.plan import plan
@@ -554,12 +555,25 @@ def test_kernels_that_are_right_stay_where_the_faster_whole_is_not(tmp_path, swi
     [(97.0, 99.0, None), (95.0, 99.0, "torch.compile"), (97.0, 97.0, "torch"), (50.0, 49.0, "torch")],
 )
 def test_torchs_own_ways_have_to_be_faster_than_kernels_to_take_their_place(monkeypatch, compiled_us, eager_us, best):
+    assert best_whole(monkeypatch, [Kernel(None, "ours")], compiled_us, eager_us) == best
+
+
+@pytest.mark.parametrize(
+    ("compiled_us", "eager_us", "best"),
+    [(97.0, 99.0, "torch.compile"), (101.0, 103.0, None), (101.0, 98.0, "torch"), (97.0, 96.0, "torch")],
+)
+def test_where_torch_compile_made_the_kernels_the_fastest_way_is_taken(monkeypatch, compiled_us, eager_us, best):
+    made_by_compile = Kernel(None, None, "def region_0_plain(): ...")
+    assert best_whole(monkeypatch, [made_by_compile], compiled_us, eager_us) == best
+
+
+def best_whole(monkeypatch, kernels, compiled_us, eager_us):
     times = {"kernels": 100.0, "torch.compile": compiled_us, "torch": eager_us}
     rounds = SimpleNamespace(timings={name: SimpleNamespace(time_us=time) for name, time in times.items()})
     monkeypatch.setattr(tuning, "time_arms", lambda arms, *_, **__: rounds)
     problem = Problem.from_callable(torch.relu, torch.ones(3))
-    found = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200")).whole(problem, torch.relu)
-    assert (found[0] if found else None) == best
+    found = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200")).whole(problem, torch.relu, kernels)
+    return found[0] if found else None
 
 
 def test_without_kernels_only_torch_compile_can_take_the_place_of_the_program_as_it_was(monkeypatch):
@@ -573,7 +587,7 @@ def test_without_kernels_only_torch_compile_can_take_the_place_of_the_program_as
     problem = Problem.from_callable(torch.relu, torch.ones(3))
     for compiles in (True, False):
         tuner = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200"), compile=compiles)
-        assert tuner.whole(problem, None) is None
+        assert tuner.whole(problem, torch.relu, []) is None
     assert timed == [{"torch", "torch.compile"}]
 
 
@@ -774,6 +788,31 @@ def test_a_kernel_has_to_be_surely_faster_than_torch_by_half_a_percent(region, m
     found = tuned(region, monkeypatch)[0]
     assert (found.outcome.winner != TORCH) == own
     assert found.outcome.after_us == (99.0 if own else 100.0)
+
+
+@pytest.mark.parametrize(("graphed_us", "finalists"), [(4.0, 1), (None, 2)], ids=["hidden", "no graph"])
+def test_of_kernels_that_a_call_hides_the_devices_time_decides(region, monkeypatch, graphed_us, finalists):
+    """All take the host as long; the device says which is the shortest, and a second launch is not for nothing."""
+    kernels, timed = iter(range(100)), []
+    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: 40.0)
+    monkeypatch.setattr(tuning, "in_graph_us", lambda call: graphed_us and graphed_us + next(kernels) * 3 % 7)
+    fixed(monkeypatch, (20.0, 20.0, 20.0))
+    time_arms = tuning.time_arms
+    monkeypatch.setattr(tuning, "time_arms", lambda arms, *given, **options: timed.append(arms) or time_arms(arms))
+    tuner = Tuner(FirstChoice.generator, "cuda", predicted_machine("h200"), compile=False, budget_s=0.05)
+    with torch.no_grad():
+        found = tuner.tune(*region)
+    own = [name for name in timed[0] if name != TORCH]
+    assert len(own) == finalists
+    if graphed_us:
+        assert own == [found.outcome.attempts[0].name]
+
+
+def test_a_row_in_parts_costs_the_host_a_launch_more():
+    tuner = Tuner(FirstChoice.generator, "cuda", predicted_machine("h200"))
+    whole, parts = (Attempt(name="a", choice={"parts": count}, time_us=4.0) for count in (1, 8))
+    assert tuner._cost_us(whole) == 4.0 < tuner._cost_us(parts)
+    assert Tuner(FirstChoice.generator, "cpu", predicted_machine("h200"))._cost_us(parts) == 4.0
 
 
 def test_a_gain_that_is_not_sure_is_none(region, monkeypatch):

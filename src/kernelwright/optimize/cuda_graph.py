@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 import torch
@@ -11,10 +12,11 @@ from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine
 from kernelwright.core.units import time_text
 from kernelwright.machine.floor import last_cache_bytes
-from kernelwright.measure.clock import EventClock
+from kernelwright.measure.clock import Call, EventClock, GraphClock
 from kernelwright.measure.paired import time_arms
 from kernelwright.problems import Problem
 
+CALLS, SAMPLES = 50, 5
 WORTH = 1.1
 """A graph that is not this much faster is not worth its fixed buffers."""
 
@@ -49,6 +51,16 @@ def graph_offer(problem: Problem, load: Callable[[], Callable[..., Any]], machin
         f"a call costs more than its kernels: torch.cuda.make_graphed_callables(model, inputs) replays a captured CUDA "
         f"graph in {time_text(graph)} instead of {time_text(calls)}, and returns the same tensors every time"
     )
+
+
+def in_graph_us(call: Call) -> float | None:
+    """The device's time for one of many calls, in microseconds; None where capture fails."""
+    clock = GraphClock()
+    try:
+        return median(clock.time_us(call, CALLS) for _ in range(SAMPLES))
+    except RuntimeError:
+        _end_capture()
+        return None
 
 
 def _end_capture() -> None:

@@ -41,8 +41,8 @@ def with_kernels(problem: Problem, tuner: Tuner, sets: int | None = None) -> tor
         source = assembled(in_memory, planned, tuned, backward, gradients, "Kernels made in memory.", device)
         changed = _with_forward(program, load(source, {"Model": _base(program)}).ModelNew)
         verdict = verify(problem, changed, device=device, sets=sets)
-        kernels = changed if winners(tuned)[1] else None
-        better = tuner.whole(problem, kernels) if verdict.accepted and not trained else None
+        kernels = winners(tuned)[1]
+        better = tuner.whole(problem, changed, kernels) if verdict.accepted and not trained else None
         if better:
             text = assemble_whole(in_memory, better[0], "Chosen in memory.")
             whole = _with_forward(program, load(text, {"Model": _base(program)}).ModelNew)

@@ -90,8 +90,8 @@ def optimize_file(
     with tempfile.TemporaryDirectory() as folder:
         draft = Draft(problem, target, Path(folder) / path.name, device)
         verdict, better = draft.proved(source), None
-        kernels = draft.program() if winners(tuned)[1] else None
-        if verdict.accepted and not train and (better := tuner.whole(problem, kernels)):
+        kernels = winners(tuned)[1]
+        if verdict.accepted and not train and (better := tuner.whole(problem, draft.program(), kernels)):
             whole = assemble_whole(problem, better[0], f"{problem.name}, which {better[0]} runs the fastest here.")
             judged = draft.proved(whole)
             if judged.accepted:

@@ -21,7 +21,8 @@ from kernelwright.diagnose.observation import special_us
 from kernelwright.machine.floor import floor, hard_bound_us, last_cache_bytes
 from kernelwright.measure.buffers import Rotation
 from kernelwright.measure.clock import steady_us
-from kernelwright.measure.paired import Rounds, time_arms
+from kernelwright.measure.paired import GRAPH_BELOW_US, Rounds, time_arms
+from kernelwright.optimize.cuda_graph import in_graph_us
 from kernelwright.optimize.emit import Kernel, summary
 from kernelwright.optimize.generators import Generator
 from kernelwright.optimize.reference import source_of
@@ -39,8 +40,11 @@ LEAST_GAIN = 1.005
 CLEAR_GAIN = 1.02
 """What torch's ways have to gain on a kernel of one's own: torch.compile compiles again wherever the file runs."""
 KERNELS = "kernels"
-WHOLE_HANDICAP = {KERNELS: 1.0, TORCH: CLEAR_GAIN, COMPILED: CLEAR_GAIN**2}
-"""For all of a program its kernels are what is asked for: torch's own ways have to be faster."""
+WHOLE_HANDICAP = {
+    True: {KERNELS: 1.0, TORCH: CLEAR_GAIN, COMPILED: CLEAR_GAIN**2},
+    False: {KERNELS: CLEAR_GAIN, TORCH: 1.0, COMPILED: CLEAR_GAIN},
+}
+"""By whether a kernel for a program is our own, which is what is asked for: torch's ways have to be faster."""
 Programs = dict[str, tuple[Kernel, Callable[..., Any]]]
 """By the name of their attempt."""
 
@@ -117,16 +121,16 @@ class Tuner:
         )
         return Tuned(outcome, kernel)
 
-    def whole(self, problem: Problem, changed: Callable[..., Any] | None) -> tuple[str, str] | None:
+    def whole(self, problem: Problem, changed: Callable[..., Any], kernels: Sequence[Kernel]) -> tuple[str, str] | None:
         """(torch's own way, why) where one is faster for a whole program than its kernels, else None.
 
         What stands between regions, and what a call costs, shows only here.
 
         Args:
-            changed: the program with its kernels; None where no region has one and it runs as it was.
+            changed: the program with these kernels; without any it runs as it was.
         """
         program, inputs = problem.on(self.device), problem.inputs(self.device, 0)
-        arms: dict[str, Callable[..., Any]] = {KERNELS: changed, TORCH: program} if changed else {TORCH: program}
+        arms: dict[str, Callable[..., Any]] = {KERNELS: changed, TORCH: program} if kernels else {TORCH: program}
         if self.compile:
             torch._dynamo.reset()
             arms[COMPILED] = torch.compile(program, dynamic=False)
@@ -142,7 +146,8 @@ class Tuner:
                 budget_s=self.budget_s,
             )
         times = {name: timing.time_us for name, timing in rounds.timings.items()}
-        best = min(times, key=lambda name: times[name] * WHOLE_HANDICAP[name])
+        handicap = WHOLE_HANDICAP[any(not kernel.code for kernel in kernels)]
+        best = min(times, key=lambda name: times[name] * handicap[name])
         return None if best == next(iter(arms)) else (best, _why(best, times))
 
     def _expected(self, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[Floor, float, float]:
@@ -162,6 +167,14 @@ class Tuner:
         with torch.no_grad():
             return steady_us(call, self.device, budget_s=GLANCE_S)
 
+    def _glance_at_kernel(self, program: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> float:
+        """What a kernel costs behind others: of one that is over before the next is launched, the device's time."""
+        time_us = self._glance(program, inputs)
+        if self.device != "cuda" or time_us > GRAPH_BELOW_US:
+            return time_us
+        with torch.no_grad():
+            return in_graph_us(Rotation((list(inputs), {}), last_cache_bytes(self.machine)).bind(program)) or time_us
+
     def _attempts(
         self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]
     ) -> tuple[Programs, list[Attempt]]:
@@ -179,7 +192,7 @@ class Tuner:
                 self._tried, self._remembered = self._tried + 1, self._remembered + bool(known)
                 if known is None or known.time_us is not None:
                     program = getattr(self.generator.load(text), region.name)
-                    known = known or Attempt(name=name, choice=setting, time_us=self._glance(program, inputs))
+                    known = known or Attempt(name=name, choice=setting, time_us=self._glance_at_kernel(program, inputs))
                     programs[name] = Kernel(region, choice), program
             except Misfit as reason:
                 known = Attempt(name=name, choice=setting, accepted=False, reason=str(reason))
@@ -198,9 +211,10 @@ class Tuner:
         programs: Programs,
         attempts: Sequence[Attempt],
     ) -> Rounds:
-        """The fastest few beside torch's own, timed in alternation."""
-        best = sorted((a for a in attempts if a.name in programs), key=lambda a: a.time_us or 0.0)
-        arms: dict[str, Callable[..., Any]] = {a.name: programs[a.name][1] for a in best[:FINALISTS]}
+        """The fastest few beside torch's own, timed in alternation; where a call hides what they take, the fastest."""
+        best = sorted((a for a in attempts if a.name in programs), key=self._cost_us)
+        hidden = self.device == "cuda" and best and self._cost_us(best[0]) < call_us(self.machine)
+        arms: dict[str, Callable[..., Any]] = {a.name: programs[a.name][1] for a in best[: 1 if hidden else FINALISTS]}
         if self.compile and arms:
             stage(f"{region.name}: torch.compile", 300)
             torch._dynamo.reset()
@@ -215,6 +229,11 @@ class Tuner:
                 last_cache_bytes=last_cache_bytes(self.machine),
                 budget_s=self.budget_s,
             )
+
+    def _cost_us(self, attempt: Attempt) -> float:
+        """Its time at a glance; on a GPU a row in parts takes a launch more, which costs the host what is not in it."""
+        more = self.device == "cuda" and attempt.choice.get("parts", 1) != 1
+        return (attempt.time_us or 0.0) + more * call_us(self.machine) / 4
 
     def _winner(
         self,
