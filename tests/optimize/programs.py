@@ -127,6 +127,21 @@ PROGRAMS = {
         torch.arange(-128, 128).to(torch.int8).repeat(6, 3)[:, :700].contiguous(),
         normal(6, 700),
     ),
+    "numbers_that_wrap": (
+        lambda x, y: (x > -1, x == -6, x < 300, x.clamp(-5, 40), torch.where(x > 4, x, -1).float(), y > 200, y == 200),
+        torch.arange(256).to(torch.uint8),
+        torch.arange(-128, 128).to(torch.int8),
+    ),
+    "narrowed": (
+        lambda x: (x.to(torch.uint8).float() * 2, x.to(torch.int8).float() * 2, (x * 999).to(torch.int16).float() * 2),
+        torch.arange(-300, 300).to(torch.int32),
+    ),
+    "beside_a_number": (
+        lambda x, y, z: (x.to(torch.uint8) > y, x > z),
+        X.abs() * 3,
+        torch.tensor(-1),
+        X[0, 0].abs().double() * 3 + 1e-9,
+    ),
     "put_together": (lambda x, y: (torch.cat([x * 2, y + 1], -1), torch.stack([x, y], 0)), X, Y),
     "on_the_way": (lambda x, w: (x * w.mul(2).unsqueeze(0) + 1, w * 2), X, W),
     "rows_alike": (lambda x, y: (x.sum(-1), (y * 2).amax(-1), x.mean(-1)), X, Y),

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -790,22 +791,48 @@ def test_a_kernel_has_to_be_surely_faster_than_torch_by_half_a_percent(region, m
     assert found.outcome.after_us == (99.0 if own else 100.0)
 
 
-@pytest.mark.parametrize(("graphed_us", "finalists"), [(4.0, 1), (None, 2)], ids=["hidden", "no graph"])
-def test_of_kernels_that_a_call_hides_the_devices_time_decides(region, monkeypatch, graphed_us, finalists):
-    """All take the host as long; the device says which is the shortest, and a second launch is not for nothing."""
-    kernels, timed = iter(range(100)), []
-    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: 40.0)
-    monkeypatch.setattr(tuning, "in_graph_us", lambda call: graphed_us and graphed_us + next(kernels) * 3 % 7)
+def on_a_gpu(monkeypatch, call_us, alone_us):
+    """A tuner whose kernels all take the host as long as `call_us`, and the device what `alone_us` says, in turn."""
+    alone, timed = cycle(alone_us), []
+    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: call_us)
+    monkeypatch.setattr(tuning, "in_graph_us", lambda call: next(alone))
     fixed(monkeypatch, (20.0, 20.0, 20.0))
     time_arms = tuning.time_arms
-    monkeypatch.setattr(tuning, "time_arms", lambda arms, *given, **options: timed.append(arms) or time_arms(arms))
-    tuner = Tuner(FirstChoice.generator, "cuda", predicted_machine("h200"), compile=False, budget_s=0.05)
+    monkeypatch.setattr(tuning, "time_arms", lambda arms, *_, **__: timed.append([*arms][:-1]) or time_arms(arms))
+    return Tuner(FirstChoice.generator, "cuda", predicted_machine("h200"), compile=False, budget_s=0.05), timed
+
+
+@pytest.mark.parametrize("call_us", [9.0, 40.0])
+@pytest.mark.parametrize(("alone_us", "count"), [((4.0, 3.0), 1), ((None,), 2), ((4.0, None), 2)])
+def test_of_kernels_that_a_call_hides_the_devices_time_decides(region, monkeypatch, call_us, alone_us, count):
+    tuner, timed = on_a_gpu(monkeypatch, call_us, alone_us)
     with torch.no_grad():
-        found = tuner.tune(*region)
-    own = [name for name in timed[0] if name != TORCH]
-    assert len(own) == finalists
-    if graphed_us:
-        assert own == [found.outcome.attempts[0].name]
+        found = tuner.tune(*region).outcome
+    assert len(timed[0]) == count
+    assert [one.alone_us for one in found.attempts[:2]] == [*alone_us, None][:2]
+    if count == 1:
+        assert timed[0] == [found.attempts[1].name] == [found.winner]
+
+
+def test_where_the_shortest_kernel_is_wrong_the_next_takes_its_place(region, monkeypatch):
+    tuner, timed = on_a_gpu(monkeypatch, 9.0, (4.0, 3.0))
+    answers = iter([SimpleNamespace(detail="off by 3"), None])
+    monkeypatch.setattr(tuning, "disagreement", lambda *_: next(answers))
+    with torch.no_grad():
+        found = tuner.tune(*region).outcome
+    first, second = found.attempts[:2]
+    assert (second.accepted, second.reason, first.accepted) == (False, "off by 3", True)
+    assert timed[0] == [first.name] == [found.winner]
+
+
+def test_trials_without_the_devices_time_are_made_again(region, monkeypatch):
+    with torch.no_grad():
+        on_a_gpu(monkeypatch, 9.0, (None,))[0].tune(*region)
+        second = on_a_gpu(monkeypatch, 9.0, (4.0, 3.0))[0]
+        assert [one.alone_us for one in second.tune(*region).outcome.attempts[:2]] == [4.0, 3.0]
+        third = on_a_gpu(monkeypatch, 9.0, (1.0,))[0]
+        assert [one.alone_us for one in third.tune(*region).outcome.attempts[:2]] == [4.0, 3.0]
+    assert third.notes()
 
 
 def test_a_row_in_parts_costs_the_host_a_launch_more():

@@ -65,8 +65,9 @@ MORE = {
     "large_numbers": (lambda x: x * 3_000_000_017 + 2**40, WHOLE),
     "whole_extremes": (lambda x: (x.amax(-1), x.amin(-1), x.sum(-1), x.argmax(-1)), WHOLE),
     "bytes_that_wrap": (
-        lambda x: (x & -8, x > -1, x == -6, torch.where(x > 4, x, -1)),
+        lambda x, y: (x & -8, x + 300, y + 200, y * 300, y & 200),
         torch.arange(256).to(torch.uint8),
+        torch.arange(-128, 128).to(torch.int8),
     ),
     "logic": (lambda x, y: ((x > 0) & (y > 0), (x > 0) ^ (y > 0), ~(x > 0), (x > 0).float() + y), SMALL, Y[:6, :300]),
     "rounding": (lambda x: (x.round(), x.floor(), x.ceil(), x.trunc(), x.to(torch.int64)), SMALL * 4.5),

@@ -1,5 +1,7 @@
 """Problems that prove little are called so; sound ones are not."""
 
+import random
+
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ def found(program, *names):
         "y": lambda: torch.randn(32, 48),
         "few": lambda: torch.randn(3),
         "negative": lambda: -torch.rand(32, 48) - 1,
+        "whole": lambda: random.randint(1, 9),
         "mask": lambda: torch.ones(32, 48, dtype=torch.bool),
     }
     problem = Problem(getattr(program, "__name__", "f"), program, lambda: ([draws[name]() for name in names], {}))
@@ -28,7 +31,7 @@ def found(program, *names):
         (lambda x: torch.zeros(3), "x", ("its outputs are the same for all inputs", "zeros would be accepted")),
         (lambda x: torch.softmax(x, -1).sum(-1), "x", ("its own mean everywhere would be accepted",)),
         (lambda x: x * 2, ["few"], ("its inputs are 3 numbers",)),
-        (lambda: torch.arange(50).sin(), "", ("it takes no tensor: one answer serves every call",)),
+        (lambda: torch.arange(50).sin(), "", ("it takes and holds no tensor: one answer serves every call",)),
         (lambda x: torch.relu(x), ["negative"], ("its outputs are the same for all inputs", "zeros would be")),
     ],
 )
@@ -47,6 +50,7 @@ def test_a_problem_that_proves_little_is_called_so(program, names, words):
         (lambda x, y: x.add_(y), "xy"),
         (lambda x: x.argmax(-1), "x"),
         (lambda x: x.mean(), "x"),
+        (lambda n: torch.arange(50) * n, ["whole"]),
     ],
 )
 def test_a_sound_one_is_not(program, names):

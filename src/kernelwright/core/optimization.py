@@ -16,12 +16,14 @@ Setting = dict[str, str | int | float | bool]
 class Attempt(Record, frozen=True, kw_only=True):
     """One way to compute a region: a generator's with its choices, or torch's own (no choices).
 
-    `time_us` is None for what was not timed; `accepted` is None for what nobody asked about.
+    `time_us` is None for what was not timed; `accepted` is None for what nobody asked about. `alone_us` is what a
+    kernel shorter than its launch takes the device, in a CUDA graph of many.
     """
 
     name: str
     choice: Setting = msgspec.field(default_factory=dict)
     time_us: float | None = None
+    alone_us: float | None = None
     accepted: bool | None = None
     reason: str = ""
 

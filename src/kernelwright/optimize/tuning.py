@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch import fx
 
-from kernelwright.core.optimization import COMPILED, TORCH, Attempt, RegionOutcome
+from kernelwright.core.optimization import COMPILED, TORCH, Attempt, RegionOutcome, Setting
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Floor, Machine
 from kernelwright.diagnose.moves import OWN_SPECIAL_SHARE, SLACK, call_us
@@ -99,11 +99,14 @@ class Tuner:
         if max(bound_us, call_us(self.machine) / 4) >= before:
             return Tuned(outcome, None)
         programs, attempts = self._attempts(region, reference, inputs)
-        rounds = self._timed(region, reference, inputs, programs, attempts)
+        answers = Answers(region, reference, inputs, {name: program for name, (_, program) in programs.items()})
+        finalists = self._finalists([attempt for attempt in attempts if attempt.name in programs], answers)
+        rounds = self._timed(region, reference, inputs, {name: programs[name][1] for name in finalists})
         times = {name: timing.time_us for name, timing in rounds.timings.items()}
-        winner, judged = self._winner(region, reference, inputs, programs, rounds)
+        winner = self._winner(rounds, answers)
         attempts = [
-            msgspec.structs.replace(judged.get(a.name, a), time_us=times.get(a.name, a.time_us)) for a in attempts
+            msgspec.structs.replace(answers.told(attempt), time_us=times.get(attempt.name, attempt.time_us))
+            for attempt in attempts
         ]
         attempts += [Attempt(name=name, time_us=times[name]) for name in (TORCH, COMPILED) if name in times]
         kernel = programs[winner][0] if winner in programs else None
@@ -114,9 +117,7 @@ class Tuner:
             before_us=times[TORCH],
             after_us=times[winner],
             winner=winner,
-            why=_why(
-                winner, {name: time for name, time in times.items() if name not in judged or judged[name].accepted}
-            ),
+            why=_why(winner, {name: time for name, time in times.items() if not answers.judged.get(name)}),
             attempts=tuple(attempts),
         )
         return Tuned(outcome, kernel)
@@ -167,13 +168,19 @@ class Tuner:
         with torch.no_grad():
             return steady_us(call, self.device, budget_s=GLANCE_S)
 
-    def _glance_at_kernel(self, program: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> float:
-        """What a kernel costs behind others: of one that is over before the next is launched, the device's time."""
-        time_us = self._glance(program, inputs)
-        if self.device != "cuda" or time_us > GRAPH_BELOW_US:
-            return time_us
+    def _looked_at(
+        self, name: str, setting: Setting, program: Callable[..., Any], inputs: Sequence[torch.Tensor]
+    ) -> Attempt:
+        """A kernel timed at a glance; one that may be over before the next is launched, by the device alone as well."""
+        found = Attempt(name=name, choice=setting, time_us=self._glance(program, inputs))
+        if not self._may_be_hidden(found):
+            return found
+        call = Rotation((list(inputs), {}), last_cache_bytes(self.machine)).bind(program)
         with torch.no_grad():
-            return in_graph_us(Rotation((list(inputs), {}), last_cache_bytes(self.machine)).bind(program)) or time_us
+            return msgspec.structs.replace(found, alone_us=in_graph_us(call))
+
+    def _may_be_hidden(self, attempt: Attempt) -> bool:
+        return self.device == "cuda" and attempt.time_us is not None and attempt.time_us < GRAPH_BELOW_US
 
     def _attempts(
         self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]
@@ -189,10 +196,12 @@ class Tuner:
             try:
                 text = self.generator.module([Kernel(region, choice)])
                 known = trials.known(text)
+                if known and self._may_be_hidden(known) and known.alone_us is None:
+                    known = None
                 self._tried, self._remembered = self._tried + 1, self._remembered + bool(known)
                 if known is None or known.time_us is not None:
                     program = getattr(self.generator.load(text), region.name)
-                    known = known or Attempt(name=name, choice=setting, time_us=self._glance_at_kernel(program, inputs))
+                    known = known or self._looked_at(name, setting, program, inputs)
                     programs[name] = Kernel(region, choice), program
             except Misfit as reason:
                 known = Attempt(name=name, choice=setting, accepted=False, reason=str(reason))
@@ -203,18 +212,28 @@ class Tuner:
             attempts.append(known)
         return programs, attempts
 
+    def _finalists(self, attempts: Sequence[Attempt], answers: Answers) -> list[str]:
+        """The names of the fastest few; of the right ones the fastest where a call would hide what they take."""
+        best = sorted(attempts, key=self._cost_us)
+        hidden = best and all(a.alone_us for a in best[:FINALISTS]) and self._cost_us(best[0]) < call_us(self.machine)
+        if hidden:
+            return [next(a.name for a in best if answers.right(a.name) or a is best[-1])]
+        return [a.name for a in best[:FINALISTS]]
+
+    def _cost_us(self, attempt: Attempt) -> float:
+        """Its time at a glance; on a GPU a row in parts takes a launch more, which costs the host what is not in it."""
+        more = self.device == "cuda" and attempt.choice.get("parts", 1) != 1
+        return (attempt.alone_us or attempt.time_us or 0.0) + more * call_us(self.machine) / 4
+
     def _timed(
         self,
         region: Region,
         reference: fx.GraphModule,
         inputs: Sequence[torch.Tensor],
-        programs: Programs,
-        attempts: Sequence[Attempt],
+        finalists: dict[str, Callable[..., Any]],
     ) -> Rounds:
-        """The fastest few beside torch's own, timed in alternation; where a call hides what they take, the fastest."""
-        best = sorted((a for a in attempts if a.name in programs), key=self._cost_us)
-        hidden = self.device == "cuda" and best and self._cost_us(best[0]) < call_us(self.machine)
-        arms: dict[str, Callable[..., Any]] = {a.name: programs[a.name][1] for a in best[: 1 if hidden else FINALISTS]}
+        """The fastest few beside torch's own, timed in alternation."""
+        arms = dict(finalists)
         if self.compile and arms:
             stage(f"{region.name}: torch.compile", 300)
             torch._dynamo.reset()
@@ -230,42 +249,48 @@ class Tuner:
                 budget_s=self.budget_s,
             )
 
-    def _cost_us(self, attempt: Attempt) -> float:
-        """Its time at a glance; on a GPU a row in parts takes a launch more, which costs the host what is not in it."""
-        more = self.device == "cuda" and attempt.choice.get("parts", 1) != 1
-        return (attempt.time_us or 0.0) + more * call_us(self.machine) / 4
-
-    def _winner(
-        self,
-        region: Region,
-        reference: fx.GraphModule,
-        inputs: Sequence[torch.Tensor],
-        programs: Programs,
-        rounds: Rounds,
-    ) -> tuple[str, dict[str, Attempt]]:
-        """The fastest that is right, and what was found of those that were asked."""
-        judged: dict[str, Attempt] = {}
+    def _winner(self, rounds: Rounds, answers: Answers) -> str:
+        """The fastest that is right."""
         times = {name: timing.time_us for name, timing in rounds.timings.items()}
         for name in sorted(times, key=lambda name: times[name] * (CLEAR_GAIN if name == COMPILED else 1.0)):
             if name == TORCH:
-                return name, judged
+                return name
             gain = rounds.compare(name, TORCH)
             if gain.low <= 1 or gain.ratio < (CLEAR_GAIN**2 if name == COMPILED else LEAST_GAIN):
                 continue
-            if name == COMPILED:
-                return name, judged
-            stage(f"{region.name}: is {name} right")
-            kernel, program = programs[name]
-            reason = disagreement(reference, program, inputs)
-            judged[name] = Attempt(
-                name=name,
-                choice=msgspec.to_builtins(kernel.choice),
-                accepted=reason is None,
-                reason=reason.detail if reason else "",
-            )
-            if reason is None:
-                return name, judged
-        return TORCH, judged
+            if name == COMPILED or answers.right(name):
+                return name
+        return TORCH
+
+
+@dataclass
+class Answers:
+    """What kernels of a region return beside its reference, each asked once.
+
+    Attributes:
+        judged: those that were asked, with what is wrong; nothing of those that are right.
+    """
+
+    region: Region
+    reference: fx.GraphModule
+    inputs: Sequence[torch.Tensor]
+    programs: dict[str, Callable[..., Any]]
+    judged: dict[str, str] = field(default_factory=dict)
+
+    def right(self, name: str) -> bool:
+        """Whether a kernel's answer is the reference's."""
+        if name not in self.judged:
+            stage(f"{self.region.name}: is {name} right")
+            reason = disagreement(self.reference, self.programs[name], self.inputs)
+            self.judged[name] = reason.detail if reason else ""
+        return not self.judged[name]
+
+    def told(self, attempt: Attempt) -> Attempt:
+        """The attempt with what was found of it."""
+        if attempt.name not in self.judged:
+            return attempt
+        wrong = self.judged[attempt.name]
+        return msgspec.structs.replace(attempt, accepted=not wrong, reason=wrong)
 
 
 def _why(winner: str, times: dict[str, float]) -> str:

@@ -15,6 +15,7 @@ CTYPES = {
 COMPUTED = {"float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "bool": "int32_t"}
 NARROW = ("int16", "int8", "uint8")
 COMPUTED |= dict.fromkeys(NARROW, "int32_t")
+_WHOLE = ("int64", "int32", *NARROW)
 EXACT_IN_WIDER = ("cast", "where", "min", "max", "constant")
 """What gives the same in wider whole numbers; anything else might have to wrap around."""
 
@@ -154,7 +155,17 @@ class Forms:
         if step.dtype == "bool":
             zero = f"as<{self._type(scope, have)}>(0)"
             return f"truth({arg} != {zero})"
-        return f"as<{v}>({arg} & 1)" if have == "bool" else f"as<{v}>({arg})"
+        if have == "bool":
+            return f"as<{v}>({arg} & 1)"
+        return _narrowed(f"as<{v}>({arg})", step.dtype) if have in _WHOLE else f"as<{v}>({arg})"
+
+
+def _narrowed(text: str, dtype: str) -> str:
+    """A whole number, which is computed in 32 bits or more, as its dtype of fewer bits holds it."""
+    if dtype == "uint8":
+        return f"({text} & 255)"
+    bits = {"int8": 24, "int16": 16}.get(dtype)
+    return f"(({text} << {bits}) >> {bits})" if bits else text
 
 
 def _place(buffer: str, strides: dict[str, int], offset: int = 0) -> str:

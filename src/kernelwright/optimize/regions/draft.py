@@ -20,6 +20,7 @@ from kernelwright.optimize.regions.nodes import (
     order,
     range_of,
     shape_of,
+    wrapped,
 )
 from kernelwright.optimize.regions.operators import CONSTANTS, VIEWS, packet
 from kernelwright.optimize.regions.region import (
@@ -108,7 +109,7 @@ class Draft:
 
     def _as(self, value: Operand, dtype: str) -> Operand:
         if not isinstance(value, str) or self._dtypes[value] == dtype:
-            return value
+            return wrapped(value, dtype)
         name = f"{value}_{dtype}"
         return name if name in self._dtypes else self._step(name, "cast", (value,), dtype)
 
@@ -187,7 +188,8 @@ class Draft:
     def _constant(self, node: fx.Node, name: str) -> None:
         kind = name.removesuffix("_like")
         given = {"zeros": 0, "ones": 1}.get(kind, node.args[0 if kind == "scalar_tensor" else -1])
-        self._names[node] = self._step(self._unused(node.name), "constant", (number(given),), computed_dtype(node))
+        value, dtype = self._unused(node.name), computed_dtype(node)
+        self._names[node] = self._step(value, "constant", (wrapped(number(given), dtype),), dtype)
         self._dims[node] = self._axes.fresh(shape_of(node))
 
     def _count_up(self, node: fx.Node) -> None:

@@ -128,7 +128,10 @@ class Lowering(Draft):
             self._names[node] = self._clamped(node, args)
             return
         dtype = computed_dtype(node)
-        operands = self._promoted(op, [a for a in args if a is not None], dtype)
+        if op in COMPARISONS:
+            operands = [self._as(a, common_dtype(*given)) for a in args if a is not None]
+        else:
+            operands = self._promoted(op, [a for a in args if a is not None], dtype)
         if scale != 1:
             operands[-1] = self._step(f"{node.name}_scaled", "mul", (operands[-1], number(scale)), dtype)
         if op == "rsub":
@@ -146,8 +149,6 @@ class Lowering(Draft):
             return [self._as(args[0], "bool"), *(self._as(a, dtype) for a in args[1:])]
         if op in LOGICAL:
             return [self._as(a, "bool") for a in args]
-        if op in COMPARISONS:
-            dtype = common_dtype([self._dtypes[a] if isinstance(a, str) else a for a in args])
         return [self._as(a, dtype) for a in args]
 
     def _power(self, node: fx.Node, args: list[Operand], dtype: str) -> str:
@@ -186,6 +187,7 @@ class Lowering(Draft):
             value = str(self._as(value, "bool"))
         elif op not in ("argmax", "argmin"):
             value = str(self._as(value, dtype))
+            _refuse_to_wrap(op, dtype)
         if op == "mean":
             self._names[node] = self._mean(node.name, value, row, dtype)
         else:
@@ -239,6 +241,7 @@ class Lowering(Draft):
         turned = turned_around(node) if self._turns else None
         source = turned[0] if turned else node_at(node, 0)
         value, dtype = str(self._as(self._value(source), computed_dtype(node))), computed_dtype(node)
+        _refuse_to_wrap(op, dtype)
         dims = self._dims[source]
         if not dims:
             raise Misfit("a scan of one number")
@@ -274,6 +277,12 @@ class Lowering(Draft):
         chosen = self._step(f"{node.name}_chosen", "where", (here, value, 0), dtype)
         self._names[node] = self._fold(node.name, "sum", chosen, dtype)
         self._dims[node] = self._axes.broadcast((*dims[:at], (), *dims[at + 1 :]), self._dims[index])
+
+
+def _refuse_to_wrap(op: str, dtype: str) -> None:
+    """Totals are kept in 32 bits and more."""
+    if op in ("sum", "prod") and dtype in ("uint8", "int8", "int16"):
+        raise Misfit(f"a {op} of {dtype}, which wraps around")
 
 
 def lowered(nodes: Sequence[fx.Node], *, turns: bool = True) -> Lowering:

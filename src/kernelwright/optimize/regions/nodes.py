@@ -6,14 +6,15 @@ operator's schema: that is what the `type: ignore` comments here, in `lower`, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.operators import CONSTANTS, CUTS, LOWERED, PIECES, SCANS, VIEWS, packet
+from kernelwright.optimize.regions.region import Operand
 
 
 def made_anywhere(node: fx.Node) -> bool:
@@ -146,13 +147,20 @@ def computed_dtype(node: fx.Node) -> str:
     return dtype
 
 
-def common_dtype(operands: Sequence[Any]) -> str:
-    """The dtype in which torch compares; plain numbers widen a dtype only from whole to fraction."""
-    samples = [torch.empty((1,), dtype=getattr(torch, o)) if isinstance(o, str) else o for o in operands]
-    result = samples[0]
-    for other in samples[1:]:
-        result = torch.empty((1,), dtype=torch.result_type(result, other))
-    return str(result.dtype).removeprefix("torch.") if isinstance(result, torch.Tensor) else "float32"
+def common_dtype(one: Any, other: Any = True) -> str:
+    """The dtype in which torch compares nodes and numbers: a number, in a tensor of no dimensions or plain, widens a
+    dtype only from whole to fraction."""
+    one, other = (given.meta["val"] if isinstance(given, fx.Node) else given for given in (one, other))
+    dtype = str(torch.result_type(one, other)).removeprefix("torch.")
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def wrapped(value: Operand, dtype: str) -> Operand:
+    """A plain whole number as torch takes it beside whole numbers of a dtype: one that is too large wraps around."""
+    if isinstance(value, (str, bool, float)) or dtype == "bool" or dtype.startswith("float"):
+        return value
+    least, size = (0, 256) if dtype == "uint8" else (-(1 << 8 * DTYPE_BYTES[dtype] - 1), 1 << 8 * DTYPE_BYTES[dtype])
+    return (value - least) % size + least
 
 
 def reduced_dims(node: fx.Node, rank: int) -> tuple[int, ...]:

@@ -106,11 +106,9 @@ def is_float(dtype: str) -> bool:
 
 
 def literal(number: int | float | bool, dtype: str) -> str:
-    """A number in a dtype, where a tensor of that dtype stands beside it; bytes wrap around as in torch."""
+    """A number in a dtype, where a tensor of that dtype stands beside it."""
     if dtype == "bool":
         return str(bool(number))
-    if dtype == "uint8":
-        return str(int(number) % 256)
     if not is_float(dtype):
         return str(int(number))
     number = float(number)
