@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED_CACHE = "KERNELWRIGHT_TESTS_CACHE"
 SOURCE_PATH = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
 os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # as in the sandbox: a measured machine holds for one policy of allocation
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # as there too: who waits would spin on the cores of the test beside it
 # what torch compiles here is right or wrong, never fast: vectors without a trial of each, no headers compiled first, as
 # every sandbox would pay for them again
 os.environ |= {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}

@@ -14,10 +14,12 @@ FILES = sorted(
     for path in HERE.glob("test_kernels_*.py")
     if "on_device" in path.read_text() and path.name != Path(__file__).name
 )
+PARTS = 3
+"""Each process imports torch and Triton, which takes longer than many a file."""
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_interpreted(name):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_interpreted(part):
     command = [
         sys.executable,
         "-m",
@@ -28,7 +30,7 @@ def test_interpreted(name):
         "-p",
         "no:xdist",
         "-rs",
-        str(HERE / name),
+        *(str(HERE / name) for name in FILES[part::PARTS]),
     ]
     command += ["-W", "ignore:Conversion of an array:DeprecationWarning"]  # Triton's, of numpy's
     command += ["-W", "ignore::RuntimeWarning"]  # infinities are meant

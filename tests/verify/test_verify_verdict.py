@@ -263,9 +263,8 @@ def test_inputs_whose_size_changes_from_call_to_call_stay_in_their_arena(verdict
     def f(x): return x + 1
     def get_inputs(): return [torch.randn(random.choice([3, 40_000, 400_000]))]
     """
-    for _ in range(3):
-        seen = verdict(problem, "def f(x): return 1 + x", sets=12)
-        assert seen.accepted, seen.reason
+    seen = verdict(problem, "def f(x): return 1 + x", sets=12)
+    assert seen.accepted, seen.reason
 
 
 def test_every_rejection_has_a_test_here():
