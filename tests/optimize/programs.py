@@ -142,6 +142,19 @@ PROGRAMS = {
         torch.tensor(-1),
         X[0, 0].abs().double() * 3 + 1e-9,
     ),
+    "truths_as_numbers": (
+        lambda a, b: (a + b, a * b, torch.maximum(a, b), torch.fmin(a, b), a < b, a <= b, a >= b, a != b, a + True),
+        X[:5] > 0.3,
+        X[5:10] > -0.3,
+    ),
+    "largest_truths": (
+        lambda a: (a.amax(-1), a.amin(-1), *torch.max(a, -1), *torch.min(a, -1)),
+        torch.stack([X[0] > 2, X[1] > -3, X[2] > 9, X[3] > -9])[:, :203],
+    ),
+    "any_byte": (
+        lambda x: (x.any(-1), x.all(-1), x.any(-1).float() + 1),
+        torch.arange(600).reshape(4, 150).to(torch.uint8),
+    ),
     "put_together": (lambda x, y: (torch.cat([x * 2, y + 1], -1), torch.stack([x, y], 0)), X, Y),
     "on_the_way": (lambda x, w: (x * w.mul(2).unsqueeze(0) + 1, w * 2), X, W),
     "rows_alike": (lambda x, y: (x.sum(-1), (y * 2).amax(-1), x.mean(-1)), X, Y),

@@ -96,7 +96,7 @@ FORCED_ON = {
     "positions": PROGRAMS, "masked": PROGRAMS,
     "choice": {"choice": (PROGRAMS["choice"][0], SMALL, SMALL > 0.3)},
     "log_softmax": {"log_softmax": (PROGRAMS["log_softmax"][0], SMALL)}, "odd_slice": PROGRAMS,
-    "rows_of_bytes": PROGRAMS,
+    "rows_of_bytes": PROGRAMS, "largest_truths": PROGRAMS,
 }  # fmt: skip
 LIGHTER = {
     "both_means": (PROGRAMS["both_means"][0], X[:9, :40]),
@@ -372,7 +372,7 @@ COMPILED = [
     ("places", SPLIT_ROWS), ("truths", LOOPED), ("products", LOOPED_ROWS), ("double_variance", SPLIT),
     ("transposed", 0), ("divisions", 0), ("whole_divisions", 0), ("bfloat16", 0), ("large_numbers", 0),
     ("double_constants", 0), ("powers_of_bytes", 0), ("rows_of_bytes", LOOPED),
-    ("bytes_that_wrap", 0),
+    ("bytes_that_wrap", 0), ("truths_as_numbers", 0), ("largest_truths", LOOPED), ("any_byte", LOOPED),
 ]  # fmt: skip
 
 

@@ -45,6 +45,9 @@ from kernelwright.optimize.regions.region import Operand, Region, Scan
 __all__ = ["Lowering", "lowered", "made_anywhere"]
 
 MOST_PIECES = 4
+TRUTHS = {"max": "or", "fmax": "or", "add": "or", "min": "and", "fmin": "and", "mul": "and"}
+TRUTHS_OF_ROWS = {"max": "any", "min": "all"}
+"""What arithmetic on truths is: a generator may keep true as any number."""
 POWERS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 
 
@@ -128,8 +131,10 @@ class Lowering(Draft):
             self._names[node] = self._clamped(node, args)
             return
         dtype = computed_dtype(node)
+        op = TRUTHS.get(op, op) if dtype == "bool" else op
         if op in COMPARISONS:
-            operands = [self._as(a, common_dtype(*given)) for a in args if a is not None]
+            common = common_dtype(*given)
+            operands = [self._as(a, "int32" if common == "bool" else common) for a in args if a is not None]
         else:
             operands = self._promoted(op, [a for a in args if a is not None], dtype)
         if scale != 1:
@@ -183,13 +188,18 @@ class Lowering(Draft):
         source = node_at(node, 0)
         value, dtype = self._value(source), computed_dtype(node)
         row, dims = self._over(node, source, ordered=op in ("argmax", "argmin"))
+        op = TRUTHS_OF_ROWS.get(op, op) if dtype == "bool" else op
         if op in ("any", "all"):
             value = str(self._as(value, "bool"))
-        elif op not in ("argmax", "argmin"):
+        elif op in ("argmax", "argmin"):
+            value = self._to_compare(value)
+        else:
             value = str(self._as(value, dtype))
             _refuse_to_wrap(op, dtype)
         if op == "mean":
             self._names[node] = self._mean(node.name, value, row, dtype)
+        elif op in ("any", "all"):
+            self._names[node] = str(self._as(self._fold(node.name, op, value, "bool"), dtype))
         else:
             self._names[node] = self._fold(node.name, op, value, dtype)
         self._dims[node] = dims
@@ -200,11 +210,16 @@ class Lowering(Draft):
         value = self._value(source)
         row, kept = self._over(node, source, ordered=name in EXTREMES)
         if name in EXTREMES:
-            self._fold(f"{node.name}_part0", EXTREMES[name], value, self._dtypes[value])
-            self._fold(f"{node.name}_part1", f"arg{EXTREMES[name]}", value, "int64")
+            dtype, op = self._dtypes[value], EXTREMES[name]
+            self._fold(f"{node.name}_part0", TRUTHS_OF_ROWS[op] if dtype == "bool" else op, value, dtype)
+            self._fold(f"{node.name}_part1", f"arg{op}", self._to_compare(value), "int64")
         else:
             self._variance(node, value, row)
         self._names[node], self._dims[node] = f"{node.name}_part0", kept
+
+    def _to_compare(self, value: str) -> str:
+        """A value whose place in a row is looked for: truths as numbers."""
+        return str(self._as(value, "int32")) if self._dtypes[value] == "bool" else value
 
     def _variance(self, node: fx.Node, value: str, row: Dim) -> None:
         dtype, count = self._dtypes[value], self._axes.extent(row)
