@@ -155,6 +155,12 @@ PROGRAMS = {
         lambda x: (x.any(-1), x.all(-1), x.any(-1).float() + 1),
         torch.arange(600).reshape(4, 150).to(torch.uint8),
     ),
+    "exclusive": (lambda x: torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1].cumsum(1)), 1), normal(7, 203)),
+    "edges": (
+        lambda x: torch.cat((x.sum(1, keepdim=True), x.softmax(1), torch.ones(7, 1), x[:, :1]), 1),
+        normal(7, 203),
+    ),
+    "edges_of_columns": (lambda x: torch.cat((torch.zeros(1, 70), x.softmax(0)), 0), normal(33, 70)),
     "put_together": (lambda x, y: (torch.cat([x * 2, y + 1], -1), torch.stack([x, y], 0)), X, Y),
     "on_the_way": (lambda x, w: (x * w.mul(2).unsqueeze(0) + 1, w * 2), X, W),
     "rows_alike": (lambda x, y: (x.sum(-1), (y * 2).amax(-1), x.mean(-1)), X, Y),

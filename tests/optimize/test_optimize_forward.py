@@ -166,6 +166,9 @@ RESULTS = {
     "a constant": lambda x: (x * 2 + 1, torch.ones(3)),
     "bool and whole": lambda x: (x > 0, (x * 3).long(), x.argmax(-1)),
     "torch's own tuple": lambda x: torch.max(x * 2 + 1, -1),
+    "a constant like what nobody reads": lambda x: torch.cat((torch.zeros_like(x[:, :1].t().t()), x.softmax(1)), 1),
+    "constants beside rows": lambda x: (x.softmax(1), torch.cat((torch.zeros_like(x), torch.ones_like(x)), 1)),
+    "a constant's copy": lambda x: (x.softmax(1), torch.zeros_like(x).clone()),
 }
 
 

@@ -47,6 +47,9 @@ class Cuda:
 
     here = -1
 
+    def get_device_properties(self, device):
+        return SimpleNamespace(multi_processor_count=46)
+
     @contextmanager
     def device(self, index):
         before, self.here = self.here, index
@@ -67,10 +70,10 @@ def of_file(cuda, version="3.6.0"):
     return names
 
 
-def started(compiled, version="3.6.0", cuda=None):
+def started(compiled, version="3.6.0", cuda=None, **options):
     cuda = cuda or Cuda()
     kernel = Kernel(compiled, cuda)
-    return kernel, of_file(cuda, version)["starter"](kernel, 12, 4)
+    return kernel, of_file(cuda, version)["starter"](kernel, 12, 4, **options)
 
 
 def compiled_with(scratch=0):
@@ -116,6 +119,16 @@ def test_what_lies_on_another_device_is_launched_there():
     start(X)
     assert kernel.devices == [-1, -1]
     assert not compiled.run.seen
+
+
+def test_programs_that_wait_for_each_other_are_not_started_where_they_would_wait_for_ever():
+    kernel, start = started(compiled_with(), together=47)
+    with pytest.raises(RuntimeError, match="47 programs wait for each other, and this GPU has 46"):
+        start(X)
+    assert not kernel.calls
+    kernel, start = started(compiled_with(), together=46)
+    start(X)
+    assert len(kernel.calls) == 1
 
 
 def test_the_interpreter_compiles_nothing():

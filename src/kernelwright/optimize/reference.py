@@ -12,7 +12,10 @@ from torch import fx
 from kernelwright.optimize.forward import Part
 from kernelwright.optimize.graph.calls import call_name, values_of_calls
 from kernelwright.optimize.graph.capture import Captured, normal_call
-from kernelwright.optimize.regions.nodes import made_anywhere
+from kernelwright.optimize.regions.nodes import constant_of, made_anywhere, node_at
+from kernelwright.optimize.regions.operators import packet
+
+aten = torch.ops.aten
 
 
 def reference_of(captured: Captured, part: Part) -> fx.GraphModule:
@@ -115,7 +118,8 @@ def _built(
         if node not in copied:
             if node not in wanted and (node.op != "call_function" or not made_anywhere(node)):
                 raise KeyError(node.name)
-            copied[node] = graph.node_copy(node, copy)
+            alone = packet(node.target).endswith("_like") and value_of(node_at(node, 0)) not in known
+            copied[node] = _constant_alone(graph, node) if alone else graph.node_copy(node, copy)
         return copied[node]
 
     try:
@@ -127,3 +131,11 @@ def _built(
         return None
     graph.eliminate_dead_code()
     return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def _constant_alone(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """A constant that is like a tensor of which the region reads nothing."""
+    like = node.meta["val"]
+    about = {"dtype": like.dtype, "device": like.device}
+    memory = graph.call_function(aten.empty_strided.default, (list(like.shape), list(like.stride())), about)
+    return graph.call_function(aten.fill.Scalar, (memory, constant_of(node)))

@@ -12,6 +12,7 @@ from torch import fx
 from kernelwright.optimize.regions.axes import Axes, Dim, Dims, Misfit
 from kernelwright.optimize.regions.nodes import (
     computed_dtype,
+    constant_of,
     dtype_of,
     is_made,
     memory_of,
@@ -47,6 +48,14 @@ class _Index(NamedTuple):
     dim: Dim
 
 
+class Piece(NamedTuple):
+    """A part of a tensor that is put together: what is written there, from which element on, along which axes."""
+
+    value: str
+    offset: int
+    dims: Dims
+
+
 class Draft:
     """Values by the nodes that they are; the first reduction or scan says what a row is."""
 
@@ -61,8 +70,8 @@ class Draft:
         self._steps: list[Step | Reduction | Scan | _Index] = []
         self._dtypes: dict[str, str] = {}
         self._rows: list[tuple[Dim, bool]] = []
-        self._pieces: dict[fx.Node, list[tuple[str, int]]] = {}
-        """Tensors that are put together from several values, each with its offset in elements."""
+        self._pieces: dict[fx.Node, list[Piece]] = {}
+        """Tensors that are put together from several values."""
 
     def _copied_into(self, other: Draft) -> None:
         other.nodes, other._axes = list(self.nodes), self._axes.copy()
@@ -171,7 +180,7 @@ class Draft:
         """A constant or a range: whoever needs it makes its own."""
         name = packet(node.target)
         if name in CONSTANTS:
-            self._constant(node, name)
+            self._constant(node)
         elif name in VIEWS:
             source = node_at(node, 0)
             self._names.pop(source, None)
@@ -185,11 +194,9 @@ class Draft:
         """The name, numbered where a value has it already."""
         return next(f"{name}{number}" for number in ("", *range(1, 99)) if f"{name}{number}" not in self._dtypes)
 
-    def _constant(self, node: fx.Node, name: str) -> None:
-        kind = name.removesuffix("_like")
-        given = {"zeros": 0, "ones": 1}.get(kind, node.args[0 if kind == "scalar_tensor" else -1])
+    def _constant(self, node: fx.Node) -> None:
         value, dtype = self._unused(node.name), computed_dtype(node)
-        self._names[node] = self._step(value, "constant", (wrapped(number(given), dtype),), dtype)
+        self._names[node] = self._step(value, "constant", (wrapped(constant_of(node), dtype),), dtype)
         self._dims[node] = self._axes.fresh(shape_of(node))
 
     def _count_up(self, node: fx.Node) -> None:
@@ -291,15 +298,16 @@ class Draft:
 
     def _stores(self, node: fx.Node, names: dict[int, str]) -> Iterator[Store]:
         laid = tuple(int(stride) for stride in torch.empty_like(node.meta["val"]).stride())
-        for value, offset in self._pieces.get(node, ((self._names.get(node, ""), 0),)):
+        whole = Piece(self._names.get(node, ""), 0, self._dims[node])
+        for piece in self._pieces.get(node, [whole]):
             yield Store(
-                value=value,
+                value=piece.value,
                 buffer=node.name,
                 dtype=dtype_of(node),
                 shape=shape_of(node),
                 shape_strides=laid,
-                strides=self._strides(self._dims[node], laid, names),
-                offset=offset,
+                strides=self._strides(piece.dims, laid, names),
+                offset=piece.offset,
             )
 
     def _strides(self, dims: Dims, strides: Sequence[int], names: dict[int, str]) -> dict[str, int]:
@@ -342,9 +350,11 @@ def _check(region: Region) -> None:
     def extent(axes: Iterable[str]) -> int:
         return prod(sizes[axis] for axis in axes)
 
-    for store in region.stores:
-        if missing := outer.keys() - region.axes_of[store.value]:
-            raise Misfit(f"{store.buffer} is the same for every {', '.join(sorted(missing))}")
+    constants = {step.value for step in region.steps if step.op == "constant"}
+    for store in region.stores:  # what every row has can be written by each to its own place
+        known = store.strides.keys() if store.value in constants else region.axes_of[store.value]
+        if missing := outer.keys() - known:
+            raise Misfit(f"a part of {store.buffer} is the same for every {', '.join(sorted(missing))}")
     touched = max((extent(place.strides) for place in (*region.loads, *region.stores)), default=1)
     for step in region.steps:
         again = extent(axis for axis in outer if axis not in region.axes_of[step.value])

@@ -7,12 +7,14 @@ own dtype, or for a comparison one common to both: what torch promotes on the wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from math import prod
 
 import torch
 from torch import fx
 
 from kernelwright.optimize.regions.axes import Dim, Dims, Misfit
-from kernelwright.optimize.regions.draft import Draft
+from kernelwright.optimize.regions.draft import Draft, Piece
 from kernelwright.optimize.regions.nodes import (
     common_dtype,
     computed_dtype,
@@ -107,18 +109,23 @@ class Lowering(Draft):
     # ---- kinds of nodes
 
     def _put_together(self, node: fx.Node) -> None:
-        """Pieces of one shape, which are computed side by side and written to their places."""
+        """Pieces that are computed side by side and written to their places: all of one shape, or some a single
+        element thick, which is written once for each row."""
         pieces: list[fx.Node] = list(node.args[0])  # type: ignore[arg-type]
-        shapes = {shape_of(piece) for piece in pieces}
-        if len(shapes) != 1 or len(pieces) > MOST_PIECES or len({dtype_of(n) for n in (node, *pieces)}) != 1:
-            raise Misfit("pieces of different shapes or dtypes put together")
-        (shape,) = shapes
+        shape = shape_of(max(pieces, key=lambda piece: prod(shape_of(piece))))
         dim = dim_at(node, 1, len(shape))
+        fitting = (shape, (*shape[:dim], 1, *shape[dim + 1 :]))
+        if not all(shape_of(piece) in fitting for piece in pieces) or len(pieces) > MOST_PIECES:
+            raise Misfit("pieces of different shapes put together")
+        if len({dtype_of(n) for n in (node, *pieces)}) != 1:
+            raise Misfit("pieces of different dtypes put together")
         values = [self._value(piece) for piece in pieces]
-        dims = self._axes.broadcast(*(self._dims[piece] for piece in pieces))
-        step = shape[dim] * int(torch.empty_like(node.meta["val"]).stride()[dim])
-        self._pieces[node] = [(value, at * step) for at, value in enumerate(values)]
-        self._dims[node] = dims
+        self._dims[node] = self._axes.broadcast(*(self._dims[piece] for piece in pieces))
+        step = int(torch.empty_like(node.meta["val"]).stride()[dim])
+        before = accumulate((shape_of(piece)[dim] for piece in pieces), initial=0)
+        self._pieces[node] = [
+            Piece(value, at * step, self._dims[piece]) for value, at, piece in zip(values, before, pieces, strict=False)
+        ]
 
     def _pointwise(self, node: fx.Node, op: str) -> None:
         options = dict(node.kwargs)

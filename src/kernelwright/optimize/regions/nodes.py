@@ -119,6 +119,12 @@ def number(value: Any) -> int | float | bool:
     return value
 
 
+def constant_of(node: fx.Node) -> int | float | bool:
+    """The number of which a node is full."""
+    kind = packet(node.target).removesuffix("_like")
+    return number({"zeros": 0, "ones": 1}.get(kind, node.args[0 if kind == "scalar_tensor" else -1]))
+
+
 def shape_of(node: fx.Node) -> tuple[int, ...]:
     return tuple(int(size) for size in node.meta["val"].shape)
 

@@ -73,19 +73,22 @@ class Fold:
             narrow = f"{self.operand.value}.to(tl.int32)"
             operand = Operand(narrow, "int32", self.operand.outer, self.operand.inner)
             return [masked(tile, operand, self.states[0].neutral)]
-        if self.reduction.op in ("argmax", "argmin"):
+        if self.seeks_place:
             return [value, f"tl.broadcast_to({tile.n}, {tile.shape(self.operand.outer)})"]
         return [value]
 
-    def start(self, tile: Tile) -> list[str]:
+    def start(self, tile: Tile, first: str) -> list[str]:
         shape = tile.shape(self.operand.outer)
-        kinds = ["int64" if tile.wide and state.dtype == "int64" else state.dtype for state in self.states]
-        if self.reduction.op in ("argmax", "argmin"):
-            kinds[1] = "int64" if tile.wide else "int32"
-        return [
-            f"{state.name}_tile = tl.full({shape}, {state.neutral}, {TYPES[kind]})"
-            for state, kind in zip(self.states, kinds, strict=True)
-        ]
+        neutral = {state.name: f"tl.full({shape}, {state.neutral}, {TYPES[state.dtype]})" for state in self.states}
+        if self.seeks_place:
+            begin = f"tl.full({shape}, 0, tl.int{64 if tile.wide else 32})"
+            neutral[self.states[1].name] = begin if first == "0" else f"{begin} + {first}"
+        return [f"{name}_tile = {value}" for name, value in neutral.items()]
+
+    @property
+    def seeks_place(self) -> bool:
+        """Whether it keeps where something is: for each lane the step of the loop, which has to run forwards."""
+        return self.reduction.op in ("argmax", "argmin")
 
     def update(self, tile: Tile, first: str) -> list[str]:
         taken = self.taken(tile)
@@ -94,9 +97,18 @@ class Fold:
             return [f"{name} += {taken[0]}"]
         if op == "prod":
             return [f"{name} *= {taken[0]}"]
-        if op in ("argmax", "argmin"):
-            names = ", ".join(f"{state.name}_tile" for state in self.states)
-            return [f"{names} = {_first(op)}({names}, {', '.join(taken)})"]
+        if self.seeks_place:
+            at = f"{self.states[1].name}_tile"
+            above, not_above = (">", "<=") if op == "argmax" else ("<", ">=")
+            beaten = f"taken {above} {name}"
+            if is_float(self.operand.dtype):  # by what is no number, unless it is none itself
+                beaten = f"~(taken {not_above} {name}) & ({name} == {name})"
+            return [
+                f"taken = {taken[0]}",
+                f"beaten = {beaten}",
+                f"{name} = tl.where(beaten, taken, {name})",
+                f"{at} = tl.where(beaten, start, {at})",
+            ]
         return [f"{name} = {self._extreme(op)}({name}, {taken[0]})"]
 
     def _extreme(self, op: str) -> str:
@@ -107,8 +119,11 @@ class Fold:
     def finish(self, tile: Tile, states: list[str], count: str, final: bool) -> list[str]:
         """Across the tile: the values from expressions for the states."""
         value, op, floats = self.reduction.value, self.reduction.op, is_float(self.states[0].dtype)
-        if op in ("argmax", "argmin"):
-            best, given = self.states[0].name, ", ".join(states)
+        if self.seeks_place:
+            best, at = self.states[0].name, states[1]
+            if at.endswith("_tile"):
+                at += f" + tl.arange(0, BLOCK_N){tile.along}"
+            given = f"{states[0]}, {at}"
             keep = "" if tile.line else ", keep_dims=True"
             return [
                 f"{best}, {value} = tl.reduce(({given}), {tile.axis_number}, {_first(op)}{keep})",
@@ -152,7 +167,7 @@ class OnlineSum:
         dtype = self.operand.dtype
         return (State(self.maximum.value, dtype, lowest(dtype)), State(self.total.value, dtype, literal(0, dtype)))
 
-    def start(self, tile: Tile) -> list[str]:
+    def start(self, tile: Tile, first: str) -> list[str]:
         shape = tile.shape(self.operand.outer)
         shapes = (shape.replace("BLOCK_N", "1") if self.along else shape, shape)
         return [
@@ -225,7 +240,7 @@ class Moments:
         names = (f"{self.total.value}_base", f"{self.total.value}_off", self.squares.value)
         return tuple(State(name, self.operand.dtype, zero) for name in names)
 
-    def start(self, tile: Tile) -> list[str]:
+    def start(self, tile: Tile, first: str) -> list[str]:
         shape, kind = tile.shape(self.operand.outer), TYPES[self.operand.dtype]
         return [f"{state.name}_tile = tl.full({shape}, 0.0, {kind})" for state in self.states]
 
@@ -283,6 +298,12 @@ def folds_of(region: Region, paired: bool) -> list[AnyFold]:
             found.append(pair)
     taken = {value for fold in found for value in fold.values}
     return found + [Fold(r, operand_of(region, by_value, r.arg)) for r in reductions if r.value not in taken]
+
+
+def told_in_words(region: Region) -> bool:
+    """Whether all that parts of a row find are numbers of 32 bits."""
+    found = [step for step in region.steps if isinstance(step, Reduction)]
+    return all(one.op in ("sum", "prod", "max", "min") and one.dtype in ("float32", "int32") for one in found)
 
 
 def only_summed(region: Region) -> set[str]:

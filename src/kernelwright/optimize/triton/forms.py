@@ -64,6 +64,22 @@ def first_smaller(a, a_at, b, b_at):
     wins = wins | (equal & (a_at < b_at))
     return tl.where(wins, a, b), tl.where(wins, a_at, b_at)
 ''',
+    "tell": '''@triton.jit
+def tell(place, value, there):
+    """Writes down what a part of a row found and the sign that it is there, as one word."""
+    word = (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | 1
+    tl.store(place, word, mask=there)
+''',
+    "hear": '''@triton.jit
+def hear(place, there):
+    """What all parts of a row found, in 32 bits each, as soon as they have written it down: none
+    waits for what cannot begin, as programs begin in their order and those of a row are neighbours.
+    Several threads may hold one word, so all is read again once all is known to be there."""
+    words = tl.load(place, mask=there, other=1, volatile=True)
+    while tl.min(words & 1) == 0:
+        words = tl.load(place, mask=there, other=1, volatile=True)
+    return (tl.load(place, mask=there, other=1, volatile=True) >> 32).to(tl.int32)
+''',
     "floored": '''@triton.jit
 def floored(a, b):
     """The quotient of two floats rounded down, also where a / b is rounded up."""

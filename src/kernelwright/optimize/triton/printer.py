@@ -1,8 +1,9 @@
-"""A region as Triton for NVIDIA GPUs, in three ways.
+"""A region as Triton for NVIDIA GPUs, in four ways.
 
 Whole: a tile holds its rows at once, and every value stays in registers. Looped: a tile runs along its rows, once for
 each sweep that a reduction needs before the next. Split: as looped, but a row is cut into parts that run side by
-side; each sweep is a launch of its own, and begins with putting the parts of the sweeps before it together.
+side; each sweep is a launch of its own, and begins with putting the parts of the sweeps before it together. Met: as
+split, but in one launch, in which the parts of a row wait for each other between sweeps.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step, Store
 from kernelwright.optimize.triton.byte_tables import looked_up, lookup, table
 from kernelwright.optimize.triton.choices import choices
-from kernelwright.optimize.triton.folds import FAST_EXP, AnyFold, Fold, computed_dtype, only_summed, operand_of
+from kernelwright.optimize.triton.folds import (
+    FAST_EXP,
+    AnyFold,
+    Fold,
+    State,
+    computed_dtype,
+    only_summed,
+    operand_of,
+    told_in_words,
+)
 from kernelwright.optimize.triton.forms import HALVES, expression, full, helpers_of
 from kernelwright.optimize.triton.scans import carried, carry_start, scanned
 from kernelwright.optimize.triton.sweeps import Entry, Sweeps
@@ -22,10 +32,10 @@ from kernelwright.optimize.triton.tile import CudaChoice, Definition, Tile, used
 
 __all__ = ["CudaChoice", "Printed", "choices", "print_triton"]
 
-START = '''def starter(kernel, programs, warps):
+START = '''def starter(kernel, programs, warps, together=1):
     """What launches a kernel. Triton looks at its arguments the first time, where memory is not aligned
     and where it lies on another device; what it has compiled is otherwise launched as it is, in a
-    quarter of the time."""
+    quarter of the time. `together` programs wait for each other and have to run at once."""
     known = {}
 
     def start(*tensors):
@@ -36,12 +46,21 @@ START = '''def starter(kernel, programs, warps):
             run, stream_of, about = known[device]
             run(programs, 1, 1, stream_of(device), *about, *pointers)
             return
+        if together > 1 and together > (there := processors_of(device)):
+            raise RuntimeError(
+                f"{together} programs wait for each other, and this GPU has {there} multiprocessors: "
+                "these kernels are for a larger one; optimize the program again on this one"
+            )
         with torch.cuda.device(device):
             compiled = kernel[(programs,)](*tensors, num_warps=warps)
         if aligned and compiled:
             known[device] = as_it_is(compiled)
 
     return start
+
+
+def processors_of(device):
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def as_it_is(compiled):
@@ -108,6 +127,7 @@ class _Scratch(Record, frozen=True, kw_only=True):
 
     name: str
     dtype: str
+    rows: int
 
 
 class _Kernel(Record, frozen=True, kw_only=True):
@@ -143,12 +163,12 @@ class _Printer:
         each = -(-steps // self.choice.parts) * tile.block_n if self.region.row else tile.block_n
         return -(-tile.columns // each), each
 
-    # ---- the three ways
+    # ---- the four ways
 
     def printed(self) -> Printed:
         inputs, outputs = self.region.reads, self.region.writes
         if self.region.row and self.parts > 1:
-            kernels, scratch = self._split(), self._scratch()
+            kernels, scratch = self._met() if self.choice.meet else self._split(), self._scratch()
         else:
             body = self._whole() if self.whole else self._looped()
             kernels, scratch = [self._kernel(f"{self.region.name}_kernel", body, self._tale())], []
@@ -213,59 +233,92 @@ class _Printer:
             )
             wanted = [fold.operand.value for fold in folds] + [store.value for store in (*inside, *outer)]
             made: set[str] = set()
-            lines = self._put_together(wanted, made)
+            behind = self.sweeps.behind(wanted, [])
+            lines = self._put_together([fold for fold in self.sweeps.folds if set(fold.values) & behind], made)
             parts = self.parts if folds or inside else 1
             if parts > 1:
                 lines += self._part_lines(at, folds, made)
             lines += self._outer_values(outer, made)
-            written = [self._store(store) for store in outer]
-            if written and parts > 1:
-                written = ["if part == 0:", *(f"    {line}" for line in written)]
+            lines += self._stores_of_first_part(outer) if parts > 1 else map(self._store, outer)
             tale = f"{self._tale().rsplit(', ', 1)[0]}, sweep {at + 1} in {parts} parts"
             tale = tale if parts > 1 else "What all parts give together"
-            kernels.append(
-                self._kernel(f"{self.region.name}_kernel_{at + 1}", lines + written, tale, parts, at % 2 == 1)
-            )
+            kernels.append(self._kernel(f"{self.region.name}_kernel_{at + 1}", lines, tale, parts, at % 2 == 1))
         return kernels
+
+    def _met(self) -> list[_Kernel]:
+        if self.sweeps.last == 0:
+            raise Misfit("parts of a row that is swept once have nothing to wait for")
+        if not told_in_words(self.region):
+            raise Misfit("parts of a row that would tell each other more than numbers of 32 bits")
+        lines: list[str] = []
+        made: set[str] = set()
+        for at in range(self.sweeps.last + 1):
+            folds = self.sweeps.folds_at(at)
+            lines += [*self._part_lines(at, folds, made), *self._put_together(folds, made)]
+        outer = [store for store in self.region.stores if not self.sweeps.stored_inside(store)]
+        lines += [*self._outer_values(outer, made), *self._stores_of_first_part(outer)]
+        tale = f"{self._tale()}, in {self.parts} parts that wait for each other"
+        return [self._kernel(f"{self.region.name}_kernel", lines, tale)]
+
+    def _stores_of_first_part(self, stores: Sequence[Store]) -> list[str]:
+        """What is known of whole rows, written once."""
+        return ["if part == 0:", *(f"    {self._store(store)}" for store in stores)] if stores else []
 
     def _part_lines(self, at: int, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
         """One part of a sweep, and its results written down."""
         ragged = self.tile.columns % self.part_size > 0
         last = "tl.minimum(start_of_part + PART, N)" if ragged else "start_of_part + PART"
-        lines = ["start_of_part = part * PART", *self._sweep_lines(at, made, "start_of_part", last)]
+        lines = self._sweep_lines(at, made, "start_of_part", last)
         done: list[str] = []
         for fold in folds:
             states = [f"{state.name}_tile" for state in fold.states]
             done += fold.finish(self.tile, states, self._lane_count("size"), False)
-            for state in fold.states:
-                mask = ", mask=mask_m" if self.tile.ragged_m else ""
-                done.append(f"tl.store({self._partial_place(state.name, 'part')}, {state.name}{mask})")
+            done += [self._written_down(state) for state in fold.states]
         size = "tl.minimum(PART, N - start_of_part)" if ragged else "PART"
         return [*lines, *used([("size", f"size = {size}")], done), *done]
 
-    def _put_together(self, wanted: list[str], made: set[str]) -> list[str]:
+    def _put_together(self, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
         """The results of earlier sweeps, from their parts."""
-        behind = self.sweeps.behind(wanted, [])
-        folds = [fold for fold in self.sweeps.folds if set(fold.values) & behind]
         if not folds:
             return []
-        width = 1 << (self.parts - 1).bit_length()
-        lines = [f"parts = tl.arange(0, {width}){self.tile.along}"]
-        masks = ["mask_m"] * self.tile.ragged_m + [f"parts < {self.parts}"] * (width > self.parts)
+        lines: list[str] = []
         for fold in folds:
-            for state in fold.states:
-                mask = f", mask={' & '.join(f'({m})' if len(masks) > 1 else m for m in masks)}" if masks else ""
-                other = f", other={state.neutral}" if masks else ""
-                place = self._partial_place(state.name, "parts")
-                lines.append(f"{state.name}_parts = tl.load({place}{mask}{other})")
+            lines += [f"{state.name}_parts = {self._of_all_parts(state)}" for state in fold.states]
             count = f"tl.maximum(tl.minimum({self.part_size}, N - parts * {self.part_size}), 0)"
             lines += fold.finish(self.tile, [f"{state.name}_parts" for state in fold.states], count, True)
             made |= set(fold.values)
         return lines
 
-    def _partial_place(self, name: str, part: str) -> str:
+    # ---- what parts of a row tell each other
+
+    def _written_down(self, state: State) -> str:
+        mask = "mask_m" if self.tile.ragged_m else ""
+        if not self.choice.meet:
+            return f"tl.store({self._partial_place(state, 'part')}, {state.name}{f', mask={mask}' if mask else ''})"
+        return f"tell({self._partial_place(state, 'part')}, {state.name}, {mask or None})"
+
+    def _of_all_parts(self, state: State) -> str:
+        place = self._partial_place(state, "parts")
+        if self.choice.meet:
+            heard = f"hear({place}, there)" + ".to(tl.float32, bitcast=True)" * (state.dtype == "float32")
+            return f"tl.where(there, {heard}, {state.neutral})"
+        everywhere = not self.tile.ragged_m and self.parts & self.parts - 1 == 0
+        return f"tl.load({place})" if everywhere else f"tl.load({place}, mask=there, other={state.neutral})"
+
+    def _partial_place(self, state: State, part: str) -> str:
         row = f"{self.tile.m} * {self.parts} + " if self.tile.rows > 1 else ""
-        return f"{name}_parts_ptr + {row}{part}"
+        if not self.choice.meet:
+            return f"{state.name}_parts_ptr + {row}{part}"
+        before = self._states.index(state) * self.tile.rows * self.parts
+        return f"{self._notes}_ptr + {f'{before} + ' if before else ''}{row}{part}"
+
+    @property
+    def _notes(self) -> str:
+        return f"{self.region.name}_notes"
+
+    @property
+    def _states(self) -> list[State]:
+        return [state for fold in self.sweeps.folds for state in fold.states]
 
     def _lane_count(self, size: str) -> str:
         """How many elements of a row of that size each lane of a tile sees."""
@@ -288,11 +341,13 @@ class _Printer:
                 lines += self._value(entry, at)
                 made.add(entry.value)
         for fold in folds:
-            lines += fold.start(self.tile)
+            lines += fold.start(self.tile, first)
             inside += fold.update(self.tile, first)
         inside += [self._store(store) for store in stores]
         inside = [*used(self.tile.columns_from("start"), inside), *inside]
         backwards = any(isinstance(entry, Scan) and entry.reverse for entry in behind)
+        if backwards and any(isinstance(fold, Fold) and fold.seeks_place for fold in folds):
+            raise Misfit("the first of equals in a row that is swept from its end")
         if at > 0 and not folds and not self.scans and self.choice.stages == self.parts == 1:
             backwards = True  # the end of a row is what the caches still hold
         return [*lines, self._loop(backwards, first, last), *(f"    {line}" for line in inside)]
@@ -386,18 +441,20 @@ class _Printer:
     # ---- kernels and their launch
 
     def _scratch(self) -> list[_Scratch]:
-        return [
-            _Scratch(name=f"{state.name}_parts", dtype=state.dtype)
-            for fold in self.sweeps.folds
-            for state in fold.states
-        ]
+        if self.choice.meet:
+            return [_Scratch(name=self._notes, dtype="int64", rows=self.tile.rows * len(self._states))]
+        return [_Scratch(name=f"{state.name}_parts", dtype=state.dtype, rows=self.tile.rows) for state in self._states]
 
     def _kernel(
         self, name: str, body: list[str], tale: str, parts: int | None = None, backwards: bool = False
     ) -> _Kernel:
         parts = self.parts if parts is None else parts
         body = without_dead(body)
+        width = 1 << (self.parts - 1).bit_length()
         given = [*self.tile.definitions(parts, self.part_size, backwards), *self._tables()]
+        given.append(("parts", f"parts = tl.arange(0, {width}){self.tile.along}"))
+        there = f"mask_m & (parts < {self.parts})" if self.tile.ragged_m else f"parts < {self.parts}"
+        given.append(("there", f"there = {there}"))
         lines = [*used(given, body), *body]
         inputs, outputs = self.region.reads, self.region.writes
         names = [*inputs, *outputs, *(scratch.name for scratch in self._scratch())]
@@ -410,13 +467,17 @@ class _Printer:
 
     def _launch(self, name: str, tensors: list[str], kernels: Sequence[_Kernel], scratch: Sequence[_Scratch]) -> str:
         inputs, outputs = self.region.reads, self.region.writes
+        together = f", together={self.parts}" if self.choice.meet else ""
         starts = [
-            f"start_{kernel.name} = starter({kernel.name}, {kernel.programs}, {self.choice.warps})"
+            f"start_{kernel.name} = starter({kernel.name}, {kernel.programs}, {self.choice.warps}{together})"
             for kernel in kernels
         ]
         lines = [*starts, "", "", f"def {name}({', '.join(tensors)}):"]
         lines += [f'    """Computes {", ".join(outputs)} from {", ".join(inputs) or "nothing"}."""']
-        layout = f"({self.tile.rows}, {self.parts}), ({self.parts}, 1)"
-        lines += [f"    {one.name} = memory_beside({tensors[0]}, {layout}, torch.{one.dtype})" for one in scratch]
+        for one in scratch:
+            memory = f"memory_beside({tensors[0]}, ({one.rows}, {self.parts}), ({self.parts}, 1), torch.{one.dtype})"
+            lines.append(f"    {one.name} = {memory}")
+        if self.choice.meet:
+            lines.append(f"    {self._notes}.zero_()")
         lines += [f"    start_{kernel.name}({', '.join(kernel.tensors)})" for kernel in kernels]
         return "\n".join(part for line in lines for part in wrapped(line)) + "\n"

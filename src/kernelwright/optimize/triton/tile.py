@@ -32,6 +32,8 @@ class CudaChoice(Record, frozen=True, kw_only=True):
         warps: of 32 threads each, for one tile.
         stages: loads of so many steps of a loop are under way at once.
         parts: pieces of a row that run side by side; more than one where rows are few.
+        meet: all sweeps are one launch, in which the parts of a row wait for each other: what is read again is still in
+            the L2 then, where the rows that run at once fit into it.
         keep: whether what a later sweep reads again asks to stay in the cache.
     """
 
@@ -40,6 +42,7 @@ class CudaChoice(Record, frozen=True, kw_only=True):
     warps: int
     stages: int = 1
     parts: int = 1
+    meet: bool = False
     keep: bool = True
 
 
@@ -113,6 +116,7 @@ class Tile:
             program = f"{self.tiles * parts - 1} - tl.program_id(0)" if backwards else "tl.program_id(0)"
             found.append(("program", f"program = {program}"))
             found.append(("part", "part = program % PARTS"))
+            found.append(("start_of_part", "start_of_part = part * PART"))
             tile = "(program // PARTS)"
         return [*found, *self._outer(f"{tile}.to(tl.int64)" if self.wide else tile)]
 
