@@ -88,15 +88,12 @@ LOOPED_ROWS = CudaChoice(outer=4, inner=32, warps=4)
 SPLIT = CudaChoice(outer=1, inner=64, warps=4, parts=3)
 SPLIT_ROWS = CudaChoice(outer=8, inner=32, warps=4, parts=4)
 FORCED = {"looped": LOOPED, "looped_rows": LOOPED_ROWS, "split": SPLIT, "split_rows": SPLIT_ROWS}
-MET, MET_ROWS = (msgspec.structs.replace(choice, meet=True) for choice in (SPLIT, SPLIT_ROWS))
+MET = CudaChoice(outer=1, inner=64, warps=4, parts=3, meet=True)
 MET_ON = {
-    "softmax-met": (PROGRAMS["softmax"], MET), "softmax-met_rows": (PROGRAMS["softmax"], MET_ROWS),
-    "far_norm-met": (MORE["far_norm"], MET), "batch_means-met_rows": (MORE["batch_means"], MET_ROWS),
-    "log_softmax-met": ((PROGRAMS["log_softmax"][0], SMALL), MET), "half_rows-met": (MORE["half_rows"], MET),
-    "infinite_softmax-met_rows": (MORE["infinite_softmax"], MET_ROWS),
-    "columns-met_rows": ((PROGRAMS["columns"][0], X[:, :40]), MET_ROWS),
-    "edges-met": (PROGRAMS["edges"], MET), "edges-met_rows": (PROGRAMS["edges"], MET_ROWS),
-    "row_and_all-met": ((lambda x: (x / x.abs().sum(-1, keepdim=True), x.amax(-1)), SMALL), MET),
+    "softmax": PROGRAMS["softmax"], "far_norm": MORE["far_norm"], "batch_means": MORE["batch_means"],
+    "log_softmax": (PROGRAMS["log_softmax"][0], SMALL), "half_rows": MORE["half_rows"],
+    "infinite_softmax": MORE["infinite_softmax"], "edges": PROGRAMS["edges"],
+    "row_and_all": (lambda x: (x / x.abs().sum(-1, keepdim=True), x.amax(-1)), SMALL),
 }  # fmt: skip
 FORCED_ON = {
     "extremes_places": MORE, "logsumexp": MORE, "infinite_softmax": MORE, "far_variance": MORE, "far_norm": MORE,
@@ -152,8 +149,8 @@ def cases():
     for name, programs in FORCED_ON.items():
         for kind, choice in FORCED.items():
             yield f"{name}-{kind}", programs[name], choice
-    for name, (program, choice) in MET_ON.items():
-        yield name, program, choice
+    for name, program in MET_ON.items():
+        yield f"{name}-met", program, MET
 
 
 SCANNED = [f"scans-{way}-{size}" for way in ("forward", "reverse") for size in ("whole", "looped", "looped_rows")]
@@ -402,7 +399,7 @@ COMPILED = [
     ("transposed", 0), ("divisions", 0), ("whole_divisions", 0), ("bfloat16", 0), ("large_numbers", 0),
     ("double_constants", 0), ("powers_of_bytes", 0), ("rows_of_bytes", LOOPED),
     ("bytes_that_wrap", 0), ("truths_as_numbers", 0), ("largest_truths", LOOPED), ("any_byte", LOOPED),
-    ("softmax", MET), ("far_norm", MET_ROWS),
+    ("softmax", MET), ("far_norm", MET),
 ]  # fmt: skip
 
 
@@ -458,8 +455,7 @@ def test_a_tile_that_fits_needs_no_mask():
 
 def test_printed_text_is_narrow_and_has_no_dead_lines():
     names = ("far_variance", "softmax", "half_rows", "extremes_places", "statistics")
-    cases = [(name, choice) for name in names for choice in FORCED.values()]
-    for name, choice in [*cases, ("softmax", MET), ("softmax", MET_ROWS)]:
+    for name, choice in [*((name, choice) for name in names for choice in FORCED.values()), ("softmax", MET)]:
         printed = print_triton(planned_region(name), choice)
         lines = (printed.source + printed.launch).splitlines()
         assert max(map(len, lines)) <= 100
@@ -474,6 +470,8 @@ def test_what_has_no_form_is_a_misfit():
         print_triton(msgspec.structs.replace(region, steps=(*region.steps[:4], step)), LOOPED)
     with pytest.raises(Misfit, match="cut into parts"):
         print_triton(region, SPLIT)
+    with pytest.raises(Misfit, match="many rows at once that wait"):
+        print_triton(planned_region("softmax"), msgspec.structs.replace(MET, outer=8))
     with pytest.raises(Misfit, match="nothing to wait for"):
         print_triton(planned_region("far_variance"), MET)
     with pytest.raises(Misfit, match="numbers of 32 bits"):

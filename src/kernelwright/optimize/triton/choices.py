@@ -25,12 +25,13 @@ LEAST_PART = 1024
 DEEP = ((512, 4, 8, 4), (128, 4, 2, 4), (128, 128, 8, 1), (64, 64, 4, 1))
 """(outer, inner, warps, stages) of tiles over rows which lie beside each other, with many loads under way: four steps
 of a loop, or 64 and 32 elements for each thread."""
-MEETING = ((8192, 2048, 8), (16384, 4096, 8), (16384, 4096, 16), (32768, 8192, 16))
+MEETING = ((32768, 8192, 16), (65536, 8192, 32), (16384, 4096, 16), (8192, 8192, 8))
 """(elements of a part, inner, warps) of long rows whose parts wait for each other."""
-MOST_TOGETHER = 128
-"""Parts of a row that wait for each other: a multiprocessor for each is always enough, and an H200 has 132."""
-MOST_MET = 2**23
-"""Elements of a longer row are out of the L2, of 50 MB, when they are read again."""
+MOST_TOGETHER = 32
+"""Parts of a row that wait for each other: with a multiprocessor for each, four streams of an H100's 132 may do so at
+once. Four times as many gain 4 % of a copy at best."""
+MOST_MET = 2**21
+"""Elements of a longer row, in so many parts, are out of the L2, of 50 MB, when they are read again."""
 LINE_BYTES = 16
 """A thread loads so much at once from where it is aligned to it; from rows that begin anywhere one element."""
 
@@ -83,7 +84,7 @@ def _rows(region: Region) -> list[CudaChoice]:
     looped[3:3] = [
         CudaChoice(outer=1, inner=inner, warps=warps, parts=parts, meet=True)
         for size, inner, warps in MEETING
-        if (parts := _together(region, 1, size)) > 1
+        if (parts := _together(region, size)) > 1
     ]
     split = _split_rows(region)
     if region.rows < FEW_ROWS // 2:
@@ -107,16 +108,15 @@ def _split_rows(region: Region) -> list[CudaChoice]:
     ]
 
 
-def _together(region: Region, outer: int, size: int) -> int:
+def _together(region: Region, size: int) -> int:
     """In how many parts, of so many elements and more, rows are cut that wait for each other; 1 where that is no use:
     nothing is read again, one multiprocessor holds it, or there are too few programs."""
     row = {axis.name for axis in region.row}
     again = any(region.sweep_of[one.value] > 0 and region.axes_of[one.value] & row for one in region.stores)
     if not again or not told_in_words(region):
         return 1
-    parts = min(region.row_size * outer // size, MOST_TOGETHER)
-    enough = -(-region.rows // outer) * parts >= FEW_ROWS
-    return parts if enough and WHOLE_TILE < region.row_size * outer <= MOST_MET else 1
+    parts = min(region.row_size // size, MOST_TOGETHER)
+    return parts if region.rows * parts >= FEW_ROWS and WHOLE_TILE < region.row_size <= MOST_MET else 1
 
 
 def _begins_anywhere(region: Region) -> bool:
@@ -138,20 +138,15 @@ def _columns(region: Region) -> list[CudaChoice]:
                        for outer, inner, warps, stages in DEEP if inner < region.row_size]  # fmt: skip
     if region.row_size > LONG_ROW:
         looped.insert(1, CudaChoice(outer=32, inner=128, warps=2, stages=3))
-    met = [
-        CudaChoice(outer=32, inner=64, warps=warps, parts=parts, meet=True)
-        for size, warps in ((8192, 4), (16384, 8))
-        if most >= 32 and (parts := _together(region, 32, size)) > 1
-    ]
     if -(-region.rows // 32) >= FEW_ROWS:
-        return [*whole, *looped[:3], *met, *looped[3:]]
+        return [*whole, *looped]
     split = [
         [msgspec.structs.replace(one, parts=parts) for parts in _parts(region, -(-region.rows // one.outer), one.outer)]
         for one in looped
         if one.inner * 4 <= region.row_size
     ]
     first = [parts[0] for parts in split if parts]
-    return [*first[:5], *whole, *looped[:2], *met, *(one for parts in split[:3] for one in parts[1:3]), *looped[2:]]
+    return [*first[:5], *whole, *looped[:2], *(one for parts in split[:3] for one in parts[1:3]), *looped[2:]]
 
 
 def _narrow(width: int, most: int) -> list[CudaChoice]:

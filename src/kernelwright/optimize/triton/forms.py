@@ -65,10 +65,9 @@ def first_smaller(a, a_at, b, b_at):
     return tl.where(wins, a, b), tl.where(wins, a_at, b_at)
 ''',
     "tell": '''@triton.jit
-def tell(place, value, there):
+def tell(place, value):
     """Writes down what a part of a row found and the sign that it is there, as one word."""
-    word = (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | 1
-    tl.store(place, word, mask=there)
+    tl.store(place, (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | 1)
 ''',
     "hear": '''@triton.jit
 def hear(place, there):

@@ -248,6 +248,8 @@ class _Printer:
     def _met(self) -> list[_Kernel]:
         if self.sweeps.last == 0:
             raise Misfit("parts of a row that is swept once have nothing to wait for")
+        if self.tile.block_m > 1:
+            raise Misfit("parts of many rows at once that wait: Triton 3.6 ends in an assertion of its own")
         if not told_in_words(self.region):
             raise Misfit("parts of a row that would tell each other more than numbers of 32 bits")
         lines: list[str] = []
@@ -292,10 +294,10 @@ class _Printer:
     # ---- what parts of a row tell each other
 
     def _written_down(self, state: State) -> str:
-        mask = "mask_m" if self.tile.ragged_m else ""
-        if not self.choice.meet:
-            return f"tl.store({self._partial_place(state, 'part')}, {state.name}{f', mask={mask}' if mask else ''})"
-        return f"tell({self._partial_place(state, 'part')}, {state.name}, {mask or None})"
+        place = self._partial_place(state, "part")
+        if self.choice.meet:
+            return f"tell({place}, {state.name})"
+        return f"tl.store({place}, {state.name}{', mask=mask_m' if self.tile.ragged_m else ''})"
 
     def _of_all_parts(self, state: State) -> str:
         place = self._partial_place(state, "parts")

@@ -33,7 +33,8 @@ class CudaChoice(Record, frozen=True, kw_only=True):
         stages: loads of so many steps of a loop are under way at once.
         parts: pieces of a row that run side by side; more than one where rows are few.
         meet: all sweeps are one launch, in which the parts of a row wait for each other: what is read again is still in
-            the L2 then, where the rows that run at once fit into it.
+            the L2 then, where the rows that run at once fit into it. On as many streams at once as the GPU has
+            multiprocessors for `parts`: on more, all could wait for what has no place to run.
         keep: whether what a later sweep reads again asks to stay in the cache.
     """
 
