@@ -26,7 +26,7 @@ DEEP = ((512, 4, 8, 4), (128, 4, 2, 4), (128, 128, 8, 1), (64, 64, 4, 1))
 """(outer, inner, warps, stages) of tiles over rows which lie beside each other, with many loads under way: four steps
 of a loop, or 64 and 32 elements for each thread."""
 MEETING = ((32768, 8192, 16), (65536, 8192, 32), (16384, 4096, 16), (8192, 8192, 8))
-"""(elements of a part, inner, warps) of long rows whose parts wait for each other."""
+"""(elements of a part, about; inner; warps) of long rows whose parts wait for each other."""
 MOST_TOGETHER = 32
 """Parts of a row that wait for each other: with a multiprocessor for each, four streams of an H100's 132 may do so at
 once. Four times as many gain 4 % of a copy at best."""
@@ -109,13 +109,13 @@ def _split_rows(region: Region) -> list[CudaChoice]:
 
 
 def _together(region: Region, size: int) -> int:
-    """In how many parts, of so many elements and more, rows are cut that wait for each other; 1 where that is no use:
+    """In how many parts, of about so many elements, rows are cut that wait for each other; 1 where that is no use:
     nothing is read again, one multiprocessor holds it, or there are too few programs."""
     row = {axis.name for axis in region.row}
     again = any(region.sweep_of[one.value] > 0 and region.axes_of[one.value] & row for one in region.stores)
     if not again or not told_in_words(region):
         return 1
-    parts = min(region.row_size // size, MOST_TOGETHER)
+    parts = min(round(region.row_size / size), MOST_TOGETHER)
     return parts if region.rows * parts >= FEW_ROWS and WHOLE_TILE < region.row_size <= MOST_MET else 1
 
 
