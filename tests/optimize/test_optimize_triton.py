@@ -498,6 +498,18 @@ def test_parts_meet_where_something_is_read_again_and_a_word_is_enough(program, 
         assert print_triton(region, choice)
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "meets"), [((300, 2**21), 1, True), ((300, 2**22), 1, False), ((2**21, 300), 0, False)]
+)
+def test_so_few_parts_wait_that_four_streams_of_an_h100_may(shape, axis, meets):
+    with torch.no_grad():
+        given = (torch.empty(shape, device="meta"),)
+        ((region, _), *_), _ = plan(capture(lambda x: x.softmax(axis), given, {}).graph)
+    most = [choice.parts for choice in choices(region) if choice.meet]
+    assert bool(most) == meets
+    assert max(most, default=0) <= 132 // 4
+
+
 def test_a_long_argument_may_be_called_as_anything():
     def notes_of(notes):
         return notes.softmax(-1)
