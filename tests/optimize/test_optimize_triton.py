@@ -89,7 +89,13 @@ SPLIT = CudaChoice(outer=1, inner=64, warps=4, parts=3)
 SPLIT_ROWS = CudaChoice(outer=8, inner=32, warps=4, parts=4)
 FORCED = {"looped": LOOPED, "looped_rows": LOOPED_ROWS, "split": SPLIT, "split_rows": SPLIT_ROWS}
 MET = CudaChoice(outer=1, inner=64, warps=4, parts=3, meet=True)
-MET_ON = {
+HELD = {
+    "met": MET, "met_held": msgspec.structs.replace(MET, held=2), "met_all_held": msgspec.structs.replace(MET, held=9),
+    "held": CudaChoice(outer=1, inner=64, warps=4, held=2, stages=3),
+    "held_rows": CudaChoice(outer=4, inner=32, warps=4, held=3), "all_held": CudaChoice(outer=2, inner=16, warps=4, held=99),
+}  # fmt: skip
+"""Ways to sweep a row again without reading all of it twice."""
+AGAIN = {
     "softmax": PROGRAMS["softmax"], "far_norm": MORE["far_norm"], "batch_means": MORE["batch_means"],
     "log_softmax": (PROGRAMS["log_softmax"][0], SMALL), "half_rows": MORE["half_rows"],
     "infinite_softmax": MORE["infinite_softmax"], "edges": PROGRAMS["edges"],
@@ -149,8 +155,9 @@ def cases():
     for name, programs in FORCED_ON.items():
         for kind, choice in FORCED.items():
             yield f"{name}-{kind}", programs[name], choice
-    for name, program in MET_ON.items():
-        yield f"{name}-met", program, MET
+    for name, program in AGAIN.items():
+        for kind, choice in HELD.items():
+            yield f"{name}-{kind}", program, choice
 
 
 SCANNED = [f"scans-{way}-{size}" for way in ("forward", "reverse") for size in ("whole", "looped", "looped_rows")]
@@ -399,7 +406,7 @@ COMPILED = [
     ("transposed", 0), ("divisions", 0), ("whole_divisions", 0), ("bfloat16", 0), ("large_numbers", 0),
     ("double_constants", 0), ("powers_of_bytes", 0), ("rows_of_bytes", LOOPED),
     ("bytes_that_wrap", 0), ("truths_as_numbers", 0), ("largest_truths", LOOPED), ("any_byte", LOOPED),
-    ("softmax", MET), ("far_norm", MET),
+    ("softmax", MET), ("far_norm", MET), ("far_norm", HELD["met_held"]), ("half_rows", HELD["held"]),
 ]  # fmt: skip
 
 
@@ -493,6 +500,7 @@ def test_parts_meet_where_something_is_read_again_and_a_word_is_enough(program, 
         ((region, _), *_), _ = plan(capture(program, (torch.empty(300, 100_000, device="meta"),), {}).graph)
     space = choices(region)
     assert any(choice.meet for choice in space) == meets
+    assert any(choice.held for choice in space) == (program is not LONG["read once"][0])
     assert not space[0].meet  # that is taken untried by who has no time
     for choice in space:
         assert print_triton(region, choice)

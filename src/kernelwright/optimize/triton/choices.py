@@ -9,7 +9,8 @@ import msgspec
 from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.optimize.regions.region import Region, Scan
 from kernelwright.optimize.triton.folds import told_in_words
-from kernelwright.optimize.triton.tile import CudaChoice, lane_axes, lanes_along_row
+from kernelwright.optimize.triton.sweeps import Sweeps
+from kernelwright.optimize.triton.tile import CudaChoice, Tile, lane_axes, lanes_along_row
 
 MOST = 14
 WHOLE_TILE = 32768
@@ -25,8 +26,10 @@ LEAST_PART = 1024
 DEEP = ((512, 4, 8, 4), (128, 4, 2, 4), (128, 128, 8, 1), (64, 64, 4, 1))
 """(outer, inner, warps, stages) of tiles over rows which lie beside each other, with many loads under way: four steps
 of a loop, or 64 and 32 elements for each thread."""
-MEETING = ((32768, 8192, 16), (65536, 8192, 32), (16384, 4096, 16), (8192, 8192, 8))
-"""(elements of a part, about; inner; warps) of long rows whose parts wait for each other."""
+MEETING = ((65536, 8192, 16, 4), (65536, 8192, 32, 4), (65536, 4096, 16, 8), (32768, 8192, 16, 4), (8192, 2048, 4, 4))
+"""(elements of a part, about; inner; warps; held) of long rows whose parts wait for each other."""
+HELD = ((8192, 16, 4), (4096, 8, 4), (8192, 16, 6), (4096, 8, 8))
+"""(inner, warps, held) of long rows: what is held is read before the loop, which therefore needs no loads under way."""
 MOST_TOGETHER = 32
 """Parts of a row that wait for each other: with a multiprocessor for each, four streams of an H100's 132 may do so at
 once. Four times as many would gain a group norm 5 % of a copy, rows of 4 million 13."""
@@ -46,7 +49,7 @@ def choices(region: Region) -> list[CudaChoice]:
     else:
         found = _flat(region)
     if any(isinstance(step, Scan) for step in region.steps):
-        found = [choice for choice in found if choice.parts == 1]
+        found = [choice for choice in found if choice.parts == 1 and not choice.held]
     return list(dict.fromkeys(found))[:MOST]
 
 
@@ -76,22 +79,39 @@ def _rows(region: Region) -> list[CudaChoice]:
         looped.append(CudaChoice(outer=2, inner=1024, warps=16, stages=3))
     else:
         looped += [msgspec.structs.replace(one, stages=3) for one in looped[:1]]
+    meeting = []
     if region.row_size > WHOLE_TILE:  # few rows under way, so that what is read again is still in the L2; or many
         looped[:0] = [
             CudaChoice(outer=1, inner=inner, warps=warps, stages=3)
             for inner, warps in ((8192, 16), (16384, 16), (1024, 1))
         ]
-    looped[3:3] = [
-        CudaChoice(outer=1, inner=inner, warps=warps, parts=parts, meet=True)
-        for size, inner, warps in MEETING
-        if (parts := _together(region, size)) > 1
-    ]
+        if _swept_again(region):
+            meeting = _meeting(region)
+            looped[:1] = [CudaChoice(outer=1, inner=inner, warps=warps, held=held) for inner, warps, held in HELD]
+            looped[len(HELD) : len(HELD)] = meeting
     split = _split_rows(region)
     if region.rows < FEW_ROWS // 2:
-        return [*split[:7], *whole, *looped]
+        return [*split[:5], *meeting, *split[5:7], *whole, *looped]
     return (
         [*whole[:5], *looped, *split[:3], *whole[5:]] if region.row_size > LONG_ROW else [*whole, *looped, *split[:3]]
     )
+
+
+def _swept_again(region: Region) -> bool:
+    """Whether a row that no tile holds is swept more than once."""
+    return Sweeps(region, Tile(region, CudaChoice(outer=1, inner=2, warps=1)), whole=False).last > 0
+
+
+def _meeting(region: Region) -> list[CudaChoice]:
+    """Rows in parts that wait for each other, unless there are too few programs or what they say is no word."""
+    if not told_in_words(region) or region.row_size > MOST_MET:
+        return []
+    pieces = [(min(round(region.row_size / size), MOST_TOGETHER), *tile) for size, *tile in MEETING]
+    return [
+        CudaChoice(outer=1, inner=inner, warps=warps, parts=parts, meet=True, held=held)
+        for parts, inner, warps, held in pieces
+        if parts > 1 and region.rows * parts >= FEW_ROWS
+    ]
 
 
 def _split_rows(region: Region) -> list[CudaChoice]:
@@ -106,17 +126,6 @@ def _split_rows(region: Region) -> list[CudaChoice]:
         for inner, warps, stages in tiles
         if parts > 1 and inner * parts <= region.row_size
     ]
-
-
-def _together(region: Region, size: int) -> int:
-    """In how many parts, of about so many elements, rows are cut that wait for each other; 1 where that is no use:
-    nothing is read again, one multiprocessor holds it, or there are too few programs."""
-    row = {axis.name for axis in region.row}
-    again = any(region.sweep_of[one.value] > 0 and region.axes_of[one.value] & row for one in region.stores)
-    if not again or not told_in_words(region):
-        return 1
-    parts = min(round(region.row_size / size), MOST_TOGETHER)
-    return parts if region.rows * parts >= FEW_ROWS and WHOLE_TILE < region.row_size <= MOST_MET else 1
 
 
 def _begins_anywhere(region: Region) -> bool:

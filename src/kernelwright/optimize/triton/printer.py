@@ -144,24 +144,18 @@ class _Printer:
         self.region, self.choice = region, choice
         self.tile = Tile(region, choice)
         self.whole = self.tile.flat or not region.row or self.tile.block_n >= self.tile.columns
-        self.parts, self.part_size = self._cut()
+        self.parts, self.part_size = self.tile.parts, self.tile.part_size
         self.sweeps = Sweeps(region, self.tile, self.whole)
         self.only_summed = only_summed(region)
         self.looked_up = {value: byte for value, byte in looked_up(region).items() if self._fills_a_line(byte)}
         self.scans = [step for step in region.steps if isinstance(step, Scan)]
         if self.scans and self.parts > 1:
             raise Misfit("a scan along a row that is cut into parts")
+        alone = self.parts > 1 and not self.choice.meet
+        if self.tile.held and (self.whole or self.scans or alone or self.sweeps.last == 0):
+            raise Misfit("steps held in registers where no later sweep of the same launch reads them again")
         if self.scans and not self.whole and len({scan.reverse for scan in self.scans}) > 1:
             raise Misfit("scans in both directions along a row that is too long for one tile")
-
-    def _cut(self) -> tuple[int, int]:
-        """(parts, elements of one) of a row; without a row the tiles along the inner axes."""
-        tile = self.tile
-        if tile.flat or (self.choice.parts == 1 and self.region.row):
-            return 1, tile.columns
-        steps = -(-tile.columns // tile.block_n)
-        each = -(-steps // self.choice.parts) * tile.block_n if self.region.row else tile.block_n
-        return -(-tile.columns // each), each
 
     # ---- the four ways
 
@@ -212,7 +206,7 @@ class _Printer:
         lines: list[str] = []
         made: set[str] = set()
         for at in range(self.sweeps.last + 1):
-            lines += self._sweep_lines(at, made, "0", "N")
+            lines += self._sweep_lines(at, made)
             for fold in self.sweeps.folds_at(at):
                 states = [f"{state.name}_tile" for state in fold.states]
                 lines += fold.finish(self.tile, states, self._lane_count("N"), True)
@@ -268,15 +262,13 @@ class _Printer:
 
     def _part_lines(self, at: int, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
         """One part of a sweep, and its results written down."""
-        ragged = self.tile.columns % self.part_size > 0
-        last = "tl.minimum(start_of_part + PART, N)" if ragged else "start_of_part + PART"
-        lines = self._sweep_lines(at, made, "start_of_part", last)
+        lines = self._sweep_lines(at, made)
         done: list[str] = []
         for fold in folds:
             states = [f"{state.name}_tile" for state in fold.states]
             done += fold.finish(self.tile, states, self._lane_count("size"), False)
             done += [self._written_down(state) for state in fold.states]
-        size = "tl.minimum(PART, N - start_of_part)" if ragged else "PART"
+        size = "tl.minimum(PART, N - start_of_part)" if self._uneven else "PART"
         return [*lines, *used([("size", f"size = {size}")], done), *done]
 
     def _put_together(self, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
@@ -328,39 +320,77 @@ class _Printer:
             return f"tl.full({self.tile.shape(False)}, 0, tl.int32) + {size} // BLOCK_N"
         return f"({size} - tl.arange(0, BLOCK_N){self.tile.along} + BLOCK_N - 1) // BLOCK_N"
 
-    def _sweep_lines(self, at: int, made: set[str], first: str, last: str) -> list[str]:
-        """One sweep from a first element to a last, with its reductions left in their tiles."""
+    def _sweep_lines(self, at: int, made: set[str]) -> list[str]:
+        """One sweep over a row or a part of it, with its reductions left in their tiles."""
         folds, stores = self.sweeps.folds_at(at), self.sweeps.stores_at(at, True)
-        wanted = [fold.operand.value for fold in folds] + [store.value for store in stores]
-        behind = self.sweeps.ordered(self.sweeps.behind(wanted, made))
-        lines, inside = [], []
+        behind = self.sweeps.ordered(self.sweeps.behind(self.sweeps.wanted(at), made))
+        inner = [entry for entry in behind if self.sweeps.inner(entry.value)]
+        lines = []
         for entry in behind:
-            if self.sweeps.inner(entry.value):
-                inside += self._value(entry, at)
-                if isinstance(entry, Scan):
-                    lines.append(carry_start(self.tile, entry))
-            else:
+            if entry not in inner:
                 lines += self._value(entry, at)
                 made.add(entry.value)
+            elif isinstance(entry, Scan):
+                lines.append(carry_start(self.tile, entry))
         for fold in folds:
-            lines += fold.start(self.tile, first)
-            inside += fold.update(self.tile, first)
-        inside += [self._store(store) for store in stores]
-        inside = [*used(self.tile.columns_from("start"), inside), *inside]
+            lines += fold.start(self.tile, self._first)
+        then = [line for fold in folds for line in fold.update(self.tile, self._first)]
+        then += [self._store(store) for store in stores]
         backwards = any(isinstance(entry, Scan) and entry.reverse for entry in behind)
         if backwards and any(isinstance(fold, Fold) and fold.seeks_place for fold in folds):
             raise Misfit("the first of equals in a row that is swept from its end")
         if at > 0 and not folds and not self.scans and self.choice.stages == self.parts == 1:
             backwards = True  # the end of a row is what the caches still hold
-        return [*lines, self._loop(backwards, first, last), *(f"    {line}" for line in inside)]
+        again = [entry for entry in inner if isinstance(entry, Load) and len(self._reads(entry)) > 1]
+        if self.tile.held:
+            lines += self._held_first([load for load in again if self._reads(load)[0] == at])
+        if self.tile.held < self.tile.steps:
+            inside = [line for entry in inner for line in self._value(entry, at)]
+            lines += [self._loop(backwards), *self._at_each_start([*inside, *then])]
+        if self.tile.held:
+            inside = [line for entry in inner for line in self._value(entry, at, held=entry in again)]
+            lines += [*self._held_steps(), *self._at_each_start([*inside, *then])]
+        return lines
 
-    def _loop(self, backwards: bool, first: str, last: str) -> str:
+    @property
+    def _first(self) -> str:
+        """Where a sweep of a program begins."""
+        return "start_of_part" if self.parts > 1 else "0"
+
+    @property
+    def _uneven(self) -> bool:
+        """Whether the last part is shorter."""
+        return self.tile.columns % self.part_size > 0
+
+    def _loop(self, backwards: bool) -> str:
+        """Over the steps that are not held."""
+        steps = (self.tile.steps - self.tile.held) * self.tile.block_n
         if backwards:
-            final = (self.tile.columns - 1) // self.tile.block_n * self.tile.block_n
-            return f"for start in range({final}, -1, -BLOCK_N):"
+            return f"for start in range({steps - self.tile.block_n}, -1, -BLOCK_N):"
+        last = str(steps) if self.tile.held else "N" if self.parts == 1 else "PART"
+        if self.parts > 1:
+            last = f"start_of_part + {last}"
+            last = f"tl.minimum({last}, N)" if self._uneven else last
         if self.choice.stages > 1:
-            return f"for start in tl.range({first}, {last}, BLOCK_N, num_stages={self.choice.stages}):"
-        return f"for start in range({first}, {last}, BLOCK_N):"
+            return f"for start in tl.range({self._first}, {last}, BLOCK_N, num_stages={self.choice.stages}):"
+        return f"for start in range({self._first}, {last}, BLOCK_N):"
+
+    def _at_each_start(self, inside: list[str]) -> list[str]:
+        return [f"    {line}" for line in [*used(self.tile.columns_from("start"), inside), *inside]]
+
+    # ---- what stays in registers from sweep to sweep
+
+    def _held_steps(self) -> list[str]:
+        before = (self.tile.steps - self.tile.held) * self.tile.block_n
+        terms = ["start_of_part"] * (self.parts > 1) + [str(before)] * (before > 0) + ["step * BLOCK_N"]
+        return ["for step in tl.static_range(HELD):", f"    start = {' + '.join(terms)}"]
+
+    def _held_first(self, loads: Sequence[Load]) -> list[str]:
+        """Reads what is held before a loop, which it is under way beside."""
+        if not loads:
+            return []
+        lines = [f"{load.value}_held += ({self._read(load, '')},)" for load in loads]
+        return [*(f"{load.value}_held = ()" for load in loads), *self._held_steps(), *self._at_each_start(lines)]
 
     def _outer_values(self, stores: Sequence[Store], made: set[str]) -> list[str]:
         """Values of whole rows, which some stores write."""
@@ -372,9 +402,10 @@ class _Printer:
 
     # ---- one value
 
-    def _value(self, entry: Entry, at: int) -> list[str]:
+    def _value(self, entry: Entry, at: int, held: bool = False) -> list[str]:
         if isinstance(entry, Load):
-            return [f"{entry.value} = {self._loaded(entry, at)}"]
+            read = f"{entry.value}_held[step]" if held else self._read(entry, self._hint(entry, at))
+            return [f"{entry.value} = {read}{'.to(tl.float32)' if entry.dtype in HALVES else ''}"]
         if isinstance(entry, Scan):
             lines = scanned(self.tile, entry, operand_of(self.region, self.sweeps.by_value, entry.arg))
             operand = operand_of(self.region, self.sweeps.by_value, entry.arg)
@@ -396,24 +427,24 @@ class _Printer:
             found += table(byte, [(step.value, f"{step.value} = {self._step(step)}") for step in steps])
         return list(dict.fromkeys(found))
 
-    def _loaded(self, load: Load, at: int) -> str:
+    def _read(self, load: Load, hint: str) -> str:
         options = [self.tile.place(load.buffer, load.strides, load.offset)]
         if mask := self.tile.mask(load.strides):
             options += [f"mask={mask}"]
-        if hint := self._hint(load, at):
+        if hint:
             options += [f'eviction_policy="{hint}"']
-        cast = ".to(tl.float32)" if load.dtype in HALVES else ""
-        return f"tl.load({', '.join(options)}){cast}"
+        return f"tl.load({', '.join(options)})"
 
     def _hint(self, load: Load, at: int) -> str:
         """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
-        last = self.sweeps.last
-        if self.whole or last == 0 or not self.choice.keep or not self.sweeps.inner(load.value):
+        if self.whole or not self.choice.keep or not self.sweeps.inner(load.value) or len(self._reads(load)) < 2:
             return ""
-        again = [sweep for sweep in range(last + 1) if load.value in self.sweeps.behind(self.sweeps.wanted(sweep), [])]
-        if len(again) < 2:
-            return ""
-        return "evict_last" if at < again[-1] else "evict_first"
+        return "evict_last" if at < self._reads(load)[-1] else "evict_first"
+
+    def _reads(self, load: Load) -> list[int]:
+        """The sweeps that read it."""
+        sweeps = range(self.sweeps.last + 1)
+        return [sweep for sweep in sweeps if load.value in self.sweeps.behind(self.sweeps.wanted(sweep), [])]
 
     def _step(self, step: Step) -> str:
         if step.op == "index":
@@ -453,7 +484,7 @@ class _Printer:
         parts = self.parts if parts is None else parts
         body = without_dead(body)
         width = 1 << (self.parts - 1).bit_length()
-        given = [*self.tile.definitions(parts, self.part_size, backwards), *self._tables()]
+        given = [*self.tile.definitions(parts, backwards), *self._tables()]
         given.append(("parts", f"parts = tl.arange(0, {width}){self.tile.along}"))
         there = f"mask_m & (parts < {self.parts})" if self.tile.ragged_m else f"parts < {self.parts}"
         given.append(("there", f"there = {there}"))

@@ -35,6 +35,8 @@ class CudaChoice(Record, frozen=True, kw_only=True):
         meet: all sweeps are one launch, in which the parts of a row wait for each other: what is read again is still in
             the L2 then, where the rows that run at once fit into it. On as many streams at once as the GPU has
             multiprocessors for `parts`: on more, all could wait for what has no place to run.
+        held: steps of a loop, the last of a row or of a part that waits, of which what later sweeps read again stays in
+            registers as it was read; as many as there are at most.
         keep: whether what a later sweep reads again asks to stay in the cache.
     """
 
@@ -44,6 +46,7 @@ class CudaChoice(Record, frozen=True, kw_only=True):
     stages: int = 1
     parts: int = 1
     meet: bool = False
+    held: int = 0
     keep: bool = True
 
 
@@ -65,11 +68,22 @@ class Tile:
             self.block_m, self.block_n = 1, choice.outer
         elif self.line:
             self.block_m = 1
+        self.parts, self.part_size = self._cut(choice, bool(region.row))
+        self.steps = -(-self.part_size // self.block_n)
+        self.held = min(choice.held, self.steps)
         self.inner_names = frozenset(axis.name for axis in self.inner)
         self.wide = any(_reach(region, place) >= LARGEST_INT32 for place in places)
         self.tiles = -(-self.rows // self.block_m) if not self.flat else -(-self.rows // self.block_n)
         self.m = "rows" if len(self.outer) != 1 else self.outer[0].name
         self.n = "columns" if len(self.inner) != 1 else self.inner[0].name
+
+    def _cut(self, choice: CudaChoice, row: bool) -> tuple[int, int]:
+        """(parts, elements of one) of a row; without a row the tiles along the inner axes."""
+        if self.flat or (choice.parts == 1 and row):
+            return 1, self.columns
+        steps = -(-self.columns // self.block_n)
+        each = -(-steps // choice.parts) * self.block_n if row else self.block_n
+        return -(-self.columns // each), each
 
     # ---- shapes
 
@@ -100,15 +114,17 @@ class Tile:
 
     @property
     def ragged_n(self) -> bool:
-        return (self.rows if self.flat else self.columns) % self.block_n > 0
+        """Whether the last tile sticks out over the row, or steps that are held do behind a part that is shorter."""
+        size = self.rows if self.flat else self.columns
+        return size % (self.block_n * (self.steps if self.held else 1)) > 0
 
     # ---- names and the lines that define them
 
-    def definitions(self, parts: int, part_size: int, backwards: bool) -> list[Definition]:
+    def definitions(self, parts: int, backwards: bool) -> list[Definition]:
         """Constants and the indices of a program's rows, of which a kernel keeps those that it uses; `backwards`, the
         last parts come first: they are what the caches still hold of the sweep before."""
         constants = {"M": self.rows, "N": self.columns, "BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
-        constants |= {"PARTS": parts, "PART": part_size}
+        constants |= {"PARTS": parts, "PART": self.part_size, "HELD": self.held}
         if self.flat:
             constants["N"] = self.rows
         found = [(name, f"{name}: tl.constexpr = {number}") for name, number in constants.items()]
