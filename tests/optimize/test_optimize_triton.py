@@ -92,7 +92,8 @@ MET = CudaChoice(outer=1, inner=64, warps=4, parts=3, meet=True)
 HELD = {
     "met": MET, "met_held": msgspec.structs.replace(MET, held=2), "met_all_held": msgspec.structs.replace(MET, held=9),
     "held": CudaChoice(outer=1, inner=64, warps=4, held=2, stages=3),
-    "held_rows": CudaChoice(outer=4, inner=32, warps=4, held=3), "all_held": CudaChoice(outer=2, inner=16, warps=4, held=99),
+    "held_rows": CudaChoice(outer=4, inner=32, warps=4, held=3),
+    "all_held": CudaChoice(outer=2, inner=16, warps=4, held=99),
 }  # fmt: skip
 """Ways to sweep a row again without reading all of it twice."""
 AGAIN = {
