@@ -1,6 +1,7 @@
 """`torch.compile(model, backend="kernelwright")`: forward, backward, graph breaks, changing shapes, no gradients."""
 
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,24 @@ def test_a_kernel_that_no_compiler_takes_is_left_to_torch_and_said(monkeypatch):
         got = torch.compile(two, backend=kernelwright, dynamic=False)(X)
     for one, right in zip(got, two(X), strict=True):
         torch.testing.assert_close(one, right)
+
+
+def test_a_kernel_whose_first_answer_is_wrong_is_left_to_torch_and_said(monkeypatch):
+    def two(x):
+        return torch.softmax(x @ x.T, -1), F.gelu(x) + 1
+
+    def wrong(text):
+        made = load(text)
+        softmax = made.region_0
+        made.region_0 = lambda x: softmax(x) * 1.001
+        return made
+
+    torch._dynamo.reset()
+    load = backend_module.load
+    monkeypatch.setattr(backend_module, "load", wrong)
+    compiled = torch.compile(two, backend=kernelwright, dynamic=False)
+    with pytest.warns(UserWarning, match="a kernel is left to torch, as its first answer was wrong"):
+        torch.testing.assert_close(compiled(X), two(X))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(compiled(Y), two(Y))

@@ -166,6 +166,20 @@ def test_of_running_sums_whose_parts_are_needed_nobody_writes_the_whole(name):
     assert all(math.prod(store.shape) < x.numel() for region, _ in regions for store in region.stores)
 
 
+@pytest.mark.parametrize("pick", [0, 2])
+def test_a_window_of_zeros_in_a_running_sum_holds_nothing(pick):
+    def program(x):
+        sums = x.cumsum(-1)
+        return (sums[:, 9:] - sums[:, :-9]) * 2
+
+    x = torch.rand(37, 400) * 1e4
+    x[:, 200:] = 0
+    graph = captured(program, x).graph
+    (got,) = execute(graph, plan(graph)[0], (x,), pick)
+    assert not program(x)[:, 200:].any() and not got[:, 200:].any()
+    torch.testing.assert_close(got, program(x.double()).float(), rtol=0, atol=0.5)
+
+
 WHOLE_SUMS = {
     "returned": lambda x: (lambda sums: (sums, sums[:, 9:] * 2))(x.cumsum(-1)),
     "a part returned": lambda x: x.cumsum(-1)[:, 9:],
@@ -200,6 +214,20 @@ def test_who_looks_at_a_part_of_a_running_sum_finds_it_where_it_lies(program):
     graph = captured(program, x).graph
     (got,) = execute(graph, plan(graph)[0], (x,), 0)
     torch.testing.assert_close(got, program(x))
+
+
+@pytest.mark.parametrize("lanes", ["i0", "r0"])
+@pytest.mark.parametrize("program", [lambda x: x.cumsum(1), lambda x: x.flip(1).cumsum(1).flip(1)])
+def test_a_running_sum_is_rounded_once_as_torch_s_is(program, lanes):
+    x = torch.rand(40, 500)
+    x[:, 3::90] *= 1e4
+    ((region, _),), _ = plan(captured(program, x).graph)
+    axis = (region.outer if lanes == "i0" else region.row)[0].name
+    (out,) = region.stores
+    made = torch.empty(40, 500)
+    function_of(region, CpuChoice(lanes=axis))(*(ctypes.c_void_p(one.data_ptr()) for one in (x, made)))
+    assert out.shape == made.shape
+    assert torch.equal(made, program(x.double()).float())
 
 
 def test_sums_of_halves_are_rounded_once():

@@ -27,6 +27,7 @@ from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Step, Store
+from kernelwright.optimize.triton import tile
 from kernelwright.optimize.triton.choices import MOST, choices
 from kernelwright.optimize.triton.printer import START, print_triton
 from kernelwright.optimize.triton.tile import CudaChoice
@@ -102,6 +103,9 @@ AGAIN = {
     "infinite_softmax": MORE["infinite_softmax"], "edges": PROGRAMS["edges"],
     "row_and_all": (lambda x: (x / x.abs().sum(-1, keepdim=True), x.amax(-1)), SMALL),
 }  # fmt: skip
+WIDE = {"softmax", "far_norm", "positions", "edges", "places", "batch_means", "odd_slice", "pointwise"}
+"""These are also printed as if int32 ended at `SMALL_INT32`, some rows below it and some beyond."""
+SMALL_INT32 = 250
 FORCED_ON = {
     "extremes_places": MORE, "logsumexp": MORE, "infinite_softmax": MORE, "far_variance": MORE, "far_norm": MORE,
     "truths": MORE,
@@ -156,6 +160,9 @@ def cases():
     for name, programs in FORCED_ON.items():
         for kind, choice in FORCED.items():
             yield f"{name}-{kind}", programs[name], choice
+    for name in sorted(WIDE):
+        for kind, choice in {"whole": 0, "looped": LOOPED, "split_rows": SPLIT_ROWS}.items():
+            yield f"{name}-wide_{kind}", LIGHTER.get(name, (PROGRAMS | MORE)[name]), choice
     for name, program in AGAIN.items():
         for kind, choice in HELD.items():
             yield f"{name}-{kind}", program, choice
@@ -335,6 +342,7 @@ def main(wanted):
         if wanted and name not in wanted:
             continue
         began = time.perf_counter()
+        tile.LARGEST_INT32 = SMALL_INT32 if "-wide" in name else 2**31
         try:
             run()
             fault = ""
@@ -517,6 +525,14 @@ def test_so_few_parts_wait_that_four_streams_of_an_h100_may(shape, axis, meets):
     most = [choice.parts for choice in choices(region) if choice.meet]
     assert bool(most) == meets
     assert max(most, default=0) <= 132 // 4
+
+
+@pytest.mark.parametrize("program", [lambda x: x.flip(0, 1).sum(-1), lambda x: x.softmax(-1)])
+def test_offsets_beyond_int32_are_wider_whichever_way_they_run(program):
+    with torch.no_grad():
+        given = (torch.empty(2**12, 2**20, device="meta"),)
+        ((region, _), *_), _ = plan(capture(program, given, {}).graph)
+    assert all(".to(tl.int64)" in print_triton(region, choice).source for choice in choices(region))
 
 
 def test_a_long_argument_may_be_called_as_anything():

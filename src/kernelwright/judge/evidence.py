@@ -57,6 +57,8 @@ SUITE_ROOTS = tuple(
     f"kernelwright.optimize.{name}" for name in ("graph.capture", "regions.plan", "generators", "tuning", "assemble")
 )
 """What decides the kernels of the suite, by name: their room is above this one."""
+PRINTERS = {"cpu": PACKAGE / "optimize" / "cpp", "cuda": PACKAGE / "optimize" / "triton"}
+"""What prints them for a device, and for no other."""
 FRAGMENT_ROOTS = ("kernelwright.judge.fragments", "kernelwright.judge.accesses")
 LADDER_ROOTS = {
     "cuda": ("kernelwright.toolchain.cuda.launching", "kernelwright.measure.paired"),
@@ -235,12 +237,14 @@ def check(folder: str = "evidence") -> EvidenceReport:
     root, stale, pending = Path(folder).resolve().parent, [], []
     if not (paths := sorted(Path(folder).glob("*/*/*.json"))):
         raise NotFoundError(f"no records in {folder}", next="kw evidence check --folder DIR, or kw evidence record")
-    closures: dict[tuple[str, str], dict[str, Path]] = {}
+    closures: dict[tuple[str, ...], dict[str, Path]] = {}
     for path in paths:
         entry = load(path)
-        key = entry.kind, entry.name if entry.kind in ("ladder", "kernel", "judge") or entry.name == OWN_SUITE else ""
+        named = entry.kind in ("ladder", "kernel", "judge") or entry.name == OWN_SUITE
+        key = entry.kind, entry.name if named else "", entry.device
         if key not in closures:
-            closures[key] = {label(source, root): source for source in sources_of(entry.kind, entry.name, root)}
+            sources = sources_of(entry.kind, entry.name, root, entry.device)
+            closures[key] = {label(source, root): source for source in sources}
         if entry.state == "pending":
             pending.append(str(path))
         elif changed := _changed(entry, closures[key], root):
@@ -253,8 +257,9 @@ def load(path: Path) -> Entry:
     return decode(path.read_bytes(), RECORDS.get(path.parent.name, EvidenceRecord))
 
 
-def sources_of(kind: str, name: str, root: Path) -> list[Path]:
-    """What every record of a kind hangs on, here and now; that of our own suite on its programs as well."""
+def sources_of(kind: str, name: str, root: Path, device: str = "") -> list[Path]:
+    """What every record of a kind hangs on, here and now; that of our own suite on its programs as well, and of any on
+    what prints kernels for its device alone."""
     if kind == "judge":
         return corpus_record.corpus_sources(name)
     if kind == "ladder":
@@ -268,7 +273,9 @@ def sources_of(kind: str, name: str, root: Path) -> list[Path]:
     if kind != "optimize":
         return list(import_closure(*(FRAGMENT_ROOTS if kind == "fragments" else REGIME_ROOTS)))
     own = sorted((root / SUITE).glob("*.py")) if name == OWN_SUITE else []
-    return [*import_closure(*SUITE_ROOTS), PACKAGE / "optimize" / "suite.py", *own]
+    others = [folder for other, folder in PRINTERS.items() if device not in ("", other)]
+    shared = [path for path in import_closure(*SUITE_ROOTS) if path.parent not in others]
+    return [*shared, PACKAGE / "optimize" / "suite.py", *own]
 
 
 def regimes_table(folder: str = "evidence") -> str:

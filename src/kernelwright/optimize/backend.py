@@ -1,10 +1,12 @@
 """`torch.compile(model, backend="kernelwright")`: Dynamo finds the graphs, AOTAutograd their gradients, regions become
-kernels in their likeliest choice. Nothing is tuned or proved here; `kernelwright.optimize` does that."""
+kernels in their likeliest choice. Nothing is tuned here, and only the first answer of each kernel is held against
+torch's; `kernelwright.optimize` tunes and proves."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -17,8 +19,10 @@ from kernelwright.optimize.generators import Generator, generator_for
 from kernelwright.optimize.graph.capture import Captured, Source, decomposition_table, without_aliases
 from kernelwright.optimize.graph.diagonals import pick_diagonals
 from kernelwright.optimize.graph.pieces import in_pieces
+from kernelwright.optimize.reference import reference_of
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.plan import plan
+from kernelwright.verify.agreement import disagreement
 
 
 def kernelwright(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -77,8 +81,35 @@ def _forward(
     names = ", ".join(node.name for node in captured.sources)
     lines = [wrapped(f"def forward({names}):"), *(f"    {line}" for text in Forward(captured, parts).lines("self")
                                                 for line in text.splitlines())]  # fmt: skip
-    text = f"{generator.module(kernels)}\n\n" + "\n".join(lines) + "\n"
-    return load(text).forward
+    made = load(f"{generator.module(kernels)}\n\n" + "\n".join(lines) + "\n")
+    for part in parts:
+        _looked_at_once(made, part.region.name, reference_of(captured, part))
+    return made.forward
+
+
+def _looked_at_once(made: ModuleType, name: str, reference: Callable[..., Any]) -> None:
+    """Has a kernel's first call ask torch as well; from then on it is the kernel, or torch where the kernel was farther
+    from FP64 than that."""
+    kernel = getattr(made, name)
+
+    def by_torch(*given: torch.Tensor) -> Any:
+        results = reference(*given)
+        return results[0] if len(results) == 1 else results
+
+    def first(*given: torch.Tensor) -> Any:
+        if not given or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+            return kernel(*given)
+        try:
+            with torch.autocast(given[0].device.type, enabled=False):
+                wrong = disagreement(reference, kernel, given)
+        except torch.OutOfMemoryError:  # FP64 takes several times what the program does
+            wrong = None
+        setattr(made, name, by_torch if wrong else kernel)
+        if wrong:
+            warnings.warn(f"a kernel is left to torch, as its first answer was wrong: {wrong.detail}", stacklevel=2)
+        return getattr(made, name)(*given)
+
+    setattr(made, name, first)
 
 
 def _builds(generator: Generator, kernel: Kernel) -> bool:

@@ -142,7 +142,7 @@ def _book(here: Machine, suite: Sequence[Problem], root: Path, folder: Path, nam
         machine=here.name,
         date=datetime.now(UTC).date().isoformat(),
         software=here.software,
-        sources=hashes(sources_of("optimize", name, root), root),
+        sources=hashes(sources_of("optimize", name, root, here.device), root),
     )
     path = folder / slug(here.name) / "optimize" / f"{name}.json"
     return Book(blank, path, suite, {row.name: row for row in _rows(path, blank)})

@@ -134,9 +134,10 @@ template <typename Op, typename T, bool Back = false> struct Scan {
     template <typename V> V take(V x) {
         if constexpr (!is_wide<V>) return static_cast<T>(before = Op::apply(before, static_cast<Kept>(x)));
         else if constexpr (std::is_floating_point_v<T> && !std::is_same_v<Op, Product>) {
-            const V whole = as<V>(Op::apply(as<Vec<Kept>>(before), as<Vec<Kept>>(scanned<Op, Back>(x))));
-            before = Op::apply(before, static_cast<Kept>(scanned<Op, Back>(x)[Back ? 0 : W - 1]));
-            return whole;
+            using Added = std::conditional_t<std::is_same_v<Op, Sum>, Kept, T>;  // or a sum is rounded at each doubling of a step
+            const auto whole = Op::apply(as<Vec<Kept>>(before), as<Vec<Kept>>(scanned<Op, Back>(as<Vec<Added>>(x))));
+            before = whole[Back ? 0 : W - 1];
+            return as<V>(whole);
         } else {
             for (int at = 0; at < W; ++at) {
                 const int lane = Back ? W - 1 - at : at;

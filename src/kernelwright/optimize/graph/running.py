@@ -42,8 +42,14 @@ def _is_taken_along(user: fx.Node, dim: int) -> bool:
 
 
 def _running(graph: fx.Graph, source: fx.Node, dim: int, start: int, stop: int) -> fx.Node:
-    running = made(graph, aten.cumsum.default, made(graph, aten.slice.Tensor, source, dim, start, stop), dim)
+    part = made(graph, aten.slice.Tensor, source, dim, start, stop)
     if not start:
-        return running
+        return made(graph, aten.cumsum.default, part, dim)
     before = made(graph, aten.slice.Tensor, source, dim, 0, start)
-    return made(graph, aten.add.Tensor, running, made(graph, aten.sum.dim_IntList, before, [dim], True))
+    value = source.meta["val"]
+    wider = (torch.float32, "cpu") == (value.dtype, value.device.type)  # as torch itself adds up running sums there
+    if wider:  # rounded once, so that the difference of two is nothing where nothing lies between them
+        part, before = (made(graph, aten._to_copy.default, one, dtype=torch.float64) for one in (part, before))
+    running = made(graph, aten.cumsum.default, part, dim)
+    whole = made(graph, aten.add.Tensor, running, made(graph, aten.sum.dim_IntList, before, [dim], True))
+    return made(graph, aten._to_copy.default, whole, dtype=value.dtype) if wider else whole

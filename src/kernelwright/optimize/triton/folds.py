@@ -81,7 +81,7 @@ class Fold:
         shape = tile.shape(self.operand.outer)
         neutral = {state.name: f"tl.full({shape}, {state.neutral}, {TYPES[state.dtype]})" for state in self.states}
         if self.seeks_place:
-            begin = f"tl.full({shape}, 0, tl.int{64 if tile.wide else 32})"
+            begin = f"tl.full({shape}, 0, tl.int{64 if tile.wide_row else 32})"
             neutral[self.states[1].name] = begin if first == "0" else f"{begin} + {first}"
         return [f"{name}_tile = {value}" for name, value in neutral.items()]
 

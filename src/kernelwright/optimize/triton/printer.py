@@ -186,6 +186,8 @@ class _Printer:
         size = f"{self.tile.rows:,} row{'s' * (self.tile.rows > 1)} of {self.tile.columns:,}"
         sweeps = self.sweeps.last + 1
         how = {1: "swept once", 2: "swept twice"}.get(sweeps, f"swept {sweeps} times")
+        if self.tile.held:
+            how += f", {self.tile.held} of {self.tile.steps} steps held in registers"
         return f"{size}, {'held whole' if self.whole else how}"
 
     def _whole(self) -> list[str]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 from kernelwright.core.records import Record
 from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Store
 
 LARGEST_INT32 = 2**31 - 2**20
-"""Offsets from here on are counted in int64; what is left is room for a tile that sticks out."""
+"""Offsets from here on are counted in int64, those inside a row apart from those between rows; what is left is room for
+a tile that sticks out."""
 WIDTH = 100
 """Columns of generated text."""
 _ASSIGNED = re.compile(r"\s*(\w+) = ")
@@ -72,7 +73,8 @@ class Tile:
         self.steps = -(-self.part_size // self.block_n)
         self.held = min(choice.held, self.steps)
         self.inner_names = frozenset(axis.name for axis in self.inner)
-        self.wide = any(_reach(region, place) >= LARGEST_INT32 for place in places)
+        self.wide = any(_reach(place, (*region.outer, *region.row)) >= LARGEST_INT32 for place in places)
+        self.wide_row = any(_reach(place, self.inner) >= LARGEST_INT32 for place in places)
         self.tiles = -(-self.rows // self.block_m) if not self.flat else -(-self.rows // self.block_n)
         self.m = "rows" if len(self.outer) != 1 else self.outer[0].name
         self.n = "columns" if len(self.inner) != 1 else self.inner[0].name
@@ -132,7 +134,7 @@ class Tile:
         if parts > 1:
             program = f"{self.tiles * parts - 1} - tl.program_id(0)" if backwards else "tl.program_id(0)"
             found.append(("program", f"program = {program}"))
-            found.append(("part", "part = program % PARTS"))
+            found.append(("part", f"part = {'(program % PARTS).to(tl.int64)' if self.wide_row else 'program % PARTS'}"))
             found.append(("start_of_part", "start_of_part = part * PART"))
             tile = "(program // PARTS)"
         return [*found, *self._outer(f"{tile}.to(tl.int64)" if self.wide else tile)]
@@ -152,7 +154,7 @@ class Tile:
         """The indices inside the row, from a first one on."""
         if self.flat:
             return []
-        count = f"tl.arange(0, BLOCK_N){self.along}" + (".to(tl.int64)" if self.wide else "")
+        count = f"tl.arange(0, BLOCK_N){self.along}" + (".to(tl.int64)" if self.wide_row else "")
         index = f"{start} + {count}" if start else count
         found = [(self.n, f"{self.n} = {index}"), *_split(self.n, self.inner)]
         return [*found, ("mask_n", f"mask_n = {self.n} < N")]
@@ -224,10 +226,9 @@ def _touched(region: Region, place: Load | Store) -> int:
     return prod(axis.size for axis in (*region.outer, *region.row) if place.strides.get(axis.name))
 
 
-def _reach(region: Region, place: Load | Store) -> int:
-    """The largest offset of a tensor, in elements."""
-    steps = sum((axis.size - 1) * place.strides.get(axis.name, 0) for axis in (*region.outer, *region.row))
-    return steps + (place.offset if isinstance(place, Load) else 0)
+def _reach(place: Load | Store, axes: Iterable[Axis]) -> int:
+    """How far apart its elements lie along some axes."""
+    return sum((axis.size - 1) * abs(place.strides.get(axis.name, 0)) for axis in axes)
 
 
 def _ordered(region: Region) -> bool:
