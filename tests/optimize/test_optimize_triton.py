@@ -22,6 +22,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import ODD, PROGRAMS, X, Y, normal
+from ways import ways
 
 from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions.axes import Misfit
@@ -533,6 +534,14 @@ def test_offsets_beyond_int32_are_wider_whichever_way_they_run(program):
         given = (torch.empty(2**12, 2**20, device="meta"),)
         ((region, _), *_), _ = plan(capture(program, given, {}).graph)
     assert all(".to(tl.int64)" in print_triton(region, choice).source for choice in choices(region))
+
+
+def test_ways_that_are_asked_for_stand_beside_what_is_offered():
+    with torch.no_grad():
+        ((region, _),), _ = plan(capture(lambda x: x.softmax(-1), (torch.empty(300, 10**5, device="meta"),), {}).graph)
+    found = ways(region, ["inner=4096 warps=16 held=8 size=50000", "inner=4096 warps=16 size=100000"])
+    met = CudaChoice(outer=1, inner=4096, warps=16, held=8, parts=2, meet=True)
+    assert [*found.values()] == [*choices(region), met], "of the other a row is one part"
 
 
 def test_a_long_argument_may_be_called_as_anything():
