@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelwright.optimize.triton.printer import START
+from kernelwright.optimize.triton.starter import START
 
 X = torch.zeros(64)
 

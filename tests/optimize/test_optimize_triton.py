@@ -30,7 +30,8 @@ from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Step, Store
 from kernelwright.optimize.triton import tile
 from kernelwright.optimize.triton.choices import MOST, choices
-from kernelwright.optimize.triton.printer import START, print_triton
+from kernelwright.optimize.triton.printer import print_triton
+from kernelwright.optimize.triton.starter import START
 from kernelwright.optimize.triton.tile import CudaChoice
 
 pytest.importorskip("triton")
