@@ -107,7 +107,7 @@ AGAIN = {
 }  # fmt: skip
 WIDE = {"softmax", "far_norm", "positions", "edges", "places", "batch_means", "odd_slice", "pointwise"}
 """These are also printed as if int32 ended at `SMALL_INT32`, some rows below it and some beyond."""
-SMALL_INT32 = 250
+SMALL_INT32, LARGEST_INT32 = 250, tile.LARGEST_INT32
 FORCED_ON = {
     "extremes_places": MORE, "logsumexp": MORE, "infinite_softmax": MORE, "far_variance": MORE, "far_norm": MORE,
     "truths": MORE,
@@ -344,7 +344,7 @@ def main(wanted):
         if wanted and name not in wanted:
             continue
         began = time.perf_counter()
-        tile.LARGEST_INT32 = SMALL_INT32 if "-wide" in name else 2**31
+        tile.LARGEST_INT32 = SMALL_INT32 if "-wide" in name else LARGEST_INT32
         try:
             run()
             fault = ""
@@ -529,7 +529,7 @@ def test_so_few_parts_wait_that_four_streams_of_an_h100_may(shape, axis, meets):
     assert max(most, default=0) <= 132 // 4
 
 
-@pytest.mark.parametrize("program", [lambda x: x.flip(0, 1).sum(-1), lambda x: x.softmax(-1)])
+@pytest.mark.parametrize("program", [lambda x: x.flip(0, 1).sum(-1), lambda x: x.softmax(-1), lambda x: x.sum()])
 def test_offsets_beyond_int32_are_wider_whichever_way_they_run(program):
     with torch.no_grad():
         given = (torch.empty(2**12, 2**20, device="meta"),)

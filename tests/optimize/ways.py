@@ -26,6 +26,7 @@ from kernelwright.optimize.emit import Kernel
 from kernelwright.optimize.generators import TRITON
 from kernelwright.optimize.program import plan_of
 from kernelwright.optimize.reference import inputs_of, placeholder_values, reference_of
+from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.suite import programs
 from kernelwright.optimize.triton.printer import print_triton
 from kernelwright.optimize.triton.tile import CudaChoice
@@ -88,7 +89,11 @@ def timed(region, reference, inputs, choices):
     """The median time of each way that is right, and of a copy of as many bytes; and what is wrong with the others."""
     calls, faults = {}, {}
     for name, choice in choices.items():
-        kernel = getattr(TRITON.load(TRITON.module([Kernel(region, choice)])), region.name)
+        try:
+            kernel = getattr(TRITON.load(TRITON.module([Kernel(region, choice)])), region.name)
+        except Misfit as reason:
+            faults[name] = str(reason)
+            continue
         if fault := fault_of(kernel, reference, inputs):
             faults[name] = fault
         else:
