@@ -18,6 +18,7 @@ from kernelwright.core.progress import stage
 from kernelwright.core.records import Machine, Operator, ProgramWork, Work
 from kernelwright.diagnose.observation import FAULTS_FROM, Observation, observe
 from kernelwright.diagnose.running import run_once
+from kernelwright.machine import refresh_memory
 from kernelwright.machine.floor import last_cache_bytes
 from kernelwright.measure.kernels import KernelTime, kernel_times
 from kernelwright.measure.operators import OperatorTimes
@@ -51,6 +52,7 @@ def observe_compiled(problem: Problem, here: Machine, device: str, limit_s: floa
     with torch.set_grad_enabled(problem.records_gradients(inputs)):
         stage("running the program once", limit_s)
         run_once(program, inputs)
+        here = refresh_memory(here)
         stage("counting the work", 2 * limit_s)
         written = count(program, *inputs)
         stage("compiling the program", 2 * limit_s)

@@ -53,7 +53,7 @@ def why(
         raise UsageError("what torch.compile would fuse is known only where it runs", next="--spec without --compile")
     problem = _problem(target, args, kwargs)
     where = device or _device_of(args, kwargs)
-    here = refresh_memory(machine_here(where, spec=spec))
+    here = machine_here(where, spec=spec)
     if spec:
         stage("counting the work", limit_s)
         return diagnosis(predicted(problem, here, reference), problem.name, inputs_text(problem))
@@ -125,6 +125,7 @@ def _observe(
     with torch.set_grad_enabled(problem.records_gradients(inputs)):
         stage("running the program once", limit_s)
         run_once(program, inputs)
+        here = refresh_memory(here)  # which takes seconds where a cache is large: whoever raises is told before
         stage("counting the work", 2 * limit_s)
         work = as_one(problem.name, reference) if reference else count(program, *inputs)
         stage("timing the program")

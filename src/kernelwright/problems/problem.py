@@ -20,6 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.trees import clone_inputs, tensors
+from kernelwright.problems.vector_math import settle_vector_math
 
 Args = tuple[list[Any], dict[str, Any]]
 MODEL_SEED = 0
@@ -49,6 +50,9 @@ class Problem:
     deterministic: bool = False
     module: torch.nn.Module | None = None
     init_inputs: tuple[Any, ...] = ()
+
+    def __post_init__(self) -> None:
+        settle_vector_math()
 
     @classmethod
     def from_callable(cls, fn: Callable[..., Any], *args: Any, name: str = "", **kwargs: Any) -> Problem:
