@@ -21,7 +21,7 @@ CODE = [
 def seen(monkeypatch):
     """What a moment counts for its own code and for libraries."""
 
-    def of(called, *others, elsewhere=(), waits_for=None, listens=False):
+    def of(called, *others, elsewhere=(), waits_for=None, listens=False, reads=False):
         threads = {CALLED + at: (place, 0) for at, place in enumerate((called, *others)) if place is not None}
         stacks = {} if waits_for is None else {CALLED: waits_for}
         monkeypatch.setattr(
@@ -32,6 +32,7 @@ def seen(monkeypatch):
                             if waits_for and size > 1000 else bytes(size))  # fmt: skip
         monkeypatch.setattr(inspection, "waiting_at", stacks.get)
         monkeypatch.setattr(inspection, "listens", lambda pid: listens)
+        monkeypatch.setattr(inspection, "waits_for_another", lambda pid: reads)
         stopped = [CALLED, CHILD] if elsewhere else [CALLED]
         child = SimpleNamespace(pid=CALLED, stopped=stopped, stop=lambda: None, resume=lambda: None)
         line = SimpleNamespace(child=child, watch=SimpleNamespace(is_done=lambda: False))
@@ -67,4 +68,6 @@ def test_what_another_process_does_is_not_its_own(seen):
     assert seen(None, OWN, elsewhere=(TORCH, 0)) == (0, 1)
     assert seen(None, OWN, elsewhere=(OWN, 0)) == (0, 1)
     assert seen(None, OWN, elsewhere=(C, 0)) == (0, 0)
+    assert seen(None, OWN, elsewhere=(C, 0), reads=True) == (0, 1), "it has no processor yet, and is waited for"
+    assert seen(None, OWN, reads=True) == (1, 0), "there is no other process"
     assert seen(OWN, elsewhere=(C, 0)) == (1, 0)

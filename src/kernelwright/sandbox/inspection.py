@@ -23,6 +23,11 @@ _PR_SET_TIMERSLACK = 29
 FUTEX = {"x86_64": "202", "aarch64": "98"}
 RECEIVING = {"x86_64": ("45", "47"), "aarch64": ("207", "212")}
 """Numbers of recvfrom and recvmsg."""
+WAITING = {
+    "x86_64": ("0", "7", "23", "61", "232", "247", "270", "271", "281"),
+    "aarch64": ("22", "63", "72", "73", "95", "260"),
+}
+"""Numbers of read, of poll, select and epoll in their forms, and of what waits for a process to end."""
 MOST_PIECES = 1024
 """How many pieces one call takes (IOV_MAX)."""
 
@@ -199,6 +204,11 @@ def waiting_at(pid: int) -> int | None:
 def listens(pid: int) -> bool:
     """Whether the first thread of a stopped process waited for a message."""
     return (_call_of(pid) or [""])[0] in RECEIVING.get(platform.machine(), ())
+
+
+def waits_for_another(pid: int) -> bool:
+    """Whether the first thread of a stopped process waited for a file or pipe, or for a process to end."""
+    return (_call_of(pid) or [""])[0] in WAITING.get(platform.machine(), ())
 
 
 def _call_of(pid: int) -> list[str]:

@@ -8,7 +8,8 @@ compute at one moment share it alike, however many threads each has, with those 
 
 Threads of the candidate's own prove nothing while one is in the interpreter, before the work or after it, or while the
 called thread has yet to hear that it is called: on a busy machine that may be most of a call. What another process does
-is not the candidate's own work, and while the called thread waits for it, the rest proves nothing either.
+is not the candidate's own work, whether it computes or has yet to be given a processor while the called thread waits
+for what it will write; and while that thread waits, the rest proves nothing either.
 """
 
 from __future__ import annotations
@@ -130,10 +131,11 @@ class Ownership:
             known = list(self._working(pid))
             elsewhere = [one for one in itertools.chain(*map(self._working, others)) if one[0] != "neutral"]
             handed_on = bool(others) and pid not in inspection.computing_at(pid)
+            waits = handed_on and inspection.waits_for_another(pid)
             proves = not handed_on and not inspection.listens(pid) and not any(map(_interprets, known))
         finally:
             self.line.child.resume()
-        known += [("library", ANOTHER_PROCESS, b"") for _ in elsewhere]
+        known += [("library", ANOTHER_PROCESS, b"")] * (len(elsewhere) or waits)
         owners = {whose for whose, _, _ in known} - ({"neutral"} if proves else {"neutral", "own"})
         for whose in owners:
             self._seen[whose] += 1 / len(owners)
