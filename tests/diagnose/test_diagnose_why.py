@@ -1,12 +1,13 @@
 """`why` on real programs: what it leaves alone, and code in which torch sees nothing."""
 
+import importlib
 import random
 
 import pytest
 import torch
 
 import kernelwright
-from kernelwright.core.errors import UsageError
+from kernelwright.core.errors import ProblemError, UsageError
 from kernelwright.diagnose import why_files
 
 PROBLEM = """
@@ -64,3 +65,16 @@ def test_a_live_module_and_the_random_state_are_left_as_they_were():
     kernelwright.bench(kernelwright.Problem.from_module(norm, torch.randn(64, 8)), lambda x: x)
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
     assert random.getstate() == state
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_who_raises_is_told_before_memory_is_measured(compiled, monkeypatch):
+    for name in ("why", "compiled"):
+        module = importlib.import_module(f"kernelwright.diagnose.{name}")
+        monkeypatch.setattr(module, "refresh_memory", lambda known: pytest.fail("memory was measured"))
+
+    def raises(x):
+        raise ValueError("no")
+
+    with pytest.raises(ProblemError, match="no"):
+        kernelwright.why(raises, torch.ones(3), compiled=compiled)

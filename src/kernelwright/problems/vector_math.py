@@ -37,7 +37,7 @@ FUNCTIONS = (
 
 @functools.cache
 def settle_vector_math() -> None:
-    """Makes the first call of each function, by this thread alone; 0.2 ms, once in a process and what it forks."""
+    """Makes the first call of each function, by this thread alone, once in a process; that takes 15 ms."""
     with torch.no_grad():
         for dtype in (torch.float32, torch.float64):
             one = torch.full((1,), 0.5, dtype=dtype, device="cpu")
