@@ -52,7 +52,9 @@ def ways(region, also):
             fields |= {"parts": round(region.row_size / size), "meet": 1}
             if not 1 < fields["parts"] <= 32:
                 continue
-        found[asked] = msgspec.convert({"outer": 1, **fields, "meet": bool(fields.get("meet"))}, CudaChoice)
+        found[asked] = msgspec.convert(
+            {"outer": 1, **fields, "meet": bool(fields.get("meet")), "join": bool(fields.get("join"))}, CudaChoice
+        )
     return found
 
 

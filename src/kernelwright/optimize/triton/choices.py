@@ -13,7 +13,7 @@ from kernelwright.optimize.triton.sweeps import Sweeps
 from kernelwright.optimize.triton.tile import CudaChoice, Tile, lane_axes, lanes_along_row
 
 MOST = 14
-WHOLE_TILE = 32768
+HALF_TILE, WHOLE_TILE = 16384, 32768
 """Elements of a tile that stays in registers: 32 of float32 for each of 1024 threads."""
 FEW_ROWS = 2 * 132
 """Programs that leave an H200, with 132 multiprocessors, without enough loads under way."""
@@ -21,15 +21,20 @@ LONG_ROW = 4096
 """From here on a row is worth a loop with loads under way, or two rows at a time in many warps."""
 STAGES, SHARED_BYTES = 3, 200 * 2**10
 """Tiles under way wait in shared memory, of which a multiprocessor has 227 KiB for all of them."""
-LEAST_PART = 1024
-"""Elements of a part of a row: fewer are not worth a launch more."""
+LEAST_PART, SINGLE = 1024, 8192
+"""Elements of a part of a row: fewer are not worth a launch more; and of one that is a single step."""
 DEEP = ((512, 4, 8, 4), (128, 4, 2, 4), (128, 128, 8, 1), (64, 64, 4, 1))
 """(outer, inner, warps, stages) of tiles over rows which lie beside each other, with many loads under way: four steps
 of a loop, or 64 and 32 elements for each thread."""
-MEETING = ((65536, 8192, 16, 4), (65536, 8192, 32, 4), (65536, 4096, 16, 8), (32768, 8192, 16, 4), (8192, 2048, 4, 4))
+SPREAD, JOINED = ((64, 8, 2, 4, 1320),), ((128, 16, 8, 3, 528), (128, 8, 4, 4, 528))
+"""The same over rows in parts, with how many programs in all; those of rows that are swept again are put together by a
+launch of its own."""
+MEETING = ((65536, 8192, 16, 4), (32768, 4096, 8, 8), (65536, 4096, 16, 8), (32768, 8192, 16, 4), (8192, 2048, 4, 4))
 """(elements of a part, about; inner; warps; held) of long rows whose parts wait for each other."""
-HELD = ((8192, 16, 4), (4096, 8, 4), (8192, 16, 6), (4096, 8, 8))
-"""(inner, warps, held) of long rows: what is held is read before the loop, which therefore needs no loads under way."""
+HELD = ((8192, 16, 4), (4096, 8, 4), (8192, 16, 6), (16384, 32, 3), (8192, 32, 8), (4096, 8, 8))
+HELD_WHOLE = ((2048, 8, 16), (1024, 4, 32))
+"""(inner, warps, held) of long rows, and of those of more than `HALF_TILE` elements that a tile could hold: what is
+held is read before the loop, which therefore needs no loads under way."""
 MOST_TOGETHER = 32
 """Parts of a row that wait for each other: with a multiprocessor for each, four streams of an H100's 132 may do so at
 once. Four times as many would gain a group norm 5 % of a copy, rows of 4 million 13."""
@@ -81,6 +86,8 @@ def _rows(region: Region) -> list[CudaChoice]:
     else:
         looped += [msgspec.structs.replace(one, stages=3) for one in looped[:1]]
     meeting = []
+    if HALF_TILE < region.row_size <= WHOLE_TILE and _swept_again(region):
+        looped[:0] = _held(HELD_WHOLE)
     if region.row_size > WHOLE_TILE:  # few rows under way, so that what is read again is still in the L2; or many
         looped[:0] = [
             CudaChoice(outer=1, inner=inner, warps=warps, stages=3)
@@ -88,7 +95,7 @@ def _rows(region: Region) -> list[CudaChoice]:
         ]
         if _swept_again(region):
             meeting = _meeting(region)
-            looped[:1] = [CudaChoice(outer=1, inner=inner, warps=warps, held=held) for inner, warps, held in HELD]
+            looped[:1] = _held(HELD)
             looped[len(HELD) : len(HELD)] = meeting
     split = _split_rows(region)
     if region.rows < FEW_ROWS // 2:
@@ -96,6 +103,10 @@ def _rows(region: Region) -> list[CudaChoice]:
     return (
         [*whole[:5], *looped, *split[:3], *whole[5:]] if region.row_size > LONG_ROW else [*whole, *looped, *split[:3]]
     )
+
+
+def _held(tiles: Iterable[tuple[int, int, int]]) -> list[CudaChoice]:
+    return [CudaChoice(outer=1, inner=inner, warps=warps, held=held) for inner, warps, held in tiles]
 
 
 def _swept_again(region: Region) -> bool:
@@ -121,12 +132,16 @@ def _split_rows(region: Region) -> list[CudaChoice]:
     if _begins_anywhere(region):
         tiles = ((1024, 8, 1), (2048, 16, 1), (1024, 4, 3))
     fine = [min(_power(region.row_size // elements), 1024) for elements in (2048, 4096)]
-    return [
+    found = [
         CudaChoice(outer=1, inner=inner, warps=warps, stages=stages, parts=parts)
         for parts in dict.fromkeys([*fine, *_parts(region, region.rows)])
         for inner, warps, stages in tiles
         if parts > 1 and inner * parts <= region.row_size
     ]
+    single = -(-region.row_size // SINGLE)
+    if 1024 < single <= 2048 and region.rows == 1:
+        found.insert(3, CudaChoice(outer=1, inner=SINGLE, warps=16, parts=single))
+    return found
 
 
 def _begins_anywhere(region: Region) -> bool:
@@ -156,7 +171,30 @@ def _columns(region: Region) -> list[CudaChoice]:
         if one.inner * 4 <= region.row_size
     ]
     first = [parts[0] for parts in split if parts]
-    return [*first[:5], *whole, *looped[:2], *(one for parts in split[:3] for one in parts[1:3]), *looped[2:]]
+    spread = _spread(region)
+    return [
+        *first[:1],
+        *spread,
+        *first[1:5],
+        *whole,
+        *looped[:2],
+        *(one for parts in split[:3] for one in parts[1:3]),
+        *looped[2:],
+    ]
+
+
+def _spread(region: Region) -> list[CudaChoice]:
+    """Columns in so many parts that there are programs enough."""
+    join = _swept_again(region)
+    if join and not told_in_words(region):
+        return []
+    tiles = [
+        CudaChoice(
+            outer=outer, inner=inner, warps=warps, stages=stages, parts=programs // -(-region.rows // outer), join=join
+        )
+        for outer, inner, warps, stages, programs in (JOINED if join else SPREAD)
+    ]
+    return [one for one in tiles if one.parts > 1 and one.inner * one.parts <= region.row_size]
 
 
 def _narrow(width: int, most: int) -> list[CudaChoice]:

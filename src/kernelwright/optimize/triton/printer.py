@@ -8,7 +8,9 @@ split, but in one launch, in which the parts of a row wait for each other betwee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from kernelwright.core.records import Record
 from kernelwright.optimize.regions.axes import Misfit
@@ -75,6 +77,7 @@ class _Scratch(Record, frozen=True, kw_only=True):
     name: str
     dtype: str
     rows: int
+    parts: int
 
 
 class _Kernel(Record, frozen=True, kw_only=True):
@@ -176,8 +179,8 @@ class _Printer:
             )
             wanted = [fold.operand.value for fold in folds] + [store.value for store in (*inside, *outer)]
             made: set[str] = set()
-            behind = self.sweeps.behind(wanted, [])
-            lines = self._put_together([fold for fold in self.sweeps.folds if set(fold.values) & behind], made)
+            before = [fold for fold in self.sweeps.folds if set(fold.values) & self.sweeps.behind(wanted, [])]
+            lines = self._joined_before(before, made) if self.choice.join else self._put_together(before, made)
             parts = self.parts if folds or inside else 1
             if parts > 1:
                 lines += self._part_lines(at, folds, made)
@@ -186,7 +189,27 @@ class _Printer:
             tale = f"{self._tale().rsplit(', ', 1)[0]}, sweep {at + 1} in {parts} parts"
             tale = tale if parts > 1 else "What all parts give together"
             kernels.append(self._kernel(f"{self.region.name}_kernel_{at + 1}", lines, tale, parts, at % 2 == 1))
+            if folds and self.choice.join:
+                kernels.append(self._join(at, folds))
         return kernels
+
+    def _join(self, at: int, folds: Sequence[AnyFold]) -> _Kernel:
+        """Puts the parts of each row together, a program for each."""
+        if not told_in_words(self.region):
+            raise Misfit("parts put together by a launch of its own that are more than numbers of 32 bits")
+        alone = _Printer(self.region, msgspec.structs.replace(self.choice, outer=1))
+        lines = alone._put_together(folds, set())
+        row = alone.tile.m if alone.tile.rows > 1 else "0"
+        lines += [f"tl.store({value}_joined_ptr + {row}, {value})" for fold in folds for value in fold.values]
+        tale = f"What the parts of sweep {at + 1} give together, a row each"
+        return alone._kernel(f"{self.region.name}_join_{at + 1}", lines, tale, 1)
+
+    def _joined_before(self, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
+        """What earlier launches have put together."""
+        values = [value for fold in folds for value in fold.values]
+        made |= set(values)
+        row, mask = self.tile.m if self.tile.rows > 1 else "0", ", mask=mask_m" if self.tile.ragged_m else ""
+        return [f"{value} = tl.load({value}_joined_ptr + {row}{mask})" for value in values]
 
     def _met(self) -> list[_Kernel]:
         if self.sweeps.last == 0:
@@ -283,8 +306,6 @@ class _Printer:
                 lines.append(carry_start(self.tile, entry))
         for fold in folds:
             lines += fold.start(self.tile, self._first)
-        then = [line for fold in folds for line in fold.update(self.tile, self._first)]
-        then += [self._store(store) for store in stores]
         backwards = any(isinstance(entry, Scan) and entry.reverse for entry in behind)
         if backwards and any(isinstance(fold, Fold) and fold.seeks_place for fold in folds):
             raise Misfit("the first of equals in a row that is swept from its end")
@@ -293,13 +314,36 @@ class _Printer:
         again = [entry for entry in inner if isinstance(entry, Load) and len(self._reads(entry)) > 1]
         if self.tile.held:
             lines += self._held_first([load for load in again if self._reads(load)[0] == at])
+
+        def inside(held: bool = False) -> list[str]:
+            values = [line for entry in inner for line in self._value(entry, at, held=held and entry in again)]
+            updates = [line for fold in folds for line in fold.update(self.tile, self._first)]
+            return self._at_each_start([*values, *updates, *(self._store(store) for store in stores)])
+
         if self.tile.held < self.tile.steps:
-            inside = [line for entry in inner for line in self._value(entry, at)]
-            lines += [self._loop(backwards), *self._at_each_start([*inside, *then])]
+            lines += self._loops(backwards, inside)
+        return [*lines, *self._held_steps(), *inside(held=True)] if self.tile.held else lines
+
+    def _loops(self, backwards: bool, inside: Callable[[], list[str]]) -> list[str]:
+        """Over the steps that are not held; where a row ends within a step, all others go without its mask."""
+        if not self.tile.ragged_n or self.scans or (self.tile.held and self.parts > 1):
+            return [self._loop(backwards), *inside()]
+        self.tile.within = True
+        full = inside()
+        self.tile.within = False
         if self.tile.held:
-            inside = [line for entry in inner for line in self._value(entry, at, held=entry in again)]
-            lines += [*self._held_steps(), *self._at_each_start([*inside, *then])]
-        return lines
+            return [self._loop(backwards), *full]
+        if self.parts > 1:
+            ends = [f"tl.minimum({self._first} + PART, {last})" for last in ("FULL", "N")]
+            return [
+                self._range(self._first, ends[0]),
+                *full,
+                f"for start in range({', '.join(ends)}, BLOCK_N):",
+                *inside(),
+            ]
+        last = ["start = FULL", *(line[4:] for line in inside())]
+        loop = [self._loop(backwards, self.tile.steps - 1) if backwards else self._range("0", "FULL"), *full]
+        return [*last, *loop] if backwards else [*loop, *last]
 
     @property
     def _first(self) -> str:
@@ -311,18 +355,21 @@ class _Printer:
         """Whether the last part is shorter."""
         return self.tile.columns % self.part_size > 0
 
-    def _loop(self, backwards: bool) -> str:
-        """Over the steps that are not held."""
-        steps = (self.tile.steps - self.tile.held) * self.tile.block_n
+    def _loop(self, backwards: bool, steps: int | None = None) -> str:
+        """Over the steps that are not held, or so many."""
+        steps = (self.tile.steps - self.tile.held if steps is None else steps) * self.tile.block_n
         if backwards:
             return f"for start in range({steps - self.tile.block_n}, -1, -BLOCK_N):"
         last = str(steps) if self.tile.held else "N" if self.parts == 1 else "PART"
         if self.parts > 1:
             last = f"start_of_part + {last}"
             last = f"tl.minimum({last}, N)" if self._uneven else last
+        return self._range(self._first, last)
+
+    def _range(self, first: str, last: str) -> str:
         if self.choice.stages > 1:
-            return f"for start in tl.range({self._first}, {last}, BLOCK_N, num_stages={self.choice.stages}):"
-        return f"for start in range({self._first}, {last}, BLOCK_N):"
+            return f"for start in tl.range({first}, {last}, BLOCK_N, num_stages={self.choice.stages}):"
+        return f"for start in range({first}, {last}, BLOCK_N):"
 
     def _at_each_start(self, inside: list[str]) -> list[str]:
         return [f"    {line}" for line in [*used(self.tile.columns_from("start"), inside), *inside]]
@@ -424,8 +471,13 @@ class _Printer:
 
     def _scratch(self) -> list[_Scratch]:
         if self.choice.meet:
-            return [_Scratch(name=self._notes, dtype="int64", rows=self.tile.rows * len(self._states))]
-        return [_Scratch(name=f"{state.name}_parts", dtype=state.dtype, rows=self.tile.rows) for state in self._states]
+            rows = self.tile.rows * len(self._states)
+            return [_Scratch(name=self._notes, dtype="int64", rows=rows, parts=self.parts)]
+        found = [(f"{state.name}_parts", state.dtype, self.parts) for state in self._states]
+        if self.choice.join:
+            values = [step for step in self.region.steps if isinstance(step, Reduction)]
+            found += [(f"{step.value}_joined", step.dtype, 1) for step in values]
+        return [_Scratch(name=name, dtype=dtype, rows=self.tile.rows, parts=parts) for name, dtype, parts in found]
 
     def _kernel(
         self, name: str, body: list[str], tale: str, parts: int | None = None, backwards: bool = False
@@ -457,7 +509,7 @@ class _Printer:
         lines = [*starts, "", "", f"def {name}({', '.join(tensors)}):"]
         lines += [f'    """Computes {", ".join(outputs)} from {", ".join(inputs) or "nothing"}."""']
         for one in scratch:
-            memory = f"memory_beside({tensors[0]}, ({one.rows}, {self.parts}), ({self.parts}, 1), torch.{one.dtype})"
+            memory = f"memory_beside({tensors[0]}, ({one.rows}, {one.parts}), ({one.parts}, 1), torch.{one.dtype})"
             lines.append(f"    {one.name} = {memory}")
         if self.choice.meet:
             lines.append(f"    {self._notes}.zero_()")

@@ -36,6 +36,8 @@ class CudaChoice(Record, frozen=True, kw_only=True):
         meet: all sweeps are one launch, in which the parts of a row wait for each other: what is read again is still in
             the L2 then, where the rows that run at once fit into it. On as many streams at once as the GPU has
             multiprocessors for `parts`: on more, all could wait for what has no place to run.
+        join: what the parts of each row found is put together once, by a launch of its own; else by every part, which
+            takes longer where many rows lie beside each other in many parts.
         held: steps of a loop, the last of a row or of a part that waits, of which what later sweeps read again stays in
             registers as it was read; as many as there are at most.
         keep: whether what a later sweep reads again asks to stay in the cache.
@@ -47,6 +49,7 @@ class CudaChoice(Record, frozen=True, kw_only=True):
     stages: int = 1
     parts: int = 1
     meet: bool = False
+    join: bool = False
     held: int = 0
     keep: bool = True
 
@@ -72,6 +75,8 @@ class Tile:
         self.parts, self.part_size = self._cut(choice, bool(region.row))
         self.steps = -(-self.part_size // self.block_n)
         self.held = min(choice.held, self.steps)
+        self.within = False
+        """Whether the steps that are being printed are known to lie within the row, and need no mask."""
         self.inner_names = frozenset(axis.name for axis in self.inner)
         self.wide = any(_reach(place, (*region.outer, *region.row)) >= LARGEST_INT32 for place in places)
         self.wide_row = any(_reach(place, self.inner) >= LARGEST_INT32 for place in places)
@@ -118,7 +123,7 @@ class Tile:
     def ragged_n(self) -> bool:
         """Whether the last tile sticks out over the row, or steps that are held do behind a part that is shorter."""
         size = self.rows if self.flat else self.columns
-        return size % (self.block_n * (self.steps if self.held else 1)) > 0
+        return not self.within and size % (self.block_n * (self.steps if self.held else 1)) > 0
 
     # ---- names and the lines that define them
 
@@ -126,6 +131,7 @@ class Tile:
         """Constants and the indices of a program's rows, of which a kernel keeps those that it uses; `backwards`, the
         last parts come first: they are what the caches still hold of the sweep before."""
         constants = {"M": self.rows, "N": self.columns, "BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
+        constants |= {"FULL": self.columns - self.columns % self.block_n}
         constants |= {"PARTS": parts, "PART": self.part_size, "HELD": self.held}
         if self.flat:
             constants["N"] = self.rows
