@@ -11,8 +11,8 @@ from kernelwright.optimize.triton.choices import choices
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 
-MOST_ULP = 4
-"""Of 2**-24; what CUDA's own `powf` is documented with."""
+MOST = 5 * 2**-24
+"""Relative: `ex2.approx` is documented with 4 of them, and one is left for the rest."""
 ODD = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, -2.0, 1.0, 3e38)
 
 
@@ -23,12 +23,12 @@ def kernel_of(program, x):
 
 
 @pytest.mark.parametrize("exponent", [1 / 2.4, 2.2, -0.75, 3.5, 1e-3])
-def test_known_powers_are_as_near_as_those_of_cuda(exponent):
+def test_known_powers_err_by_little_more_than_the_exponential_does(exponent):
     reach = 120 / max(1, abs(exponent))
     x = torch.exp2((torch.rand(2**24, device="cuda") * 2 - 1) * reach)
     got = kernel_of(lambda x: x**exponent, x)(x)
     right = x.double() ** exponent
-    assert ((got - right) / right).abs().max().item() < MOST_ULP * 2**-24
+    assert ((got - right) / right).abs().max().item() < MOST
 
 
 def test_what_is_no_ordinary_number_is_left_to_cuda():
