@@ -559,6 +559,18 @@ def test_so_few_parts_wait_that_four_streams_of_an_h100_may(shape, axis, meets):
     assert max(most, default=0) <= 132 // 4
 
 
+@pytest.mark.parametrize(
+    ("program", "joins"),
+    [(lambda x: x.softmax(0), True), (lambda x: x.double().softmax(0), False), (lambda x: x.sum(0), False)],
+)
+def test_long_columns_that_are_read_again_are_put_together_once(program, joins):
+    with torch.no_grad():
+        ((region, _), *_), _ = plan(capture(program, (torch.empty(100_000, 300, device="meta"),), {}).graph)
+    joined = [print_triton(region, choice) for choice in choices(region) if choice.join]
+    assert bool(joined) == joins
+    assert all([name.count("join") for name in one.kernel_names] == [0, 1, 0] for one in joined)
+
+
 @pytest.mark.parametrize("program", [lambda x: x.flip(0, 1).sum(-1), lambda x: x.softmax(-1), lambda x: x.sum()])
 def test_offsets_beyond_int32_are_wider_whichever_way_they_run(program):
     with torch.no_grad():
