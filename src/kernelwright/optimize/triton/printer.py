@@ -2,8 +2,9 @@
 
 Whole: a tile holds its rows at once, and every value stays in registers. Looped: a tile runs along its rows, once for
 each sweep that a reduction needs before the next. Split: as looped, but a row is cut into parts that run side by
-side; each sweep is a launch of its own, and begins with putting the parts of the sweeps before it together. Met: as
-split, but in one launch, in which the parts of a row wait for each other between sweeps.
+side; each sweep is a launch of its own, and begins with putting the parts of the sweeps before it together, unless a
+launch between them has done that. Met: as split, but in one launch, in which the parts of a row wait for each other
+between sweeps. Where a row ends within a step, that step is printed apart, and no other needs its mask.
 """
 
 from __future__ import annotations
