@@ -1,4 +1,4 @@
-"""Known powers against float64, on a GPU: where the multiply-add is fused and 2 to a power is approximate."""
+"""Known powers against float64, on a GPU."""
 
 import pytest
 import torch
@@ -11,8 +11,8 @@ from kernelwright.optimize.triton.choices import choices
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 
-MOST = 5 * 2**-24
-"""Relative: `ex2.approx` is documented with 4 of them, and one is left for the rest."""
+MOST = 2 * 2**-24
+"""Relative; CUDA's `pow` errs by 1.3 of these where the exponent is a float."""
 ODD = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, -2.0, 1.0, 3e38)
 
 
@@ -23,7 +23,7 @@ def kernel_of(program, x):
 
 
 @pytest.mark.parametrize("exponent", [1 / 2.4, 2.2, -0.75, 3.5, 1e-3])
-def test_known_powers_err_by_little_more_than_the_exponential_does(exponent):
+def test_known_powers_err_by_less_than_two_roundings(exponent):
     reach = 120 / max(1, abs(exponent))
     x = torch.exp2((torch.rand(2**24, device="cuda") * 2 - 1) * reach)
     got = kernel_of(lambda x: x**exponent, x)(x)

@@ -9,7 +9,7 @@ between sweeps. Where a row ends within a step, that step is printed apart, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -29,6 +29,7 @@ from kernelwright.optimize.triton.folds import (
     told_in_words,
 )
 from kernelwright.optimize.triton.forms import HALVES, expression, full, helpers_of
+from kernelwright.optimize.triton.loops import Loops
 from kernelwright.optimize.triton.scans import carried, carry_start, scanned
 from kernelwright.optimize.triton.starter import START
 from kernelwright.optimize.triton.sweeps import Entry, Sweeps
@@ -95,6 +96,7 @@ class _Printer:
         self.region, self.choice = region, choice
         self.tile = Tile(region, choice)
         self.whole = self.tile.flat or not region.row or self.tile.block_n >= self.tile.columns
+        self.loops = Loops(self.tile, choice.stages)
         self.parts, self.part_size = self.tile.parts, self.tile.part_size
         self.sweeps = Sweeps(region, self.tile, self.whole)
         self.only_summed = only_summed(region)
@@ -241,8 +243,7 @@ class _Printer:
             states = [f"{state.name}_tile" for state in fold.states]
             done += fold.finish(self.tile, states, self._lane_count("size"), False)
             done += [self._written_down(state) for state in fold.states]
-        size = "tl.minimum(PART, N - start_of_part)" if self._uneven else "PART"
-        return [*lines, *used([("size", f"size = {size}")], done), *done]
+        return [*lines, *used([("size", f"size = {self.loops.size}")], done), *done]
 
     def _put_together(self, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
         """The results of earlier sweeps, from their parts."""
@@ -306,88 +307,33 @@ class _Printer:
             elif isinstance(entry, Scan):
                 lines.append(carry_start(self.tile, entry))
         for fold in folds:
-            lines += fold.start(self.tile, self._first)
+            lines += fold.start(self.tile, self.loops.first)
         backwards = any(isinstance(entry, Scan) and entry.reverse for entry in behind)
         if backwards and any(isinstance(fold, Fold) and fold.seeks_place for fold in folds):
             raise Misfit("the first of equals in a row that is swept from its end")
         if at > 0 and not folds and not self.scans and self.choice.stages == self.parts == 1:
             backwards = True  # the end of a row is what the caches still hold
         again = [entry for entry in inner if isinstance(entry, Load) and len(self._reads(entry)) > 1]
-        if self.tile.held:
-            lines += self._held_first([load for load in again if self._reads(load)[0] == at])
 
         def inside(held: bool = False) -> list[str]:
             values = [line for entry in inner for line in self._value(entry, at, held=held and entry in again)]
-            updates = [line for fold in folds for line in fold.update(self.tile, self._first)]
-            return self._at_each_start([*values, *updates, *(self._store(store) for store in stores)])
+            updates = [line for fold in folds for line in fold.update(self.tile, self.loops.first)]
+            return [*values, *updates, *(self._store(store) for store in stores)]
 
-        if self.tile.held < self.tile.steps:
-            lines += self._loops(backwards, inside)
-        return [*lines, *self._held_steps(), *inside(held=True)] if self.tile.held else lines
-
-    def _loops(self, backwards: bool, inside: Callable[[], list[str]]) -> list[str]:
-        """Over the steps that are not held; where a row ends within a step, all others go without its mask."""
-        if not self.tile.ragged_n or self.scans or (self.tile.held and self.parts > 1):
-            return [self._loop(backwards), *inside()]
-        self.tile.within = True
-        full = inside()
-        self.tile.within = False
         if self.tile.held:
-            return [self._loop(backwards), *full]
-        if self.parts > 1:
-            ends = [f"tl.minimum({self._first} + PART, {last})" for last in ("FULL", "N")]
-            return [
-                self._range(self._first, ends[0]),
-                *full,
-                f"for start in range({', '.join(ends)}, BLOCK_N):",
-                *inside(),
-            ]
-        last = ["start = FULL", *(line[4:] for line in inside())]
-        loop = [self._loop(backwards, self.tile.steps - 1) if backwards else self._range("0", "FULL"), *full]
-        return [*last, *loop] if backwards else [*loop, *last]
-
-    @property
-    def _first(self) -> str:
-        """Where a sweep of a program begins."""
-        return "start_of_part" if self.parts > 1 else "0"
-
-    @property
-    def _uneven(self) -> bool:
-        """Whether the last part is shorter."""
-        return self.tile.columns % self.part_size > 0
-
-    def _loop(self, backwards: bool, steps: int | None = None) -> str:
-        """Over the steps that are not held, or so many."""
-        steps = (self.tile.steps - self.tile.held if steps is None else steps) * self.tile.block_n
-        if backwards:
-            return f"for start in range({steps - self.tile.block_n}, -1, -BLOCK_N):"
-        last = str(steps) if self.tile.held else "N" if self.parts == 1 else "PART"
-        if self.parts > 1:
-            last = f"start_of_part + {last}"
-            last = f"tl.minimum({last}, N)" if self._uneven else last
-        return self._range(self._first, last)
-
-    def _range(self, first: str, last: str) -> str:
-        if self.choice.stages > 1:
-            return f"for start in tl.range({first}, {last}, BLOCK_N, num_stages={self.choice.stages}):"
-        return f"for start in range({first}, {last}, BLOCK_N):"
-
-    def _at_each_start(self, inside: list[str]) -> list[str]:
-        return [f"    {line}" for line in [*used(self.tile.columns_from("start"), inside), *inside]]
-
-    # ---- what stays in registers from sweep to sweep
-
-    def _held_steps(self) -> list[str]:
-        before = (self.tile.steps - self.tile.held) * self.tile.block_n
-        terms = ["start_of_part"] * (self.parts > 1) + [str(before)] * (before > 0) + ["step * BLOCK_N"]
-        return ["for step in tl.static_range(HELD):", f"    start = {' + '.join(terms)}"]
+            lines += self._held_first([load for load in again if self._reads(load)[0] == at])
+        if self.tile.held < self.tile.steps:
+            lines += self.loops.over(inside, backwards, apart=not self.scans)
+        if self.tile.held:
+            lines += self.loops.over_held(lambda: inside(held=True))
+        return lines
 
     def _held_first(self, loads: Sequence[Load]) -> list[str]:
         """Reads what is held before a loop, which it is under way beside."""
         if not loads:
             return []
-        lines = [f"{load.value}_held += ({self._read(load, '')},)" for load in loads]
-        return [*(f"{load.value}_held = ()" for load in loads), *self._held_steps(), *self._at_each_start(lines)]
+        reads = self.loops.over_held(lambda: [f"{load.value}_held += ({self._read(load, '')},)" for load in loads])
+        return [*(f"{load.value}_held = ()" for load in loads), *reads]
 
     def _outer_values(self, stores: Sequence[Store], made: set[str]) -> list[str]:
         """Values of whole rows, which some stores write."""

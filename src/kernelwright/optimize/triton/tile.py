@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 
 from kernelwright.core.records import Record
@@ -75,8 +76,7 @@ class Tile:
         self.parts, self.part_size = self._cut(choice, bool(region.row))
         self.steps = -(-self.part_size // self.block_n)
         self.held = min(choice.held, self.steps)
-        self.within = False
-        """Whether the steps that are being printed are known to lie within the row, and need no mask."""
+        self._within = False
         self.inner_names = frozenset(axis.name for axis in self.inner)
         self.wide = any(_reach(place, (*region.outer, *region.row)) >= LARGEST_INT32 for place in places)
         self.wide_row = any(_reach(place, self.inner) >= LARGEST_INT32 for place in places)
@@ -123,7 +123,16 @@ class Tile:
     def ragged_n(self) -> bool:
         """Whether the last tile sticks out over the row, or steps that are held do behind a part that is shorter."""
         size = self.rows if self.flat else self.columns
-        return not self.within and size % (self.block_n * (self.steps if self.held else 1)) > 0
+        return not self._within and size % (self.block_n * (self.steps if self.held else 1)) > 0
+
+    @contextmanager
+    def within_the_row(self) -> Iterator[None]:
+        """For printing steps that are known to lie within the row, and need no mask."""
+        self._within = True
+        try:
+            yield
+        finally:
+            self._within = False
 
     # ---- names and the lines that define them
 
