@@ -139,7 +139,7 @@ def _split_rows(region: Region) -> list[CudaChoice]:
         if parts > 1 and inner * parts <= region.row_size
     ]
     single = -(-region.row_size // SINGLE)
-    if 1024 < single <= 2048 and region.rows == 1:
+    if region.rows == 1 and 1024 < single <= 2048:  # more parts than rows are cut into otherwise
         found.insert(3, CudaChoice(outer=1, inner=SINGLE, warps=16, parts=single))
     return found
 
