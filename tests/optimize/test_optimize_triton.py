@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
-from programs import ODD, PROGRAMS, X, Y, normal
+from programs import CLASSES, ODD, PROGRAMS, X, Y, normal
 from ways import ways
 
 from kernelwright.optimize.graph.capture import capture
@@ -110,6 +110,7 @@ AGAIN = {
     "softmax": PROGRAMS["softmax"], "far_norm": MORE["far_norm"], "batch_means": MORE["batch_means"],
     "log_softmax": (PROGRAMS["log_softmax"][0], SMALL), "half_rows": MORE["half_rows"],
     "infinite_softmax": MORE["infinite_softmax"], "edges": PROGRAMS["edges"],
+    "softmax_picked": (lambda x, at: torch.softmax(x, -1) - x.gather(1, at), SMALL, CLASSES[:6, None] % 300),
     "row_and_all": (lambda x: (x / x.abs().sum(-1, keepdim=True), x.amax(-1)), SMALL),
 }  # fmt: skip
 WIDE = {"softmax", "far_norm", "positions", "edges", "places", "batch_means", "odd_slice", "pointwise"}
@@ -123,7 +124,8 @@ FORCED_ON = {
     "positions": PROGRAMS, "masked": PROGRAMS,
     "choice": {"choice": (PROGRAMS["choice"][0], SMALL, SMALL > 0.3)},
     "log_softmax": {"log_softmax": (PROGRAMS["log_softmax"][0], SMALL)}, "odd_slice": PROGRAMS,
-    "rows_of_bytes": PROGRAMS, "largest_truths": PROGRAMS, "edges": PROGRAMS,
+    "rows_of_bytes": PROGRAMS, "largest_truths": PROGRAMS, "edges": PROGRAMS, "picked": PROGRAMS,
+    "picked_alone": PROGRAMS, "picked_by_place": PROGRAMS,
 }  # fmt: skip
 LIGHTER = {
     "both_means": (PROGRAMS["both_means"][0], X[:9, :40]),
@@ -439,7 +441,8 @@ COMPILED = [
     ("bytes_that_wrap", 0), ("truths_as_numbers", 0), ("largest_truths", LOOPED), ("any_byte", LOOPED),
     ("softmax", MET), ("far_norm", MET), ("far_norm", HELD["met_held"]), ("half_rows", HELD["held"]),
     ("far_norm", JOINED["joined_rows"]), ("known_powers", 0), ("powers_of_rows", LOOPED),
-    ("powers_of_rows", LOOPED_ROWS),
+    ("powers_of_rows", LOOPED_ROWS), ("picked", LOOPED), ("picked_columns", 0), ("half_rows", SPLIT_ROWS),
+    ("picked_alone", LOOPED_ROWS),
 ]  # fmt: skip
 
 
@@ -466,6 +469,27 @@ def test_a_sweep_is_saved_where_a_maximum_and_its_exponentials_go_together():
     source = print_triton(planned_region("softmax"), LOOPED).source
     assert source.count("for start in range") == 2
     assert print_triton(planned_region("layer_norm"), LOOPED).source.count("for start in range") == 2
+
+
+@pytest.mark.parametrize("choice", [LOOPED, LOOPED_ROWS, SPLIT, CudaChoice(outer=1, inner=1024, warps=4)])
+def test_what_a_row_picks_is_one_load_and_no_comparison_of_each_element(choice):
+    source = print_triton(planned_region("cross_entropies"), choice).source
+    assert "gather_index" not in source
+    assert source.count("_narrow.to(tl.int64)") == 2, "of the logits and of the weights"
+
+
+def test_exponentials_are_fast_where_nothing_misses_what_they_lose():
+    def exponentials(program, dtype):
+        _, ((region, _), *_) = planned(program, [SMALL.to(dtype)])
+        return re.findall(r"(fast_expf|tl\.exp)\((?:x_)?sub\w*\)", print_triton(region, choices(region)[0]).source)
+
+    def softmax(x):
+        return torch.softmax(x, -1)
+
+    assert exponentials(softmax, torch.bfloat16) == ["fast_expf"]
+    assert exponentials(softmax, torch.float32) == ["tl.exp"]
+    assert exponentials(lambda x: torch.softmax(x, -1).log(), torch.bfloat16) == ["tl.exp"]
+    assert exponentials(lambda x: torch.logsumexp(x, -1), torch.float32) == ["fast_expf"]
 
 
 def test_what_many_instructions_make_of_a_byte_is_looked_up():

@@ -5,7 +5,22 @@ from __future__ import annotations
 
 import msgspec
 
+from kernelwright.core.records import Record
 from kernelwright.optimize.regions.region import HALVES, Load, Operand, Reduction, Region, Scan, Step, needed
+
+
+class Pick(Record, frozen=True, kw_only=True):
+    """The element of `load` whose position along the row is the value `place`; 0 where the row has none there."""
+
+    load: Load
+    place: str
+
+
+def picks(region: Region) -> dict[str, Pick]:
+    """The sums over a row that are one element of what is loaded, by the value that they give."""
+    looking = _Rewriting(region)
+    found = {step.value: looking.pick_of(step) for step in region.steps}
+    return {value: pick for value, pick in found.items() if pick}
 
 
 def picked_early(region: Region) -> Region:
@@ -26,7 +41,8 @@ class _Rewriting:
 
     def region(self) -> Region:
         for step in self._region.steps:
-            if choice := self._choice_of(step):
+            choice = self._choice_of(step)
+            if choice and self._region.sweep_of[choice[1]] and self._is_elementwise(choice[1]):
                 self._same[step.value] = self._pick(*choice)
             else:
                 self._steps.append(self._renamed(step))
@@ -44,17 +60,26 @@ class _Rewriting:
         args = tuple(self._name(arg) if isinstance(arg, str) else arg for arg in step.args)
         return msgspec.structs.replace(step, args=args)
 
+    def pick_of(self, step: Step | Reduction | Scan) -> Pick | None:
+        """What is picked right from memory, at a place that is known only there."""
+        here, load = map(self._by_value.get, self._choice_of(step) or ("", ""))
+        if not isinstance(here, Step) or not isinstance(load, Load) or not self._varies(load.value):
+            return None
+        place = self._by_value[str(here.args[1])]
+        constant = isinstance(place, Step) and place.op == "constant"
+        return None if constant else Pick(load=load, place=place.value)
+
     def _choice_of(self, step: Step | Reduction | Scan) -> tuple[str, str] | None:
-        """(here, value) of a pick that has to wait for a reduction, and of what is no scan."""
+        """(here, value) of a pick."""
         if not isinstance(step, Reduction) or step.op != "sum":
             return None
         where = self._by_value[step.arg]
         if not isinstance(where, Step) or where.op != "where" or where.args[2] != 0:
             return None
         here, value = where.args[:2]
-        if not isinstance(here, str) or not isinstance(value, str) or not self._region.sweep_of[value]:
+        if not isinstance(here, str) or not isinstance(value, str) or not self._is_pick(here):
             return None
-        return (here, value) if self._is_pick(here) and self._is_elementwise(value) else None
+        return here, value
 
     def _is_pick(self, here: str) -> bool:
         """Whether it is true for one element of a row at most: its position is some number."""

@@ -179,16 +179,16 @@ class OnlineSum:
         top, total = (f"{state.name}_tile" for state in self.states)
         taken = f"taken = {masked(tile, self.operand, self.states[0].neutral)}"
         above, decay = f"{self.total.value}_above", f"{self.total.value}_decay"
+        fast = self.power == "exp" and self.operand.dtype == "float32"  # as in `fast_exps`
+        power = FAST_EXP if fast else f"tl.{self.power}"
         if not self.along:
             return [
                 taken,
                 f"{above} = tl.where(taken == {top}, 0.0, taken - {top})",
-                f"{decay} = tl.{self.power}(-tl.abs({above}))",
+                f"{decay} = {power}(-tl.abs({above}))",
                 f"{total} = tl.where({above} > 0, {total} * {decay} + 1.0, {total} + {decay})",
                 f"{top} = larger({top}, taken)",
             ]
-        fast = self.power == "exp" and self.operand.dtype == "float32"  # as in `only_summed`
-        power = FAST_EXP if fast else f"tl.{self.power}"
         return [
             taken,
             f"{above} = larger({top}, tl.reduce(taken, {tile.axis_number}, larger, keep_dims=True))",
@@ -306,19 +306,35 @@ def told_in_words(region: Region) -> bool:
     return all(one.op in ("sum", "prod", "max", "min") and one.dtype in ("float32", "int32") for one in found)
 
 
-def only_summed(region: Region) -> set[str]:
-    """Exponentials below a row's maximum that nothing but their sum, which is 1 or more, is made of: what is too small
-    for a normal float counts as zero there."""
+def fast_exps(region: Region) -> set[str]:
+    """Exponentials below a row's maximum whose results below the normal floats are not missed: they count in a sum of 1
+    or more, and their shares of it are written down as halves at once, in which less than 1.2e-38 becomes zero."""
     by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
+    written = {store.value: store.dtype for store in region.stores}
+    read = {value for step in region.steps for value in step.values}
+    shared = {value for value in shares(region) if value not in read and written[value] in HALVES}
     found = set()
-    for step in region.steps:
-        if isinstance(step, Reduction) and isinstance(_pair(region, by_value, step), OnlineSum):
-            power = by_value[step.arg]
-            users = [other for other in region.steps if other is not step and power.value in other.values]
-            stored = any(store.value == power.value for store in region.stores)
-            if isinstance(power, Step) and (power.op, power.dtype) == ("exp", "float32") and not users and not stored:
-                found.add(power.value)
+    for total in _totals_of_exps(region):
+        power = by_value[total.arg]
+        users = {step.value for step in region.steps if power.value in step.values}
+        fast = isinstance(power, Step) and (power.op, power.dtype) == ("exp", "float32")
+        if fast and power.value not in written and users <= {total.value} | shared:
+            found.add(power.value)
     return found
+
+
+def shares(region: Region) -> set[str]:
+    """Quotients by a sum of exponentials below a row's maximum, of which one is 1: far from where its reciprocal is no
+    normal float."""
+    totals = {total.value for total in _totals_of_exps(region)}
+    quotients = [step for step in region.steps if isinstance(step, Step) and (step.op, step.dtype) == ("div", "float32")]
+    return {step.value for step in quotients if step.args[1] in totals}
+
+
+def _totals_of_exps(region: Region) -> list[Reduction]:
+    by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
+    sums = [step for step in region.steps if isinstance(step, Reduction)]
+    return [one for one in sums if isinstance(_pair(region, by_value, one), OnlineSum)]
 
 
 def computed_dtype(entry: Load | Step | Reduction | Scan) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from kernelwright.core.records import Record
 from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.picking import Pick
 from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step, Store
 from kernelwright.optimize.triton.byte_tables import looked_up, lookup, table
 from kernelwright.optimize.triton.choices import choices
@@ -24,11 +25,12 @@ from kernelwright.optimize.triton.folds import (
     Fold,
     State,
     computed_dtype,
-    only_summed,
+    fast_exps,
     operand_of,
+    shares,
     told_in_words,
 )
-from kernelwright.optimize.triton.forms import HALVES, expression, full, helpers_of
+from kernelwright.optimize.triton.forms import HALVES, TYPES, expression, full, helpers_of
 from kernelwright.optimize.triton.loops import Loops
 from kernelwright.optimize.triton.scans import carried, carry_start, scanned
 from kernelwright.optimize.triton.starter import START
@@ -99,7 +101,7 @@ class _Printer:
         self.loops = Loops(self.tile, choice.stages)
         self.parts, self.part_size = self.tile.parts, self.tile.part_size
         self.sweeps = Sweeps(region, self.tile, self.whole)
-        self.only_summed = only_summed(region)
+        self.fast_exps, self.shares = fast_exps(region), shares(region)
         self.looked_up = {value: byte for value, byte in looked_up(region).items() if self._fills_a_line(byte)}
         self.scans = [step for step in region.steps if isinstance(step, Scan)]
         if self.scans and self.parts > 1:
@@ -147,9 +149,8 @@ class _Printer:
         stores = self.region.stores
         lines = []
         for entry in self.sweeps.ordered(self.sweeps.behind([store.value for store in stores], [])):
-            if isinstance(entry, Reduction):
-                fold = self.sweeps.fold_of[entry.value]
-                assert isinstance(fold, Fold)
+            fold = self.sweeps.fold_of.get(entry.value)
+            if isinstance(fold, Fold):
                 lines += fold.finish(self.tile, fold.taken(self.tile), "", True)
             else:
                 lines += self._value(entry, 0)
@@ -297,6 +298,8 @@ class _Printer:
     def _sweep_lines(self, at: int, made: set[str]) -> list[str]:
         """One sweep over a row or a part of it, with its reductions left in their tiles."""
         folds, stores = self.sweeps.folds_at(at), self.sweeps.stores_at(at, True)
+        if not folds and not stores:
+            return []
         behind = self.sweeps.ordered(self.sweeps.behind(self.sweeps.wanted(at), made))
         inner = [entry for entry in behind if self.sweeps.inner(entry.value)]
         lines = []
@@ -353,6 +356,8 @@ class _Printer:
             lines = scanned(self.tile, entry, operand_of(self.region, self.sweeps.by_value, entry.arg))
             operand = operand_of(self.region, self.sweeps.by_value, entry.arg)
             return lines if self.whole else lines + carried(self.tile, entry, operand)
+        if pick := self.sweeps.picks.get(entry.value):
+            return [f"{entry.value} = {self._picked(pick, entry.dtype)}"]
         assert isinstance(entry, Step)
         if byte := self.looked_up.get(entry.value):
             return [f"{entry.value} = {lookup(entry.value, byte)}"]
@@ -378,6 +383,11 @@ class _Printer:
             options += [f'eviction_policy="{hint}"']
         return f"tl.load({', '.join(options)})"
 
+    def _picked(self, pick: Pick, dtype: str) -> str:
+        """One element of each row, from memory."""
+        place, there = self.tile.picked(pick.load, pick.place)
+        return f"tl.load({place}, mask={there}, other=0)" + f".to({TYPES[dtype]})" * (dtype != pick.load.dtype)
+
     def _hint(self, load: Load, at: int) -> str:
         """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
         if self.whole or not self.choice.keep or not self.sweeps.inner(load.value) or len(self._reads(load)) < 2:
@@ -399,8 +409,10 @@ class _Printer:
             return full(step.args[0], step.dtype)
         args = tuple(self._inlined(arg) if isinstance(arg, str) else arg for arg in step.args)
         dtypes = tuple(computed_dtype(self.sweeps.by_value[arg]) if isinstance(arg, str) else None for arg in args)
-        if step.value in self.only_summed:
+        if step.value in self.fast_exps:
             return f"{FAST_EXP}({args[0]})"
+        if step.value in self.shares:
+            return f"{args[0]} * tl.div_rn(1.0, {args[1]})"
         return expression(step.op, args, dtypes, step.dtype)
 
     def _inlined(self, value: str) -> str | int | float | bool:
@@ -422,8 +434,8 @@ class _Printer:
             return [_Scratch(name=self._notes, dtype="int64", rows=rows, parts=self.parts)]
         found = [(f"{state.name}_parts", state.dtype, self.parts) for state in self._states]
         if self.choice.join:
-            values = [step for step in self.region.steps if isinstance(step, Reduction)]
-            found += [(f"{step.value}_joined", step.dtype, 1) for step in values]
+            joined = [self.sweeps.by_value[value] for value in self.sweeps.fold_of]
+            found += [(f"{one.value}_joined", one.dtype, 1) for one in joined]
         return [_Scratch(name=name, dtype=dtype, rows=self.tile.rows, parts=parts) for name, dtype, parts in found]
 
     def _kernel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kernelwright.optimize.regions.picking import picks
 from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step, Store
 from kernelwright.optimize.triton.folds import AnyFold, Entries, folds_of
 from kernelwright.optimize.triton.tile import Tile
@@ -16,7 +17,8 @@ class Sweeps:
 
     def __init__(self, region: Region, tile: Tile, whole: bool) -> None:
         self.region, self.tile, self.whole = region, tile, whole
-        self.folds = folds_of(region, paired=not whole)
+        self.picks = picks(region)
+        self.folds = [fold for fold in folds_of(region, paired=not whole) if fold.values[0] not in self.picks]
         self.by_value: Entries = {load.value: load for load in region.loads}
         self.by_value |= {step.value: step for step in region.steps}
         self.fold_of = {value: fold for fold in self.folds for value in fold.values}
@@ -26,7 +28,9 @@ class Sweeps:
         """For each value the sweep in which it can be had; a pair of reductions comes out of one."""
         known = {load.value: 0 for load in self.region.loads}
         for step in self.region.steps:
-            if isinstance(step, Reduction):
+            if pick := self.picks.get(step.value):
+                known[step.value] = known[pick.place]
+            elif isinstance(step, Reduction):
                 known[step.value] = known[self.fold_of[step.value].operand.value] + 1
             elif isinstance(step, Scan):
                 known[step.value] = known[step.arg]
@@ -63,7 +67,9 @@ class Sweeps:
                 continue
             found.add(value)
             entry = self.by_value[value]
-            if isinstance(entry, Step) and entry.op != "index":
+            if pick := self.picks.get(value):
+                todo.append(pick.place)
+            elif isinstance(entry, Step) and entry.op != "index":
                 todo += [arg for arg in entry.values if not self.is_constant(arg)]
             elif isinstance(entry, Scan) or (isinstance(entry, Reduction) and self.whole):
                 todo.append(entry.arg)

@@ -182,6 +182,14 @@ class Tile:
         terms += _terms(self.m, self.outer, strides) + _terms(self.n, self.inner, strides)
         return " + ".join(terms)
 
+    def picked(self, load: Load, place: str) -> tuple[str, str]:
+        """(pointer, mask) of the element of each row whose position along it is the value `place`."""
+        (axis,) = self.inner
+        others = {name: stride for name, stride in load.strides.items() if name != axis.name}
+        inside = _times(f"{place}.to(tl.int64)", load.strides[axis.name])
+        there = ["mask_m"] * self.ragged_m + [f"({place} >= 0) & ({place} < N)"]
+        return f"{self.place(load.buffer, others, load.offset)} + {inside}", " & ".join(there)
+
     def mask(self, strides: dict[str, int]) -> str:
         """Which elements at such a place are there; empty for all."""
         outer = any(strides.get(axis.name) for axis in self.outer)
