@@ -83,7 +83,11 @@ PROGRAMS = {
         torch.tensor([7, 2**32 + 7, -1, 2**40]),
     ),
     "picked_alone": (lambda x, at: x.gather(1, at).squeeze(1) * 2, X, CLASSES[:, None]),
-    "picked_columns": (lambda x, at: x.logsumexp(0) - x.gather(0, at[None]).squeeze(0), X[:, :37].bfloat16(), CLASSES % 37),
+    "picked_columns": (
+        lambda x, at: x.logsumexp(0) - x.gather(0, at[None]).squeeze(0),
+        X[:, :37].bfloat16(),
+        CLASSES % 37,
+    ),
     "batch_norm": (lambda x, *p: F.relu(F.batch_norm(x, *p)), IMAGES, normal(16), *(normal(16).abs(),) * 3),
     "batch_norm_training": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), IMAGES, normal(16), normal(16)),
     "batch_norm_half": (lambda x, *p: F.batch_norm(x, *p), IMAGES.bfloat16(), normal(16), normal(16).abs()),

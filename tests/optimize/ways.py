@@ -52,9 +52,8 @@ def ways(region, also):
             fields |= {"parts": round(region.row_size / size), "meet": 1}
             if not 1 < fields["parts"] <= 32:
                 continue
-        found[asked] = msgspec.convert(
-            {"outer": 1, **fields, "meet": bool(fields.get("meet")), "join": bool(fields.get("join"))}, CudaChoice
-        )
+        fields |= {name: bool(fields[name]) for name in ("meet", "join", "one_sum", "keep") if name in fields}
+        found[asked] = msgspec.convert({"outer": 1, **fields}, CudaChoice)
     return found
 
 

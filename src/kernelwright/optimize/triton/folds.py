@@ -79,6 +79,8 @@ class Fold:
 
     def start(self, tile: Tile, first: str) -> list[str]:
         shape = tile.shape(self.operand.outer)
+        if self._is_one(tile):
+            shape = shape.replace("BLOCK_N", "1")
         neutral = {state.name: f"tl.full({shape}, {state.neutral}, {TYPES[state.dtype]})" for state in self.states}
         if self.seeks_place:
             begin = f"tl.full({shape}, 0, tl.int{64 if tile.wide_row else 32})"
@@ -94,7 +96,7 @@ class Fold:
         taken = self.taken(tile)
         name, op = f"{self.states[0].name}_tile", self.reduction.op
         if op == "sum":
-            return [f"{name} += {taken[0]}"]
+            return [f"{name} += {_added_up(tile, taken[0]) if self._is_one(tile) else taken[0]}"]
         if op == "prod":
             return [f"{name} *= {taken[0]}"]
         if self.seeks_place:
@@ -110,6 +112,9 @@ class Fold:
                 f"{at} = tl.where(beaten, start, {at})",
             ]
         return [f"{name} = {self._extreme(op)}({name}, {taken[0]})"]
+
+    def _is_one(self, tile: Tile) -> bool:
+        return tile.one_sum and self.reduction.op == "sum"
 
     def _extreme(self, op: str) -> str:
         if is_float(self.states[0].dtype):
@@ -169,7 +174,8 @@ class OnlineSum:
 
     def start(self, tile: Tile, first: str) -> list[str]:
         shape = tile.shape(self.operand.outer)
-        shapes = (shape.replace("BLOCK_N", "1") if self.along else shape, shape)
+        narrow = shape.replace("BLOCK_N", "1") if self.along else shape
+        shapes = (narrow, narrow if tile.one_sum else shape)
         return [
             f"{state.name}_tile = tl.full({of}, {state.neutral}, {TYPES[state.dtype]})"
             for state, of in zip(self.states, shapes, strict=True)
@@ -189,13 +195,14 @@ class OnlineSum:
                 f"{total} = tl.where({above} > 0, {total} * {decay} + 1.0, {total} + {decay})",
                 f"{top} = larger({top}, taken)",
             ]
+        powers = f"{power}(taken - {self.total.value}_shift)"
         return [
             taken,
             f"{above} = larger({top}, tl.reduce(taken, {tile.axis_number}, larger, keep_dims=True))",
             f"{self.total.value}_shift = {_finite(above)}",
             f"{decay} = tl.{self.power}({top} - {self.total.value}_shift)",
             f"{total} *= tl.where({top} == {above}, 1.0, {decay})",
-            f"{total} += {power}(taken - {self.total.value}_shift)",
+            f"{total} += {_added_up(tile, powers) if tile.one_sum else powers}",
             f"{top} = {above}",
         ]
 
@@ -276,6 +283,11 @@ class Moments:
         return [*lines, f"{name} = {name}_base * {size} + {name}_off"] if final else lines
 
 
+def _added_up(tile: Tile, value: str) -> str:
+    """The sum of a tile along its rows."""
+    return f"tl.sum({value}, axis={tile.axis_number}, keep_dims=True)"
+
+
 AnyFold = Fold | OnlineSum | Moments
 
 
@@ -323,12 +335,12 @@ def fast_exps(region: Region) -> set[str]:
     return found
 
 
-def shares(region: Region) -> set[str]:
-    """Quotients by a sum of exponentials below a row's maximum, of which one is 1: far from where its reciprocal is no
-    normal float."""
+def shares(region: Region) -> dict[str, str]:
+    """Quotients by a sum of exponentials below a row's maximum, with that sum: one of them is 1, so that its reciprocal
+    is a normal float."""
     totals = {total.value for total in _totals_of_exps(region)}
-    quotients = [step for step in region.steps if isinstance(step, Step) and (step.op, step.dtype) == ("div", "float32")]
-    return {step.value for step in quotients if step.args[1] in totals}
+    quotients = [step for step in region.steps if isinstance(step, Step) and step.op == "div"]
+    return {one.value: str(one.args[1]) for one in quotients if one.dtype == "float32" and one.args[1] in totals}
 
 
 def _totals_of_exps(region: Region) -> list[Reduction]:

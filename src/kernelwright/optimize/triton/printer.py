@@ -9,14 +9,14 @@ between sweeps. Where a row ends within a step, that step is printed apart, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from kernelwright.core.records import Record
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.picking import Pick
-from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step, Store
+from kernelwright.optimize.regions.region import Load, Region, Scan, Step, Store
 from kernelwright.optimize.triton.byte_tables import looked_up, lookup, table
 from kernelwright.optimize.triton.choices import choices
 from kernelwright.optimize.triton.folds import (
@@ -151,7 +151,7 @@ class _Printer:
         for entry in self.sweeps.ordered(self.sweeps.behind([store.value for store in stores], [])):
             fold = self.sweeps.fold_of.get(entry.value)
             if isinstance(fold, Fold):
-                lines += fold.finish(self.tile, fold.taken(self.tile), "", True)
+                lines += self._finished(fold, fold.taken(self.tile), "")
             else:
                 lines += self._value(entry, 0)
         lines += [self._store(store) for store in stores]
@@ -165,7 +165,7 @@ class _Printer:
             lines += self._sweep_lines(at, made)
             for fold in self.sweeps.folds_at(at):
                 states = [f"{state.name}_tile" for state in fold.states]
-                lines += fold.finish(self.tile, states, self._lane_count("N"), True)
+                lines += self._finished(fold, states, self._lane_count("N"))
                 made |= set(fold.values)
         outer = [store for store in self.region.stores if not self.sweeps.stored_inside(store)]
         return [*lines, *self._outer_values(outer, made), *map(self._store, outer)]
@@ -213,7 +213,8 @@ class _Printer:
         values = [value for fold in folds for value in fold.values]
         made |= set(values)
         row, mask = self.tile.m if self.tile.rows > 1 else "0", ", mask=mask_m" if self.tile.ragged_m else ""
-        return [f"{value} = tl.load({value}_joined_ptr + {row}{mask})" for value in values]
+        loads = [f"{value} = tl.load({value}_joined_ptr + {row}{mask})" for value in values]
+        return [*loads, *self._reciprocals(values)]
 
     def _met(self) -> list[_Kernel]:
         if self.sweeps.last == 0:
@@ -254,9 +255,18 @@ class _Printer:
         for fold in folds:
             lines += [f"{state.name}_parts = {self._of_all_parts(state)}" for state in fold.states]
             count = f"tl.maximum(tl.minimum({self.part_size}, N - parts * {self.part_size}), 0)"
-            lines += fold.finish(self.tile, [f"{state.name}_parts" for state in fold.states], count, True)
+            lines += self._finished(fold, [f"{state.name}_parts" for state in fold.states], count)
             made |= set(fold.values)
         return lines
+
+    def _finished(self, fold: AnyFold, states: list[str], count: str) -> list[str]:
+        """The values of a fold, known of the whole row."""
+        return [*fold.finish(self.tile, states, count, True), *self._reciprocals(fold.values)]
+
+    def _reciprocals(self, values: Iterable[str]) -> list[str]:
+        """Taken once a row of what its elements are divided by."""
+        totals = [value for value in values if value in self.shares.values()]
+        return [f"{total}_reciprocal = tl.div_rn(1.0, {total})" for total in totals]
 
     # ---- what parts of a row tell each other
 
@@ -412,7 +422,7 @@ class _Printer:
         if step.value in self.fast_exps:
             return f"{FAST_EXP}({args[0]})"
         if step.value in self.shares:
-            return f"{args[0]} * tl.div_rn(1.0, {args[1]})"
+            return f"{args[0]} * {args[1]}_reciprocal"
         return expression(step.op, args, dtypes, step.dtype)
 
     def _inlined(self, value: str) -> str | int | float | bool:

@@ -41,6 +41,8 @@ class CudaChoice(Record, frozen=True, kw_only=True):
             takes longer where many rows lie beside each other in many parts.
         held: steps of a loop, the last of a row or of a part that waits, of which what later sweeps read again stays in
             registers as it was read; as many as there are at most.
+        one_sum: what a step adds to a sum along a row is added up at once: one number is kept where each lane of a tile
+            keeps its own otherwise, which takes up to half the registers, and a reduction more for each step.
         keep: whether what a later sweep reads again asks to stay in the cache.
     """
 
@@ -52,6 +54,7 @@ class CudaChoice(Record, frozen=True, kw_only=True):
     meet: bool = False
     join: bool = False
     held: int = 0
+    one_sum: bool = False
     keep: bool = True
 
 
@@ -76,6 +79,7 @@ class Tile:
         self.parts, self.part_size = self._cut(choice, bool(region.row))
         self.steps = -(-self.part_size // self.block_n)
         self.held = min(choice.held, self.steps)
+        self.one_sum = choice.one_sum
         self._within = False
         self.inner_names = frozenset(axis.name for axis in self.inner)
         self.wide = any(_reach(place, (*region.outer, *region.row)) >= LARGEST_INT32 for place in places)
