@@ -100,6 +100,9 @@ HELD = {
     "held": CudaChoice(outer=1, inner=64, warps=4, held=2, stages=3),
     "held_rows": CudaChoice(outer=4, inner=32, warps=4, held=3),
     "all_held": CudaChoice(outer=2, inner=16, warps=4, held=99),
+    "one_sum": CudaChoice(outer=1, inner=64, warps=4, held=1, one_sum=True),
+    "one_sum_rows": CudaChoice(outer=4, inner=32, warps=4, held=2, one_sum=True),
+    "one_sum_met": msgspec.structs.replace(MET, held=1, one_sum=True),
 }  # fmt: skip
 """Ways to sweep a row again without reading all of it twice."""
 JOINED = {
@@ -442,7 +445,7 @@ COMPILED = [
     ("softmax", MET), ("far_norm", MET), ("far_norm", HELD["met_held"]), ("half_rows", HELD["held"]),
     ("far_norm", JOINED["joined_rows"]), ("known_powers", 0), ("powers_of_rows", LOOPED),
     ("powers_of_rows", LOOPED_ROWS), ("picked", LOOPED), ("picked_columns", 0), ("half_rows", SPLIT_ROWS),
-    ("picked_alone", LOOPED_ROWS),
+    ("picked_alone", LOOPED_ROWS), ("half_rows", HELD["one_sum"]), ("softmax", HELD["one_sum_rows"]),
 ]  # fmt: skip
 
 

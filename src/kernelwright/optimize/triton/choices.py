@@ -31,10 +31,12 @@ SPREAD, JOINED = ((64, 8, 2, 4, 1320),), ((128, 16, 8, 3, 528), (128, 8, 4, 4, 5
 launch of its own."""
 MEETING = ((65536, 8192, 16, 4), (32768, 4096, 8, 8), (65536, 4096, 16, 8), (32768, 8192, 16, 4), (8192, 2048, 4, 4))
 """(elements of a part, about; inner; warps; held) of long rows whose parts wait for each other."""
-HELD = ((8192, 16, 4), (4096, 8, 4), (8192, 16, 6), (16384, 32, 3), (8192, 32, 8), (4096, 8, 8))
+HELD = ((8192, 16, 4), (4096, 8, 4), (8192, 32, 8), (4096, 8, 8))
+HELD_HALF = ((32768, 32, 1), (16384, 32, 2))
 HELD_WHOLE = ((2048, 8, 16), (1024, 4, 32))
-"""(inner, warps, held) of long rows, and of those of more than `HALF_TILE` elements that a tile could hold: what is
-held is read before the loop, which therefore needs no loads under way."""
+"""(inner, warps, held) of long rows; of those of which half is held, by all the registers of a multiprocessor, which
+has none left for a sum in each lane; and of those of more than `HALF_TILE` elements that a tile could hold: what is held
+is read before the loop, which therefore needs no loads under way."""
 MOST_TOGETHER = 32
 """Parts of a row that wait for each other: with a multiprocessor for each, four streams of an H100's 132 may do so at
 once. Four times as many would gain a group norm 5 % of a copy, rows of 4 million 13."""
@@ -91,12 +93,11 @@ def _rows(region: Region) -> list[CudaChoice]:
     if region.row_size > WHOLE_TILE:  # few rows under way, so that what is read again is still in the L2; or many
         looped[:0] = [
             CudaChoice(outer=1, inner=inner, warps=warps, stages=3)
-            for inner, warps in ((8192, 16), (16384, 16), (1024, 1))
+            for inner, warps in ((8192, 8), (16384, 16), (1024, 1))
         ]
         if _swept_again(region):
             meeting = _meeting(region)
-            looped[:1] = _held(HELD)
-            looped[len(HELD) : len(HELD)] = meeting
+            looped[:1] = [*_held(HELD_HALF, one_sum=True), *_held(HELD), *meeting]
     split = _split_rows(region)
     if region.rows < FEW_ROWS // 2:
         return [*split[:5], *meeting, *split[5:7], *whole, *looped]
@@ -105,8 +106,8 @@ def _rows(region: Region) -> list[CudaChoice]:
     )
 
 
-def _held(tiles: Iterable[tuple[int, int, int]]) -> list[CudaChoice]:
-    return [CudaChoice(outer=1, inner=inner, warps=warps, held=held) for inner, warps, held in tiles]
+def _held(tiles: Iterable[tuple[int, int, int]], one_sum: bool = False) -> list[CudaChoice]:
+    return [CudaChoice(outer=1, inner=inner, warps=warps, held=held, one_sum=one_sum) for inner, warps, held in tiles]
 
 
 def _swept_again(region: Region) -> bool:
