@@ -35,8 +35,8 @@ HELD = ((8192, 16, 4), (4096, 8, 4), (8192, 32, 8), (4096, 8, 8))
 HELD_HALF = ((32768, 32, 1), (16384, 32, 2))
 HELD_WHOLE = ((2048, 8, 16), (1024, 4, 32))
 """(inner, warps, held) of long rows; of those of which half is held, by all the registers of a multiprocessor, which
-has none left for a sum in each lane; and of those of more than `HALF_TILE` elements that a tile could hold: what is held
-is read before the loop, which therefore needs no loads under way."""
+has none left for a sum in each lane; and of those of more than `HALF_TILE` elements that a tile could hold: what is
+held is read before the loop, which therefore needs no loads under way."""
 MOST_TOGETHER = 32
 """Parts of a row that wait for each other: with a multiprocessor for each, four streams of an H100's 132 may do so at
 once. Four times as many would gain a group norm 5 % of a copy, rows of 4 million 13."""
