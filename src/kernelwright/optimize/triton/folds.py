@@ -215,7 +215,7 @@ class OnlineSum:
             f"{total} = tl.sum({totals} * tl.{self.power}({tops} - {total}_shift), {tile.axis})",
         ]
         if self.along and tops.endswith("_tile"):  # all of it is relative to one maximum
-            lines[1:] = [f"{total} = tl.sum({totals}, {tile.axis})"]
+            lines[2:] = [f"{total} = tl.sum({totals}, {tile.axis})"]
         if self.guarded or not final:
             return lines
         return [*lines, f"{total} += {top} - {top}  # not a number where the maximum is infinite"]

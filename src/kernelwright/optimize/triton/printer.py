@@ -23,6 +23,7 @@ from kernelwright.optimize.triton.folds import (
     FAST_EXP,
     AnyFold,
     Fold,
+    OnlineSum,
     State,
     computed_dtype,
     fast_exps,
@@ -333,12 +334,14 @@ class _Printer:
             updates = [line for fold in folds for line in fold.update(self.tile, self.loops.first)]
             return [*values, *updates, *(self._store(store) for store in stores)]
 
+        parts = []
+        if self.tile.held < self.tile.steps:
+            parts.append(self.loops.over(inside, backwards, apart=not self.scans))
         if self.tile.held:
             lines += self._held_first([load for load in again if self._reads(load)[0] == at])
-        if self.tile.held < self.tile.steps:
-            lines += self.loops.over(inside, backwards, apart=not self.scans)
-        if self.tile.held:
-            lines += self.loops.over_held(lambda: inside(held=True))
+            parts.append(self.loops.over_held(lambda: inside(held=True)))
+        for part in parts if at == 0 else reversed(parts):  # what is held is done with before more is read
+            lines += part
         return lines
 
     def _held_first(self, loads: Sequence[Load]) -> list[str]:
@@ -420,10 +423,18 @@ class _Printer:
         args = tuple(self._inlined(arg) if isinstance(arg, str) else arg for arg in step.args)
         dtypes = tuple(computed_dtype(self.sweeps.by_value[arg]) if isinstance(arg, str) else None for arg in args)
         if step.value in self.fast_exps:
-            return f"{FAST_EXP}({args[0]})"
+            return f"{FAST_EXP}({self._below(step) or args[0]})"
         if step.value in self.shares:
             return f"{args[0]} * {args[1]}_reciprocal"
         return expression(step.op, args, dtypes, step.dtype)
+
+    def _below(self, power: Step) -> str:
+        """How far an element is below the maximum, in the words of the sweep that found it: so the compiler sees which
+        exponentials it has."""
+        for fold in self.sweeps.folds if not self.choice.join else ():
+            if isinstance(fold, OnlineSum) and fold.total.arg == power.value:
+                return f"{fold.operand.value} - {fold.total.value}_shift"
+        return ""
 
     def _inlined(self, value: str) -> str | int | float | bool:
         """A constant as its number."""

@@ -7,7 +7,6 @@ tile [BLOCK_N], and so are the positions of a region without a row that lie in o
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -219,9 +218,9 @@ def without_dead(lines: Sequence[str]) -> list[str]:
     """Lines without those that give a name a value which nothing reads."""
     left = list(lines)
     while True:
-        words = [re.findall(r"\w+", line) for line in left]
-        count = Counter(word for line in words for word in set(line))
-        kept = [line for line in left if not (given := _ASSIGNED.match(line)) or count[given[1]] > 1]
+        targets = [given[1] if (given := _ASSIGNED.match(line)) else "" for line in left]
+        read = {word for line in left for word in re.findall(r"\w+", _ASSIGNED.sub("", line))}
+        kept = [line for line, target in zip(left, targets, strict=True) if not target or target in read]
         if len(kept) == len(left):
             return kept
         left = kept
