@@ -22,6 +22,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import CLASSES, ODD, PROGRAMS, X, Y, normal
+from ptx_arithmetic import evaluated
 from ways import ways
 
 from kernelwright.optimize.graph.capture import capture
@@ -454,6 +455,21 @@ def test_the_compiler_takes_what_the_interpreter_takes(name, pick):
     region = planned_region(name)
     kernels = list(compiled(region, choices(region)[pick] if isinstance(pick, int) else pick))
     assert kernels and all(".target sm_90" in kernel.asm["ptx"] for kernel in kernels)
+
+
+@pytest.mark.parametrize("exponent", [1 / 2.4, 2.2, -0.75, 3.5, 1e-3])
+def test_known_powers_are_as_near_in_what_the_compiler_makes_of_them(exponent):
+    import numpy
+
+    _, ((region, _), *_) = planned(lambda x: x**exponent, [X])
+    (kernel,) = compiled(region, CudaChoice(outer=128, inner=1, warps=4))
+    block = next(part for part in kernel.asm["ptx"].split("$L__") if "fma.rn.f32" in part).splitlines()
+    *_, last = [line for line in block if "add.s32" in line]
+    x = torch.exp2((torch.rand(2**18, generator=torch.Generator().manual_seed(0)) * 2 - 1) * 120 / max(1, exponent))
+    (given,) = {line.split()[2] for line in block if "-1060439283" in line}
+    got = evaluated(block, {given.rstrip(","): x.numpy()})[last.split()[1].rstrip(",")].view(numpy.float32)
+    right = x.double().numpy() ** exponent
+    assert abs((got - right) / right).max() < 2 * 2**-24
 
 
 @pytest.mark.parametrize("reverse", [False, True])
