@@ -83,6 +83,12 @@ PROGRAMS = {
         torch.tensor([7, 2**32 + 7, -1, 2**40]),
     ),
     "picked_alone": (lambda x, at: x.gather(1, at).squeeze(1) * 2, X, CLASSES[:, None]),
+    "picked_in_all": (
+        lambda t, at, x: (t.expand(7, 300) - x.amax(1, keepdim=True)).gather(1, at.expand(7, 1))[:, 0],
+        X[0, :300],
+        torch.tensor([[5]]),
+        X[:7, :300],
+    ),
     "picked_columns": (
         lambda x, at: x.logsumexp(0) - x.gather(0, at[None]).squeeze(0),
         X[:, :37].bfloat16(),

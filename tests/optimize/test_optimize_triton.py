@@ -48,6 +48,8 @@ INFINITE[1, 7], INFINITE[2, 250] = 2.0, float("inf")
 TIED = torch.tensor([1.0, 3.0, 3.0, float("nan"), 2.0, float("nan"), 0.0]).repeat(3, 20)
 TIED[0] = TIED[0].nan_to_num(-1.0)
 TIED[1, 3] = 9.0
+TIED_LATE = torch.zeros(6, 300)
+TIED_LATE[:, [3, 67, 131, 150, 195, 259, 290]] = 2.0
 FAR = normal(3, 300, seed=5) + 10_000.0
 SMALL = X[:6, :300]
 WHOLE = torch.arange(-300, 300).reshape(20, 30)
@@ -115,6 +117,8 @@ AGAIN = {
     "log_softmax": (PROGRAMS["log_softmax"][0], SMALL), "half_rows": MORE["half_rows"],
     "infinite_softmax": MORE["infinite_softmax"], "edges": PROGRAMS["edges"],
     "softmax_picked": (lambda x, at: torch.softmax(x, -1) - x.gather(1, at), SMALL, CLASSES[:6, None] % 300),
+    "norm_of_softmax": (lambda x: F.layer_norm(torch.softmax(x, -1), (300,)), SMALL),
+    "place_after": (lambda x: (x - x.mean(-1, keepdim=True)).argmax(-1), TIED_LATE),
     "row_and_all": (lambda x: (x / x.abs().sum(-1, keepdim=True), x.amax(-1)), SMALL),
 }  # fmt: skip
 WIDE = {"softmax", "far_norm", "positions", "edges", "places", "batch_means", "odd_slice", "pointwise"}
@@ -129,7 +133,7 @@ FORCED_ON = {
     "choice": {"choice": (PROGRAMS["choice"][0], SMALL, SMALL > 0.3)},
     "log_softmax": {"log_softmax": (PROGRAMS["log_softmax"][0], SMALL)}, "odd_slice": PROGRAMS,
     "rows_of_bytes": PROGRAMS, "largest_truths": PROGRAMS, "edges": PROGRAMS, "picked": PROGRAMS,
-    "picked_alone": PROGRAMS, "picked_by_place": PROGRAMS,
+    "picked_alone": PROGRAMS, "picked_by_place": PROGRAMS, "picked_in_all": PROGRAMS,
 }  # fmt: skip
 LIGHTER = {
     "both_means": (PROGRAMS["both_means"][0], X[:9, :40]),
@@ -181,7 +185,8 @@ def cases():
             yield f"{name}-wide_{kind}", LIGHTER.get(name, (PROGRAMS | MORE)[name]), choice
     for name, program in AGAIN.items():
         for kind, choice in (HELD | JOINED).items():
-            yield f"{name}-{kind}", program, choice
+            if choice.parts == 1 or name != "place_after":  # places are told in no word of 32 bits
+                yield f"{name}-{kind}", program, choice
 
 
 SCANNED = [f"scans-{way}-{size}" for way in ("forward", "reverse") for size in ("whole", "looped", "looped_rows")]
@@ -505,9 +510,16 @@ def test_exponentials_are_fast_where_nothing_misses_what_they_lose():
     def softmax(x):
         return torch.softmax(x, -1)
 
+    def both_ways(x):
+        shares = torch.softmax(x.float(), -1)
+        return shares, shares.bfloat16()
+
     assert exponentials(softmax, torch.bfloat16) == ["fast_expf"]
     assert exponentials(softmax, torch.float32) == ["tl.exp"]
     assert exponentials(lambda x: torch.softmax(x, -1).log(), torch.bfloat16) == ["tl.exp"]
+    for turn in (1, -1):
+        both = exponentials(lambda x, turn=turn: both_ways(x)[::turn], torch.bfloat16)
+        assert both == ["tl.exp"], "the shares are also stored in FP32"
     assert exponentials(lambda x: torch.logsumexp(x, -1), torch.float32) == ["fast_expf"]
 
 

@@ -61,16 +61,16 @@ class _Rewriting:
         return msgspec.structs.replace(step, args=args)
 
     def pick_of(self, step: Step | Reduction | Scan) -> Pick | None:
-        """What is picked right from memory, at a place that is known only there."""
+        """What is picked right from memory, at a whole number that is no constant."""
         here, load = map(self._by_value.get, self._choice_of(step) or ("", ""))
         if not isinstance(here, Step) or not isinstance(load, Load) or not self._varies(load.value):
             return None
         place = self._by_value[str(here.args[1])]
         constant = isinstance(place, Step) and place.op == "constant"
-        return None if constant else Pick(load=load, place=place.value)
+        return None if constant or place.dtype not in ("int32", "int64") else Pick(load=load, place=place.value)
 
     def _choice_of(self, step: Step | Reduction | Scan) -> tuple[str, str] | None:
-        """(here, value) of a pick."""
+        """(here, value) of a sum that is a pick."""
         if not isinstance(step, Reduction) or step.op != "sum":
             return None
         where = self._by_value[step.arg]

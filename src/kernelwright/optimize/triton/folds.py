@@ -8,6 +8,7 @@ of exponentials below it (Milakov and Gimelshein, arXiv:1805.02867), and a mean 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from kernelwright.optimize.regions.axes import Misfit
@@ -298,15 +299,16 @@ def masked(tile: Tile, operand: Operand, neutral: str) -> str:
     return operand.value if operand.inner else f"tl.broadcast_to({operand.value}, {tile.shape(operand.outer)})"
 
 
-def folds_of(region: Region, paired: bool) -> list[AnyFold]:
-    """The reductions of a region; `paired` where a sweep costs a read, so that two of one sweep are worth more."""
+def folds_of(region: Region, paired: bool, but: Collection[str]) -> list[AnyFold]:
+    """The reductions of a region `but` some; `paired` where a sweep costs a read, so that two of one sweep are worth
+    more."""
     by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
-    reductions = [step for step in region.steps if isinstance(step, Reduction)]
+    reductions = [step for step in region.steps if isinstance(step, Reduction) and step.value not in but]
     ordered = any(isinstance(step, Scan) for step in region.steps)
     pairs = [_pair(region, by_value, one) for one in reductions] if paired and not ordered else []
     found: list[AnyFold] = []
     for pair in pairs:
-        if pair and not any(set(pair.values) & set(other.values) for other in found):
+        if pair and not set(pair.values) & {*but, *(value for other in found for value in other.values)}:
             found.append(pair)
     taken = {value for fold in found for value in fold.values}
     return found + [Fold(r, operand_of(region, by_value, r.arg)) for r in reductions if r.value not in taken]
@@ -319,12 +321,13 @@ def told_in_words(region: Region) -> bool:
 
 
 def fast_exps(region: Region) -> set[str]:
-    """Exponentials below a row's maximum whose results below the normal floats are not missed: they count in a sum of 1
-    or more, and their shares of it are written down as halves at once, in which less than 1.2e-38 becomes zero."""
+    """Exponentials below a row's maximum whose results below the normal floats, 1.2e-38, are not missed: they count in
+    a sum of 1 or more, and their shares of it are only written down as halves."""
     by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
-    written = {store.value: store.dtype for store in region.stores}
+    written = {store.value for store in region.stores}
     read = {value for step in region.steps for value in step.values}
-    shared = {value for value in shares(region) if value not in read and written[value] in HALVES}
+    read |= {store.value for store in region.stores if store.dtype not in HALVES}
+    shared = shares(region).keys() - read
     found = set()
     for total in _totals_of_exps(region):
         power = by_value[total.arg]
@@ -336,8 +339,8 @@ def fast_exps(region: Region) -> set[str]:
 
 
 def shares(region: Region) -> dict[str, str]:
-    """Quotients by a sum of exponentials below a row's maximum, with that sum: one of them is 1, so that its reciprocal
-    is a normal float."""
+    """Quotients by a sum of exponentials below a row's maximum, with that sum: it is 1 or more, or no number, or 0
+    where all of a row is minus infinity, so that its reciprocal loses nothing."""
     totals = {total.value for total in _totals_of_exps(region)}
     quotients = [step for step in region.steps if isinstance(step, Step) and step.op == "div"]
     return {one.value: str(one.args[1]) for one in quotients if one.dtype == "float32" and one.args[1] in totals}

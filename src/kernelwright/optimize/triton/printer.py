@@ -340,7 +340,7 @@ class _Printer:
         if self.tile.held:
             lines += self._held_first([load for load in again if self._reads(load)[0] == at])
             parts.append(self.loops.over_held(lambda: inside(held=True)))
-        for part in parts if at == 0 else reversed(parts):  # what is held is done with before more is read
+        for part in parts if folds else reversed(parts):  # only written, what is held is done with before more is read
             lines += part
         return lines
 
@@ -398,7 +398,8 @@ class _Printer:
 
     def _picked(self, pick: Pick, dtype: str) -> str:
         """One element of each row, from memory."""
-        place, there = self.tile.picked(pick.load, pick.place)
+        outer = bool((self.region.axes_of[pick.place] | self.region.axes_of[pick.load.value]) - self.tile.inner_names)
+        place, there = self.tile.picked(pick.load, pick.place, outer)
         return f"tl.load({place}, mask={there}, other=0)" + f".to({TYPES[dtype]})" * (dtype != pick.load.dtype)
 
     def _hint(self, load: Load, at: int) -> str:

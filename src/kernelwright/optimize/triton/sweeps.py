@@ -18,7 +18,7 @@ class Sweeps:
     def __init__(self, region: Region, tile: Tile, whole: bool) -> None:
         self.region, self.tile, self.whole = region, tile, whole
         self.picks = picks(region)
-        self.folds = [fold for fold in folds_of(region, paired=not whole) if fold.values[0] not in self.picks]
+        self.folds = folds_of(region, paired=not whole, but=self.picks)
         self.by_value: Entries = {load.value: load for load in region.loads}
         self.by_value |= {step.value: step for step in region.steps}
         self.fold_of = {value: fold for fold in self.folds for value in fold.values}

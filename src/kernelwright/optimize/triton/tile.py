@@ -185,12 +185,13 @@ class Tile:
         terms += _terms(self.m, self.outer, strides) + _terms(self.n, self.inner, strides)
         return " + ".join(terms)
 
-    def picked(self, load: Load, place: str) -> tuple[str, str]:
-        """(pointer, mask) of the element of each row whose position along it is the value `place`."""
+    def picked(self, load: Load, place: str, outer: bool) -> tuple[str, str]:
+        """(pointer, mask) of the element of each row whose position along it is the value `place`, where rows differ
+        in it or, not `outer`, all have the same."""
         (axis,) = self.inner
         others = {name: stride for name, stride in load.strides.items() if name != axis.name}
         inside = _times(f"{place}.to(tl.int64)", load.strides[axis.name])
-        there = ["mask_m"] * self.ragged_m + [f"({place} >= 0) & ({place} < N)"]
+        there = ["mask_m"] * (outer and self.ragged_m) + [f"({place} >= 0) & ({place} < N)"]
         return f"{self.place(load.buffer, others, load.offset)} + {inside}", " & ".join(there)
 
     def mask(self, strides: dict[str, int]) -> str:
