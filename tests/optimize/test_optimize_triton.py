@@ -120,6 +120,7 @@ AGAIN = {
     "norm_of_softmax": (lambda x: F.layer_norm(torch.softmax(x, -1), (300,)), SMALL),
     "place_after": (lambda x: (x - x.mean(-1, keepdim=True)).argmax(-1), TIED_LATE),
     "row_and_all": (lambda x: (x / x.abs().sum(-1, keepdim=True), x.amax(-1)), SMALL),
+    "over_all": (lambda x: x / x.norm(), SMALL),
 }  # fmt: skip
 WIDE = {"softmax", "far_norm", "positions", "edges", "places", "batch_means", "odd_slice", "pointwise"}
 """These are also printed as if int32 ended at `SMALL_INT32`, some rows below it and some beyond."""
@@ -626,6 +627,24 @@ def test_long_columns_that_are_read_again_are_put_together_once(program, joins):
     joined = [print_triton(region, choice) for choice in choices(region) if choice.join]
     assert bool(joined) == joins
     assert all([name.count("join") for name in one.kernel_names] == [0, 1, 0] for one in joined)
+
+
+@pytest.mark.parametrize(
+    ("program", "size", "parts", "launches"),
+    [
+        (lambda x: x.square().mean(), 2**30, 2**14, 2),
+        (lambda x: x / x.norm(), 7 * 2**28, 7 * 2**12, 3),  # put together by a launch of its own
+        (lambda x: x.double().sum(), 2**40, 2**15, 2),
+        (lambda x: x / x.double().sum(), 2**30, 0, 0),  # which is told in no word of 32 bits
+        (lambda x: x.square().mean(), 2**26, 0, 0),
+    ],
+)
+def test_one_row_of_very_many_elements_is_also_offered_in_fine_parts(program, size, parts, launches):
+    with torch.no_grad():
+        ((region, _), *_), _ = plan(capture(program, (torch.empty(size, device="meta"),), {}).graph)
+    fine = [choice for choice in choices(region) if choice.parts > 2048]
+    assert [choice.parts for choice in fine] == [parts] * bool(parts)
+    assert [len(print_triton(region, choice).kernel_names) for choice in fine] == [launches] * bool(parts)
 
 
 @pytest.mark.parametrize("program", [lambda x: x.flip(0, 1).sum(-1), lambda x: x.softmax(-1), lambda x: x.sum()])

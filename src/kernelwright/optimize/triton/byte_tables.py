@@ -6,7 +6,7 @@ import re
 
 from kernelwright.optimize.regions.region import Load, Region, Step
 from kernelwright.optimize.triton.forms import MANY_INSTRUCTIONS, TYPES
-from kernelwright.optimize.triton.tile import Definition
+from kernelwright.optimize.triton.lines import Definition
 
 BYTES = ("uint8", "int8")
 _OF_BYTES = "_of_bytes"

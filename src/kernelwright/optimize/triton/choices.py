@@ -23,6 +23,8 @@ STAGES, SHARED_BYTES = 3, 200 * 2**10
 """Tiles under way wait in shared memory, of which a multiprocessor has 227 KiB for all of them."""
 LEAST_PART, SINGLE = 1024, 8192
 """Elements of a part of a row: fewer are not worth a launch more; and of one that is a single step."""
+FINE_PART, MOST_FINE = 65536, 32768
+"""Elements of a part of one row of very many, and such parts at most: 2 % faster than 1,024 parts of 2^30 elements."""
 DEEP = ((512, 4, 8, 4), (128, 4, 2, 4), (128, 128, 8, 1), (64, 64, 4, 1))
 """(outer, inner, warps, stages) of tiles over rows which lie beside each other, with many loads under way: four steps
 of a loop, or 64 and 32 elements for each thread."""
@@ -132,16 +134,19 @@ def _split_rows(region: Region) -> list[CudaChoice]:
     tiles = ((2048, 4, 3), (1024, 4, 3), (2048, 8, 1), (8192, 8, 3))
     if _begins_anywhere(region):
         tiles = ((1024, 8, 1), (2048, 16, 1), (1024, 4, 3))
-    fine = [min(_power(region.row_size // elements), 1024) for elements in (2048, 4096)]
+    many = [min(_power(region.row_size // elements), 1024) for elements in (2048, 4096)]
     found = [
         CudaChoice(outer=1, inner=inner, warps=warps, stages=stages, parts=parts)
-        for parts in dict.fromkeys([*fine, *_parts(region, region.rows)])
+        for parts in dict.fromkeys([*many, *_parts(region, region.rows)])
         for inner, warps, stages in tiles
         if parts > 1 and inner * parts <= region.row_size
     ]
-    single = -(-region.row_size // SINGLE)
+    single, fine = -(-region.row_size // SINGLE), region.row_size // FINE_PART
     if region.rows == 1 and 1024 < single <= 2048:  # more parts than rows are cut into otherwise
         found.insert(3, CudaChoice(outer=1, inner=SINGLE, warps=16, parts=single))
+    join = _swept_again(region)
+    if region.rows == 1 and fine > 1024 and (not join or told_in_words(region)):
+        found.insert(1, CudaChoice(outer=1, inner=SINGLE, warps=32, parts=min(fine, MOST_FINE), join=join))
     return found
 
 

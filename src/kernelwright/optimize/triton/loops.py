@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.optimize.triton.tile import Tile, used
+from kernelwright.optimize.triton.lines import used
+from kernelwright.optimize.triton.tile import Tile
 
 
 class Loops:

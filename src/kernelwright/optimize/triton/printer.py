@@ -9,34 +9,24 @@ between sweeps. Where a row ends within a step, that step is printed apart, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from kernelwright.core.records import Record
 from kernelwright.optimize.regions.axes import Misfit
-from kernelwright.optimize.regions.picking import Pick
-from kernelwright.optimize.regions.region import Load, Region, Scan, Step, Store
-from kernelwright.optimize.triton.byte_tables import looked_up, lookup, table
+from kernelwright.optimize.regions.region import Load, Region, Scan, Store
 from kernelwright.optimize.triton.choices import choices
-from kernelwright.optimize.triton.folds import (
-    FAST_EXP,
-    AnyFold,
-    Fold,
-    OnlineSum,
-    State,
-    computed_dtype,
-    fast_exps,
-    operand_of,
-    shares,
-    told_in_words,
-)
-from kernelwright.optimize.triton.forms import HALVES, TYPES, expression, full, helpers_of
+from kernelwright.optimize.triton.folds import AnyFold, Fold, told_in_words
+from kernelwright.optimize.triton.forms import helpers_of
+from kernelwright.optimize.triton.lines import used, without_dead, wrapped
 from kernelwright.optimize.triton.loops import Loops
-from kernelwright.optimize.triton.scans import carried, carry_start, scanned
+from kernelwright.optimize.triton.partials import Partials, Scratch
+from kernelwright.optimize.triton.scans import carry_start
 from kernelwright.optimize.triton.starter import START
-from kernelwright.optimize.triton.sweeps import Entry, Sweeps
-from kernelwright.optimize.triton.tile import CudaChoice, Definition, Tile, used, without_dead, wrapped
+from kernelwright.optimize.triton.sweeps import Sweeps
+from kernelwright.optimize.triton.tile import CudaChoice, Tile
+from kernelwright.optimize.triton.values import Values
 
 __all__ = ["START", "CudaChoice", "Printed", "choices", "print_triton"]
 
@@ -76,15 +66,6 @@ def print_triton(region: Region, choice: CudaChoice) -> Printed:
     return _Printer(region, choice).printed()
 
 
-class _Scratch(Record, frozen=True, kw_only=True):
-    """Partial results of all rows and parts."""
-
-    name: str
-    dtype: str
-    rows: int
-    parts: int
-
-
 class _Kernel(Record, frozen=True, kw_only=True):
     """One finished kernel: its tensors and how many programs it takes."""
 
@@ -102,8 +83,7 @@ class _Printer:
         self.loops = Loops(self.tile, choice.stages)
         self.parts, self.part_size = self.tile.parts, self.tile.part_size
         self.sweeps = Sweeps(region, self.tile, self.whole)
-        self.fast_exps, self.shares = fast_exps(region), shares(region)
-        self.looked_up = {value: byte for value, byte in looked_up(region).items() if self._fills_a_line(byte)}
+        self.values, self.partials = Values(self.sweeps, choice), Partials(self.sweeps, choice)
         self.scans = [step for step in region.steps if isinstance(step, Scan)]
         if self.scans and self.parts > 1:
             raise Misfit("a scan along a row that is cut into parts")
@@ -118,7 +98,7 @@ class _Printer:
     def printed(self) -> Printed:
         inputs, outputs = self.region.reads, self.region.writes
         if self.region.row and self.parts > 1:
-            kernels, scratch = self._met() if self.choice.meet else self._split(), self._scratch()
+            kernels, scratch = self._met() if self.choice.meet else self._split(), self.partials.scratch()
         else:
             body = self._whole() if self.whole else self._looped()
             kernels, scratch = [self._kernel(f"{self.region.name}_kernel", body, self._tale())], []
@@ -154,8 +134,8 @@ class _Printer:
             if isinstance(fold, Fold):
                 lines += self._finished(fold, fold.taken(self.tile), "")
             else:
-                lines += self._value(entry, 0)
-        lines += [self._store(store) for store in stores]
+                lines += self.values.lines(entry, 0)
+        lines += [self.values.store(store) for store in stores]
         start = "part * BLOCK_N" if self.parts > 1 else ""
         return [*used(self.tile.columns_from(start), lines), *lines]
 
@@ -169,7 +149,7 @@ class _Printer:
                 lines += self._finished(fold, states, self._lane_count("N"))
                 made |= set(fold.values)
         outer = [store for store in self.region.stores if not self.sweeps.stored_inside(store)]
-        return [*lines, *self._outer_values(outer, made), *map(self._store, outer)]
+        return [*lines, *self._outer_values(outer, made), *map(self.values.store, outer)]
 
     def _split(self) -> list[_Kernel]:
         kernels = []
@@ -190,7 +170,7 @@ class _Printer:
             if parts > 1:
                 lines += self._part_lines(at, folds, made)
             lines += self._outer_values(outer, made)
-            lines += self._stores_of_first_part(outer) if parts > 1 else map(self._store, outer)
+            lines += self._stores_of_first_part(outer) if parts > 1 else map(self.values.store, outer)
             tale = f"{self._tale().rsplit(', ', 1)[0]}, sweep {at + 1} in {parts} parts"
             tale = tale if parts > 1 else "What all parts give together"
             kernels.append(self._kernel(f"{self.region.name}_kernel_{at + 1}", lines, tale, parts, at % 2 == 1))
@@ -215,7 +195,7 @@ class _Printer:
         made |= set(values)
         row, mask = self.tile.m if self.tile.rows > 1 else "0", ", mask=mask_m" if self.tile.ragged_m else ""
         loads = [f"{value} = tl.load({value}_joined_ptr + {row}{mask})" for value in values]
-        return [*loads, *self._reciprocals(values)]
+        return [*loads, *self.values.reciprocals(values)]
 
     def _met(self) -> list[_Kernel]:
         if self.sweeps.last == 0:
@@ -236,7 +216,7 @@ class _Printer:
 
     def _stores_of_first_part(self, stores: Sequence[Store]) -> list[str]:
         """What is known of whole rows, written once."""
-        return ["if part == 0:", *(f"    {self._store(store)}" for store in stores)] if stores else []
+        return ["if part == 0:", *(f"    {self.values.store(store)}" for store in stores)] if stores else []
 
     def _part_lines(self, at: int, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
         """One part of a sweep, and its results written down."""
@@ -245,7 +225,7 @@ class _Printer:
         for fold in folds:
             states = [f"{state.name}_tile" for state in fold.states]
             done += fold.finish(self.tile, states, self._lane_count("size"), False)
-            done += [self._written_down(state) for state in fold.states]
+            done += [self.partials.written_down(state) for state in fold.states]
         return [*lines, *used([("size", f"size = {self.loops.size}")], done), *done]
 
     def _put_together(self, folds: Sequence[AnyFold], made: set[str]) -> list[str]:
@@ -254,7 +234,7 @@ class _Printer:
             return []
         lines: list[str] = []
         for fold in folds:
-            lines += [f"{state.name}_parts = {self._of_all_parts(state)}" for state in fold.states]
+            lines += [f"{state.name}_parts = {self.partials.of_all(state)}" for state in fold.states]
             count = f"tl.maximum(tl.minimum({self.part_size}, N - parts * {self.part_size}), 0)"
             lines += self._finished(fold, [f"{state.name}_parts" for state in fold.states], count)
             made |= set(fold.values)
@@ -262,43 +242,9 @@ class _Printer:
 
     def _finished(self, fold: AnyFold, states: list[str], count: str) -> list[str]:
         """The values of a fold, known of the whole row."""
-        return [*fold.finish(self.tile, states, count, True), *self._reciprocals(fold.values)]
+        return [*fold.finish(self.tile, states, count, True), *self.values.reciprocals(fold.values)]
 
-    def _reciprocals(self, values: Iterable[str]) -> list[str]:
-        """Taken once a row of what its elements are divided by."""
-        totals = [value for value in values if value in self.shares.values()]
-        return [f"{total}_reciprocal = tl.div_rn(1.0, {total})" for total in totals]
-
-    # ---- what parts of a row tell each other
-
-    def _written_down(self, state: State) -> str:
-        place = self._partial_place(state, "part")
-        if self.choice.meet:
-            return f"tell({place}, {state.name})"
-        return f"tl.store({place}, {state.name}{', mask=mask_m' if self.tile.ragged_m else ''})"
-
-    def _of_all_parts(self, state: State) -> str:
-        place = self._partial_place(state, "parts")
-        if self.choice.meet:
-            heard = f"hear({place}, there)" + ".to(tl.float32, bitcast=True)" * (state.dtype == "float32")
-            return f"tl.where(there, {heard}, {state.neutral})"
-        everywhere = not self.tile.ragged_m and self.parts & self.parts - 1 == 0
-        return f"tl.load({place})" if everywhere else f"tl.load({place}, mask=there, other={state.neutral})"
-
-    def _partial_place(self, state: State, part: str) -> str:
-        row = f"{self.tile.m} * {self.parts} + " if self.tile.rows > 1 else ""
-        if not self.choice.meet:
-            return f"{state.name}_parts_ptr + {row}{part}"
-        before = self._states.index(state) * self.tile.rows * self.parts
-        return f"{self._notes}_ptr + {f'{before} + ' if before else ''}{row}{part}"
-
-    @property
-    def _notes(self) -> str:
-        return f"{self.region.name}_notes"
-
-    @property
-    def _states(self) -> list[State]:
-        return [state for fold in self.sweeps.folds for state in fold.states]
+    # ---- one sweep
 
     def _lane_count(self, size: str) -> str:
         """How many elements of a row of that size each lane of a tile sees."""
@@ -316,7 +262,7 @@ class _Printer:
         lines = []
         for entry in behind:
             if entry not in inner:
-                lines += self._value(entry, at)
+                lines += self.values.lines(entry, at)
                 made.add(entry.value)
             elif isinstance(entry, Scan):
                 lines.append(carry_start(self.tile, entry))
@@ -327,18 +273,18 @@ class _Printer:
             raise Misfit("the first of equals in a row that is swept from its end")
         if at > 0 and not folds and not self.scans and self.choice.stages == self.parts == 1:
             backwards = True  # the end of a row is what the caches still hold
-        again = [entry for entry in inner if isinstance(entry, Load) and len(self._reads(entry)) > 1]
+        again = [entry for entry in inner if isinstance(entry, Load) and len(self.values.read_in(entry)) > 1]
 
         def inside(held: bool = False) -> list[str]:
-            values = [line for entry in inner for line in self._value(entry, at, held=held and entry in again)]
+            values = [line for entry in inner for line in self.values.lines(entry, at, held=held and entry in again)]
             updates = [line for fold in folds for line in fold.update(self.tile, self.loops.first)]
-            return [*values, *updates, *(self._store(store) for store in stores)]
+            return [*values, *updates, *(self.values.store(store) for store in stores)]
 
         parts = []
         if self.tile.held < self.tile.steps:
             parts.append(self.loops.over(inside, backwards, apart=not self.scans))
         if self.tile.held:
-            lines += self._held_first([load for load in again if self._reads(load)[0] == at])
+            lines += self._held_first([load for load in again if self.values.read_in(load)[0] == at])
             parts.append(self.loops.over_held(lambda: inside(held=True)))
         for part in parts if folds else reversed(parts):  # only written, what is held is done with before more is read
             lines += part
@@ -348,117 +294,20 @@ class _Printer:
         """Reads what is held before a loop, which it is under way beside."""
         if not loads:
             return []
-        reads = self.loops.over_held(lambda: [f"{load.value}_held += ({self._read(load, '')},)" for load in loads])
+        reads = self.loops.over_held(
+            lambda: [f"{load.value}_held += ({self.values.read(load, '')},)" for load in loads]
+        )
         return [*(f"{load.value}_held = ()" for load in loads), *reads]
 
     def _outer_values(self, stores: Sequence[Store], made: set[str]) -> list[str]:
         """Values of whole rows, which some stores write."""
         lines = []
         for entry in self.sweeps.ordered(self.sweeps.behind([store.value for store in stores], made)):
-            lines += self._value(entry, 0)
+            lines += self.values.lines(entry, 0)
             made.add(entry.value)
         return lines
 
-    # ---- one value
-
-    def _value(self, entry: Entry, at: int, held: bool = False) -> list[str]:
-        if isinstance(entry, Load):
-            read = f"{entry.value}_held[step]" if held else self._read(entry, self._hint(entry, at))
-            return [f"{entry.value} = {read}{'.to(tl.float32)' if entry.dtype in HALVES else ''}"]
-        if isinstance(entry, Scan):
-            lines = scanned(self.tile, entry, operand_of(self.region, self.sweeps.by_value, entry.arg))
-            operand = operand_of(self.region, self.sweeps.by_value, entry.arg)
-            return lines if self.whole else lines + carried(self.tile, entry, operand)
-        if pick := self.sweeps.picks.get(entry.value):
-            return [f"{entry.value} = {self._picked(pick, entry.dtype)}"]
-        assert isinstance(entry, Step)
-        if byte := self.looked_up.get(entry.value):
-            return [f"{entry.value} = {lookup(entry.value, byte)}"]
-        return [f"{entry.value} = {self._step(entry)}"]
-
-    def _fills_a_line(self, load: Load) -> bool:
-        """Whether a tile holds it as a range, which is what a table can be asked with."""
-        return (self.tile.line and self.sweeps.inner(load.value)) or (self.tile.flat and any(load.strides.values()))
-
-    def _tables(self) -> list[Definition]:
-        """For each value that is looked up, the lines that compute it for every byte."""
-        found: list[Definition] = []
-        for value, byte in self.looked_up.items():
-            steps = [entry for entry in self.sweeps.ordered(self.sweeps.behind([value], [])) if isinstance(entry, Step)]
-            found += table(byte, [(step.value, f"{step.value} = {self._step(step)}") for step in steps])
-        return list(dict.fromkeys(found))
-
-    def _read(self, load: Load, hint: str) -> str:
-        options = [self.tile.place(load.buffer, load.strides, load.offset)]
-        if mask := self.tile.mask(load.strides):
-            options += [f"mask={mask}"]
-        if hint:
-            options += [f'eviction_policy="{hint}"']
-        return f"tl.load({', '.join(options)})"
-
-    def _picked(self, pick: Pick, dtype: str) -> str:
-        """One element of each row, from memory."""
-        outer = bool((self.region.axes_of[pick.place] | self.region.axes_of[pick.load.value]) - self.tile.inner_names)
-        place, there = self.tile.picked(pick.load, pick.place, outer)
-        return f"tl.load({place}, mask={there}, other=0)" + f".to({TYPES[dtype]})" * (dtype != pick.load.dtype)
-
-    def _hint(self, load: Load, at: int) -> str:
-        """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
-        if self.whole or not self.choice.keep or not self.sweeps.inner(load.value) or len(self._reads(load)) < 2:
-            return ""
-        return "evict_last" if at < self._reads(load)[-1] else "evict_first"
-
-    def _reads(self, load: Load) -> list[int]:
-        """The sweeps that read it."""
-        sweeps = range(self.sweeps.last + 1)
-        return [sweep for sweep in sweeps if load.value in self.sweeps.behind(self.sweeps.wanted(sweep), [])]
-
-    def _step(self, step: Step) -> str:
-        if step.op == "index":
-            if step.dtype == "int64":
-                return f"{step.args[0]}.to(tl.int64)"
-            return f"{step.args[0]}.to(tl.int32)" if self.tile.wide else str(step.args[0])
-        if step.op == "constant":
-            assert not isinstance(step.args[0], str)
-            return full(step.args[0], step.dtype)
-        args = tuple(self._inlined(arg) if isinstance(arg, str) else arg for arg in step.args)
-        dtypes = tuple(computed_dtype(self.sweeps.by_value[arg]) if isinstance(arg, str) else None for arg in args)
-        if step.value in self.fast_exps:
-            return f"{FAST_EXP}({self._below(step) or args[0]})"
-        if step.value in self.shares:
-            return f"{args[0]} * {args[1]}_reciprocal"
-        return expression(step.op, args, dtypes, step.dtype)
-
-    def _below(self, power: Step) -> str:
-        """How far an element is below the maximum, in the words of the sweep that found it: so the compiler sees which
-        exponentials it has."""
-        for fold in self.sweeps.folds if not self.choice.join else ():
-            if isinstance(fold, OnlineSum) and fold.total.arg == power.value:
-                return f"{fold.operand.value} - {fold.total.value}_shift"
-        return ""
-
-    def _inlined(self, value: str) -> str | int | float | bool:
-        """A constant as its number."""
-        entry = self.sweeps.by_value[value]
-        return entry.args[0] if isinstance(entry, Step) and entry.op == "constant" else value
-
-    def _store(self, store: Store) -> str:
-        options = [self.tile.place(store.buffer, store.strides, store.offset), store.value]
-        if mask := self.tile.mask(store.strides):
-            options += [f"mask={mask}"]
-        return f"tl.store({', '.join(options)})"
-
     # ---- kernels and their launch
-
-    def _scratch(self) -> list[_Scratch]:
-        if self.choice.meet:
-            rows = self.tile.rows * len(self._states)
-            return [_Scratch(name=self._notes, dtype="int64", rows=rows, parts=self.parts)]
-        found = [(f"{state.name}_parts", state.dtype, self.parts) for state in self._states]
-        if self.choice.join:
-            joined = [self.sweeps.by_value[value] for value in self.sweeps.fold_of]
-            found += [(f"{one.value}_joined", one.dtype, 1) for one in joined]
-        return [_Scratch(name=name, dtype=dtype, rows=self.tile.rows, parts=parts) for name, dtype, parts in found]
 
     def _kernel(
         self, name: str, body: list[str], tale: str, parts: int | None = None, backwards: bool = False
@@ -466,13 +315,13 @@ class _Printer:
         parts = self.parts if parts is None else parts
         body = without_dead(body)
         width = 1 << (self.parts - 1).bit_length()
-        given = [*self.tile.definitions(parts, backwards), *self._tables()]
+        given = [*self.tile.definitions(parts, backwards), *self.values.tables()]
         given.append(("parts", f"parts = tl.arange(0, {width}){self.tile.along}"))
         there = f"mask_m & (parts < {self.parts})" if self.tile.ragged_m else f"parts < {self.parts}"
         given.append(("there", f"there = {there}"))
         lines = [*used(given, body), *body]
         inputs, outputs = self.region.reads, self.region.writes
-        names = [*inputs, *outputs, *(scratch.name for scratch in self._scratch())]
+        names = [*inputs, *outputs, *(scratch.name for scratch in self.partials.scratch())]
         text = "\n".join(lines)
         tensors = tuple(name for name in names if f"{name}_ptr" in text)
         head = f"def {name}({', '.join(f'{tensor}_ptr' for tensor in tensors)}):"
@@ -480,7 +329,7 @@ class _Printer:
         text = "\n".join(part for line in whole for part in wrapped(line)) + "\n"
         return _Kernel(name=name, text=text, tensors=tensors, programs=self.tile.tiles * parts)
 
-    def _launch(self, name: str, tensors: list[str], kernels: Sequence[_Kernel], scratch: Sequence[_Scratch]) -> str:
+    def _launch(self, name: str, tensors: list[str], kernels: Sequence[_Kernel], scratch: Sequence[Scratch]) -> str:
         inputs, outputs = self.region.reads, self.region.writes
         together = f", together={self.parts}" if self.choice.meet else ""
         starts = [
@@ -493,6 +342,6 @@ class _Printer:
             memory = f"memory_beside({tensors[0]}, ({one.rows}, {one.parts}), ({one.parts}, 1), torch.{one.dtype})"
             lines.append(f"    {one.name} = {memory}")
         if self.choice.meet:
-            lines.append(f"    {self._notes}.zero_()")
+            lines.append(f"    {self.partials.notes}.zero_()")
         lines += [f"    start_{kernel.name}({', '.join(kernel.tensors)})" for kernel in kernels]
         return "\n".join(part for line in lines for part in wrapped(line)) + "\n"

@@ -1,0 +1,121 @@
+"""One value of a region as Triton text, at the elements of a tile: read, picked, computed, written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelwright.optimize.regions.picking import Pick
+from kernelwright.optimize.regions.region import Load, Scan, Step, Store
+from kernelwright.optimize.triton.byte_tables import looked_up, lookup, table
+from kernelwright.optimize.triton.folds import FAST_EXP, OnlineSum, computed_dtype, fast_exps, operand_of, shares
+from kernelwright.optimize.triton.forms import HALVES, TYPES, expression, full
+from kernelwright.optimize.triton.lines import Definition
+from kernelwright.optimize.triton.scans import carried, scanned
+from kernelwright.optimize.triton.sweeps import Entry, Sweeps
+from kernelwright.optimize.triton.tile import CudaChoice
+
+
+class Values:
+    """The values of the region that is swept so, in the words of a choice."""
+
+    def __init__(self, sweeps: Sweeps, choice: CudaChoice) -> None:
+        self.sweeps, self.region, self.tile, self.choice = sweeps, sweeps.region, sweeps.tile, choice
+        self.fast_exps, self.shares = fast_exps(self.region), shares(self.region)
+        self.looked_up = {value: byte for value, byte in looked_up(self.region).items() if self._fills_a_line(byte)}
+
+    def lines(self, entry: Entry, at: int, held: bool = False) -> list[str]:
+        if isinstance(entry, Load):
+            read = f"{entry.value}_held[step]" if held else self.read(entry, self._hint(entry, at))
+            return [f"{entry.value} = {read}{'.to(tl.float32)' if entry.dtype in HALVES else ''}"]
+        if isinstance(entry, Scan):
+            operand = operand_of(self.region, self.sweeps.by_value, entry.arg)
+            lines = scanned(self.tile, entry, operand)
+            return lines if self.sweeps.whole else lines + carried(self.tile, entry, operand)
+        if pick := self.sweeps.picks.get(entry.value):
+            return [f"{entry.value} = {self._picked(pick, entry.dtype)}"]
+        assert isinstance(entry, Step)
+        if byte := self.looked_up.get(entry.value):
+            return [f"{entry.value} = {lookup(entry.value, byte)}"]
+        return [f"{entry.value} = {self._step(entry)}"]
+
+    def reciprocals(self, values: Iterable[str]) -> list[str]:
+        """Taken once a row of what its elements are divided by."""
+        totals = [value for value in values if value in self.shares.values()]
+        return [f"{total}_reciprocal = tl.div_rn(1.0, {total})" for total in totals]
+
+    def tables(self) -> list[Definition]:
+        """For each value that is looked up, the lines that compute it for every byte."""
+        found: list[Definition] = []
+        for value, byte in self.looked_up.items():
+            steps = [entry for entry in self.sweeps.ordered(self.sweeps.behind([value], [])) if isinstance(entry, Step)]
+            found += table(byte, [(step.value, f"{step.value} = {self._step(step)}") for step in steps])
+        return list(dict.fromkeys(found))
+
+    def read(self, load: Load, hint: str) -> str:
+        options = [self.tile.place(load.buffer, load.strides, load.offset)]
+        if mask := self.tile.mask(load.strides):
+            options += [f"mask={mask}"]
+        if hint:
+            options += [f'eviction_policy="{hint}"']
+        return f"tl.load({', '.join(options)})"
+
+    def read_in(self, load: Load) -> list[int]:
+        """The sweeps that read it."""
+        sweeps = range(self.sweeps.last + 1)
+        return [sweep for sweep in sweeps if load.value in self.sweeps.behind(self.sweeps.wanted(sweep), [])]
+
+    def store(self, store: Store) -> str:
+        options = [self.tile.place(store.buffer, store.strides, store.offset), store.value]
+        if mask := self.tile.mask(store.strides):
+            options += [f"mask={mask}"]
+        return f"tl.store({', '.join(options)})"
+
+    def _fills_a_line(self, load: Load) -> bool:
+        """Whether a tile holds it as a range, which is what a table can be asked with."""
+        return (self.tile.line and self.sweeps.inner(load.value)) or (self.tile.flat and any(load.strides.values()))
+
+    def _picked(self, pick: Pick, dtype: str) -> str:
+        """One element of each row, from memory."""
+        outer = bool((self.region.axes_of[pick.place] | self.region.axes_of[pick.load.value]) - self.tile.inner_names)
+        place, there = self.tile.picked(pick.load, pick.place, outer)
+        return f"tl.load({place}, mask={there}, other=0)" + f".to({TYPES[dtype]})" * (dtype != pick.load.dtype)
+
+    def _hint(self, load: Load, at: int) -> str:
+        """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
+        if (
+            self.sweeps.whole
+            or not self.choice.keep
+            or not self.sweeps.inner(load.value)
+            or len(self.read_in(load)) < 2
+        ):
+            return ""
+        return "evict_last" if at < self.read_in(load)[-1] else "evict_first"
+
+    def _step(self, step: Step) -> str:
+        if step.op == "index":
+            if step.dtype == "int64":
+                return f"{step.args[0]}.to(tl.int64)"
+            return f"{step.args[0]}.to(tl.int32)" if self.tile.wide else str(step.args[0])
+        if step.op == "constant":
+            assert not isinstance(step.args[0], str)
+            return full(step.args[0], step.dtype)
+        args = tuple(self._inlined(arg) if isinstance(arg, str) else arg for arg in step.args)
+        dtypes = tuple(computed_dtype(self.sweeps.by_value[arg]) if isinstance(arg, str) else None for arg in args)
+        if step.value in self.fast_exps:
+            return f"{FAST_EXP}({self._below(step) or args[0]})"
+        if step.value in self.shares:
+            return f"{args[0]} * {args[1]}_reciprocal"
+        return expression(step.op, args, dtypes, step.dtype)
+
+    def _below(self, power: Step) -> str:
+        """How far an element is below the maximum, in the words of the sweep that found it: so the compiler sees which
+        exponentials it has."""
+        for fold in self.sweeps.folds if not self.choice.join else ():
+            if isinstance(fold, OnlineSum) and fold.total.arg == power.value:
+                return f"{fold.operand.value} - {fold.total.value}_shift"
+        return ""
+
+    def _inlined(self, value: str) -> str | int | float | bool:
+        """A constant as its number."""
+        entry = self.sweeps.by_value[value]
+        return entry.args[0] if isinstance(entry, Step) and entry.op == "constant" else value
