@@ -106,6 +106,10 @@ HELD = {
     "one_sum": CudaChoice(outer=1, inner=64, warps=4, held=1, one_sum=True),
     "one_sum_rows": CudaChoice(outer=4, inner=32, warps=4, held=2, one_sum=True),
     "one_sum_met": msgspec.structs.replace(MET, held=1, one_sum=True),
+    "ahead": CudaChoice(outer=1, inner=256, warps=4, held=1),
+    "grouped": CudaChoice(outer=1, inner=64, warps=4, held=2, grouped=True),
+    "grouped_ahead": CudaChoice(outer=1, inner=256, warps=4, held=1, grouped=True),
+    "grouped_met": msgspec.structs.replace(MET, held=1, grouped=True),
 }  # fmt: skip
 """Ways to sweep a row again without reading all of it twice."""
 JOINED = {
@@ -186,7 +190,9 @@ def cases():
             yield f"{name}-wide_{kind}", LIGHTER.get(name, (PROGRAMS | MORE)[name]), choice
     for name, program in AGAIN.items():
         for kind, choice in (HELD | JOINED).items():
-            if choice.parts == 1 or name != "place_after":  # places are told in no word of 32 bits
+            told = choice.parts == 1 or name != "place_after"  # places are told in no word of 32 bits
+            long = choice.inner < 256 or name not in ("batch_means", "edges")  # whose rows are one step of 256
+            if told and long:
                 yield f"{name}-{kind}", program, choice
 
 
@@ -453,6 +459,7 @@ COMPILED = [
     ("far_norm", JOINED["joined_rows"]), ("known_powers", 0), ("powers_of_rows", LOOPED),
     ("powers_of_rows", LOOPED_ROWS), ("picked", LOOPED), ("picked_columns", 0), ("half_rows", SPLIT_ROWS),
     ("picked_alone", LOOPED_ROWS), ("half_rows", HELD["one_sum"]), ("softmax", HELD["one_sum_rows"]),
+    ("half_rows", HELD["grouped_ahead"]), ("far_norm", HELD["grouped_ahead"]), ("softmax", HELD["grouped_met"]),
 ]  # fmt: skip
 
 

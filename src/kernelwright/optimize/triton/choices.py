@@ -10,7 +10,7 @@ from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.optimize.regions.region import Region, Scan
 from kernelwright.optimize.triton.folds import told_in_words
 from kernelwright.optimize.triton.sweeps import Sweeps
-from kernelwright.optimize.triton.tile import CudaChoice, Tile, lane_axes, lanes_along_row
+from kernelwright.optimize.triton.tile import LINE_BYTES, CudaChoice, Tile, lane_axes, lanes_along_row
 
 MOST = 14
 HALF_TILE, WHOLE_TILE = 16384, 32768
@@ -44,8 +44,6 @@ MOST_TOGETHER = 32
 once. Four times as many would gain a group norm 5 % of a copy, rows of 4 million 13."""
 MOST_MET = 2**21
 """Elements of a longer row, in so many parts, are out of the L2, of 50 MB, when they are read again."""
-LINE_BYTES = 16
-"""A thread loads so much at once from where it is aligned to it; from rows that begin anywhere one element."""
 
 
 def choices(region: Region) -> list[CudaChoice]:

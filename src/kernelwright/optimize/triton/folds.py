@@ -82,6 +82,8 @@ class Fold:
         shape = tile.shape(self.operand.outer)
         if self._is_one(tile):
             shape = shape.replace("BLOCK_N", "1")
+        elif self.grouped(tile):
+            shape = _by_groups(tile, shape)
         neutral = {state.name: f"tl.full({shape}, {state.neutral}, {TYPES[state.dtype]})" for state in self.states}
         if self.seeks_place:
             begin = f"tl.full({shape}, 0, tl.int{64 if tile.wide_row else 32})"
@@ -96,6 +98,8 @@ class Fold:
     def update(self, tile: Tile, first: str) -> list[str]:
         taken = self.taken(tile)
         name, op = f"{self.states[0].name}_tile", self.reduction.op
+        if self.grouped(tile):
+            taken = [_near(tile, taken[0], {"sum": "", "prod": "product"}.get(op, self._extreme(op)))]
         if op == "sum":
             return [f"{name} += {_added_up(tile, taken[0]) if self._is_one(tile) else taken[0]}"]
         if op == "prod":
@@ -116,6 +120,10 @@ class Fold:
 
     def _is_one(self, tile: Tile) -> bool:
         return tile.one_sum and self.reduction.op == "sum"
+
+    def grouped(self, tile: Tile) -> bool:
+        """Whether each group of elements keeps one state."""
+        return tile.group > 1 and is_float(self.states[0].dtype) and not self.seeks_place
 
     def _extreme(self, op: str) -> str:
         if is_float(self.states[0].dtype):
@@ -177,6 +185,8 @@ class OnlineSum:
         shape = tile.shape(self.operand.outer)
         narrow = shape.replace("BLOCK_N", "1") if self.along else shape
         shapes = (narrow, narrow if tile.one_sum else shape)
+        if self.grouped(tile):
+            shapes = (_by_groups(tile, shape),) * 2
         return [
             f"{state.name}_tile = tl.full({of}, {state.neutral}, {TYPES[state.dtype]})"
             for state, of in zip(self.states, shapes, strict=True)
@@ -197,13 +207,18 @@ class OnlineSum:
                 f"{top} = larger({top}, taken)",
             ]
         powers = f"{power}(taken - {self.total.value}_shift)"
+        best = f"tl.reduce(taken, {tile.axis_number}, larger, keep_dims=True)"
+        added = _added_up(tile, powers) if tile.one_sum else powers
+        if self.grouped(tile):
+            best = _near(tile, "taken", "larger")
+            added = _near(tile, f"{power}(taken - spread({self.total.value}_shift, {tile.group}))", "")
         return [
             taken,
-            f"{above} = larger({top}, tl.reduce(taken, {tile.axis_number}, larger, keep_dims=True))",
+            f"{above} = larger({top}, {best})",
             f"{self.total.value}_shift = {_finite(above)}",
             f"{decay} = tl.{self.power}({top} - {self.total.value}_shift)",
             f"{total} *= tl.where({top} == {above}, 1.0, {decay})",
-            f"{total} += {_added_up(tile, powers) if tile.one_sum else powers}",
+            f"{total} += {added}",
             f"{top} = {above}",
         ]
 
@@ -215,11 +230,25 @@ class OnlineSum:
             f"{total}_shift = {_finite(top)}",
             f"{total} = tl.sum({totals} * tl.{self.power}({tops} - {total}_shift), {tile.axis})",
         ]
-        if self.along and tops.endswith("_tile"):  # all of it is relative to one maximum
+        if self.along and tops.endswith("_tile") and not self.grouped(tile):  # all of it is relative to one maximum
             lines[2:] = [f"{total} = tl.sum({totals}, {tile.axis})"]
         if self.guarded or not final:
             return lines
         return [*lines, f"{total} += {top} - {top}  # not a number where the maximum is infinite"]
+
+
+    def grouped(self, tile: Tile) -> bool:
+        """Whether each group of elements has a maximum of its own."""
+        return self.along and tile.group > 1
+
+    def shares_of_groups(self) -> list[str]:
+        """What an exponential below its group's maximum is multiplied with to be a share of all."""
+        top, total = self.maximum.value, self.total.value
+        below = f"tl.{self.power}({top}_tile - {total}_shift)"
+        return [
+            f"{total}_near_shift = {_finite(f'{top}_tile')}",
+            f"{total}_near_reciprocal = {total}_reciprocal * tl.where({top}_tile == {top}, 1.0, {below})",
+        ]
 
 
 def _finite(value: str) -> str:
@@ -287,6 +316,17 @@ class Moments:
 def _added_up(tile: Tile, value: str) -> str:
     """The sum of a tile along its rows."""
     return f"tl.sum({value}, axis={tile.axis_number}, keep_dims=True)"
+
+
+def _by_groups(tile: Tile, shape: str) -> str:
+    """The shape of what groups of elements keep."""
+    return shape.replace("BLOCK_N", f"BLOCK_N // {tile.group}")
+
+
+def _near(tile: Tile, value: str, combine: str) -> str:
+    """What the elements of each group give together, a sum if not otherwise."""
+    groups = f"near({value}, {tile.group})"
+    return f"tl.reduce({groups}, 1, {combine})" if combine else f"tl.sum({groups}, axis=1)"
 
 
 AnyFold = Fold | OnlineSum | Moments

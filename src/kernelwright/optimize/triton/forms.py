@@ -46,6 +46,16 @@ def smaller(a, b):
     """The smaller of two values, NaN where either is."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
+    "near": '''@triton.jit
+def near(x, size: tl.constexpr):
+    """A row's elements, by groups of so many that lie beside each other."""
+    return tl.reshape(x, (x.shape[0] // size, size))
+''',
+    "spread": '''@triton.jit
+def spread(x, size: tl.constexpr):
+    """What each group of elements has in common, for each of them."""
+    return tl.reshape(tl.broadcast_to(x[:, None], (x.shape[0], size)), (x.shape[0] * size,))
+''',
     "product": '''@triton.jit
 def product(a, b):
     """The product of two values, to reduce with."""

@@ -46,6 +46,15 @@ class Loops:
             return [*last, self._backwards(tile.steps - 1), *full]
         return [self._range("0", "FULL"), *full, *last]
 
+    def alone(self, inside: Callable[[], list[str]]) -> list[str]:
+        """The one step that is not held, without its loop."""
+        if self.tile.parts > 1:
+            step = self.at_each_start(inside)
+        else:
+            with self.tile.within_the_row():
+                step = self.at_each_start(inside)
+        return [f"start = {self.first}", *(line.removeprefix("    ") for line in step)]
+
     def over_held(self, inside: Callable[[], list[str]]) -> list[str]:
         """What is inside at each step that is held."""
         before = (self.tile.steps - self.tile.held) * self.tile.block_n

@@ -275,20 +275,26 @@ class _Printer:
             backwards = True  # the end of a row is what the caches still hold
         again = [entry for entry in inner if isinstance(entry, Load) and len(self.values.read_in(entry)) > 1]
 
-        def inside(held: bool = False) -> list[str]:
-            values = [line for entry in inner for line in self.values.lines(entry, at, held=held and entry in again)]
+        def inside(there: str = "") -> list[str]:
+            values = [line for entry in inner for line in self.values.lines(entry, at, there * (entry in again))]
             updates = [line for fold in folds for line in fold.update(self.tile, self.loops.first)]
             return [*values, *updates, *(self.values.store(store) for store in stores)]
 
         parts = []
-        if self.tile.held < self.tile.steps:
+        if not folds and again and self.tile.held == self.tile.steps - 1:  # under way beside what is held
+            lines += self.loops.alone(lambda: self._ahead(again, at))
+            parts.append(self.loops.alone(lambda: inside("_ahead")))
+        elif self.tile.held < self.tile.steps:
             parts.append(self.loops.over(inside, backwards, apart=not self.scans))
         if self.tile.held:
             lines += self._held_first([load for load in again if self.values.read_in(load)[0] == at])
-            parts.append(self.loops.over_held(lambda: inside(held=True)))
+            parts.append(self.loops.over_held(lambda: inside("_held[step]")))
         for part in parts if folds else reversed(parts):  # only written, what is held is done with before more is read
             lines += part
         return lines
+
+    def _ahead(self, loads: Sequence[Load], at: int) -> list[str]:
+        return [f"{load.value}_ahead = {self.values.read(load, self.values.hint(load, at))}" for load in loads]
 
     def _held_first(self, loads: Sequence[Load]) -> list[str]:
         """Reads what is held before a loop, which it is under way beside."""

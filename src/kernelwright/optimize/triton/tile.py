@@ -11,9 +11,13 @@ from contextlib import contextmanager
 from math import prod
 
 from kernelwright.core.records import Record
+from kernelwright.core.units import DTYPE_BYTES
+from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Store
 from kernelwright.optimize.triton.lines import Definition
 
+LINE_BYTES = 16
+"""A thread loads so much at once from where it is aligned to it; from rows that begin anywhere one element."""
 LARGEST_INT32 = 2**31 - 2**20
 """Offsets from here on are counted in int64, those inside a row apart from those between rows; what is left is room for
 a tile that sticks out."""
@@ -37,6 +41,8 @@ class CudaChoice(Record, frozen=True, kw_only=True):
             registers as it was read; as many as there are at most.
         one_sum: what a step adds to a sum along a row is added up at once: one number is kept where each lane of a tile
             keeps its own otherwise, which takes up to half the registers, and a reduction more for each step.
+        grouped: elements of one row that a thread loads at once share what a reduction keeps, where each lane of a tile
+            keeps its own otherwise: an eighth or a quarter of the registers, and no exchange between threads at a step.
         keep: whether what a later sweep reads again asks to stay in the cache.
     """
 
@@ -49,6 +55,7 @@ class CudaChoice(Record, frozen=True, kw_only=True):
     join: bool = False
     held: int = 0
     one_sum: bool = False
+    grouped: bool = False
     keep: bool = True
 
 
@@ -74,6 +81,7 @@ class Tile:
         self.steps = -(-self.part_size // self.block_n)
         self.held = min(choice.held, self.steps)
         self.one_sum = choice.one_sum
+        self.group = self._group(places) if choice.grouped else 1
         self._within = False
         self.inner_names = frozenset(axis.name for axis in self.inner)
         self.wide = any(_reach(place, (*region.outer, *region.row)) >= LARGEST_INT32 for place in places)
@@ -89,6 +97,13 @@ class Tile:
         steps = -(-self.columns // self.block_n)
         each = -(-steps // choice.parts) * self.block_n if row else self.block_n
         return -(-self.columns // each), each
+
+    def _group(self, places: Iterable[Load | Store]) -> int:
+        """How many elements of the narrowest tensor a thread loads at once along a row."""
+        if not self.line:
+            raise Misfit("elements that share what a reduction keeps, in tiles of several rows")
+        inside = [place for place in places if any(place.strides.get(axis.name) for axis in self.inner)]
+        return min(LINE_BYTES // min([DTYPE_BYTES[place.dtype] for place in inside], default=LINE_BYTES), self.block_n)
 
     # ---- shapes
 

@@ -23,9 +23,14 @@ class Values:
         self.fast_exps, self.shares = fast_exps(self.region), shares(self.region)
         self.looked_up = {value: byte for value, byte in looked_up(self.region).items() if self._fills_a_line(byte)}
 
-    def lines(self, entry: Entry, at: int, held: bool = False) -> list[str]:
+    def lines(self, entry: Entry, at: int, there: str = "") -> list[str]:
+        """
+        Args:
+            at: the sweep.
+            there: what stands behind the name of a load where it has been read.
+        """
         if isinstance(entry, Load):
-            read = f"{entry.value}_held[step]" if held else self.read(entry, self._hint(entry, at))
+            read = entry.value + there if there else self.read(entry, self.hint(entry, at))
             return [f"{entry.value} = {read}{'.to(tl.float32)' if entry.dtype in HALVES else ''}"]
         if isinstance(entry, Scan):
             operand = operand_of(self.region, self.sweeps.by_value, entry.arg)
@@ -41,7 +46,11 @@ class Values:
     def reciprocals(self, values: Iterable[str]) -> list[str]:
         """Taken once a row of what its elements are divided by."""
         totals = [value for value in values if value in self.shares.values()]
-        return [f"{total}_reciprocal = tl.div_rn(1.0, {total})" for total in totals]
+        lines = [f"{total}_reciprocal = tl.div_rn(1.0, {total})" for total in totals]
+        for fold in self._by_groups():
+            if fold.total.value in totals:
+                lines += fold.shares_of_groups()
+        return lines
 
     def tables(self) -> list[Definition]:
         """For each value that is looked up, the lines that compute it for every byte."""
@@ -80,7 +89,7 @@ class Values:
         place, there = self.tile.picked(pick.load, pick.place, outer)
         return f"tl.load({place}, mask={there}, other=0)" + f".to({TYPES[dtype]})" * (dtype != pick.load.dtype)
 
-    def _hint(self, load: Load, at: int) -> str:
+    def hint(self, load: Load, at: int) -> str:
         """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
         if (
             self.sweeps.whole
@@ -104,7 +113,9 @@ class Values:
         if step.value in self.fast_exps:
             return f"{FAST_EXP}({self._below(step) or args[0]})"
         if step.value in self.shares:
-            return f"{args[0]} * {args[1]}_reciprocal"
+            near = [fold.total.value for fold in self._by_groups() if fold.total.arg == step.args[0]]
+            share = f"spread({args[1]}_near_reciprocal, {self.tile.group})" if near else f"{args[1]}_reciprocal"
+            return f"{args[0]} * {share}"
         return expression(step.op, args, dtypes, step.dtype)
 
     def _below(self, power: Step) -> str:
@@ -112,8 +123,17 @@ class Values:
         exponentials it has."""
         for fold in self.sweeps.folds if not self.choice.join else ():
             if isinstance(fold, OnlineSum) and fold.total.arg == power.value:
-                return f"{fold.operand.value} - {fold.total.value}_shift"
+                shift = f"{fold.total.value}_shift"
+                near = f"spread({fold.total.value}_near_shift, {self.tile.group})"
+                return f"{fold.operand.value} - {near if fold in self._by_groups() else shift}"
         return ""
+
+    def _by_groups(self) -> list[OnlineSum]:
+        """Sums of exponentials whose shares are taken below the maxima of groups, which are still there."""
+        if self.tile.parts > 1 and not self.choice.meet:
+            return []
+        sums = [fold for fold in self.sweeps.folds if isinstance(fold, OnlineSum)]
+        return [fold for fold in sums if fold.grouped(self.tile) and fold.total.arg in self.fast_exps]
 
     def _inlined(self, value: str) -> str | int | float | bool:
         """A constant as its number."""
