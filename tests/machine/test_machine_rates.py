@@ -10,19 +10,19 @@ from kernelwright.machine import rates
 
 @pytest.mark.parametrize(("mix", "expected_bytes"), [("read", 1200), ("write", 1200), ("copy", 1200), ("triad", 1200)])
 def test_a_pass_moves_the_bytes_that_it_names(mix, expected_bytes):
-    call, moved = rates.stream(mix, 1200, "cpu")
+    call, moved = rates.stream(mix, rates.working_set(1200, "cpu"))
     call()
     assert moved == expected_bytes
 
 
 @pytest.mark.parametrize(("mix", "moved"), [("copy", 8 * 12), ("triad", 12 * 8)])
 def test_a_size_that_does_not_divide_is_not_overcounted(mix, moved):
-    assert rates.stream(mix, 4 * 25, "cpu")[1] == moved
+    assert rates.stream(mix, rates.working_set(4 * 25, "cpu"))[1] == moved
 
 
 @pytest.mark.parametrize("mix", rates.MIXES)
 def test_a_pass_allocates_nothing(mix):
-    call, _ = rates.stream(mix, 4096, "cpu")
+    call, _ = rates.stream(mix, rates.working_set(4096, "cpu"))
     call()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
         call()
@@ -35,6 +35,14 @@ def test_a_level_is_bytes_over_time_without_the_overhead():
     assert (level.name, level.capacity_bytes) == ("L2", 9000)
     assert (level.read_gb_s, level.write_gb_s) == (pytest.approx(1.2), pytest.approx(0.6))
     assert (level.copy_gb_s, level.triad_gb_s) == (pytest.approx(0.3), pytest.approx(0.4))
+
+
+def test_a_working_set_is_taken_once_for_all_that_passes_over_it(monkeypatch):
+    """Where four of the last cache are 2 GB, each would take a second and a half to be touched."""
+    taken = []
+    monkeypatch.setattr(rates, "working_set", lambda *given: taken.append(given) or torch.ones(300))
+    rates.level("DRAM", None, 1200, "cpu", lambda call: 1.0)
+    assert taken == [(1200, "cpu")]
 
 
 def test_an_overhead_never_eats_the_whole_time():
@@ -58,7 +66,7 @@ def test_a_product_runs_and_leaves_the_random_state_alone(dtype):
 def test_measuring_ignores_the_callers_default_dtype():
     try:
         torch.set_default_dtype(torch.float64)
-        call, moved = rates.stream("read", 4000, "cpu")
+        call, moved = rates.stream("read", rates.working_set(4000, "cpu"))
         assert call().dtype is torch.float32 and moved == 4000
     finally:
         torch.set_default_dtype(torch.float32)

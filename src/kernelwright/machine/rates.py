@@ -22,15 +22,18 @@ LEAST_SHARE = 0.2
 """At most this much of a time is left when a known overhead is taken off, so that noise cannot make it nothing."""
 
 
-def stream(mix: str, total_bytes: int, device: str) -> tuple[Call, int]:
-    """One pass over a working set of `total_bytes` FP32 values, and the bytes that it reads and writes by name.
+def working_set(total_bytes: int, device: str) -> torch.Tensor:
+    """FP32 values in memory that has been touched, so that no page fault is in a time."""
+    return torch.full((max(3, total_bytes // 4),), 1.0, dtype=torch.float32, device=device)
+
+
+def stream(mix: str, values: torch.Tensor) -> tuple[Call, int]:
+    """One pass over a working set, and the bytes that it reads and writes by name.
 
     read: sum of all of it. write: fill all of it. copy: one half to the other. triad: a third = a third + 2 * a third.
-    The memory is touched before, so that no page fault is in the time.
     """
-    values = torch.full((max(3, total_bytes // 4),), 1.0, dtype=torch.float32, device=device)
     if mix == "read":
-        return partial(torch.sum, values, 0, out=torch.empty((), dtype=torch.float32, device=device)), values.nbytes
+        return partial(torch.sum, values, 0, out=values.new_empty(())), values.nbytes
     if mix == "write":
         return partial(values.fill_, 1.0), values.nbytes
     parts = 2 if mix == "copy" else 3
@@ -51,8 +54,9 @@ def level(
 ) -> MemoryLevel:
     """A level of memory with its bandwidth per mix, `overhead_us` of each call taken off."""
     figures: dict[str, float] = {}
+    values = working_set(working_set_bytes, device)
     for mix in MIXES:
-        call, moved = stream(mix, working_set_bytes, device)
+        call, moved = stream(mix, values)
         figures[f"{mix}_gb_s"] = gb_s(moved, less(stopwatch(call), overhead_us))
     return MemoryLevel(name=name, capacity_bytes=capacity_bytes, **figures)
 

@@ -236,7 +236,6 @@ class OnlineSum:
             return lines
         return [*lines, f"{total} += {top} - {top}  # not a number where the maximum is infinite"]
 
-
     def grouped(self, tile: Tile) -> bool:
         """Whether each group of elements has a maximum of its own."""
         return self.along and tile.group > 1
