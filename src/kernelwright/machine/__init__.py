@@ -46,7 +46,7 @@ def refresh_memory(known: Machine) -> Machine:
     On a shared machine the bandwidth that one process gets moves: a virtual machine with two cores gave 81, 44 and
     then 81 GB/s within half an hour. Whoever compares a time with a floor does so within one run: call this first.
 
-    Cost: a second on most CPUs, 3.5 s where the last cache has 480 MiB, 0.4 s on an H200; the kept file does not change.
+    Cost: a second on most CPUs, 3.5 s where the last cache has 480 MiB, 0.4 s on an H200; the kept file stays as it is.
     """
     if known.provenance == "datasheet":
         return known
