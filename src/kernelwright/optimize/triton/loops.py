@@ -32,18 +32,18 @@ class Loops:
         """
         tile = self.tile
         if not (apart and tile.ragged_n) or (tile.held and tile.parts > 1):
-            return [self._loop(backwards), *self.at_each_start(inside)]
+            return [*self._loop(backwards), *self.at_each_start(inside)]
         with tile.within_the_row():
             full = self.at_each_start(inside)
         if tile.held:  # the step in which the row ends is among them
-            return [self._loop(backwards), *full]
+            return [*self._loop(backwards), *full]
         last = self.at_each_start(inside)
         if tile.parts > 1:
             ends = [f"tl.minimum({self.first} + PART, {end})" for end in ("FULL", "N")]
             return [self._range(self.first, ends[0]), *full, f"for start in range({', '.join(ends)}, BLOCK_N):", *last]
         last = ["start = FULL", *(line.removeprefix("    ") for line in last)]
         if backwards:
-            return [*last, self._backwards(tile.steps - 1), *full]
+            return [*last, *self._backwards(tile.steps - 1), *full]
         return [self._range("0", "FULL"), *full, *last]
 
     def alone(self, inside: Callable[[], list[str]]) -> list[str]:
@@ -72,7 +72,7 @@ class Loops:
         """Whether the last part is shorter."""
         return self.tile.columns % self.tile.part_size > 0
 
-    def _loop(self, backwards: bool) -> str:
+    def _loop(self, backwards: bool) -> list[str]:
         steps = self.tile.steps - self.tile.held
         if backwards:
             return self._backwards(steps)
@@ -80,10 +80,13 @@ class Loops:
         if self.tile.parts > 1:
             last = f"start_of_part + {last}"
             last = f"tl.minimum({last}, N)" if self._uneven else last
-        return self._range(self.first, last)
+        return [self._range(self.first, last)]
 
-    def _backwards(self, steps: int) -> str:
-        return f"for start in range({(steps - 1) * self.tile.block_n}, -1, -BLOCK_N):"
+    def _backwards(self, steps: int) -> list[str]:
+        """From the last step to the first. Of a range down to -1 Triton 3.6 no longer sees that each start is a whole
+        number of tiles, and reads and writes one element at a time."""
+        size = self.tile.block_n
+        return [f"for done in range(0, {steps * size}, BLOCK_N):", f"    start = {(steps - 1) * size} - done"]
 
     def _range(self, first: str, last: str) -> str:
         if self.stages > 1:
