@@ -470,6 +470,15 @@ def test_the_compiler_takes_what_the_interpreter_takes(name, pick):
     assert kernels and all(".target sm_90" in kernel.asm["ptx"] for kernel in kernels)
 
 
+@pytest.mark.parametrize("program", [lambda x: x.softmax(-1), lambda x: x.flip(-1).cumsum(-1).flip(-1)])
+@pytest.mark.parametrize("warps", [4, 8])
+def test_a_loop_moves_whole_vectors_whichever_way_it_runs(program, warps):
+    _, ((region, _), *_) = planned(program, [normal(3, 8192)])
+    (kernel,) = compiled(region, CudaChoice(outer=1, inner=2048, warps=warps))
+    moves = re.findall(r"(?:ld|st)\.global\S*", kernel.asm["ptx"])
+    assert moves and all(".v4." in move for move in moves)
+
+
 @pytest.mark.parametrize("exponent", [1 / 2.4, 2.2, -0.75, 3.5, 1e-3])
 def test_known_powers_are_as_near_in_what_the_compiler_makes_of_them(exponent):
     import numpy
