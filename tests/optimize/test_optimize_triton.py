@@ -92,6 +92,25 @@ MORE = {
     "rounded_power": (lambda x: x**0.4, SMALL.abs() + 0.01),
     "powers_of_rows": (lambda x: x * (x * x).sum(-1, keepdim=True) ** 0.3, SMALL),
 }  # fmt: skip
+
+
+def shares_of_others(x, y):
+    """Exponentials over sums that are not their own, and over those that are."""
+    above, below = torch.exp(x.float() - x.float().amax(-1, True)), torch.exp(y.float() - y.float().amax(-1, True))
+    first, second = above.sum(-1, keepdim=True), below.sum(-1, keepdim=True)
+    return (above / second).bfloat16(), (above / first).bfloat16(), (below / first).bfloat16(), first
+
+
+def guarded_shares(x):
+    """As people write them who have met rows of minus infinity."""
+    top = x.float().amax(-1, keepdim=True)
+    powers = torch.exp(x.float() - torch.where(top.abs() == float("inf"), 0.0, top))
+    return (powers / powers.sum(-1, keepdim=True)).bfloat16()
+
+
+GUARDED = SMALL.bfloat16().index_put(
+    (torch.tensor([1, 1]), torch.tensor([5, 40])), torch.tensor([float("inf"), 100]).bfloat16()
+)
 LOOPED = CudaChoice(outer=1, inner=64, warps=4)
 LOOPED_ROWS = CudaChoice(outer=4, inner=32, warps=4)
 SPLIT = CudaChoice(outer=1, inner=64, warps=4, parts=3)
@@ -125,6 +144,8 @@ AGAIN = {
     "place_after": (lambda x: (x - x.mean(-1, keepdim=True)).argmax(-1), TIED_LATE),
     "row_and_all": (lambda x: (x / x.abs().sum(-1, keepdim=True), x.amax(-1)), SMALL),
     "over_all": (lambda x: x / x.norm(), SMALL),
+    "shares_of_others": (shares_of_others, SMALL.bfloat16(), 3 * SMALL.bfloat16() + 1),
+    "guarded_shares": (guarded_shares, GUARDED),
 }  # fmt: skip
 WIDE = {"softmax", "far_norm", "positions", "edges", "places", "batch_means", "odd_slice", "pointwise"}
 """These are also printed as if int32 ended at `SMALL_INT32`, some rows below it and some beyond."""
@@ -477,6 +498,12 @@ def test_a_loop_moves_whole_vectors_whichever_way_it_runs(program, warps):
     (kernel,) = compiled(region, CudaChoice(outer=1, inner=2048, warps=warps))
     moves = re.findall(r"(?:ld|st)\.global\S*", kernel.asm["ptx"])
     assert moves and all(".v4." in move for move in moves)
+
+
+def test_what_no_step_is_held_beside_is_not_read_ahead():
+    with torch.no_grad():
+        ((region, _),), _ = plan(capture(lambda x: x / x.norm(), (torch.empty(10_000_001, device="meta"),), {}).graph)
+    assert "_ahead" not in print_triton(region, CudaChoice(outer=1, inner=8192, warps=16, parts=1221)).kernels
 
 
 @pytest.mark.parametrize("exponent", [1 / 2.4, 2.2, -0.75, 3.5, 1e-3])

@@ -281,7 +281,7 @@ class _Printer:
             return [*values, *updates, *(self.values.store(store) for store in stores)]
 
         parts = []
-        if not folds and again and self.tile.held == self.tile.steps - 1:  # under way beside what is held
+        if not folds and again and 0 < self.tile.held == self.tile.steps - 1:  # under way beside what is held
             lines += self.loops.alone(lambda: self._ahead(again, at))
             parts.append(self.loops.alone(lambda: inside("_ahead")))
         elif self.tile.held < self.tile.steps:

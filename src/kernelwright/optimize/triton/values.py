@@ -129,11 +129,14 @@ class Values:
         return ""
 
     def _by_groups(self) -> list[OnlineSum]:
-        """Sums of exponentials whose shares are taken below the maxima of groups, which are still there."""
-        if self.tile.parts > 1 and not self.choice.meet:
+        """Sums of exponentials whose shares, of that sum alone, are taken below the maxima of groups, which are still
+        there."""
+        if self.choice.join or (self.tile.parts > 1 and not self.choice.meet):
             return []
-        sums = [fold for fold in self.sweeps.folds if isinstance(fold, OnlineSum)]
-        return [fold for fold in sums if fold.grouped(self.tile) and fold.total.arg in self.fast_exps]
+        sums = [fold for fold in self.sweeps.folds if isinstance(fold, OnlineSum) and not fold.guarded]
+        sums = [fold for fold in sums if fold.grouped(self.tile) and fold.total.arg in self.fast_exps]
+        divided = {(self.sweeps.by_value[share].values[0], total) for share, total in self.shares.items()}
+        return [fold for fold in sums if {by for power, by in divided if power == fold.total.arg} == {fold.total.value}]
 
     def _inlined(self, value: str) -> str | int | float | bool:
         """A constant as its number."""
