@@ -91,14 +91,10 @@ class Values:
 
     def hint(self, load: Load, at: int) -> str:
         """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
-        if (
-            self.sweeps.whole
-            or not self.choice.keep
-            or not self.sweeps.inner(load.value)
-            or len(self.read_in(load)) < 2
-        ):
+        reads = self.read_in(load)
+        if self.sweeps.whole or not self.choice.keep or not self.sweeps.inner(load.value) or len(reads) < 2:
             return ""
-        return "evict_last" if at < self.read_in(load)[-1] else "evict_first"
+        return "evict_last" if at < reads[-1] else "evict_first"
 
     def _step(self, step: Step) -> str:
         if step.op == "index":
