@@ -52,9 +52,7 @@ def ways(region, also):
             fields |= {"parts": round(region.row_size / size), "meet": 1}
             if not 1 < fields["parts"] <= 32:
                 continue
-        fields |= {
-            name: bool(fields[name]) for name in ("meet", "join", "one_sum", "grouped", "keep") if name in fields
-        }
+        fields |= {name: bool(fields[name]) for name in ("meet", "join", "grouped", "keep") if name in fields}
         found[asked] = msgspec.convert({"outer": 1, **fields}, CudaChoice)
     return found
 

@@ -37,7 +37,7 @@ HELD = ((8192, 16, 4), (4096, 8, 4), (8192, 32, 8), (4096, 8, 8))
 HELD_HALF = ((32768, 32, 1), (16384, 32, 2))
 HELD_WHOLE = ((2048, 8, 16), (1024, 4, 32))
 """(inner, warps, held) of long rows; of those of which half is held, by all the registers of a multiprocessor, which
-has none left for a sum in each lane; and of those of more than `HALF_TILE` elements that a tile could hold: what is
+has none left for what each lane keeps; and of those of more than `HALF_TILE` elements that a tile could hold: what is
 held is read before the loop, which therefore needs no loads under way."""
 MOST_TOGETHER = 32
 """Parts of a row that wait for each other: with a multiprocessor for each, four streams of an H100's 132 may do so at
@@ -97,7 +97,8 @@ def _rows(region: Region) -> list[CudaChoice]:
         ]
         if _swept_again(region):
             meeting = _meeting(region)
-            looped[:1] = [*_held(HELD_HALF, one_sum=True), *_held(HELD), *meeting]
+            half = [] if _begins_anywhere(region) else _held(HELD_HALF, grouped=True)
+            looped[:1] = [*half, *_held(HELD), *meeting]
     split = _split_rows(region)
     if region.rows < FEW_ROWS // 2:
         return [*split[:5], *meeting, *split[5:7], *whole, *looped]
@@ -106,8 +107,8 @@ def _rows(region: Region) -> list[CudaChoice]:
     )
 
 
-def _held(tiles: Iterable[tuple[int, int, int]], one_sum: bool = False) -> list[CudaChoice]:
-    return [CudaChoice(outer=1, inner=inner, warps=warps, held=held, one_sum=one_sum) for inner, warps, held in tiles]
+def _held(tiles: Iterable[tuple[int, int, int]], grouped: bool = False) -> list[CudaChoice]:
+    return [CudaChoice(outer=1, inner=inner, warps=warps, held=held, grouped=grouped) for inner, warps, held in tiles]
 
 
 def _swept_again(region: Region) -> bool:

@@ -80,9 +80,7 @@ class Fold:
 
     def start(self, tile: Tile, first: str) -> list[str]:
         shape = tile.shape(self.operand.outer)
-        if self._is_one(tile):
-            shape = shape.replace("BLOCK_N", "1")
-        elif self.grouped(tile):
+        if self.grouped(tile):
             shape = _by_groups(tile, shape)
         neutral = {state.name: f"tl.full({shape}, {state.neutral}, {TYPES[state.dtype]})" for state in self.states}
         if self.seeks_place:
@@ -101,7 +99,7 @@ class Fold:
         if self.grouped(tile):
             taken = [_near(tile, taken[0], {"sum": "", "prod": "product"}.get(op, self._extreme(op)))]
         if op == "sum":
-            return [f"{name} += {_added_up(tile, taken[0]) if self._is_one(tile) else taken[0]}"]
+            return [f"{name} += {taken[0]}"]
         if op == "prod":
             return [f"{name} *= {taken[0]}"]
         if self.seeks_place:
@@ -117,9 +115,6 @@ class Fold:
                 f"{at} = tl.where(beaten, start, {at})",
             ]
         return [f"{name} = {self._extreme(op)}({name}, {taken[0]})"]
-
-    def _is_one(self, tile: Tile) -> bool:
-        return tile.one_sum and self.reduction.op == "sum"
 
     def grouped(self, tile: Tile) -> bool:
         """Whether each group of elements keeps one state."""
@@ -183,8 +178,7 @@ class OnlineSum:
 
     def start(self, tile: Tile, first: str) -> list[str]:
         shape = tile.shape(self.operand.outer)
-        narrow = shape.replace("BLOCK_N", "1") if self.along else shape
-        shapes = (narrow, narrow if tile.one_sum else shape)
+        shapes = (shape.replace("BLOCK_N", "1") if self.along else shape, shape)
         if self.grouped(tile):
             shapes = (_by_groups(tile, shape),) * 2
         return [
@@ -208,17 +202,16 @@ class OnlineSum:
             ]
         powers = f"{power}(taken - {self.total.value}_shift)"
         best = f"tl.reduce(taken, {tile.axis_number}, larger, keep_dims=True)"
-        added = _added_up(tile, powers) if tile.one_sum else powers
         if self.grouped(tile):
             best = _near(tile, "taken", "larger")
-            added = _near(tile, f"{power}(taken - spread({self.total.value}_shift, {tile.group}))", "")
+            powers = _near(tile, f"{power}(taken - spread({self.total.value}_shift, {tile.group}))", "")
         return [
             taken,
             f"{above} = larger({top}, {best})",
             f"{self.total.value}_shift = {_finite(above)}",
             f"{decay} = tl.{self.power}({top} - {self.total.value}_shift)",
             f"{total} *= tl.where({top} == {above}, 1.0, {decay})",
-            f"{total} += {added}",
+            f"{total} += {powers}",
             f"{top} = {above}",
         ]
 
@@ -310,11 +303,6 @@ class Moments:
             lines[2] = f"{squared} = {squares} - {offs} * {name}_means"
             lines.insert(3, f"{bases} = tl.where({name}_count > 0, {bases}, 0.0)")
         return [*lines, f"{name} = {name}_base * {size} + {name}_off"] if final else lines
-
-
-def _added_up(tile: Tile, value: str) -> str:
-    """The sum of a tile along its rows."""
-    return f"tl.sum({value}, axis={tile.axis_number}, keep_dims=True)"
 
 
 def _by_groups(tile: Tile, shape: str) -> str:

@@ -39,8 +39,6 @@ class CudaChoice(Record, frozen=True, kw_only=True):
             takes longer where many rows lie beside each other in many parts.
         held: steps of a loop, the last of a row or of a part that waits, of which what later sweeps read again stays in
             registers as it was read; as many as there are at most.
-        one_sum: what a step adds to a sum along a row is added up at once: one number is kept where each lane of a tile
-            keeps its own otherwise, which takes up to half the registers, and a reduction more for each step.
         grouped: elements of one row that a thread loads at once share what a reduction keeps, where each lane of a tile
             keeps its own otherwise: an eighth or a quarter of the registers, and no exchange between threads at a step.
         keep: whether what a later sweep reads again asks to stay in the cache.
@@ -54,7 +52,6 @@ class CudaChoice(Record, frozen=True, kw_only=True):
     meet: bool = False
     join: bool = False
     held: int = 0
-    one_sum: bool = False
     grouped: bool = False
     keep: bool = True
 
@@ -80,7 +77,6 @@ class Tile:
         self.parts, self.part_size = self._cut(choice, bool(region.row))
         self.steps = -(-self.part_size // self.block_n)
         self.held = min(choice.held, self.steps)
-        self.one_sum = choice.one_sum
         self.group = self._group(places) if choice.grouped else 1
         self._within = False
         self.inner_names = frozenset(axis.name for axis in self.inner)
