@@ -26,7 +26,7 @@ from kernelwright.optimize.triton.scans import carry_start
 from kernelwright.optimize.triton.starter import START
 from kernelwright.optimize.triton.sweeps import Sweeps
 from kernelwright.optimize.triton.tile import CudaChoice, Tile
-from kernelwright.optimize.triton.values import Values
+from kernelwright.optimize.triton.values import AHEAD, HELD, Values
 
 __all__ = ["START", "CudaChoice", "Printed", "choices", "print_triton"]
 
@@ -276,25 +276,25 @@ class _Printer:
         again = [entry for entry in inner if isinstance(entry, Load) and len(self.values.read_in(entry)) > 1]
 
         def inside(there: str = "") -> list[str]:
-            values = [line for entry in inner for line in self.values.lines(entry, at, there * (entry in again))]
+            values = [line for entry in inner for line in self.values.lines(entry, at, there)]
             updates = [line for fold in folds for line in fold.update(self.tile, self.loops.first)]
             return [*values, *updates, *(self.values.store(store) for store in stores)]
 
         parts = []
         if not folds and again and 0 < self.tile.held == self.tile.steps - 1:  # under way beside what is held
             lines += self.loops.alone(lambda: self._ahead(again, at))
-            parts.append(self.loops.alone(lambda: inside("_ahead")))
+            parts.append(self.loops.alone(lambda: inside(AHEAD)))
         elif self.tile.held < self.tile.steps:
             parts.append(self.loops.over(inside, backwards, apart=not self.scans))
         if self.tile.held:
             lines += self._held_first([load for load in again if self.values.read_in(load)[0] == at])
-            parts.append(self.loops.over_held(lambda: inside("_held[step]")))
+            parts.append(self.loops.over_held(lambda: inside(HELD)))
         for part in parts if folds else reversed(parts):  # only written, what is held is done with before more is read
             lines += part
         return lines
 
     def _ahead(self, loads: Sequence[Load], at: int) -> list[str]:
-        return [f"{load.value}_ahead = {self.values.read(load, self.values.hint(load, at))}" for load in loads]
+        return [f"{load.value}{AHEAD} = {self.values.read(load, self.values.hint(load, at))}" for load in loads]
 
     def _held_first(self, loads: Sequence[Load]) -> list[str]:
         """Reads what is held before a loop, which it is under way beside."""

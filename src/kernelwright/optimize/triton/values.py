@@ -14,6 +14,10 @@ from kernelwright.optimize.triton.scans import carried, scanned
 from kernelwright.optimize.triton.sweeps import Entry, Sweeps
 from kernelwright.optimize.triton.tile import CudaChoice
 
+HELD, AHEAD = "_held[step]", "_ahead"
+"""What stands behind the name of a load where it has been read: before the row was swept, or before what is held is
+worked on."""
+
 
 class Values:
     """The values of the region that is swept so, in the words of a choice."""
@@ -27,10 +31,11 @@ class Values:
         """
         Args:
             at: the sweep.
-            there: what stands behind the name of a load where it has been read.
+            there: `HELD` or `AHEAD` where what more than one sweep reads is there.
         """
         if isinstance(entry, Load):
-            read = entry.value + there if there else self.read(entry, self.hint(entry, at))
+            again = there and self.sweeps.inner(entry.value) and len(self.read_in(entry)) > 1
+            read = entry.value + there if again else self.read(entry, self.hint(entry, at))
             return [f"{entry.value} = {read}{'.to(tl.float32)' if entry.dtype in HALVES else ''}"]
         if isinstance(entry, Scan):
             operand = operand_of(self.region, self.sweeps.by_value, entry.arg)
@@ -41,7 +46,7 @@ class Values:
         assert isinstance(entry, Step)
         if byte := self.looked_up.get(entry.value):
             return [f"{entry.value} = {lookup(entry.value, byte)}"]
-        return [f"{entry.value} = {self._step(entry)}"]
+        return [f"{entry.value} = {self._step(entry, there == HELD)}"]
 
     def reciprocals(self, values: Iterable[str]) -> list[str]:
         """Taken once a row of what its elements are divided by."""
@@ -96,7 +101,7 @@ class Values:
             return ""
         return "evict_last" if at < reads[-1] else "evict_first"
 
-    def _step(self, step: Step) -> str:
+    def _step(self, step: Step, held: bool = False) -> str:
         if step.op == "index":
             if step.dtype == "int64":
                 return f"{step.args[0]}.to(tl.int64)"
@@ -107,27 +112,27 @@ class Values:
         args = tuple(self._inlined(arg) if isinstance(arg, str) else arg for arg in step.args)
         dtypes = tuple(computed_dtype(self.sweeps.by_value[arg]) if isinstance(arg, str) else None for arg in args)
         if step.value in self.fast_exps:
-            return f"{FAST_EXP}({self._below(step) or args[0]})"
+            return f"{FAST_EXP}({self._below(step, held) or args[0]})"
         if step.value in self.shares:
-            near = [fold.total.value for fold in self._by_groups() if fold.total.arg == step.args[0]]
+            near = held and [fold.total.value for fold in self._by_groups() if fold.total.arg == step.args[0]]
             share = f"spread({args[1]}_near_reciprocal, {self.tile.group})" if near else f"{args[1]}_reciprocal"
             return f"{args[0]} * {share}"
         return expression(step.op, args, dtypes, step.dtype)
 
-    def _below(self, power: Step) -> str:
+    def _below(self, power: Step, held: bool) -> str:
         """How far an element is below the maximum, in the words of the sweep that found it: so the compiler sees which
         exponentials it has."""
         for fold in self.sweeps.folds if not self.choice.join else ():
             if isinstance(fold, OnlineSum) and fold.total.arg == power.value:
                 shift = f"{fold.total.value}_shift"
                 near = f"spread({fold.total.value}_near_shift, {self.tile.group})"
-                return f"{fold.operand.value} - {near if fold in self._by_groups() else shift}"
+                return f"{fold.operand.value} - {near if held and fold in self._by_groups() else shift}"
         return ""
 
     def _by_groups(self) -> list[OnlineSum]:
-        """Sums of exponentials whose shares, of that sum alone, are taken below the maxima of groups, which are still
-        there."""
-        if self.choice.join or (self.tile.parts > 1 and not self.choice.meet):
+        """Sums of exponentials whose shares, of that sum alone, are taken below the maxima of groups where they are
+        held, which are still there."""
+        if not self.tile.held or self.choice.join or (self.tile.parts > 1 and not self.choice.meet):
             return []
         sums = [fold for fold in self.sweeps.folds if isinstance(fold, OnlineSum) and not fold.guarded]
         sums = [fold for fold in sums if fold.grouped(self.tile) and fold.total.arg in self.fast_exps]
