@@ -136,8 +136,12 @@ class Values:
             return []
         sums = [fold for fold in self.sweeps.folds if isinstance(fold, OnlineSum) and not fold.guarded]
         sums = [fold for fold in sums if fold.grouped(self.tile) and fold.total.arg in self.fast_exps]
-        divided = {(self.sweeps.by_value[share].values[0], total) for share, total in self.shares.items()}
-        return [fold for fold in sums if {by for power, by in divided if power == fold.total.arg} == {fold.total.value}]
+        divided = [step for step in self.region.steps if isinstance(step, Step) and step.value in self.shares]
+        return [
+            fold
+            for fold in sums
+            if {step.args[1] for step in divided if step.args[0] == fold.total.arg} == {fold.total.value}
+        ]
 
     def _inlined(self, value: str) -> str | int | float | bool:
         """A constant as its number."""
