@@ -218,8 +218,14 @@ def one_of_one(x, y):
     return positive.amax(0) * 2 + 1, positive + y
 
 
+def computed_twice(x, y, w, z):
+    half = x * 0.5
+    return (half * y).sum(0), (half * w * z).sum(1, keepdim=True)
+
+
 BETWEEN = {
     "two regions": (two_regions, X, normal(40, 30)),
+    "computed twice": (computed_twice, normal(2, 6), normal(2, 6), normal(6), normal(2, 6)),
     "sort": (sorted_between, X),
     "constants": (constants, X),
     "without gradients": (branches, X, Y),

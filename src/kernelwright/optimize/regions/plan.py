@@ -81,13 +81,12 @@ def _regions(
     wanted = group.wanted(of)
     aside = group.lowering.cannot_be_stored(wanted)
     stored = [node for node in wanted if node not in aside]
-    found = [(group.lowering.region(f"{prefix}{number}", stored), group.nodes)] if stored else []
+    own, nodes = (sorted(_behind(values, group.nodes), key=order.__getitem__) for values in (stored, aside))
+    found = [(group.lowering.region(f"{prefix}{number}", stored), own)] if stored else []
     if not aside:
         return found
-    behind = _behind(aside, group.nodes)
-    if behind == set(group.nodes):
+    if len(nodes) == len(group.nodes):
         raise Misfit(f"{aside[0].name} is the same for several rows")
-    nodes = sorted(behind, key=order.__getitem__)
     smaller = _Group(lowered(nodes), nodes)
     rest = smaller.lowering.cannot_be_stored(aside)
     if rest:
