@@ -47,8 +47,8 @@ def _memory(seen: Observation, calls: list[Call]) -> str:
         moved += f" where {bytes_text(least)} would do"
     if seen.predicted:
         return f"{moved}, and the memory is what limits it"
-    levels = list(dict.fromkeys(c.floor.limiter for c in sorted(calls, key=lambda c: -c.time_us)))
-    given = f"{' and '.join(filter(None, (', '.join(levels[:-1]), levels[-1])))} give{'s' * (len(levels) == 1)}"
+    levels = list(dict.fromkeys(call.floor.limiter for call in sorted(calls, key=lambda call: -call.time_us)))
+    given = f"{' and '.join(levels)} {'gives' if len(levels) == 1 else 'give'}"
     return f"{moved}, at {percent_text(reach(calls))} of what {given} here ({bandwidth_text(speed)} reached)"
 
 
