@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kernelwright.optimize.regions.picking import Pick
 from kernelwright.optimize.regions.region import Load, Scan, Step, Store
@@ -25,6 +25,7 @@ class Values:
     def __init__(self, sweeps: Sweeps, choice: CudaChoice) -> None:
         self.sweeps, self.region, self.tile, self.choice = sweeps, sweeps.region, sweeps.tile, choice
         self.fast_exps, self.shares = fast_exps(self.region), shares(self.region)
+        self.by_groups = self._kept_by_groups()
         self.looked_up = {value: byte for value, byte in looked_up(self.region).items() if self._fills_a_line(byte)}
 
     def lines(self, entry: Entry, at: int, there: str = "") -> list[str]:
@@ -52,7 +53,7 @@ class Values:
         """Taken once a row of what its elements are divided by."""
         totals = [value for value in values if value in self.shares.values()]
         lines = [f"{total}_reciprocal = tl.div_rn(1.0, {total})" for total in totals]
-        for fold in self._by_groups():
+        for fold in self.by_groups:
             if fold.total.value in totals:
                 lines += fold.shares_of_groups()
         return lines
@@ -78,6 +79,11 @@ class Values:
         sweeps = range(self.sweeps.last + 1)
         return [sweep for sweep in sweeps if load.value in self.sweeps.behind(self.sweeps.wanted(sweep), [])]
 
+    @property
+    def reads_once(self) -> bool:
+        """Whether nothing is read from memory again."""
+        return self.sweeps.whole or self.sweeps.last == 0 or self.tile.held == self.tile.steps
+
     def store(self, store: Store) -> str:
         options = [self.tile.place(store.buffer, store.strides, store.offset), store.value]
         if mask := self.tile.mask(store.strides):
@@ -95,9 +101,14 @@ class Values:
         return f"tl.load({place}, mask={there}, other=0)" + f".to({TYPES[dtype]})" * (dtype != pick.load.dtype)
 
     def hint(self, load: Load, at: int) -> str:
-        """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
+        """Whether the cache should keep what is read: a later sweep reads it again, or this is the last. Where all is
+        read once, what is written leaves it first."""
+        if not self.choice.keep:
+            return ""
+        if self.reads_once:
+            return "evict_last" if any(map(self.sweeps.stored_inside, self.region.stores)) else ""
         reads = self.read_in(load)
-        if self.sweeps.whole or not self.choice.keep or not self.sweeps.inner(load.value) or len(reads) < 2:
+        if not self.sweeps.inner(load.value) or len(reads) < 2:
             return ""
         return "evict_last" if at < reads[-1] else "evict_first"
 
@@ -111,25 +122,26 @@ class Values:
             return full(step.args[0], step.dtype)
         args = tuple(self._inlined(arg) if isinstance(arg, str) else arg for arg in step.args)
         dtypes = tuple(computed_dtype(self.sweeps.by_value[arg]) if isinstance(arg, str) else None for arg in args)
+        near = self.by_groups if held else []
         if step.value in self.fast_exps:
-            return f"{FAST_EXP}({self._below(step, held) or args[0]})"
+            return f"{FAST_EXP}({self._below(step, near) or args[0]})"
         if step.value in self.shares:
-            near = held and [fold.total.value for fold in self._by_groups() if fold.total.arg == step.args[0]]
-            share = f"spread({args[1]}_near_reciprocal, {self.tile.group})" if near else f"{args[1]}_reciprocal"
+            by_group = any(fold.total.arg == step.args[0] for fold in near)
+            share = f"spread({args[1]}_near_reciprocal, {self.tile.group})" if by_group else f"{args[1]}_reciprocal"
             return f"{args[0]} * {share}"
         return expression(step.op, args, dtypes, step.dtype)
 
-    def _below(self, power: Step, held: bool) -> str:
-        """How far an element is below the maximum, in the words of the sweep that found it: so the compiler sees which
-        exponentials it has."""
+    def _below(self, power: Step, near: Sequence[OnlineSum]) -> str:
+        """How far an element is below the maximum, or its group's for sums that are `near`, in the words of the sweep
+        that found it: so the compiler sees which exponentials it has."""
         for fold in self.sweeps.folds if not self.choice.join else ():
             if isinstance(fold, OnlineSum) and fold.total.arg == power.value:
                 shift = f"{fold.total.value}_shift"
-                near = f"spread({fold.total.value}_near_shift, {self.tile.group})"
-                return f"{fold.operand.value} - {near if held and fold in self._by_groups() else shift}"
+                group_shift = f"spread({fold.total.value}_near_shift, {self.tile.group})"
+                return f"{fold.operand.value} - {group_shift if fold in near else shift}"
         return ""
 
-    def _by_groups(self) -> list[OnlineSum]:
+    def _kept_by_groups(self) -> list[OnlineSum]:
         """Sums of exponentials whose shares, of that sum alone, are taken below the maxima of groups where they are
         held, which are still there."""
         if not self.tile.held or self.choice.join or (self.tile.parts > 1 and not self.choice.meet):
