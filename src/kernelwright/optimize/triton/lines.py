@@ -70,11 +70,12 @@ def _balanced(text: str) -> bool:
 
 
 def _arguments(inside: str) -> list[str]:
-    """Split at the commas that are in no further bracket."""
+    """Split at the commas that are in no further bracket, of which the last may be behind all."""
     parts, depth, start = [], 0, 0
     for at, letter in enumerate(inside):
         depth += (letter in "([") - (letter in ")]")
         if letter == "," and depth == 0:
             parts.append(inside[start:at].strip())
             start = at + 1
-    return [*parts, inside[start:].strip()]
+    last = inside[start:].strip()
+    return [*parts, last] if last else parts

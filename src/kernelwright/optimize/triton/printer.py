@@ -287,7 +287,7 @@ class _Printer:
         elif self.tile.held < self.tile.steps:
             parts.append(self.loops.over(inside, backwards, apart=not self.scans))
         if self.tile.held:
-            lines += self._held_first([load for load in again if self.values.read_in(load)[0] == at], at)
+            lines += self._held_first([load for load in again if self.values.read_in(load)[0] == at])
             parts.append(self.loops.over_held(lambda: inside(HELD)))
         for part in parts if folds else reversed(parts):  # only written, what is held is done with before more is read
             lines += part
@@ -296,16 +296,12 @@ class _Printer:
     def _ahead(self, loads: Sequence[Load], at: int) -> list[str]:
         return [f"{load.value}{AHEAD} = {self.values.read(load, self.values.hint(load, at))}" for load in loads]
 
-    def _held_first(self, loads: Sequence[Load], at: int) -> list[str]:
+    def _held_first(self, loads: Sequence[Load]) -> list[str]:
         """Reads what is held before a loop, which it is under way beside."""
         if not loads:
             return []
-        hints = [self.values.hint(load, at) if self.values.reads_once else "" for load in loads]
         reads = self.loops.over_held(
-            lambda: [
-                f"{load.value}_held += ({self.values.read(load, hint)},)"
-                for load, hint in zip(loads, hints, strict=True)
-            ]
+            lambda: [f"{load.value}_held += ({self.values.read(load, self.values.hint_once(load))},)" for load in loads]
         )
         return [*(f"{load.value}_held = ()" for load in loads), *reads]
 

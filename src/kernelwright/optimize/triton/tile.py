@@ -41,7 +41,8 @@ class CudaChoice(Record, frozen=True, kw_only=True):
             registers as it was read; as many as there are at most.
         grouped: elements of one row that a thread loads at once share what a reduction keeps, where each lane of a tile
             keeps its own otherwise: an eighth or a quarter of the registers, and no exchange between threads at a step.
-        keep: whether what a later sweep reads again asks to stay in the cache.
+        keep: what a later sweep reads again asks to stay in the cache, and so does what is read once, beside what is
+            written: 0.5 to 4 % faster, unless the instruction that it takes for each load is of one element and counts.
     """
 
     outer: int

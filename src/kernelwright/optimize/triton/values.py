@@ -79,11 +79,6 @@ class Values:
         sweeps = range(self.sweeps.last + 1)
         return [sweep for sweep in sweeps if load.value in self.sweeps.behind(self.sweeps.wanted(sweep), [])]
 
-    @property
-    def reads_once(self) -> bool:
-        """Whether nothing is read from memory again."""
-        return self.sweeps.whole or self.sweeps.last == 0 or self.tile.held == self.tile.steps
-
     def store(self, store: Store) -> str:
         options = [self.tile.place(store.buffer, store.strides, store.offset), store.value]
         if mask := self.tile.mask(store.strides):
@@ -101,16 +96,18 @@ class Values:
         return f"tl.load({place}, mask={there}, other=0)" + f".to({TYPES[dtype]})" * (dtype != pick.load.dtype)
 
     def hint(self, load: Load, at: int) -> str:
-        """Whether the cache should keep what is read: a later sweep reads it again, or this is the last. Where all is
-        read once, what is written leaves it first."""
-        if not self.choice.keep:
-            return ""
-        if self.reads_once:
-            return "evict_last" if any(map(self.sweeps.stored_inside, self.region.stores)) else ""
+        """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
         reads = self.read_in(load)
-        if not self.sweeps.inner(load.value) or len(reads) < 2:
-            return ""
-        return "evict_last" if at < reads[-1] else "evict_first"
+        if self.choice.keep and not self.sweeps.whole and self.sweeps.inner(load.value) and len(reads) > 1:
+            return "evict_last" if at < reads[-1] else "evict_first"
+        return self.hint_once(load) if self.sweeps.whole or self.sweeps.last == 0 else ""
+
+    def hint_once(self, load: Load) -> str:
+        """Whether it should keep what is read once, so that what is written leaves it first; not where parts of a row
+        read again what it has to hold."""
+        once = all(load.strides.get(axis.name) for axis in (*self.region.outer, *self.region.row))
+        written = any(map(self.sweeps.stored_inside, self.region.stores))
+        return "evict_last" if self.choice.keep and once and written and not self.choice.meet else ""
 
     def _step(self, step: Step, held: bool = False) -> str:
         if step.op == "index":
