@@ -503,6 +503,31 @@ def test_what_no_step_is_held_beside_is_not_read_ahead():
     assert "_ahead" not in print_triton(region, CudaChoice(outer=1, inner=8192, warps=16, parts=1221)).kernels
 
 
+ASKED = {
+    "once": (lambda x, w: x.relu(), CudaChoice(outer=128, inner=1, warps=4), ["x last"]),
+    "rows held whole": (lambda x, w: x.softmax(-1) * w, CudaChoice(outer=1, inner=512, warps=4), ["x last", "w"]),
+    "nothing written": (lambda x, w: x.sum(-1), CudaChoice(outer=1, inner=512, warps=4), ["x"]),
+    "again": (lambda x, w: x.softmax(-1) * w, CudaChoice(outer=1, inner=128, warps=4), ["x last", "x first", "w"]),
+    "again in launches": (lambda x, w: x.softmax(-1), CudaChoice(outer=1, inner=64, warps=2, parts=2), ["x last"] * 2),
+    "all held": (lambda x, w: x.softmax(-1), CudaChoice(outer=1, inner=128, warps=4, held=4), ["x last"]),
+    "parts that wait": (
+        lambda x, w: x.softmax(-1),
+        CudaChoice(outer=1, inner=64, warps=2, parts=2, meet=True, held=1),
+        ["x last", "x", "x first"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_asks_to_stay_in_the_cache(name):
+    program, choice, asked = ASKED[name]
+    _, ((region, _), *_) = planned(program, [normal(7, 512), normal(512)])
+    text = re.sub(r"\s+", " ", print_triton(region, choice).kernels)
+    loads = re.findall(r"tl\.load\( ?(x|w)_ptr ([^)]*)\)", text)
+    hints = [" ".join([buffer, *re.findall(r"evict_(\w+)", rest)]) for buffer, rest in loads]
+    assert sorted(hints) == sorted(asked)
+
+
 @pytest.mark.parametrize("exponent", [1 / 2.4, 2.2, -0.75, 3.5, 1e-3])
 def test_known_powers_are_as_near_in_what_the_compiler_makes_of_them(exponent):
     import numpy

@@ -96,10 +96,11 @@ class Values:
         return f"tl.load({place}, mask={there}, other=0)" + f".to({TYPES[dtype]})" * (dtype != pick.load.dtype)
 
     def hint(self, load: Load, at: int) -> str:
-        """Whether the cache should keep what is read: a later sweep reads it again, or this is the last."""
-        reads = self.read_in(load)
+        """Whether the cache should keep what is read: a later sweep reads it again, or this is the last, which finds it
+        there unless every sweep is a launch over all rows."""
+        reads, launches = self.read_in(load), self.tile.parts > 1 and not self.choice.meet
         if self.choice.keep and not self.sweeps.whole and self.sweeps.inner(load.value) and len(reads) > 1:
-            return "evict_last" if at < reads[-1] else "evict_first"
+            return "evict_last" if at < reads[-1] or launches else "evict_first"
         return self.hint_once(load) if self.sweeps.whole or self.sweeps.last == 0 else ""
 
     def hint_once(self, load: Load) -> str:
