@@ -21,7 +21,7 @@ from first_choice import FirstChoice, module_of, quick, run, text_of
 import kernelwright.optimize.program as program
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
 from kernelwright.core.optimization import TORCH, Attempt
-from kernelwright.core.records import Floor
+from kernelwright.core.records import Conditions, Floor, Timing
 from kernelwright.machine import predicted_machine
 from kernelwright.measure.paired import Rounds
 from kernelwright.optimize import tuning
@@ -568,13 +568,35 @@ def test_where_torch_compile_made_the_kernels_the_fastest_way_is_taken(monkeypat
     assert best_whole(monkeypatch, [made_by_compile], compiled_us, eager_us) == best
 
 
-def best_whole(monkeypatch, kernels, compiled_us, eager_us):
-    times = {"kernels": 100.0, "torch.compile": compiled_us, "torch": eager_us}
-    rounds = SimpleNamespace(timings={name: SimpleNamespace(time_us=time) for name, time in times.items()})
+@pytest.mark.parametrize(
+    ("clock", "call_us", "best"),
+    [("graph", 40.0, None), ("graph", 10.0, "torch.compile"), ("events", 40.0, "torch.compile")],
+)
+def test_torch_compile_is_not_taken_for_what_only_a_graph_makes_of_it(monkeypatch, clock, call_us, best):
+    calls_us = iter([12.0, 22.0, call_us])
+    monkeypatch.setattr(Tuner, "_glance", lambda *_: next(calls_us))
+    assert best_whole(monkeypatch, [Kernel(None, "ours")], 2.0, 4.0, kernels_us=3.0, clock=clock) == best
+
+
+def best_whole(monkeypatch, kernels, compiled_us, eager_us, kernels_us=100.0, clock="events"):
+    times = {"kernels": kernels_us, "torch.compile": compiled_us, "torch": eager_us}
+    rounds = Rounds({name: timing(time, clock) for name, time in times.items()}, ())
     monkeypatch.setattr(tuning, "time_arms", lambda arms, *_, **__: rounds)
     problem = Problem.from_callable(torch.relu, torch.ones(3))
     found = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200")).whole(problem, torch.relu, kernels)
     return found[0] if found else None
+
+
+def timing(time_us, clock="events", samples_us=()):
+    return Timing(
+        name="an arm",
+        time_us=time_us,
+        low_us=time_us,
+        high_us=time_us,
+        samples_us=samples_us,
+        repetitions=1,
+        conditions=Conditions(device="cuda", clock=clock, cache="cold", allocation="", threads=1),
+    )
 
 
 def test_without_kernels_only_torch_compile_can_take_the_place_of_the_program_as_it_was(monkeypatch):
@@ -582,7 +604,7 @@ def test_without_kernels_only_torch_compile_can_take_the_place_of_the_program_as
 
     def time_arms(arms, *_, **__):
         timed.append(set(arms))
-        return SimpleNamespace(timings={name: SimpleNamespace(time_us=len(name)) for name in arms})
+        return Rounds({name: timing(len(name)) for name in arms}, ())
 
     monkeypatch.setattr(tuning, "time_arms", time_arms)
     problem = Problem.from_callable(torch.relu, torch.ones(3))
@@ -775,7 +797,7 @@ def fixed(monkeypatch, choices_us):
         own = [name for name in arms if name != TORCH]
         middle = {**dict(zip(own, choices_us, strict=False)), TORCH: 100.0}
         around = {name: [middle[name] * (1 + (at * 7 % 15 - 7) / 1e4) for at in range(15)] for name in arms}
-        timings = {name: SimpleNamespace(time_us=middle[name], samples_us=around[name]) for name in arms}
+        timings = {name: timing(middle[name], samples_us=tuple(around[name])) for name in arms}
         return Rounds(timings, (True,) * 15)
 
     monkeypatch.setattr(tuning, "time_arms", time_arms)

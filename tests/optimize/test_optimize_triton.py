@@ -505,11 +505,15 @@ def test_what_no_step_is_held_beside_is_not_read_ahead():
 
 ASKED = {
     "once": (lambda x, w: x.relu(), CudaChoice(outer=128, inner=1, warps=4), ["x last"]),
-    "rows held whole": (lambda x, w: x.softmax(-1) * w, CudaChoice(outer=1, inner=512, warps=4), ["x last", "w"]),
+    "rows held whole": (lambda x, w: x.softmax(-1) * w, CudaChoice(outer=1, inner=512, warps=4), ["x last", "w last"]),
     "nothing written": (lambda x, w: x.sum(-1), CudaChoice(outer=1, inner=512, warps=4), ["x"]),
     "again": (lambda x, w: x.softmax(-1) * w, CudaChoice(outer=1, inner=128, warps=4), ["x last", "x first", "w"]),
     "again in launches": (lambda x, w: x.softmax(-1), CudaChoice(outer=1, inner=64, warps=2, parts=2), ["x last"] * 2),
-    "all held": (lambda x, w: x.softmax(-1), CudaChoice(outer=1, inner=128, warps=4, held=4), ["x last"]),
+    "all held": (
+        lambda x, w: x.softmax(-1) * w,
+        CudaChoice(outer=1, inner=128, warps=4, held=4),
+        ["x last", "w last"],
+    ),
     "parts that wait": (
         lambda x, w: x.softmax(-1),
         CudaChoice(outer=1, inner=64, warps=2, parts=2, meet=True, held=1),

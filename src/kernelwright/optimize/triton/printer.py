@@ -301,7 +301,7 @@ class _Printer:
         if not loads:
             return []
         reads = self.loops.over_held(
-            lambda: [f"{load.value}_held += ({self.values.read(load, self.values.hint_once(load))},)" for load in loads]
+            lambda: [f"{load.value}_held += ({self.values.read(load, self.values.hint_once)},)" for load in loads]
         )
         return [*(f"{load.value}_held = ()" for load in loads), *reads]
 

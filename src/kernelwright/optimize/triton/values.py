@@ -101,14 +101,14 @@ class Values:
         reads, launches = self.read_in(load), self.tile.parts > 1 and not self.choice.meet
         if self.choice.keep and not self.sweeps.whole and self.sweeps.inner(load.value) and len(reads) > 1:
             return "evict_last" if at < reads[-1] or launches else "evict_first"
-        return self.hint_once(load) if self.sweeps.whole or self.sweeps.last == 0 else ""
+        return self.hint_once if self.sweeps.whole or self.sweeps.last == 0 or self.tile.held else ""
 
-    def hint_once(self, load: Load) -> str:
+    @property
+    def hint_once(self) -> str:
         """Whether it should keep what is read once, so that what is written leaves it first; not where parts of a row
         read again what it has to hold."""
-        once = all(load.strides.get(axis.name) for axis in (*self.region.outer, *self.region.row))
         written = any(map(self.sweeps.stored_inside, self.region.stores))
-        return "evict_last" if self.choice.keep and once and written and not self.choice.meet else ""
+        return "evict_last" if self.choice.keep and written and not self.choice.meet else ""
 
     def _step(self, step: Step, held: bool = False) -> str:
         if step.op == "index":
