@@ -230,6 +230,26 @@ def test_a_running_sum_is_rounded_once_as_torch_s_is(program, lanes):
     assert torch.equal(made, program(x.double()).float())
 
 
+def test_every_half_is_the_float_that_it_is():
+    x = torch.arange(2**16).short().view(torch.float16)
+    ((region, _),), _ = plan(captured(lambda x: x.float() * 1.0, x).graph)
+    (got,) = call(region, {"x": x}, 0).values()
+    assert torch.equal(got.nan_to_num(nan=7e7), x.float().nan_to_num(nan=7e7))
+
+
+@pytest.mark.parametrize(
+    ("program", "lanes", "ahead"),
+    [
+        (lambda x: x.exp(), "i0", True),
+        (lambda x: x.softmax(-1), "r0", True),
+        (lambda x: x.softmax(0), "i0", False),
+    ],
+)
+def test_a_walk_along_memory_asks_for_what_it_comes_to(program, lanes, ahead):
+    ((region, _),), _ = plan(captured(program, X).graph)
+    assert ("load_ahead<V>(" in print_cpp(region, CpuChoice(lanes=lanes))) == ahead
+
+
 def test_sums_of_halves_are_rounded_once():
     regions, _ = plan(captured(lambda x: (x - x.mean(-1, keepdim=True)).sum(), X.half()).graph)
     assert all(math.prod(store.shape) != 37 for region, _ in regions for store in region.stores)

@@ -115,7 +115,9 @@ class Forms:
             return f"load<float>({place})"
         if stride == 0:
             return f"as<{self._type(scope, self.dtype(load.value))}>(load<float>({place}))"
-        return f"load<V>({place})" if stride == 1 else f"gather<V>({place}, {stride})"
+        if stride != 1:
+            return f"gather<V>({place}, {stride})"
+        return f"{'load_ahead' if self._along_row or not self._passes.row else 'load'}<V>({place})"
 
     def _expression(self, scope: Scope, step: Step) -> str:
         if step.dtype in NARROW and step.op not in EXACT_IN_WIDER:

@@ -22,6 +22,14 @@ template <typename V, typename T> static inline auto load(const T* p) {
             Like<V, uint8_t> raw;
             __builtin_memcpy(&raw, p, sizeof(raw));
             return as<R>(__builtin_convertvector(raw, R) != 0);
+#if defined(__F16C__)
+        } else if constexpr (std::is_same_v<T, _Float16> && sizeof(R) >= 32) {  // which GCC 12 takes lane by lane
+            Like<V, uint16_t> raw;
+            __builtin_memcpy(&raw, p, sizeof(raw));
+            R wide;
+            asm("vcvtph2ps %1, %0" : "=v"(wide) : "v"(raw));
+            return wide;
+#endif
         } else {
             Like<V, T> raw;
             __builtin_memcpy(&raw, p, sizeof(raw));
@@ -30,6 +38,13 @@ template <typename V, typename T> static inline auto load(const T* p) {
     } else if constexpr (std::is_same_v<T, BFloat16>) return bits<float>(static_cast<uint32_t>(p->bits) << 16);
     else if constexpr (std::is_same_v<T, Bool>) return truth(p->byte != 0);
     else return static_cast<R>(*p);
+}
+constexpr int64_t AHEAD_BYTES = 2048;
+// The same along a walk, which asks for what it comes to: with much to compute for each element a processor does not look
+// so far.
+template <typename V, typename T> static inline auto load_ahead(const T* p) {
+    if constexpr (is_wide<V>) __builtin_prefetch(reinterpret_cast<const char*>(p) + AHEAD_BYTES);
+    return load<V>(p);
 }
 // Elements `stride` apart.
 template <typename V, typename T> static inline auto gather(const T* p, int64_t stride) {
