@@ -20,7 +20,7 @@ from first_choice import FirstChoice, module_of, quick, run, text_of
 
 import kernelwright.optimize.program as program
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
-from kernelwright.core.optimization import TORCH, Attempt
+from kernelwright.core.optimization import COMPILED, TORCH, Attempt
 from kernelwright.core.records import Conditions, Floor, Timing
 from kernelwright.machine import predicted_machine
 from kernelwright.measure.paired import Rounds
@@ -790,14 +790,14 @@ AT_FLOOR = Floor(time_us=20.0, limiter="DRAM", memory_us=20.0, compute_us=0.0, p
 """Above what `tuned` sees of torch."""
 
 
-def fixed(monkeypatch, choices_us):
-    """Every choice takes a time of its own, and torch 100 us, give or take a thousandth."""
+def fixed(monkeypatch, choices_us, clock="events"):
+    """Every choice takes a time of its own, torch.compile the last, and torch 100 us, give or take a thousandth."""
 
     def time_arms(arms, *_, **__):
         own = [name for name in arms if name != TORCH]
         middle = {**dict(zip(own, choices_us, strict=False)), TORCH: 100.0}
         around = {name: [middle[name] * (1 + (at * 7 % 15 - 7) / 1e4) for at in range(15)] for name in arms}
-        timings = {name: timing(middle[name], samples_us=tuple(around[name])) for name in arms}
+        timings = {name: timing(middle[name], clock, tuple(around[name])) for name in arms}
         return Rounds(timings, (True,) * 15)
 
     monkeypatch.setattr(tuning, "time_arms", time_arms)
@@ -811,6 +811,20 @@ def test_a_kernel_has_to_be_surely_faster_than_torch_by_half_a_percent(region, m
     found = tuned(region, monkeypatch)[0]
     assert (found.outcome.winner != TORCH) == own
     assert found.outcome.after_us == (99.0 if own else 100.0)
+
+
+@pytest.mark.parametrize(("clock", "wins"), [("graph", False), ("events", True)])
+def test_what_a_graph_hides_of_torch_compile_is_said_beside_its_time(region, monkeypatch, clock, wins):
+    finalists = len(FirstChoice.generator.choices(region[0])[: tuning.FINALISTS])
+    fixed(monkeypatch, (90.0,) * finalists + (80.0,), clock)
+    compiled = object()
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: compiled)
+    monkeypatch.setattr(Tuner, "_glance", lambda self, call, *_: 44.0 if call is compiled else 12.0)
+    found = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200")).tune(*region).outcome
+    *_, last = found.attempts
+    assert (found.winner == COMPILED) == wins
+    assert (last.name, last.time_us, "44 us" in last.reason) == (COMPILED, 80.0, not wins)
+    assert wins or COMPILED not in found.why
 
 
 def on_a_gpu(monkeypatch, call_us, alone_us):

@@ -101,23 +101,25 @@ class Tuner:
         programs, attempts = self._attempts(region, reference, inputs)
         answers = Answers(region, reference, inputs, {name: program for name, (_, program) in programs.items()})
         finalists = self._finalists([attempt for attempt in attempts if attempt.name in programs], answers)
-        rounds = self._timed(region, reference, inputs, {name: programs[name][1] for name in finalists})
+        rounds, against = self._timed(region, reference, inputs, {name: programs[name][1] for name in finalists})
         times = {name: timing.time_us for name, timing in rounds.timings.items()}
-        winner = self._winner(rounds, answers)
+        winner = self._winner(rounds, answers, against)
         attempts = [
             msgspec.structs.replace(answers.told(attempt), time_us=times.get(attempt.name, attempt.time_us))
             for attempt in attempts
         ]
-        attempts += [Attempt(name=name, time_us=times[name]) for name in (TORCH, COMPILED) if name in times]
+        torchs_own = [(name, reason) for name, reason in ((TORCH, ""), (COMPILED, against)) if name in times]
+        attempts += [Attempt(name=name, time_us=times[name], reason=reason) for name, reason in torchs_own]
         kernel = programs[winner][0] if winner in programs else None
         if winner == COMPILED:
             kernel = Kernel(region, None, source_of(reference, f"{region.name}_plain"))
+        fair = {name: time for name, time in _contenders(rounds, against).items() if not answers.judged.get(name)}
         outcome = msgspec.structs.replace(
             outcome,
             before_us=times[TORCH],
             after_us=times[winner],
             winner=winner,
-            why=_why(winner, {name: time for name, time in times.items() if not answers.judged.get(name)}),
+            why=_why(winner, fair),
             attempts=tuple(attempts),
         )
         return Tuned(outcome, kernel)
@@ -138,8 +140,8 @@ class Tuner:
         if len(arms) == 1:
             return None
         stage(f"timing the whole program in {len(arms)} ways")
-        rounds = self._rounds(arms, inputs)
-        times = {name: timing.time_us for name, timing in rounds.timings.items()}
+        rounds, against = self._rounds(arms, inputs)
+        times = _contenders(rounds, against)
         handicap = WHOLE_HANDICAP[any(not kernel.code for kernel in kernels)]
         best = min(times, key=lambda name: times[name] * handicap[name])
         return None if best == next(iter(arms)) else (best, _why(best, times))
@@ -224,7 +226,7 @@ class Tuner:
         reference: fx.GraphModule,
         inputs: Sequence[torch.Tensor],
         finalists: dict[str, Callable[..., Any]],
-    ) -> Rounds:
+    ) -> tuple[Rounds, str]:
         """The fastest few beside torch's own, timed in alternation."""
         arms = dict(finalists)
         if self.compile and arms:
@@ -235,24 +237,22 @@ class Tuner:
         stage(f"{region.name}: timing {len(arms)} ways")
         return self._rounds(arms, (list(inputs), {}))
 
-    def _rounds(self, arms: dict[str, Callable[..., Any]], inputs: tuple[Any, Any]) -> Rounds:
-        """Ways timed in alternation; where that was in a graph, which hides what a call costs, torch.compile's takes
-        the time of its call, unless none of the others is called in less."""
+    def _rounds(self, arms: dict[str, Callable[..., Any]], inputs: tuple[Any, Any]) -> tuple[Rounds, str]:
+        """Ways timed in alternation, and what speaks against torch.compile's: a call that takes longer than another
+        way's, where a graph was timed, which hides it."""
         cache_bytes = last_cache_bytes(self.machine)
         with torch.no_grad():
             rounds = time_arms(arms, inputs, device=self.device, last_cache_bytes=cache_bytes, budget_s=self.budget_s)
-        timing = rounds.timings.get(COMPILED)
-        if timing is None or timing.conditions.clock != "graph":
-            return rounds
+        if COMPILED not in arms or rounds.timings[COMPILED].conditions.clock != "graph":
+            return rounds, ""
         called = {name: self._glance(arm, *inputs) for name, arm in arms.items()}
-        if called[COMPILED] <= min(us for name, us in called.items() if name != COMPILED):
-            return rounds
-        as_called = msgspec.structs.replace(timing, time_us=called[COMPILED])
-        return Rounds(rounds.timings | {COMPILED: as_called}, rounds.clean)
+        others = min(us for name, us in called.items() if name != COMPILED)
+        against = f"its call, which a graph hides, takes {called[COMPILED]:.0f} us, another way's {others:.0f}"
+        return rounds, against if called[COMPILED] > others else ""
 
-    def _winner(self, rounds: Rounds, answers: Answers) -> str:
-        """The fastest that is right."""
-        times = {name: timing.time_us for name, timing in rounds.timings.items()}
+    def _winner(self, rounds: Rounds, answers: Answers, against: str) -> str:
+        """The fastest that is right; torch.compile's only if nothing speaks against it."""
+        times = _contenders(rounds, against)
         for name in sorted(times, key=lambda name: times[name] * (CLEAR_GAIN if name == COMPILED else 1.0)):
             if name == TORCH:
                 return name
@@ -292,6 +292,11 @@ class Answers:
             return attempt
         wrong = self.judged[attempt.name]
         return msgspec.structs.replace(attempt, accepted=not wrong, reason=wrong)
+
+
+def _contenders(rounds: Rounds, against: str) -> dict[str, float]:
+    """The times of the ways that may win; `against` torch.compile's may speak something."""
+    return {name: timing.time_us for name, timing in rounds.timings.items() if not (against and name == COMPILED)}
 
 
 def _why(winner: str, times: dict[str, float]) -> str:

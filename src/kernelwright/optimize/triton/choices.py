@@ -81,7 +81,7 @@ def _rows(region: Region) -> list[CudaChoice]:
             outer = max(1, min(elements // width, most))
             whole.append(_tile(outer, width))
         whole += _with_warps(whole[0], (2, 0.5, 0.25)) + _with_warps(whole[2], (0.5,))
-        if _begins_anywhere(region):
+        if _begins_anywhere(region):  # where loads are of one element, the instruction that a hint takes may count
             whole += [msgspec.structs.replace(one, keep=False) for one in (whole[0], whole[-1])]
     looped = [_tile(1, inner) for inner in (2048, 4096, 1024, 8192) if inner < region.row_size]
     if region.row_size > LONG_ROW:
