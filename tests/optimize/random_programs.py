@@ -42,7 +42,7 @@ class RandomProgram:
 
     Attributes:
         source: the text of `program`.
-        wide: the same program with every floating dtype in its text float64; takes `wide_inputs`.
+        wide, single: the same program with every floating dtype in its text float64, or float32.
         inputs: what `program` takes; it does not change them.
         families: a key of FAMILIES for each statement but the last, the return.
         differentiable: floats in and out, and every output and every input has part in a gradient that is finite,
@@ -53,6 +53,7 @@ class RandomProgram:
     source: str
     program: Callable[..., Any]
     wide: Callable[..., Any]
+    single: Callable[..., Any]
     inputs: tuple[Tensor, ...]
     families: tuple[str, ...]
     differentiable: bool
@@ -209,8 +210,12 @@ def _widened(value: Tensor) -> Tensor:
     return value.detach().to(torch.float64 if value.is_floating_point() else value.dtype, copy=True)
 
 
+def _with_dtype(text: str, dtype: torch.dtype) -> str:
+    return re.sub(r"torch\.(float32|bfloat16|float16|float64)\b", str(dtype), text)
+
+
 def _widened_text(text: str) -> str:
-    return re.sub(r"torch\.(float32|bfloat16|float16)\b", "torch.float64", text)
+    return _with_dtype(text, torch.float64)
 
 
 def _moderate(narrow: Tensor, wide: Tensor) -> bool:
@@ -225,13 +230,14 @@ def _judged(seed: int, draft: _Draft) -> RandomProgram:
     head = f"def program({', '.join(draft.inputs)}):\n"
     source = head + "".join(f"    {line}\n" for line in draft.lines)
     program, wide = _compiled(source, f"<random program {seed}>"), _compiled(_widened_text(source), "<in FP64>")
+    single = _compiled(_with_dtype(source, torch.float32), "<in FP32>")
     inputs = tuple(draft.narrow[name] for name in draft.inputs)
     used = {word for line in draft.lines for word in re.findall(r"\b[a-z]\d*\b", line)}
     coarsest = max(
         (value.dtype for value in draft.narrow.values() if value.is_floating_point()), key=TOLERANCE.__getitem__
     )
     tolerance = TOLERANCE[coarsest]
-    made = RandomProgram(seed, source, program, wide, inputs, tuple(draft.families), False)
+    made = RandomProgram(seed, source, program, wide, single, inputs, tuple(draft.families), False)
     with torch.no_grad():
         got, right = (outputs_of(call(*args)) for call, args in ((program, inputs), (wide, made.wide_inputs)))
         moved = [outputs_of(wide(*_moved(made.wide_inputs, place))) for place in (1, 2)]
@@ -240,7 +246,7 @@ def _judged(seed: int, draft: _Draft) -> RandomProgram:
     if not all(_close(one, right, MAY_MOVE) for one in moved):
         raise Unfair
     differentiable = all(x.is_floating_point() for x in (*inputs, *got)) and _steady_gradients(made, tolerance)
-    return RandomProgram(seed, source, program, wide, inputs, made.families, differentiable)
+    return RandomProgram(seed, source, program, wide, single, inputs, made.families, differentiable)
 
 
 def _compiled(source: str, name: str) -> Callable[..., Any]:

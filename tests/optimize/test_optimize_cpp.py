@@ -92,6 +92,22 @@ def test_printed_regions_compute_what_torch_does(name, pick):
         torch.testing.assert_close(got, right, equal_nan=True)
 
 
+FUNCTIONS = (torch.exp, torch.expm1, torch.log, torch.log1p, torch.tanh)
+
+
+def test_functions_are_within_two_and_a_half_units_in_the_last_place():
+    x = (torch.arange(2**16) << 16 | torch.randint(2**16, (2**16,))).int().view(torch.float32)  # every sign and exponent
+    ((region, _),), _ = plan(captured(lambda x: tuple(f(x) for f in FUNCTIONS), x).graph)
+    for function, got in zip(FUNCTIONS, call(region, {"x": x}, 0).values(), strict=True):
+        right = function(x.double())
+        rounded = right.float()
+        unit = torch.nextafter(rounded.abs(), torch.tensor(torch.inf)) - rounded.abs()
+        error = torch.where(rounded.isfinite(), (got - right).abs() / unit, 0.0)
+        assert torch.equal(got.isnan(), rounded.isnan()), function
+        assert torch.equal(got.isinf(), rounded.isinf()), function
+        assert error.max() <= 2.5, (function, error.max(), x[error.argmax()])
+
+
 @pytest.mark.parametrize(("logarithm", "base"), [(torch.log2, 2.0), (torch.log10, 10.0)])
 def test_logarithms_of_powers_of_their_base_are_whole(logarithm, base):
     powers = torch.arange(-37.0, 38.0)

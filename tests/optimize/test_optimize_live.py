@@ -301,6 +301,12 @@ def test_what_cannot_be_captured_is_one_clear_error():
     assert caught.value.where == f"{__file__}:{by_value.__code__.co_firstlineno + 1}"
 
 
+def test_a_function_without_a_signature_is_one_clear_error():
+    with pytest.raises(KernelwrightError, match="tanh says nothing of its arguments") as caught:
+        live.optimized(torch.tanh, (X,), {})
+    assert caught.value.next == "wrap it: lambda x: tanh(x)"
+
+
 def test_a_large_tensor_from_outside_is_one_clear_error():
     outside = normal(40, 50)
     with torch.no_grad(), pytest.raises(KernelwrightError, match="2,000 elements"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.core.errors import ProblemError
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.trees import tensors
 from kernelwright.machine import machine as machine_here
@@ -18,11 +19,15 @@ from kernelwright.optimize.generators import generator_for
 from kernelwright.optimize.program import assembled, gradients_of, outcome_of, plan_of, tune_all, winners
 from kernelwright.optimize.tuning import Tuner
 from kernelwright.problems import Problem
+from kernelwright.problems.signature import signature_of
 from kernelwright.verify import verify
 
 
 def optimized(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
     """See `kernelwright.optimize`."""
+    if signature_of(model) is None:
+        name = getattr(model, "__name__", type(model).__name__)
+        raise ProblemError(f"{name} says nothing of its arguments", next=f"wrap it: lambda x: {name}(x)")
     device = "cuda" if any(tensor.is_cuda for tensor in tensors((args, kwargs))) else "cpu"
     problem = Problem.from_callable(model, *args, **kwargs)
     here = refresh_memory(machine_here(device))

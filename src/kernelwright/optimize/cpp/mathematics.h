@@ -87,36 +87,52 @@ template <typename V> static inline V sqrt_of(V x) {
         return each<V>(x, [](auto v) { return scalar::sqrt(v); });
 }
 
-// e^x: 2^k * e^r, |r| <= ln(2)/2; 2^k in two factors, so that results below the normal range are right too. 1.0 ulp.
-template <typename V> static inline V exp_of(V x) {
-    if constexpr (std::is_same_v<typename Element<V>::type, double>) return each<V>(x, [](auto v) { return scalar::exp(v); });
-    else {
-        const V low = choose(truth(x < as<V>(-104.0f)), as<V>(-104.0f), x);
-        const V c = choose(truth(low > as<V>(89.0f)), as<V>(89.0f), low);
-        const V shifted = c * as<V>(1.44269504f) + as<V>(12582912.0f);
-        const V k = shifted - as<V>(12582912.0f);
-        const V r = (c - k * as<V>(0.693145752f)) - k * as<V>(1.42860677e-6f);
-        V p = as<V>(1.9907574031e-4f);
-        p = p * r + as<V>(1.3933652215e-3f);
-        p = p * r + as<V>(8.3332860228e-3f);
-        p = p * r + as<V>(4.1666464899e-2f);
-        p = p * r + as<V>(1.6666666756e-1f);
-        p = p * r + as<V>(5.0000000135e-1f);
-        p = p * r * r + r + as<V>(1.0f);
-#if defined(__AVX512F__)
-        if constexpr (is_wide<V>) {
-            asm("vscalefps %1, %0, %0" : "+v"(p) : "v"(k));
-            return p;
-        }
-#endif
-        using N = Like<V, int32_t>;
-        const N whole = bits<N>(shifted) - as<N>(0x4B400000), half = whole >> 1;
-        return p * bits<V>((half + as<N>(127)) << 23) * bits<V>((whole - half + as<N>(127)) << 23);
-    }
-}
-
 template <typename V> constexpr bool is_double = std::is_same_v<typename Element<V>::type, double>;
 #define FOR_DOUBLES(V, x, f) if constexpr (is_double<V>) return each<V>(x, [](auto v) { return f(v); }); else
+
+// e^r - 1, where x = k * ln(2) + r, |r| <= ln(2)/2 and k is a whole number; x is held within [least, 89].
+template <typename V> static inline V expm1_of_rest(V x, float least, V& k) {
+    const V low = choose(truth(x < as<V>(least)), as<V>(least), x);
+    const V c = choose(truth(low > as<V>(89.0f)), as<V>(89.0f), low);
+    k = (c * as<V>(1.44269504f) + as<V>(12582912.0f)) - as<V>(12582912.0f);
+    const V r = (c - k * as<V>(0.693145752f)) - k * as<V>(1.42860677e-6f);
+    V p = as<V>(1.9907574031e-4f);
+    p = p * r + as<V>(1.3933652215e-3f);
+    p = p * r + as<V>(8.3332860228e-3f);
+    p = p * r + as<V>(4.1666464899e-2f);
+    p = p * r + as<V>(1.6666666756e-1f);
+    p = p * r + as<V>(5.0000000135e-1f);
+    return p * r * r + r;
+}
+// p * 2^k, 2^k in two factors, so that results below the normal range are right too.
+template <typename V> static inline V times_power_of_two(V p, V k) {
+#if defined(__AVX512F__)
+    if constexpr (is_wide<V>) {
+        asm("vscalefps %1, %0, %0" : "+v"(p) : "v"(k));
+        return p;
+    }
+#endif
+    using N = Like<V, int32_t>;
+    const N whole = bits<N>(k + as<V>(12582912.0f)) - as<N>(0x4B400000), half = whole >> 1;
+    return p * bits<V>((half + as<N>(127)) << 23) * bits<V>((whole - half + as<N>(127)) << 23);
+}
+// e^x: 1.0 ulp.
+template <typename V> static inline V exp_of(V x) {
+    FOR_DOUBLES(V, x, scalar::exp) {
+        V k;
+        const V rest = expm1_of_rest(x, -104.0f, k);
+        return times_power_of_two(rest + as<V>(1.0f), k);
+    }
+}
+// e^x - 1, without the loss of digits near 0: 2^k * (e^r - 1) + (2^k - 1), as twice a half, since 2^128 is no float. 1.5 ulp.
+template <typename V> static inline V expm1_of(V x) {
+    FOR_DOUBLES(V, x, scalar::expm1) {
+        V k;
+        const V rest = expm1_of_rest(x, -25.0f, k), scale = times_power_of_two(as<V>(0.5f), k);
+        const V half = scale * rest + (scale - as<V>(0.5f));
+        return half + half;
+    }
+}
 
 // x = 2^k * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), and `rest` = log(1 + f) - f by a polynomial.
 template <typename V> struct Logarithm {
@@ -171,18 +187,6 @@ template <typename V> static inline V log2_of(V x) {
 template <typename V> static inline V log10_of(V x) {
     FOR_DOUBLES(V, x, scalar::log10) return log_to_base(x, 0.301025390625f, 4.605039e-6f, 0.4342041015625f, 9.038034e-5f);
 }
-// e^x - 1, without the loss of digits near 0: 2^k * (e^r - 1) + (2^k - 1).
-template <typename V> static inline V expm1_of(V x) {
-    FOR_DOUBLES(V, x, scalar::expm1) {
-        V p = as<V>(1.9907574031e-4f);
-        p = p * x + as<V>(1.3933652215e-3f);
-        p = p * x + as<V>(8.3332860228e-3f);
-        p = p * x + as<V>(4.1666464899e-2f);
-        p = p * x + as<V>(1.6666666756e-1f);
-        p = p * x + as<V>(5.0000000135e-1f);
-        return choose(truth(abs_of(x) < as<V>(0.34657359f)), p * x * x + x, exp_of(x) - as<V>(1.0f));
-    }
-}
 // log(1 + x): what 1 + x lost to rounding is put back.
 template <typename V> static inline V log1p_of(V x) {
     FOR_DOUBLES(V, x, scalar::log1p) {
@@ -194,18 +198,13 @@ template <typename V> static inline V log1p_of(V x) {
         return choose(infinite, log_of(u), choose(plain, x, corrected));
     }
 }
-// tanh(x): a polynomial below 0.625, 1 - 2 / (e^2x + 1) above.
+// tanh(x): t / (t + 2), where t = e^2|x| - 1, with the sign of x. 2.4 ulp.
 template <typename V> static inline V tanh_of(V x) {
     FOR_DOUBLES(V, x, scalar::tanh) {
-        const V s = x * x;
-        V p = as<V>(2.2759075555e-3f);
-        p = p * s + as<V>(-8.3296049742e-3f);
-        p = p * s + as<V>(2.1764754643e-2f);
-        p = p * s + as<V>(-5.3958784357e-2f);
-        p = p * s + as<V>(1.3333301767e-1f);
-        p = p * s + as<V>(-3.3333333162e-1f);
-        const V large = as<V>(1.0f) - as<V>(2.0f) / (exp_of(x + x) + as<V>(1.0f));
-        return choose(truth(abs_of(x) < as<V>(0.625f)), p * s * x + x, large);
+        using B = Like<V, int32_t>;
+        const V size = min_of(abs_of(x), as<V>(10.0f));
+        const V t = expm1_of(size + size);
+        return bits<V>(bits<B>(t / (t + as<V>(2.0f))) | (bits<B>(x) & as<B>(std::numeric_limits<int32_t>::min())));
     }
 }
 template <typename V> static inline V sigmoid_of(V x) { return as<V>(1.0f) / (as<V>(1.0f) + exp_of(as<V>(0.0f) - x)); }
