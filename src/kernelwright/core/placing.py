@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from pathlib import Path
 
 from kernelwright.core.errors import UsageError
@@ -13,12 +13,15 @@ def require_place(path: Path, option: str) -> None:
     Args:
         option: with which a person names the file, such as `--out`.
     Raises:
-        UsageError: it is a folder, or its folder is missing or closed.
+        UsageError: it is a folder, or its folder is missing or takes no new files.
     """
     elsewhere = f"name a file in a folder that can be written: {option} FILE"
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder", next=elsewhere)
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: no folder {path.parent}", next=elsewhere)
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"cannot write {path}: its folder is closed to you", next=elsewhere)
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as fault:  # closed, read-only, full, or no place for files though it looks like one, as /proc
+        raise UsageError(f"cannot write {path}: its folder takes no new files", next=elsewhere) from fault
