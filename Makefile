@@ -29,8 +29,8 @@ demo: $(READY)  ## hand over a slow program, get back a faster file that is prov
 test: $(READY)  ## every test that needs no GPU
 	$(RUN) -m pytest -n 2 --dist loadgroup
 
-judge: $(READY)  ## the judge against its corpus: every cheat rejected, every honest candidate accepted; four minutes
-	$(KW) judge-check
+judge: $(READY)  ## the judge against its corpus: every cheat rejected, every honest candidate accepted; three minutes
+	$(KW) judge-check --workers 2
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(RUN) -m pytest -m gpu
