@@ -96,8 +96,8 @@ FUNCTIONS = (torch.exp, torch.expm1, torch.log, torch.log1p, torch.tanh)
 
 
 def test_functions_are_within_two_and_a_half_units_in_the_last_place():
-    # every sign and exponent
-    x = (torch.arange(2**16) << 16 | torch.randint(2**16, (2**16,))).int().view(torch.float32)
+    rest = torch.randint(2**16, (2**16,), generator=torch.Generator().manual_seed(0))
+    x = (torch.arange(2**16) << 16 | rest).int().view(torch.float32)  # every sign and exponent
     ((region, _),), _ = plan(captured(lambda x: tuple(f(x) for f in FUNCTIONS), x).graph)
     for function, got in zip(FUNCTIONS, call(region, {"x": x}, 0).values(), strict=True):
         right = function(x.double())

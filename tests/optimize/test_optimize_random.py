@@ -145,6 +145,14 @@ def test_gradients_are_as_near_to_fp64_as_those_of_eager(seed):
     assert not found, f"{found}\n{made}"
 
 
+@pytest.mark.parametrize(("seed", "run", "off"), [(188, values, 2e-5), (54, gradients, 2e-5), (312, gradients, 1e-11)])
+def test_what_is_off_by_more_than_rounding_is_refused_where_eager_is_right_by_luck(seed, run, off):
+    made = generate(seed)
+    right = run(made.program, made.inputs)
+    assert not faults(made, run, right)
+    assert len(faults(made, run, [x * (1 + off) for x in right])) == len(right)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_programs_are_right(capsys):
