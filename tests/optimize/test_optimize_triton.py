@@ -25,7 +25,9 @@ from programs import CLASSES, ODD, PROGRAMS, X, Y, normal
 from ptx_arithmetic import evaluated
 from ways import ways
 
+from kernelwright.optimize.graph import decompositions
 from kernelwright.optimize.graph.capture import capture
+from kernelwright.optimize.regions import lower
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Step, Store
@@ -289,9 +291,11 @@ def planned(program, args):
     """The graph of a program and its regions; captured once for all choices."""
     key = (program, *map(id, args))
     if key not in PLANNED:
-        with torch.no_grad():
+        with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+            for module in (decompositions, lower):  # as for tensors on a GPU
+                patch.setattr(module, "accumulated_dtype", lambda x: torch.promote_types(x.dtype, torch.float32))
             graph = capture(program, args, {}).graph
-        PLANNED[key] = graph, plan(graph)[0]
+            PLANNED[key] = graph, plan(graph)[0]
     return PLANNED[key]
 
 

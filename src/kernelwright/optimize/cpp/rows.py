@@ -72,7 +72,8 @@ class Rows(Body):
             self._declare(scope, wanted, held, folds)
             self._loops(scope, targets, wanted, held, ("0", str(self.sizes[self.lanes])))
         for fold in folds:
-            scope.add(f"const {COMPUTED[fold.dtype]} {fold.value} = {fold.value}_fold.value();")
+            kind = COMPUTED[fold.dtype]
+            scope.add(f"const {kind} {fold.value} = {self.value_of(fold, f'{fold.value}_fold.value()', kind)};")
             self.made.add(fold.value)
 
     def _declare(self, scope: Scope, wanted: list[str], held: list[str], folds: list[Reduction]) -> None:
@@ -129,9 +130,7 @@ class Rows(Body):
     def _target(self, scope: Scope, target: Reduction | Store) -> None:
         if isinstance(target, Store):
             return self.forms.store(scope, target)
-        position = target.op in POSITIONS
-        dtype = self.forms.dtype(target.arg) if position else target.dtype
-        taken = self.forms.operand(scope, target.arg, dtype) + (f", {self.row_place()}" if position else "")
+        taken = self.taken(scope, target) + (f", {self.row_place()}" if target.op in POSITIONS else "")
         return scope.add(f"{target.value}_fold.template take<V>({taken}, u);")
 
     def _fold(self, fold: Reduction) -> str:

@@ -33,11 +33,11 @@ from kernelwright.sandbox.faults import place
 aten = torch.ops.aten
 TAKEN_APART = (
     aten._softmax, aten._log_softmax, aten.native_layer_norm, aten.gelu, aten.leaky_relu, aten.glu, aten.elu,
-    aten.hardtanh, aten.softplus, aten.logsumexp, aten.std, aten.celu, aten.selu, aten.linalg_vector_norm,
+    aten.hardtanh, aten.softplus, aten.logsumexp, aten.celu, aten.selu, aten.linalg_vector_norm,
     aten.addcmul, aten.addcdiv, aten.lerp,
 )  # fmt: skip
 """Operators of core ATen that are several steps of a region."""
-KEPT_WHOLE = (aten.var, aten.var_mean, aten.mean)
+KEPT_WHOLE = (aten.var, aten.var_mean, aten.std, aten.std_mean, aten.mean)
 """What torch would take apart into operators that hide what is meant."""
 
 

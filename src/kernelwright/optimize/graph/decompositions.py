@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelwright.optimize.regions.nodes import accumulated_dtype
+
 aten = torch.ops.aten
 
 
@@ -81,11 +83,12 @@ def _batch_norm_functional(
 def _batch_norm_by_batch(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One row for each channel. (out, mean, 1 / deviation, variance), the last three [channels]."""
+    """One row for each channel. (out, mean, 1 / deviation, variance), the last three [channels]; on a CPU, as torch
+    does, with the statistics in FP64."""
     wide, shape = _widened(x), _per_channel(x)
     over = [0, *range(2, x.dim())]
-    variance, mean = torch.var_mean(wide, dim=over, correction=0, keepdim=True)
-    scale = torch.rsqrt(variance + eps)
+    variance, mean = torch.var_mean(x.to(accumulated_dtype(x)), dim=over, correction=0, keepdim=True)
+    scale, mean = torch.rsqrt(variance + eps).to(wide.dtype), mean.to(wide.dtype)
     out = _affine((wide - mean) * scale, weight, bias, shape).to(x.dtype)
     channels = (x.shape[1],)
     return out, mean.view(channels), scale.view(channels), variance.view(channels)

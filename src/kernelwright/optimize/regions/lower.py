@@ -16,6 +16,7 @@ from torch import fx
 from kernelwright.optimize.regions.axes import Dim, Dims, Misfit
 from kernelwright.optimize.regions.draft import Draft, Piece
 from kernelwright.optimize.regions.nodes import (
+    accumulated_dtype,
     common_dtype,
     computed_dtype,
     correction,
@@ -23,6 +24,7 @@ from kernelwright.optimize.regions.nodes import (
     dtype_of,
     flipped,
     made_anywhere,
+    mean_is_subtracted,
     node_at,
     number,
     reduced_dims,
@@ -38,6 +40,7 @@ from kernelwright.optimize.regions.operators import (
     POINTWISE,
     REDUCED,
     SCANS,
+    DEVIATIONS,
     VARIANCES,
     VIEWS,
     packet,
@@ -204,7 +207,7 @@ class Lowering(Draft):
             value = str(self._as(value, dtype))
             _refuse_to_wrap(op, dtype)
         if op == "mean":
-            self._names[node] = self._mean(node.name, value, row, dtype)
+            self._names[node] = self._mean(node, value, row, dtype)
         elif op in ("any", "all"):
             self._names[node] = str(self._as(self._fold(node.name, op, value, "bool"), dtype))
         else:
@@ -221,23 +224,32 @@ class Lowering(Draft):
             self._fold(f"{node.name}_part0", TRUTHS_OF_ROWS[op] if dtype == "bool" else op, value, dtype)
             self._fold(f"{node.name}_part1", f"arg{op}", self._to_compare(value), "int64")
         else:
-            self._variance(node, value, row)
+            self._variance(node, name, value, row)
         self._names[node], self._dims[node] = f"{node.name}_part0", kept
 
     def _to_compare(self, value: str) -> str:
         """A value whose place in a row is looked for: truths as numbers."""
         return str(self._as(value, "int32")) if self._dtypes[value] == "bool" else value
 
-    def _variance(self, node: fx.Node, value: str, row: Dim) -> None:
-        dtype, count = self._dtypes[value], self._axes.extent(row)
-        mean = self._mean(f"{node.name}_part1", value, row, dtype)
-        off = self._step(f"{node.name}_off", "sub", (value, mean), dtype)
-        square = self._step(f"{node.name}_square", "mul", (off, off), dtype)
-        total = self._fold(f"{node.name}_sum", "sum", square, dtype)
-        taken_off = correction(node)
-        if count <= taken_off:
+    def _variance(self, node: fx.Node, name: str, value: str, row: Dim) -> None:
+        """A variance, or its square root, and the mean, computed in the dtype in which torch accumulates them."""
+        dtype, count = self._dtypes[value], self._axes.extent(row) - correction(node)
+        if count <= 0:
             raise Misfit("a variance of too few values")
-        self._step(f"{node.name}_part0", "div", (total, count - taken_off), dtype)
+        wide = _accumulated(node)
+        given, mean = str(self._as(value, wide)), self._exact_mean(f"{node.name}_mean", value, wide)
+        off = self._step(f"{node.name}_off", "sub", (given, mean), wide)
+        square = self._step(f"{node.name}_square", "mul", (off, off), wide)
+        total = self._fold(f"{node.name}_sum", "sum", square, wide)
+        found = self._step(f"{node.name}_variance", "div", (total, count), wide)
+        if name in DEVIATIONS:
+            found = self._step(f"{node.name}_deviation", "sqrt", (found,), wide)
+        for part, result in enumerate((found, mean)):
+            self._step(f"{node.name}_part{part}", "cast", (result,), dtype)
+
+    def _exact_mean(self, name: str, value: str, dtype: str) -> str:
+        """The mean of equal numbers is that number: nothing may be left where it is subtracted."""
+        return self._fold(name, "mean", str(self._as(value, dtype)), dtype)
 
     def _part(self, node: fx.Node) -> None:
         source, place = node_at(node, 0), node.args[1]
@@ -255,9 +267,11 @@ class Lowering(Draft):
         kept = tuple(() if at in over else dim for at, dim in enumerate(dims) if keep or at not in over)
         return row, kept
 
-    def _mean(self, name: str, value: str, row: Dim, dtype: str) -> str:
-        total = self._fold(f"{name}_sum", "sum", value, dtype)
-        return self._step(name, "div", (total, self._axes.extent(row)), dtype)
+    def _mean(self, node: fx.Node, value: str, row: Dim, dtype: str) -> str:
+        if mean_is_subtracted(node) and dtype.startswith("float"):
+            return str(self._as(self._exact_mean(f"{node.name}_exact", value, _accumulated(node)), dtype))
+        total = self._fold(f"{node.name}_sum", "sum", value, dtype)
+        return self._step(node.name, "div", (total, self._axes.extent(row)), dtype)
 
     def _scan(self, node: fx.Node, op: str) -> None:
         turned = turned_around(node) if self._turns else None
@@ -299,6 +313,10 @@ class Lowering(Draft):
         chosen = self._step(f"{node.name}_chosen", "where", (here, value, 0), dtype)
         self._names[node] = self._fold(node.name, "sum", chosen, dtype)
         self._dims[node] = self._axes.broadcast((*dims[:at], (), *dims[at + 1 :]), self._dims[index])
+
+
+def _accumulated(node: fx.Node) -> str:
+    return str(accumulated_dtype(node_at(node, 0).meta["val"])).removeprefix("torch.")
 
 
 def _refuse_to_wrap(op: str, dtype: str) -> None:

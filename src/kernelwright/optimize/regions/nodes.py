@@ -13,7 +13,7 @@ from torch import fx
 
 from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.optimize.regions.axes import Misfit
-from kernelwright.optimize.regions.operators import CONSTANTS, CUTS, LOWERED, PIECES, SCANS, VIEWS, packet
+from kernelwright.optimize.regions.operators import CONSTANTS, CONVERSIONS, CUTS, LOWERED, PIECES, SCANS, VIEWS, packet
 from kernelwright.optimize.regions.region import Operand
 
 
@@ -151,6 +151,33 @@ def computed_dtype(node: fx.Node) -> str:
     if dtype not in ("float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"):
         raise Misfit(f"{dtype} values")
     return dtype
+
+
+def accumulated_dtype(value: torch.Tensor) -> torch.dtype:
+    """The dtype in which torch accumulates the variance of a tensor: on a CPU, FP32 in FP64, so that squares neither
+    overflow nor vanish."""
+    if value.dtype == torch.float64 or (value.device.type == "cpu" and value.dtype.is_floating_point):
+        return torch.float64
+    return torch.float32
+
+
+def mean_is_subtracted(mean: fx.Node) -> bool:
+    """Whether a mean, or another one of the same, is subtracted from something."""
+    source = node_at(mean, 0)
+    dims = reduced_dims(mean, len(shape_of(source)))
+    same = [node for node in source.users if packet(node.target) == "mean" and node_at(node, 0) is source]
+    return any(_is_subtracted(node) for node in same if reduced_dims(node, len(shape_of(source))) == dims)
+
+
+def _is_subtracted(node: fx.Node) -> bool:
+    """Seen through views and conversions."""
+    for user in node.users:
+        name = packet(user.target)
+        if name in ("sub", "rsub") and node in user.args[:2]:
+            return True
+        if name in (*VIEWS, *CONVERSIONS) and _is_subtracted(user):
+            return True
+    return False
 
 
 def common_dtype(one: Any, other: Any = True) -> str:

@@ -31,7 +31,8 @@ REDUCED: dict[str, str] = {
     "sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any", "all": "all", "argmax": "argmax",
     "argmin": "argmin", "mean": "mean",
 }  # fmt: skip
-VARIANCES = ("var", "var_mean")
+DEVIATIONS = ("std", "std_mean")
+VARIANCES = ("var", "var_mean", *DEVIATIONS)
 EXTREMES = {"max": "max", "min": "min"}
 COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"])
 LOGICAL = frozenset(["and", "or", "not", "xor"])

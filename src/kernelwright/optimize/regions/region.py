@@ -17,7 +17,7 @@ from kernelwright.core.units import DTYPE_BYTES
 Operand = str | int | float | bool
 HALVES = ("float16", "bfloat16")
 """Loaded as these, computed in float32."""
-REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+REDUCTIONS = ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")
 _COSTLY = "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc pow asin acos atan sinh cosh"
 SPECIAL = frozenset(_COSTLY.split())
 """Steps that cost as much as a dozen others."""
@@ -53,7 +53,7 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Reduction(Record, frozen=True, kw_only=True, tag=True):
-    """`value` is `op` over the row of the value `arg`."""
+    """`value` is `op` over the row of the value `arg`; a `mean` is exact where all of a row is equal."""
 
     value: str
     op: str

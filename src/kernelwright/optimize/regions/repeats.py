@@ -8,15 +8,20 @@ from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, 
 
 
 def without_repeats(region: Region) -> Region:
-    """The same region; of entries that say the same of the same values the first stays."""
+    """The same region; of entries that say the same of the same values the first stays, and no value is cast to the
+    dtype that it has."""
     first: dict[str, Load | Step | Reduction | Scan] = {}
     names: dict[str, str] = {}
+    dtypes = {step.value: step.dtype for step in region.steps}
     for entry in (*region.loads, *region.steps):
         if isinstance(entry, Step):  # an axis is an argument too, and keeps its name
             args = tuple(names.get(arg, arg) if isinstance(arg, str) else arg for arg in entry.args)
             entry = msgspec.structs.replace(entry, args=args)
         elif not isinstance(entry, Load):
             entry = msgspec.structs.replace(entry, arg=names[entry.arg])
+        if isinstance(entry, Step) and entry.op == "cast" and entry.dtype == dtypes.get(str(entry.args[0])):
+            names[entry.value] = str(entry.args[0])
+            continue
         said = repr(msgspec.structs.replace(entry, value=""))  # as text, since 0.0 is -0.0 and 1 is True
         names[entry.value] = first.setdefault(said, entry).value
     return msgspec.structs.replace(

@@ -249,24 +249,25 @@ def _finite(value: str) -> str:
 
 @dataclass(frozen=True)
 class Moments:
-    """A sum, and the sum of squared differences from its mean.
+    """A mean, and the sum of squared differences from it.
 
     Each lane measures from a base, the first element that it sees, so that nothing large is subtracted at the end: at
-    most as many digits are lost as the number of elements in a lane has. An infinite element makes the sum NaN.
+    most as many digits are lost as the number of elements in a lane has. The mean of the bases, kept between the least
+    and the largest of them, is exact where all are equal. An infinite element makes both NaN.
     """
 
-    total: Reduction
+    mean: Reduction
     squares: Reduction
     operand: Operand
 
     @property
     def values(self) -> tuple[str, ...]:
-        return (self.total.value, self.squares.value)
+        return (self.mean.value, self.squares.value)
 
     @property
     def states(self) -> tuple[State, ...]:
         zero = literal(0, self.operand.dtype)
-        names = (f"{self.total.value}_base", f"{self.total.value}_off", self.squares.value)
+        names = (f"{self.mean.value}_base", f"{self.mean.value}_off", self.squares.value)
         return tuple(State(name, self.operand.dtype, zero) for name in names)
 
     def start(self, tile: Tile, first: str) -> list[str]:
@@ -286,23 +287,76 @@ class Moments:
     def finish(self, tile: Tile, states: list[str], count: str, final: bool) -> list[str]:
         """`count` is how many elements each lane, or each part, has seen."""
         bases, offs, squares = states
-        name, kind, size = self.total.value, TYPES[self.operand.dtype], "N" if final else "size"
-        squared = f"{self.squares.value}_within"
-        lines = [
+        name, kind, size = self.mean.value, TYPES[self.operand.dtype], "N" if final else "size"
+        squared, low, high = f"{self.squares.value}_within", f"{name}_low", f"{name}_high"
+        taken = offs.endswith("_tile")  # else each part has measured from its own mean
+        return [
             f"{name}_count = ({count}).to({kind})",
             f"{name}_means = {offs} / tl.maximum({name}_count, 1.0)",
-            f"{squared} = {squares}",
+            f"{squared} = {squares}{f' - {offs} * {name}_means' if taken else ''}",
+            *([f"{bases} = tl.where({name}_count > 0, {bases}, 0.0)"] if taken else []),
+            f'{low} = tl.min(tl.where({name}_count > 0, {bases}, float("inf")), {tile.axis})',
+            f'{high} = tl.max(tl.where({name}_count > 0, {bases}, float("-inf")), {tile.axis})',
             f"{name}_base = tl.sum({bases} * {name}_count, {tile.axis}) / {size}",
+            f"{name}_base = tl.minimum(tl.maximum({name}_base, {low}), {high})",
             f"{name}_apart = {bases} - {name}_base + {name}_means",
             f"{name}_off = tl.sum({name}_apart * {name}_count, {tile.axis})",
             f"{name}_apart -= {name}_off / {size}",
             f"{squared} += {name}_count * {name}_apart * {name}_apart",
             f"{self.squares.value} = tl.sum({squared}, {tile.axis})",
+            *([f"{name} = {name}_base + {name}_off / {size}"] if final else []),
         ]
-        if offs.endswith("_tile"):
-            lines[2] = f"{squared} = {squares} - {offs} * {name}_means"
-            lines.insert(3, f"{bases} = tl.where({name}_count > 0, {bases}, 0.0)")
-        return [*lines, f"{name} = {name}_base * {size} + {name}_off"] if final else lines
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean that is exact where all of a row is equal. Of a row in registers it is corrected by the mean of what is
+    left once it is subtracted; else it is kept between the least and the largest element."""
+
+    reduction: Reduction
+    operand: Operand
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (self.reduction.value,)
+
+    @property
+    def _parts(self) -> tuple[Fold, ...]:
+        ops = (("sum", "total"), ("min", "low"), ("max", "high"))
+        value, dtype = self.reduction.value, self.reduction.dtype
+        return tuple(
+            Fold(Reduction(value=f"{value}_{name}", op=op, arg=self.reduction.arg, dtype=dtype), self.operand)
+            for op, name in ops
+        )
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return tuple(state for part in self._parts for state in part.states)
+
+    def of_whole(self, tile: Tile) -> list[str]:
+        """From a row that is held in registers."""
+        value, operand = self.reduction.value, self.operand
+        left = Operand(f"({operand.value} - {value}_near)", operand.dtype, operand.outer, operand.inner)
+        return [
+            f"{value}_near = tl.sum({masked(tile, operand, '0.0')}, {tile.axis}) / N",
+            f"{value}_left = tl.sum({masked(tile, left, '0.0')}, {tile.axis}) / N",
+            f"{value} = tl.where({value}_near - {value}_near == 0.0, {value}_near + {value}_left, {value}_near)",
+        ]
+
+    def start(self, tile: Tile, first: str) -> list[str]:
+        return [line for part in self._parts for line in part.start(tile, first)]
+
+    def update(self, tile: Tile, first: str) -> list[str]:
+        return [line for part in self._parts for line in part.update(tile, first)]
+
+    def finish(self, tile: Tile, states: list[str], count: str, final: bool) -> list[str]:
+        value = self.reduction.value
+        lines = [
+            line for part, state in zip(self._parts, states, strict=True) for line in part.finish(tile, [state], "", final)
+        ]
+        if not final:
+            return lines
+        return [*lines, f"{value} = smaller(larger({value}_total / N, {value}_low), {value}_high)"]
 
 
 def _by_groups(tile: Tile, shape: str) -> str:
@@ -316,7 +370,7 @@ def _near(tile: Tile, value: str, combine: str) -> str:
     return f"tl.reduce({groups}, 1, {combine})" if combine else f"tl.sum({groups}, axis=1)"
 
 
-AnyFold = Fold | OnlineSum | Moments
+AnyFold = Fold | OnlineSum | Moments | Mean
 
 
 def masked(tile: Tile, operand: Operand, neutral: str) -> str:
@@ -338,13 +392,14 @@ def folds_of(region: Region, paired: bool, but: Collection[str]) -> list[AnyFold
         if pair and not set(pair.values) & {*but, *(value for other in found for value in other.values)}:
             found.append(pair)
     taken = {value for fold in found for value in fold.values}
-    return found + [Fold(r, operand_of(region, by_value, r.arg)) for r in reductions if r.value not in taken]
+    left = [(one, operand_of(region, by_value, one.arg)) for one in reductions if one.value not in taken]
+    return found + [Mean(one, operand) if one.op == "mean" else Fold(one, operand) for one, operand in left]
 
 
 def told_in_words(region: Region) -> bool:
     """Whether all that parts of a row find are numbers of 32 bits."""
     found = [step for step in region.steps if isinstance(step, Reduction)]
-    return all(one.op in ("sum", "prod", "max", "min") and one.dtype in ("float32", "int32") for one in found)
+    return all(one.op in ("sum", "mean", "prod", "max", "min") and one.dtype in ("float32", "int32") for one in found)
 
 
 def fast_exps(region: Region) -> set[str]:
@@ -441,15 +496,12 @@ def _constant(by_value: Entries, arg: object) -> object:
 
 
 def _moments(region: Region, by_value: Entries, squares: Reduction, square: Step) -> Moments | None:
-    base, mean = _difference(by_value, square.args[0]) or ("", "")
-    step = by_value.get(mean)
-    if not isinstance(step, Step) or step.op != "div" or step.args[1] != region.row_size:
-        return None
-    total = by_value.get(str(step.args[0]))
-    if not isinstance(total, Reduction) or total.op != "sum" or total.arg != base:
+    base, shift = _difference(by_value, square.args[0]) or ("", "")
+    mean = by_value.get(shift)
+    if not isinstance(mean, Reduction) or mean.op != "mean" or mean.arg != base:
         return None
     operand = operand_of(region, by_value, base)
-    return Moments(total, squares, operand) if operand.inner else None
+    return Moments(mean, squares, operand) if operand.inner else None
 
 
 def _first(op: str) -> str:

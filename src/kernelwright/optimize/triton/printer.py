@@ -17,7 +17,7 @@ from kernelwright.core.records import Record
 from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.region import Load, Region, Scan, Store
 from kernelwright.optimize.triton.choices import choices
-from kernelwright.optimize.triton.folds import AnyFold, Fold, told_in_words
+from kernelwright.optimize.triton.folds import AnyFold, Fold, Mean, told_in_words
 from kernelwright.optimize.triton.forms import helpers_of
 from kernelwright.optimize.triton.lines import used, without_dead, wrapped
 from kernelwright.optimize.triton.loops import Loops
@@ -131,7 +131,9 @@ class _Printer:
         lines = []
         for entry in self.sweeps.ordered(self.sweeps.behind([store.value for store in stores], [])):
             fold = self.sweeps.fold_of.get(entry.value)
-            if isinstance(fold, Fold):
+            if isinstance(fold, Mean):
+                lines += [*fold.of_whole(self.tile), *self.values.reciprocals(fold.values)]
+            elif isinstance(fold, Fold):
                 lines += self._finished(fold, fold.taken(self.tile), "")
             else:
                 lines += self.values.lines(entry, 0)
