@@ -151,7 +151,7 @@ def head(record: Shown) -> Head:
         kicker = (words.plain(record.ladder), when, f"on {words.machine_text(record.machine)}")
         return Head(kicker, "ladder", ladders.sentence(record), "compute-bound")
     if isinstance(record, MachineCode):
-        kicker = (words.plain(record.kernel), words.plain(record.arch), resources_text(record))
+        kicker = (words.plain(record.kernel), words.plain(record.arch), *resources_text(record).split("   "))
         return Head(kicker, "machine code", words.plain(record.reading).partition(". ")[0], "undetermined")
     if isinstance(record, CodeDifference):
         kicker = (words.plain(record.before.kernel), words.plain(record.after.kernel))

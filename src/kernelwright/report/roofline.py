@@ -18,25 +18,25 @@ from kernelwright.core.ladder import Climb
 from kernelwright.core.records import Diagnosis, Machine, OperatorReading
 from kernelwright.core.units import bandwidth_text, percent_text, rate_text, time_text
 from kernelwright.report import ladders, words
-from kernelwright.report.axes import LogScale, around
+from kernelwright.report.axes import LogScale, around, text_width, ticks
 from kernelwright.report.drawing import render
 
 LARGEST_DOT, SMALLEST_DOT = 22.0, 3.0
-LABEL_HEIGHT, LINE_HEIGHT = 17.0, 14.0
+LABEL_HEIGHT, LINE_HEIGHT, LABEL_OFF = 17.0, 14.0, 33.0
 MOST_DOTS = 200
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The drawing's size, the margins around the axes, and how many dtypes one label may name."""
+    """The drawing's size and the margins around the axes; `brief` has names on its lines and numbers in a key below."""
 
     width: int
     height: int
     left: int = 50
-    top: int = 14
+    top: int = 26
     right: int = 14
     bottom: int = 46
-    names: int = 2
+    brief: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Dot:
-    """A point in the drawing's units; a label stands beside it, at its own height where there is room."""
+    """A point in the drawing's units; a label stands beside it, at its own height where there is room.
+
+    `side` is 1 where labels stand at the right of their dots, -1 where there is room at the left only.
+    """
 
     x: float
     y: float
@@ -62,6 +65,7 @@ class Dot:
     title: str
     label: str
     label_y: float
+    side: int
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Slope:
     x2: float
     y2: float
     angle: float
+    name: str
     label: str
     title: str
     main: bool
@@ -80,16 +85,20 @@ class Slope:
 
 @dataclass(frozen=True)
 class Roof:
-    """One arithmetic rate as a flat line from where the fastest memory meets it; an empty label was merged away."""
+    """One arithmetic rate as a flat line from where the fastest memory meets it; an empty label was merged away.
+
+    `known` is what the key says of it, with the rate.
+    """
 
     x1: float
     x2: float
     y: float
     label: str
+    known: str
     title: str
 
 
-WIDE, NARROW = Frame(760, 430), Frame(380, 400, names=1)
+WIDE, NARROW = Frame(760, 430), Frame(340, 370, left=46, brief=True)
 
 
 def roofline(machine: Machine, diagnosis: Diagnosis | None = None, points: Sequence[Point] = ()) -> Markup:
@@ -147,6 +156,8 @@ def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Mar
     if scales is None:
         return Markup()
     x, y = scales
+    roofs = _roofs(machine, x, y, frame.brief)
+    places = [(x.at(value), _intensity_tick(value)) for value in x.decades()]
     return render(
         "roofline.svg.j2",
         frame=frame,
@@ -154,19 +165,20 @@ def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Mar
         x=x,
         y=y,
         slopes=_slopes(machine, x, y),
-        roofs=_roofs(machine, x, y, frame.names),
-        dots=_dots(points, x, y),
+        roofs=roofs,
+        dots=_dots(points, x, y, [roof.y for roof in roofs]),
+        ticks=ticks(places, frame.left, x.end, overhang=frame.right),
         rate_tick=_rate_tick,
-        intensity_tick=_intensity_tick,
     )
 
 
-def _dots(points: Sequence[Point], x: LogScale, y: LogScale) -> list[Dot]:
-    """Where they lie; labels are moved down until none hides another."""
+def _dots(points: Sequence[Point], x: LogScale, y: LogScale, lines: Sequence[float]) -> list[Dot]:
+    """Where they lie; labels are moved down until none hides another or is struck through by a roof."""
     heights, last = {}, -math.inf
     for point in sorted(points, key=lambda point: y.at(point.tflop_s)):
         if point.label:
-            heights[id(point)] = last = max(last + LINE_HEIGHT, y.at(point.tflop_s))
+            heights[id(point)] = last = _clear(max(last + LINE_HEIGHT, y.at(point.tflop_s)), lines)
+    side = -1 if any(x.at(p.intensity) + LABEL_OFF + text_width(p.label) > x.end for p in points if p.label) else 1
     return [
         Dot(
             x.at(point.intensity),
@@ -176,9 +188,18 @@ def _dots(points: Sequence[Point], x: LogScale, y: LogScale) -> list[Dot]:
             point.title,
             point.label,
             heights.get(id(point), here),
+            side,
         )
         for point in points
     ]
+
+
+def _clear(height: float, lines: Sequence[float]) -> float:
+    """The next height, downwards, at which no line of the drawing runs through a label."""
+    for line in sorted(lines):
+        if abs(height - line) < LINE_HEIGHT / 2:
+            height = line + LINE_HEIGHT / 2 + 2
+    return height
 
 
 def _rate_tick(tflop_s: float) -> str:
@@ -257,11 +278,11 @@ def _slopes(machine: Machine, x: LogScale, y: LogScale) -> list[Slope]:
         mixes = ", ".join(f"{mix} {bandwidth_text(known)}" for mix, known in words.mixes(level) if known)
         name = words.plain(level.name)
         main = level is machine.levels[-1]
-        found.append(Slope(*ends, angle, f"{name} {bandwidth_text(rate)}", f"{name}: {mixes}", main))
+        found.append(Slope(*ends, angle, name, f"{name} {bandwidth_text(rate)}", f"{name}: {mixes}", main))
     return found
 
 
-def _roofs(machine: Machine, x: LogScale, y: LogScale, names: int) -> list[Roof]:
+def _roofs(machine: Machine, x: LogScale, y: LogScale, brief: bool) -> list[Roof]:
     """Flat lines, highest first; roofs too close for two labels share the label of the highest."""
     fastest = max(words.best_gb_s(level) for level in machine.levels)
     named = [(rate, name, "products") for name, rate in machine.matrix_tflop_s.items() if rate > 0]
@@ -275,14 +296,25 @@ def _roofs(machine: Machine, x: LogScale, y: LogScale, names: int) -> list[Roof]
     found = []
     for group in groups:
         for i, (rate, name, what) in enumerate(group):
-            label = "" if i else _roof_label(group, names)
-            start = max(x.low, rate * 1e3 / fastest)
-            found.append(Roof(x.at(start), x.end, y.at(rate), label, f"{words.plain(name)} {what}: {rate_text(rate)}"))
+            known = "" if i else _roof_label(group)
+            label = _brief_label(group) if brief and known else known
+            title = f"{words.plain(name)} {what}: {rate_text(rate)}"
+            found.append(Roof(x.at(max(x.low, rate * 1e3 / fastest)), x.end, y.at(rate), label, known, title))
     return found
 
 
-def _roof_label(group: list[tuple[float, str, str]], names: int) -> str:
-    """`bfloat16, float16 up to 771 TFLOP/s`; of more than `names` the rest is only counted."""
-    dtypes = [f"{'' if what == 'products' else 'vector '}{words.plain(name)}" for _, name, what in group]
-    more = f" and {len(dtypes) - names} more" if len(dtypes) > names else ""
-    return f"{', '.join(dtypes[:names])}{more}{' up to' if len(dtypes) > 1 else ''} {rate_text(group[0][0])}"
+def _roof_label(group: list[tuple[float, str, str]]) -> str:
+    """`bfloat16, float16 up to 771 TFLOP/s`; of more than two the rest is only counted."""
+    dtypes = _dtypes(group)
+    more = f" and {len(dtypes) - 2} more" if len(dtypes) > 2 else ""
+    return f"{', '.join(dtypes[:2])}{more}{' up to' if len(dtypes) > 1 else ''} {rate_text(group[0][0])}"
+
+
+def _brief_label(group: list[tuple[float, str, str]]) -> str:
+    """`bfloat16 +1`."""
+    first, *rest = _dtypes(group)
+    return f"{first} +{len(rest)}" if rest else first
+
+
+def _dtypes(group: list[tuple[float, str, str]]) -> list[str]:
+    return [f"{'' if what == 'products' else 'vector '}{words.plain(name)}" for _, name, what in group]
