@@ -86,7 +86,7 @@ def ticks(
     Args:
         places: where each stands, ascending, and what it says.
         pixels: the width of one unit of the places on the narrowest paper.
-        overhang: how many units a label may reach beyond the axis; one that would reach further begins or ends at its tick.
+        overhang: how many units a label may reach beyond the axis; else it begins or ends at its tick.
     """
     kept: list[Tick] = []
     edge = -math.inf

@@ -1,4 +1,4 @@
-"""Bars and intervals as SVG whose widths are percentages, under headings in HTML, which wrap where the page is narrow."""
+"""Bars and intervals as SVG whose widths are percentages, under headings in HTML, which wrap on a narrow page."""
 
 from __future__ import annotations
 
@@ -194,7 +194,9 @@ def strips(bench: Bench) -> Markup:
         note = f"{samples} of {calls}{left}"
         rows.append(Row(_label(arm.name), time_text(arm.time_us), note, dots=tuple(dots)))
     edge = percent_text(limit)
-    return render("strips.svg.j2", rows=rows, ticks=_percent_ticks([(0, f"-{edge}"), (50, "median"), (100, f"+{edge}")]))
+    return render(
+        "strips.svg.j2", rows=rows, ticks=_percent_ticks([(0, f"-{edge}"), (50, "median"), (100, f"+{edge}")])
+    )
 
 
 def error_line(accuracy: Accuracy) -> Markup:

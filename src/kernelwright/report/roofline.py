@@ -18,11 +18,11 @@ from kernelwright.core.ladder import Climb
 from kernelwright.core.records import Diagnosis, Machine, OperatorReading
 from kernelwright.core.units import bandwidth_text, percent_text, rate_text, time_text
 from kernelwright.report import ladders, words
-from kernelwright.report.axes import LogScale, around, text_width, ticks
+from kernelwright.report.axes import LogScale, around, ticks
 from kernelwright.report.drawing import render
 
 LARGEST_DOT, SMALLEST_DOT = 22.0, 3.0
-LABEL_HEIGHT, LINE_HEIGHT, LABEL_OFF = 17.0, 14.0, 33.0
+LABEL_HEIGHT, LINE_HEIGHT = 17.0, 14.0
 MOST_DOTS = 200
 
 
@@ -41,7 +41,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Point:
-    """Something to draw, by what it is: FLOP per byte and TFLOP/s, with the radius of its dot."""
+    """Something to draw, by what it is: FLOP per byte and TFLOP/s, with the radius of its dot.
+
+    `brief` is the label on narrow paper.
+    """
 
     intensity: float
     tflop_s: float
@@ -49,14 +52,12 @@ class Point:
     kind: str
     title: str
     label: str = ""
+    brief: str = ""
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A point in the drawing's units; a label stands beside it, at its own height where there is room.
-
-    `side` is 1 where labels stand at the right of their dots, -1 where there is room at the left only.
-    """
+    """A point in the drawing's units; a label stands beside it, at its own height where there is room."""
 
     x: float
     y: float
@@ -65,7 +66,6 @@ class Dot:
     title: str
     label: str
     label_y: float
-    side: int
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,15 @@ def _rung_points(climb: Climb) -> list[Point]:
             "operator",
             f"{rung.number} {rung.name}: {rate_text(rate)}",
             f"{rung.number} {rung.name}",
+            str(rung.number),
         )
         for rung, time in timed
     ]
     if timed:
         last = timed[-1][1]
         rate = last.flops / last.peer_us / 1e6
-        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", f"{climb.peer}: {rate_text(rate)}", climb.peer))
+        title = f"{climb.peer}: {rate_text(rate)}"
+        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", title, climb.peer, climb.peer))
     return found
 
 
@@ -166,19 +168,18 @@ def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Mar
         y=y,
         slopes=_slopes(machine, x, y),
         roofs=roofs,
-        dots=_dots(points, x, y, [roof.y for roof in roofs]),
+        dots=_dots(points, x, y, [roof.y for roof in roofs], frame.brief),
         ticks=ticks(places, frame.left, x.end, overhang=frame.right),
         rate_tick=_rate_tick,
     )
 
 
-def _dots(points: Sequence[Point], x: LogScale, y: LogScale, lines: Sequence[float]) -> list[Dot]:
+def _dots(points: Sequence[Point], x: LogScale, y: LogScale, lines: Sequence[float], brief: bool) -> list[Dot]:
     """Where they lie; labels are moved down until none hides another or is struck through by a roof."""
     heights, last = {}, -math.inf
     for point in sorted(points, key=lambda point: y.at(point.tflop_s)):
         if point.label:
             heights[id(point)] = last = _clear(max(last + LINE_HEIGHT, y.at(point.tflop_s)), lines)
-    side = -1 if any(x.at(p.intensity) + LABEL_OFF + text_width(p.label) > x.end for p in points if p.label) else 1
     return [
         Dot(
             x.at(point.intensity),
@@ -186,9 +187,8 @@ def _dots(points: Sequence[Point], x: LogScale, y: LogScale, lines: Sequence[flo
             point.radius,
             point.kind,
             point.title,
-            point.label,
+            point.brief if brief else point.label,
             heights.get(id(point), here),
-            side,
         )
         for point in points
     ]
