@@ -180,8 +180,16 @@ def test_every_page_is_made_for_the_width_of_its_reader(name):
         assert any("wide" in names.split() for names in around), f"scrolls the whole page: {svg}"
 
 
+def test_the_words_for_an_instruction_stand_under_it_on_a_phone():
+    markup = page(samples.CODE)
+    narrow = markup.partition("@media (max-width: 640px)")[2].partition("@media print")[0]
+    assert re.search(r"\.listing td\.words \{ grid-area: 2 / ", narrow)
+    assert markup.count('<td class="apart words" data-label="in words">') == 12
+    assert markup.index("occupancy is that of the largest block") < markup.index("one FP32 multiply-add")
+
+
 def test_ticks_that_would_touch_are_left_out():
     assert [tick.text for tick in ticks([(0, "1,000"), (20, "2,000"), (70, "3,000")], 0, 100)] == ["1,000", "3,000"]
-    first, middle, last = ticks([(0, "0"), (50, "median"), (100, "100")], 0, 100)
+    first, middle, last = ticks([(0, "0"), (100, "median"), (200, "100")], 0, 200)
     assert (first.anchor, middle.anchor, last.anchor) == ("start", "mid", "end")
     assert ticks([(0, "0")], 0, 100, overhang=10)[0].anchor == "mid"
