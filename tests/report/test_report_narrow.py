@@ -193,3 +193,12 @@ def test_ticks_that_would_touch_are_left_out():
     first, middle, last = ticks([(0, "0"), (100, "median"), (200, "100")], 0, 200)
     assert (first.anchor, middle.anchor, last.anchor) == ("start", "mid", "end")
     assert ticks([(0, "0")], 0, 100, overhang=10)[0].anchor == "mid"
+
+
+def test_memory_levels_of_one_speed_share_a_label():
+    first, second, third, last = samples.LAPTOP.levels
+    same = replace(samples.LAPTOP, levels=(first, second, replace(third, read_gb_s=190, write_gb_s=90), last))
+    wide, narrow = roofline(same).split("</svg>")[:2]
+    assert "L3, L2 up to 190" in wide
+    assert ">L3, L2<" in narrow
+    assert ">L1<" in narrow

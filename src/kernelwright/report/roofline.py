@@ -16,13 +16,14 @@ from markupsafe import Markup
 
 from kernelwright.core.ladder import Climb
 from kernelwright.core.records import Diagnosis, Machine, OperatorReading
-from kernelwright.core.units import bandwidth_text, percent_text, rate_text, time_text
+from kernelwright.core.units import percent_text, rate_text, time_text
 from kernelwright.report import ladders, words
 from kernelwright.report.axes import LogScale, around, ticks
+from kernelwright.report.ceilings import roofs, slopes
 from kernelwright.report.drawing import render
 
 LARGEST_DOT, SMALLEST_DOT = 22.0, 3.0
-LABEL_HEIGHT, LINE_HEIGHT = 17.0, 14.0
+LINE_HEIGHT = 14.0
 MOST_DOTS = 200
 
 
@@ -66,36 +67,6 @@ class Dot:
     title: str
     label: str
     label_y: float
-
-
-@dataclass(frozen=True)
-class Slope:
-    """One memory level as a line, with its label along it at `angle` degrees."""
-
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    angle: float
-    name: str
-    label: str
-    title: str
-    main: bool
-
-
-@dataclass(frozen=True)
-class Roof:
-    """One arithmetic rate as a flat line from where the fastest memory meets it; an empty label was merged away.
-
-    `known` is what the key says of it, with the rate.
-    """
-
-    x1: float
-    x2: float
-    y: float
-    label: str
-    known: str
-    title: str
 
 
 WIDE, NARROW = Frame(760, 430), Frame(340, 370, left=46, brief=True)
@@ -158,7 +129,7 @@ def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Mar
     if scales is None:
         return Markup()
     x, y = scales
-    roofs = _roofs(machine, x, y, frame.brief)
+    flat = roofs(machine, x, y, brief=frame.brief)
     places = [(x.at(value), _intensity_tick(value)) for value in x.decades()]
     return render(
         "roofline.svg.j2",
@@ -166,9 +137,9 @@ def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Mar
         name=name,
         x=x,
         y=y,
-        slopes=_slopes(machine, x, y),
-        roofs=roofs,
-        dots=_dots(points, x, y, [roof.y for roof in roofs], frame.brief),
+        slopes=slopes(machine, x, y, brief=frame.brief),
+        roofs=flat,
+        dots=_dots(points, x, y, [roof.y for roof in flat], frame.brief),
         ticks=ticks(places, frame.left, x.end, overhang=frame.right),
         rate_tick=_rate_tick,
     )
@@ -263,58 +234,3 @@ def _scales(machine: Machine, points: list[Point], frame: Frame) -> tuple[LogSca
         LogScale(low_x, high_x, frame.left, frame.width - frame.right),
         LogScale(low_y, high_y, frame.height - frame.bottom, frame.top),
     )
-
-
-def _slopes(machine: Machine, x: LogScale, y: LogScale) -> list[Slope]:
-    top = max([*machine.matrix_tflop_s.values(), *machine.vector_tflop_s.values()])
-    angle = round(math.degrees(math.atan2(y.per_decade, x.per_decade)), 2)
-    found = []
-    for level in machine.levels:
-        rate = words.best_gb_s(level)
-        start, end = (max(x.low, y.low * 1e3 / rate), min(x.high, top * 1e3 / rate)) if rate else (0.0, 0.0)
-        if end <= start:
-            continue
-        ends = (x.at(start), y.at(start * rate / 1e3), x.at(end), y.at(end * rate / 1e3))
-        mixes = ", ".join(f"{mix} {bandwidth_text(known)}" for mix, known in words.mixes(level) if known)
-        name = words.plain(level.name)
-        main = level is machine.levels[-1]
-        found.append(Slope(*ends, angle, name, f"{name} {bandwidth_text(rate)}", f"{name}: {mixes}", main))
-    return found
-
-
-def _roofs(machine: Machine, x: LogScale, y: LogScale, brief: bool) -> list[Roof]:
-    """Flat lines, highest first; roofs too close for two labels share the label of the highest."""
-    fastest = max(words.best_gb_s(level) for level in machine.levels)
-    named = [(rate, name, "products") for name, rate in machine.matrix_tflop_s.items() if rate > 0]
-    named += [(rate, name, "other arithmetic") for name, rate in machine.vector_tflop_s.items() if rate > 0]
-    groups: list[list[tuple[float, str, str]]] = []
-    for entry in sorted(named, reverse=True):
-        if groups and y.at(entry[0]) - y.at(groups[-1][-1][0]) < LABEL_HEIGHT:
-            groups[-1].append(entry)
-        else:
-            groups.append([entry])
-    found = []
-    for group in groups:
-        for i, (rate, name, what) in enumerate(group):
-            known = "" if i else _roof_label(group)
-            label = _brief_label(group) if brief and known else known
-            title = f"{words.plain(name)} {what}: {rate_text(rate)}"
-            found.append(Roof(x.at(max(x.low, rate * 1e3 / fastest)), x.end, y.at(rate), label, known, title))
-    return found
-
-
-def _roof_label(group: list[tuple[float, str, str]]) -> str:
-    """`bfloat16, float16 up to 771 TFLOP/s`; of more than two the rest is only counted."""
-    dtypes = _dtypes(group)
-    more = f" and {len(dtypes) - 2} more" if len(dtypes) > 2 else ""
-    return f"{', '.join(dtypes[:2])}{more}{' up to' if len(dtypes) > 1 else ''} {rate_text(group[0][0])}"
-
-
-def _brief_label(group: list[tuple[float, str, str]]) -> str:
-    """`bfloat16 +1`."""
-    first, *rest = _dtypes(group)
-    return f"{first} +{len(rest)}" if rest else first
-
-
-def _dtypes(group: list[tuple[float, str, str]]) -> list[str]:
-    return [f"{'' if what == 'products' else 'vector '}{words.plain(name)}" for _, name, what in group]
