@@ -6,7 +6,12 @@ import random
 
 import msgspec
 
+from kernelwright.core.corpus import CorpusReport, SampleOutcome
+from kernelwright.core.emulation import Access, CountedMove, Emulation, Fault
+from kernelwright.core.ladder import Climb, RungOutcome, SizeTime
+from kernelwright.core.machine_code import CodeChange, CodeDifference, Instruction, Loop, MachineCode, Occupancy, Spills
 from kernelwright.core.optimization import Attempt, Left, Optimization, RegionOutcome
+from kernelwright.core.pace import Pace
 from kernelwright.core.records import (
     Accuracy,
     Arm,
@@ -26,6 +31,7 @@ from kernelwright.core.records import (
     Verdict,
     WorkSummary,
 )
+from kernelwright.core.suite_run import Outcome, SuiteRun, curve
 from kernelwright.layouts.answering import explain
 
 LAPTOP = Machine(
@@ -512,7 +518,164 @@ HOSTILE = '<script>alert("x")</script>\x1b[31m\n& co'
 LAYOUT = explain("logical_divide((64,64):(64,1), <8,16>)", element_bytes=2)
 FRAGMENT = explain("mma.m16n8k16.bf16.A")
 
+EMULATED = Emulation(
+    problem="gemm_fp32",
+    candidate="01_naive.cu",
+    sentence="line 21: each load touches 32 sectors where 4 would do",
+    accesses=(
+        Access(
+            kernel="gemm_naive", line=21, code="sum += a[row * k + i] * b[i * n + column];", kind="global load",
+            operand="a", access_bytes=4, requests=1_048_576, per_request=32.0, ideal=4.0,
+        ),
+    ),
+    faults=(Fault(kernel="gemm_naive", kind="race", line=40, message="two threads reach tile[17], one writes"),),
+    flops=2_097_152,
+    global_bytes=1_073_741_824,
+    moves=(CountedMove(what="line 21: let neighbouring threads read neighbouring addresses"),),
+)  # fmt: skip
+
+
+def _against_cublas(size: tuple[int, int, int], rate_gflop_s: float) -> SizeTime:
+    m, n, k = size
+    flops, ratio = 2 * m * n * k, rate_gflop_s / 50e3
+    return SizeTime(
+        size=size,
+        flops=flops,
+        bytes=4 * (m * n + n * k + k * m),
+        time_us=flops / rate_gflop_s / 1e3,
+        peer_us=flops / 50e6,
+        compared=Comparison(
+            a="rung", b="cuBLAS", verdict="SLOWER", ratio=ratio, low=ratio, high=ratio, pairs=7, method="alternating"
+        ),
+    )
+
+
+def _rung(number: int, name: str) -> RungOutcome:
+    rate_gflop_s = 500.0 * 1.48**number
+    sizes = ((1024, 1024, 1024), (4096, 4096, 4096), (5000, 3000, 7000))
+    return RungOutcome(
+        number=number,
+        name=name,
+        title="One more idea",
+        question="What does it cost?",
+        hypothesis="Half of the time.",
+        next="Ask for less.",
+        accepted=True,
+        shapes=49,
+        times=tuple(_against_cublas(size, rate_gflop_s) for size in sizes),
+    )
+
+
+CLIMB = Climb(
+    ladder="gemm_fp32",
+    machine=H200,
+    peer="cuBLAS",
+    rungs=tuple(
+        _rung(at, name)
+        for at, name in enumerate(
+            ("naive", "coalesced", "shared_tile", "tile_1d", "tile_2d", "vectorised", "conflict_free", "tuned",
+             "warp_tile", "asynchronous", "lean_loop", "even_shares"), 1,
+        )
+    ),
+    dtype="float32",
+)  # fmt: skip
+
+_FMAS = tuple(
+    Instruction(
+        address=16 * at,
+        opcode="FFMA",
+        operands=f"R{at},R{at + 1},R69.reuse,R{at}",
+        group="float math",
+        words="one FP32 multiply-add",
+        line=186,
+    )
+    for at in range(12)
+)
+_HOT = Loop(first=0, last=176, depth=1, count=12, mix={"float math": 12}, hot=True, instructions=_FMAS)
+CODE = MachineCode(
+    kernel="gemm_lean_loop",
+    arch="sm_90a",
+    registers=225,
+    shared_bytes=65_536,
+    spills=Spills(),
+    stack_bytes=0,
+    occupancy=Occupancy(blocks=1, warps=8, share=0.125, limiter="registers", threads=256),
+    mix={"float math": 12},
+    widths={},
+    loops=(_HOT,),
+    reading="FFMA is 100 % of the loop's instructions. No spills.",
+    count=12,
+    instructions=_FMAS,
+    notes=("occupancy is that of the largest block that the kernel allows",),
+)
+CHANGED = CodeDifference(
+    before=CODE,
+    after=msgspec.structs.replace(CODE, kernel="gemm_even_shares"),
+    changes=(CodeChange(what="spill stores, bytes", before="4", after="0", better=True),),
+)
+
+
+def _case(at: int, name: str) -> Outcome:
+    """A candidate that is rejected every fourth time, faster than eager the later it comes."""
+    accepted = at % 4 != 3
+    ratios = (("eager", 0.6 * 1.4**at), ("torch.compile", 0.5 * 1.2**at))
+    return Outcome(
+        problem=name,
+        candidate=f"{name}.py",
+        verdict=msgspec.structs.replace(ACCEPTED if accepted else REJECTED, problem=name, candidate=f"{name}.py"),
+        comparisons=tuple(
+            Comparison(
+                a="candidate", b=b, verdict="FASTER" if r > 1.05 else "SLOWER", ratio=r, low=0.9 * r, high=r / 0.9,
+                pairs=7, method="process pairs",
+            )
+            for b, r in ratios * accepted
+        ),
+    )  # fmt: skip
+
+
+_CASES = tuple(
+    _case(at, f"level1/{at}_{name}")
+    for at, name in enumerate(
+        ("softmax", "gelu", "conv_standard_2d_square_input_square_kernel", "hinge_loss", "cumsum", "rms_norm", "mean")
+    )
+)
+SUITE = SuiteRun(
+    suite="KernelBench/level1",
+    device="cuda",
+    machine=H200,
+    baselines=("eager", "torch.compile"),
+    outcomes=_CASES,
+    curves=tuple(curve(_CASES, name) for name in ("eager", "torch.compile")),
+    results="level1.results.jsonl",
+    idle=("level1/9_sum",),
+    kept=4,
+    pace=Pace(verdicts=7, time_s=61.0),
+)
+
+JUDGED = CorpusReport(
+    device="cpu",
+    rounds=1,
+    sandbox=("own process", "no network"),
+    outcomes=tuple(
+        SampleOutcome(
+            name=name, kind=kind, problem="cross_entropy", what="Returns what eager left in the allocator's cache.",
+            expected=expected, got=got, time_s=1.0, detail=detail,
+        )
+        for name, kind, expected, got, detail in (
+            ("stale_memory_of_the_allocator.py", "dishonest", ("stale",), "stale", ""),
+            ("online_softmax_in_two_passes.py", "honest", (), "inaccurate", "4,100 times the reference's own error"),
+        )
+    ),
+    pace=Pace(verdicts=2, time_s=12.0),
+)  # fmt: skip
+
 EVERY = {
+    "emulated": EMULATED,
+    "climb": CLIMB,
+    "code": CODE,
+    "changed": CHANGED,
+    "suite": SUITE,
+    "judged": JUDGED,
     "layout": LAYOUT,
     "fragment": FRAGMENT,
     "memory": MEMORY,

@@ -422,3 +422,31 @@ def test_pages_of_climbs_and_emulations_hold_every_line(verb):
     text = page(records[verb])
     for said in {"ladder": ("1 naive", "A &lt;b&gt; title", "Why?"), "emulation": ("x[i] &lt; 1", "line 3: let")}[verb]:
         assert said in text
+
+
+# ---- the order of a page
+
+
+def sections(markup: str) -> list[str]:
+    return re.findall(r"<h2>([^<]*?) *(?:<|$)", markup)
+
+
+@pytest.mark.parametrize("name", ["memory", "overhead", "compute", "undetermined", "foreseen", "emulated"])
+@pytest.mark.parametrize("draw", [page, html_fragment])
+def test_what_to_do_next_comes_first(draw, name):
+    found = sections(draw(samples.EVERY[name]))
+    assert found[0] == "What to do next"
+    assert found.count("What to do next") == 1
+    assert "Next" not in found
+
+
+@pytest.mark.parametrize("name", sorted(samples.EVERY))
+def test_the_steps_of_the_document_stand_first_on_every_page(name):
+    markup = page(samples.EVERY[name], next=["line 21: fix <it>"])
+    assert sections(markup)[0] == "What to do next"
+    if not isinstance(samples.EVERY[name], Diagnosis):
+        assert "fix &lt;it&gt;" in markup.partition("</ol>")[0]
+
+
+def test_a_page_without_a_next_step_has_no_section_for_it():
+    assert "What to do next" not in page(samples.BENCH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -53,3 +54,47 @@ def around(values: list[float], *, decades: float = 0.2) -> tuple[float, float]:
         return 1.0, 10.0
     margin = 10**decades
     return min(kept) / margin, max(kept) * margin
+
+
+# ---- ticks
+
+LETTER, APART = 7.4, 6.0
+"""Pixels: the widest digit of a tick's label, rounded up, and the least room between two labels."""
+NARROWEST = 284
+"""The width of a drawing on a page of 320 px, the narrowest phone."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A label under an axis; `anchor` is the class that says which end of it stands at `at`."""
+
+    at: float
+    text: str
+    anchor: str
+
+
+def text_width(text: str) -> float:
+    """The pixels that a label of 11.5 px takes at most."""
+    return LETTER * len(text)
+
+
+def ticks(
+    places: Iterable[tuple[float, str]], start: float, end: float, *, pixels: float = 1.0, overhang: float = 0.0
+) -> list[Tick]:
+    """The labels that fit side by side between `start` and `end`: one that would touch the last is left out.
+
+    Args:
+        places: where each stands, ascending, and what it says.
+        pixels: the width of one unit of the places on the narrowest paper.
+        overhang: how many units a label may reach beyond the axis; else it begins or ends at its tick.
+    """
+    kept: list[Tick] = []
+    edge = -math.inf
+    for at, text in places:
+        width = text_width(text) / pixels
+        anchor = "start" if at - width / 2 < start - overhang else "end" if at + width / 2 > end + overhang else "mid"
+        left = at - {"start": 0.0, "mid": width / 2, "end": width}[anchor]
+        if left >= edge:
+            kept.append(Tick(at, text, anchor))
+            edge = left + width + APART / pixels
+    return kept

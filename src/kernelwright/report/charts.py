@@ -1,20 +1,20 @@
-"""Bars and intervals as SVG whose widths are percentages, so that their text keeps its size on any paper."""
+"""Bars and intervals as SVG whose widths are percentages, under headings in HTML, which wrap on a narrow page."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from kernelwright.core.optimization import RegionOutcome
 from kernelwright.core.records import MARGIN, Accuracy, Arm, Bench, Diagnosis
-from kernelwright.core.units import number_text, time_text
+from kernelwright.core.units import number_text, percent_text, time_text
 from kernelwright.report import words
-from kernelwright.report.axes import LinearScale, LogScale, around
+from kernelwright.report.axes import NARROWEST, LinearScale, LogScale, Tick, around, ticks
 from kernelwright.report.drawing import render
 
-ROW = 46
 MOST_NAME = 32
 MOST_SAMPLES = 400
 STRIP_LIMIT = 0.25
@@ -42,13 +42,11 @@ class Mark:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a chart: words above, a bar with marks and an interval below; `brief` is the note on narrow paper."""
+    """One line of a chart: words above, a bar with marks and an interval below."""
 
-    y: int
     label: str
     value: str
     note: str
-    brief: str
     segments: tuple[Segment, ...] = ()
     marks: tuple[Mark, ...] = ()
     interval: tuple[float, float] | None = None
@@ -61,13 +59,13 @@ def bars(diagnosis: Diagnosis) -> Markup:
     found = words.bars(diagnosis)
     longest = max(bar.time_us for bar in found) or 1.0
     rows = []
-    for i, bar in enumerate(found):
+    for bar in found:
         width = round(100 * bar.time_us / longest, 2)
         segments = [Segment(0, width, bar.kind, f"{bar.label}: {time_text(bar.time_us)}")]
         if bar.kind == "now":
             segments += _lost(diagnosis, width)
-        rows.append(Row(i * ROW, bar.label, time_text(bar.time_us), bar.caption, bar.brief, tuple(segments)))
-    return render("bars.svg.j2", rows=rows, height=len(rows) * ROW, gap=_gap(diagnosis))
+        rows.append(Row(bar.label, time_text(bar.time_us), bar.caption, tuple(segments)))
+    return render("bars.svg.j2", rows=rows, gap=_gap(diagnosis))
 
 
 def _lost(diagnosis: Diagnosis, width: float) -> list[Segment]:
@@ -99,7 +97,7 @@ def arms(bench: Bench) -> Markup:
     longest = max((arm.high_us for arm in bench.arms), default=1.0) or 1.0
     scale = LinearScale(0, longest, 0, 100)
     rows = [_arm_row(i, arm, scale) for i, arm in enumerate(bench.arms)]
-    return render("arms.svg.j2", rows=rows, height=len(rows) * ROW)
+    return render("arms.svg.j2", rows=rows)
 
 
 def _arm_row(i: int, arm: Arm, scale: LinearScale) -> Row:
@@ -110,11 +108,9 @@ def _arm_row(i: int, arm: Arm, scale: LinearScale) -> Row:
     ratio = words.ratio_text(arm.time_us, arm.floor_us)
     kind = "suspicious" if arm.suspicious else "first" if i == 0 else "other"
     return Row(
-        i * ROW,
         _label(arm.name),
         time_text(arm.time_us),
         "no floor" if ratio == "-" else f"{ratio} its floor",
-        "" if ratio == "-" else ratio,
         (Segment(0, scale.at(arm.time_us), kind, f"{words.plain(arm.name)}: {time_text(arm.time_us)}"),),
         tuple(marks),
         (scale.at(arm.low_us), scale.at(arm.high_us)),
@@ -148,22 +144,24 @@ def comparisons(bench: Bench) -> Markup:
     scale = LogScale(low, high, 0, 100)
     rows = [
         Row(
-            i * ROW,
             words.comparison_text(bench, found),
             words.times_text(found.ratio),
             words.interval_text(found),
-            "",
             marks=(
                 Mark(scale.at(found.ratio), found.verdict, f"{words.times_text(found.ratio)}, {found.pairs} pairs"),
             ),
             interval=(scale.at(found.low), scale.at(found.high)),
             kind=found.verdict,
         )
-        for i, found in enumerate(bench.comparisons)
+        for found in bench.comparisons
     ]
     band = (scale.at(1 / (1 + MARGIN)), scale.at(1 + MARGIN))
-    ticks = [(scale.at(tick), words.times_text(tick)) for tick in _ratio_ticks(low, high)]
-    return render("comparisons.svg.j2", rows=rows, band=band, one=scale.at(1), ticks=ticks, height=len(rows) * ROW)
+    axis = _percent_ticks((scale.at(tick), words.times_text(tick)) for tick in _ratio_ticks(low, high))
+    return render("comparisons.svg.j2", rows=rows, band=band, one=scale.at(1), ticks=axis)
+
+
+def _percent_ticks(places: Iterable[tuple[float, str]]) -> list[Tick]:
+    return ticks(places, 0, 100, pixels=NARROWEST / 100)
 
 
 def _ratio_ticks(low: float, high: float) -> list[float]:
@@ -173,7 +171,7 @@ def _ratio_ticks(low: float, high: float) -> list[float]:
         wanted = [round(0.5 + i * 0.05, 2) for i in range(40)]
     kept = [1.0]
     for tick in wanted:
-        apart = all(abs(math.log(tick / other)) > math.log(high / low) / 9 for other in kept)
+        apart = all(abs(math.log(tick / other)) > math.log(high / low) / 4.5 for other in kept)
         if low <= tick <= high and apart:
             kept.append(tick)
     return sorted(kept)
@@ -186,7 +184,7 @@ def strips(bench: Bench) -> Markup:
     limit = min(STRIP_LIMIT, max([0.02, *spreads]) * 1.05)
     scale = LinearScale(-limit, limit, 0, 100)
     rows = []
-    for i, (arm, timing) in enumerate(timed):
+    for arm, timing in timed:
         dots = []
         for k, sample in enumerate(timing.samples_us[:MOST_SAMPLES]):
             off = sample / arm.time_us - 1 if arm.time_us > 0 else 0.0
@@ -194,8 +192,11 @@ def strips(bench: Bench) -> Markup:
         left = f", {timing.disturbed:,} disturbed" if timing.disturbed else ""
         samples, calls = number_text(len(timing.samples_us), "sample"), number_text(timing.repetitions, "call")
         note = f"{samples} of {calls}{left}"
-        rows.append(Row(i * ROW, _label(arm.name), time_text(arm.time_us), note, "", dots=tuple(dots)))
-    return render("strips.svg.j2", rows=rows, limit=limit, height=len(rows) * ROW)
+        rows.append(Row(_label(arm.name), time_text(arm.time_us), note, dots=tuple(dots)))
+    edge = percent_text(limit)
+    return render(
+        "strips.svg.j2", rows=rows, ticks=_percent_ticks([(0, f"-{edge}"), (50, "median"), (100, f"+{edge}")])
+    )
 
 
 def error_line(accuracy: Accuracy) -> Markup:
@@ -210,5 +211,5 @@ def error_line(accuracy: Accuracy) -> Markup:
         return Markup()
     scale = LogScale(*around([value for value, _, _ in known], decades=0.5), 0, 100)
     marks = [Mark(scale.at(value), kind, f"{what}: {words.error_text(value)}") for value, kind, what in known]
-    ticks = [(scale.at(tick), f"{tick:.0e}".replace("e-0", "e-")) for tick in scale.decades()]
-    return render("errors.svg.j2", marks=marks, ticks=ticks)
+    places = [(scale.at(tick), f"{tick:.0e}".replace("e-0", "e-")) for tick in scale.decades()]
+    return render("errors.svg.j2", marks=marks, ticks=_percent_ticks(places))

@@ -67,30 +67,35 @@ def page(record: Shown, *, status: str = "ok", next: Sequence[str] = ()) -> str:
     Args:
         record: what to draw.
         status: `ok` or `finding`, as in the document that `--json` prints; the page holds the same.
-        next: what to do, as commands, in that document.
+        next: what to do, as commands or sentences: the first section of the page, and in that document.
     Raises:
         TypeError: no page is known for such a record.
     """
     text = encode(document(_verb(record), record, status=status, next=next))
-    values = {"compact": False, "limit": MOST_ROWS, "json_bytes": len(text.encode())}
+    values = {"compact": False, "limit": MOST_ROWS, "json_bytes": len(text.encode()), "next": _steps(record, next)}
     without = _render("page.html.j2", record, json="", **values)
     fits = len(without.encode()) + len(escape(text).encode()) <= MOST_PAGE_BYTES
     return _render("page.html.j2", record, json=text, **values) if fits else without
 
 
 def html_fragment(record: Shown) -> str:
-    """The short form for a notebook: sentence, bars, operators, next moves, with its own style sheet.
+    """The short form for a notebook: sentence, next moves, bars, operators, with its own style sheet.
 
     Raises:
         TypeError: no page is known for such a record.
     """
-    return _render("fragment.html.j2", record, compact=True, limit=MOST_ROWS_IN_A_NOTEBOOK)
+    return _render("fragment.html.j2", record, compact=True, limit=MOST_ROWS_IN_A_NOTEBOOK, next=_steps(record))
 
 
 def _verb(record: Shown) -> str:
     if type(record) not in _VERBS:
         raise TypeError(f"no page for a {type(record).__name__}")
     return _VERBS[type(record)]
+
+
+def _steps(record: Shown, next: Sequence[str] = ()) -> list[str]:
+    """What stands first on the page: the steps of the document, or those that the record itself holds."""
+    return list(next) or ([move.what for move in record.moves] if isinstance(record, Emulation) else [])
 
 
 def _drawn(record: Shown, machine: Machine, diagnosis: Diagnosis | None) -> Markup:
@@ -146,7 +151,7 @@ def head(record: Shown) -> Head:
         kicker = (words.plain(record.ladder), when, f"on {words.machine_text(record.machine)}")
         return Head(kicker, "ladder", ladders.sentence(record), "compute-bound")
     if isinstance(record, MachineCode):
-        kicker = (words.plain(record.kernel), words.plain(record.arch), resources_text(record))
+        kicker = (words.plain(record.kernel), words.plain(record.arch), *resources_text(record).split("   "))
         return Head(kicker, "machine code", words.plain(record.reading).partition(". ")[0], "undetermined")
     if isinstance(record, CodeDifference):
         kicker = (words.plain(record.before.kernel), words.plain(record.after.kernel))

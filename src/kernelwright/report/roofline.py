@@ -16,32 +16,36 @@ from markupsafe import Markup
 
 from kernelwright.core.ladder import Climb
 from kernelwright.core.records import Diagnosis, Machine, OperatorReading
-from kernelwright.core.units import bandwidth_text, percent_text, rate_text, time_text
+from kernelwright.core.units import percent_text, rate_text, time_text
 from kernelwright.report import ladders, words
-from kernelwright.report.axes import LogScale, around
+from kernelwright.report.axes import LogScale, around, ticks
+from kernelwright.report.ceilings import roofs, slopes
 from kernelwright.report.drawing import render
 
 LARGEST_DOT, SMALLEST_DOT = 22.0, 3.0
-LABEL_HEIGHT, LINE_HEIGHT = 17.0, 14.0
+LINE_HEIGHT = 14.0
 MOST_DOTS = 200
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The drawing's size, the margins around the axes, and how many dtypes one label may name."""
+    """The drawing's size and the margins around the axes; `brief` has names on its lines and numbers in a key below."""
 
     width: int
     height: int
     left: int = 50
-    top: int = 14
+    top: int = 26
     right: int = 14
     bottom: int = 46
-    names: int = 2
+    brief: bool = False
 
 
 @dataclass(frozen=True)
 class Point:
-    """Something to draw, by what it is: FLOP per byte and TFLOP/s, with the radius of its dot."""
+    """Something to draw, by what it is: FLOP per byte and TFLOP/s, with the radius of its dot.
+
+    `brief` is the label on narrow paper.
+    """
 
     intensity: float
     tflop_s: float
@@ -49,6 +53,7 @@ class Point:
     kind: str
     title: str
     label: str = ""
+    brief: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,32 +69,7 @@ class Dot:
     label_y: float
 
 
-@dataclass(frozen=True)
-class Slope:
-    """One memory level as a line, with its label along it at `angle` degrees."""
-
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    angle: float
-    label: str
-    title: str
-    main: bool
-
-
-@dataclass(frozen=True)
-class Roof:
-    """One arithmetic rate as a flat line from where the fastest memory meets it; an empty label was merged away."""
-
-    x1: float
-    x2: float
-    y: float
-    label: str
-    title: str
-
-
-WIDE, NARROW = Frame(760, 430), Frame(380, 400, names=1)
+WIDE, NARROW = Frame(760, 430), Frame(340, 370, left=46, brief=True)
 
 
 def roofline(machine: Machine, diagnosis: Diagnosis | None = None, points: Sequence[Point] = ()) -> Markup:
@@ -127,13 +107,15 @@ def _rung_points(climb: Climb) -> list[Point]:
             "operator",
             f"{rung.number} {rung.name}: {rate_text(rate)}",
             f"{rung.number} {rung.name}",
+            str(rung.number),
         )
         for rung, time in timed
     ]
     if timed:
         last = timed[-1][1]
         rate = last.flops / last.peer_us / 1e6
-        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", f"{climb.peer}: {rate_text(rate)}", climb.peer))
+        title = f"{climb.peer}: {rate_text(rate)}"
+        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", title, climb.peer, climb.peer))
     return found
 
 
@@ -147,26 +129,28 @@ def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Mar
     if scales is None:
         return Markup()
     x, y = scales
+    flat = roofs(machine, x, y, brief=frame.brief)
+    places = [(x.at(value), _intensity_tick(value)) for value in x.decades()]
     return render(
         "roofline.svg.j2",
         frame=frame,
         name=name,
         x=x,
         y=y,
-        slopes=_slopes(machine, x, y),
-        roofs=_roofs(machine, x, y, frame.names),
-        dots=_dots(points, x, y),
+        slopes=slopes(machine, x, y, brief=frame.brief),
+        roofs=flat,
+        dots=_dots(points, x, y, [roof.y for roof in flat], frame.brief),
+        ticks=ticks(places, frame.left, x.end, overhang=frame.right),
         rate_tick=_rate_tick,
-        intensity_tick=_intensity_tick,
     )
 
 
-def _dots(points: Sequence[Point], x: LogScale, y: LogScale) -> list[Dot]:
-    """Where they lie; labels are moved down until none hides another."""
+def _dots(points: Sequence[Point], x: LogScale, y: LogScale, lines: Sequence[float], brief: bool) -> list[Dot]:
+    """Where they lie; labels are moved down until none hides another or is struck through by a roof."""
     heights, last = {}, -math.inf
     for point in sorted(points, key=lambda point: y.at(point.tflop_s)):
         if point.label:
-            heights[id(point)] = last = max(last + LINE_HEIGHT, y.at(point.tflop_s))
+            heights[id(point)] = last = _clear(max(last + LINE_HEIGHT, y.at(point.tflop_s)), lines)
     return [
         Dot(
             x.at(point.intensity),
@@ -174,11 +158,19 @@ def _dots(points: Sequence[Point], x: LogScale, y: LogScale) -> list[Dot]:
             point.radius,
             point.kind,
             point.title,
-            point.label,
+            point.brief if brief else point.label,
             heights.get(id(point), here),
         )
         for point in points
     ]
+
+
+def _clear(height: float, lines: Sequence[float]) -> float:
+    """The next height, downwards, at which no line of the drawing runs through a label."""
+    for line in sorted(lines):
+        if abs(height - line) < LINE_HEIGHT / 2:
+            height = line + LINE_HEIGHT / 2 + 2
+    return height
 
 
 def _rate_tick(tflop_s: float) -> str:
@@ -242,47 +234,3 @@ def _scales(machine: Machine, points: list[Point], frame: Frame) -> tuple[LogSca
         LogScale(low_x, high_x, frame.left, frame.width - frame.right),
         LogScale(low_y, high_y, frame.height - frame.bottom, frame.top),
     )
-
-
-def _slopes(machine: Machine, x: LogScale, y: LogScale) -> list[Slope]:
-    top = max([*machine.matrix_tflop_s.values(), *machine.vector_tflop_s.values()])
-    angle = round(math.degrees(math.atan2(y.per_decade, x.per_decade)), 2)
-    found = []
-    for level in machine.levels:
-        rate = words.best_gb_s(level)
-        start, end = (max(x.low, y.low * 1e3 / rate), min(x.high, top * 1e3 / rate)) if rate else (0.0, 0.0)
-        if end <= start:
-            continue
-        ends = (x.at(start), y.at(start * rate / 1e3), x.at(end), y.at(end * rate / 1e3))
-        mixes = ", ".join(f"{mix} {bandwidth_text(known)}" for mix, known in words.mixes(level) if known)
-        name = words.plain(level.name)
-        main = level is machine.levels[-1]
-        found.append(Slope(*ends, angle, f"{name} {bandwidth_text(rate)}", f"{name}: {mixes}", main))
-    return found
-
-
-def _roofs(machine: Machine, x: LogScale, y: LogScale, names: int) -> list[Roof]:
-    """Flat lines, highest first; roofs too close for two labels share the label of the highest."""
-    fastest = max(words.best_gb_s(level) for level in machine.levels)
-    named = [(rate, name, "products") for name, rate in machine.matrix_tflop_s.items() if rate > 0]
-    named += [(rate, name, "other arithmetic") for name, rate in machine.vector_tflop_s.items() if rate > 0]
-    groups: list[list[tuple[float, str, str]]] = []
-    for entry in sorted(named, reverse=True):
-        if groups and y.at(entry[0]) - y.at(groups[-1][-1][0]) < LABEL_HEIGHT:
-            groups[-1].append(entry)
-        else:
-            groups.append([entry])
-    found = []
-    for group in groups:
-        for i, (rate, name, what) in enumerate(group):
-            label = "" if i else _roof_label(group, names)
-            start = max(x.low, rate * 1e3 / fastest)
-            found.append(Roof(x.at(start), x.end, y.at(rate), label, f"{words.plain(name)} {what}: {rate_text(rate)}"))
-    return found
-
-
-def _roof_label(group: list[tuple[float, str, str]], names: int) -> str:
-    """`bfloat16, float16 up to 771 TFLOP/s`; of more than `names` the rest is only counted."""
-    dtypes = [f"{'' if what == 'products' else 'vector '}{words.plain(name)}" for _, name, what in group]
-    more = f" and {len(dtypes) - names} more" if len(dtypes) > names else ""
-    return f"{', '.join(dtypes[:names])}{more}{' up to' if len(dtypes) > 1 else ''} {rate_text(group[0][0])}"

@@ -9,12 +9,11 @@ from markupsafe import Markup
 from kernelwright.core.suite_run import Curve, FastP, Outcome, SuiteRun
 from kernelwright.core.units import number_text, percent_text
 from kernelwright.report import words
-from kernelwright.report.axes import LinearScale, LogScale
+from kernelwright.report.axes import LinearScale, LogScale, ticks
 from kernelwright.report.drawing import render
 
 FEW_POINTS = (0.0, 0.8, 1.0, 1.5, 2.0, 5.0)
 """Of those that are counted, for narrow paper."""
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 300, 44, 96, 12, 46
 
 
 def sentence(run: SuiteRun) -> str:
@@ -84,6 +83,22 @@ def notes(run: SuiteRun) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Frame:
+    """The drawing's size and the margins around the axes; `named` has the baselines' names beside their curves."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    named: bool
+    top: int = 12
+    bottom: int = 46
+
+
+WIDE, NARROW = Frame(720, 300, 44, 96, named=True), Frame(340, 280, 42, 12, named=False)
+
+
+@dataclass(frozen=True)
 class Stairs:
     """One baseline's curve: what is sure as a line, what is possible as the top of a band above it."""
 
@@ -95,23 +110,24 @@ class Stairs:
 
 
 def curves(run: SuiteRun) -> Markup:
-    """fast_p over p, a stair for each baseline."""
+    """fast_p over p, a stair for each baseline: for wide paper, and for narrow with the names below."""
     points = [point.p for point in run.curves[0].points if point.p] if run.curves else []
-    if not points:
-        return Markup("")
-    x = LogScale(points[0], points[-1], LEFT, WIDTH - RIGHT)
-    y = LinearScale(0, 1, HEIGHT - BOTTOM, TOP)
-    stairs = [_stairs(one, x, y) for one in run.curves]
+    return _draw(run, points, WIDE, "wide") + _draw(run, points, NARROW, "narrow") if points else Markup("")
+
+
+def _draw(run: SuiteRun, points: list[float], frame: Frame, name: str) -> Markup:
+    far, bottom = frame.width - frame.right, frame.height - frame.bottom
+    x, y = LogScale(points[0], points[-1], frame.left, far), LinearScale(0, 1, bottom, frame.top)
     return render(
         "curves.svg.j2",
-        width=WIDTH,
-        height=HEIGHT,
-        left=LEFT,
-        far=WIDTH - RIGHT,
-        bottom=HEIGHT - BOTTOM,
-        ticks=[(x.at(p), p_text(p)) for p in points],
+        frame=frame,
+        name=name,
+        far=far,
+        bottom=bottom,
+        grid=[x.at(p) for p in points],
+        ticks=ticks([(x.at(p), p_text(p)) for p in points], frame.left, far, overhang=12),
         shares=[(y.at(share), percent_text(share)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)],
-        stairs=_apart(stairs),
+        stairs=_apart([_stairs(one, x, y) for one in run.curves]),
     )
 
 
