@@ -18,6 +18,7 @@ from kernelwright.optimize.forward import Forward, Part
 from kernelwright.optimize.generators import Generator, generator_for
 from kernelwright.optimize.graph.capture import Captured, Source, decomposition_table, without_aliases
 from kernelwright.optimize.graph.diagonals import pick_diagonals
+from kernelwright.optimize.graph.means import recognise_means
 from kernelwright.optimize.graph.pieces import in_pieces
 from kernelwright.optimize.reference import reference_of
 from kernelwright.optimize.regions.axes import Misfit
@@ -51,6 +52,7 @@ def compiled(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any
         return module.forward
     generator = generator_for(devices.pop())
     without_aliases(module.graph)
+    recognise_means(module.graph)
     pick_diagonals(module.graph)
     in_pieces(module.graph)
     regions, _ = plan(module.graph)

@@ -11,8 +11,8 @@ from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step
 
 OPERATIONS = {
-    "sum": "Sum", "mean": "Sum", "prod": "Product", "max": "Max", "min": "Min", "any": "Any", "all": "All", "argmax": "Max",
-    "argmin": "Min",
+    "sum": "Sum", "prod": "Product", "max": "Max", "min": "Min", "any": "Any", "all": "All", "argmax": "Max",
+    "argmin": "Min", "least": "Least", "most": "Most",
 }  # fmt: skip
 """The struct in folds.h for each reduction and scan."""
 
@@ -69,19 +69,8 @@ class Body:
         return OPERATIONS[entry.op]
 
     def computed(self, fold: Reduction | Scan) -> str:
-        """The C++ type of what is folded; the sum behind a mean is FP64, which adds equal floats exactly."""
-        if fold.op == "mean":
-            return "double"
+        """The C++ type of what is folded."""
         return COMPUTED[self.forms.dtype(fold.arg) if fold.op in POSITIONS else fold.dtype]
-
-    def taken(self, scope: Scope, fold: Reduction) -> str:
-        """What a reduction takes in of one element, or of as many as there are lanes."""
-        operand = self.forms.operand(scope, fold.arg, self.forms.dtype(fold.arg) if fold.op in POSITIONS else fold.dtype)
-        return f"as<Like<V, double>>({operand})" if fold.op == "mean" else operand
-
-    def value_of(self, fold: Reduction, folded: str, kind: str) -> str:
-        """A finished reduction as a `kind`, from what was folded."""
-        return f"as<{kind}>({folded} / {self.region.row_size})" if fold.op == "mean" else folded
 
     def scans(self, wanted: Iterable[str], held: Iterable[str] = ()) -> list[Scan]:
         """The scans that a pass runs."""

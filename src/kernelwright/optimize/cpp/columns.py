@@ -74,8 +74,7 @@ class Columns(Body):
         folds = [target for target in targets if isinstance(target, Reduction)]
         self._loops(scope, targets)
         for fold in folds:
-            kind = f"Like<V, {COMPUTED[fold.dtype]}>"
-            scope.add(f"const auto {fold.value} = {self.value_of(fold, f'{fold.value}_fold.value()', kind)};")
+            scope.add(f"const auto {fold.value} = {fold.value}_fold.value();")
             self.made.add(fold.value)
 
     def _loops(self, scope: Scope, targets: list[Reduction | Store], cut: str = "") -> None:
@@ -97,7 +96,10 @@ class Columns(Body):
     def _target(self, scope: Scope, target: Reduction | Store) -> None:
         if isinstance(target, Store):
             return self.forms.store(scope, target)
-        taken = self.taken(scope, target) + (f", {self.row_place()}" if target.op in POSITIONS else "")
+        if target.op in POSITIONS:
+            taken = f"{self.forms.operand(scope, target.arg, self.forms.dtype(target.arg))}, {self.row_place()}"
+        else:
+            taken = self.forms.operand(scope, target.arg, target.dtype)
         return scope.add(f"{target.value}_fold.take({taken});")
 
     def _running(self, entry: object) -> str:
@@ -124,7 +126,7 @@ class Columns(Body):
         folds = [target for target in targets if isinstance(target, Reduction)]
         for fold in folds:
             ctype = COMPUTED[fold.dtype]
-            scope.add(f"{ctype} {fold.value}_all[{chunk}]; {self.computed(fold)} {fold.value}_parts[{parts}][{chunk}];")
+            scope.add(f"{ctype} {fold.value}_all[{chunk}], {fold.value}_parts[{parts}][{chunk}];")
         self.threads(scope)
         scope.add(f"for (int64_t part = 0; part < {parts}; ++part) {{")
         inside = scope.inside()
@@ -156,6 +158,5 @@ class Columns(Body):
             inside.add(
                 f"for (auto& part : {fold.value}_parts) {fold.value}_fold.take(load<V>(part + {self.lanes} - low));"
             )
-            value = self.value_of(fold, f"{fold.value}_fold.value()", f"Like<V, {COMPUTED[fold.dtype]}>")
-            inside.add(f"store({fold.value}_all + {self.lanes} - low, {value});")
+            inside.add(f"store({fold.value}_all + {self.lanes} - low, {fold.value}_fold.value());")
         scope.add("});")

@@ -21,6 +21,15 @@ struct Min {
     template <typename V> static V apply(V a, V b) { return min_of(a, b); }
     template <typename V> static auto beats(V x, V best) { return ~truth(x >= best) & truth(best == best); }
 };
+// Of two numbers: a NaN is what the sum beside them shows.
+struct Least {
+    template <typename T> static constexpr T start = std::numeric_limits<T>::infinity();
+    template <typename V> static V apply(V a, V b) { return b < a ? b : a; }
+};
+struct Most {
+    template <typename T> static constexpr T start = -std::numeric_limits<T>::infinity();
+    template <typename V> static V apply(V a, V b) { return b > a ? b : a; }
+};
 struct Any {
     template <typename T> static constexpr T start = T(0);
     template <typename V> static V apply(V a, V b) { return a | b; }
@@ -29,9 +38,16 @@ struct All {
     template <typename T> static constexpr T start = T(-1);
     template <typename V> static V apply(V a, V b) { return a & b; }
 };
+// The mean of `count` numbers between `low` and `high`; where all are equal it is that number.
+template <typename V> static inline V mean_of(V sum, V low, V high, V count) {
+    const V mean = sum / count;
+    const V kept = Least::apply(Most::apply(mean, low), high);
+    return choose(truth(low == high), low, choose(truth(mean - mean == mean - mean), kept, mean));
+}
+template <typename Op> constexpr bool grows = std::is_same_v<Op, Sum> || std::is_same_v<Op, Product>;
 // What `settle` takes in is kept wider, so that a long sum does not lose its small terms.
 template <typename Op, typename T> struct Fold {
-    using Kept = std::conditional_t<std::is_same_v<T, float>, double, T>;
+    using Kept = std::conditional_t<std::is_same_v<T, float> && grows<Op>, double, T>;
     Vec<T> wide[UNROLL];
     T single;
     Vec<Kept> settled = as<Vec<Kept>>(Op::template start<Kept>);
@@ -157,12 +173,13 @@ template <typename Op, typename V> struct RunningScan {
 
 // ---- the way along a row
 
-constexpr int64_t SETTLE = 1 << 14;
+constexpr int64_t SETTLE = 1 << 12;
 // body<V>(position, u) over [from, to): vectors of N lanes first, what is left one by one.
 template <int N = W, typename Body> static inline void walk(int64_t from, int64_t to, Body&& body) {
     using V = Vec<float, N>;
     int64_t r = from;
     for (; r + UNROLL * N <= to; r += UNROLL * N)
+#pragma GCC unroll 4
         for (int u = 0; u < UNROLL; ++u) body.template operator()<V>(r + u * N, u);
     for (; r + N <= to; r += N) body.template operator()<V>(r, 0);
     for (; r < to; ++r) body.template operator()<float>(r, 0);

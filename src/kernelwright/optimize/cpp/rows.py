@@ -8,6 +8,9 @@ from kernelwright.optimize.cpp.forms import COMPUTED, Scope
 from kernelwright.optimize.cpp.passes import POSITIONS, Pick, argument
 from kernelwright.optimize.regions.region import Reduction, Region, Store
 
+SETTLE = 1 << 12
+"""After so many elements, as in folds.h, sums are added up in FP64."""
+
 
 class Rows(Body):
     """A function whose vectors run along the row."""
@@ -72,8 +75,7 @@ class Rows(Body):
             self._declare(scope, wanted, held, folds)
             self._loops(scope, targets, wanted, held, ("0", str(self.sizes[self.lanes])))
         for fold in folds:
-            kind = COMPUTED[fold.dtype]
-            scope.add(f"const {kind} {fold.value} = {self.value_of(fold, f'{fold.value}_fold.value()', kind)};")
+            scope.add(f"const {COMPUTED[fold.dtype]} {fold.value} = {fold.value}_fold.value();")
             self.made.add(fold.value)
 
     def _declare(self, scope: Scope, wanted: list[str], held: list[str], folds: list[Reduction]) -> None:
@@ -110,7 +112,7 @@ class Rows(Body):
         head = scope
         for name in self.row:
             if name != self.lanes:
-                head.add(self.row_loop(name))
+                head.add(f"{self.row_loop(name)} {{")
                 head = head.inside()
         walk = "walk_back" if self.passes.backwards else "walk"
         head.add(f"{walk}({', '.join(bounds)}, [&]<typename V>(int64_t {self.lanes}, int u) {{")
@@ -124,13 +126,21 @@ class Rows(Body):
                 inside.add(f"store(kept_{value} + {self.row_place()}, {value});")
         for target in targets:
             self._target(inside, target)
-        folds = [target for target in targets if isinstance(target, Reduction)]
-        head.add("}" + "".join(f", {fold.value}_fold" for fold in folds) + ");")
+        folds = [f"{target.value}_fold" for target in targets if isinstance(target, Reduction)]
+        head.add(f"{', '.join(['}', *folds])});")
+        around = [name for name in self.row if name != self.lanes]
+        if folds and around and self.region.row_size > SETTLE:
+            every = max(1, SETTLE // self.sizes[self.lanes])
+            head.add(f"if ({around[-1]} % {every} == 0) {{ {' '.join(f'{fold}.settle();' for fold in folds)} }}")
+        for depth in reversed(range(len(around))):
+            Scope(self.lines, scope.depth + depth, wide=False).add("}")
 
     def _target(self, scope: Scope, target: Reduction | Store) -> None:
         if isinstance(target, Store):
             return self.forms.store(scope, target)
-        taken = self.taken(scope, target) + (f", {self.row_place()}" if target.op in POSITIONS else "")
+        position = target.op in POSITIONS
+        dtype = self.forms.dtype(target.arg) if position else target.dtype
+        taken = self.forms.operand(scope, target.arg, dtype) + (f", {self.row_place()}" if position else "")
         return scope.add(f"{target.value}_fold.template take<V>({taken}, u);")
 
     def _fold(self, fold: Reduction) -> str:

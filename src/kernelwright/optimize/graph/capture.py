@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.graph.decompositions import decompositions
 from kernelwright.optimize.graph.diagonals import pick_diagonals
+from kernelwright.optimize.graph.means import recognise_means
 from kernelwright.optimize.graph.pieces import in_pieces
 from kernelwright.optimize.graph.row_sums import sum_rows_first
 from kernelwright.optimize.graph.running import run_parts
@@ -98,6 +99,7 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
     for node in [node for node in graph.nodes if packet(node.target).startswith("_assert")]:
         graph.erase_node(node)
     without_aliases(graph)
+    recognise_means(graph)
     pick_diagonals(graph)
     run_parts(graph)
     sum_rows_first(graph)

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.optimize.regions.nodes import accumulated_dtype
-
 aten = torch.ops.aten
 
 
@@ -87,7 +85,8 @@ def _batch_norm_by_batch(
     does, with the statistics in FP64."""
     wide, shape = _widened(x), _per_channel(x)
     over = [0, *range(2, x.dim())]
-    variance, mean = torch.var_mean(x.to(accumulated_dtype(x)), dim=over, correction=0, keepdim=True)
+    given = wide.double() if x.device.type == "cpu" else wide
+    variance, mean = torch.var_mean(given, dim=over, correction=0, keepdim=True)
     scale, mean = torch.rsqrt(variance + eps).to(wide.dtype), mean.to(wide.dtype)
     out = _affine((wide - mean) * scale, weight, bias, shape).to(x.dtype)
     channels = (x.shape[1],)

@@ -236,7 +236,7 @@ class Lowering(Draft):
         dtype, count = self._dtypes[value], self._axes.extent(row) - correction(node)
         if count <= 0:
             raise Misfit("a variance of too few values")
-        wide = _accumulated(node)
+        wide = accumulated_dtype(node)
         given, mean = str(self._as(value, wide)), self._exact_mean(f"{node.name}_mean", value, wide)
         off = self._step(f"{node.name}_off", "sub", (given, mean), wide)
         square = self._step(f"{node.name}_square", "mul", (off, off), wide)
@@ -269,7 +269,7 @@ class Lowering(Draft):
 
     def _mean(self, node: fx.Node, value: str, row: Dim, dtype: str) -> str:
         if mean_is_subtracted(node) and dtype.startswith("float"):
-            return str(self._as(self._exact_mean(f"{node.name}_exact", value, _accumulated(node)), dtype))
+            return self._exact_mean(node.name, value, dtype)
         total = self._fold(f"{node.name}_sum", "sum", value, dtype)
         return self._step(node.name, "div", (total, self._axes.extent(row)), dtype)
 
@@ -313,10 +313,6 @@ class Lowering(Draft):
         chosen = self._step(f"{node.name}_chosen", "where", (here, value, 0), dtype)
         self._names[node] = self._fold(node.name, "sum", chosen, dtype)
         self._dims[node] = self._axes.broadcast((*dims[:at], (), *dims[at + 1 :]), self._dims[index])
-
-
-def _accumulated(node: fx.Node) -> str:
-    return str(accumulated_dtype(node_at(node, 0).meta["val"])).removeprefix("torch.")
 
 
 def _refuse_to_wrap(op: str, dtype: str) -> None:

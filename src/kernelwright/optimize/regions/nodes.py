@@ -153,12 +153,13 @@ def computed_dtype(node: fx.Node) -> str:
     return dtype
 
 
-def accumulated_dtype(value: torch.Tensor) -> torch.dtype:
-    """The dtype in which torch accumulates the variance of a tensor: on a CPU, FP32 in FP64, so that squares neither
-    overflow nor vanish."""
-    if value.dtype == torch.float64 or (value.device.type == "cpu" and value.dtype.is_floating_point):
-        return torch.float64
-    return torch.float32
+def accumulated_dtype(node: fx.Node) -> str:
+    """The dtype in which torch accumulates a variance: on a CPU FP32 in FP64, so that squares neither overflow nor
+    vanish, but for layer_norm and group_norm."""
+    value = node_at(node, 0).meta["val"]
+    norms = ("native_layer_norm", "native_group_norm")
+    wide = value.device.type == "cpu" and packet(node.meta.get("original_aten")) not in norms
+    return "float64" if wide or value.dtype == torch.float64 else "float32"
 
 
 def mean_is_subtracted(mean: fx.Node) -> bool:
