@@ -26,6 +26,7 @@ _CALLED = {
     "max": "max_of", "min": "min_of", "abs": "abs_of", "exp": "exp_of", "log": "log_of", "expm1": "expm1_of",
     "log1p": "log1p_of", "tanh": "tanh_of", "sigmoid": "sigmoid_of", "erf": "erf_of", "sqrt": "sqrt_of",
     "log2": "log2_of", "log10": "log10_of", "mean_of": "mean_of",
+    "exp_scaled": "exp_scaled_of", "share": "share_of",
 }  # fmt: skip
 _LIBRARY = (
     "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "floor", "ceil", "trunc",

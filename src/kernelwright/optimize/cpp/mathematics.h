@@ -116,13 +116,32 @@ template <typename V> static inline V times_power_of_two(V p, V k) {
     const N whole = bits<N>(k + as<V>(12582912.0f)) - as<N>(0x4B400000), half = whole >> 1;
     return p * bits<V>((half + as<N>(127)) << 23) * bits<V>((whole - half + as<N>(127)) << 23);
 }
+// v * 2^-40 below the normal range, without a product that ends there: processors take hundreds of cycles for one.
+template <typename V> static inline V below_normal(V v) {
+    const V places = v * as<V>(0x1p109f) + as<V>(0x1p23f);
+    return bits<V>(bits<Like<V, int32_t>>(places) - as<Like<V, int32_t>>(0x4B000000));
+}
 // e^x: 1.0 ulp.
 template <typename V> static inline V exp_of(V x) {
     FOR_DOUBLES(V, x, scalar::exp) {
         V k;
         const V rest = expm1_of_rest(x, -104.0f, k);
-        return times_power_of_two(rest + as<V>(1.0f), k);
+        const auto small = truth(x < as<V>(-87.3365448f));
+        const V scaled = times_power_of_two(rest + as<V>(1.0f), choose(small, k + as<V>(40.0f), k));
+        return choose(small, below_normal(choose(small, scaled, as<V>(0.0f))), scaled);
     }
+}
+// e^x * 2^40 for x of 0 and less, a normal number or 0; and what part of `sum`, of such numbers, one of them is.
+template <typename V> static inline V exp_scaled_of(V x) {
+    V k;
+    const V rest = expm1_of_rest(x, -104.0f, k);
+    return choose(truth(x < as<V>(-104.0f)), as<V>(0.0f), times_power_of_two(rest + as<V>(1.0f), k + as<V>(40.0f)));
+}
+template <typename V> static inline V share_of(V one, V sum) {
+    const V scaled = one / (sum * as<V>(0x1p-40f));
+    const auto small = truth(scaled < as<V>(0x1p-86f));
+    const V normal = choose(small, as<V>(1.0f), scaled) * as<V>(0x1p-40f);
+    return choose(small, below_normal(choose(small, scaled, as<V>(0.0f))), normal);
 }
 // e^x - 1, without the loss of digits near 0: 2^k * (e^r - 1) + (2^k - 1), as twice a half, since 2^128 is no float. 1.5 ulp.
 template <typename V> static inline V expm1_of(V x) {

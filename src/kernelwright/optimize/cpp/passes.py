@@ -72,7 +72,7 @@ class Passes:
         sweep, found = self.region.sweep_of, []
         for at in range(1, self.count):
             for entry in self.needed([argument(target) for target in self.targets(at)], True):
-                dear = isinstance(entry, Scan) or (isinstance(entry, Step) and entry.op in SPECIAL)
+                dear = isinstance(entry, Scan) or (isinstance(entry, Step) and entry.op in (*SPECIAL, "exp_scaled"))
                 if dear and sweep[entry.value] < at:
                     found.append(entry.value)
         found = list(dict.fromkeys(found))

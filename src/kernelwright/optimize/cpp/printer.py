@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from kernelwright.optimize.cpp.choices import CpuChoice, choices, lane_axes
 from kernelwright.optimize.cpp.columns import Columns
+from kernelwright.optimize.cpp.exponentials import with_scaled_exponentials
 from kernelwright.optimize.cpp.forms import CTYPES
 from kernelwright.optimize.cpp.means import with_means_by_sums
 from kernelwright.optimize.cpp.names import with_free_names
@@ -31,7 +32,7 @@ def print_cpp(region: Region, choice: CpuChoice, in_place: Mapping[str, str] = M
     """
     shared = {*in_place, *in_place.values()}
     apart = ["" if name in shared else " __restrict__" for name in (*region.reads, *region.writes)]
-    region = with_free_names(with_means_by_sums(region))
+    region = with_free_names(with_means_by_sums(with_scaled_exponentials(region)))
     inputs, outputs = region.reads, region.writes
     types = {load.buffer: load.dtype for load in region.loads}
     written = {store.buffer: store.dtype for store in region.stores}

@@ -35,12 +35,12 @@ from kernelwright.optimize.regions.nodes import (
 from kernelwright.optimize.regions.operators import (
     COMPARISONS,
     CONVERSIONS,
+    DEVIATIONS,
     EXTREMES,
     LOGICAL,
     POINTWISE,
     REDUCED,
     SCANS,
-    DEVIATIONS,
     VARIANCES,
     VIEWS,
     packet,

@@ -12,6 +12,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.exponentials import (
+    Entries,
+    difference,
+    exponential_sum,
+    exponential_sums,
+    shares,
+)
 from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step
 from kernelwright.optimize.triton.forms import HALVES, TYPES, highest, is_float, literal, lowest
 from kernelwright.optimize.triton.tile import Tile, lanes_along_row
@@ -351,9 +358,8 @@ class Mean:
 
     def finish(self, tile: Tile, states: list[str], count: str, final: bool) -> list[str]:
         value = self.reduction.value
-        lines = [
-            line for part, state in zip(self._parts, states, strict=True) for line in part.finish(tile, [state], "", final)
-        ]
+        parts = zip(self._parts, states, strict=True)
+        lines = [line for part, state in parts for line in part.finish(tile, [state], "", final)]
         if not final:
             return lines
         return [*lines, f"{value} = smaller(larger({value}_total / N, {value}_low), {value}_high)"]
@@ -405,41 +411,22 @@ def told_in_words(region: Region) -> bool:
 def fast_exps(region: Region) -> set[str]:
     """Exponentials below a row's maximum whose results below the normal floats, 1.2e-38, are not missed: they count in
     a sum of 1 or more, and their shares of it are only written down as halves."""
-    by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
     written = {store.value for store in region.stores}
     read = {value for step in region.steps for value in step.values}
     read |= {store.value for store in region.stores if store.dtype not in HALVES}
     shared = shares(region).keys() - read
     found = set()
-    for total in _totals_of_exps(region):
-        power = by_value[total.arg]
+    for total, power in ((one.total, one.power) for one in exponential_sums(region)):
         users = {step.value for step in region.steps if power.value in step.values}
-        fast = isinstance(power, Step) and (power.op, power.dtype) == ("exp", "float32")
+        fast = (power.op, power.dtype) == ("exp", "float32")
         if fast and power.value not in written and users <= {total.value} | shared:
             found.add(power.value)
     return found
 
 
-def shares(region: Region) -> dict[str, str]:
-    """Quotients by a sum of exponentials below a row's maximum, with that sum: it is 1 or more, or no number, or 0
-    where all of a row is minus infinity, so that its reciprocal loses nothing."""
-    totals = {total.value for total in _totals_of_exps(region)}
-    quotients = [step for step in region.steps if isinstance(step, Step) and step.op == "div"]
-    return {one.value: str(one.args[1]) for one in quotients if one.dtype == "float32" and one.args[1] in totals}
-
-
-def _totals_of_exps(region: Region) -> list[Reduction]:
-    by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
-    sums = [step for step in region.steps if isinstance(step, Reduction)]
-    return [one for one in sums if isinstance(_pair(region, by_value, one), OnlineSum)]
-
-
 def computed_dtype(entry: Load | Step | Reduction | Scan) -> str:
     """The dtype of a value in registers: halves are float32 there."""
     return "float32" if isinstance(entry, Load) and entry.dtype in HALVES else entry.dtype
-
-
-Entries = dict[str, Load | Step | Reduction | Scan]
 
 
 def operand_of(region: Region, by_value: Entries, value: str) -> Operand:
@@ -453,50 +440,15 @@ def _pair(region: Region, by_value: Entries, second: Reduction) -> OnlineSum | M
     source = by_value[second.arg]
     if second.op != "sum" or not isinstance(source, Step) or not is_float(second.dtype):
         return None
-    if source.op in ("exp", "exp2"):
-        return _online(region, by_value, second, source)
+    if found := exponential_sum(by_value, second):
+        operand, along = operand_of(region, by_value, found.base), lanes_along_row(region)
+        return OnlineSum(found.maximum, second, source.op, operand, found.guarded, along and operand.inner)
     squared = source.op == "square" or (source.op == "mul" and source.args[0] == source.args[-1])
     return _moments(region, by_value, second, source) if squared else None
 
 
-def _difference(by_value: Entries, value: object) -> tuple[str, str] | None:
-    """(a, b) where a value is a - b."""
-    step = by_value.get(value) if isinstance(value, str) else None
-    if isinstance(step, Step) and step.op == "sub" and len(step.values) == 2:
-        return step.values[0], step.values[1]
-    return None
-
-
-def _online(region: Region, by_value: Entries, total: Reduction, power: Step) -> OnlineSum | None:
-    base, shift = _difference(by_value, power.args[0]) or ("", "")
-    top = _guarded(by_value, shift) or shift
-    maximum = by_value.get(top)
-    if not isinstance(maximum, Reduction) or maximum.op != "max" or maximum.arg != base:
-        return None
-    operand, along = operand_of(region, by_value, base), lanes_along_row(region)
-    return OnlineSum(maximum, total, power.op, operand, guarded=top != shift, along=along and operand.inner)
-
-
-def _guarded(by_value: Entries, value: str) -> str:
-    """The maximum in `where(abs(maximum) == inf, 0, maximum)`; empty where it is something else."""
-    choice = by_value.get(value)
-    if not isinstance(choice, Step) or choice.op != "where" or _constant(by_value, choice.args[1]) != 0:
-        return ""
-    equal = by_value[str(choice.args[0])]
-    if not isinstance(equal, Step) or equal.op != "eq" or _constant(by_value, equal.args[1]) != float("inf"):
-        return ""
-    size = by_value.get(str(equal.args[0]))
-    same = isinstance(size, Step) and size.op == "abs" and size.args[0] == choice.args[2]
-    return str(choice.args[2]) if same else ""
-
-
-def _constant(by_value: Entries, arg: object) -> object:
-    step = by_value.get(arg) if isinstance(arg, str) else None
-    return step.args[0] if isinstance(step, Step) and step.op == "constant" else arg
-
-
 def _moments(region: Region, by_value: Entries, squares: Reduction, square: Step) -> Moments | None:
-    base, shift = _difference(by_value, square.args[0]) or ("", "")
+    base, shift = difference(by_value, square.args[0]) or ("", "")
     mean = by_value.get(shift)
     if not isinstance(mean, Reduction) or mean.op != "mean" or mean.arg != base:
         return None

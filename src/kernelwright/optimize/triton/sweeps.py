@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kernelwright.optimize.regions.exponentials import Entries
 from kernelwright.optimize.regions.picking import picks
 from kernelwright.optimize.regions.region import Load, Reduction, Region, Scan, Step, Store
-from kernelwright.optimize.triton.folds import AnyFold, Entries, folds_of
+from kernelwright.optimize.triton.folds import AnyFold, folds_of
 from kernelwright.optimize.triton.tile import Tile
 
 Entry = Load | Step | Reduction | Scan

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kernelwright.optimize.regions.exponentials import shares
 from kernelwright.optimize.regions.picking import Pick
 from kernelwright.optimize.regions.region import Load, Scan, Step, Store
 from kernelwright.optimize.triton.byte_tables import looked_up, lookup, table
-from kernelwright.optimize.triton.folds import FAST_EXP, OnlineSum, computed_dtype, fast_exps, operand_of, shares
+from kernelwright.optimize.triton.folds import FAST_EXP, OnlineSum, computed_dtype, fast_exps, operand_of
 from kernelwright.optimize.triton.forms import HALVES, TYPES, expression, full
 from kernelwright.optimize.triton.lines import Definition
 from kernelwright.optimize.triton.scans import carried, scanned
