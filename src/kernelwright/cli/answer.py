@@ -103,24 +103,42 @@ def _guarded(deed: Callable[[], Any], manner: Manner) -> bytes:
     from kernelwright.sandbox import guard
 
     with _Progress() as progress:
-        return guard(lambda: msgspec.msgpack.encode(deed()), on_stage=progress.stage, debug=manner.debug)
+        return guard(
+            lambda: msgspec.msgpack.encode(deed()),
+            on_stage=progress.stage,
+            on_tick=progress.tick,
+            debug=manner.debug,
+        )
+
+
+def _can_redraw() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
 class _Progress:
-    """One line on stderr that says what is being done; silent where stderr is no terminal."""
+    """What is being done, on stderr: a status line that moves on a terminal, else plain lines."""
 
     def __enter__(self) -> _Progress:
+        from kernelwright.sandbox import StageLines
+
         self._status = None
+        self._lines = None if _can_redraw() else StageLines(sys.stderr)
         return self
 
     def stage(self, what: str) -> None:
-        if self._status:
+        if self._lines:
+            self._lines.stage(what)
+        elif self._status:
             self._status.update(what)
-        elif sys.stderr.isatty():  # started here, not before: its thread must not be there when the child is forked
+        else:  # started here, not before: its thread must not be there when the child is forked
             from rich.console import Console
 
             self._status = Console(stderr=True).status(what)
             self._status.start()
+
+    def tick(self) -> None:
+        if self._lines:
+            self._lines.tick()
 
     def __exit__(self, *_: object) -> None:
         if self._status:

@@ -128,6 +128,7 @@ def _judged_by(workers: int, chosen: list[Sample], device: str) -> tuple[list[Sa
     """The outcomes in the order of the samples, and what held the strangers."""
     outcomes: dict[int, SampleOutcome] = {}
     held: tuple[str, ...] = ()
+    progress.stage(f"0 of {len(chosen)} judged")
     for index, done in done_by(min(workers, len(chosen) or 1), _judged, [(sample, device) for sample in chosen]):
         if isinstance(done, KernelwrightError):
             done = _outcome(chosen[index], f"error: {done.code}", done.message), ()
