@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kernelwright.core.commands import with_options
 from kernelwright.core.document import document, encode, error_document
 from kernelwright.core.errors import KernelwrightError, LimitError, UsageError
 from kernelwright.core.placing import require_place
@@ -54,7 +55,8 @@ def answer(
     except KernelwrightError as fault:
         return fail(verb, fault, json=manner.json)
     except KeyboardInterrupt:
-        fail(verb, LimitError("interrupted", next=f"{_again()}: what is measured and kept counts"), json=manner.json)
+        fault = LimitError("interrupted; what is measured and kept counts the next time", next=again())
+        fail(verb, fault, json=manner.json)
         return INTERRUPTED
     if manner.json:
         print(encode(document(verb, found, status=status, next=next_steps)))
@@ -67,14 +69,16 @@ def answer(
     return 1 if status == "finding" else 0
 
 
-def _again() -> str:
-    return shlex.join(["kw", *sys.argv[1:]])
+def again(options: str = "") -> str:
+    """The command that runs now, with other options if any."""
+    command = ["kw", *sys.argv[1:]]
+    return with_options(command, options) or shlex.join(command)
 
 
 def fail(verb: str, error: KernelwrightError, *, json: bool) -> int:
     """Prints an error in the manner asked for and gives its exit code."""
     if json:
-        print(encode(error_document(verb, error)))
+        print(encode(error_document(verb, error, ["kw", *sys.argv[1:]])))
     else:
         from rich.console import Console
 
