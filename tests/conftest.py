@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from next_steps import can_run
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_CACHE = "KERNELWRIGHT_TESTS_CACHE"
@@ -63,7 +64,10 @@ class Answer:
 
     @property
     def document(self):
-        return json.loads(self.out)
+        found = json.loads(self.out)
+        for step in found["next"]:
+            assert can_run(step), f"{step!r} is among the commands to run next"
+        return found
 
 
 @pytest.fixture(scope="module")

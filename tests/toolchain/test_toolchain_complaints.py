@@ -8,6 +8,7 @@ MACRO = """\
 header.h:82:43: error: cannot convert 'int' to 'float'
 {own}:3:10: note: in expansion of macro 'shuffle'
 """
+SHUFFLE = "{own}:3: error: cannot convert 'int' to 'float' (in macro shuffle)"
 TEMPLATE = """\
 header.h: In instantiation of 'T update(T*)':
 header.h:193:1:   required from 'T add(T*)'
@@ -25,12 +26,12 @@ exports:1:1: error: 'k' was not declared
 @pytest.mark.parametrize(
     ("stderr", "lines", "place"),
     [
-        (MACRO, ["{own}:3: error: cannot convert 'int' to 'float' (in macro shuffle)"], 3),
+        (MACRO, [SHUFFLE], 3),
         (TEMPLATE, ["{own}:4: error: 4 or 8 bytes", "{own}:4: error: casts away qualifiers"], 4),
         (CONSEQUENCE, ["{own}:7:1: error: expected ';'"], 7),
-        (MACRO + CONSEQUENCE, ["{own}:3: error: cannot convert 'int' to 'float' (in macro shuffle)", "{own}:7:1: error: expected ';'"], 3),
+        (MACRO + CONSEQUENCE, [SHUFFLE, "{own}:7:1: error: expected ';'"], 3),
     ],
-)  # fmt: skip
+)
 def test_the_users_line_is_blamed(tmp_path, stderr, lines, place):
     own = str(tmp_path / "mine.cu")
     fault = compile_error(stderr.format(own=own), own)

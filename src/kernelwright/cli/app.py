@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from kernelwright import __version__
-
 from kernelwright.cli import (
     bench,
     evidence,
@@ -84,7 +83,7 @@ _UsageFault = typer.BadParameter.__mro__[1]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of `kw`. Exit codes: 0 fine, 1 a finding, 2 usage or environment, 101 our own bug, 130 interrupted."""
+    """Entry point of `kw`. Exit codes: 0 fine, 1 a finding, 2 usage or environment, 101 our own bug, 130 SIGINT."""
     if argv is not None:
         sys.argv = ["kw", *argv]
     tolerate_closed_streams()

@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 
-
 def tolerate_closed_streams() -> None:
     """Makes stdout and stderr drop what nobody reads any more, and opens /dev/null in place of a missing stream.
 

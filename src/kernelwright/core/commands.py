@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-PROGRAMS = ("kw", "pip", "python", "apt-get", "xcode-select", "sysctl", "ncu")
+_PROGRAM = re.compile(r"kw|pip|python[\d.]*|apt-get|xcode-select|sysctl|ncu")
 _ASSIGNMENT = re.compile(r"[A-Z_][A-Z0-9_]*=\S*")
-_PLACEHOLDER = re.compile(r"[A-Z]{2,}|.*(\.\.\.|[\[\]()|<>…]).*")
+_PLACEHOLDER = re.compile(r"[A-Z]{2,}|.*(\.\.\.|[\[\]()|<>…]).*|.*[,;:]")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 def is_command(text: str) -> bool:
     """Whether a shell runs `text` as it stands: a known program, perhaps with variables, and no placeholder.
 
-    A word such as `FILE` or `DIR` is a placeholder unless it is quoted or part of a longer word.
+    A word such as `FILE` or `DIR` is a placeholder unless it is quoted or part of a longer word; one that ends with a
+    comma belongs to a sentence.
     """
     try:
         words = shlex.split(text)
@@ -24,7 +26,8 @@ def is_command(text: str) -> bool:
     while words and _ASSIGNMENT.fullmatch(words[0]):
         words.pop(0)
     unquoted = [word for word in shlex.split(text, posix=False) if word[0] not in "'\""]
-    return bool(words) and words[0] in PROGRAMS and not any(map(_PLACEHOLDER.fullmatch, unquoted))
+    is_program = bool(words) and _PROGRAM.fullmatch(Path(words[0]).name) is not None
+    return is_program and not any(map(_PLACEHOLDER.fullmatch, unquoted))
 
 
 def divided(steps: Iterable[str]) -> tuple[list[str], list[str]]:

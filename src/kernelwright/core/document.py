@@ -49,11 +49,14 @@ def error_document(verb: str, error: KernelwrightError, command: Sequence[str] =
             `--device cpu`, names the same command with it.
     """
     fault = {"code": error.code, "message": error.message, "where": error.where}
-    found = document(verb, {"error": fault}, status="error", next=[error.next])
-    if not found["next"]:
-        again = with_options(command, "--debug" if isinstance(error, InternalError) else error.next)
-        found["next"] = [again or ("kw --help" if verb == "kw" else f"kw {verb} --help")]
-    return found
+    steps = error.next.splitlines()
+    if again := with_options(command, error.next):
+        steps = [again]
+    elif isinstance(error, InternalError):
+        steps = [with_options(command, "--debug") or "", *steps]
+    elif not divided(steps)[0]:
+        steps = ["kw --help" if verb == "kw" else f"kw {verb} --help", *steps]
+    return document(verb, {"error": fault}, status="error", next=steps)
 
 
 def encode(doc: dict | msgspec.Struct) -> str:

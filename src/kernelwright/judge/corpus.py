@@ -111,7 +111,10 @@ def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = 
     start, found = wall_s(), samples()
     wanted = [one for one in found if not only or one.is_called(only)]
     if not wanted:
-        raise NotFoundError(f"no sample is called like {', '.join(only)}", next="kw judge-check lists all of them")
+        raise NotFoundError(
+            f"no sample is called like {', '.join(only)}",
+            next="name parts of samples' names, or none for all of them: kw judge-check",
+        )
     chosen = [one for one in wanted if one.runs_on(device)]
     outcomes, held = _judged_by(workers, chosen * rounds, device)
     return CorpusReport(
