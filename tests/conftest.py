@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 from next_steps import can_run
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ def can_run(step):
     while re.fullmatch(r"[A-Z_][A-Z0-9_]*=.*", words[0]):
         words.pop(0)
     if words[0] != "kw":
-        return words[0] in ("pip", "python", "apt-get") or shutil.which(words[0]) is not None
+        return words[0] in ("pip", "python", "apt-get", "xcode-select", "ncu") or shutil.which(words[0]) is not None
     return parses(words[1:])
 
 

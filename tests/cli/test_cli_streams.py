@@ -23,7 +23,7 @@ LAYOUT = ["layout", "find_swizzle((8,64):(64,1), 2)"]
         (["--version"], 0),
         (["layout", "(4,2:(2,1)", "--json"], 2),
     ],
-    ids=" ".join,
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
 def test_a_closed_stdout_changes_no_exit_code_and_says_nothing(words, code):
     reading, writing = os.pipe()

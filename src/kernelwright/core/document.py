@@ -49,7 +49,7 @@ def error_document(verb: str, error: KernelwrightError, command: Sequence[str] =
             `--device cpu`, names the same command with it.
     """
     fault = {"code": error.code, "message": error.message, "where": error.where}
-    steps = error.next.splitlines()
+    steps = error.next.splitlines() if error.next != KernelwrightError.usual_next else []
     if again := with_options(command, error.next):
         steps = [again]
     elif isinstance(error, InternalError):
