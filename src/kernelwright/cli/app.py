@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright import __version__
+import kernelwright
 from kernelwright.cli import (
     bench,
     evidence,
@@ -56,7 +56,7 @@ app.add_typer(evidence.app, name="evidence")
 def _print_versions(wanted: bool) -> None:
     if not wanted:
         return
-    print(f"kernelwright {__version__}")
+    print(f"kernelwright {kernelwright.__version__}")
     print(f"python {sys.version.split()[0]}")
     for package in ("torch", "triton"):
         try:
