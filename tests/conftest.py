@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from next_steps import can_run
+
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_CACHE = "KERNELWRIGHT_TESTS_CACHE"
 SOURCE_PATH = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
@@ -63,7 +66,10 @@ class Answer:
 
     @property
     def document(self):
-        return json.loads(self.out)
+        found = json.loads(self.out)
+        for step in found["next"]:
+            assert can_run(step), f"{step!r} is among the commands to run next"
+        return found
 
 
 @pytest.fixture(scope="module")

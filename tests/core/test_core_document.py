@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.core.document import STATUSES, decode, document, encode, error_document
-from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError, by_code
+from kernelwright.core.errors import InternalError, KernelwrightError, ProblemError, UsageError, by_code
 from kernelwright.core.records import (
     REJECTIONS,
     Comparison,
@@ -77,7 +77,8 @@ def test_a_record_comes_back_from_its_document(record, status, steps):
     assert decode(written, type(record)) == record
     envelope = json.loads(written)
     assert envelope["schema"] == {"name": "kernelwright.why", "version": 1}
-    assert (envelope["verb"], envelope["status"], envelope["next"]) == ("why", status, steps)
+    assert (envelope["verb"], envelope["status"]) == ("why", status)
+    assert sorted([*envelope["next"], *envelope["advice"]]) == sorted(filter(None, steps))
 
 
 @settings(max_examples=100, deadline=None)
@@ -103,7 +104,22 @@ def test_a_field_may_not_hide_the_envelope():
 def test_an_error_document_says_what_where_and_next():
     doc = error_document("why", ProblemError("no Model in x.py", next="write one", where="x.py:3"))
     assert doc["error"] == {"code": "problem-error", "message": "no Model in x.py", "where": "x.py:3"}
-    assert (doc["status"], doc["next"]) == ("error", ["write one"])
+    assert (doc["status"], doc["next"], doc["advice"]) == ("error", ["kw why --help"], ["write one"])
+
+
+def test_an_error_document_names_the_same_command_with_other_options():
+    doc = error_document("why", UsageError("no device", next="--device cpu"), ["kw", "why", "x.py", "--device", "tpu"])
+    assert (doc["next"], doc["advice"]) == (["kw why x.py --device cpu"], [])
+
+
+def test_our_own_bug_is_shown_by_the_same_command_with_debug():
+    doc = error_document("why", InternalError("KeyError: 3"), ["kw", "why", "x.py"])
+    assert (doc["next"], len(doc["advice"])) == (["kw why x.py --debug"], 1)
+
+
+def test_an_error_may_have_a_command_and_a_sentence():
+    doc = error_document("why", ProblemError("no Model", next="kw why -- python x.py\nadd get_inputs()"))
+    assert (doc["next"], doc["advice"]) == (["kw why -- python x.py"], ["add get_inputs()"])
 
 
 def test_error_codes_are_unique_and_exit_codes_are_the_contract():

@@ -87,4 +87,5 @@ def test_an_unknown_baseline_is_named_with_those_that_exist(kw, suite):
     answer, _ = run(kw, suite, "--baseline", "eager,faster")
     assert answer.code == 2
     assert answer.document["error"]["message"] == "no baseline 'faster'; there are eager and compile"
-    assert answer.document["next"] == ["--baseline eager,compile"]
+    (step,) = answer.document["next"]
+    assert step.startswith("kw suite run") and step.endswith("--baseline eager,compile")

@@ -224,11 +224,48 @@ def test_missing_function_names_near_ones(write):
     assert caught.value.next == "did you mean double?"
 
 
-def test_file_without_model_says_what_it_found(write):
-    path = write("def something(x): return x\nclass Net: pass\n")
-    with pytest.raises(ProblemError, match="it defines something, Net") as caught:
+def test_file_without_model_names_what_has_inputs(write):
+    path = write("class Net: pass\ndef something(x): return x\ndef something_inputs(): return [1]\n")
+    with pytest.raises(ProblemError, match="it defines Net, something, something_inputs") as caught:
         load_problem(path)
     assert caught.value.next == f"name the program: {path}:something"
+
+
+def test_file_without_model_and_inputs_says_what_is_expected(write):
+    with pytest.raises(ProblemError, match="it defines something, Net") as caught:
+        load_problem(write("def something(x): return x\nclass Net: pass\n"))
+    assert "Model and get_inputs()" in caught.value.next
+
+
+SCRIPTS = [
+    "class RMSNorm: pass\ndef main(): pass\nif __name__ == '__main__':\n    main()\n",
+    "def main(): pass\nmain()\n",
+    "class RMSNorm: pass\nfor step in range(3):\n    pass\n",
+]
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_a_script_is_to_be_watched(write, text):
+    path = write(text)
+    with pytest.raises(ProblemError) as caught:
+        load_problem(path)
+    assert caught.value.next == f"kw why -- python {path}"
+
+
+def test_a_script_with_a_function_of_its_name_is_to_be_watched(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("def train(steps): pass\nif __name__ == '__main__':\n    train(3)\n")
+    with pytest.raises(ProblemError, match="no example inputs") as caught:
+        load_problem(str(path))
+    assert caught.value.next == f"kw why -- python {path}"
+
+
+def test_a_script_with_a_model_is_both(write):
+    path = write("class Model:\n    def __call__(self, x): return x\nif __name__ == '__main__':\n    Model()\n")
+    with pytest.raises(ProblemError) as caught:
+        load_problem(path)
+    steps = [f"kw why -- python {path}", "add get_inputs(), which returns a list of arguments"]
+    assert caught.value.next.splitlines() == steps
 
 
 def test_empty_file_says_what_is_expected(write):

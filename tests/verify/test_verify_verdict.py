@@ -70,7 +70,7 @@ COUNTED = (
     "calls = []\ndef f(x, y):\n    calls.append(1); return x + y + 1e-9 * (len(calls) % 2) * x.abs().amax() * 1000"
 )
 REJECTED = [
-    ("def f(x, y) return x", {}, "runtime-error", "SyntaxError"),
+    ("def f(x, y) return x", {}, "compile-error", "SyntaxError"),
     ("def f(x, y): return x + missing", {}, "runtime-error", "NameError: name 'missing' is not defined"),
     ("def f(x, y): raise SystemExit(2)", {}, "runtime-error", "sys.exit(2)"),
     ("def f(x, y): return x @ y", {}, "runtime-error", "RuntimeError"),

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kernelwright.core.commands import with_options
 from kernelwright.core.document import document, encode, error_document
 from kernelwright.core.errors import KernelwrightError, LimitError, UsageError
 from kernelwright.core.placing import require_place
@@ -54,7 +55,8 @@ def answer(
     except KernelwrightError as fault:
         return fail(verb, fault, json=manner.json)
     except KeyboardInterrupt:
-        fail(verb, LimitError("interrupted", next=f"{_again()}: what is measured and kept counts"), json=manner.json)
+        fault = LimitError("interrupted; what is measured and kept counts the next time", next=again())
+        fail(verb, fault, json=manner.json)
         return INTERRUPTED
     if manner.json:
         print(encode(document(verb, found, status=status, next=next_steps)))
@@ -67,14 +69,16 @@ def answer(
     return 1 if status == "finding" else 0
 
 
-def _again() -> str:
-    return shlex.join(["kw", *sys.argv[1:]])
+def again(options: str = "") -> str:
+    """The command that runs now, with other options if any."""
+    command = ["kw", *sys.argv[1:]]
+    return with_options(command, options) or shlex.join(command)
 
 
 def fail(verb: str, error: KernelwrightError, *, json: bool) -> int:
     """Prints an error in the manner asked for and gives its exit code."""
     if json:
-        print(encode(error_document(verb, error)))
+        print(encode(error_document(verb, error, ["kw", *sys.argv[1:]])))
     else:
         from rich.console import Console
 
@@ -103,24 +107,42 @@ def _guarded(deed: Callable[[], Any], manner: Manner) -> bytes:
     from kernelwright.sandbox import guard
 
     with _Progress() as progress:
-        return guard(lambda: msgspec.msgpack.encode(deed()), on_stage=progress.stage, debug=manner.debug)
+        return guard(
+            lambda: msgspec.msgpack.encode(deed()),
+            on_stage=progress.stage,
+            on_tick=progress.tick,
+            debug=manner.debug,
+        )
+
+
+def _can_redraw() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
 class _Progress:
-    """One line on stderr that says what is being done; silent where stderr is no terminal."""
+    """What is being done, on stderr: a status line that moves on a terminal, else plain lines."""
 
     def __enter__(self) -> _Progress:
+        from kernelwright.sandbox import StageLines
+
         self._status = None
+        self._lines = None if _can_redraw() else StageLines(sys.stderr)
         return self
 
     def stage(self, what: str) -> None:
-        if self._status:
+        if self._lines:
+            self._lines.stage(what)
+        elif self._status:
             self._status.update(what)
-        elif sys.stderr.isatty():  # started here, not before: its thread must not be there when the child is forked
+        else:  # started here, not before: its thread must not be there when the child is forked
             from rich.console import Console
 
             self._status = Console(stderr=True).status(what)
             self._status.start()
+
+    def tick(self) -> None:
+        if self._lines:
+            self._lines.tick()
 
     def __exit__(self, *_: object) -> None:
         if self._status:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer, choose_device
+from kernelwright.cli.answer import Manner, again, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
+from kernelwright.cli.steps import command, file_called
 from kernelwright.core.records import Bench
 
 
@@ -37,12 +38,28 @@ def bench(
         options = {"device": where, "pairs": pairs, "check": check, "spec": spec}
         return bench(problem, *candidates, baselines=baseline.split(","), **options)
 
-    return answer("bench", deed, Bench, Manner(json, html, debug), _finish)
+    def finish(found: Bench) -> tuple[str, list[str]]:
+        is_finding, advice = _advice(found)
+        wrong = [v.candidate for v in found.verdicts if v.reason]
+        wrong += [arm.name for arm in found.arms if arm.suspicious]
+        slow = [c.a for c in found.comparisons if c.verdict == "SLOWER"]
+        steps = [
+            command(verb, problem, file, device=device)
+            for verb, names in (("verify", wrong), ("why", slow))
+            for name in names
+            if (file := file_called(name, candidates))
+        ]
+        if any(c.verdict == "UNCLEAR" for c in found.comparisons):
+            steps.append(again("--pairs 21"))
+        return ("finding" if is_finding else "ok"), [*dict.fromkeys(steps), *advice]
+
+    return answer("bench", deed, Bench, Manner(json, html, debug), finish)
 
 
-def _finish(found: Bench) -> tuple[str, list[str]]:
-    rejected = [f"mend {v.candidate}: {v.reason.detail}" for v in found.verdicts if v.reason]
+def _advice(found: Bench) -> tuple[bool, list[str]]:
+    """Whether there is a finding, and what there is to do, in sentences."""
+    rejected = [f"fix {v.candidate}: {v.reason.detail}" for v in found.verdicts if v.reason]
     suspicious = [f"check {arm.name}: {arm.suspicious}" for arm in found.arms if arm.suspicious]
-    slower = [f"{c.a} is slower than {c.b}: kw why it" for c in found.comparisons if c.verdict == "SLOWER"]
-    unclear = [f"{c.a} against {c.b} is unclear: --pairs 21" for c in found.comparisons if c.verdict == "UNCLEAR"]
-    return ("finding" if rejected or suspicious or slower else "ok"), [*rejected, *suspicious, *slower, *unclear]
+    slower = [f"{c.a} is slower than {c.b}: see what it waits on" for c in found.comparisons if c.verdict == "SLOWER"]
+    unclear = [f"{c.a} against {c.b} is unclear: take more pairs" for c in found.comparisons if c.verdict == "UNCLEAR"]
+    return bool(rejected or suspicious or slower), [*rejected, *suspicious, *slower, *unclear]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, JsonOption
+from kernelwright.cli.steps import command
 from kernelwright.core.errors import UsageError
 from kernelwright.core.optimization import SuiteRecord
 from kernelwright.core.records import EvidenceReport
@@ -81,7 +83,9 @@ def record(
         return record(names or [], device=choose_device(device), folder=folder, suite=suite, fresh=fresh)
 
     if kind == "optimize":
-        return answer("evidence", programs, SuiteRecord, Manner(json=json, debug=debug), _finish_suite)
+        return answer(
+            "evidence", programs, SuiteRecord, Manner(json=json, debug=debug), partial(_finish_suite, suite, device)
+        )
     return answer("evidence", examples, EvidenceReport, Manner(json=json, debug=debug), _finish)
 
 
@@ -142,8 +146,11 @@ def _finish(found: EvidenceReport) -> tuple[str, list[str]]:
     return "finding", [f"kw evidence record --kind {kind}" for kind in KINDS if kind in stale]
 
 
-def _finish_suite(found: SuiteRecord) -> tuple[str, list[str]]:
+def _finish_suite(suite: str | None, device: str, found: SuiteRecord) -> tuple[str, list[str]]:
     rejected = [row.name for row in found.rows if not row.accepted]
     if rejected:
-        return "finding", [f"kw optimize examples/suite/{rejected[0].replace(':', '.py:')}"]
+        file, colon, function = rejected[0].partition(":")
+        return "finding", [
+            command("optimize", f"{suite or 'examples/suite'}/{file}.py{colon}{function}", device=device)
+        ]
     return "ok", ["kw evidence table"]

@@ -8,6 +8,7 @@ import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
+from kernelwright.cli.steps import command
 from kernelwright.core.corpus import CorpusReport
 
 
@@ -32,6 +33,8 @@ def judge_check(
         return check_corpus(device=choose_device(device), rounds=rounds, only=only or (), workers=workers)
 
     def finish(found: CorpusReport) -> tuple[str, list[str]]:
-        return ("finding" if found.wrong else "ok"), [f"kw judge-check {one.name} --json" for one in found.wrong]
+        return ("finding" if found.wrong else "ok"), [
+            command("judge-check", one.name, device=device, options=["--json"]) for one in found.wrong
+        ]
 
     return answer("judge-check", deed, CorpusReport, Manner(json, html, debug), finish)

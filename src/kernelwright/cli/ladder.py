@@ -8,6 +8,7 @@ import typer
 
 from kernelwright.cli.answer import DEVICES, Manner, answer
 from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
+from kernelwright.cli.steps import command
 from kernelwright.core.errors import UsageError
 from kernelwright.core.ladder import Climb
 
@@ -45,7 +46,7 @@ def ladder(
         if recorded:
             return recorded_climb(name, recorded, which, sizes)
         if device and device not in DEVICES:
-            raise UsageError(f"no device {device!r}; there are {', '.join(DEVICES)}", next=f"kw ladder {name}")
+            raise UsageError(f"no device {device!r}; there are {', '.join(DEVICES)}", next=command("ladder", name))
         return climb_or_recorded(name, which, sizes, device)
 
     return answer("ladder", deed, Climb, Manner(json, html, debug), _finish)
@@ -62,5 +63,8 @@ def _size(text: str) -> tuple[int, ...]:
 
 
 def _finish(found: Climb) -> tuple[str, list[str]]:
-    rejected = [f"mend rung {rung.number}, {rung.name}: {rung.reason}" for rung in found.rungs if not rung.accepted]
-    return ("finding" if rejected else "ok"), rejected or [found.rungs[-1].next]
+    rejected = [rung for rung in found.rungs if not rung.accepted]
+    if not rejected:
+        return "ok", [found.rungs[-1].next]
+    advice = [f"fix rung {rung.number}, {rung.name}: {rung.reason}" for rung in rejected]
+    return "finding", [*advice, command("ladder", found.ladder, options=["--rung", rejected[0].name])]

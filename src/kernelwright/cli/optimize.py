@@ -8,6 +8,7 @@ import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
+from kernelwright.cli.steps import command
 from kernelwright.core.errors import DeviceError, UsageError
 from kernelwright.core.optimization import Optimization
 
@@ -46,13 +47,13 @@ def optimize(
         try:
             return optimize_file(problem, out, device=where, **options)
         except DeviceError as fault:
-            raise DeviceError(fault.message, next=f"kw optimize {problem} --device cpu") from fault
+            raise DeviceError(fault.message, next="--device cpu") from fault
 
     def finish(found: Optimization) -> tuple[str, list[str]]:
         if found.verdict is None:
-            return "ok", [f"kw optimize {problem}"]
+            return "ok", [command("optimize", problem, device=device)]
         if found.verdict.accepted:
-            return "ok", [f"kw why {problem} {found.file}"]
-        return "finding", [f"kw verify {problem} {found.file}"]
+            return "ok", [command("why", problem, found.file, device=device)]
+        return "finding", [command("verify", problem, found.file, device=device)]
 
     return answer("optimize", deed, Optimization, Manner(json, html, debug), finish)

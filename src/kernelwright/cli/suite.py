@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from kernelwright.cli.options import (
     owns_kernels,
     tolerance_of,
 )
+from kernelwright.cli.steps import command
 from kernelwright.core.suite_run import SuiteRun
 
 app = typer.Typer(help="Judge folders of problems.", no_args_is_help=True, rich_markup_mode=None)
@@ -85,7 +87,15 @@ def run(
 
     def finish(found: SuiteRun) -> tuple[str, list[str]]:
         wrong = [one for one in found.outcomes if one.error or not one.accepted]
-        steps = [f"mend {one.candidate}: {one.standing}" for one in wrong[:MOST_NEXT]]
+        root, within = Path(folder), Path(candidates or folder)
+        steps = [
+            step
+            for one in wrong[:MOST_NEXT]
+            for step in (
+                command("verify", f"{root / one.problem}.py", str(within / one.candidate), device=device),
+                f"fix {one.candidate}: {one.standing}",
+            )
+        ]
         return ("finding" if wrong else "ok"), steps
 
     return answer("suite", deed, SuiteRun, Manner(json, html, debug), finish)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer, choose_device
+from kernelwright.cli.answer import Manner, again, answer, choose_device
 from kernelwright.cli.options import (
     DebugOption,
     DeviceOption,
@@ -19,6 +19,7 @@ from kernelwright.cli.options import (
     owns_kernels,
     tolerance_of,
 )
+from kernelwright.cli.steps import command
 from kernelwright.core.records import Verdict
 
 
@@ -51,10 +52,12 @@ def verify(
         return verify(problem, candidate, device=choose_device(device), question=True, **options)
 
     def finish(found: Verdict) -> tuple[str, list[str]]:
-        if found.accepted:
-            return "ok", [f"kw bench {problem} {candidate}"]
-        if device == "emulated":
-            return "finding", [f"kw why {problem} {candidate} --device emulated"]
-        return "finding", [f"mend {candidate}: {found.reason.detail if found.reason else ''}"]
+        if found.accepted:  # the time of an emulation says nothing
+            verb = "why" if device == "emulated" else "bench"
+            options = ["--spec", spec] if spec else []
+            return "ok", [command(verb, problem, candidate, device=device, options=options)]
+        advice = f"fix {candidate}: {found.reason.detail if found.reason else ''}"
+        first = [command("why", problem, candidate, device=device)] if device == "emulated" else []
+        return "finding", [*first, again(), advice]
 
     return answer("verify", deed, Verdict, Manner(json, html, debug), finish)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer, choose_device
+from kernelwright.cli.answer import Manner, again, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
+from kernelwright.cli.steps import command
 from kernelwright.core.emulation import Emulation
 from kernelwright.core.errors import UsageError
 from kernelwright.core.records import Diagnosis
@@ -45,23 +49,27 @@ def why(
         return why_files(target, device=where, spec=spec, compiled=compiled, **options)
 
     if device == "emulated":
-        return answer(
-            "why", partial(_emulated, target, limit_s), Emulation, Manner(json, html, debug), _finish_emulated
-        )
-    return answer("why", deed, Diagnosis, Manner(json, html, debug), _finish)
+        steps = partial(_finish_emulated, target)
+        return answer("why", partial(_emulated, target, limit_s), Emulation, Manner(json, html, debug), steps)
+    on_spec = bool(spec)
+    return answer("why", deed, Diagnosis, Manner(json, html, debug), partial(_finish, target, device, on_spec))
 
 
 def _emulated(target: list[str], limit_s: float | None) -> Emulation:
     from kernelwright.judge.emulation import LIMIT_S, why_emulated
 
     if len(target) != 2:
-        raise UsageError("emulation needs a problem and its candidate in CUDA C++", next="kw why PROBLEM kernel.cu")
+        raise UsageError(
+            "emulation needs a problem and its candidate in CUDA C++",
+            next="name both: kw why PROBLEM kernel.cu --device emulated",
+        )
     problem, candidate = target
     return why_emulated(problem, candidate, LIMIT_S if limit_s is None else limit_s)
 
 
-def _finish_emulated(found: Emulation) -> tuple[str, list[str]]:
-    return ("finding" if found.faults else "ok"), [move.what for move in found.moves]
+def _finish_emulated(target: list[str], found: Emulation) -> tuple[str, list[str]]:
+    verify = command("verify", *target, device="emulated")
+    return ("finding" if found.faults else "ok"), [verify, *(move.what for move in found.moves)]
 
 
 def _refuse_for_a_script(options: dict[str, Any]) -> None:
@@ -70,5 +78,14 @@ def _refuse_for_a_script(options: dict[str, Any]) -> None:
         raise UsageError(message, next=f"leave {' and '.join(given)} out, or name a problem file instead of a script")
 
 
-def _finish(found: Diagnosis) -> tuple[str, list[str]]:
-    return "ok", [move.command or move.what for move in found.moves]
+def _finish(target: list[str], device: str, on_spec: bool, found: Diagnosis) -> tuple[str, list[str]]:
+    """Every move in words, and as a command where one makes it: fusing a problem, or variables of the environment."""
+    steps = []
+    for move in found.moves:
+        if move.kind == "fuse" and len(target) == 1 and not on_spec:
+            steps.append(command("optimize", *target, device=device))
+        if move.command and not on_spec:
+            rerun = shlex.join(target) if re.fullmatch(r"python[\d.]*", Path(target[0]).name) else again()
+            steps.append(move.command.replace("python ...", rerun))
+        steps.append(move.what)
+    return "ok", steps

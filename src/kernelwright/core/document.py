@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kernelwright.core.errors import KernelwrightError, UsageError
+from kernelwright.core.commands import divided, with_options
+from kernelwright.core.errors import InternalError, KernelwrightError, UsageError
 
 SCHEMA_VERSION = 1
 STATUSES = ("ok", "finding", "error")
@@ -17,17 +18,21 @@ T = TypeVar("T")
 def document(
     verb: str, record: msgspec.Struct | dict[str, Any], *, status: str = "ok", next: Sequence[str] = ()
 ) -> dict:
-    """The record's fields inside the envelope `schema`, `verb`, `status`, `next`.
+    """The record's fields inside the envelope `schema`, `verb`, `status`, `next`, `advice`.
 
+    Args:
+        next: what to do now. Commands that run as they stand are in the envelope's `next`, sentences in its `advice`.
     Raises:
         ValueError: a field of the record would hide one of the envelope.
     """
     fields = msgspec.to_builtins(record)
+    commands, advice = divided(next)
     envelope = {
         "schema": {"name": f"kernelwright.{verb}", "version": SCHEMA_VERSION},
         "verb": verb,
         "status": status,
-        "next": list(next),
+        "next": commands,
+        "advice": advice,
     }
     if status not in STATUSES:
         raise ValueError(f"no status {status!r}; there are {', '.join(STATUSES)}")
@@ -36,10 +41,22 @@ def document(
     return envelope | fields
 
 
-def error_document(verb: str, error: KernelwrightError) -> dict:
-    """The document of a verb that could not answer."""
+def error_document(verb: str, error: KernelwrightError, command: Sequence[str] = ()) -> dict:
+    """The document of a verb that could not answer. Its `next` has a command, the verb's help at least.
+
+    Args:
+        command: the words of the command that failed; an error whose next step is an option, such as
+            `--device cpu`, names the same command with it.
+    """
     fault = {"code": error.code, "message": error.message, "where": error.where}
-    return document(verb, {"error": fault}, status="error", next=[error.next] if error.next else [])
+    steps = error.next.splitlines() if error.next != KernelwrightError.usual_next else []
+    if again := with_options(command, error.next):
+        steps = [again]
+    elif isinstance(error, InternalError):
+        steps = [with_options(command, "--debug") or "", *steps]
+    elif not divided(steps)[0]:
+        steps = ["kw --help" if verb == "kw" else f"kw {verb} --help", *steps]
+    return document(verb, {"error": fault}, status="error", next=steps)
 
 
 def encode(doc: dict | msgspec.Struct) -> str:
@@ -58,7 +75,7 @@ def decode(text: str | bytes, record: type[T]) -> T:
         schema = fields.pop("schema", None)
         if not isinstance(schema, dict) or schema.get("version") != SCHEMA_VERSION:
             raise UsageError(f"schema {schema!r} is not version {SCHEMA_VERSION}", next="write it again with this kw")
-        for name in ("verb", "status", "next"):
+        for name in ("verb", "status", "next", "advice"):
             fields.pop(name, None)
         return msgspec.convert(fields, type=record)
     except msgspec.MsgspecError as fault:

@@ -27,7 +27,9 @@ class KernelwrightError(Exception):
 
     Args:
         message: what was wrong, with the value that was wrong.
-        next: a command or a sentence that says what to do now.
+        next: one step a line: a command that runs as it stands, or a sentence; or nothing but options to add to the
+            command that failed (`--device cpu`). Only commands are in the `next` of a JSON document; a sentence is in
+            its `advice`.
         where: the file, line or stage in which it happened.
     """
 

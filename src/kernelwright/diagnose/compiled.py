@@ -63,7 +63,7 @@ def observe_compiled(problem: Problem, here: Machine, device: str, limit_s: floa
         stage("clocking each kernel")
         kernels = kernel_times(lambda: compiled(*inputs[0], **inputs[1]), device)
     if not kernels:
-        raise ProblemError("torch.compile left no kernel of its own to read", next="kw why without --compile")
+        raise ProblemError("torch.compile left no kernel of its own to read", next="leave --compile out")
     work = _as_compiled(written, kernels, nodes)
     total = timing.timings["compiled"]
     faulted = set(range(len(kernels))) if device == "cpu" and (total.faults_per_call or 0) >= FAULTS_FROM else set()
@@ -84,7 +84,7 @@ def _compiled(program: Callable[..., Any], inputs: Any) -> tuple[Callable[..., A
             compiled(*inputs[0], **inputs[1])
         except Exception as fault:
             raise ProblemError(
-                f"torch.compile refused the program: {type(fault).__name__}: {fault}", next="kw why without --compile"
+                f"torch.compile refused the program: {type(fault).__name__}: {fault}", next="leave --compile out"
             ) from fault
     return compiled, nodes
 

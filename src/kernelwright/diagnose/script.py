@@ -36,7 +36,7 @@ def watch_script(words: Sequence[str], device: str, limit_s: float | None = None
     """
     rest = [word for word in words[1:] if word != "-u"]
     if not rest or (rest[0].startswith("-") and rest[0] != "-m") or rest == ["-m"]:
-        raise UsageError(f"no script in {' '.join(words)!r}", next="kw why -- python train.py")
+        raise UsageError(f"no script in {' '.join(words)!r}", next="name a script: kw why -- python train.py")
     as_module = rest[0] == "-m"
     target, arguments = (rest[1], rest[2:]) if as_module else (rest[0], rest[1:])
     if not as_module and not Path(target).is_file():

@@ -50,7 +50,7 @@ def why(
         ProblemError: the program raised, or makes other calls every time it runs.
     """
     if spec and compiled:
-        raise UsageError("what torch.compile would fuse is known only where it runs", next="--spec without --compile")
+        raise UsageError("what torch.compile would fuse is known only where it runs", next="leave --compile out")
     problem = _problem(target, args, kwargs)
     where = device or _device_of(args, kwargs)
     here = machine_here(where, spec=spec)

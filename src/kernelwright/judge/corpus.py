@@ -111,7 +111,10 @@ def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = 
     start, found = wall_s(), samples()
     wanted = [one for one in found if not only or one.is_called(only)]
     if not wanted:
-        raise NotFoundError(f"no sample is called like {', '.join(only)}", next="kw judge-check lists all of them")
+        raise NotFoundError(
+            f"no sample is called like {', '.join(only)}",
+            next="name parts of samples' names, or none for all of them: kw judge-check",
+        )
     chosen = [one for one in wanted if one.runs_on(device)]
     outcomes, held = _judged_by(workers, chosen * rounds, device)
     return CorpusReport(
@@ -128,6 +131,7 @@ def _judged_by(workers: int, chosen: list[Sample], device: str) -> tuple[list[Sa
     """The outcomes in the order of the samples, and what held the strangers."""
     outcomes: dict[int, SampleOutcome] = {}
     held: tuple[str, ...] = ()
+    progress.stage(f"0 of {len(chosen)} judged")
     for index, done in done_by(min(workers, len(chosen) or 1), _judged, [(sample, device) for sample in chosen]):
         if isinstance(done, KernelwrightError):
             done = _outcome(chosen[index], f"error: {done.code}", done.message), ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -72,7 +73,7 @@ def why_emulated(problem: str, candidate: str, limit_s: float = LIMIT_S) -> Emul
     loaded, (place, name) = load_problem(problem), split_target(candidate)
     path = find_file(place)
     if path.suffix != ".cu":
-        raise UsageError(f"{path} is not CUDA C++, which alone is emulated", next=f"kw why {problem}")
+        raise UsageError(f"{path} is not CUDA C++, which alone is emulated", next=shlex.join(["kw", "why", problem]))
     launches: list[Watched] = []
     program = cuda_program(path, name, loaded, "cpu", partial(Watched, launches=launches, limit_s=limit_s))
     args, kwargs = loaded.inputs("cpu", 0)

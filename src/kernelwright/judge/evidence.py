@@ -236,7 +236,10 @@ def check(folder: str = "evidence") -> EvidenceReport:
     """
     root, stale, pending = Path(folder).resolve().parent, [], []
     if not (paths := sorted(Path(folder).glob("*/*/*.json"))):
-        raise NotFoundError(f"no records in {folder}", next="kw evidence check --folder DIR, or kw evidence record")
+        raise NotFoundError(
+            f"no records in {folder}",
+            next="name a folder with records (--folder DIR), or make some: kw evidence record",
+        )
     closures: dict[tuple[str, ...], dict[str, Path]] = {}
     for path in paths:
         entry = load(path)

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from math import prod
@@ -52,7 +53,10 @@ def machine_code(
     first, *others = found
     if others:
         names, largest = ", ".join(one.kernel for one in found), max(found, key=lambda one: one.count)
-        raise UsageError(f"{target} holds {len(found)} kernels: {names}", next=f"kw sass {whole}:{largest.kernel}")
+        raise UsageError(
+            f"{target} holds {len(found)} kernels: {names}",
+            next=shlex.join(["kw", "sass", f"{whole}:{largest.kernel}"]),
+        )
     return first
 
 
@@ -160,7 +164,10 @@ def _of_triton(path: Path, name: str, arch: str, signature: str) -> tuple[Machin
     if not there:
         raise UsageError(f"{path} holds no Triton kernel", where=str(path))
     if not name and len(there) > 1:
-        raise UsageError(f"{path} holds {len(there)} kernels: {', '.join(there)}", next=f"{path}:{next(iter(there))}")
+        raise UsageError(
+            f"{path} holds {len(there)} kernels: {', '.join(there)}",
+            next=shlex.join(["kw", "sass", f"{path}:{next(iter(there))}"]),
+        )
     if name and name not in there:
         raise NotFoundError(f"no Triton kernel {name!r} in {path}; there are {', '.join(there)}")
     function: Any = there[name or next(iter(there))]

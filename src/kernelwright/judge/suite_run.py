@@ -115,6 +115,7 @@ class _Run:
 
     def judge(self, pairs: Sequence[Pair], workers: int) -> None:
         start, todo = wall_s(), self._without(pairs, self._verdict_key, self._judged)
+        stage(f"0 of {len(todo)} judged")
         for i, (pair, answer) in enumerate(self._answers(workers, _judged, todo), 1):
             stage(f"{i} of {len(todo)} judged, the last was {pair.candidate}")
             line = Judged(problem=pair.problem, candidate=pair.candidate, key=self._verdict_key(pair), **answer)
@@ -127,6 +128,7 @@ class _Run:
         todo = self._without(accepted, self._time_key, self._timed)
         if todo:
             self._here = refresh_memory(self._here)
+            stage(f"0 of {len(todo)} timed")
         for i, (pair, answer) in enumerate(self._answers(1, _timed, todo), 1):
             stage(f"{i} of {len(todo)} timed, the last was {pair.candidate}")
             line = Timed(problem=pair.problem, candidate=pair.candidate, key=self._time_key(pair), **answer)

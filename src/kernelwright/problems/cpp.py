@@ -44,7 +44,7 @@ class CppProgram(CompiledProgram):
 class CppLoader:
     def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
         if device == "cuda":
-            raise CandidateError(f"{path} is C++ for the CPU", where=str(path), next="run it with --device cpu")
+            raise CandidateError(f"{path} is C++ for the CPU", where=str(path), next="--device cpu")
         source = path.read_text(encoding="utf-8", errors="replace")
         header = parse_header(source, str(path))
         if len(header.launches) > 1:

@@ -14,7 +14,14 @@ from types import ModuleType
 from typing import Any
 
 from kernelwright.core.cache import digest
-from kernelwright.core.errors import KernelwrightError, MissingDependency, NotFoundError, UsageError
+from kernelwright.core.errors import (
+    CandidateError,
+    CompileError,
+    KernelwrightError,
+    MissingDependency,
+    NotFoundError,
+    UsageError,
+)
 from kernelwright.problems.siblings import import_path, passing, settle
 
 SUFFIXES = (".py", ".cpp", ".cu")
@@ -130,7 +137,10 @@ def listed(names: Iterable[str]) -> str:
 
 @contextlib.contextmanager
 def blaming(path: Path | None, error: type[KernelwrightError], what: str) -> Iterator[None]:
-    """Turns whatever a person's code raises into `error` with the line of `path` at which it went wrong."""
+    """Turns whatever a person's code raises into `error` with the line of `path` at which it went wrong.
+
+    Python that does not parse becomes a CompileError where `error` is a CandidateError, as C++ that does not compile.
+    """
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -144,7 +154,9 @@ def blaming(path: Path | None, error: type[KernelwrightError], what: str) -> Ite
     except (Exception, SystemExit) as fault:
         message = str(fault).partition("\n")[0]
         text = f"{path or 'it'} {what}: {type(fault).__name__}{': ' if message else ''}{message}"
-        raise error(text, where=own_line(fault, path), next="mend that line, or run again with --debug") from fault
+        is_syntax = isinstance(fault, SyntaxError) and error is CandidateError
+        raised = CompileError if is_syntax else error
+        raise raised(text, where=own_line(fault, path), next="fix that line, or run again with --debug") from fault
 
 
 def own_line(fault: BaseException, path: Path | None) -> str:

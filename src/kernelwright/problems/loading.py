@@ -30,6 +30,7 @@ from kernelwright.problems.importing import (
     split_target,
 )
 from kernelwright.problems.problem import MODEL_SEED, Args, Candidate, Problem, one_line, seeded
+from kernelwright.problems.scripts import watching
 from kernelwright.problems.sources import loader_for
 
 EXPECTED = "a problem file defines Model and get_inputs(), or a function of the file's name and get_inputs()"
@@ -102,10 +103,10 @@ def _reference(module: ModuleType, place: str, name: str) -> Any:
         if callable(getattr(module, one, None)):
             return getattr(module, one)
     own = own_callables(module)
-    functions = [one for one in own if not one.endswith("inputs")]
-    hint = f"name the program: {place}:{functions[0]}" if functions else EXPECTED
+    with_inputs = [one for one in own if f"{one}_inputs" in own or ("get_inputs" in own and not one.endswith("inputs"))]
+    hints = [f"name the program: {place}:{with_inputs[0]}"] if with_inputs else []
     message = f"{place} has no Model and no function {Path(place).stem}; it defines {listed(own)}"
-    raise ProblemError(message, where=place, next=hint)
+    raise ProblemError(message, where=place, next="\n".join([*hints, *watching(module, place)]) or EXPECTED)
 
 
 def _constructed(found: Any, module: ModuleType, path: Path | None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -134,7 +135,12 @@ def _inputs(
     generator = next((getattr(module, one) for one in wanted if callable(getattr(module, one, None))), None)
     if generator is None:
         message = f"{place} has no example inputs; it defines {listed(own_callables(module))}"
-        raise ProblemError(message, where=place, next=f"add {wanted[0]}(), which returns a list of arguments")
+        # Of a script, the function called like the file is what it does, not a program that was meant.
+        is_meant = bool(name) or callable(getattr(module, "Model", None))
+        hints = [] if name else watching(module, place)
+        if is_meant or not hints:
+            hints = [*hints, f"add {wanted[0]}(), which returns a list of arguments"]
+        raise ProblemError(message, where=place, next="\n".join(hints))
     return guarded(lambda: arguments(generator()), path, ProblemError, "raised in its inputs")
 
 

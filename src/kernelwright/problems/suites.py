@@ -75,7 +75,7 @@ def pairs_in(folder: str, candidates: str | None = None) -> Pairs:
         where = f"{candidates} has no file called like" if within else "no file holds a ModelNew beside the Model of"
         raise NotFoundError(
             f"{where} any of the {len(problems)} problems in {folder}",
-            next=f"kw suite run {folder} --candidates DIR, whose files are called like the problems",
+            next=f"name them like the problems: kw suite run {folder} --candidates DIR",
         )
     pairs = [Pair(problems[a], str(b.relative_to(within or root)), a, b) for a, b in found]
     had = {pair.problem for pair in pairs}
@@ -90,7 +90,7 @@ def pairs_in(folder: str, candidates: str | None = None) -> Pairs:
 def _folder(name: str) -> Path:
     path = Path(name).absolute()
     if not path.is_dir():
-        raise NotFoundError(f"no folder {name}", next="kw suite run DIR [--candidates DIR]")
+        raise NotFoundError(f"no folder {name}", next="name a folder that exists: kw suite run DIR [--candidates DIR]")
     return path
 
 

@@ -7,6 +7,18 @@ from kernelwright.sandbox.faults import TaskError
 from kernelwright.sandbox.guarded import guard
 from kernelwright.sandbox.inspection import can_inspect
 from kernelwright.sandbox.limits import Limits
+from kernelwright.sandbox.stage_lines import StageLines
 from kernelwright.sandbox.warm import Nursery
 
-__all__ = ["COMPILED", "Cage", "Child", "Limits", "Nursery", "TaskError", "can_inspect", "guard", "protections"]
+__all__ = [
+    "COMPILED",
+    "Cage",
+    "Child",
+    "Limits",
+    "Nursery",
+    "StageLines",
+    "TaskError",
+    "can_inspect",
+    "guard",
+    "protections",
+]

@@ -25,6 +25,7 @@ def guard(
     task: Callable[[], bytes],
     *,
     on_stage: Callable[[str], None] | None = None,
+    on_tick: Callable[[], None] | None = None,
     memory_bytes: int | None = None,
     debug: bool = False,
 ) -> bytes:
@@ -37,6 +38,7 @@ def guard(
     Args:
         task: gives the answer as bytes.
         on_stage: called with what begins now.
+        on_tick: called at least every 50 ms while the child runs.
         memory_bytes: of the child and all it starts; None is 80 % of what is available now.
         debug: the child's traceback goes to stderr as well.
     Raises:
@@ -54,14 +56,14 @@ def guard(
     theirs.close()
     ours.setblocking(False)
     with ours:
-        return _Guarded(pid, on_stage or (lambda what: None)).answer(ours, memory_bytes)
+        return _Guarded(pid, on_stage or (lambda what: None), on_tick or (lambda: None)).answer(ours, memory_bytes)
 
 
 class _Guarded:
     """The parent's side: what the child has said so far."""
 
-    def __init__(self, pid: int, on_stage: Callable[[str], None]) -> None:
-        self._pid, self._on_stage = pid, on_stage
+    def __init__(self, pid: int, on_stage: Callable[[str], None], on_tick: Callable[[], None]) -> None:
+        self._pid, self._on_stage, self._on_tick = pid, on_stage, on_tick
         self._status: int | None = None
         self._deadline = Deadline(None)
         self._message: dict[str, Any] = {}
@@ -73,6 +75,7 @@ class _Guarded:
             def tick() -> bool:
                 self._deadline.check()
                 memory.check()
+                self._on_tick()
                 return self._has_ended()
 
             answered = wire.follow(channel, tick, self._hear)

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelwright.core.cache import cache_dir, digest
-from kernelwright.core.errors import CompileError, MissingDependency
+from kernelwright.core.errors import MissingDependency
+from kernelwright.toolchain.complaints import compile_error
 from kernelwright.toolchain.store import keep, kept
 
 MAC = sys.platform == "darwin"
@@ -33,9 +34,6 @@ FLAGS = (
     *(() if MAC else ("-Wl,-z,defs",)),  # a function that nobody defines fails here and not at the first call
 )
 COMPILE_LIMIT_S = 300
-ERRORS_SHOWN = 3
-_ERROR_LINE = re.compile(r"(?:fatal )?error: |undefined reference to |CPU time limit")
-_PLACE = re.compile(r"^(.*?):(\d+)(?::\d+)?: ")
 
 
 def compile_shared(source: str, *, flags: Sequence[str] = FLAGS, name: str = "kernel.cpp") -> Path:
@@ -70,7 +68,7 @@ def find_compiler() -> str:
     for command in (asked,) if asked else ("c++", "g++", "clang++"):
         if path := shutil.which(command):
             return path
-    install = "xcode-select --install" if MAC else "apt-get install g++ (or your system's package of g++)"
+    install = "xcode-select --install" if MAC else "apt-get install g++"
     missing = f"CXX={asked} is not a program" if asked else "no C++ compiler (tried c++, g++, clang++)"
     raise MissingDependency(missing, next=install)
 
@@ -106,18 +104,7 @@ def _compile(compiler: str, source: str, flags: Sequence[str], name: str) -> byt
             return output.read_bytes()
     if OPENMP in flags and re.search(r"fopenmp|-l[ig]?omp\b", run.stderr):
         return _compile(compiler, source, [flag for flag in flags if flag != OPENMP], name)
-    raise _refusal(run.stderr or f"{compiler} ended with status {run.returncode}", name)
-
-
-def _refusal(stderr: str, name: str) -> CompileError:
-    """The compiler's first errors, and the place of the first one."""
-    lines = stderr.splitlines()
-    errors = [line for line in lines if _ERROR_LINE.search(line)] or lines[:ERRORS_SHOWN]
-    more = len(errors) - ERRORS_SHOWN
-    shown = [*errors[:ERRORS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
-    place = _PLACE.match(errors[0])
-    where = f"{place[1]}:{place[2]}" if place else name
-    return CompileError("the compiler refused it:\n" + "\n".join(shown), where=where, next="mend the source, run again")
+    raise compile_error(run.stderr or f"{compiler} ended with status {run.returncode}", name)
 
 
 def _escaped(name: str) -> str:

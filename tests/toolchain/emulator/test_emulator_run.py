@@ -181,6 +181,11 @@ def test_arguments_that_do_not_fit(index, value, message):
         ('// asm("x")\n\n__device__ void f() { asm volatile("mov.u32 r, 1;"); }\n', "inline PTX", 3),
         ('extern "C" __global__ void k() {}\nvoid f() { k<<<1, 1>>>(); }', "a launch", 2),
         ('#include <cuda_runtime.h>\nextern "C" __global__ void k() {\n  nowhere = 1;\n}\n', "nowhere", 3),
+        ('extern "C" __global__ void k() {\n  int i = 1\n  __syncthreads();\n}\n', r"macro __syncthreads", 3),
+        ('extern "C" __global__ void k(float* y) {\n  float a = __shfl_sync(1, "a", 0);\n}\n', "cannot convert", 2),
+        ('extern "C" __global__ void k() {\n  atomicAdd("x", 2);\n}\n', "mine.cu:2: error: .*4 or 8 bytes", 2),
+        ('extern "C" __global__ void k() {}\n__device__ int last = 3\n\n', "mine.cu:2:1: error: expected", 2),
+        ('extern "C" __global__ void k() {\n  if (true) {\n}\n', "expected '}'|expected ‘}’", 1),
     ],
 )
 def test_sources_that_need_a_gpu_or_are_wrong(source, message, line):

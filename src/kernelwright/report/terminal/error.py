@@ -15,5 +15,7 @@ def write(error: KernelwrightError, paper: Paper) -> None:
         lead = []
     if error.where:
         paper.paragraph(plain(error.where), 7, "dim", first=[("where: ", "dim")])
-    if error.next:
-        paper.paragraph(plain(error.next), 7, first=[("next:  ", "bold")])
+    lead = [("next:  ", "bold")]
+    for line in error.next.splitlines():
+        paper.paragraph(plain(line), 7, first=lead)
+        lead = []

@@ -110,8 +110,11 @@ def kernel_text(source: CudaSource, name: str) -> str:
     """What the compiler sees of a kernel's library."""
     exports = "".join(f"KW_EXPORT({number}, {one})\n" for number, one in enumerate(source.exported(name)))
     own = source.path.replace("\\", "\\\\").replace('"', '\\"')
+    last = max(1, len(source.text.rstrip().splitlines()))
+    # What is missing at the end of the source is found by the assertion, in a line of the source.
     return (
-        f'{_text("runtime.h")}{_text("cuda_on_cpu.h")}#line 1 "{own}"\n{source.text}\n#line 1 "kw-exports"\n{exports}'
+        f'{_text("runtime.h")}{_text("cuda_on_cpu.h")}#line 1 "{own}"\n{source.text}\n'
+        f'#line {last} "{own}"\nstatic_assert(true);\n#line 1 "kw-exports"\n{exports}'
     )
 
 

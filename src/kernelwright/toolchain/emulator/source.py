@@ -125,4 +125,4 @@ def _base(name: str) -> str:
 
 def _refuse(reason: str, path: str, text: str, at: int) -> None:
     line = text.count("\n", 0, at) + 1
-    raise CompileError(f"line {line} holds {reason}", where=f"{path}:{line}", next="run it with --device cuda")
+    raise CompileError(f"line {line} holds {reason}", where=f"{path}:{line}", next="--device cuda")

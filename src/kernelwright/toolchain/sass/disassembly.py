@@ -91,7 +91,7 @@ def _functions(whole: list[Any]) -> dict[str, list[Line]]:
 
 
 _PATIENCE_S = 120
-_NEWER = "pip install -U nvidia-cuda-nvdisasm, which reads newer code, and name it with NVDISASM"
+_NEWER = "pip install -U nvidia-cuda-nvdisasm\nit reads newer code; name it with NVDISASM"
 
 
 def _lines(function: dict[str, Any], files: list[str]) -> Iterator[Line]:

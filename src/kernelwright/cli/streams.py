@@ -1,0 +1,51 @@
+"""Standard streams that a reader may close at any time, as `head` does, or that are not open at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any
+
+
+def tolerate_closed_streams() -> None:
+    """Makes stdout and stderr drop what nobody reads any more, and opens /dev/null in place of a missing stream.
+
+    The exit code of a command is then about its answer, however much of it was read.
+    """
+    # A missing descriptor would be given to the next socket or file, and then be written to.
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout, sys.stderr = _tolerant(sys.stdout, 1), _tolerant(sys.stderr, 2)
+
+
+class _Tolerant(io.FileIO):
+    def write(self, data: Any, /) -> int | None:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def _tolerant(stream: Any, number: int) -> Any:
+    """The same stream over the same descriptor; what is no text stream over it, as in a test, stays."""
+    if stream is None:
+        return io.TextIOWrapper(io.BufferedWriter(_Tolerant(number, "w", closefd=False)), encoding="utf-8")
+    if not isinstance(stream, io.TextIOWrapper) or not _is_over(stream, number):
+        return stream
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Tolerant(number, "w", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _is_over(stream: Any, number: int) -> bool:
+    try:
+        return stream.fileno() == number
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,36 @@
+"""Whether a Python file is a script, which is watched while it runs, rather than a problem."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+
+def watching(module: ModuleType, place: str) -> list[str]:
+    """The command that watches the module's file while it runs, where that is a script."""
+    path = Path(module.__file__ or "")
+    return [shlex.join(["kw", "why", "--", "python", place])] if path.suffix == ".py" and is_script(path) else []
+
+
+def is_script(path: Path) -> bool:
+    """Whether the file computes something when it is run: it has `if __name__ == "__main__"`, a loop or a `with` at
+    its top, or calls a function of its own there. One that cannot be read is none."""
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError, OSError):
+        return False
+    own = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    return any(_runs(node, own) for node in body)
+
+
+def _runs(node: ast.stmt, own: set[str]) -> bool:
+    match node:
+        case ast.If(test=test):
+            return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(test))
+        case ast.For() | ast.While() | ast.With():
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name in own
+    return False

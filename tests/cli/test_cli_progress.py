@@ -1,0 +1,22 @@
+"""What a long command says while it runs."""
+
+import subprocess
+import sys
+
+SLOW = """
+import sys, time
+from kernelwright.cli.answer import Manner, answer
+from kernelwright.core.progress import stage
+from kernelwright.core.records import Reason
+def task():
+    stage("thinking: 1 of 2")
+    time.sleep(2.5)
+    return Reason(code="a", detail="b")
+sys.exit(answer("why", task, Reason, Manner(json=True)))
+"""
+
+
+def test_a_command_says_what_it_does_on_stderr_and_nothing_of_it_on_stdout():
+    done = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True, check=True)
+    assert "s] thinking: 1 of 2" in done.stderr
+    assert done.stdout.startswith("{") and "thinking" not in done.stdout
