@@ -35,7 +35,14 @@ class _Seen(NamedTuple):
 
 
 class _Watch(threading.local):
+    """
+    Attributes:
+        seen: where launches are noted, if they are.
+        inside: a repeated function runs: those that it calls are part of it, and not looked up again.
+    """
+
     seen: _Seen | None = None
+    inside: bool = False
 
 
 _WATCH = _Watch()
@@ -60,11 +67,11 @@ def scratch(shape: Sequence[int], dtype: torch.dtype, device: torch.device, *, z
 @contextmanager
 def _watching() -> Iterator[_Seen]:
     _WATCHING.add(thread := threading.get_ident())
-    _WATCH.seen = _Seen([], [])
+    _WATCH.seen, _WATCH.inside = _Seen([], []), True
     try:
         yield _WATCH.seen
     finally:
-        _WATCH.seen = None
+        _WATCH.seen, _WATCH.inside = None, False
         _WATCHING.discard(thread)
 
 
@@ -87,7 +94,7 @@ def repeated(function: Function) -> Function:
         return by_key(args, kwargs)
 
     def by_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _WATCH.seen is not None or not undisturbed():
+        if _WATCH.inside or not undisturbed():
             return function(*args, **kwargs)
         alike, seed = _without_seed(args, kwargs, seed_at)
         if not all(is_short(one) for one in seed):
@@ -95,32 +102,51 @@ def repeated(function: Function) -> Function:
         asks = torch.is_grad_enabled()
         tensors: list[Tensor] = []
         about: list[Any] = [len(seed)]
+        places: list[int] = []
         for one in alike:
             if not isinstance(one, Tensor):
                 about.append(one)
             elif plain(one, asks):
                 tensors.append(one)
+                places.append(place := one.data_ptr())
                 # all that a kernel and its launch depend on; of the place only what decides how wide loads can be
-                about += one.shape, one.stride(), one.dtype, one.device, one.data_ptr() & ALIGNED
+                about += one.shape, one.stride(), one.dtype, one.device, place & ALIGNED
             else:
                 return function(*args, **kwargs)
-        found = kept.get(key := tuple(about))
-        if found is None:
-            if len(kept) >= MOST_KEPT:
-                kept.clear()
+        if len(set(places)) < len(places):  # which of them begin where another one does
+            about += map(places.index, places)
+        if (key := tuple(about)) not in kept:
+            _remember(kept, key)
+            return _inside(function, args, kwargs)
+        if (found := kept[key]) is None:
             with _watching() as seen:
                 result = function(*args, **kwargs)
             again = call_again(tensors, seed, result, *seen)
             kept[key] = (again, call_like(args, kwargs, seed_at, tensors, again)) if again else False
             return result
         if not found:
-            return function(*args, **kwargs)
+            return _inside(function, args, kwargs)
         again, like = found
         if like:
             recent[:] = [like, *(one for one in recent if one is not like)][:MOST_RECENT]
         return again(*tensors, *seed)
 
     return call  # pyright: ignore[reportReturnType]
+
+
+def _remember(kept: _Kept, key: tuple[Any, ...]) -> None:
+    """A call is written down when it is made again: of shapes that come once, that costs more than the call."""
+    if len(kept) >= MOST_KEPT:
+        kept.clear()
+    kept[key] = None
+
+
+def _inside(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _WATCH.inside = True
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _WATCH.inside = False
 
 
 def _without_seed(
@@ -136,6 +162,6 @@ def _without_seed(
     return (*args, *kwargs, *kwargs.values()), seed
 
 
-_Kept = dict[tuple[Any, ...], tuple[Callable[..., Any], Recent | None] | Literal[False]]
-"""Calls by how tensors lie and all other arguments, of tensors and the seed alone and as they are given; False for what
-cannot be repeated."""
+_Kept = dict[tuple[Any, ...], tuple[Callable[..., Any], Recent | None] | Literal[False] | None]
+"""Calls by how tensors lie and all other arguments, of tensors and the seed alone and as they are given; None for what
+was called once, False for what cannot be repeated."""

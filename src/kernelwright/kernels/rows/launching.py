@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -14,14 +14,17 @@ from torch import Tensor
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.repeating import scratch, watched
-from kernelwright.kernels.replaying import STREAM, Launch, Seed
+from kernelwright.kernels.replaying import ALIGNED, STREAM, Launch, Seed, is_short
 from kernelwright.kernels.rows import tile
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
 
 INTERPRETED = tile.INTERPRETED.value
 TRITON_3_6 = triton.__version__.startswith("3.6.")
+DEVICE_TYPE = "cpu" if INTERPRETED else "cuda"
 LAUNCHES_AT_ONCE = 4
+MOST_LAUNCHERS = 4096
+"""That are kept, then all are forgotten."""
 RESERVED_BYTES = 2**10
 
 
@@ -98,7 +101,7 @@ def start(
     Raises:
         DeviceError: the tensors are where the kernels do not run.
     """
-    if device.type != ("cpu" if INTERPRETED else "cuda"):
+    if device.type != DEVICE_TYPE:
         where = "on the CPU, where it is interpreted" if INTERPRETED else "on a CUDA device"
         raise DeviceError(
             f"this kernel runs {where}; its tensors are on {device}",
@@ -109,11 +112,49 @@ def start(
     if INTERPRETED:
         kernel[(programs,)](*arguments, num_warps=warps, **constants)
         return
+    values = [constants[name] for name in kernel.arg_names[len(arguments) :]]
+    passed, kind = _specialization(arguments, _unspecialized(kernel))
+    key = kernel, device, warps, *values, *kind
     with on(device):
-        early = begins_early(kernel, device)
-        compiled = kernel[(programs,)](*arguments, num_warps=warps, launch_pdl=early, **constants)
-    names = kernel.arg_names[len(arguments) :]
-    watched(lambda: _again(compiled, programs, (*_with_seed(kernel, arguments), *(constants[name] for name in names))))
+        if found := _LAUNCHERS.get(key):
+            run, about = found
+            run(programs, 1, 1, torch._C._cuda_getCurrentRawStream(device.index), *about, *passed, *values)
+        else:
+            early = begins_early(kernel, device)
+            compiled = kernel[(programs,)](*arguments, num_warps=warps, launch_pdl=early, **constants)
+            if len(_LAUNCHERS) >= MOST_LAUNCHERS:
+                _LAUNCHERS.clear()
+            run, about = _LAUNCHERS[key] = _launcher(compiled)
+    watched(lambda: Launch(run, (programs, 1, 1, STREAM, *about), (*_with_seed(kernel, arguments), *values)))
+
+
+_LAUNCHERS: dict[tuple[Any, ...], tuple[Callable[..., None], tuple[Any, ...]]] = {}
+"""What launches a compiled kernel, and what that takes between the stream and the kernel's arguments, by all that Triton
+looks at to compile it."""
+
+
+def _specialization(arguments: tuple[Any, ...], unspecialized: frozenset[int]) -> tuple[list[Any], list[Any]]:
+    """Arguments as a launch takes them, tensors by their addresses, and all that Triton compiles a kernel for: of a
+    tensor its dtype and whether it begins at a multiple of 16 bytes, of a float nothing, of an integer its value, of
+    those that are not specialized the width."""
+    passed, kind = [], []
+    for at, one in enumerate(arguments):
+        if isinstance(one, Tensor):
+            address = one.data_ptr()
+            passed.append(address)
+            kind += one.dtype, address & ALIGNED == 0
+        else:
+            passed.append(one)
+            if type(one) is float:
+                kind.append(float)
+            else:
+                kind.append("i32" if at in unspecialized and is_short(one) else one)
+    return passed, kind
+
+
+@functools.cache
+def _unspecialized(kernel: Any) -> frozenset[int]:
+    return frozenset(at for at, one in enumerate(kernel.params) if one.do_not_specialize)
 
 
 @functools.cache
@@ -129,13 +170,12 @@ def _with_seed(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[Any]:
         yield Seed(one) if name == "seed" else one
 
 
-def _again(compiled: Any, programs: int, arguments: tuple[Any, ...]) -> Launch:
+def _launcher(compiled: Any) -> tuple[Callable[..., None], tuple[Any, ...]]:
     """Past the launcher's own Python where that is known to do nothing more."""
-    run, first = compiled.run, (programs, 1, 1, STREAM, compiled.function)
-    last = compiled.packed_metadata, None, None, None
+    run, last = compiled.run, (compiled.packed_metadata, None, None, None)
     if not TRITON_3_6 or run.global_scratch_size or run.profile_scratch_size:
-        return Launch(run, (*first, *last), arguments)
-    return Launch(run.launch, (*first, run.launch_cooperative_grid, run.launch_pdl, None, None, *last), arguments)
+        return run, (compiled.function, *last)
+    return run.launch, (compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *last)
 
 
 def on(device: torch.device) -> AbstractContextManager[None]:
