@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from kernelwright.kernels.operators import plain, undisturbed
+from kernelwright.kernels.operators import CALL, plain, undisturbed
 from kernelwright.kernels.replaying import ALIGNED, MISSED, Launch, Recent, call_again, call_like, is_short
 
 MOST_KEPT, MOST_RECENT = 4096, 4
@@ -35,14 +35,7 @@ class _Seen(NamedTuple):
 
 
 class _Watch(threading.local):
-    """
-    Attributes:
-        seen: where launches are noted, if they are.
-        inside: a repeated function runs: those that it calls are part of it, and not looked up again.
-    """
-
     seen: _Seen | None = None
-    inside: bool = False
 
 
 _WATCH = _Watch()
@@ -67,11 +60,11 @@ def scratch(shape: Sequence[int], dtype: torch.dtype, device: torch.device, *, z
 @contextmanager
 def _watching() -> Iterator[_Seen]:
     _WATCHING.add(thread := threading.get_ident())
-    _WATCH.seen, _WATCH.inside = _Seen([], []), True
+    _WATCH.seen, CALL.plain = _Seen([], []), True
     try:
         yield _WATCH.seen
     finally:
-        _WATCH.seen, _WATCH.inside = None, False
+        _WATCH.seen, CALL.plain = None, False
         _WATCHING.discard(thread)
 
 
@@ -85,7 +78,7 @@ def repeated(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or CALL.plain:
             return function(*args, **kwargs)
         if not (_WATCHING or forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack()):
             for like in recent:
@@ -94,7 +87,7 @@ def repeated(function: Function) -> Function:
         return by_key(args, kwargs)
 
     def by_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _WATCH.inside or not undisturbed():
+        if CALL.plain or not undisturbed():
             return function(*args, **kwargs)
         alike, seed = _without_seed(args, kwargs, seed_at)
         if not all(is_short(one) for one in seed):
@@ -117,7 +110,7 @@ def repeated(function: Function) -> Function:
             about += map(places.index, places)
         if (key := tuple(about)) not in kept:
             _remember(kept, key)
-            return _inside(function, args, kwargs)
+            return _plainly(function, args, kwargs)
         if (found := kept[key]) is None:
             with _watching() as seen:
                 result = function(*args, **kwargs)
@@ -125,7 +118,7 @@ def repeated(function: Function) -> Function:
             kept[key] = (again, call_like(args, kwargs, seed_at, tensors, again)) if again else False
             return result
         if not found:
-            return _inside(function, args, kwargs)
+            return _plainly(function, args, kwargs)
         again, like = found
         if like:
             recent[:] = [like, *(one for one in recent if one is not like)][:MOST_RECENT]
@@ -141,12 +134,12 @@ def _remember(kept: _Kept, key: tuple[Any, ...]) -> None:
     kept[key] = None
 
 
-def _inside(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    _WATCH.inside = True
+def _plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    CALL.plain = True
     try:
         return function(*args, **kwargs)
     finally:
-        _WATCH.inside = False
+        CALL.plain = False
 
 
 def _without_seed(

@@ -54,7 +54,8 @@ def call_again(
 ) -> Callable[..., Any] | None:
     """The call, of tensors and the seed alone, MISSED where they begin elsewhere between multiples of 16 bytes, or not
     where another one does as it did here: which of two such tensors a launch was given, nobody can tell. None where a
-    launch reads or writes what is neither given nor returned nor made for it, or a result is not new. Pointers are passed as numbers, since Triton asks the driver about each tensor."""
+    launch reads or writes what is neither given nor returned nor made for it, or a result is not new.
+    Pointers are passed as numbers, since Triton asks the driver about each tensor."""
     results = [] if result is None else [result] if isinstance(result, Tensor) else list(result)
     lists = {"t": tensors, "r": results, "s": [one for one, _ in made]}
     held = [

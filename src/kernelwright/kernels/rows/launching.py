@@ -14,7 +14,7 @@ from torch import Tensor
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.repeating import scratch, watched
-from kernelwright.kernels.replaying import ALIGNED, STREAM, Launch, Seed, is_short
+from kernelwright.kernels.replaying import ALIGNED, STREAM, Launch, Seed
 from kernelwright.kernels.rows import tile
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
@@ -42,6 +42,8 @@ class Rows(NamedTuple):
 
 def as_rows(x: Tensor, levels: int = 2) -> Rows:
     """The last dimension as rows: as they lie where so many levels tell where, else a copy."""
+    if x.is_contiguous() and (N := x.shape[-1]) and x.numel() > N:
+        return Rows(x, (*[1] * (levels - 1), N, *[0] * (levels - 1)))
     leading = _merged(x)
     if (x.stride(-1) != 1 and x.shape[-1] > 1) or len(leading) > levels:
         x = x.contiguous()
@@ -113,8 +115,9 @@ def start(
         kernel[(programs,)](*arguments, num_warps=warps, **constants)
         return
     values = [constants[name] for name in kernel.arg_names[len(arguments) :]]
-    passed, kind = _specialization(arguments, _unspecialized(kernel))
-    key = kernel, device, warps, *values, *kind
+    kinds = tuple(map(type, arguments))
+    passed, about = (_BOUND.get((kernel.fn, kinds)) or _bound(kernel, kinds))(*arguments)
+    key = kernel.fn, device, warps, kinds, *values, *about
     with on(device):
         if found := _LAUNCHERS.get(key):
             run, about = found
@@ -129,32 +132,35 @@ def start(
 
 
 _LAUNCHERS: dict[tuple[Any, ...], tuple[Callable[..., None], tuple[Any, ...]]] = {}
-"""What launches a compiled kernel, and what that takes between the stream and the kernel's arguments, by all that Triton
-looks at to compile it."""
+"""What launches a compiled kernel, and what that takes between the stream and the kernel's arguments, by all that
+Triton looks at to compile it. Kernels are here by the functions that they were made of: Triton hashes a kernel by its
+source, which takes a microsecond."""
 
 
-def _specialization(arguments: tuple[Any, ...], unspecialized: frozenset[int]) -> tuple[list[Any], list[Any]]:
-    """Arguments as a launch takes them, tensors by their addresses, and all that Triton compiles a kernel for: of a
-    tensor its dtype and whether it begins at a multiple of 16 bytes, of a float nothing, of an integer its value, of
-    those that are not specialized the width."""
-    passed, kind = [], []
-    for at, one in enumerate(arguments):
-        if isinstance(one, Tensor):
-            address = one.data_ptr()
-            passed.append(address)
-            kind += one.dtype, address & ALIGNED == 0
-        else:
-            passed.append(one)
-            if type(one) is float:
-                kind.append(float)
-            else:
-                kind.append("i32" if at in unspecialized and is_short(one) else one)
-    return passed, kind
+_BOUND: dict[tuple[Any, tuple[type, ...]], Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]] = {}
+"""Of a kernel and the types of its arguments: of the arguments, what a launch takes and what they are compiled for."""
 
 
-@functools.cache
-def _unspecialized(kernel: Any) -> frozenset[int]:
-    return frozenset(at for at, one in enumerate(kernel.params) if one.do_not_specialize)
+def _bound(kernel: Any, kinds: tuple[type, ...]) -> Callable[..., Any]:
+    """One expression, which takes a third of what a loop does: of tensors their addresses, and all that Triton compiles
+    a kernel for: of a tensor its dtype and whether it begins at a multiple of 16 bytes, of a float nothing, of an
+    integer its value, or where Triton does not specialize it whether it is short."""
+    passed, about, addresses = [], [], []
+    for at, (kind, param) in enumerate(zip(kinds, kernel.params, strict=False)):
+        passed.append(f"a{at}")
+        if issubclass(kind, Tensor):
+            addresses.append(f"(p{at} := a{at}.data_ptr())")
+            passed[-1] = f"p{at}"
+            about.append(f"a{at}.dtype, p{at} & {ALIGNED} == 0")
+        elif kind is int and param.do_not_specialize:
+            about.append(f"-1 < a{at} < {2**31} or a{at}")
+        elif kind is not float:
+            about.append(f"a{at}")
+    given = ", ".join(f"a{at}" for at in range(len(kinds)))
+    launched = f"(({', '.join(passed)},), ({', '.join(about)},))"
+    text = f"lambda {given}: ({', '.join([*addresses, launched])},)[-1]"
+    _BOUND[kernel.fn, kinds] = bound = eval(text)
+    return bound
 
 
 @functools.cache
@@ -180,7 +186,7 @@ def _launcher(compiled: Any) -> tuple[Callable[..., None], tuple[Any, ...]]:
 
 def on(device: torch.device) -> AbstractContextManager[None]:
     """Where launches go there; `torch.cuda.device` costs microseconds."""
-    return nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device)
+    return nullcontext() if device.index == torch._C._cuda_getDevice() else torch.cuda.device(device)
 
 
 def waits(layout: RowLayout, device: torch.device) -> bool:
