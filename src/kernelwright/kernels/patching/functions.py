@@ -37,7 +37,7 @@ def rebound(
     made = FunctionType(function.__code__, known, function.__name__, function.__defaults__, tuple(cells) or None)
     made.__kwdefaults__ = function.__kwdefaults__
     functools.update_wrapper(made, function)
-    del made.__wrapped__
+    vars(made).pop("__wrapped__")  # of `update_wrapper`: it is no decorator
     if wrapped := vars(function).get("__wrapped__"):
         made.__wrapped__ = inner.get(id(wrapped), wrapped)  # pyright: ignore[reportFunctionMemberAccess]
     return made

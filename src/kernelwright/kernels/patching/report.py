@@ -46,8 +46,9 @@ def requested(parts: Collection[str] | None) -> tuple[str, ...]:
     """
     if parts is None:
         return PARTS
-    if isinstance(parts, str) or (unknown := [one for one in parts if one not in PARTS]):
-        wrong = repr(parts) if isinstance(parts, str) else ", ".join(map(repr, unknown))
+    unknown = [parts] if isinstance(parts, str) else [one for one in parts if one not in PARTS]
+    if unknown:
+        wrong = ", ".join(map(repr, unknown))
         raise PatchError(f"parts is {wrong}", next=f"pass a list of these: {', '.join(PARTS)}")
     return tuple(one for one in PARTS if one in parts)
 
