@@ -214,17 +214,8 @@ def test_parameters_that_are_not_there_are_left_alone():
         nn.Parameter(torch.empty(0)),
         nn.Parameter(torch.empty(8, device="meta")),
     )
-    with pytest.warns(PatchWarning, match=r"norms: not found .* \(0,\) on .*\(8,\) on meta"):
-        patch(model)
-    assert patched(model).norms == 0
-
-
-def test_a_part_of_which_some_modules_are_left_is_reported():
-    model = made()
-    model.norm.weight = nn.Parameter(torch.empty(0))
-    with pytest.warns(PatchWarning, match=r"norms: 1 of 2 patched in TinyModel .* 1 TinyRMSNorm: its weight is \(0,\)"):
-        patch(model)
-    assert patched(model).norms == 1
+    with pytest.warns(PatchWarning, match=r"norms: 1 of 2 patched .* 1 TinyRMSNorm: its weight is \(0,\)"):
+        assert patched(patch(model)).norms == 1  # on the meta device the values are to come
 
 
 def test_a_wider_weight_gives_a_wider_result():

@@ -28,8 +28,8 @@ def norm_forward(module: nn.Module) -> Callable[..., Any] | str | None:
     if list(module.state_dict()) != ["weight"] or not isinstance(getattr(module, eps_name, None), float):
         return "it needs a weight, no other parameter, and eps or variance_epsilon as a float"
     weight: Any = module.weight
-    if weight.dim() != 1 or not weight.numel() or weight.is_meta:
-        return f"its weight is {tuple(weight.shape)} on {weight.device}; it must be (N,) and have values"
+    if weight.dim() != 1 or not weight.numel():
+        return f"its weight is {tuple(weight.shape)}; it must be (N,), and N not 0"
     about = _norm_of(module, getattr(module, eps_name))
     return "it computes something else than RMSNorm" if about is None else _norm_as(type(module), eps_name, *about)
 
