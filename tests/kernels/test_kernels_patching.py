@@ -1,8 +1,11 @@
 """Models of others with our kernels: the same results, what is not known left alone, everything taken out again."""
 
 import copy
+import functools
+import inspect
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 from on_device import DEVICE, runs_kernels
 
-from kernelwright.kernels.patching import Patched, PatchError, patch, patched, unpatch
+from kernelwright.kernels.patching import Patched, PatchError, PatchWarning, patch, patched, unpatch
 
 pytestmark = runs_kernels
 WIDE, HEAD, HEADS, VOCABULARY = 32, 8, 4, 50
@@ -189,13 +192,20 @@ class BiasedRMSNorm(TinyRMSNorm):
 def test_other_formulas_of_the_same_parts_are_left_alone():
     model = made(BiasedRMSNorm)
     model.mlp.__class__ = OtherMLP
-    assert patched(patch(model)) == Patched(norms=0, gates=0, rotary=1, loss=True)
+    with pytest.warns(PatchWarning) as caught:
+        patch(model)
+    assert patched(model) == Patched(norms=0, gates=0, rotary=1, loss=True)
+    norms, gates = [str(one.message) for one in caught]
+    assert norms.startswith("norms: not found in TinyModel (") and "2 BiasedRMSNorm: it needs a weight" in norms
+    assert gates.startswith("gates: not found in TinyModel (") and "1 OtherMLP: it is not down_proj(" in gates
 
 
 def test_a_forward_that_somebody_has_replaced_is_left_alone():
     model = made()
     model.mlp.forward = lambda x: x
-    assert patched(patch(model)).gates == 0
+    with pytest.warns(PatchWarning, match="gates: not found .* 1 TinyMLP: its forward has been replaced"):
+        patch(model)
+    assert patched(model).gates == 0
 
 
 def test_parameters_that_are_not_there_are_left_alone():
@@ -204,7 +214,8 @@ def test_parameters_that_are_not_there_are_left_alone():
         nn.Parameter(torch.empty(0)),
         nn.Parameter(torch.empty(8, device="meta")),
     )
-    assert patched(patch(model)).norms == 1
+    with pytest.warns(PatchWarning, match=r"norms: 1 of 2 patched .* 1 TinyRMSNorm: its weight is \(0,\)"):
+        assert patched(patch(model)).norms == 1  # on the meta device the values are to come
 
 
 def test_a_wider_weight_gives_a_wider_result():
@@ -239,20 +250,22 @@ def test_a_patched_model_is_compiled_whole():
 
 
 def test_what_is_named_alike_is_left_alone():
-    assert patched(patch(made(OddRMSNorm, torch.tanh))) == Patched(norms=0, gates=0, rotary=1, loss=True)
+    with pytest.warns(PatchWarning):
+        model = patch(made(OddRMSNorm, torch.tanh))
+    assert patched(model) == Patched(norms=0, gates=0, rotary=1, loss=True)
 
 
 def test_a_model_of_something_else_is_refused():
-    with pytest.raises(PatchError, match="nothing in Sequential is a norm"):
+    with pytest.raises(PatchError, match="nothing to patch in Sequential: norms: not found"):
         patch(nn.Sequential(nn.Linear(3, 3)))
 
 
 def test_a_patch_that_computes_something_else_is_taken_out(monkeypatch):
-    from kernelwright.kernels import patching
+    from kernelwright.kernels.patching import forwards
 
     model, ids = made(), tokens()
     want = model(ids, ids).logits
-    monkeypatch.setattr(patching, "rms_norm", lambda x, weight, **_: x * weight)
+    monkeypatch.setattr(forwards, "rms_norm", lambda x, weight, **_: x * weight)
     with pytest.raises(PatchError, match="of the patched TinyModel has an error of"):
         patch(model, check=True)
     assert torch.equal(model(ids, ids).logits, want)
@@ -266,6 +279,211 @@ def test_losses_over_items_and_of_shifted_labels():
         want = model(ids, labels, **about).loss
         torch.testing.assert_close(patch(model)(ids, labels, **about).loss, want)
         unpatch(model)
+
+
+def renamed(old, new):
+    """As `deprecate_kwarg` of transformers 5.24, which wraps the forward of every attention module."""
+
+    def wrap(function):
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            if old in kwargs:
+                kwargs[new] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    return wrap
+
+
+def bare(function):
+    """A decorator that leaves no trace of what it wraps but its closure."""
+    return lambda *args: function(*args)
+
+
+class Callback:
+    """A decorator whose result is no function, so that nothing can be bound anew in it."""
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+
+    def __get__(self, module, kind=None):
+        return functools.partial(self.__wrapped__, module) if module is not None else self
+
+
+def attention_with(forward):
+    """Attention of a class of its own, on a model that has everything else too."""
+    model = made()
+    model.attention.__class__ = type("DecoratedAttention", (TinyAttention,), {"forward": forward})
+    return model
+
+
+def bound_in_closure(apply_rotary_pos_emb):
+    def forward(self, x):
+        q = self.q(x).unflatten(-1, (-1, HEAD)).transpose(1, 2)
+        angles = torch.linspace(0, 1, x.shape[1] * HEAD, device=x.device).view(1, -1, HEAD).to(x.dtype)
+        angles[..., HEAD // 2 :] = angles[..., : HEAD // 2]
+        q, _ = apply_rotary_pos_emb(q, q, angles.cos(), angles.sin())
+        return q.transpose(1, 2).flatten(-2)
+
+    return forward
+
+
+DECORATED = {
+    "renamed": renamed("past_key_values", "cache")(TinyAttention.forward),
+    "twice": renamed("a", "b")(renamed("c", "d")(TinyAttention.forward)),
+    "bare": bare(TinyAttention.forward),
+    "no_grad": torch.enable_grad()(TinyAttention.forward),
+    "closure": bound_in_closure(apply_rotary_pos_emb),
+    "decorated closure": bare(bound_in_closure(apply_rotary_pos_emb)),
+}
+
+
+@pytest.mark.parametrize("forward", DECORATED.values(), ids=DECORATED)
+def test_rotation_is_found_behind_decorators(forward, monkeypatch):
+    from kernelwright.kernels.patching import rotation
+
+    model, other, calls = attention_with(forward), attention_with(forward), []
+    ours = rotation.rotary_embedding
+    monkeypatch.setattr(rotation, "rotary_embedding", lambda *args, **kwargs: calls.append(1) or ours(*args, **kwargs))
+    x = torch.randn(2, 7, WIDE, device=DEVICE)
+    want = model.attention(x)
+    assert patched(patch(model)).rotary == 1
+    torch.testing.assert_close(model.attention(x), want)
+    assert len(calls) == 1, "our rotation runs"
+    other.attention(x)
+    assert len(calls) == 1, "only in the model that was patched"
+    assert unpatch(model).attention.forward.__func__ is forward
+
+
+MODELING = """
+import torch
+from torch import nn
+
+@kernelized
+def apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=1):
+    return rotate(q, k, cos, sin, unsqueeze_dim)
+
+class Attention(nn.Module):
+    @renamed("past_key_values", "cache")
+    def forward(self, q, k, position_embeddings=None, cache=None, **kwargs):
+        q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
+        return q, k, cache
+"""
+
+
+def test_an_attention_module_of_transformers_5_24_keeps_its_decorator():
+    modeling = ModuleType("modeling_tiny")
+    vars(modeling).update(renamed=renamed, rotate=apply_rotary_pos_emb, kernelized=lambda function: function)
+    exec(MODELING, vars(modeling))
+    before, model = modeling.apply_rotary_pos_emb, nn.Sequential(modeling.Attention())
+    q, k = torch.randn(1, 4, 3, HEAD, device=DEVICE), torch.randn(1, 2, 3, HEAD, device=DEVICE)
+    angles = torch.randn(1, 3, HEAD // 2, device=DEVICE).repeat(1, 1, 2)
+    given = {"position_embeddings": (angles.cos(), angles.sin()), "past_key_values": "cached"}
+    want, signature = model[0](q, k, **given), inspect.signature(model[0].forward)
+    assert patched(patch(model, parts=["rotary"])).rotary == 1
+    got = model[0](q, k, **given)
+    torch.testing.assert_close(got[:2], want[:2])
+    assert got[2] == "cached"
+    assert inspect.signature(model[0].forward) == signature
+    assert modeling.apply_rotary_pos_emb is before
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        (Callback(TinyAttention.forward), "its forward cannot be rebuilt"),
+        (lambda self, x: apply_multimodal_rotary_pos_emb(x), "calls apply_multimodal_rotary_pos_emb"),  # noqa: F821
+        (bound_in_closure(lambda q, k, cos, sin: (q * cos, k * sin)), "computes another rotation"),
+    ],
+)
+def test_a_rotation_that_cannot_be_replaced_is_reported(forward, reason):
+    model = attention_with(forward)
+    with pytest.warns(PatchWarning, match=f"rotary: not found in TinyModel .* 1 DecoratedAttention: .*{reason}"):
+        patch(model)
+    assert patched(model) == Patched(norms=2, gates=1, rotary=0, loss=True)
+
+
+def without(part):
+    model = made()
+    if part == "rotary":
+        model.attention = nn.Linear(WIDE, WIDE)
+    elif part == "gates":
+        model.mlp = nn.Linear(WIDE, WIDE)
+    else:
+        model.norm, model.attention.q_norm = nn.LayerNorm(WIDE), nn.LayerNorm(HEAD)
+    return model
+
+
+@pytest.mark.parametrize("part", ["norms", "gates", "rotary"])
+def test_a_part_that_a_model_does_not_have_is_reported(part, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__="5.24.0"))
+    others = [one for one in Patched._fields if one != part]
+    with pytest.warns(PatchWarning) as caught:
+        patch(without(part))
+    assert len(caught) == 1
+    message = str(caught[0].message)
+    assert message.startswith(f"{part}: not found in TinyModel (transformers 5.24.0): it does not have a module ")
+    assert message.endswith(f"pass parts={others} to patch only what is there")
+    found = patched(patch(without(part), parts=others))  # no warning: the caller has said so
+    assert [bool(count) for count in found] == [one != part for one in Patched._fields]
+
+
+@pytest.mark.parametrize("part", ["norms", "gates", "rotary"])
+def test_a_part_that_is_named_has_to_be_there(part):
+    model = without(part)
+    with pytest.raises(PatchError, match=f"{part}: not found in TinyModel") as caught:
+        patch(model, parts=Patched._fields)
+    assert "pass parts=[" in caught.value.next
+    assert not any(patched(model))
+
+
+def test_only_the_parts_that_are_named_are_patched():
+    assert patched(patch(made(), parts=["rotary"])) == Patched(norms=0, gates=0, rotary=1, loss=False)
+    assert patched(patch(made(), parts=("loss", "norms"))) == Patched(norms=2, gates=0, rotary=0, loss=True)
+
+
+@pytest.mark.parametrize("parts", [["rope"], "norms"])
+def test_names_that_are_no_parts_are_refused(parts):
+    with pytest.raises(PatchError, match=f"parts is '{parts[0] if isinstance(parts, list) else parts}'"):
+        patch(made(), parts=parts)
+
+
+def test_no_parts_are_nothing_to_patch():
+    with pytest.raises(PatchError, match="nothing to patch"):
+        patch(made(), parts=[])
+
+
+class BaseModel(nn.Module):
+    """It has the property, as every model of Hugging Face's, and computes no loss."""
+
+    loss_function = TinyModel.loss_function
+
+    def forward(self, input_ids):
+        return self.norm(self.mlp(self.attention(self.embed(input_ids))))
+
+
+def test_a_model_that_computes_no_loss_has_none():
+    model = made()
+    model.__class__ = BaseModel
+    with pytest.warns(PatchWarning, match="loss: not found in BaseModel"):
+        assert not patched(patch(model)).loss
+
+
+def other_loss(logits, labels, vocab_size):
+    return logits.sum()
+
+
+def test_a_loss_of_another_name_is_reported():
+    model = made()
+    model._loss_function = other_loss
+    with pytest.warns(PatchWarning, match="loss: not found .* its loss_function is other_loss, not ForCausalLMLoss"):
+        assert not patched(patch(model)).loss
+
+
+def test_parts_are_added_to_those_that_are_patched():
+    model = patch(made(), parts=["norms"])
+    assert patched(patch(model)) == Patched(norms=2, gates=1, rotary=1, loss=True)
 
 
 try:
@@ -286,10 +504,18 @@ if transformers:
         "pad_token_id": 0,
     }
 
-    @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3", "Gemma", "Gemma2"])
+    @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Mistral"])
     def test_the_models_of_hugging_face(name):
         config = getattr(transformers, f"{name}Config")(**SMALL)
         model = getattr(transformers, f"{name}ForCausalLM")(config).to(DEVICE)
         found = patched(patch(model, check=True))
         assert (found.gates, found.rotary, found.loss) == (2, 2, True)
         assert found.norms >= 5
+
+    def test_a_base_model_of_hugging_face_has_no_loss():
+        model = transformers.LlamaModel(transformers.LlamaConfig(**SMALL)).to(DEVICE)
+        with pytest.warns(
+            PatchWarning, match=f"loss: not found in LlamaModel .transformers {transformers.__version__}"
+        ):
+            found = patched(patch(model))
+        assert (found.norms, found.gates, found.rotary, found.loss) == (5, 2, 2, False)

@@ -17,7 +17,7 @@ from kernelwright.core.errors import UsageError
 from kernelwright.kernels import repeating, replaying
 from kernelwright.kernels.losses.op import cross_entropy
 from kernelwright.kernels.losses.reference import cross_entropy as cross_entropy_reference
-from kernelwright.kernels.norms.op import rms_norm
+from kernelwright.kernels.norms.op import layer_norm, rms_norm
 from kernelwright.kernels.norms.reference import norm
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rotary.op import rotary_embedding
@@ -118,7 +118,7 @@ def test_a_launch_is_given_addresses_and_what_was_made_is_made_anew(no_device):
 
     for value in (1.0, 2.0, 3.0):
         assert plus(torch.tensor([value]), 5).item() == value + 5
-    assert (calls, launches) == ([5], [(77, 5)] * 3)
+    assert (calls, launches) == ([5, 5], [(77, 5)] * 3), "written down when it is made again"
 
 
 @pytest.fixture
@@ -148,9 +148,9 @@ def test_a_recent_call_is_not_mistaken_for_another(doubled):
         torch.ones(4, requires_grad=True),
         torch.ones(4).as_subclass(Own),
     )
-    for _ in range(3):
+    for _ in range(4):
         double(x)
-    assert len(calls) == 1
+    assert len(calls) == 2
     for args, kwargs in (
         ((far,), {}), ((x[:2],), {}), ((wider,), {}), ((sub,), {}), ((x._neg_view(),), {}), ((leaf,), {}),
         ((x, x), {}), ((x, None, 2.0), {}), ((x, None, 1), {}), ((x,), {"scale": 3.0}), ((x,), {"other": far}),
@@ -171,7 +171,7 @@ def test_what_is_recent_is_told_from_what_is_traced_or_transformed(doubled):
         torch.func.vmap(double)(torch.ones(2, 3))
     with forward_ad.dual_level(), pytest.raises(UsageError):
         double(forward_ad.make_dual(x, x))
-    assert len(calls) == 3
+    assert len(calls) == 4
 
 
 def test_a_tensor_that_wants_a_gradient_is_recent_only_where_nobody_asks(doubled):
@@ -180,9 +180,9 @@ def test_a_tensor_that_wants_a_gradient_is_recent_only_where_nobody_asks(doubled
     with torch.no_grad():
         for _ in range(3):
             double(x)
-    assert len(calls) == 1
-    double(x)
     assert len(calls) == 2
+    double(x)
+    assert len(calls) == 3
 
 
 def test_a_seed_may_be_another_each_time(no_device):
@@ -201,7 +201,7 @@ def test_a_seed_may_be_another_each_time(no_device):
 
     x = torch.ones(1)
     assert [plus(x, 3, seed=seed).item() for seed in (3, 3, 3, 4, 2**20, 0)] == [4, 4, 4, 5, 2**20 + 1, 1]
-    assert calls == [3]
+    assert calls == [3, 3], "once more to be written down"
     assert [plus(x, 3).item() for _ in range(3)] == [4.0] * 3, "a seed that is not given is the same each time"
     assert [plus(x, 5, seed=seed).item() for seed in (3, 3)] == [4.0] * 2, "what is equal to the seed is not the seed"
     calls.clear()
@@ -220,6 +220,81 @@ def test_what_only_its_own_way_can_do_is_done_that_way(no_device):
         return torch.ones_like(x)
 
     assert [ones(torch.zeros(1)).item() for _ in range(3)] == [1.0] * 3 and len(calls) == 3
+
+
+@pytest.fixture
+def difference(no_device):
+    """A repeated function of two tensors that are not interchangeable, and the calls of itself."""
+    calls = []
+
+    def run(x, y, result):
+        x, y = (ctypes.c_float.from_address(one).value for one in (x, y))
+        ctypes.c_float.from_address(result).value = x - 10 * y
+
+    @repeating.repeated
+    def of(x, y, z=None):
+        calls.append(x)
+        result = torch.empty_like(x)
+        run(x.data_ptr(), y.data_ptr(), result.data_ptr())
+        repeating.watched(lambda: replaying.Launch(run, (), (x, y, result)))
+        return result
+
+    return of, calls
+
+
+def test_calls_on_one_tensor_twice_are_repeated_too(difference):
+    of, calls = difference
+    for value in (1.0, 2.0, 3.0, 4.0, 5.0):
+        x = torch.tensor([value])
+        assert of(x, x).item() == -9 * value
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("first", ["same", "other", "view"])
+def test_what_is_one_tensor_is_not_taken_for_two(difference, first):
+    of, calls = difference
+    x, y = torch.tensor([1.0]), torch.tensor([2.0])
+    pairs = {"same": (x, x), "other": (x, y), "view": (y, y.view(1)), "turned": (y, x), "same again": (y, y)}
+    for name in (first, *pairs) * 4:
+        one, other = pairs[name]
+        assert of(one, other).item() == one.item() - 10 * other.item(), name
+    assert len(calls) <= 6, "each way to share memory is written down once"
+
+
+def test_of_three_tensors_any_two_may_be_one(difference):
+    of, calls = difference
+    one, two, three = (torch.tensor([value]) for value in (1.0, 2.0, 3.0))
+    for _ in range(4):
+        for x in (one, two):
+            for y in (one, two, three):
+                for z in (one, two, three):
+                    assert of(x, y, z).item() == x.item() - 10 * y.item()
+    assert len(calls) == 10, "five ways of three tensors to be one, none, or two of them, each called and written down"
+
+
+def test_a_result_that_is_an_argument_is_not_repeated(no_device):
+    calls = []
+
+    @repeating.repeated
+    def same(x):
+        calls.append(x)
+        repeating.watched(lambda: replaying.Launch(lambda *_: None, (), (x,)))
+        return x
+
+    x, y = torch.ones(1), torch.zeros(1)
+    assert [same(one) is one for one in (x, y, x, y)] == [True] * 4
+    assert len(calls) == 4
+
+
+def test_a_call_of_one_weight_for_two():
+    x, weight = random(5, 24), random(24)
+    for _ in range(4):
+        for w, b in ((weight, weight), (weight, random(24)), (random(24), weight)):
+            require_close(poisoned(layer_norm, x, w, b), layer_norm_reference(x, w, b))
+
+
+def layer_norm_reference(x, weight, bias):
+    return torch.nn.functional.layer_norm(x.double(), x.shape[-1:], weight.double(), bias.double(), 1e-5)
 
 
 CLASSES = 12 if INTERPRETED else 24  # of so many rows that the interpreter needs more of them in a program

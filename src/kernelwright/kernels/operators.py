@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,24 @@ from kernelwright.core.errors import UsageError
 LIBRARY = torch.library.Library("kernelwright", "FRAGMENT")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _PLAIN = (Tensor, torch.nn.Parameter)
+
+
+class _Call(threading.local):
+    """
+    Attributes:
+        plain: a function runs whose caller has found that nobody traces or transforms, and that no tensor of it is
+            another than it seems or wants a gradient: what it calls need not find that out again.
+    """
+
+    plain: bool = False
+
+
+CALL = _Call()
+
+
+def called_plainly() -> bool:
+    """Whether that is known; torch's compiler, which cannot trace what is of a thread, does not come to it."""
+    return not torch.compiler.is_compiling() and CALL.plain
 
 
 class ShapeError(UsageError):
@@ -63,6 +82,8 @@ class Operator:
         self._differentiable = type(name, (torch.autograd.Function,), parts).apply
 
     def __call__(self, *arguments: Any) -> Any:
+        if called_plainly():
+            return self._run(*arguments)
         tensors = [one for one in arguments if isinstance(one, Tensor)]
         if not undisturbed() or not all(plain(one, False) for one in tensors):
             return self._of_torch(*arguments)
@@ -95,6 +116,8 @@ def direct(*tensors: Tensor | None) -> bool:
     Raises:
         UsageError: somebody wants gradients forward.
     """
+    if called_plainly():
+        return True
     if not undisturbed():
         return False
     asks = torch.is_grad_enabled()

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from kernelwright.kernels.operators import plain, undisturbed
+from kernelwright.kernels.operators import CALL, plain, undisturbed
 from kernelwright.kernels.replaying import ALIGNED, MISSED, Launch, Recent, call_again, call_like, is_short
 
 MOST_KEPT, MOST_RECENT = 4096, 4
@@ -60,11 +60,11 @@ def scratch(shape: Sequence[int], dtype: torch.dtype, device: torch.device, *, z
 @contextmanager
 def _watching() -> Iterator[_Seen]:
     _WATCHING.add(thread := threading.get_ident())
-    _WATCH.seen = _Seen([], [])
+    _WATCH.seen, CALL.plain = _Seen([], []), True
     try:
         yield _WATCH.seen
     finally:
-        _WATCH.seen = None
+        _WATCH.seen, CALL.plain = None, False
         _WATCHING.discard(thread)
 
 
@@ -78,7 +78,7 @@ def repeated(function: Function) -> Function:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or CALL.plain:
             return function(*args, **kwargs)
         if not (_WATCHING or forward_ad._current_level >= 0 or torch._C._len_torch_dispatch_stack()):
             for like in recent:
@@ -87,7 +87,7 @@ def repeated(function: Function) -> Function:
         return by_key(args, kwargs)
 
     def by_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _WATCH.seen is not None or not undisturbed():
+        if CALL.plain or not undisturbed():
             return function(*args, **kwargs)
         alike, seed = _without_seed(args, kwargs, seed_at)
         if not all(is_short(one) for one in seed):
@@ -95,32 +95,51 @@ def repeated(function: Function) -> Function:
         asks = torch.is_grad_enabled()
         tensors: list[Tensor] = []
         about: list[Any] = [len(seed)]
+        places: list[int] = []
         for one in alike:
             if not isinstance(one, Tensor):
                 about.append(one)
             elif plain(one, asks):
                 tensors.append(one)
+                places.append(place := one.data_ptr())
                 # all that a kernel and its launch depend on; of the place only what decides how wide loads can be
-                about += one.shape, one.stride(), one.dtype, one.device, one.data_ptr() & ALIGNED
+                about += one.shape, one.stride(), one.dtype, one.device, place & ALIGNED
             else:
                 return function(*args, **kwargs)
-        found = kept.get(key := tuple(about))
-        if found is None:
-            if len(kept) >= MOST_KEPT:
-                kept.clear()
+        if len(set(places)) < len(places):  # which of them begin where another one does
+            about += map(places.index, places)
+        if (key := tuple(about)) not in kept:
+            _remember(kept, key)
+            return _plainly(function, args, kwargs)
+        if (found := kept[key]) is None:
             with _watching() as seen:
                 result = function(*args, **kwargs)
             again = call_again(tensors, seed, result, *seen)
             kept[key] = (again, call_like(args, kwargs, seed_at, tensors, again)) if again else False
             return result
         if not found:
-            return function(*args, **kwargs)
+            return _plainly(function, args, kwargs)
         again, like = found
         if like:
             recent[:] = [like, *(one for one in recent if one is not like)][:MOST_RECENT]
         return again(*tensors, *seed)
 
     return call  # pyright: ignore[reportReturnType]
+
+
+def _remember(kept: _Kept, key: tuple[Any, ...]) -> None:
+    """A call is written down when it is made again: of shapes that come once, that costs more than the call."""
+    if len(kept) >= MOST_KEPT:
+        kept.clear()
+    kept[key] = None
+
+
+def _plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    CALL.plain = True
+    try:
+        return function(*args, **kwargs)
+    finally:
+        CALL.plain = False
 
 
 def _without_seed(
@@ -136,6 +155,6 @@ def _without_seed(
     return (*args, *kwargs, *kwargs.values()), seed
 
 
-_Kept = dict[tuple[Any, ...], tuple[Callable[..., Any], Recent | None] | Literal[False]]
-"""Calls by how tensors lie and all other arguments, of tensors and the seed alone and as they are given; False for what
-cannot be repeated."""
+_Kept = dict[tuple[Any, ...], tuple[Callable[..., Any], Recent | None] | Literal[False] | None]
+"""Calls by how tensors lie and all other arguments, of tensors and the seed alone and as they are given; None for what
+was called once, False for what cannot be repeated."""

@@ -52,9 +52,10 @@ def call_again(
     launches: list[Launch | None],
     made: list[tuple[Tensor, bool]],
 ) -> Callable[..., Any] | None:
-    """The call, of tensors and the seed alone, MISSED where they begin elsewhere between multiples of 16 bytes; None
-    where a launch reads or writes what is neither given nor returned nor made for it, or what is one tensor could be
-    two. Pointers are passed as numbers, since Triton asks the driver about each tensor."""
+    """The call, of tensors and the seed alone, MISSED where they begin elsewhere between multiples of 16 bytes, or not
+    where another one does as it did here: which of two such tensors a launch was given, nobody can tell. None where a
+    launch reads or writes what is neither given nor returned nor made for it, or a result is not new.
+    Pointers are passed as numbers, since Triton asks the driver about each tensor."""
     results = [] if result is None else [result] if isinstance(result, Tensor) else list(result)
     lists = {"t": tensors, "r": results, "s": [one for one, _ in made]}
     held = [
@@ -63,8 +64,10 @@ def call_again(
         for at, one in enumerate(some)
         if one.numel()
     ]
-    names, own = dict(held), [one for one in launches if one is not None]
-    if not own or len(own) < len(launches) or len(names) < len(held):
+    first = dict(reversed(held))  # of those that begin at one address
+    twice = [(name, first[one]) for one, name in held if name != first[one]]
+    own = [one for one in launches if one is not None]
+    if not own or len(own) < len(launches) or any(name[0] != "t" for name, _ in twice):
         return None
     index = [*results, *tensors][0].device.index
     known: dict[str, Any] = {"there": index, "here": torch._C._cuda_getDevice, "device": torch.cuda.device}
@@ -78,6 +81,7 @@ def call_again(
         wrong = " or ".join(f"p{name} & {ALIGNED} != {at}" for name, at in begins)
         if not any(at for _, at in begins):
             wrong = f"({' | '.join(f'p{name}' for name, _ in begins)}) & {ALIGNED}"
+        wrong = " or ".join([wrong, *(f"p{name} != p{other}" for name, other in twice)])
         lines += [f"if {wrong}:", "    return missed"]
     lines += [f"r{at} = {_made(tensors, one, f'r{at}', known)}" for at, one in enumerate(results)]
     for at, (one, zero) in enumerate(made):
@@ -93,7 +97,7 @@ def call_again(
             elif not isinstance(one, Tensor):
                 known[constant := f"c{at}_{number}"] = one.value if isinstance(one, Seed) else one
                 passed.append(constant)
-            elif name := names.get(one.data_ptr()):
+            elif name := first.get(one.data_ptr()):
                 passed.append(f"p{name}")
             else:
                 return None
@@ -134,9 +138,10 @@ def call_like(
     try:
         from torch._C._dynamo.guards import TensorGuards  # pyright: ignore
 
-        sizes, strides = [list(one.shape) for one in tensors], [list(one.stride()) for one in tensors]
+        different = list({id(one): one for one in tensors}.values())  # guards take no tensor twice
+        sizes, strides = [list(one.shape) for one in different], [list(one.stride()) for one in different]
         about: dict[str, Any] = {"dynamic_dims_sizes": sizes, "dynamic_dims_strides": strides}
-        check = TensorGuards(*tensors, **about).check
+        check = TensorGuards(*different, **about).check
     except (ImportError, TypeError):
         return None
     known: dict[str, Any] = {"check": check, "again": again, "missed": MISSED, "asks": torch.is_grad_enabled}
@@ -148,9 +153,12 @@ def call_like(
         names.append("seed" if name == "seed" and seed_at is not None else f"k_{name}")
         lines.append(f"{names[-1]} = kwargs.get({name!r}, missed)")
     given, unlike = [], ["asks()"] if any(one.requires_grad for one in tensors) else []
+    seen: dict[int, str] = {}
     for name, one in zip(names, (*args, *kwargs.values()), strict=True):
         if isinstance(one, Tensor):
             given.append(name)
+            if (first := seen.setdefault(id(one), name)) != name:
+                unlike.append(f"{name} is not {first}")
         elif name == "seed":
             unlike.append("not short(seed)")
         elif one is None:
@@ -158,7 +166,7 @@ def call_like(
         else:
             known[f"c_{name}"], known[f"t_{name}"] = one, type(one)
             unlike.append(f"type({name}) is not t_{name} or {name} != c_{name}")
-    unlike.append(f"not check({', '.join(given)})")
+    unlike.append(f"not check({', '.join(seen.values())})")
     given += [name for name in names if name == "seed"]
     lines += [f"if {' or '.join(unlike)}:", "    return missed", f"return again({', '.join(given)})"]
     return _written("like(args, kwargs)", lines, known)

@@ -2,17 +2,27 @@
 
 import ast
 import os
+import sys
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime import driver
+
 import kernelwright.kernels
-from kernelwright.judge.machine_code import machine_code
+from kernelwright.judge.machine_code import TYPE, machine_code
 from kernelwright.kernels import softmax
 from kernelwright.kernels.catalog import KERNELS
+from kernelwright.kernels.rows import launching
+from kernelwright.kernels.rows.tile import programmatic_launch
 
 WAIT = "wait_for_earlier()"
 SOURCES = sorted(Path(kernelwright.kernels.__file__).parent.glob("*/*kernel.py"))
@@ -32,6 +42,98 @@ def test_waiting_comes_first_or_not_at_all(kernel):
     first, *others = [ast.unparse(one) for one in kernel.body if not ast.get_docstring(kernel) or one != kernel.body[0]]
     assert WAIT not in "\n".join(others)
     assert first == WAIT or "program_id" not in ast.unparse(kernel), "half a microsecond is left lying"
+
+
+HOME = "kernelwright.kernels"
+ROWS = {"dy_ptr": "*bf16", "x_ptr": "*bf16", "rstd_ptr": "*fp32", "mean_ptr": "*fp32", "M": "i32"}
+PLACES = {f"{name}_{what}": 1 for name in ("dy", "x") for what in ("inner", "outer_stride", "inner_stride")}
+TILE = {"N": 512, "K": 512, "BLOCK": 128, "BLOCK_N": 128, "ROWS": 32, "PARTS": 1, "STEP": 0}
+TARGETS = {"target_ptr": "*i64", "sorted_ptr": "*i64", "order_ptr": "*i64", "apart_ptr": "*fp32", "ignore_index": "i32"}
+SUMS = {"weight_ptr": "*bf16", "dweight_ptr": "*fp32", "dx_ptr": "*bf16", "shares_ptr": "*fp32", "sum_ptr": "*fp32"}
+LOSS = {"loss_ptr": "*fp32", "total_ptr": "*fp32", "scale_ptr": "*fp32", "MEAN": True}
+USUAL = ROWS | PLACES | TILE | TARGETS | SUMS | LOSS
+USUAL |= {"BLOCK_SHARES": 64, "CENTRED": True, "CAST_FIRST": False, "stride": 512, "shares": "i32"}
+"""What those take that are no variant of any kernel: they come with another one."""
+BESIDE = [
+    *(f"{HOME}.norms.backward_kernel:{name}" for name in ("weight_gradients", "sums_of_shares")),
+    *(f"{HOME}.losses.total_kernel:{name}" for name in ("total_loss", "scaled_in_place")),
+    *(f"{HOME}.losses.linear_kernel:{name}" for name in ("add_to_rows", "add_to_targets")),
+]
+LAUNCHED = {one.function: one.given for kernel in KERNELS.values() for one in kernel.variants.values()}
+LAUNCHED |= dict.fromkeys(BESIDE, USUAL)
+
+
+def function_of(name):
+    home, _, function = name.partition(":")
+    return getattr(import_module(home), function)
+
+
+def ptx_of(function, given):
+    """Of a kernel, as Triton compiles it for Hopper."""
+    given = {name: given.get(name) for name in function.arg_names}
+    kinds = {name: isinstance(one, str) and TYPE.fullmatch(one) for name, one in given.items()}
+    constants = {(at,): one for at, (name, one) in enumerate(given.items()) if not kinds[name]}
+    types = {name: one if kinds[name] else "constexpr" for name, one in given.items()}
+    target, before = GPUTarget("cuda", 90, 32), driver._active
+    driver.set_active(SimpleNamespace(get_current_target=lambda: target))
+    try:
+        return triton.compile(ASTSource(function, types, constants), target=target).asm["ptx"]
+    finally:
+        driver._active = before
+
+
+def declared():
+    """Every kernel of the library that is a programmatic launch, by module and name."""
+    for path in SOURCES:
+        module = f"{HOME}.{path.parent.name}.{path.stem}"
+        for name, one in vars(import_module(module)).items():
+            if getattr(one, "programmatic_launch", False):
+                yield f"{module}:{name}"
+
+
+def test_every_declared_kernel_is_compiled_here():
+    assert set(declared()) <= set(LAUNCHED)
+
+
+@COMPILED
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_a_programmatic_launch_is_what_waits_in_ptx(name):
+    kernel = function_of(name)
+    waits = "griddepcontrol.wait" in ptx_of(kernel, LAUNCHED[name])
+    assert getattr(kernel, "programmatic_launch", False) == waits
+
+
+MENTIONED = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x_ptr):
+    '''It calls wait_for_earlier() not.'''
+    # wait_for_earlier()
+    tl.static_assert(True, "wait_for_earlier()")
+    tl.store(x_ptr, 0.0)
+"""
+
+
+@pytest.fixture
+def mentioned(tmp_path, monkeypatch):
+    (tmp_path / "mentioned_kernel.py").write_text(MENTIONED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield import_module("mentioned_kernel").kernel
+    del sys.modules["mentioned_kernel"]
+
+
+@COMPILED
+def test_a_comment_or_a_string_is_no_declaration(mentioned, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    launching.begins_early.cache_clear()
+    assert WAIT in mentioned.src
+    assert not launching.begins_early(mentioned, torch.device("cuda", 0))
+    assert "griddepcontrol" not in ptx_of(mentioned, {"x_ptr": "*fp32"})
+    launching.begins_early.cache_clear()
+    assert launching.begins_early(programmatic_launch(mentioned), torch.device("cuda", 0))
+    launching.begins_early.cache_clear()
 
 
 @COMPILED

@@ -10,7 +10,7 @@ Salmon et al. 2011.
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import INTERPRETED, wait_for_earlier
+from kernelwright.kernels.rows.tile import INTERPRETED, programmatic_launch, wait_for_earlier
 
 
 @triton.jit
@@ -172,6 +172,7 @@ def _backward(
     _stored(dx_ptr + places, dy * slope, there)
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["count", "seed"])
 def activation_forward(
     x_ptr, up_ptr, bias_ptr, residual_ptr, y_ptr, count, seed, x_stride, up_stride,
@@ -186,6 +187,7 @@ def activation_forward(
         _forward(*given, begin + tl.arange(0, BLOCK) < count, N, KIND, CAST_FIRST, p, BLOCK)
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["count", "seed"])
 def activation_backward(
     dy_ptr, x_ptr, up_ptr, bias_ptr, dx_ptr, dup_ptr, count, seed, x_stride, up_stride,

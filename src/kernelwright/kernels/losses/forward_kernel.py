@@ -16,6 +16,7 @@ from kernelwright.kernels.rows.tile import (
     collected,
     place,
     product,
+    programmatic_launch,
     publish,
     read_along,
     wait_for_earlier,
@@ -88,6 +89,7 @@ def _joined(
     return larger, total, weighed
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_forward(
     x_ptr, target_ptr, weight_ptr, everyone_ptr, loss_ptr, lse_ptr, total_ptr, scale_ptr,

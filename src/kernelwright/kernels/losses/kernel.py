@@ -19,6 +19,7 @@ from kernelwright.kernels.rows.tile import (
     collected,
     of_row,
     place,
+    programmatic_launch,
     publish,
     read,
     read_along,
@@ -101,6 +102,7 @@ def losses_of(
     return tl.where(counted, tl.where(valid, loss, float("nan")), 0.0)
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_gradient(
     x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, total_ptr, dx_ptr, apart_ptr,
@@ -163,6 +165,7 @@ def cross_entropy_gradient(
         tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=there)
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_backward(
     dloss_ptr, scale_ptr, x_ptr, target_ptr, weight_ptr, everyone_ptr, lse_ptr, dx_ptr,

@@ -8,9 +8,10 @@ until then. Rows of one target are added up in their order by one program, so th
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import wait_for_earlier
+from kernelwright.kernels.rows.tile import programmatic_launch, wait_for_earlier
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["N", "ignore_index"])
 def add_to_rows(
     dx_ptr, weight_ptr, stride, apart_ptr, target_ptr, N, ignore_index,
@@ -28,6 +29,7 @@ def add_to_rows(
         tl.store(pointers, dx.to(dx_ptr.dtype.element_ty), mask=columns < K)
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M", "N", "ignore_index"])
 def add_to_targets(
     dweight_ptr, dbias_ptr, x_ptr, stride, apart_ptr, sorted_ptr, order_ptr, M, N, ignore_index,

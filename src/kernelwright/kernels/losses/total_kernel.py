@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import FINISH, PUBLISH, collected, publish, wait_for_earlier
+from kernelwright.kernels.rows.tile import FINISH, PUBLISH, collected, programmatic_launch, publish, wait_for_earlier
 
 
 @triton.jit
@@ -19,6 +19,7 @@ def store_total(loss, weight, total_ptr, scale_ptr, MEAN: tl.constexpr):
     return scale
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def total_loss(
     loss_ptr, target_ptr, weight_ptr, total_ptr, scale_ptr, M, notes_ptr,
@@ -52,6 +53,7 @@ def total_loss(
         store_total(loss, weight, total_ptr, scale_ptr, MEAN)
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def scaled_in_place(x_ptr, scale_ptr, stride, M, N: tl.constexpr, BLOCK: tl.constexpr):
     """Multiplies rows by a number that the host has not read; where it is 1, as it nearly always is, nothing moves."""

@@ -15,6 +15,7 @@ from kernelwright.kernels.rows.tile import (
     of_row,
     place,
     product,
+    programmatic_launch,
     publish,
     read,
     read_along,
@@ -39,6 +40,7 @@ def _normalised(x, mean, rstd, there, CENTRED: tl.constexpr):
     return tl.where(there, (x - mean) * rstd, 0.0) if CENTRED else x * rstd
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def norm_backward(
     dy_ptr, dsum_ptr, x_ptr, weight_ptr, mean_ptr, rstd_ptr, dx_ptr, dweight_ptr, dbias_ptr,
@@ -104,6 +106,7 @@ def norm_backward(
                 tl.store(dbias_ptr + at, tl.sum(dbias[i], 0), mask=columns < N)
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def weight_gradients(
     dy_ptr, x_ptr, mean_ptr, rstd_ptr, dweight_ptr, dbias_ptr,
@@ -132,6 +135,7 @@ def weight_gradients(
         tl.store(dbias_ptr + columns, tl.sum(dbias, 0).to(dbias_ptr.dtype.element_ty), mask=columns < N)
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["shares"])
 def sums_of_shares(
     shares_ptr, sum_ptr, more_shares_ptr, more_sum_ptr, shares,

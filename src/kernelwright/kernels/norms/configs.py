@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from kernelwright.kernels.rows.clusters import MOST_CLUSTER_WARPS, THREADS_AT_ONCE, ClusterLayout
 from kernelwright.kernels.rows.layout import (
@@ -51,8 +52,13 @@ def forward_layout(M: int, N: int, itemsize: int, *, centred: bool, added: bool)
     """As measured: rows of a power of two in more threads than the skeleton gives them, since a multiprocessor has no
     more programs of one warp than would be half of it; moments of short rows in small tiles of large programs; long
     rows for one sum read again, so that more of them are under way."""
+    return _forward_layout(M <= FEW_ROWS, N, itemsize, centred, added)
+
+
+@lru_cache(maxsize=4096)
+def _forward_layout(few: bool, N: int, itemsize: int, centred: bool, added: bool) -> RowLayout:
     layout = row_layout(N, itemsize)
-    if M <= FEW_ROWS < layout.rows:
+    if few and layout.rows > FEW_ROWS:
         return replace(layout, rows=FEW_ROWS, warps=min(layout.warps, FEW_ROWS_WARPS[0]))
     if layout.parts > 1 or layout.columns != N or not in_vectors(N, itemsize):
         return layout

@@ -21,6 +21,7 @@ from kernelwright.kernels.rows.tile import (
     of_row,
     place,
     product,
+    programmatic_launch,
     publish,
     read,
     read_along,
@@ -72,6 +73,7 @@ def _merged(
     return tl.sum(squares, 0), off
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def norm_forward(
     x_ptr, residual_ptr, weight_ptr, bias_ptr, y_ptr, sum_ptr, mean_ptr, rstd_ptr,

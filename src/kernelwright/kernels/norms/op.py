@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from kernelwright.kernels.norms.backward import backward
 from kernelwright.kernels.norms.configs import forward_at_once, forward_layout, weights_ahead
 from kernelwright.kernels.norms.kernel import norm_forward
-from kernelwright.kernels.operators import Operator, dense, direct, require, require_tensor
+from kernelwright.kernels.operators import Operator, called_plainly, dense, direct, require, require_tensor
 from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rows.clusters import ClusterKernel, ClusterLayout, rows_each
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
@@ -111,15 +112,25 @@ def _require(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Te
 
 def _results(x: Tensor, residual: Tensor | None, centred: bool, keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """y, x + residual, mean, rstd: empty and of no elements where not wanted."""
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)  # in a third of the time of x.new_empty
+    if called_plainly() and residual is None and not keep:  # torch's dispatcher takes no tensor for several results
+        nothing = _nothing(x.device)
+        return y, nothing, nothing, nothing
     statistics = x.shape[:-1] if keep else (0,)
     return (
-        x.new_empty(x.shape),
+        y,
         x.new_empty((0,))
         if residual is None
         else x.new_empty(x.shape, dtype=torch.promote_types(x.dtype, residual.dtype)),
         x.new_empty(statistics if centred else (0,), dtype=torch.float32),
         x.new_empty(statistics, dtype=torch.float32),
     )
+
+
+@cache
+def _nothing(device: torch.device) -> Tensor:
+    """Stands for what is not wanted: an empty tensor takes as long to make as a full one."""
+    return torch.empty(0, device=device)
 
 
 @repeated
@@ -138,7 +149,8 @@ def _forward(
     if not x.numel():
         return results
     y, total, mean, rstd = results
-    N, read, added = x.shape[-1], as_rows(x), as_rows(x if residual is None else residual)
+    N, read = x.shape[-1], as_rows(x)
+    added = read if residual is None else as_rows(residual)
     given = (
         *(read.tensor, None if residual is None else added.tensor, weight, bias),
         *(y, None if residual is None else total),

@@ -10,7 +10,7 @@ Source: Su et al. 2021, arXiv:2104.09864.
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import wait_for_earlier
+from kernelwright.kernels.rows.tile import programmatic_launch, wait_for_earlier
 
 
 @triton.jit
@@ -64,6 +64,7 @@ def _write(
         _store(y_ptr, y_stride, parts[1 if INTERLEAVED else 2], count, HEADS, R, D)
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize_on_alignment=["S"])
 def rotary(
     q_ptr, k_ptr, cos_ptr, sin_ptr, positions_ptr, q_out_ptr, k_out_ptr, S,

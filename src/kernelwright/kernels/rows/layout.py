@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 WARP = 32
 THREAD_BYTES = 64
@@ -41,6 +42,7 @@ class RowLayout:
         return -(-M // self.rows) * self.parts
 
 
+@lru_cache(maxsize=4096)
 def row_layout(N: int, itemsize: int, *, operands: int = 1, most_warps: int = MOST_WARPS) -> RowLayout:
     """The layout for rows of N elements.
 

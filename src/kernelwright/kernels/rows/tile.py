@@ -31,10 +31,17 @@ def place(ROWS: tl.constexpr, PARTS: tl.constexpr):
 INTERPRETED = tl.constexpr(isinstance(place, InterpretedFunction))
 
 
+def programmatic_launch(kernel):
+    """Declares that a kernel calls `wait_for_earlier` before it touches memory, so that `launching.start` may launch it
+    with programmatic stream serialization: beside the last programs of what was launched before. A kernel that is
+    declared so and does not wait would read what is not written yet; test_rows_waiting.py compares both in PTX."""
+    kernel.programmatic_launch = True
+    return kernel
+
+
 @triton.jit
 def wait_for_earlier():
-    """Until what was launched before has ended: the first thing that a kernel does, which `launching.start` lets begin
-    beside the last programs of that."""
+    """Until what was launched before has ended: the first thing that a kernel does which is a `programmatic_launch`."""
     if not INTERPRETED and tl.target_info.cuda_capability_geq(9):
         tl.extra.cuda.gdc_wait()
 

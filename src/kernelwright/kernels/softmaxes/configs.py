@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from kernelwright.kernels.rows.layout import RowLayout, in_tiles, row_layout
 
 TWO_BLOCKS_AT_ONCE = 1024
@@ -10,6 +12,7 @@ TILES_ROWS = 8
 """Of a warp that has several tiles: with fewer, time goes into beginning programs, 1.5 of them in a nanosecond."""
 
 
+@lru_cache(maxsize=4096)
 def forward_layout(N: int, itemsize: int) -> tuple[RowLayout, int]:
     """The layout, and how many tiles a program has beside each other."""
     return in_tiles(row_layout(N, itemsize), N, itemsize, TILES_ROWS, 1)

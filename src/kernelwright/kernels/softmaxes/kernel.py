@@ -19,6 +19,7 @@ from kernelwright.kernels.rows.tile import (
     of_row,
     place,
     product,
+    programmatic_launch,
     publish,
     read,
     tile,
@@ -87,6 +88,7 @@ def _input(
     return x
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def softmax_forward(
     x_ptr, mask_ptr, y_ptr,
@@ -132,6 +134,7 @@ def _given(
     return dy, read(y_ptr, rows, columns, there, 1, N, 0, nothing, CACHED), there
 
 
+@programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def softmax_backward(
     dy_ptr, y_ptr, dx_ptr,

@@ -57,7 +57,7 @@ def _softmax(x: Tensor, mask: Tensor | None, dim: int, scale: float, log: bool) 
 
 @repeated
 def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
-    y = x.new_empty(x.shape)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not x.numel():
         return y
     N, read = x.shape[-1], as_rows(x)
