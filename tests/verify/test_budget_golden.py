@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from kernelwright.core.errors import ProblemError
 from kernelwright.verify.golden import FP64, OWN_PRECISION, right
+from kernelwright.verify.widening import Widened
 
 
 @pytest.fixture(autouse=True)
@@ -93,11 +95,22 @@ def test_what_a_program_asks_of_its_dtype_is_its_own(dtype) -> None:
     assert torch.finfo(torch.float64).eps == 2.0**-52
 
 
-def test_a_program_that_chooses_by_its_dtype_is_its_own_golden() -> None:
+def test_a_program_that_chooses_by_its_dtype_makes_the_same_choice() -> None:
+    def norm(x: Tensor) -> Tensor:
+        return x * (x.square().mean(-1, keepdim=True) + (1e-6 if x.dtype == torch.float32 else 1e-15)).rsqrt()
+
+    x = small_rows()
+    truth = right(norm, None, ([x], {}))
+    wide = x.double()
+    assert truth.how == FP64
+    assert far(truth.golden[0], wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()) < 1e-13
+
+
+def test_a_program_that_chooses_by_the_size_of_its_elements_is_its_own_golden() -> None:
     """Not rounding, and nothing that a candidate may be off by."""
 
     def norm(x: Tensor) -> Tensor:
-        return x * (x.square().mean(-1, keepdim=True) + (1e-6 if x.dtype == torch.float32 else 1e-15)).rsqrt()
+        return x * (x.square().mean(-1, keepdim=True) + (1e-6 if x.element_size() == 4 else 1e-15)).rsqrt()
 
     truth = right(norm, None, ([small_rows()], {}))
     assert truth.how == f"{OWN_PRECISION} (the FP64 run is further off than rounding explains)"
@@ -233,6 +246,39 @@ def test_programs_that_take_gradients_run() -> None:
     truth = right(program, None, ([x, w], {}))
     wide = x.double()
     assert far(truth.golden[0], 2 * wide.T @ (wide @ w.double())) < 1e-13
+
+
+def test_what_depends_on_the_default_dtype_is_of_fp64() -> None:
+    def program(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
+        return x + torch.linspace(0, 1, 3), n / 3, n.sqrt(), torch.full((3,), 0.1) * n, torch.where(n > 1, 0.1, 0.2)
+
+    truth = right(program, None, ([torch.randn(3), torch.tensor([1, 2, 7])], {}))
+    n = torch.tensor([1.0, 2.0, 7.0]).double()
+    assert truth.how == FP64
+    for got, exact in zip(truth.golden[1:4], (n / 3, n.sqrt(), 0.1 * n), strict=True):
+        assert far(got, exact) < 1e-15
+
+
+def test_other_threads_see_nothing_of_it() -> None:
+    """A golden is made while others run: nothing of the whole process is changed meanwhile."""
+    seen, inside, done = [], threading.Event(), threading.Event()
+
+    def watch() -> None:
+        inside.wait(10)
+        seen.append((torch.get_default_dtype(), torch.randn(2).dtype, torch.finfo(torch.float64).eps))
+        done.set()
+
+    def program(x: Tensor) -> Tensor:
+        inside.set()
+        done.wait(10)
+        return x + 1
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with Widened(torch.float32):
+        program(torch.randn(3))
+    watcher.join()
+    assert seen == [(torch.float32, torch.float32, 2.0**-52)]
 
 
 def test_settings_come_back() -> None:

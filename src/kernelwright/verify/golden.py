@@ -15,7 +15,7 @@ from kernelwright.problems.problem import Args, tensors
 from kernelwright.verify.error import round_to_bits, shortcut_bits, significand_bits, worst_tile
 from kernelwright.verify.outcome import exact_float32, outputs
 from kernelwright.verify.state import State, state_of
-from kernelwright.verify.widening import own_precision, wide_value, widen, widened
+from kernelwright.verify.widening import Widened, own_precision, wide_value, widen
 
 T = TypeVar("T")
 FP64 = "FP64"
@@ -131,7 +131,7 @@ def _run_wide(program: Callable[..., Any], module: torch.nn.Module | None, input
         program = getattr(twin, program.__name__)
     own = own_precision([*tensors(inputs), *state_of(module).values()])
     wide = pytree.tree_map_only(Tensor, widen, inputs)
-    return [wide_value(t) for t in outputs(program, twin, wide, widened(own)).values]
+    return [wide_value(t) for t in outputs(program, twin, wide, Widened(own)).values]
 
 
 def _mismatch(wide: list[Tensor], reference: list[Tensor], most: float) -> str:

@@ -1,13 +1,12 @@
 """The FP64 run: a program's own steps, with every narrow value, cast and precision that it asks for made FP64.
 
 What a program takes from the precision it believes to compute in, such as the smallest epsilon that is not lost, stays
-that of its own precision: with FP64's it would be another program.
+that of its own precision: with FP64's it would be another program. Nothing here is changed for other threads: torch's
+default dtype stays as it is, and what depends on it is widened where it is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,6 +20,14 @@ _WIDENING_METHODS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat1
 _RMS_NORMS = (functional.rms_norm, torch.rms_norm)
 # Of `rms_norm(input, shape, weight, eps)`.
 _EPSILON_PLACE = 3
+_FACTORIES = frozenset((
+    torch.zeros, torch.ones, torch.empty, torch.eye, torch.linspace, torch.logspace, torch.rand, torch.randn, torch.normal,
+    torch.bartlett_window, torch.blackman_window, torch.hamming_window, torch.hann_window, torch.kaiser_window,
+))  # fmt: skip
+"""What gives tensors of torch's default dtype where none is asked for."""
+_FACTORIES_OF_FLOATS = frozenset((torch.full, torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.arange))
+"""The same where a number that they are given is a float."""
+_dtype_of = torch.Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Widened(TorchFunctionMode):
@@ -29,14 +36,19 @@ class Widened(TorchFunctionMode):
     Closures and constants are widened where they are used. In-place operations keep their target.
 
     Args:
-        epsilon: what `rms_norm` adds where it is not told.
+        own: the precision that the program believes to compute in, which is what it sees as a tensor's dtype.
     """
 
-    def __init__(self, epsilon: float) -> None:
+    def __init__(self, own: torch.dtype) -> None:
         super().__init__()
-        self._epsilon = epsilon
+        self._own = own
+        # For 16-bit types, too, `rms_norm` takes FP32's.
+        self._epsilon = torch.finfo(torch.float64 if own == torch.float64 else torch.float32).eps
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == _dtype_of:
+            dtype = func(*args)
+            return self._own if dtype == torch.float64 else dtype
         if func is torch.Tensor.view and any(isinstance(arg, torch.dtype) for arg in args):
             raise TypeError("reads the bits of its values, which have no FP64 counterpart")
         if func in _WIDENING_METHODS:
@@ -46,28 +58,11 @@ class Widened(TorchFunctionMode):
         rest, kwargs = pytree.tree_map(widen, (tuple(rest), kwargs or {}))
         if func in _RMS_NORMS and len(args) <= _EPSILON_PLACE and kwargs.get("eps") is None:
             kwargs["eps"] = self._epsilon
+        if _is_of_default_dtype(func, args) and kwargs.get("dtype") is None:
+            kwargs["dtype"] = torch.float64
+        if not target and _is_whole((rest, kwargs)):
+            return _of_whole_numbers(func, rest, kwargs)
         return func(*target, *rest, **kwargs)
-
-
-@contextmanager
-def widened(own: torch.dtype) -> Iterator[None]:
-    """Runs what is inside in FP64; `own` is the precision that the program believes to compute in."""
-    default, finfo = torch.get_default_dtype(), torch.finfo
-
-    def own_finfo(dtype: torch.dtype | None = None) -> torch.finfo:
-        dtype = dtype or torch.get_default_dtype()
-        return finfo(own if dtype == torch.float64 else dtype)
-
-    # For 16-bit types, too, `rms_norm` takes FP32's.
-    epsilon = finfo(torch.float64 if own == torch.float64 else torch.float32).eps
-    torch.set_default_dtype(torch.float64)
-    torch.finfo = own_finfo  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        with Widened(epsilon):
-            yield
-    finally:
-        torch.set_default_dtype(default)
-        torch.finfo = finfo  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def own_precision(values: list[Tensor]) -> torch.dtype:
@@ -92,3 +87,31 @@ def wide_value(value: Tensor) -> Tensor:
 def _in_place(func: Any) -> bool:
     name = getattr(func, "__name__", "")
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+
+
+def _is_of_default_dtype(func: Any, args: Any) -> bool:
+    if func in _FACTORIES_OF_FLOATS:
+        return any(isinstance(leaf, float) for leaf in pytree.tree_leaves(args))
+    return func in _FACTORIES and not (func is torch.normal and isinstance(args[0], Tensor))
+
+
+def _is_whole(given: Any) -> bool:
+    """Whether there are tensors, and all of them are whole numbers or truths."""
+    tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
+    return bool(tensors) and not any(tensor.dtype.is_floating_point or tensor.is_complex() for tensor in tensors)
+
+
+def _of_whole_numbers(func: Any, args: Any, kwargs: Any) -> Any:
+    """A quotient or a root of whole numbers is of torch's default dtype; here of FP64 from the start where it can be."""
+    result = func(*args, **kwargs)
+    if not any(isinstance(leaf, Tensor) and leaf.dtype in NARROW for leaf in pytree.tree_leaves(result)):
+        return result
+    try:
+        return func(*pytree.tree_map(_from_whole, args), **pytree.tree_map(_from_whole, kwargs))
+    except (RuntimeError, TypeError):  # one that takes whole numbers alone
+        return pytree.tree_map(widen, result)
+
+
+def _from_whole(value: Any) -> Any:
+    whole = isinstance(value, Tensor) and value.dtype != torch.bool and not value.dtype.is_floating_point
+    return value.double() if whole else value
