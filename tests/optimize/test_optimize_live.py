@@ -352,12 +352,34 @@ def test_modes_that_are_mixed_are_each_their_own(mode):
         torch.testing.assert_close(made.train(other)(X), right(X))
 
 
-def test_a_twin_has_hooks_and_modules_of_its_own():
+def test_a_twin_has_hooks_of_its_own():
     model = Trained().eval()
     made = optimised(model, X)
     made.register_forward_hook(lambda *_: None)
-    made.more = nn.Linear(2, 2)
-    made.norm_again = made.norm
     assert not model._forward_hooks
-    assert list(model._modules) == ["norm", "dropout"]
     assert made.norm is model.norm
+
+
+def other_norm():
+    norm = nn.LayerNorm(40)
+    nn.init.constant_(norm.weight, 3.0)
+    return norm
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        lambda model: model.load_state_dict({**model.state_dict(), "scale": torch.full((24,), 3.0)}, assign=True),
+        lambda model: setattr(model, "scale", nn.Parameter(torch.full((24,), 3.0))),
+        lambda model: setattr(model.norm, "weight", nn.Parameter(torch.full((40,), 3.0))),
+        lambda model: setattr(model, "norm", other_norm()),
+        lambda model: model.half().float().to(torch.float64).float(),
+    ],
+    ids=["assigned", "replaced", "replaced in a module", "module replaced", "converted"],
+)
+def test_what_is_replaced_in_the_model_is_seen(small, replace):
+    made = optimised(small, X)
+    before = made(X)
+    replace(small)
+    torch.testing.assert_close(made(X), small(X))
+    assert made(X).shape == before.shape

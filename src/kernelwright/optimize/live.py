@@ -65,12 +65,13 @@ def _base(model: Any) -> Any:
 
 
 def _with_forward(model: Any, cls: type[torch.nn.Module]) -> torch.nn.Module:
-    """A twin of the model, of another class, that holds the very same parameters."""
+    """A twin of the model, of another class: its parameters, buffers and modules are the model's, also those that are
+    replaced or added later; its hooks are its own."""
     if not isinstance(model, torch.nn.Module):
         return cls()
     twin = copy.copy(model)
     for name, value in vars(model).items():
-        if name.startswith("_") and isinstance(value, dict):  # its modules, its hooks: what is added to one is its own
+        if name.endswith("_hooks") and isinstance(value, dict):
             vars(twin)[name] = value.copy()
     twin.__class__ = cls
     return twin
