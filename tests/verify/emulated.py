@@ -36,7 +36,8 @@ def floating(fn: Callable[[Tensor], Tensor], args: tuple) -> list:
 
 def sequential(x: Tensor) -> Tensor:
     """FP32 sum over the last dimension, one element after another."""
-    return torch.from_numpy(np.add.accumulate(x.numpy(), axis=-1, dtype=np.float32)[..., -1].copy())
+    with np.errstate(over="ignore", invalid="ignore"):
+        return torch.from_numpy(np.add.accumulate(x.numpy(), axis=-1, dtype=np.float32)[..., -1].copy())
 
 
 def lanes(x: Tensor, count: int) -> Tensor:

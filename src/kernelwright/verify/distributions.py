@@ -29,12 +29,19 @@ class Distribution:
         same_sign: rounding errors average out in sums, so it is judged by a wider budget.
         values: draws them; None leaves the problem's own.
         sparse: few values decide every sum, so it is judged by the narrowest budget.
+        end: which end of the dtype's range values are moved towards, half of the way: 1 the upper, -1 the lower, 0
+            none.
+        may_overflow: so large that it is judged only where the program itself does not overflow.
+        hint: what a candidate that is wrong here does.
     """
 
     name: str
     same_sign: bool
     values: Draw | None
     sparse: bool = False
+    end: int = 0
+    may_overflow: bool = False
+    hint: str = ""
 
     def draw(self, inputs: Args, seed: int) -> Args:
         """The same tree with floating tensors redrawn at the example's scale, strides and shared storage kept.
@@ -48,7 +55,7 @@ class Distribution:
             return fresh
         with torch.no_grad():
             for position, tensor in enumerate(tensors(fresh)):
-                _redraw(tensor, self.values, seed + GOLDEN_RATIO * position)
+                _redraw(tensor, self.values, seed + GOLDEN_RATIO * position, self.end)
         return fresh
 
 
@@ -119,21 +126,51 @@ def _offset(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return 2.0 + _normal(shape, generator).clamp_(-4, 4) / 32
 
 
+def _level_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Rows of equal numbers, of numbers a few units in the last place apart, and of numbers whose mean is thousands of
+    times their spread: nothing may be left of a mean that is subtracted. Levels are from 1/2 to 2^17."""
+    return _level((*shape[:-1], 1), shape, generator)
+
+
+def _level_channels(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """The same along the second of three or more dimensions, in four levels, so that groups of channels are level too;
+    of two dimensions along the columns."""
+    if len(shape) < 3:
+        return _level((1, *shape[1:]), shape, generator)
+    runs = [1, min(shape[1], 4), *(1,) * (len(shape) - 2)]
+    narrow = _level(tuple(runs), (shape[0], runs[1], *shape[2:]), generator)
+    return narrow.repeat_interleave(-(-shape[1] // runs[1]), 1).narrow(1, 0, shape[1])
+
+
+def _level(levels: tuple[int, ...], shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    device = generator.device
+    power = torch.randint(0, 18, levels, generator=generator, device=device)
+    level = torch.exp2(power.float()) * (0.5 + torch.rand(levels, generator=generator, device=device))
+    kind = torch.arange(math.prod(levels), device=device).view(levels) % 4
+    spread = level * torch.tensor([0.0, 0.0, 2.0**-23, 2.0**-12], device=device)[kind]
+    return level + spread * _normal(shape, generator).mul(2).round().div(2)
+
+
+CANCELLATION = "what rounding leaves of a mean that is subtracted"
 # In the order of what they tell: whoever has no time for all of them has tried the best.
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution("as given", False, None),
     Distribution("sparse", False, _sparse, sparse=True),
     Distribution("offset", True, _offset),
+    Distribution("level rows", True, _level_rows, may_overflow=True, hint=CANCELLATION),
     Distribution("outliers", False, _outliers),
     Distribution("uneven rows", False, _uneven_rows),
     Distribution("biased low bits", False, _biased_low_bits),
     Distribution("heavy-tailed", False, _heavy_tailed),
     Distribution("normal", False, _normal),
+    Distribution("level channels", True, _level_channels, may_overflow=True, hint=CANCELLATION),
+    Distribution("near overflow", False, _normal, end=1, may_overflow=True),
+    Distribution("near underflow", False, _normal, end=-1, may_overflow=True),
     Distribution("uniform", True, _uniform),
 )
 
 
-def _redraw(tensor: Tensor, values: Draw, seed: int) -> None:
+def _redraw(tensor: Tensor, values: Draw, seed: int, end: int) -> None:
     """Writes new values into the tensor's own memory."""
     target = _without_repeats(tensor)
     if target is None or target.numel() <= 1:
@@ -141,10 +178,19 @@ def _redraw(tensor: Tensor, values: Draw, seed: int) -> None:
     generator = torch.Generator(tensor.device).manual_seed(seed % (1 << 63))
     if tensor.dtype.is_floating_point:
         if _free(target):
-            target.copy_(_fit(values(tuple(target.shape), generator), target))
+            target.copy_(_moved_to_end(_fit(values(tuple(target.shape), generator), target), target, end))
     elif not tensor.is_complex() and target.dim() and not _ascending(target):
         order = torch.randperm(target.shape[0], generator=generator, device=tensor.device)
         target.copy_(target[order])
+
+
+def _moved_to_end(fitted: Tensor, example: Tensor, end: int) -> Tensor:
+    """Halfway to an end of the dtype's range: squares leave it then. What is bounded stays within its bounds."""
+    largest = example.abs().max().item()
+    if not end or largest <= 1:
+        return fitted
+    half = math.frexp(torch.finfo(example.dtype).max)[1] // 2
+    return fitted.to(example.dtype) * 2.0 ** (end * half - math.frexp(largest)[1])
 
 
 def _without_repeats(tensor: Tensor) -> Tensor | None:

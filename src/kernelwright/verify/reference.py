@@ -106,7 +106,7 @@ class Reference:
             if distribution.values is not None and isinstance(error, ProblemError):
                 return None
             raise error from fault
-        if distribution.values is not None and _says_nothing(right):
+        if distribution.values is not None and (_says_nothing(right) or (distribution.may_overflow and right.how != golden.FP64)):
             return None
         send = self._change and (perturbed or self._was_perturbed)
         self._was_perturbed = perturbed

@@ -24,6 +24,7 @@ from kernelwright.verify import budget
 from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.degenerate import degeneracies
+from kernelwright.verify.distributions import DISTRIBUTIONS
 from kernelwright.verify.kernel_owners import DeviceOwnership
 from kernelwright.verify.ownership import LEAST_OWN, Ownership
 from kernelwright.verify.reference import Reference
@@ -31,7 +32,7 @@ from kernelwright.verify.runners import ByMemory, Live, Runner, sandboxed
 from kernelwright.verify.timed import TimedCalls
 from kernelwright.work import count
 
-SETS = 12
+SETS = len(DISTRIBUTIONS)
 LEAST_SETS = 4
 OWNED_FROM = 100_000
 """The index of the first input set that is drawn to see whose code does the work."""
