@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from kernelwright.problems.problem import Args, clone_inputs
 from kernelwright.verify.budget import check, input_error
 from kernelwright.verify.distributions import DISTRIBUTIONS, Distribution
 from kernelwright.verify.golden import Right, right
+from kernelwright.verify.reference import scales
 
 
 @dataclass
@@ -35,6 +36,10 @@ class Result:
     @property
     def accepted(self) -> bool:
         return self.worst <= 1
+
+    @property
+    def refused_in(self) -> set[str]:
+        return {kind for (_, kind), share in self.by_set.items() if share > 1}
 
     def add(self, seed: int, kind: str, share: float, metric: str) -> None:
         self.by_set[seed, kind] = share
@@ -58,6 +63,10 @@ def try_operator(operator: Operator, scale: float, seeds: tuple[int, ...]) -> li
         for position, kind in enumerate(DISTRIBUTIONS):
             inputs = kind.draw(example, 1000 * seed + position)
             truth = right(operator.program, None, inputs)
+            if kind.end and not scales(
+                right(operator.program, None, replace(kind, end=0).draw(example, 1000 * seed + position)), truth
+            ):
+                continue
             input_error(truth, 0)  # made now, so that every limit in the table is the whole one
             for result, (_, arm, _) in zip(results, arms, strict=True):
                 result.add(seed, kind.name, *_try(arm, inputs, truth, kind))

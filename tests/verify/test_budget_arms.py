@@ -12,13 +12,19 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from budget_experiment import Result, experiment, misses
 
+HARD_SETS = {"level rows", "level channels", "near overflow"}
+"""Where FP32 sums lose what is left of a mean, or squares overflow, and torch's own do not: docs/error-budget.md."""
+
 
 def judge(results: list[Result]) -> None:
     honest, bad = [r for r in results if r.honest], [r for r in results if not r.honest]
     assert len(honest) >= 50 and len(bad) >= 50 and len({r.operator for r in results}) >= 10
     assert not [line for line in misses(results) if line.startswith("DISHONEST")]
-    refused = {(r.operator, r.arm) for r in honest if not r.accepted}
+    refused = {(r.operator, r.arm) for r in honest if r.refused_in - HARD_SETS}
     assert len(refused) <= 0.02 * len(honest), misses(results)
+    fragile = {(r.operator, r.arm) for r in honest if r.refused_in & HARD_SETS}
+    assert {operator for operator, _ in fragile} <= {"layer norm", "variance"}, fragile
+    assert not any(arm == "FP64 inside" for _, arm in fragile)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def verify(
         time_s: limit for the candidate, for loading it and for each set.
         memory_bytes: limit for the candidate's process; None is 80 % of what is available.
         seed: makes a run repeatable; None is a secret one.
-        sets: exactly so many input sets; None is twelve, or at least four within about ten seconds.
+        sets: exactly so many input sets; None is one of each kind, or at least four within about ten seconds.
         nursery: a warm one to use; None starts one.
         spec: the name of a datasheet: a note says how long the work takes on that machine at least.
         own_kernels: reject a candidate whose work is done by a library's code and not by its own.

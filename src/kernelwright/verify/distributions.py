@@ -29,9 +29,10 @@ class Distribution:
         same_sign: rounding errors average out in sums, so it is judged by a wider budget.
         values: draws them; None leaves the problem's own.
         sparse: few values decide every sum, so it is judged by the narrowest budget.
+        alone: one of the largest tensors is redrawn, the others stay as given.
         end: which end of the dtype's range values are moved towards, half of the way: 1 the upper, -1 the lower, 0
-            none.
-        may_overflow: so large that it is judged only where the program itself does not overflow.
+            none. For programs whose outputs scale with their inputs.
+        coarse: what is asked is where a result is far off, not its last digits.
         hint: what a candidate that is wrong here does.
     """
 
@@ -39,8 +40,9 @@ class Distribution:
     same_sign: bool
     values: Draw | None
     sparse: bool = False
+    alone: bool = False
     end: int = 0
-    may_overflow: bool = False
+    coarse: bool = False
     hint: str = ""
 
     def draw(self, inputs: Args, seed: int) -> Args:
@@ -54,9 +56,19 @@ class Distribution:
         if self.values is None:
             return fresh
         with torch.no_grad():
-            for position, tensor in enumerate(tensors(fresh)):
+            for position, tensor in self._chosen(tensors(fresh), seed):
                 _redraw(tensor, self.values, seed + GOLDEN_RATIO * position, self.end)
         return fresh
+
+    def _chosen(self, given: list[Tensor], seed: int) -> list[tuple[int, Tensor]]:
+        """The tensors that are redrawn, with their positions."""
+        numbered = list(enumerate(given))
+        floating = [(at, one) for at, one in numbered if one.dtype.is_floating_point]
+        if not self.alone or not floating:
+            return numbered
+        most = max(one.numel() for _, one in floating)
+        largest = [pair for pair in floating if pair[1].numel() == most]
+        return [largest[seed % len(largest)]]
 
 
 def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -127,8 +139,8 @@ def _offset(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 
 def _level_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Rows of equal numbers, of numbers a few units in the last place apart, and of numbers whose mean is thousands of
-    times their spread: nothing may be left of a mean that is subtracted. Levels are from 1/2 to 2^17."""
+    """Rows of equal numbers, and of numbers whose mean is hundreds or thousands of times their spread: nothing may be
+    left of a mean that is subtracted. Levels are from 1/2 to 2^12."""
     return _level((*shape[:-1], 1), shape, generator)
 
 
@@ -144,11 +156,11 @@ def _level_channels(shape: tuple[int, ...], generator: torch.Generator) -> Tenso
 
 def _level(levels: tuple[int, ...], shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     device = generator.device
-    power = torch.randint(0, 18, levels, generator=generator, device=device)
+    power = torch.randint(0, 13, levels, generator=generator, device=device)
     level = torch.exp2(power.float()) * (0.5 + torch.rand(levels, generator=generator, device=device))
     kind = torch.arange(math.prod(levels), device=device).view(levels) % 4
-    spread = level * torch.tensor([0.0, 0.0, 2.0**-23, 2.0**-12], device=device)[kind]
-    return level + spread * _normal(shape, generator).mul(2).round().div(2)
+    spread = level * torch.tensor([0.0, 2.0**-12, 0.0, 2.0**-8], device=device)[kind]
+    return level + spread * _normal(shape, generator)
 
 
 CANCELLATION = "what rounding leaves of a mean that is subtracted"
@@ -157,15 +169,15 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution("as given", False, None),
     Distribution("sparse", False, _sparse, sparse=True),
     Distribution("offset", True, _offset),
-    Distribution("level rows", True, _level_rows, may_overflow=True, hint=CANCELLATION),
+    Distribution("level rows", True, _level_rows, alone=True, coarse=True, hint=CANCELLATION),
     Distribution("outliers", False, _outliers),
     Distribution("uneven rows", False, _uneven_rows),
     Distribution("biased low bits", False, _biased_low_bits),
     Distribution("heavy-tailed", False, _heavy_tailed),
     Distribution("normal", False, _normal),
-    Distribution("level channels", True, _level_channels, may_overflow=True, hint=CANCELLATION),
-    Distribution("near overflow", False, _normal, end=1, may_overflow=True),
-    Distribution("near underflow", False, _normal, end=-1, may_overflow=True),
+    Distribution("level channels", True, _level_channels, alone=True, coarse=True, hint=CANCELLATION),
+    Distribution("near overflow", False, _normal, alone=True, end=1),
+    Distribution("near underflow", False, _normal, alone=True, end=-1),
     Distribution("uniform", True, _uniform),
 )
 

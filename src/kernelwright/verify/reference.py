@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from kernelwright.verify.parameters import changeable, perturb
 from kernelwright.verify.state import State, state_of
 
 PERTURBED_EVERY = 3
+SCALES_WITHIN = 1e-3
 MEND = "mend the reference or its inputs"
 
 
@@ -106,12 +108,23 @@ class Reference:
             if distribution.values is not None and isinstance(error, ProblemError):
                 return None
             raise error from fault
-        if distribution.values is not None and (_says_nothing(right) or (distribution.may_overflow and right.how != golden.FP64)):
+        if distribution.values is not None and _says_nothing(right):
+            return None
+        if (distribution.coarse or distribution.end) and not all(map(_is_finite, right.reference)):
+            return None
+        if distribution.end and not self._scales(program, module, index, right):
             return None
         send = self._change and (perturbed or self._was_perturbed)
         self._was_perturbed = perturbed
         state = {name: value for name, value in state_of(module).items() if name in self.keeps} if send else None
         return InputSet(distribution, inputs, right, state, perturbed)
+
+    def _scales(self, program: Callable[..., Any], module: torch.nn.Module | None, index: int, moved: Right) -> bool:
+        """Whether the program's outputs scale with its inputs, which were moved towards an end of the range."""
+        plain = replace(DISTRIBUTIONS[index % len(DISTRIBUTIONS)], end=0)
+        inputs = plain.draw(self.inputs(index), self._seed_of("values", index))
+        near = golden.right(program, module, inputs)
+        return scales(near, moved)
 
     def set_of(self, inputs: Args) -> InputSet:
         """These inputs of the problem's own with what is right for them, parameters as they are in the problem."""
@@ -252,6 +265,22 @@ def _says_nothing(right: Right) -> bool:
     """No output has a number: values outside what the program is defined for."""
     floating = [t for t in right.reference if t.dtype.is_floating_point and t.numel()]
     return bool(floating) and not any(bool(_numbers(t).isfinite().any()) for t in floating)
+
+
+def scales(near: Right, far: Right) -> bool:
+    """Whether all outputs for inputs that were moved are those for the inputs as they were, times a power of two."""
+    return near.how == far.how == golden.FP64 and all(map(_scales, near.golden, far.golden))
+
+
+def _scales(near: torch.Tensor, far: torch.Tensor) -> bool:
+    """Whether one tensor is the other times a power of two, but for what an epsilon does."""
+    if not near.dtype.is_floating_point or not near.numel():
+        return torch.equal(near, far)
+    largest, moved = near.abs().max().item(), far.abs().max().item()
+    if not (0 < largest < math.inf and 0 < moved < math.inf):
+        return False
+    factor = 2.0 ** round(math.log2(moved / largest))
+    return bool((far - near * factor).abs().max() <= SCALES_WITHIN * moved)
 
 
 def _numbers(value: torch.Tensor) -> torch.Tensor:

@@ -21,8 +21,9 @@ _RMS_NORMS = (functional.rms_norm, torch.rms_norm)
 # Of `rms_norm(input, shape, weight, eps)`.
 _EPSILON_PLACE = 3
 _FACTORIES = frozenset((
-    torch.zeros, torch.ones, torch.empty, torch.eye, torch.linspace, torch.logspace, torch.rand, torch.randn, torch.normal,
-    torch.bartlett_window, torch.blackman_window, torch.hamming_window, torch.hann_window, torch.kaiser_window,
+    torch.zeros, torch.ones, torch.empty, torch.eye, torch.linspace, torch.logspace, torch.rand, torch.randn,
+    torch.normal, torch.bartlett_window, torch.blackman_window, torch.hamming_window, torch.hann_window,
+    torch.kaiser_window,
 ))  # fmt: skip
 """What gives tensors of torch's default dtype where none is asked for."""
 _FACTORIES_OF_FLOATS = frozenset((torch.full, torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.arange))
@@ -102,7 +103,7 @@ def _is_whole(given: Any) -> bool:
 
 
 def _of_whole_numbers(func: Any, args: Any, kwargs: Any) -> Any:
-    """A quotient or a root of whole numbers is of torch's default dtype; here of FP64 from the start where it can be."""
+    """A quotient or a root of whole numbers is of torch's default dtype; here of FP64 from the start where possible."""
     result = func(*args, **kwargs)
     if not any(isinstance(leaf, Tensor) and leaf.dtype in NARROW for leaf in pytree.tree_leaves(result)):
         return result
