@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from kernelwright.core import progress
 from kernelwright.core.errors import CrashError, EnvironmentError, ForgedError
@@ -76,7 +76,7 @@ class Child:
             payload: small, where the child may be stopped meanwhile.
         """
         if self._ended:
-            raise crash(self._status, self._output_text, self._stage)
+            self.raise_crash()
         if self._stopped:
             self.stood()
             self.resume()
@@ -96,8 +96,7 @@ class Child:
             self.end()
             raise
         if not answered:
-            self.end()
-            raise crash(self._status, self._output_text, self._stage)
+            self.raise_crash()
         if "fault" in self._message:
             raise revive(self._message["fault"])
         return self._message.pop("answer")
@@ -116,6 +115,15 @@ class Child:
     def has_answered(self) -> bool:
         """Whether something came that `answer` has not read yet."""
         return bool(select.select([self._channel], [], [], 0)[0])
+
+    def raise_crash(self) -> NoReturn:
+        """For a caller that found the process gone, before or while the nursery reaps it.
+
+        Raises:
+            CrashError: how it ended.
+        """
+        self.end()
+        raise crash(self._status, self._output_text, self._stage)
 
     def stop(self) -> None:
         """Every thread of it and of what it started stands still when this returns.
