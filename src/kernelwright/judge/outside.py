@@ -78,6 +78,12 @@ class _Arm:
     answers: Answers = field(init=False)
     windows: list[Window] = field(default_factory=list)
 
+    def close(self) -> None:
+        """Ends its processes."""
+        if hasattr(self, "runner"):
+            self.runner.__exit__()
+        self.nursery.close()
+
 
 class Outside:
     """Pairs of fresh processes, one for each arm. A context manager: its nurseries stay warm from one to the next.
@@ -90,6 +96,9 @@ class Outside:
         cache_bytes: of the last level of cache, which no call finds its inputs in.
         call_us: what a call of the fastest candidate takes, as far as it is known.
         tolerance: as `verify` takes it.
+    Attributes:
+        caught: by the names of their arms, why candidates were rejected in timed calls. They have no arm from then on;
+            the others keep theirs, and every time that was taken of them.
     """
 
     def __init__(
@@ -109,6 +118,8 @@ class Outside:
         self._candidates, self._baselines, self._policy = candidates, baselines, policy_of(tolerance)
         self._reference = Reference(problem, device, secrets.randbits(62), change_parameters=False)
         self._next = 0
+        self.caught: dict[str, Reason] = {}
+        self._arms: list[_Arm] = []
         self._model = self._reference.probe()
         self._most_calls, self._cold = self._bounds()
         self._calls = self._fitting(call_us or self._reference_us())
@@ -130,21 +141,21 @@ class Outside:
         self._stack.close()
 
     def pair(self, what: str) -> dict[str, Timing]:
-        """The times of every arm in a fresh process.
+        """The times of every arm in a fresh process; nothing where there were candidates and all are caught.
 
         Args:
             what: it is, for whoever waits.
-        Raises:
-            Rejected: a candidate was wrong, late or lied about its time in one of these calls.
         """
         with contextlib.ExitStack() as opened:
-            for arm in self._arms:
+            for arm in list(self._arms):
                 stage(f"{what}: loading {arm.name}")
-                with _catching(arm):
+                with self._dropping(arm), _catching(arm):
                     self._open(arm, opened)
             stage(f"{what}: timing {', '.join(arm.name for arm in self._arms)}")
             for _ in range(WARM_ROUNDS):
                 self._take_turns(thorough=False)
+            if self._is_over:
+                return {}
             shortest_us = min(arm.windows[-1].claimed_us for arm in self._arms)
             calls = self._fitting(shortest_us / self._calls)
             if calls < 2 * self._calls:
@@ -152,19 +163,32 @@ class Outside:
         self._calls = calls  # the fastest is over too soon
         return self.pair(what)
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether no candidate is left of those that there were: baselines alone tell nobody anything."""
+        return bool(self._candidates) and all(arm.which for arm in self._arms)
+
+    @contextlib.contextmanager
+    def _dropping(self, arm: _Arm) -> Iterator[None]:
+        """A candidate that is caught meanwhile is gone from the arms, and its processes with it."""
+        try:
+            yield
+        except Rejected as found:
+            self.caught[arm.name] = found.reason
+            self._arms.remove(arm)
+            arm.close()
+
     def ask_again(self, names: Collection[str]) -> dict[str, str]:
         """Asks of candidates whose times are less than can be: fresh processes and fresh values, in series of which
         every call is held against the reference; the other shapes that the problem declares; the device's kernels.
 
         Returns:
-            What was found of each, in words.
-        Raises:
-            Rejected: by what was found.
+            What was found of each, in words; those that are rejected by it are in `caught`.
         """
         found = {}
-        for arm in (arm for arm in self._arms if arm.name in names):
+        for arm in [arm for arm in self._arms if arm.name in names]:
             stage(f"asking {arm.name} again, whose time is less than can be")
-            with contextlib.ExitStack() as opened:
+            with self._dropping(arm), contextlib.ExitStack() as opened:
                 with _catching(arm):
                     self._open(arm, opened)
                 found[arm.name] = ", ".join(self._asked_again(arm))
@@ -201,14 +225,20 @@ class Outside:
             if number >= LEAST_ROUNDS and wall_s() - start > PAIR_S:
                 break
             self._take_turns(thorough=number == thorough)
-        return {arm.name: self._timing(arm) for arm in self._arms}
+            if self._is_over:
+                return {}
+        found = {}
+        for arm in list(self._arms):
+            with self._dropping(arm):
+                found[arm.name] = self._timing(arm)
+        return {} if self._is_over else found
 
     def _take_turns(self, *, thorough: bool) -> None:
         """A series of every arm, all with the same values."""
         inputs = self._inputs()
         for arm in random.SystemRandom().sample(self._arms, len(self._arms)):
             look = not arm.which and (thorough or random.SystemRandom().random() < LOOKED_AT)
-            with _catching(arm):
+            with self._dropping(arm), _catching(arm):
                 self._turn(arm, inputs, look=look, thorough=thorough)
 
     def _open(self, arm: _Arm, opened: contextlib.ExitStack) -> None:
