@@ -32,6 +32,7 @@ from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.execution import Observed
+from kernelwright.verify.near_limit import LEAST_DRAWS, Drawn
 from kernelwright.verify.nearness import distance
 from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import PRELOAD, ByMemory
@@ -203,7 +204,7 @@ class Outside:
         calls = number_text(LEAST_ROUNDS * self._calls, "call")
         yield f"{calls} with fresh values were right at a glance, {LEAST_ROUNDS} of them as strictly as any"
         shapes, reason = arm.answers.asked_of_held_out(self._reference)
-        if reason:
+        if reason := reason or arm.answers.decided(self._reference, list(arm.answers.near.pending)):
             raise Rejected(arm.name, reason)
         if shapes:
             yield f"as were {number_text(shapes, 'other shape')}"
@@ -212,7 +213,7 @@ class Outside:
             with _catching(arm):
                 traced = arm.runner.line.call(inputs, look=True, trace=True)
                 assert traced.observed
-                reason = arm.answers.rejection(traced.observed, self._reference.set_of(inputs))
+                reason = arm.answers.rejection(traced.observed, self._reference.set_of(inputs)) or self._decided(arm)
             if reason:
                 raise Rejected(arm.name, reason)
             took = time_text(sum(one.time_us for one in traced.kernels))
@@ -263,7 +264,7 @@ class Outside:
         line = arm.runner.line
         made = line.series(inputs, look=look, outline=self._model.outline)
         arm.windows.append(made.window)
-        if look and (reason := self._wrong(arm.answers, made.observed, inputs, thorough)):
+        if look and (reason := self._wrong(arm.answers, made.observed, inputs, thorough) or self._decided(arm)):
             raise Rejected(arm.name, Reason(code=reason.code, detail=f"in a timed call: {reason.detail}"))
         line.child.stop()
 
@@ -281,6 +282,27 @@ class Outside:
             if reason := answers.rejection(observed[at], self._reference.set_of(inputs[at])):
                 return reason
         return None
+
+    def _decided(self, arm: _Arm) -> Reason | None:
+        """What calls drawn by chance out of more such series say, where one was over the limit of accuracy by little:
+        those that were judged were among the farthest, which says nothing of the rest."""
+        answers = arm.answers
+
+        def calls() -> Iterator[tuple[Observed, Args]]:
+            while True:
+                inputs = self._inputs()
+                made = arm.runner.line.series(inputs, look=True, outline=self._model.outline)
+                for at in random.SystemRandom().sample(range(len(inputs)), min(len(inputs), LEAST_DRAWS)):
+                    yield made.observed[at], inputs[at]
+
+        more = calls()
+
+        def draw(number: int) -> Drawn:
+            observed, inputs = next(more)
+            return Drawn(answers.rejection(observed, self._reference.set_of(inputs)), answers.share)
+
+        found = (answers.near.decide(kind, draw) for kind in list(answers.near.pending))
+        return next(filter(None, found), None)
 
     def _timing(self, arm: _Arm) -> Timing:
         windows = arm.windows[WARM_ROUNDS:]

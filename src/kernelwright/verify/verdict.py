@@ -25,6 +25,7 @@ from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.degenerate import degeneracies
 from kernelwright.verify.kernel_owners import DeviceOwnership
+from kernelwright.verify.near_limit import MOST_DRAWS, Kind
 from kernelwright.verify.ownership import LEAST_OWN, Ownership
 from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import ByMemory, Live, Runner, sandboxed
@@ -86,6 +87,8 @@ def verify(
         sandbox=runner.protections,
         own_share=examination.own_share,
         degenerate=examination.degenerate,
+        near_limit=answers.near.record if answers else None,
+        seed=seed,
         call_us=examination.clocks.time_us if examination.clocks else None,
         notes=(
             *runner.notes,
@@ -159,8 +162,13 @@ class Examination:
         for index in range(sets or SETS):
             if sets is None and self.sets >= LEAST_SETS and wall_s() - start_s > SETS_BUDGET_S:
                 break
-            if reason := self._asked_of_set(index, reference, self.answers, reference_s):
+            reason = self._asked_of_set(index, reference, self.answers, reference_s)
+            if reason := reason or self._decided(reference, self.answers, reference_s):
                 return reason
+        if (nearest := self.answers.near.nearest()) and (
+            reason := self._decided(reference, self.answers, reference_s, nearest)
+        ):
+            return reason
         if self.question and self.sets >= SETS:  # else it takes too long to ask more of it
             self.degenerate = degeneracies(reference)
         if isinstance(self.runner, ByMemory):
@@ -211,13 +219,20 @@ class Examination:
         self.held_out, reason = answers.asked_of_held_out(reference)
         return reason
 
+    def _decided(self, reference: Reference, answers: Answers, reference_s: float, *more: Kind) -> Reason | None:
+        """Of kinds of sets of which one was over the limit by little, and more."""
+        if not (kinds := [*answers.near.pending, *more]):
+            return None
+        progress.stage("checking, accuracy near its limit", MOST_DRAWS * reference_s)
+        return answers.decided(reference, kinds)
+
     def _timed(self, calls: TimedCalls, answers: Answers) -> Reason | None:
         """Calls of which only the judge knows which are judged."""
         try:
             for observed, drawn in calls.seen():
                 if drawn is None:
                     answers.remember(observed)
-                elif reason := answers.rejection(observed, drawn):
+                elif reason := answers.rejection(observed, drawn) or calls.decided(answers):
                     return Reason(code=reason.code, detail=f"in a timed call: {reason.detail}")
                 del observed, drawn  # before the next
         except KernelwrightError as fault:
