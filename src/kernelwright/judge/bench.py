@@ -32,9 +32,10 @@ from kernelwright.problems import Candidate, Problem, load_problem
 from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import stem
 from kernelwright.sandbox import Limits, Nursery
-from kernelwright.verify import verify
+from kernelwright.verify import BUILD_S, verify
 from kernelwright.verify.answers import as_reason
 from kernelwright.verify.runners import PRELOAD, can_look_inside
+from kernelwright.verify.verdict import SEED_BITS
 from kernelwright.work import count
 from kernelwright.work.counting import ProgramWork
 
@@ -54,6 +55,8 @@ def bench(
     spec: str | None = None,
     machine: Machine | None = None,
     tolerance: tuple[float, float] | None = None,
+    build_s: float = BUILD_S,
+    seed: int | None = None,
 ) -> Bench:
     """Times candidates against baselines, beside the floor and the hard bound of the problem.
 
@@ -64,7 +67,8 @@ def bench(
         check: verify each candidate first; a rejected one is not timed, nor is anything where all are rejected.
         spec: the name of a datasheet: nothing is timed, every time is predicted for that machine.
         machine: the device with its ceilings, if somebody has just measured them.
-        tolerance: as `verify` takes it, before the timing and in it.
+        tolerance, build_s: as `verify` takes them, before the timing and in it.
+        seed: as `verify` takes it; for the timed calls, too, that of a verdict on a candidate that was caught in one.
     Raises:
         UsageError: an unknown baseline, fewer than five pairs, a path beside a live problem.
         NotFoundError: no datasheet is named `spec`.
@@ -77,8 +81,9 @@ def bench(
         raise UsageError(message, next="kw bench ... --device cuda, or kw verify ... --device emulated")
     loaded = load_problem(problem) if isinstance(problem, str) else problem
     here = machine or refresh_memory(measured_machine(device, spec=spec))
+    judged = {"device": device, "tolerance": tolerance, "build_s": build_s, "seed": seed}
     with loaded.untouched():
-        verdicts = dict(enumerate(_verdicts(problem, candidates, device, tolerance))) if check else {}
+        verdicts = dict(enumerate(_verdicts(problem, candidates, **judged))) if check else {}
         left = [at for at in range(len(candidates)) if not check or verdicts[at].accepted]
         if candidates and not left:
             return Bench(problem=loaded.name, machine=here, arms=(), comparisons=(), verdicts=_in_order(verdicts))
@@ -86,13 +91,14 @@ def bench(
         if spec:
             return predicted_bench(loaded, here, named(timed), baselines, _in_order(verdicts))
         calls_us = [verdicts[at].call_us for at in left if at in verdicts]
-        known = {"call_us": min(filter(None, calls_us), default=None), "tolerance": tolerance}
+        timing_seed = secrets.randbits(SEED_BITS) if seed is None else seed
+        known = {"call_us": min(filter(None, calls_us), default=None), "tolerance": tolerance, "seed": timing_seed}
         least = Least(here, _counted(loaded, device))
-        measured = _time_all(loaded, timed, baselines, device, pairs, least, **known)
+        measured = _time_all(loaded, timed, baselines, device, pairs, least, build_s=build_s, **known)
         for at, name in zip(left, named(timed), strict=True):
             if reason := measured.caught.get(name):
                 verdict = verdicts.get(at) or _unasked(loaded, str(candidates[at]), device)
-                verdicts[at] = msgspec.structs.replace(verdict, accepted=False, reason=reason)
+                verdicts[at] = msgspec.structs.replace(verdict, accepted=False, reason=reason, seed=timing_seed)
         return _benched(loaded.name, least, measured, _in_order(verdicts))
 
 
@@ -115,11 +121,9 @@ def _is_emulated(candidate: Any) -> bool:
     return isinstance(candidate, str) and split_target(candidate)[0].endswith(".cu")
 
 
-def _verdicts(
-    problem: Problem | str, candidates: Sequence[Any], device: str, tolerance: tuple[float, float] | None
-) -> tuple[Verdict, ...]:
+def _verdicts(problem: Problem | str, candidates: Sequence[Any], **options: Any) -> tuple[Verdict, ...]:
     with Nursery(PRELOAD) as nursery:
-        return tuple(verify(problem, c, device=device, tolerance=tolerance, nursery=nursery) for c in candidates)
+        return tuple(verify(problem, one, nursery=nursery, **options) for one in candidates)
 
 
 def _time_all(
@@ -132,6 +136,8 @@ def _time_all(
     *,
     call_us: float | None,
     tolerance: tuple[float, float] | None,
+    build_s: float,
+    seed: int,
 ) -> Measured:
     live = [c for c in candidates if not isinstance(c, str)]
     if live and len(live) < len(candidates):
@@ -144,7 +150,8 @@ def _time_all(
     ours = {name: absolute(candidate) for name, candidate in named(candidates).items()}
     if can_look_inside(device):
         known = {"device": device, "cache_bytes": cache_bytes, "call_us": call_us, "tolerance": tolerance}
-        with Outside(problem, ours, baselines, limits=_limits(), **known) as outside:
+        limits = Limits(PROCESS_LIMIT_S, build_s=build_s)
+        with Outside(problem, ours, baselines, limits=limits, seed=seed, **known) as outside:
             measured = time_pairs(outside.pair, ours, baselines, pairs)
             doubted = [one.name for one in measured.timings if one.name in ours and least.doubts(one.time_us)]
             again = outside.ask_again(doubted) if doubted else {}
@@ -199,7 +206,7 @@ class _Inside:
         for group in groups if self._taken % 2 else reversed(groups):
             stage(f"{what}: {group.get('name', 'baselines')}")
             try:
-                answer = self.nursery.run("kernelwright.judge.arms:time_task", shared | group, _limits())
+                answer = self.nursery.run("kernelwright.judge.arms:time_task", shared | group, Limits(PROCESS_LIMIT_S))
             except KernelwrightError as fault:
                 if "name" not in group:
                     raise
@@ -207,10 +214,6 @@ class _Inside:
                 continue
             found |= {name: msgspec.convert(timing, Timing) for name, timing in answer.items()}
         return found
-
-
-def _limits() -> Limits:
-    return Limits(time_s=PROCESS_LIMIT_S)
 
 
 def _benched(name: str, least: Least, measured: Measured, verdicts: tuple[Verdict, ...]) -> Bench:

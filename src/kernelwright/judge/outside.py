@@ -9,7 +9,6 @@ series, long enough that the judge need not look before it is over.
 from __future__ import annotations
 
 import contextlib
-import random
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any, Self
 
 import torch
 
+from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Conditions, Reason, Timing
@@ -36,6 +36,7 @@ from kernelwright.verify.near_limit import LEAST_DRAWS, Drawn
 from kernelwright.verify.nearness import distance
 from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import PRELOAD, ByMemory
+from kernelwright.verify.verdict import SEED_BITS, in_a_timed_call
 
 WINDOW_US = 5_000.0
 """Of a series, if so many calls fit: what it costs to begin and end one is known to some tens."""
@@ -97,6 +98,7 @@ class Outside:
         cache_bytes: of the last level of cache, which no call finds its inputs in.
         call_us: what a call of the fastest candidate takes, as far as it is known.
         tolerance: as `verify` takes it.
+        seed: of values and turns; None is a secret one.
     Attributes:
         caught: by the names of their arms, why candidates were rejected in timed calls. They have no arm from then on;
             the others keep theirs, and every time that was taken of them.
@@ -113,11 +115,15 @@ class Outside:
         limits: Limits,
         call_us: float | None = None,
         tolerance: tuple[float, float] | None = None,
+        seed: int | None = None,
     ) -> None:
         assert problem.source
         self._problem, self._device, self._cache_bytes, self._limits = problem, device, cache_bytes, limits
         self._candidates, self._baselines, self._policy = candidates, baselines, policy_of(tolerance)
-        self._reference = Reference(problem, device, secrets.randbits(62), change_parameters=False)
+        seed = secrets.randbits(SEED_BITS) if seed is None else seed
+        # Not the values of `verify`, which may have been given the same seed.
+        self._reference = Reference(problem, device, int(digest(str(seed), "bench")[:15], 16), change_parameters=False)
+        self._chance = self._reference.chance("turns")
         self._next = 0
         self.caught: dict[str, Reason] = {}
         self._arms: list[_Arm] = []
@@ -221,7 +227,7 @@ class Outside:
 
     def _timings(self) -> dict[str, Timing]:
         start = wall_s()
-        thorough = random.SystemRandom().randrange(LEAST_ROUNDS)
+        thorough = self._chance.randrange(LEAST_ROUNDS)
         for number in range(MOST_ROUNDS):
             if number >= LEAST_ROUNDS and wall_s() - start > PAIR_S:
                 break
@@ -237,8 +243,8 @@ class Outside:
     def _take_turns(self, *, thorough: bool) -> None:
         """A series of every arm, all with the same values."""
         inputs = self._inputs()
-        for arm in random.SystemRandom().sample(self._arms, len(self._arms)):
-            look = not arm.which and (thorough or random.SystemRandom().random() < LOOKED_AT)
+        for arm in self._chance.sample(self._arms, len(self._arms)):
+            look = not arm.which and (thorough or self._chance.random() < LOOKED_AT)
             with self._dropping(arm), _catching(arm):
                 self._turn(arm, inputs, look=look, thorough=thorough)
 
@@ -265,22 +271,25 @@ class Outside:
         made = line.series(inputs, look=look, outline=self._model.outline)
         arm.windows.append(made.window)
         if look and (reason := self._wrong(arm.answers, made.observed, inputs, thorough) or self._decided(arm)):
-            raise Rejected(arm.name, Reason(code=reason.code, detail=f"in a timed call: {reason.detail}"))
+            raise Rejected(arm.name, in_a_timed_call(reason))
         line.child.stop()
 
     def _wrong(self, answers: Answers, observed: list[Observed], inputs: list[Args], thorough: bool) -> Reason | None:
         """What is wrong with a call. Judged are those that show something, and the farthest of those far from the
         reference, which is asked of any one or, thoroughly, of each; then one more is judged. No call can draw the
         judge away from the others."""
-        any_one = random.SystemRandom().randrange(len(observed))
+        any_one = self._chance.randrange(len(observed))
         odd = {at for at, one in enumerate(observed) if one.mutated or one.outside or one.state or not one.finished}
         asked = set(range(len(observed))) - odd if thorough else {any_one} - odd
         away = [(distance(observed[at], inputs[at], self._reference.outcome(inputs[at])), at) for at in asked]
         far = [at for apart, at in sorted(away, reverse=True)[:MOST_FAR] if apart > 1]
         more = [any_one] if thorough else []
         for at in sorted({*odd, *far, *more}):
-            if reason := answers.rejection(observed[at], self._reference.set_of(inputs[at])):
+            drawn = self._reference.set_of(inputs[at])
+            if reason := answers.rejection(observed[at], drawn):
                 return reason
+            if at == any_one and answers.share is not None:
+                answers.near.add(drawn.kind, answers.share)
         return None
 
     def _decided(self, arm: _Arm) -> Reason | None:
@@ -292,7 +301,7 @@ class Outside:
             while True:
                 inputs = self._inputs()
                 made = arm.runner.line.series(inputs, look=True, outline=self._model.outline)
-                for at in random.SystemRandom().sample(range(len(inputs)), min(len(inputs), LEAST_DRAWS)):
+                for at in self._chance.sample(range(len(inputs)), min(len(inputs), LEAST_DRAWS)):
                     yield made.observed[at], inputs[at]
 
         more = calls()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CrashError, EnvironmentError, ForgedError
+from kernelwright.core.errors import CrashError, EnvironmentError, ForgedError, TimeLimitError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox import inspection
 from kernelwright.sandbox.cage import Cage
@@ -52,6 +52,20 @@ class Child:
         self._message: dict[str, Any] = {}
         self._tail, self._output_text = wire.Tail(), ""
         self._stage = ""
+
+    def build(self, task: str, payload: dict[str, Any]) -> Any:
+        """As `call`, for the one that loads a program: `limits.build_s` holds for it, and no other limit in time."""
+        limit_s = self._limits.build_s
+        if limit_s is None:
+            return self.call(task, payload)
+        self.start(task, payload)
+        self._deadline = Deadline(limit_s)
+        try:
+            return self.answer()
+        except TimeLimitError as fault:
+            at = f", at: {self._stage}" if self._stage else ""
+            message = f"stopped after {limit_s:g} s of being loaded: imported, compiled and constructed{at}"
+            raise TimeLimitError(message, next="--build-time allows more", where=fault.where) from fault
 
     def call(self, task: str, payload: dict[str, Any]) -> Any:
         """Calls `module:function` with the payload in the child; `limits.time_s` holds for each call.

@@ -113,7 +113,7 @@ class Line:
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Has a program loaded by a task that answers as `worker.held` does; gives its answer."""
-        told = self.child.call(task, payload)
+        told = self.child.build(task, payload)
         self.reach.learn(converted(told["segments"], list[Segment]))
         self._places = converted(told["places"], dict[str, Leaf])
         self.state = self._read_state(self._places)

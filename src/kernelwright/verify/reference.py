@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -192,6 +193,10 @@ class Reference:
     def _seed_of(self, what: str, index: int) -> int:
         """No seed says anything of another: torch's generators can be searched for theirs, given what they drew."""
         return int(digest(str(self._seed), what, str(index))[:15], 16)
+
+    def chance(self, what: str) -> random.Random:
+        """Choices that follow from the secret seed, as the values do."""
+        return random.Random(self._seed_of(what, 0))
 
     def inputs(self, index: int) -> Args:
         """The problem's own inputs of this index.

@@ -78,8 +78,9 @@ class TimedCalls:
                 pause(ATTEMPT_PAUSE_S)
 
     def _seen(self, numbers: range, judged: int) -> Iterator[tuple[Observed, InputSet | None]]:
+        # One for the choice alone: how many calls of others come between depends on how long they take.
+        chosen = self.reference.chance(f"judged from {numbers.start}").sample(numbers, judged)
         chance = random.SystemRandom()
-        chosen = chance.sample(numbers, judged)
         for at in numbers:
             for _ in range(chance.randrange(MOST_BESIDE)):
                 if self.beside and not self.beside.is_over:
@@ -95,7 +96,7 @@ class TimedCalls:
         """What more calls like the timed ones say of those that were over the limit of accuracy by little."""
 
         def draw(number: int) -> Drawn:
-            inputs = self.reference.inputs(AGAIN_FROM + number)
+            inputs = self.reference.inputs(AGAIN_FROM + number)  # of the kind that timed calls are, unlike other sets
             answer = self.runner.line.call(inputs, look=True)
             assert answer.observed
             return Drawn(answers.rejection(answer.observed, self.reference.set_of(inputs)), answers.share)

@@ -20,7 +20,7 @@ from kernelwright.measure.two_sided import TwoSided
 from kernelwright.problems.loading import load_problem
 from kernelwright.problems.problem import Args, Candidate, Problem
 from kernelwright.sandbox import Limits, Nursery
-from kernelwright.verify import budget
+from kernelwright.verify import BUILD_S, budget
 from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.degenerate import degeneracies
@@ -36,6 +36,9 @@ SETS = 12
 LEAST_SETS = 4
 OWNED_FROM = 100_000
 """The index of the first input set that is drawn to see whose code does the work."""
+SEED_BITS = 53
+"""What a reader of JSON that knows floating-point numbers alone takes as it is."""
+REPLAYED = "replayed: its seed was known before, so the candidate may have been made for these inputs"
 SETS_BUDGET_S = 10.0
 """After this long no further set begins, once there are four."""
 
@@ -47,6 +50,7 @@ def verify(
     device: str = "cpu",
     tolerance: tuple[float, float] | None = None,
     time_s: float = 60.0,
+    build_s: float = BUILD_S,
     memory_bytes: int | None = None,
     seed: int | None = None,
     sets: int | None = None,
@@ -64,14 +68,14 @@ def verify(
         raise UsageError(f"{sets} input sets prove nothing", next="give 1 or more, or leave it out for 12")
     policy = policy_of(tolerance)
     budget.parse_policy(policy)
-    limits = Limits(time_s, memory_bytes)
+    limits = Limits(time_s, memory_bytes, build_s)
     if isinstance(problem, str):
         progress.stage("loading the problem", time_s)
         problem = load_problem(problem)
     runner = _runner(problem, candidate, device, limits, nursery)
-    seed = secrets.randbits(62) if seed is None else seed
+    replayed, seed = seed is not None, secrets.randbits(SEED_BITS) if seed is None else seed
     with runner:
-        examination = Examination(problem, runner, device, policy, seed, own_kernels, question)
+        examination = Examination(problem, runner, device, policy, seed, own_kernels, question, replayed=replayed)
         reason = examination.reason(sets, time_s, start)
     answers = examination.answers
     return Verdict(
@@ -129,6 +133,7 @@ class Examination:
     seed: int
     own_kernels: bool = False
     question: bool = False
+    replayed: bool = False
     sets: int = 0
     held_out: int = 0
     answers: Answers | None = None
@@ -154,13 +159,17 @@ class Examination:
         self.answers = Answers(
             self.runner, model, reference.keeps, self.policy, self.problem.deterministic, notes=self.notes
         )
+        self.answers.near.repeatable = self.replayed
+        if self.replayed:
+            self.notes.append(REPLAYED)
         try:
             progress.stage("loading the candidate")
             self.runner.load(reference.inputs(0), model)
         except KernelwrightError as fault:
             return as_reason(fault)
         for index in range(sets or SETS):
-            if sets is None and self.sets >= LEAST_SETS and wall_s() - start_s > SETS_BUDGET_S:
+            in_time = sets is not None or self.replayed or self.sets < LEAST_SETS
+            if not in_time and wall_s() - start_s > SETS_BUDGET_S:
                 break
             reason = self._asked_of_set(index, reference, self.answers, reference_s)
             if reason := reason or self._decided(reference, self.answers, reference_s):
@@ -232,10 +241,18 @@ class Examination:
             for observed, drawn in calls.seen():
                 if drawn is None:
                     answers.remember(observed)
-                elif reason := answers.rejection(observed, drawn) or calls.decided(answers):
-                    return Reason(code=reason.code, detail=f"in a timed call: {reason.detail}")
+                elif reason := answers.rejection(observed, drawn):
+                    return in_a_timed_call(reason)
+                elif answers.share is not None:
+                    answers.near.add(drawn.kind, answers.share)
                 del observed, drawn  # before the next
+                if reason := calls.decided(answers):
+                    return in_a_timed_call(reason)
         except KernelwrightError as fault:
             return as_reason(fault)
         self.clocks = calls.clocks
         return calls.lie()
+
+
+def in_a_timed_call(reason: Reason) -> Reason:
+    return Reason(code=reason.code, detail=f"in a timed call: {reason.detail}")
