@@ -5,8 +5,10 @@ import pytest
 import kernelwright as kw
 from kernelwright.core.records import Reason
 from kernelwright.problems import load_problem
+from kernelwright.sandbox import Nursery
 from kernelwright.verify.near_limit import LEAST_DRAWS, MOST_DRAWS, Drawn, Kind, NearLimits
 from kernelwright.verify.reference import Reference
+from kernelwright.verify.runners import PRELOAD
 
 KIND = Kind("normal", 7)
 OVER = Reason(code="inaccurate", detail="1.2 times the limit")
@@ -75,6 +77,18 @@ def test_numbers_do_not_come_twice_and_draws_are_kept():
     assert near.record.sets == MOST_DRAWS + 2
 
 
+def test_who_was_over_the_limit_in_one_kind_is_asked_of_all_that_came_nearly_so_far():
+    near, others = NearLimits(), [Kind("sparse", 1), Kind("offset", 2), Kind("uniform", 8)]
+    for kind, share in zip(others, (0.4, 0.8, 0.5), strict=True):
+        near.add(kind, share)
+    assert near.undecided() == [others[1]], "the nearest alone"
+    near.add(KIND, 1.2)
+    assert near.undecided() == [others[1], KIND]
+    near.decide(KIND, lambda number: Drawn(None, 0.1))
+    assert near.undecided() == [others[1]], "still, whatever was drawn since"
+    assert NearLimits().undecided() == []
+
+
 def test_where_no_more_can_be_drawn_what_is_there_decides():
     near = NearLimits()
     near.pending[KIND] = OVER
@@ -116,15 +130,16 @@ def f(x):
 @pytest.fixture
 def near(file):
     """Verifies a candidate with this relative error, which rounding blurs."""
-    return lambda error, **options: kw.verify(
-        file("f.py", PROBLEM), file("near.py", NEAR.format(error=error)), **options
-    )
+    with Nursery(PRELOAD) as nursery:
+        yield lambda error, **options: kw.verify(
+            file("f.py", PROBLEM), file("near.py", NEAR.format(error=error)), nursery=nursery, **options
+        )
 
 
 def error_at(near, low, high):
     """An error whose draws have a root mean square between these shares of the limit."""
-    for step in range(40):
-        found = near(error := 3e-7 * 1.15**step, seed=3)
+    for step in range(20):
+        found = near(error := 6e-7 * 1.25**step, seed=3)
         if found.near_limit and low < found.near_limit.rms < high:
             return error
     raise AssertionError(f"no error has between {low} and {high} of its limit")

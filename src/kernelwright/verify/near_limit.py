@@ -62,11 +62,14 @@ class NearLimits:
     def add(self, kind: Kind, share: float) -> None:
         self._shares.setdefault(kind, []).append(share)
 
-    def nearest(self) -> Kind | None:
-        """The kind that came nearest to the limit, where that is near and not decided yet."""
-        worst = max(self._shares, key=lambda kind: max(self._shares[kind]), default=None)
-        near = worst is not None and max(self._shares[worst]) >= 1 / NEAR
-        return worst if near and worst not in self._decided else None
+    def undecided(self) -> list[Kind]:
+        """Kinds that more has to be drawn of when every set was run: the one that came nearest to the limit, where that
+        is near. Where one was over the limit, all that came nearly so far: the same error may be over it in them, and
+        be under it in what was drawn by chance."""
+        worst = {kind: max(shares) for kind, shares in self._shares.items()}
+        most = max(worst.values(), default=0.0)
+        least = 1 / CLEAR if most > 1 else max(most, 1 / NEAR)
+        return [kind for kind, share in worst.items() if share >= least and kind not in self._decided]
 
     def decide(self, kind: Kind, draw: Callable[[int], Drawn]) -> Reason | None:
         """Draws until enough is known of a kind; why that rejects, or None.

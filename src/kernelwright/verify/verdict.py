@@ -174,9 +174,7 @@ class Examination:
             reason = self._asked_of_set(index, reference, self.answers, reference_s)
             if reason := reason or self._decided(reference, self.answers, reference_s):
                 return reason
-        if (nearest := self.answers.near.nearest()) and (
-            reason := self._decided(reference, self.answers, reference_s, nearest)
-        ):
+        if reason := self._decided(reference, self.answers, reference_s, *self.answers.near.undecided()):
             return reason
         if self.question and self.sets >= SETS:  # else it takes too long to ask more of it
             self.degenerate = degeneracies(reference)
