@@ -75,7 +75,7 @@ REJECTED = [
     ("def f(x, y): raise SystemExit(2)", {}, "runtime-error", "sys.exit(2)"),
     ("def f(x, y): return x @ y", {}, "runtime-error", "RuntimeError"),
     (SLEEP, {"time_s": 1.0}, "timeout", "1 s"),
-    ("import time; time.sleep(100)", {"time_s": 1.0}, "timeout", "1 s"),
+    ("import time; time.sleep(100)", {"build_s": 1.0}, "timeout", "1 s"),
     (HOG, {"memory_bytes": 800_000_000}, "out-of-memory", "the limit is 800 MB"),
     ("def f(x, y): return torch.empty(1 << 50)", {}, "out-of-memory", "allocate"),
     ("import ctypes\ndef f(x, y): ctypes.string_at(0)", {}, "crash", "SIGSEGV"),
