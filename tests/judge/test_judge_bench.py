@@ -1,13 +1,12 @@
 """Who gets an arm in a bench, and under which name."""
 
-import sys
-
 import pytest
 import torch
 
 from kernelwright.core.records import Conditions, Timing
 from kernelwright.judge.arms import BASELINE_NAMES, named
 from kernelwright.judge.bench import bench
+from kernelwright.judge.pairs import time_pairs
 from kernelwright.problems import Problem
 
 
@@ -88,7 +87,27 @@ def timing(name, time_us):
     ],
 )
 def test_a_narrow_claim_is_asked_again(times_us, pairs, verdict):
-    module, taken = sys.modules["kernelwright.judge.bench"], Pairs(times_us)
-    (comparison,) = module._time_pairs(taken, ["fast"], ["eager"], 5).comparisons
+    taken = Pairs(times_us)
+    (comparison,) = time_pairs(taken, ["fast"], ["eager"], 5).comparisons
     assert (comparison.verdict, comparison.pairs) == (verdict, pairs)
     assert taken.taken == pairs
+
+
+def test_who_is_missing_from_a_pair_has_no_arm_and_the_others_keep_what_was_taken():
+    taken = []
+
+    def pair(what):
+        taken.append(what)
+        names = ["a", "b", "eager"] if len(taken) < 4 else ["b", "eager"]
+        return {name: timing(name, 50.0 if name == "b" else 100.0) for name in names}
+
+    measured = time_pairs(pair, ["a", "b"], ["eager"], 5)
+    assert [(one.name, one.conditions.processes) for one in measured.timings] == [("b", 5), ("eager", 5)]
+    assert [(one.a, one.pairs) for one in measured.comparisons] == [("b", 5)]
+    assert len(taken) == 5
+
+
+def test_where_every_candidate_is_missing_nothing_is_timed_any_more():
+    taken = []
+    measured = time_pairs(lambda what: taken.append(what) or {}, ["a"], ["eager"], 5)
+    assert (measured.timings, measured.comparisons, len(taken)) == ([], [], 1)

@@ -69,11 +69,13 @@ def test_integers_stay_in_their_range(kind: Distribution) -> None:
 def test_seeds_and_tensors_differ(kind: Distribution) -> None:
     x = torch.randn(200)
     first, second = drawn(kind, x, x.clone())
-    assert not torch.equal(first, second) and not torch.equal(first, x)
-    assert not torch.equal(first, drawn(kind, x, seed=8)[0])
+    assert not torch.equal(first, second)
+    assert [torch.equal(one, x) for one in (first, second)].count(True) == kind.alone
+    first = drawn(kind, x)[0]
+    assert not torch.equal(first, x) and not torch.equal(first, drawn(kind, x, seed=8)[0])
     assert torch.equal(first, drawn(kind, x)[0])
     small = drawn(kind, x * 2.0**-20)[0]
-    assert small.abs().max() < 1e-3, "the scale of the example is kept"
+    assert small.abs().max() < (1e-1 if kind.coarse else 1e-3), "the scale of the example is kept"
 
 
 def test_low_bits_lean_one_way() -> None:

@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from kernelwright.cli.answer import Manner, again, answer, choose_device
-from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
+from kernelwright.cli.options import (
+    BuildTimeOption,
+    DebugOption,
+    DeviceOption,
+    HtmlOption,
+    JsonOption,
+    SeedOption,
+    SpecOption,
+)
 from kernelwright.cli.steps import command, file_called
 from kernelwright.core.records import Bench
 
@@ -21,6 +29,8 @@ def bench(
     device: DeviceOption = "cpu",
     pairs: Annotated[int, typer.Option("--pairs", help="Fresh process pairs, five at least.")] = 7,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Verify each candidate before it is timed.")] = True,
+    build_s: BuildTimeOption = 300.0,
+    seed: SeedOption = None,
     spec: SpecOption = None,
     json: JsonOption = False,
     html: HtmlOption = None,
@@ -35,7 +45,7 @@ def bench(
         from kernelwright.judge import bench
 
         where = choose_device(device)
-        options = {"device": where, "pairs": pairs, "check": check, "spec": spec}
+        options = {"device": where, "pairs": pairs, "check": check, "spec": spec, "build_s": build_s, "seed": seed}
         return bench(problem, *candidates, baselines=baseline.split(","), **options)
 
     def finish(found: Bench) -> tuple[str, list[str]]:

@@ -29,7 +29,31 @@ ToleranceOption = Annotated[
 PolicyOption = Annotated[
     str, typer.Option("--policy", help="own-kernels: libraries must not do its work. any: they may.")
 ]
-TimeOption = Annotated[float, typer.Option("--time", help="Longest time of a candidate, in seconds.")]
+TimeOption = Annotated[float, typer.Option("--time", help="Longest time of a call of a candidate, in seconds.")]
+BuildTimeOption = Annotated[
+    float,
+    typer.Option("--build-time", help="Longest time to import, compile and construct a candidate, in seconds."),
+]
+
+
+def _hidden(seed: int | None) -> int | None:
+    """The candidate's process can read the command lines of others."""
+    from kernelwright.sandbox.confine import hide_argument
+
+    if seed is not None:
+        hide_argument(str(seed))
+    return seed
+
+
+SeedOption = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        help="The seed of an earlier verdict: draws the same inputs, parameters and order again.",
+        callback=_hidden,
+        metavar="N",
+    ),
+]
 
 
 def owns_kernels(policy: str) -> bool:

@@ -9,6 +9,7 @@ import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import (
+    BuildTimeOption,
     DebugOption,
     DeviceOption,
     HtmlOption,
@@ -61,6 +62,7 @@ def run(
     tolerance: ToleranceOption = None,
     policy: PolicyOption = "any",
     time_s: TimeOption = 60.0,
+    build_s: BuildTimeOption = 300.0,
     json: JsonOption = False,
     html: HtmlOption = None,
     debug: DebugOption = False,
@@ -81,6 +83,7 @@ def run(
             tolerance=tolerance_of(tolerance),
             own_kernels=owns_kernels(policy),
             time_s=time_s,
+            build_s=build_s,
             pairs=pairs,
         )
         return run_suite(folder, candidates, results=results, workers=workers, manner=manner)

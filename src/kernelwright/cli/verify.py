@@ -8,11 +8,13 @@ import typer
 
 from kernelwright.cli.answer import Manner, again, answer, choose_device
 from kernelwright.cli.options import (
+    BuildTimeOption,
     DebugOption,
     DeviceOption,
     HtmlOption,
     JsonOption,
     PolicyOption,
+    SeedOption,
     SpecOption,
     TimeOption,
     ToleranceOption,
@@ -30,6 +32,8 @@ def verify(
     tolerance: ToleranceOption = None,
     policy: PolicyOption = "any",
     time_s: TimeOption = 60.0,
+    build_s: BuildTimeOption = 300.0,
+    seed: SeedOption = None,
     spec: SpecOption = None,
     json: JsonOption = False,
     html: HtmlOption = None,
@@ -46,6 +50,8 @@ def verify(
         options = {
             "tolerance": tolerance_of(tolerance),
             "time_s": time_s,
+            "build_s": build_s,
+            "seed": seed,
             "spec": spec,
             "own_kernels": owns_kernels(policy),
         }

@@ -271,13 +271,27 @@ class Accuracy(Record, frozen=True, kw_only=True):
     right: str
 
 
+class NearLimit(Record, frozen=True, kw_only=True):
+    """Accuracy so near to its limit that `sets` input sets of one distribution were drawn to decide: in how many it was
+    `over`, and its largest share of the limit in each, by root mean square and in the worst. It is rejected where `rms`
+    is above 1, or where half of the sets or more are over."""
+
+    distribution: str
+    sets: int
+    over: int
+    rms: float
+    worst: float
+
+
 class Verdict(Record, frozen=True, kw_only=True):
     """`accepted`, or rejected with one named reason and the evidence.
 
     `sets` counts the input sets that were run, `held_out` those of other shapes, which the problem declares; `golden`
     names how the right answer was made; `sandbox` lists the protections that were active; `call_us` is the median time
     of a call, where the judge's own clock ran beside; `own_share` is how much of the work the candidate's own code did,
-    where that was asked and can be seen; `degenerate` says why the problem itself proves little, each in a sentence.
+    where that was asked and can be seen; `degenerate` says why the problem itself proves little, each in a sentence;
+    `near_limit` is what was drawn besides where the accuracy was near its limit; `seed` draws the same inputs,
+    parameters and order again.
     """
 
     accepted: bool
@@ -293,6 +307,8 @@ class Verdict(Record, frozen=True, kw_only=True):
     call_us: float | None = None
     own_share: float | None = None
     degenerate: tuple[str, ...] = ()
+    near_limit: NearLimit | None = None
+    seed: int | None = None
     notes: tuple[str, ...] = ()
     time_s: float = 0.0
 

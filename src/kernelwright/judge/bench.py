@@ -8,39 +8,38 @@ and alternate in rounds.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from statistics import median
 from typing import Any, cast
 
 import msgspec
 
-from kernelwright.core.errors import UsageError
+from kernelwright.core.errors import KernelwrightError, UsageError
 from kernelwright.core.progress import stage
-from kernelwright.core.records import Arm, Bench, Comparison, Device, Machine, Timing, Verdict
+from kernelwright.core.records import Arm, Bench, Device, Machine, Reason, Timing, Verdict
 from kernelwright.core.units import time_text
 from kernelwright.judge.arms import BASELINE_NAMES, baseline_program, named, require_baselines, time_in_process
 from kernelwright.judge.least import Least
-from kernelwright.judge.outside import Outside, Rejected
+from kernelwright.judge.outside import Outside
+from kernelwright.judge.pairs import Measured, time_pairs, without
 from kernelwright.judge.predicted import predicted_bench
 from kernelwright.machine import machine as measured_machine
 from kernelwright.machine import refresh_memory
 from kernelwright.machine.floor import last_cache_bytes
 from kernelwright.measure.paired import Rounds
-from kernelwright.measure.statistics import compare_processes, median_interval
 from kernelwright.problems import Candidate, Problem, load_problem
 from kernelwright.problems.importing import absolute, split_target
 from kernelwright.problems.problem import stem
 from kernelwright.sandbox import Limits, Nursery
-from kernelwright.verify import verify
+from kernelwright.verify import BUILD_S, verify
+from kernelwright.verify.answers import as_reason
 from kernelwright.verify.runners import PRELOAD, can_look_inside
+from kernelwright.verify.verdict import SEED_BITS
 from kernelwright.work import count
 from kernelwright.work.counting import ProgramWork
 
 LEAST_PAIRS, PAIRS = 5, 7
-NARROW = 1.10
-"""A claim whose interval ends below is made over twice the pairs; luck alone hardly reaches further."""
 SAMPLING_S = 0.6
 PROCESS_LIMIT_S = 300.0
 NOT_ASKED = "check the outputs of the timed calls"
@@ -56,6 +55,8 @@ def bench(
     spec: str | None = None,
     machine: Machine | None = None,
     tolerance: tuple[float, float] | None = None,
+    build_s: float = BUILD_S,
+    seed: int | None = None,
 ) -> Bench:
     """Times candidates against baselines, beside the floor and the hard bound of the problem.
 
@@ -66,7 +67,8 @@ def bench(
         check: verify each candidate first; a rejected one is not timed, nor is anything where all are rejected.
         spec: the name of a datasheet: nothing is timed, every time is predicted for that machine.
         machine: the device with its ceilings, if somebody has just measured them.
-        tolerance: as `verify` takes it, before the timing and in it.
+        tolerance, build_s: as `verify` takes them, before the timing and in it.
+        seed: as `verify` takes it; for the timed calls, too, that of a verdict on a candidate that was caught in one.
     Raises:
         UsageError: an unknown baseline, fewer than five pairs, a path beside a live problem.
         NotFoundError: no datasheet is named `spec`.
@@ -79,39 +81,25 @@ def bench(
         raise UsageError(message, next="kw bench ... --device cuda, or kw verify ... --device emulated")
     loaded = load_problem(problem) if isinstance(problem, str) else problem
     here = machine or refresh_memory(measured_machine(device, spec=spec))
+    judged = {"device": device, "tolerance": tolerance, "build_s": build_s, "seed": seed}
     with loaded.untouched():
-        verdicts = dict(enumerate(_verdicts(problem, candidates, device, tolerance))) if check else {}
+        verdicts = dict(enumerate(_verdicts(problem, candidates, **judged))) if check else {}
         left = [at for at in range(len(candidates)) if not check or verdicts[at].accepted]
-        work: ProgramWork | None = None
-        while left or not candidates:
-            timed = [candidates[at] for at in left]
-            if spec:
-                return predicted_bench(loaded, here, named(timed), baselines, _in_order(verdicts))
-            calls_us = [verdicts[at].call_us for at in left if at in verdicts]
-            known = {"call_us": min(filter(None, calls_us), default=None), "tolerance": tolerance}
-            work = work or _counted(loaded, device)
-            least = Least(here, work)
-            try:
-                measured = _time_all(loaded, timed, baselines, device, pairs, least, **known)
-                return _benched(loaded.name, least, measured, _in_order(verdicts))
-            except Rejected as caught:
-                at = left.pop(list(named(timed)).index(caught.name))
+        if candidates and not left:
+            return Bench(problem=loaded.name, machine=here, arms=(), comparisons=(), verdicts=_in_order(verdicts))
+        timed = [candidates[at] for at in left]
+        if spec:
+            return predicted_bench(loaded, here, named(timed), baselines, _in_order(verdicts))
+        calls_us = [verdicts[at].call_us for at in left if at in verdicts]
+        timing_seed = secrets.randbits(SEED_BITS) if seed is None else seed
+        known = {"call_us": min(filter(None, calls_us), default=None), "tolerance": tolerance, "seed": timing_seed}
+        least = Least(here, _counted(loaded, device))
+        measured = _time_all(loaded, timed, baselines, device, pairs, least, build_s=build_s, **known)
+        for at, name in zip(left, named(timed), strict=True):
+            if reason := measured.caught.get(name):
                 verdict = verdicts.get(at) or _unasked(loaded, str(candidates[at]), device)
-                verdicts[at] = msgspec.structs.replace(verdict, accepted=False, reason=caught.reason)
-        return Bench(problem=loaded.name, machine=here, arms=(), comparisons=(), verdicts=_in_order(verdicts))
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Arms and what is claimed of them.
-
-    Attributes:
-        again: by their names, what came of asking those again whose time is less than can be.
-    """
-
-    timings: list[Timing]
-    comparisons: list[Comparison]
-    again: dict[str, str] = field(default_factory=dict)
+                verdicts[at] = msgspec.structs.replace(verdict, accepted=False, reason=reason, seed=timing_seed)
+        return _benched(loaded.name, least, measured, _in_order(verdicts))
 
 
 def _counted(problem: Problem, device: str) -> ProgramWork:
@@ -133,11 +121,9 @@ def _is_emulated(candidate: Any) -> bool:
     return isinstance(candidate, str) and split_target(candidate)[0].endswith(".cu")
 
 
-def _verdicts(
-    problem: Problem | str, candidates: Sequence[Any], device: str, tolerance: tuple[float, float] | None
-) -> tuple[Verdict, ...]:
+def _verdicts(problem: Problem | str, candidates: Sequence[Any], **options: Any) -> tuple[Verdict, ...]:
     with Nursery(PRELOAD) as nursery:
-        return tuple(verify(problem, c, device=device, tolerance=tolerance, nursery=nursery) for c in candidates)
+        return tuple(verify(problem, one, nursery=nursery, **options) for one in candidates)
 
 
 def _time_all(
@@ -150,6 +136,8 @@ def _time_all(
     *,
     call_us: float | None,
     tolerance: tuple[float, float] | None,
+    build_s: float,
+    seed: int,
 ) -> Measured:
     live = [c for c in candidates if not isinstance(c, str)]
     if live and len(live) < len(candidates):
@@ -162,13 +150,15 @@ def _time_all(
     ours = {name: absolute(candidate) for name, candidate in named(candidates).items()}
     if can_look_inside(device):
         known = {"device": device, "cache_bytes": cache_bytes, "call_us": call_us, "tolerance": tolerance}
-        with Outside(problem, ours, baselines, limits=_limits(), **known) as outside:
-            measured = _time_pairs(outside.pair, ours, baselines, pairs)
+        limits = Limits(PROCESS_LIMIT_S, build_s=build_s)
+        with Outside(problem, ours, baselines, limits=limits, seed=seed, **known) as outside:
+            measured = time_pairs(outside.pair, ours, baselines, pairs)
             doubted = [one.name for one in measured.timings if one.name in ours and least.doubts(one.time_us)]
-            return replace(measured, again=outside.ask_again(doubted) if doubted else {})
+            again = outside.ask_again(doubted) if doubted else {}
+            return without(measured, outside.caught, ours, again)
     with Nursery() as nursery:
         inside = _Inside(nursery, problem.source, ours, baselines, device, cache_bytes)
-        return _time_pairs(inside, ours, baselines, pairs)
+        return replace(time_pairs(inside, ours, baselines, pairs), caught=inside.caught)
 
 
 def _time_live(
@@ -197,6 +187,7 @@ class _Inside:
     baselines: Sequence[str]
     device: str
     cache_bytes: int
+    caught: dict[str, Reason] = field(default_factory=dict)
     _taken: int = 0
 
     def __call__(self, what: str) -> dict[str, Timing]:
@@ -207,67 +198,22 @@ class _Inside:
             "budget_s": SAMPLING_S,
             "seed": secrets.randbits(31),
         }
-        groups: list[dict[str, Any]] = [{"candidate": c, "name": name} for name, c in self.candidates.items()]
+        left = {name: target for name, target in self.candidates.items() if name not in self.caught}
+        groups: list[dict[str, Any]] = [{"candidate": target, "name": name} for name, target in left.items()]
         groups.append({"baselines": list(self.baselines)})
         self._taken += 1
         found: dict[str, Timing] = {}
         for group in groups if self._taken % 2 else reversed(groups):
             stage(f"{what}: {group.get('name', 'baselines')}")
-            answer = self.nursery.run("kernelwright.judge.arms:time_task", shared | group, _limits())
+            try:
+                answer = self.nursery.run("kernelwright.judge.arms:time_task", shared | group, Limits(PROCESS_LIMIT_S))
+            except KernelwrightError as fault:
+                if "name" not in group:
+                    raise
+                self.caught[group["name"]] = as_reason(fault)
+                continue
             found |= {name: msgspec.convert(timing, Timing) for name, timing in answer.items()}
         return found
-
-
-def _time_pairs(
-    pair: Callable[[str], dict[str, Timing]], ours: Iterable[str], baselines: Sequence[str], pairs: int
-) -> Measured:
-    """So many pairs, and as many more where a claim is narrow."""
-    taken: dict[str, list[Timing]] = {}
-    names = list(ours)
-
-    def take() -> list[Comparison]:
-        """So many pairs more, and what all pairs say by now."""
-        for number in range(pairs):
-            for name, timing in pair(f"pair {number + 1} of {pairs}").items():
-                taken.setdefault(name, []).append(timing)
-        return [_compare(taken, a, BASELINE_NAMES[b]) for a, b in product(names, baselines)]
-
-    comparisons = take()
-    if any(map(_narrow, comparisons)):
-        comparisons = take()
-    return Measured([_merged(timings) for timings in taken.values()], comparisons)
-
-
-def _narrow(comparison: Comparison) -> bool:
-    """Whether a claim is so near to SAME that it is asked again: an interval of 99 % over few pairs errs once in a
-    hundred, and a program compared with itself must not win."""
-    nearest = {"FASTER": comparison.low, "SLOWER": 1 / comparison.high}.get(comparison.verdict)
-    return nearest is not None and nearest < NARROW
-
-
-def _limits() -> Limits:
-    return Limits(time_s=PROCESS_LIMIT_S)
-
-
-def _compare(taken: dict[str, list[Timing]], a: str, b: str) -> Comparison:
-    return compare_processes(a, [t.time_us for t in taken[a]], b, [t.time_us for t in taken[b]])
-
-
-def _merged(timings: list[Timing]) -> Timing:
-    """One timing over processes: each process counts once, by its median."""
-    medians = [t.time_us for t in timings]
-    low, high = median_interval(medians)
-    return msgspec.structs.replace(
-        timings[0],
-        time_us=median(medians),
-        low_us=low,
-        high_us=high,
-        samples_us=tuple(medians),
-        conditions=msgspec.structs.replace(timings[0].conditions, processes=len(timings)),
-        disturbed=sum(t.disturbed for t in timings),
-        faults_per_call=median(t.faults_per_call or 0.0 for t in timings),
-        notes=tuple(dict.fromkeys(note for t in timings for note in t.notes)),
-    )
 
 
 def _benched(name: str, least: Least, measured: Measured, verdicts: tuple[Verdict, ...]) -> Bench:

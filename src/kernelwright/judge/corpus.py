@@ -143,6 +143,7 @@ def _judged_by(workers: int, chosen: list[Sample], device: str) -> tuple[list[Sa
 def _judged(task: tuple[Sample, str]) -> tuple[SampleOutcome, tuple[str, ...]]:
     """What the judge says of one sample, which it meets as a file of no name."""
     (sample, device), start = task, wall_s()
+    time_s = ENDLESS_S if "timeout" in sample.codes else TIME_S
     held: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix="kernelwright-corpus-") as folder:
         staged = Path(folder) / f"candidate{sample.path.suffix}"
@@ -152,7 +153,8 @@ def _judged(task: tuple[Sample, str]) -> tuple[SampleOutcome, tuple[str, ...]]:
                 str(SAMPLES / "problems" / f"{sample.problem}.py"),
                 str(staged),
                 device=device,
-                time_s=ENDLESS_S if "timeout" in sample.codes else TIME_S,
+                time_s=time_s,
+                build_s=time_s,
                 memory_bytes=MEMORY_BYTES,
                 nursery=warm_nursery(),
                 own_kernels=sample.policy == "own-kernels",

@@ -9,7 +9,6 @@ series, long enough that the judge need not look before it is over.
 from __future__ import annotations
 
 import contextlib
-import random
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any, Self
 
 import torch
 
+from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.progress import stage
 from kernelwright.core.records import Conditions, Reason, Timing
@@ -32,9 +32,11 @@ from kernelwright.sandbox import Limits, Nursery
 from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.execution import Observed
+from kernelwright.verify.near_limit import LEAST_DRAWS, Drawn
 from kernelwright.verify.nearness import distance
 from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import PRELOAD, ByMemory
+from kernelwright.verify.verdict import SEED_BITS, in_a_timed_call
 
 WINDOW_US = 5_000.0
 """Of a series, if so many calls fit: what it costs to begin and end one is known to some tens."""
@@ -78,6 +80,12 @@ class _Arm:
     answers: Answers = field(init=False)
     windows: list[Window] = field(default_factory=list)
 
+    def close(self) -> None:
+        """Ends its processes."""
+        if hasattr(self, "runner"):
+            self.runner.__exit__()
+        self.nursery.close()
+
 
 class Outside:
     """Pairs of fresh processes, one for each arm. A context manager: its nurseries stay warm from one to the next.
@@ -90,6 +98,10 @@ class Outside:
         cache_bytes: of the last level of cache, which no call finds its inputs in.
         call_us: what a call of the fastest candidate takes, as far as it is known.
         tolerance: as `verify` takes it.
+        seed: of values and turns; None is a secret one.
+    Attributes:
+        caught: by the names of their arms, why candidates were rejected in timed calls. They have no arm from then on;
+            the others keep theirs, and every time that was taken of them.
     """
 
     def __init__(
@@ -103,12 +115,18 @@ class Outside:
         limits: Limits,
         call_us: float | None = None,
         tolerance: tuple[float, float] | None = None,
+        seed: int | None = None,
     ) -> None:
         assert problem.source
         self._problem, self._device, self._cache_bytes, self._limits = problem, device, cache_bytes, limits
         self._candidates, self._baselines, self._policy = candidates, baselines, policy_of(tolerance)
-        self._reference = Reference(problem, device, secrets.randbits(62), change_parameters=False)
+        seed = secrets.randbits(SEED_BITS) if seed is None else seed
+        # Not the values of `verify`, which may have been given the same seed.
+        self._reference = Reference(problem, device, int(digest(str(seed), "bench")[:15], 16), change_parameters=False)
+        self._chance = self._reference.chance("turns")
         self._next = 0
+        self.caught: dict[str, Reason] = {}
+        self._arms: list[_Arm] = []
         self._model = self._reference.probe()
         self._most_calls, self._cold = self._bounds()
         self._calls = self._fitting(call_us or self._reference_us())
@@ -130,21 +148,21 @@ class Outside:
         self._stack.close()
 
     def pair(self, what: str) -> dict[str, Timing]:
-        """The times of every arm in a fresh process.
+        """The times of every arm in a fresh process; nothing where there were candidates and all are caught.
 
         Args:
             what: it is, for whoever waits.
-        Raises:
-            Rejected: a candidate was wrong, late or lied about its time in one of these calls.
         """
         with contextlib.ExitStack() as opened:
-            for arm in self._arms:
+            for arm in list(self._arms):
                 stage(f"{what}: loading {arm.name}")
-                with _catching(arm):
+                with self._dropping(arm), _catching(arm):
                     self._open(arm, opened)
             stage(f"{what}: timing {', '.join(arm.name for arm in self._arms)}")
             for _ in range(WARM_ROUNDS):
                 self._take_turns(thorough=False)
+            if self._is_over:
+                return {}
             shortest_us = min(arm.windows[-1].claimed_us for arm in self._arms)
             calls = self._fitting(shortest_us / self._calls)
             if calls < 2 * self._calls:
@@ -152,19 +170,32 @@ class Outside:
         self._calls = calls  # the fastest is over too soon
         return self.pair(what)
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether no candidate is left of those that there were: baselines alone tell nobody anything."""
+        return bool(self._candidates) and all(arm.which for arm in self._arms)
+
+    @contextlib.contextmanager
+    def _dropping(self, arm: _Arm) -> Iterator[None]:
+        """A candidate that is caught meanwhile is gone from the arms, and its processes with it."""
+        try:
+            yield
+        except Rejected as found:
+            self.caught[arm.name] = found.reason
+            self._arms.remove(arm)
+            arm.close()
+
     def ask_again(self, names: Collection[str]) -> dict[str, str]:
         """Asks of candidates whose times are less than can be: fresh processes and fresh values, in series of which
         every call is held against the reference; the other shapes that the problem declares; the device's kernels.
 
         Returns:
-            What was found of each, in words.
-        Raises:
-            Rejected: by what was found.
+            What was found of each, in words; those that are rejected by it are in `caught`.
         """
         found = {}
-        for arm in (arm for arm in self._arms if arm.name in names):
+        for arm in [arm for arm in self._arms if arm.name in names]:
             stage(f"asking {arm.name} again, whose time is less than can be")
-            with contextlib.ExitStack() as opened:
+            with self._dropping(arm), contextlib.ExitStack() as opened:
                 with _catching(arm):
                     self._open(arm, opened)
                 found[arm.name] = ", ".join(self._asked_again(arm))
@@ -179,7 +210,7 @@ class Outside:
         calls = number_text(LEAST_ROUNDS * self._calls, "call")
         yield f"{calls} with fresh values were right at a glance, {LEAST_ROUNDS} of them as strictly as any"
         shapes, reason = arm.answers.asked_of_held_out(self._reference)
-        if reason:
+        if reason := reason or arm.answers.decided(self._reference, list(arm.answers.near.pending)):
             raise Rejected(arm.name, reason)
         if shapes:
             yield f"as were {number_text(shapes, 'other shape')}"
@@ -188,7 +219,7 @@ class Outside:
             with _catching(arm):
                 traced = arm.runner.line.call(inputs, look=True, trace=True)
                 assert traced.observed
-                reason = arm.answers.rejection(traced.observed, self._reference.set_of(inputs))
+                reason = arm.answers.rejection(traced.observed, self._reference.set_of(inputs)) or self._decided(arm)
             if reason:
                 raise Rejected(arm.name, reason)
             took = time_text(sum(one.time_us for one in traced.kernels))
@@ -196,19 +227,25 @@ class Outside:
 
     def _timings(self) -> dict[str, Timing]:
         start = wall_s()
-        thorough = random.SystemRandom().randrange(LEAST_ROUNDS)
+        thorough = self._chance.randrange(LEAST_ROUNDS)
         for number in range(MOST_ROUNDS):
             if number >= LEAST_ROUNDS and wall_s() - start > PAIR_S:
                 break
             self._take_turns(thorough=number == thorough)
-        return {arm.name: self._timing(arm) for arm in self._arms}
+            if self._is_over:
+                return {}
+        found = {}
+        for arm in list(self._arms):
+            with self._dropping(arm):
+                found[arm.name] = self._timing(arm)
+        return {} if self._is_over else found
 
     def _take_turns(self, *, thorough: bool) -> None:
         """A series of every arm, all with the same values."""
         inputs = self._inputs()
-        for arm in random.SystemRandom().sample(self._arms, len(self._arms)):
-            look = not arm.which and (thorough or random.SystemRandom().random() < LOOKED_AT)
-            with _catching(arm):
+        for arm in self._chance.sample(self._arms, len(self._arms)):
+            look = not arm.which and (thorough or self._chance.random() < LOOKED_AT)
+            with self._dropping(arm), _catching(arm):
                 self._turn(arm, inputs, look=look, thorough=thorough)
 
     def _open(self, arm: _Arm, opened: contextlib.ExitStack) -> None:
@@ -233,24 +270,48 @@ class Outside:
         line = arm.runner.line
         made = line.series(inputs, look=look, outline=self._model.outline)
         arm.windows.append(made.window)
-        if look and (reason := self._wrong(arm.answers, made.observed, inputs, thorough)):
-            raise Rejected(arm.name, Reason(code=reason.code, detail=f"in a timed call: {reason.detail}"))
+        if look and (reason := self._wrong(arm.answers, made.observed, inputs, thorough) or self._decided(arm)):
+            raise Rejected(arm.name, in_a_timed_call(reason))
         line.child.stop()
 
     def _wrong(self, answers: Answers, observed: list[Observed], inputs: list[Args], thorough: bool) -> Reason | None:
         """What is wrong with a call. Judged are those that show something, and the farthest of those far from the
         reference, which is asked of any one or, thoroughly, of each; then one more is judged. No call can draw the
         judge away from the others."""
-        any_one = random.SystemRandom().randrange(len(observed))
+        any_one = self._chance.randrange(len(observed))
         odd = {at for at, one in enumerate(observed) if one.mutated or one.outside or one.state or not one.finished}
         asked = set(range(len(observed))) - odd if thorough else {any_one} - odd
         away = [(distance(observed[at], inputs[at], self._reference.outcome(inputs[at])), at) for at in asked]
         far = [at for apart, at in sorted(away, reverse=True)[:MOST_FAR] if apart > 1]
         more = [any_one] if thorough else []
         for at in sorted({*odd, *far, *more}):
-            if reason := answers.rejection(observed[at], self._reference.set_of(inputs[at])):
+            drawn = self._reference.set_of(inputs[at])
+            if reason := answers.rejection(observed[at], drawn):
                 return reason
+            if at == any_one and answers.share is not None:
+                answers.near.add(drawn.kind, answers.share)
         return None
+
+    def _decided(self, arm: _Arm) -> Reason | None:
+        """What calls drawn by chance out of more such series say, where one was over the limit of accuracy by little:
+        those that were judged were among the farthest, which says nothing of the rest."""
+        answers = arm.answers
+
+        def calls() -> Iterator[tuple[Observed, Args]]:
+            while True:
+                inputs = self._inputs()
+                made = arm.runner.line.series(inputs, look=True, outline=self._model.outline)
+                for at in self._chance.sample(range(len(inputs)), min(len(inputs), LEAST_DRAWS)):
+                    yield made.observed[at], inputs[at]
+
+        more = calls()
+
+        def draw(number: int) -> Drawn:
+            observed, inputs = next(more)
+            return Drawn(answers.rejection(observed, self._reference.set_of(inputs)), answers.share)
+
+        found = (answers.near.decide(kind, draw) for kind in list(answers.near.pending))
+        return next(filter(None, found), None)
 
     def _timing(self, arm: _Arm) -> Timing:
         windows = arm.windows[WARM_ROUNDS:]

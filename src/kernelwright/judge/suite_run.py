@@ -25,7 +25,7 @@ from kernelwright.machine import machine as measured_machine
 from kernelwright.machine import refresh_memory
 from kernelwright.measure.clock import wall_s
 from kernelwright.problems.suites import Pair, pairs_in
-from kernelwright.verify import verify
+from kernelwright.verify import BUILD_S, verify
 
 AGAIN = ("crash",)
 """Rejections that somebody outside may have caused, who killed the process: these are made twice."""
@@ -38,7 +38,8 @@ class Manner:
 
     Attributes:
         tolerance: as `verify` takes it.
-        time_s: the longest that a candidate may take before its problem.
+        time_s: the longest that a call of a candidate may take.
+        build_s: the longest that loading it may take, with all that it compiles.
         pairs: of fresh processes for each comparison.
     """
 
@@ -47,6 +48,7 @@ class Manner:
     tolerance: tuple[float, float] | None = None
     own_kernels: bool = False
     time_s: float = 60.0
+    build_s: float = BUILD_S
     memory_bytes: int | None = None
     pairs: int = PAIRS
 
@@ -170,7 +172,7 @@ class _Run:
 
     def _verdict_key(self, pair: Pair) -> str:
         manner = self._manner
-        asked = manner.device, manner.tolerance, manner.own_kernels, manner.time_s, manner.memory_bytes
+        asked = manner.device, manner.tolerance, manner.own_kernels, manner.time_s, manner.build_s, manner.memory_bytes
         files = pair.problem_file.read_bytes(), pair.candidate_file.read_bytes()
         return digest(pair.problem, pair.candidate, *files, repr(asked))
 
@@ -189,6 +191,7 @@ def _judged(task: tuple[Pair, Manner, Machine]) -> dict[str, Any]:
             device=manner.device,
             tolerance=manner.tolerance,
             time_s=manner.time_s,
+            build_s=manner.build_s,
             memory_bytes=manner.memory_bytes,
             nursery=warm_nursery(),
             own_kernels=manner.own_kernels,
@@ -204,6 +207,7 @@ def _judged(task: tuple[Pair, Manner, Machine]) -> dict[str, Any]:
 def _timed(task: tuple[Pair, Manner, Machine]) -> dict[str, Any]:
     pair, manner, here = task
     given = {"device": manner.device, "pairs": manner.pairs, "tolerance": manner.tolerance, "machine": here}
+    given["build_s"] = manner.build_s
     files = str(pair.problem_file), str(pair.candidate_file)
     found = bench(*files, baselines=manner.baselines, check=False, **given)
     caught = next((verdict.reason for verdict in found.verdicts if verdict.reason), None)

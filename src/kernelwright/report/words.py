@@ -216,7 +216,20 @@ def verdict_notes(verdict: Verdict) -> list[str]:
     rest = verdict.reason.detail.splitlines()[1:] if verdict.reason else []
     long = [note for note in verdict.notes if verdict.reason is not None or len(note) > _SHORT_NOTE]
     degenerate = [f"the problem proves little: {why}" for why in verdict.degenerate]
-    return [plain(line) for line in (*rest, *long, *degenerate)]
+    return [plain(line) for line in (*rest, *near_text(verdict), *long, *degenerate, *seed_text(verdict))]
+
+
+def near_text(verdict: Verdict) -> list[str]:
+    """How near an accepted one came to the limit of accuracy, and over how many sets; a rejected one's reason says."""
+    near = verdict.near_limit
+    if near is None or verdict.reason is not None:
+        return []
+    sets = f"{number_text(near.sets, 'input set')} ({near.distribution})"
+    return [f"near its limit: {near.rms:.2g} times it (rms) over {sets}, {near.worst:.2g} in the worst"]
+
+
+def seed_text(verdict: Verdict) -> list[str]:
+    return [] if verdict.seed is None else [f"the same again: --seed {verdict.seed}"]
 
 
 def worst_text(verdict: Verdict) -> str:

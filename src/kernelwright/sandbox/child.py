@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CrashError, EnvironmentError, ForgedError
+from kernelwright.core.errors import CrashError, EnvironmentError, ForgedError, TimeLimitError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox import inspection
 from kernelwright.sandbox.cage import Cage
@@ -53,6 +53,20 @@ class Child:
         self._tail, self._output_text = wire.Tail(), ""
         self._stage = ""
 
+    def build(self, task: str, payload: dict[str, Any]) -> Any:
+        """As `call`, for the one that loads a program: `limits.build_s` holds for it, and no other limit in time."""
+        limit_s = self._limits.build_s
+        if limit_s is None:
+            return self.call(task, payload)
+        self.start(task, payload)
+        self._deadline = Deadline(limit_s)
+        try:
+            return self.answer()
+        except TimeLimitError as fault:
+            at = f", at: {self._stage}" if self._stage else ""
+            message = f"stopped after {limit_s:g} s of being loaded: imported, compiled and constructed{at}"
+            raise TimeLimitError(message, next="--build-time allows more", where=fault.where) from fault
+
     def call(self, task: str, payload: dict[str, Any]) -> Any:
         """Calls `module:function` with the payload in the child; `limits.time_s` holds for each call.
 
@@ -76,7 +90,7 @@ class Child:
             payload: small, where the child may be stopped meanwhile.
         """
         if self._ended:
-            raise crash(self._status, self._output_text, self._stage)
+            self.raise_crash()
         if self._stopped:
             self.stood()
             self.resume()
@@ -96,8 +110,7 @@ class Child:
             self.end()
             raise
         if not answered:
-            self.end()
-            raise crash(self._status, self._output_text, self._stage)
+            self.raise_crash()
         if "fault" in self._message:
             raise revive(self._message["fault"])
         return self._message.pop("answer")
@@ -116,6 +129,15 @@ class Child:
     def has_answered(self) -> bool:
         """Whether something came that `answer` has not read yet."""
         return bool(select.select([self._channel], [], [], 0)[0])
+
+    def raise_crash(self) -> NoReturn:
+        """For a caller that found the process gone, before or while the nursery reaps it.
+
+        Raises:
+            CrashError: how it ended.
+        """
+        self.end()
+        raise crash(self._status, self._output_text, self._stage)
 
     def stop(self) -> None:
         """Every thread of it and of what it started stands still when this returns.

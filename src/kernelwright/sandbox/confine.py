@@ -112,3 +112,17 @@ def _highest_descriptor() -> int:
 
 def no_core_dump() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def hide_argument(value: str) -> None:
+    """Overwrites an argument of this process's command line, or what follows `=` in one, where the system shows it to
+    every other process. The command line of a shell that started this one is not ours to change."""
+    if sys.platform != "linux":
+        return
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, of which the third field is the first here
+    at = start
+    for argument in ctypes.string_at(start, end - start).split(b"\0"):
+        if argument == value.encode() or argument.endswith(b"=" + value.encode()):
+            ctypes.memset(at + len(argument) - len(value), ord("x"), len(value))
+        at += len(argument) + 1

@@ -114,9 +114,9 @@ def descendants(pid: int) -> list[int]:
     found: list[int] = []
     todo = [pid]
     while todo:
-        for children in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+        for thread in _threads(todo.pop()):
             with contextlib.suppress(OSError):
-                started = [int(one) for one in children.read_text().split()]
+                started = [int(one) for one in (thread / "children").read_text().split()]
                 found += started
                 todo += started
     return found
@@ -185,7 +185,7 @@ def computing_at(pid: int) -> dict[int, tuple[int, int]]:
     By number of the thread, the first has the process's. Those that waited in the system are left out.
     """
     found = {}
-    for thread in Path(f"/proc/{pid}/task").iterdir():
+    for thread in _threads(pid):
         with contextlib.suppress(OSError):
             match (thread / "syscall").read_text().split():
                 case ["-1", stack, instruction]:
@@ -244,10 +244,15 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _stands_still(pid: int) -> bool:
+    return all(_state(thread) in b"TtZX" for thread in _threads(pid))
+
+
+def _threads(pid: int) -> list[Path]:
+    """A folder for each thread of a process; none where the process has gone, also while they are listed."""
     try:
-        return all(_state(thread) in b"TtZX" for thread in Path(f"/proc/{pid}/task").iterdir())
+        return list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:
-        return True
+        return []
 
 
 def _state(thread: Path) -> bytes:

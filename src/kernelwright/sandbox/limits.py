@@ -23,10 +23,13 @@ class Limits:
         time_s: seconds from a call to its answer.
         memory_bytes: resident memory of the child and everything it started; None is 80 % of what is available
             when the run starts.
+        build_s: the same as `time_s` for the call that loads a program: imports, compiles and constructs it; None is
+            `time_s`.
     """
 
     time_s: float
     memory_bytes: int | None = None
+    build_s: float | None = None
 
 
 class Deadline:

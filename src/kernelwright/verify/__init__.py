@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from kernelwright.problems.problem import Candidate, Problem
     from kernelwright.sandbox import Nursery
 
-__all__ = ["verify"]
+__all__ = ["BUILD_S", "verify"]
+
+BUILD_S = 300.0
+"""How long a candidate may take to be imported, compiled and constructed: `load_inline` of CUDA C++ takes a minute."""
 
 
 def verify(
@@ -22,6 +25,7 @@ def verify(
     device: str = "cpu",
     tolerance: tuple[float, float] | None = None,
     time_s: float = 60.0,
+    build_s: float = BUILD_S,
     memory_bytes: int | None = None,
     seed: int | None = None,
     sets: int | None = None,
@@ -41,9 +45,11 @@ def verify(
         candidate: a target (`file.py`, `file.cpp`), a loaded candidate, or any callable.
         device: `cpu` or `cuda`.
         tolerance: (atol, rtol) of the classic policy; None is the error budget against FP64.
-        time_s: limit for the candidate, for loading it and for each set.
+        time_s: limit for each call of the candidate.
+        build_s: limit for loading it: import, compilation and construction. It has no inputs meanwhile.
         memory_bytes: limit for the candidate's process; None is 80 % of what is available.
-        seed: makes a run repeatable; None is a secret one.
+        seed: of an earlier verdict, whose inputs, parameters and order it draws again, with no limit on their time;
+            None is a secret one.
         sets: exactly so many input sets; None is one of each kind, or at least four within about ten seconds.
         nursery: a warm one to use; None starts one.
         spec: the name of a datasheet: a note says how long the work takes on that machine at least.
@@ -65,6 +71,7 @@ def verify(
         device=device,
         tolerance=tolerance,
         time_s=time_s,
+        build_s=build_s,
         memory_bytes=memory_bytes,
         seed=seed,
         sets=sets,

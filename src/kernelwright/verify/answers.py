@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +16,7 @@ from kernelwright.problems.problem import tensors
 from kernelwright.verify import budget
 from kernelwright.verify.execution import Observed, same_results
 from kernelwright.verify.golden import FP64, Right
+from kernelwright.verify.near_limit import Drawn, Kind, NearLimits
 from kernelwright.verify.outcome import as_tensor
 from kernelwright.verify.reference import InputSet, Reference
 from kernelwright.verify.runners import Runner
@@ -31,6 +34,9 @@ class Answers:
         deterministic: equal inputs must give equal bits.
         golden: how the right answers were made.
         accuracy: the worst so far.
+        near: draws that came near the limit of accuracy: one that is over it by little is not rejected for it, but
+            pending there.
+        share: the largest share of a limit in what `rejection` was last asked about; None where nothing floats.
     """
 
     runner: Runner
@@ -41,14 +47,34 @@ class Answers:
     golden: str = ""
     accuracy: Accuracy | None = None
     notes: list[str] = field(default_factory=list)
+    near: NearLimits = field(default_factory=NearLimits)
+    share: float | None = None
+    _is_near: bool = False
     _earlier: Memory = field(default_factory=Memory)
 
     def asked(self, drawn: InputSet) -> Reason | None:
         """Runs the candidate on a set; why what comes of it rejects the candidate, or None."""
+        reason = self._asked(drawn)
+        if reason is None and self.share is not None:
+            self.near.add(drawn.kind, self.share)
+        return reason
+
+    def _asked(self, drawn: InputSet) -> Reason | None:
+        self.share = None
         try:
             return self.rejection(self.runner.run(drawn.inputs, drawn.state, drawn.sizes_bytes, twice=True), drawn)
         except KernelwrightError as fault:
             return as_reason(fault)
+
+    def decided(self, reference: Reference, kinds: Iterable[Kind]) -> Reason | None:
+        """Draws more sets of these kinds, until it is known whether they reject; why they do, or None."""
+
+        def draw(kind: Kind, number: int) -> Drawn:
+            drawn = reference.again(kind, number)
+            return Drawn(self._asked(drawn), self.share) if drawn else Drawn(None, None)
+
+        found = (self.near.decide(kind, functools.partial(draw, kind)) for kind in kinds)
+        return next(filter(None, found), None)
 
     def asked_of_held_out(self, reference: Reference) -> tuple[int, Reason | None]:
         """The same of the other shapes that the problem declares; how many were run."""
@@ -66,6 +92,7 @@ class Answers:
         Raises:
             ForgedError: what it says of itself is not so.
         """
+        self.share = None
         if not self.golden or drawn.right.how != FP64:
             self.golden = drawn.right.how
         reason = self._wrong(observed, drawn) or _untouched(observed, drawn)
@@ -82,9 +109,17 @@ class Answers:
             return Reason(code="late-work", detail="an output changed after the call had returned")
         reason = self._judge(observed.leaves, observed, drawn)
         if reason and reason.code in ("inaccurate", "not-finite"):
-            reason = self._cause(observed, drawn) or reason
+            reason = self._cause(observed, drawn) or self._unless_near(reason, drawn)
         self.remember(observed)
         return reason
+
+    def _unless_near(self, reason: Reason, drawn: InputSet) -> Reason | None:
+        """The reason, unless it is one that more draws have to decide."""
+        if not self._is_near:
+            return reason
+        changed = "; the parameters had been changed before this call" if drawn.perturbed else ""
+        self.near.pending[drawn.kind] = Reason(code=reason.code, detail=reason.detail + changed)
+        return None
 
     def remember(self, observed: Observed) -> None:
         """Keeps what a call gave: a later one must not give it again."""
@@ -109,6 +144,9 @@ class Answers:
         got += [observed.mutated.get(at, before[at].detach()) for at in right.mutated]
         got += self._state_after(observed, right)
         reason, accuracy = budget.check(got, right, distribution=drawn.distribution, policy=self.policy)
+        if keep:
+            self._is_near = budget.is_near(accuracy)
+            self.share = max(accuracy.times_limit, self.share or 0.0) if accuracy else self.share
         if keep and accuracy and (reason or self.accuracy is None or accuracy.times_limit > self.accuracy.times_limit):
             self.accuracy = accuracy
         return reason
@@ -148,6 +186,8 @@ class Answers:
             return Reason(code="nondeterministic", detail=detail)
         self._note("not deterministic: two calls with equal inputs gave different bits")
         reason = self._wrong(second, drawn) if second else self._judge(observed.again, observed, drawn)
+        if reason and not second:
+            reason = self._unless_near(reason, drawn)
         if reason:
             return Reason(code=reason.code, detail=f"in a second call with equal inputs: {reason.detail}")
         return None

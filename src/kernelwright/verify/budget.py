@@ -44,6 +44,7 @@ from kernelwright.verify.error import (
 )
 from kernelwright.verify.golden import Right
 from kernelwright.verify.likeness import looks_like
+from kernelwright.verify.near_limit import NEAR
 
 
 @dataclass(frozen=True)
@@ -107,11 +108,13 @@ def check(
         got: in the order of `right.reference`.
         policy: `reference` (the error budget) or `ATOL,RTOL`.
     Returns:
-        The reason to reject, or None; the accuracy of the worst output, or None where nothing floats.
+        The reason to reject, or None; the accuracy of the worst output, or None where nothing floats. Where both are
+        there and the accuracy `is_near`, nothing else is wrong.
     Raises:
         UsageError: no such policy.
     """
     rule = parse_policy(policy)
+    near: Reason | None = None
     if len(got) != len(right.reference):
         return Reason(code="wrong-structure", detail=f"{len(got)} outputs instead of {len(right.reference)}"), None
     worst: Accuracy | None = None
@@ -119,9 +122,17 @@ def check(
         reason, accuracy = _check_one(output, right, at, distribution, rule)
         if accuracy and (worst is None or accuracy.times_limit > worst.times_limit):
             worst = accuracy
-        if reason:
-            return reason, accuracy or worst
-    return None, worst
+        if reason and not is_near(accuracy):
+            return reason, accuracy or (None if is_near(worst) else worst)
+        if reason and accuracy is worst:
+            near = reason
+    return near, worst
+
+
+def is_near(accuracy: Accuracy | None) -> bool:
+    """Whether it is over the error budget by so little that one set does not decide. A tolerance that a person has
+    given is a limit as it stands."""
+    return accuracy is not None and accuracy.policy == "reference" and 1 < accuracy.times_limit <= NEAR
 
 
 def limit_of(metric: str, scale: Scales, inputs: Profile | None, rule: Rule) -> float:

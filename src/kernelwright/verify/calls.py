@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -113,7 +113,7 @@ class Line:
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Has a program loaded by a task that answers as `worker.held` does; gives its answer."""
-        told = self.child.call(task, payload)
+        told = self.child.build(task, payload)
         self.reach.learn(converted(told["segments"], list[Segment]))
         self._places = converted(told["places"], dict[str, Leaf])
         self.state = self._read_state(self._places)
@@ -190,8 +190,9 @@ class Line:
             self.child.start(f"{TASKS}:call", order)
             if not self.watch.is_ready():
                 self._raise_fault()
-            writes, glance = self._prepared(packed["blocks"], blocks)
-            window, letter = self.watch.time(writes, glance, peek=peek, steady=steady)
+            with self._writing():
+                writes, glance = self._prepared(packed["blocks"], blocks)
+                window, letter = self.watch.time(writes, glance, peek=peek, steady=steady)
         if letter is None or letter.raised:
             self._raise_fault()
         seen = self._look(letter, glance, blocks) if look else None
@@ -222,7 +223,23 @@ class Line:
             if place.extent and place.extent[1]:
                 whole = self.reach.read(place.extent)
                 view_of(whole, place).copy_(self.state[name])
-                self.reach.write(place.extent[0], whole)
+                with self._writing():
+                    self.reach.write(place.extent[0], whole)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """The candidate's process may end, or unmap its memory, at any moment: while we write into it, too.
+
+        Raises:
+            CrashError: it has ended.
+            ForgedError: it lives, and what we write to is not there any more.
+        """
+        try:
+            yield
+        except ProcessLookupError:
+            self.child.raise_crash()
+        except OSError as fault:
+            raise ForgedError(f"memory that the process gave for its inputs is not there: {fault}") from fault
 
     def _changed_state(self, told: Told) -> State:
         """Parameters and buffers that differ from before the call: in their places, or where they lie now."""

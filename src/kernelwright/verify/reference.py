@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,19 +25,27 @@ from kernelwright.verify.crossing import PLAIN, hold, outline
 from kernelwright.verify.distributions import AS_GIVEN, DISTRIBUTIONS, HELD_OUT, Distribution
 from kernelwright.verify.execution import SEED, Call, Observed, observe
 from kernelwright.verify.golden import Right
+from kernelwright.verify.near_limit import Kind
 from kernelwright.verify.outcome import Outcome, exact_float32, outputs
 from kernelwright.verify.parameters import changeable, perturb
 from kernelwright.verify.state import State, state_of
 
 PERTURBED_EVERY = 3
 SCALES_WITHIN = 1e-3
+KINDS = math.lcm(len(DISTRIBUTIONS), PERTURBED_EVERY)
+"""After so many sets both the distributions and whether parameters are changed begin anew."""
+AGAIN_FROM = 50_000 * KINDS
+"""The index of the first set that is drawn again of a kind."""
+ALONE = -1
+"""The index of sets that no draw of a distribution has made."""
 MEND = "mend the reference or its inputs"
 
 
 @dataclass(frozen=True)
 class InputSet:
     """One set of inputs with the right answer to it; `state` holds parameters and buffers if not the last set's;
-    `model` is what the reference returns, where that may have another structure than for the problem's own inputs."""
+    `model` is what the reference returns, where that may have another structure than for the problem's own inputs;
+    `index` is that of its kind, as `Reference.again` takes it."""
 
     distribution: Distribution
     inputs: Args
@@ -43,6 +53,11 @@ class InputSet:
     state: State | None
     perturbed: bool
     model: Observed | None = None
+    index: int = 0
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.distribution.name, self.index)
 
     @property
     def sizes_bytes(self) -> list[int]:
@@ -117,7 +132,15 @@ class Reference:
         send = self._change and (perturbed or self._was_perturbed)
         self._was_perturbed = perturbed
         state = {name: value for name, value in state_of(module).items() if name in self.keeps} if send else None
-        return InputSet(distribution, inputs, right, state, perturbed)
+        return InputSet(distribution, inputs, right, state, perturbed, index=index % KINDS)
+
+    def again(self, kind: Kind, number: int) -> InputSet | None:
+        """Another set of a kind, for each number from 1 on: None where there is none, as from `draw`."""
+        if kind.name == HELD_OUT.name:
+            state = self.own_state()
+            found = next(itertools.islice(self.held_out(number), kind.index, None), None)
+            return found and replace(found, state=state)
+        return self.draw(AGAIN_FROM + KINDS * number + kind.index)
 
     def _scales(self, program: Callable[..., Any], module: torch.nn.Module | None, index: int, moved: Right) -> bool:
         """Whether the program's outputs scale with its inputs, which were moved towards an end of the range."""
@@ -129,25 +152,25 @@ class Reference:
     def set_of(self, inputs: Args) -> InputSet:
         """These inputs of the problem's own with what is right for them, parameters as they are in the problem."""
         right = golden.right(self._program, self._module, inputs)
-        return InputSet(AS_GIVEN, inputs, right, None, False)
+        return InputSet(AS_GIVEN, inputs, right, None, False, index=ALONE)
 
-    def held_out(self) -> Iterator[InputSet]:
+    def held_out(self, number: int = 0) -> Iterator[InputSet]:
         """Sets of the other shapes that the problem declares; parameters as they are in the problem, so not after a set
-        that had others.
+        that had others. Other values for every number.
 
         Raises:
             ProblemError: the reference raises on one, or their generator; they are other arguments than the problem's.
         """
         assert not self._was_perturbed
         try:
-            with seeded(self._seed_of("held out", 0)):
+            with seeded(self._seed_of("held out", number)):
                 declared = held_out_inputs(self._problem)
             given = self.inputs(0) if declared else ([], {})
-            for inputs in declared:
+            for at, inputs in enumerate(declared):
                 _refuse_other_arguments(inputs, given)
                 inputs = to_device(inputs, self._device)
                 model = self._probed(inputs, twice=False)
-                yield replace(self.set_of(inputs), distribution=HELD_OUT, model=model)
+                yield replace(self.set_of(inputs), distribution=HELD_OUT, model=model, index=at)
         except (Exception, SystemExit) as fault:
             raise _as_problem_error(fault) from fault
 
@@ -182,6 +205,10 @@ class Reference:
     def _seed_of(self, what: str, index: int) -> int:
         """No seed says anything of another: torch's generators can be searched for theirs, given what they drew."""
         return int(digest(str(self._seed), what, str(index))[:15], 16)
+
+    def chance(self, what: str) -> random.Random:
+        """Choices that follow from the secret seed, as the values do."""
+        return random.Random(self._seed_of(what, 0))
 
     def inputs(self, index: int) -> Args:
         """The problem's own inputs of this index.

@@ -96,7 +96,7 @@ class ByMessage:
 
     def load(self, inputs: Args, model: Observed) -> None:
         self._open()
-        self._loaded(self._child.call(f"{TASKS}:load", {"candidate": self._target}))
+        self._loaded(self._child.build(f"{TASKS}:load", {"candidate": self._target}))
 
     def run(self, inputs: Args, state: State | None, sizes_bytes: list[int], *, twice: bool) -> Observed:
         payload = {

@@ -12,9 +12,11 @@ from kernelwright.core.records import Reason
 from kernelwright.core.units import time_text
 from kernelwright.measure.two_sided import TwoSided, Window
 from kernelwright.sandbox.inspection import pause
+from kernelwright.verify.answers import Answers
 from kernelwright.verify.execution import Observed
+from kernelwright.verify.near_limit import Drawn
 from kernelwright.verify.nearness import distance
-from kernelwright.verify.reference import InputSet, Reference
+from kernelwright.verify.reference import AGAIN_FROM, InputSet, Reference
 from kernelwright.verify.runners import ByMemory
 
 CALLS, JUDGED = 12, 3
@@ -76,8 +78,9 @@ class TimedCalls:
                 pause(ATTEMPT_PAUSE_S)
 
     def _seen(self, numbers: range, judged: int) -> Iterator[tuple[Observed, InputSet | None]]:
+        # One for the choice alone: how many calls of others come between depends on how long they take.
+        chosen = self.reference.chance(f"judged from {numbers.start}").sample(numbers, judged)
         chance = random.SystemRandom()
-        chosen = chance.sample(numbers, judged)
         for at in numbers:
             for _ in range(chance.randrange(MOST_BESIDE)):
                 if self.beside and not self.beside.is_over:
@@ -88,6 +91,18 @@ class TimedCalls:
             assert answer.observed
             judge = at in chosen or distance(answer.observed, inputs, self.reference.outcome(inputs)) > 1
             yield answer.observed, self.reference.set_of(inputs) if judge else None
+
+    def decided(self, answers: Answers) -> Reason | None:
+        """What more calls like the timed ones say of those that were over the limit of accuracy by little."""
+
+        def draw(number: int) -> Drawn:
+            inputs = self.reference.inputs(AGAIN_FROM + number)  # of the kind that timed calls are, unlike other sets
+            answer = self.runner.line.call(inputs, look=True)
+            assert answer.observed
+            return Drawn(answers.rejection(answer.observed, self.reference.set_of(inputs)), answers.share)
+
+        found = (answers.near.decide(kind, draw) for kind in list(answers.near.pending))
+        return next(filter(None, found), None)
 
     @property
     def _disturbed(self) -> bool:

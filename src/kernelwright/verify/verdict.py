@@ -20,12 +20,13 @@ from kernelwright.measure.two_sided import TwoSided
 from kernelwright.problems.loading import load_problem
 from kernelwright.problems.problem import Args, Candidate, Problem
 from kernelwright.sandbox import Limits, Nursery
-from kernelwright.verify import budget
+from kernelwright.verify import BUILD_S, budget
 from kernelwright.verify.answers import Answers, as_reason
 from kernelwright.verify.comparison import policy_of
 from kernelwright.verify.degenerate import degeneracies
 from kernelwright.verify.distributions import DISTRIBUTIONS
 from kernelwright.verify.kernel_owners import DeviceOwnership
+from kernelwright.verify.near_limit import MOST_DRAWS, Kind
 from kernelwright.verify.ownership import LEAST_OWN, Ownership
 from kernelwright.verify.reference import Reference
 from kernelwright.verify.runners import ByMemory, Live, Runner, sandboxed
@@ -36,6 +37,9 @@ SETS = len(DISTRIBUTIONS)
 LEAST_SETS = 4
 OWNED_FROM = 100_000
 """The index of the first input set that is drawn to see whose code does the work."""
+SEED_BITS = 53
+"""What a reader of JSON that knows floating-point numbers alone takes as it is."""
+REPLAYED = "replayed: its seed was known before, so the candidate may have been made for these inputs"
 SETS_BUDGET_S = 10.0
 """After this long no further set begins, once there are four."""
 
@@ -47,6 +51,7 @@ def verify(
     device: str = "cpu",
     tolerance: tuple[float, float] | None = None,
     time_s: float = 60.0,
+    build_s: float = BUILD_S,
     memory_bytes: int | None = None,
     seed: int | None = None,
     sets: int | None = None,
@@ -64,14 +69,14 @@ def verify(
         raise UsageError(f"{sets} input sets prove nothing", next="give 1 or more, or leave it out for 12")
     policy = policy_of(tolerance)
     budget.parse_policy(policy)
-    limits = Limits(time_s, memory_bytes)
+    limits = Limits(time_s, memory_bytes, build_s)
     if isinstance(problem, str):
         progress.stage("loading the problem", time_s)
         problem = load_problem(problem)
     runner = _runner(problem, candidate, device, limits, nursery)
-    seed = secrets.randbits(62) if seed is None else seed
+    replayed, seed = seed is not None, secrets.randbits(SEED_BITS) if seed is None else seed
     with runner:
-        examination = Examination(problem, runner, device, policy, seed, own_kernels, question)
+        examination = Examination(problem, runner, device, policy, seed, own_kernels, question, replayed=replayed)
         reason = examination.reason(sets, time_s, start)
     answers = examination.answers
     return Verdict(
@@ -87,6 +92,8 @@ def verify(
         sandbox=runner.protections,
         own_share=examination.own_share,
         degenerate=examination.degenerate,
+        near_limit=answers.near.record if answers else None,
+        seed=seed,
         call_us=examination.clocks.time_us if examination.clocks else None,
         notes=(
             *runner.notes,
@@ -127,6 +134,9 @@ class Examination:
     seed: int
     own_kernels: bool = False
     question: bool = False
+    replayed: bool = False
+    tried: int = 0
+    """How many kinds of input were drawn; the reference cannot take each."""
     sets: int = 0
     held_out: int = 0
     answers: Answers | None = None
@@ -152,22 +162,30 @@ class Examination:
         self.answers = Answers(
             self.runner, model, reference.keeps, self.policy, self.problem.deterministic, notes=self.notes
         )
+        self.answers.near.repeatable = self.replayed
+        if self.replayed:
+            self.notes.append(REPLAYED)
         try:
             progress.stage("loading the candidate")
             self.runner.load(reference.inputs(0), model)
         except KernelwrightError as fault:
             return as_reason(fault)
         for index in range(sets or SETS):
-            if sets is None and self.sets >= LEAST_SETS and wall_s() - start_s > SETS_BUDGET_S:
+            in_time = sets is not None or self.replayed or self.sets < LEAST_SETS
+            if not in_time and wall_s() - start_s > SETS_BUDGET_S:
                 break
-            if reason := self._asked_of_set(index, reference, self.answers, reference_s):
+            self.tried = index + 1
+            reason = self._asked_of_set(index, reference, self.answers, reference_s)
+            if reason := reason or self._decided(reference, self.answers, reference_s):
                 return reason
-        if self.question and self.sets >= SETS:  # else it takes too long to ask more of it
+        if reason := self._decided(reference, self.answers, reference_s, *self.answers.near.undecided()):
+            return reason
+        if self.question and self.tried >= SETS:  # else it takes too long to ask more of it
             self.degenerate = degeneracies(reference)
         if isinstance(self.runner, ByMemory):
             progress.stage("timing the candidate", reference_s)
             ownership = self._ownership(self.runner, reference)
-            timed = TimedCalls(self.runner, reference, sets or SETS, self.sets < SETS, ownership)
+            timed = TimedCalls(self.runner, reference, sets or SETS, self.tried < SETS, ownership)
             return self._timed(timed, self.answers) or self._owned(ownership)
         if self.own_kernels:
             self.notes.append("whose kernels did the work is unknown: it cannot be seen here")
@@ -212,6 +230,13 @@ class Examination:
         self.held_out, reason = answers.asked_of_held_out(reference)
         return reason
 
+    def _decided(self, reference: Reference, answers: Answers, reference_s: float, *more: Kind) -> Reason | None:
+        """Of kinds of sets of which one was over the limit by little, and more."""
+        if not (kinds := [*answers.near.pending, *more]):
+            return None
+        progress.stage("checking, accuracy near its limit", MOST_DRAWS * reference_s)
+        return answers.decided(reference, kinds)
+
     def _timed(self, calls: TimedCalls, answers: Answers) -> Reason | None:
         """Calls of which only the judge knows which are judged."""
         try:
@@ -219,9 +244,17 @@ class Examination:
                 if drawn is None:
                     answers.remember(observed)
                 elif reason := answers.rejection(observed, drawn):
-                    return Reason(code=reason.code, detail=f"in a timed call: {reason.detail}")
+                    return in_a_timed_call(reason)
+                elif answers.share is not None:
+                    answers.near.add(drawn.kind, answers.share)
                 del observed, drawn  # before the next
+                if reason := calls.decided(answers):
+                    return in_a_timed_call(reason)
         except KernelwrightError as fault:
             return as_reason(fault)
         self.clocks = calls.clocks
         return calls.lie()
+
+
+def in_a_timed_call(reason: Reason) -> Reason:
+    return Reason(code=reason.code, detail=f"in a timed call: {reason.detail}")
