@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
-from kernelwright.core.errors import EnvironmentError
+from kernelwright.core.errors import SetupError
 
 
 def test_parts_of_a_digest_cannot_run_together():
@@ -40,7 +40,7 @@ def test_the_cache_can_be_moved(tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_made_says_where_and_what_to_do(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(EnvironmentError, match=str(tmp_path / "file" / "cache")) as caught:
+    with pytest.raises(SetupError, match=str(tmp_path / "file" / "cache")) as caught:
         cache_dir("machine")
     assert "KERNELWRIGHT_CACHE=DIR kw" in caught.value.next
 
@@ -48,5 +48,5 @@ def test_a_cache_that_cannot_be_made_says_where_and_what_to_do(tmp_path, monkeyp
 def test_a_cache_that_cannot_be_written_is_told_before_it_is_used(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
     monkeypatch.setattr("os.access", lambda path, mode: False)  # the super-user of a test run may write everywhere
-    with pytest.raises(EnvironmentError, match="Permission denied"):
+    with pytest.raises(SetupError, match="Permission denied"):
         cache_dir("machine")

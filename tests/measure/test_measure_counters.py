@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from kernelwright.core.errors import EnvironmentError, MissingDependency
+from kernelwright.core.errors import SetupError, MissingDependency
 from kernelwright.measure.counters import counted
 
 TABLE = """==PROF== Connected to process 1
@@ -44,7 +44,7 @@ def test_counters_come_launch_by_launch(tool):
 @pytest.mark.parametrize(("table", "code"), [("==ERROR== no permission", 1), ("nothing was profiled", 0)])
 def test_no_counters_are_an_error_with_ncus_words(tool, table, code):
     tool(table, code)
-    with pytest.raises(EnvironmentError, match=table[-10:]):
+    with pytest.raises(SetupError, match=table[-10:]):
         counted(["prog"], ["waves"], "probe")
 
 

@@ -15,7 +15,7 @@ import pytest
 from kernelwright.core import progress
 from kernelwright.core.errors import (
     CrashError,
-    EnvironmentError,
+    SetupError,
     InternalError,
     MemoryLimitError,
     SignatureError,
@@ -276,7 +276,7 @@ def test_torch_out_of_memory_is_the_memory_limit(tasks):
 
 
 def test_a_sandbox_that_does_not_start_is_nobodys_crash(tasks):
-    with Nursery(preload=("no_such_module",)) as warm, pytest.raises(EnvironmentError, match="no_such_module"):
+    with Nursery(preload=("no_such_module",)) as warm, pytest.raises(SetupError, match="no_such_module"):
         warm.run("sandbox_tasks:echo", {}, SOON)
 
 
@@ -286,7 +286,7 @@ def test_a_sandbox_that_dies_before_the_program_is_nobodys_crash(tasks, monkeypa
         monkeypatch.setattr(warm, "_start", lambda: None)
         psutil.Process(warm._process.pid).kill()
         warm._process.wait()
-        with pytest.raises(EnvironmentError, match="died before it could start the program"):
+        with pytest.raises(SetupError, match="died before it could start the program"):
             warm.run("sandbox_tasks:echo", {}, SOON)
 
 

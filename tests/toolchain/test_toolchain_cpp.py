@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.core.errors import CompileError, EnvironmentError, MissingDependency
+from kernelwright.core.errors import CompileError, SetupError, MissingDependency
 from kernelwright.toolchain import compile_shared
 from kernelwright.toolchain import cpp as toolchain
 
@@ -133,7 +133,7 @@ def test_files_beside_the_source_cannot_be_included(tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written_says_which_variable_moves_it(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(EnvironmentError, match="cannot write into the cache") as caught:
+    with pytest.raises(SetupError, match="cannot write into the cache") as caught:
         compile_shared(SOURCE, flags=QUICK)
     assert "KERNELWRIGHT_CACHE" in caught.value.next
 

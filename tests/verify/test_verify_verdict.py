@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kernelwright as kw
-from kernelwright.core.errors import EnvironmentError, MemoryLimitError, NotFoundError, ProblemError, UsageError
+from kernelwright.core.errors import SetupError, MemoryLimitError, NotFoundError, ProblemError, UsageError
 from kernelwright.core.records import REJECTIONS
 from kernelwright.problems import Problem
 from kernelwright.sandbox import Limits, Nursery
@@ -147,7 +147,7 @@ def test_a_cpp_candidate_stays_within_its_buffers(verdict, write, code, detail):
 
 
 def test_a_sandbox_that_does_not_start_rejects_nobody(verdict):
-    with pytest.raises(EnvironmentError, match="did not start"):
+    with pytest.raises(SetupError, match="did not start"):
         verdict(ADD, "def f(x, y): return x + y", nursery=Nursery(("no_such_module",)))
 
 

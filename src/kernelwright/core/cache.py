@@ -7,14 +7,14 @@ import os
 import secrets
 from pathlib import Path
 
-from kernelwright.core.errors import EnvironmentError
+from kernelwright.core.errors import SetupError
 
 
 def cache_dir(kind: str) -> Path:
     """The folder of one kind of entry, made when missing; `KERNELWRIGHT_CACHE` moves the root.
 
     Raises:
-        EnvironmentError: it cannot be made, or not be written.
+        SetupError: it cannot be made, or not be written.
     """
     root = os.environ.get("KERNELWRIGHT_CACHE")
     folder = (Path(root) if root else Path.home() / ".cache" / "kernelwright") / kind
@@ -27,8 +27,8 @@ def cache_dir(kind: str) -> Path:
     return folder
 
 
-def _unwritable(folder: Path, reason: str | None) -> EnvironmentError:
-    return EnvironmentError(
+def _unwritable(folder: Path, reason: str | None) -> SetupError:
+    return SetupError(
         f"cannot write into the cache folder {folder}: {reason}",
         next="name a folder that can be written: KERNELWRIGHT_CACHE=DIR kw ...",
     )
@@ -47,7 +47,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Writes the whole file or nothing: a reader never sees half of it, and two writers cannot mix.
 
     Raises:
-        EnvironmentError: the folder cannot be written, or the disk is full.
+        SetupError: the folder cannot be written, or the disk is full.
     """
     partial = path.with_name(f".partial-{os.getpid()}-{secrets.token_hex(4)}")
     try:

@@ -8,7 +8,7 @@ KernelwrightError
 │   └── CandidateError        the candidate cannot be loaded (verify turns it into a rejection)
 │       ├── CompileError      the compiler refused the source
 │       └── SignatureError    it takes other arguments or parameters than the reference
-├── EnvironmentError          this machine lacks what is needed            exit 2
+├── SetupError          this machine lacks what is needed            exit 2
 │   ├── MissingDependency     a package that an extra installs
 │   └── DeviceError           no such device here
 ├── LimitError                stopped from outside                         exit 2
@@ -66,15 +66,15 @@ class SignatureError(CandidateError):
     code = "wrong-parameters"
 
 
-class EnvironmentError(KernelwrightError):
+class SetupError(KernelwrightError):
     code = "environment"
 
 
-class MissingDependency(EnvironmentError):
+class MissingDependency(SetupError):
     code = "missing-dependency"
 
 
-class DeviceError(EnvironmentError):
+class DeviceError(SetupError):
     code = "no-device"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.core.errors import CompileError, EnvironmentError
+from kernelwright.core.errors import CompileError, SetupError
 from kernelwright.core.ladder import Climb, RungOutcome
 from kernelwright.core.machine_code import MachineCode
 from kernelwright.judge.machine_code import LADDERS, largest_kernel
@@ -18,7 +18,7 @@ def with_code(found: Climb) -> Climb:
         return found
     try:
         codes = [largest_kernel(f"{LADDERS}{found.ladder}:{rung.number}") for rung in found.rungs]
-    except (CompileError, EnvironmentError):
+    except (CompileError, SetupError):
         return found
     before = [None, *codes]
     rungs = tuple(_with_code(*each) for each in zip(found.rungs, before, codes, strict=False))

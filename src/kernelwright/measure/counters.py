@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from kernelwright.core.errors import EnvironmentError, MissingDependency
+from kernelwright.core.errors import SetupError, MissingDependency
 
 LIMIT_S = 300
 
@@ -22,7 +22,7 @@ def counted(command: Sequence[str], metrics: Sequence[str], kernel: str) -> list
         kernel: the name of the kernel.
     Raises:
         MissingDependency: no ncu on this machine.
-        EnvironmentError: ncu failed; the message holds its last line.
+        SetupError: ncu failed; the message holds its last line.
     """
     tool = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin:/opt/nvidia/nsight-compute")
     if tool is None:
@@ -31,15 +31,15 @@ def counted(command: Sequence[str], metrics: Sequence[str], kernel: str) -> list
     try:
         done = subprocess.run([tool, *options, *command], capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired as fault:
-        raise EnvironmentError(f"ncu took longer than {LIMIT_S} s", next="count fewer launches") from fault
+        raise SetupError(f"ncu took longer than {LIMIT_S} s", next="count fewer launches") from fault
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
     if done.returncode or not lines:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
-        raise EnvironmentError(f"ncu gave no counters: {' '.join(last)}", next="run it by hand to see why")
+        raise SetupError(f"ncu gave no counters: {' '.join(last)}", next="run it by hand to see why")
     found: dict[str, dict[str, float]] = {}
     for row in csv.DictReader(io.StringIO("\n".join(lines))):
         value = row["Metric Value"].replace(",", "")
         if not value.replace(".", "", 1).isdigit():
-            raise EnvironmentError(f"ncu counts no {row['Metric Name']} here: {value}", next="ncu --query-metrics")
+            raise SetupError(f"ncu counts no {row['Metric Name']} here: {value}", next="ncu --query-metrics")
         found.setdefault(row["ID"], {})[row["Metric Name"]] = float(value)
     return list(found.values())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CrashError, EnvironmentError, ForgedError, TimeLimitError
+from kernelwright.core.errors import CrashError, SetupError, ForgedError, TimeLimitError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox import inspection
 from kernelwright.sandbox.cage import Cage
@@ -184,7 +184,7 @@ class Child:
         """Asks the nursery for the child.
 
         Raises:
-            EnvironmentError: the nursery has died.
+            SetupError: the nursery has died.
         """
         self._channel, theirs = socket.socketpair()
         self._output, written = socket.socketpair()
@@ -200,7 +200,7 @@ class Child:
                 self.protections += tuple(wire.receive(self._channel)["protections"])
         except (EOFError, TimeoutError) as fault:
             message = "the sandbox process died before it could start the program"
-            raise EnvironmentError(message, next="run it again") from fault
+            raise SetupError(message, next="run it again") from fault
         for ours in (self._channel, self._output):
             ours.setblocking(False)
         self._memory = MemoryWatch(self._nursery.pid, self._limits.memory_bytes, beneath=True)

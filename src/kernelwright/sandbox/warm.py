@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import IO, Any
 
-from kernelwright.core.errors import EnvironmentError, InternalError
+from kernelwright.core.errors import SetupError, InternalError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox.cage import Cage
 from kernelwright.sandbox.child import END_LIMIT_S, START_LIMIT_S, Child
@@ -60,7 +60,7 @@ class Nursery:
         Args:
             cage: for a stranger's code: what it may still read, and where it may write.
         Raises:
-            EnvironmentError: the warm process cannot be started or dies: our own failure, and nobody's rejection.
+            SetupError: the warm process cannot be started or dies: our own failure, and nobody's rejection.
         """
         with self._lock:
             if self._busy:
@@ -126,7 +126,7 @@ class Nursery:
             assert self._errors
             self._errors.seek(0)
             tail = self._errors.read()[-2000:].decode(errors="replace").strip()
-            raise EnvironmentError(f"the sandbox process did not start\n{tail}", next="run it again") from fault
+            raise SetupError(f"the sandbox process did not start\n{tail}", next="run it again") from fault
         finally:
             if not self._ready:
                 self.close()

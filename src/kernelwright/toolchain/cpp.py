@@ -48,7 +48,7 @@ def compile_shared(source: str, *, flags: Sequence[str] = FLAGS, name: str = "ke
         name: what the compiler calls the source in its errors: a path, usually.
     Raises:
         MissingDependency: no C++ compiler on this machine.
-        EnvironmentError: the cache folder cannot be written.
+        SetupError: the cache folder cannot be written.
         CompileError: the compiler refused; the message holds its first errors, `where` the file and line.
     """
     compiler = find_compiler()

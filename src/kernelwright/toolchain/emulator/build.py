@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelwright.core.errors import CandidateError, EnvironmentError
+from kernelwright.core.errors import CandidateError, SetupError
 from kernelwright.toolchain.cpp import FLAGS, MAC, compile_shared
 from kernelwright.toolchain.emulator.source import CudaSource
 
@@ -68,7 +68,7 @@ def load(source: CudaSource, name: str, *, counted: bool = False) -> Library:
         CompileError: the compiler refused; `where` is the user's line.
     """
     if counted and MAC:
-        raise EnvironmentError("counting needs g++ and its -fsanitize=thread: not on macOS", next="count on Linux")
+        raise SetupError("counting needs g++ and its -fsanitize=thread: not on macOS", next="count on Linux")
     runtime = runtime_path(counted)
     loaded = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL if MAC else ctypes.DEFAULT_MODE)
     path = compile_shared(
@@ -87,10 +87,10 @@ def load(source: CudaSource, name: str, *, counted: bool = False) -> Library:
 def build_process(source: CudaSource, name: str, sanitizer: str) -> Path:
     """The program that runs a kernel of a source under `address` or `thread` sanitizer; it is no executable file yet.
 
-    Raises: as `load`, and EnvironmentError on macOS.
+    Raises: as `load`, and SetupError on macOS.
     """
     if MAC:
-        raise EnvironmentError("the sanitizers of kernels need Linux", next="run them on Linux")
+        raise SetupError("the sanitizers of kernels need Linux", next="run them on Linux")
     return compile_shared(
         kernel_text(source, name) + _calls(source, name) + _text("process.cpp"),
         flags=_linked(PROCESSES[sanitizer], runtime_path(False)),

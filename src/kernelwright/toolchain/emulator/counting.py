@@ -149,7 +149,7 @@ def count(
 
     Args and errors: as for `EmulatedKernel` and its call.
     Raises:
-        EnvironmentError: on macOS. MissingDependency: no objdump or addr2line.
+        SetupError: on macOS. MissingDependency: no objdump or addr2line.
     """
     shape, text = Shape.of(grid, block, shared_bytes), read_source(source, path)
     library = load(text, name, counted=True)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernelwright.core.errors import CrashError, EnvironmentError, TimeLimitError
+from kernelwright.core.errors import CrashError, SetupError, TimeLimitError
 from kernelwright.toolchain.emulator.arguments import Argument, Shape, Size
 from kernelwright.toolchain.emulator.build import build_process
 from kernelwright.toolchain.emulator.counting import extent
@@ -54,7 +54,7 @@ def sanitize(
 
     Args and errors: as for `EmulatedKernel` and its call; threads that wait for each other are a finding here.
     Raises:
-        EnvironmentError: on macOS, or the sanitizer does not start on this machine.
+        SetupError: on macOS, or the sanitizer does not start on this machine.
         TimeLimitError: it ran longer than `limit_s`.
         CrashError: it ended without a report.
     """
@@ -99,7 +99,7 @@ def _run(command: list[str], limit_s: float) -> str:
     if _MAPPING in report and (setarch := shutil.which("setarch")):
         report = _once([setarch, platform.machine(), "-R", *command], limit_s)
     if _MAPPING in report:
-        raise EnvironmentError(
+        raise SetupError(
             "ThreadSanitizer cannot map its memory on this machine", next="sysctl vm.mmap_rnd_bits=28"
         )
     return report
