@@ -12,6 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import FirstChoice, quick
+from hard_inputs import KINDS, hard, wrong
 from random_programs import generate, outputs_of
 
 from kernelwright.optimize.backend import kernelwright
@@ -130,6 +131,29 @@ def wrong_gradients(made):
     return faults(made, gradients, gradients(program, made.inputs))
 
 
+def wrong_on_hard_inputs(made):
+    """What is wrong with a program's values on inputs that it was not drawn for, where it takes them at all."""
+    ours, count = with_kernels(made.program, made.inputs)
+    found = []
+    for kind in KINDS if count else ():
+        inputs = hard(made.inputs, kind, made.seed)
+        try:
+            eager, right = values(made.program, inputs), values(made.wide, cast(inputs, torch.float64))
+        except (RuntimeError, IndexError):  # a mask may be empty now
+            continue
+        got = values(ours, inputs)
+        found += [f"{kind}: result {at} {text}" for at, trio in enumerate(zip(got, eager, right, strict=True))
+                  if (text := wrong(*trio))]  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_values_of_hard_inputs_are_as_near_to_fp64_as_those_of_eager(seed):
+    made = generate(seed)
+    found = wrong_on_hard_inputs(made)
+    assert not found, f"{found}\n{made}"
+
+
 @pytest.mark.parametrize("seed", FEW)
 def test_values_are_as_near_to_fp64_as_those_of_eager(seed):
     made = generate(seed)
@@ -160,6 +184,7 @@ def test_many_programs_are_right(capsys):
     for made in map(generate, MANY):
         for what, check in (
             ("values", lambda made=made: wrong_values(made)),
+            ("hard values", lambda made=made: (wrong_on_hard_inputs(made), 0)),
             ("gradients", lambda made=made: (wrong_gradients(made), 0)),
         ):
             if what == "gradients" and not made.differentiable:

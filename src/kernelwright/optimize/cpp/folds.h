@@ -42,7 +42,8 @@ struct All {
 template <typename V> static inline V mean_of(V sum, V low, V high, V count) {
     const V mean = sum / count;
     const V kept = Least::apply(Most::apply(mean, low), high);
-    return choose(truth(low == high), low, choose(truth(mean - mean == mean - mean), kept, mean));
+    const V number = choose(truth(low == high), low, choose(truth(mean - mean == mean - mean), kept, mean));
+    return choose(truth(sum == sum), number, sum);
 }
 template <typename Op> constexpr bool grows = std::is_same_v<Op, Sum> || std::is_same_v<Op, Product>;
 // What `settle` takes in is kept wider, so that a long sum does not lose its small terms.

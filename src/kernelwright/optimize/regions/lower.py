@@ -237,7 +237,7 @@ class Lowering(Draft):
         if count <= 0:
             raise Misfit("a variance of too few values")
         wide = accumulated_dtype(node)
-        given, mean = str(self._as(value, wide)), self._exact_mean(f"{node.name}_mean", value, wide)
+        given, mean = str(self._as(value, wide)), self._exact_mean(f"{node.name}_centre", value, wide)
         off = self._step(f"{node.name}_off", "sub", (given, mean), wide)
         square = self._step(f"{node.name}_square", "mul", (off, off), wide)
         total = self._fold(f"{node.name}_sum", "sum", square, wide)
