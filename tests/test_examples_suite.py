@@ -12,7 +12,7 @@ from kernelwright.core.errors import ProblemError
 from kernelwright.core.trees import clone_inputs, tensors
 from kernelwright.problems import Problem, load_problem
 from kernelwright.problems.importing import import_file
-from kernelwright.verify.widening import own_precision, widen, widened
+from kernelwright.verify.widening import Widened, own_precision, widen
 
 SUITE = Path(__file__).parents[1] / "examples" / "suite"
 MODULES = {path.stem: import_file(path, ProblemError) for path in sorted(SUITE.glob("*.py"))}
@@ -71,7 +71,7 @@ def test_the_answer_is_finite_and_that_of_fp64(name):
     wide = [widen(tensor) for tensor in clone_inputs(args)]
     with torch.no_grad():
         got = tensors(problem(name).program(*args))
-        with widened(own_precision(args)):
+        with Widened(own_precision(args)):
             right = tensors(problem(name).program(*wide))
     for one, other in zip(got, right, strict=True):
         assert one.shape == other.shape
