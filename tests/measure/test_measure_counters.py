@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from kernelwright.core.errors import SetupError, MissingDependency
+from kernelwright.core.errors import MissingDependency, SetupError
 from kernelwright.measure.counters import counted
 
 TABLE = """==PROF== Connected to process 1

@@ -1,5 +1,5 @@
-"""Inputs on which a kernel goes wrong where it saves what torch does not: rows of equal and of nearly equal numbers, values
-near the ends of FP32, minus infinity and numbers below the normal range."""
+"""Inputs on which a kernel goes wrong where it saves what torch does not: rows of equal and of nearly equal numbers,
+values near the ends of FP32, minus infinity and numbers below the normal range."""
 
 import torch
 

@@ -15,9 +15,9 @@ import pytest
 from kernelwright.core import progress
 from kernelwright.core.errors import (
     CrashError,
-    SetupError,
     InternalError,
     MemoryLimitError,
+    SetupError,
     SignatureError,
     TimeLimitError,
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.core.errors import CompileError, SetupError, MissingDependency
+from kernelwright.core.errors import CompileError, MissingDependency, SetupError
 from kernelwright.toolchain import compile_shared
 from kernelwright.toolchain import cpp as toolchain
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kernelwright as kw
-from kernelwright.core.errors import SetupError, MemoryLimitError, NotFoundError, ProblemError, UsageError
+from kernelwright.core.errors import MemoryLimitError, NotFoundError, ProblemError, SetupError, UsageError
 from kernelwright.core.records import REJECTIONS
 from kernelwright.problems import Problem
 from kernelwright.sandbox import Limits, Nursery

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-from kernelwright.core.errors import SetupError, MissingDependency
+from kernelwright.core.errors import MissingDependency, SetupError
 
 LIMIT_S = 300
 

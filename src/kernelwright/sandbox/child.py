@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from kernelwright.core import progress
-from kernelwright.core.errors import CrashError, SetupError, ForgedError, TimeLimitError
+from kernelwright.core.errors import CrashError, ForgedError, SetupError, TimeLimitError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox import inspection
 from kernelwright.sandbox.cage import Cage

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import IO, Any
 
-from kernelwright.core.errors import SetupError, InternalError
+from kernelwright.core.errors import InternalError, SetupError
 from kernelwright.sandbox import channel as wire
 from kernelwright.sandbox.cage import Cage
 from kernelwright.sandbox.child import END_LIMIT_S, START_LIMIT_S, Child

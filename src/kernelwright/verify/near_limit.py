@@ -32,7 +32,7 @@ class Kind(NamedTuple):
     """
 
     name: str
-    index: int
+    number: int
 
 
 class Drawn(NamedTuple):

@@ -30,7 +30,7 @@ def outputs(
     program: Callable[..., Any],
     module: torch.nn.Module | None,
     inputs: Args,
-    precision: AbstractContextManager[None] | None = None,
+    precision: AbstractContextManager[object] | None = None,
 ) -> Outcome:
     """Runs a program on copies, in another precision where one is given, and puts its state back."""
     # Reproducible where the program draws random numbers, and the caller's random state stays as it was.

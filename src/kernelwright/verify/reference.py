@@ -138,9 +138,9 @@ class Reference:
         """Another set of a kind, for each number from 1 on: None where there is none, as from `draw`."""
         if kind.name == HELD_OUT.name:
             state = self.own_state()
-            found = next(itertools.islice(self.held_out(number), kind.index, None), None)
+            found = next(itertools.islice(self.held_out(number), kind.number, None), None)
             return found and replace(found, state=state)
-        return self.draw(AGAIN_FROM + KINDS * number + kind.index)
+        return self.draw(AGAIN_FROM + KINDS * number + kind.number)
 
     def _scales(self, program: Callable[..., Any], module: torch.nn.Module | None, index: int, moved: Right) -> bool:
         """Whether the program's outputs scale with its inputs, which were moved towards an end of the range."""

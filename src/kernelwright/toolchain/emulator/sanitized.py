@@ -99,9 +99,7 @@ def _run(command: list[str], limit_s: float) -> str:
     if _MAPPING in report and (setarch := shutil.which("setarch")):
         report = _once([setarch, platform.machine(), "-R", *command], limit_s)
     if _MAPPING in report:
-        raise SetupError(
-            "ThreadSanitizer cannot map its memory on this machine", next="sysctl vm.mmap_rnd_bits=28"
-        )
+        raise SetupError("ThreadSanitizer cannot map its memory on this machine", next="sysctl vm.mmap_rnd_bits=28")
     return report
 
 
