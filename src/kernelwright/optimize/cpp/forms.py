@@ -14,10 +14,13 @@ CTYPES = {
 }  # fmt: skip
 COMPUTED = {"float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "bool": "int32_t"}
 NARROW = ("int16", "int8", "uint8")
+"""Computed in int32: what leaves their range is wrapped around after the step."""
 COMPUTED |= dict.fromkeys(NARROW, "int32_t")
 _WHOLE = ("int64", "int32", *NARROW)
-EXACT_IN_WIDER = ("cast", "where", "min", "max", "constant")
-"""What gives the same in wider whole numbers; anything else might have to wrap around."""
+_LEAVES_RANGE = (
+    "add", "sub", "mul", "neg", "abs", "square", "pow", "floor_div", "trunc_div", "bit_not",
+)  # fmt: skip
+"""Steps whose results may lie outside the range of their operands' dtype."""
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
@@ -121,8 +124,11 @@ class Forms:
         return f"{'load_ahead' if self._along_row or not self._passes.row else 'load'}<V>({place})"
 
     def _expression(self, scope: Scope, step: Step) -> str:
-        if step.dtype in NARROW and step.op not in EXACT_IN_WIDER:
-            raise Misfit(f"{step.op} of {step.dtype}, which wraps around")
+        text = self._in_wider(scope, step)
+        return _narrowed(f"({text})", step.dtype) if step.dtype in NARROW and step.op in _LEAVES_RANGE else text
+
+    def _in_wider(self, scope: Scope, step: Step) -> str:
+        """The expression in the dtype in which it is computed, before a narrow one wraps around."""
         op, wide = step.op, scope.wide
         v = self._type(scope, step.dtype)
         if op == "index":
