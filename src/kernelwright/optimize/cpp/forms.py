@@ -29,12 +29,13 @@ _CALLED = {
     "max": "max_of", "min": "min_of", "abs": "abs_of", "exp": "exp_of", "log": "log_of", "expm1": "expm1_of",
     "log1p": "log1p_of", "tanh": "tanh_of", "sigmoid": "sigmoid_of", "erf": "erf_of", "sqrt": "sqrt_of",
     "log2": "log2_of", "log10": "log10_of", "mean_of": "mean_of",
-    "exp_scaled": "exp_scaled_of", "share": "share_of",
+    "exp_scaled": "exp_scaled_of", "share": "share_of", "floor": "floor_of", "ceil": "ceil_of", "trunc": "trunc_of",
+    "round": "round_of", "fmod": "fmod_of", "remainder": "remainder_of", "floor_div": "floor_divided",
 }  # fmt: skip
 _LIBRARY = (
-    "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "floor", "ceil", "trunc",
+    "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erfc",
 )  # fmt: skip
-_LIBRARY_OF_TWO = {"pow": "scalar::pow", "fmod": "scalar::fmod"}
+_LIBRARY_OF_TWO = {"pow": "scalar::pow"}
 _DIVISIONS = {
     "floor_div": "x / y - (x % y != 0 && (x < 0) != (y < 0))",
     "trunc_div": "x / y",
@@ -151,10 +152,10 @@ class Forms:
             return f"truth({args[0]} {_COMPARED[op]} {args[1]})"
         if op in _BITWISE:
             return f"{args[0]} {_BITWISE[op]} {args[1]}"
-        if op in _CALLED:
-            return f"{_CALLED[op]}<{v}>({', '.join(args)})"
         if op in _DIVISIONS and not step.dtype.startswith("float"):
             return _whole_division(step, args, v)
+        if op in _CALLED:
+            return f"{_CALLED[op]}<{v}>({', '.join(args)})"
         return _rare(op, args, v)
 
     def _cast(self, scope: Scope, step: Step) -> str:
@@ -207,16 +208,12 @@ def _rare(op: str, args: list[str], v: str) -> str:
         "sgn": f"sign_of<{v}>({one})",
         "fmin": f"choose(truth(({one} < {other}) | ({other} != {other})), {one}, {other})",
         "fmax": f"choose(truth(({one} > {other}) | ({other} != {other})), {one}, {other})",
-        "floor_div": f"floor_divided<{v}>({one}, {other})",
-        "trunc_div": f"each<{v}>({one} / {other}, [](auto x) {{ return scalar::trunc(x); }})",
-        "remainder": f"remainder_of<{v}>({one}, {other})",
+        "trunc_div": f"trunc_of<{v}>({one} / {other})",
     }
     if op in simple:
         return simple[op]
     if op in _LIBRARY:
         return f"each<{v}>({one}, [](auto x) {{ return scalar::{op}(x); }})"
-    if op == "round":
-        return f"each<{v}>({one}, [](auto x) {{ return scalar::nearbyint(x); }})"
     if op in _LIBRARY_OF_TWO:
         return f"each<{v}>({one}, {other}, [](auto x, auto y) {{ return {_LIBRARY_OF_TWO[op]}(x, y); }})"
     raise Misfit(f"{op} has no form in C++ yet")

@@ -5,8 +5,7 @@
 #define OF_TWO(name) \
     static inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
     static inline double name(double x, double y) { return __builtin_##name(x, y); }
-// A whole number is its own floor; its powers wrap around as products do, and one of a negative exponent is a fraction.
-#define OF_WHOLE(name) template <typename T> requires std::is_integral_v<T> static inline T name(T x) { return x; }
+// The powers of a whole number wrap around as products do; one of a negative exponent is a fraction.
 template <typename T> static inline T whole_power(T x, T y) {
     using U = std::make_unsigned_t<T>;
     if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 ? -1 : 1) : 0;
@@ -33,12 +32,11 @@ namespace scalar { OF_ONE(cosh) }
 namespace scalar { OF_ONE(tanh) }
 namespace scalar { OF_ONE(erf) }
 namespace scalar { OF_ONE(erfc) }
-namespace scalar { OF_ONE(floor) OF_WHOLE(floor) }
-namespace scalar { OF_ONE(ceil) OF_WHOLE(ceil) }
-namespace scalar { OF_ONE(trunc) OF_WHOLE(trunc) }
-namespace scalar { OF_ONE(nearbyint) OF_WHOLE(nearbyint) }
+namespace scalar { OF_ONE(floor) }
+namespace scalar { OF_ONE(ceil) }
+namespace scalar { OF_ONE(trunc) }
+namespace scalar { OF_ONE(nearbyint) }
 namespace scalar { OF_TWO(fmod) }
-namespace scalar { OF_TWO(copysign) }
 namespace scalar {
     OF_TWO(pow)
     template <typename T> requires std::is_integral_v<T> static inline T pow(T x, T y) { return whole_power(x, y); }
@@ -57,23 +55,6 @@ template <typename V> static inline V abs_of(V x) {
 template <typename V> static inline V sign_of(V x) {
     const V below = choose(truth(x < as<V>(0)), as<V>(-1), as<V>(0));
     return choose(truth(x > as<V>(0)), as<V>(1), below);
-}
-// Division rounded down, and what it leaves, which has the sign of the divisor.
-template <typename V> static inline V remainder_of(V x, V y) {
-    return each<V>(x, y, [](auto a, auto b) {
-        const auto left = scalar::fmod(a, b);
-        return left != 0 && (left < 0) != (b < 0) ? left + b : left;
-    });
-}
-template <typename V> static inline V floor_divided(V x, V y) {
-    return each<V>(x, y, [](auto a, auto b) {
-        const auto left = scalar::fmod(a, b), whole = (a - left) / b;
-        if (b == 0) return a / b;
-        const auto down = left != 0 && (left < 0) != (b < 0) ? whole - 1 : whole;
-        if (down == 0) return scalar::copysign(decltype(a)(0), a / b);
-        const auto near = scalar::floor(down);
-        return down - near > decltype(a)(0.5) ? near + 1 : near;
-    });
 }
 // sqrt has to set errno, which keeps a compiler from taking several at once.
 template <typename V> static inline V sqrt_of(V x) {

@@ -66,3 +66,42 @@ static inline V each(V x, V y, typename Element<V>::type (*f)(typename Element<V
         return x;
     } else return f(x, y);
 }
+
+// a * b + c, rounded once. Without an instruction for it, whoever needs that has to go lane by lane.
+#if defined(__FMA__) || defined(__aarch64__)
+constexpr bool has_fma = true;
+#else
+constexpr bool has_fma = false;
+#endif
+template <typename V> static inline V fused(V a, V b, V c) {
+    if constexpr (!is_wide<V>) return __builtin_fmaf(a, b, c);
+#if defined(__FMA__)
+    else if constexpr (sizeof(V) >= 16) {
+        asm("vfmadd213ps %2, %1, %0" : "+v"(a) : "v"(b), "v"(c));
+        return a;
+    }
+#endif
+    else {
+        for (int lane = 0; lane < lanes<V>; ++lane) a[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+        return a;
+    }
+}
+template <int first, typename V, int... lane> static inline auto picked(V x, std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(x, x, (first + lane)...);
+}
+// The first half of a vector, or with `at` 1 the second.
+template <int at, typename V> static inline auto half(V x) {
+    return picked<at * lanes<V> / 2>(x, std::make_integer_sequence<int, lanes<V> / 2>());
+}
+// Whether a comparison is true of any lane.
+template <typename M> static inline bool any_lane(M mask) {
+    if constexpr (!is_wide<M>) return mask;
+    else if constexpr (sizeof(M) > 8) return any_lane(half<0>(mask) | half<1>(mask));
+    else return bits<int64_t>(mask);
+}
+// x with the sign of `sign`.
+template <typename V> static inline V with_sign(V x, V sign) {
+    using B = Like<V, std::conditional_t<sizeof(typename Element<V>::type) == 4, int32_t, int64_t>>;
+    const B top = as<B>(std::numeric_limits<typename Element<B>::type>::min());
+    return bits<V>((bits<B>(x) & ~top) | (bits<B>(sign) & top));
+}
