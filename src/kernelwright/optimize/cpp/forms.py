@@ -31,11 +31,9 @@ _CALLED = {
     "log2": "log2_of", "log10": "log10_of", "mean_of": "mean_of",
     "exp_scaled": "exp_scaled_of", "share": "share_of", "floor": "floor_of", "ceil": "ceil_of", "trunc": "trunc_of",
     "round": "round_of", "fmod": "fmod_of", "remainder": "remainder_of", "floor_div": "floor_divided",
+    "exp2": "exp2_of", "sin": "sin_of", "cos": "cos_of", "tan": "tan_of", "asin": "asin_of", "acos": "acos_of",
+    "atan": "atan_of", "sinh": "sinh_of", "cosh": "cosh_of", "erfc": "erfc_of", "pow": "pow_of",
 }  # fmt: skip
-_LIBRARY = (
-    "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erfc",
-)  # fmt: skip
-_LIBRARY_OF_TWO = {"pow": "scalar::pow"}
 _DIVISIONS = {
     "floor_div": "x / y - (x % y != 0 && (x < 0) != (y < 0))",
     "trunc_div": "x / y",
@@ -212,10 +210,6 @@ def _rare(op: str, args: list[str], v: str) -> str:
     }
     if op in simple:
         return simple[op]
-    if op in _LIBRARY:
-        return f"each<{v}>({one}, [](auto x) {{ return scalar::{op}(x); }})"
-    if op in _LIBRARY_OF_TWO:
-        return f"each<{v}>({one}, {other}, [](auto x, auto y) {{ return {_LIBRARY_OF_TWO[op]}(x, y); }})"
     raise Misfit(f"{op} has no form in C++ yet")
 
 

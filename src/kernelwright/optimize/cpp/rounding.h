@@ -28,17 +28,14 @@ template <typename V> static inline V trunc_of(V x) {
     return to_whole<11>(x, [](typename Element<V>::type v) { return scalar::trunc(v); });
 }
 
-template <typename V> static inline V fmod_of_each(V x, V y) {
-    return each<V>(x, y, [](typename Element<V>::type a, typename Element<V>::type b) { return scalar::fmod(a, b); });
-}
-template <typename V> [[gnu::noinline, gnu::cold]] static V fmod_of_rare(V x, V y) { return fmod_of_each(x, y); }
 // What division rounded to zero leaves. With quotients below 2^22 they are at most one too large, where x / y was rounded
 // up to a whole number; what they leave is a float then too. Larger ones are left to the library.
 template <typename V> static inline V fmod_of(V x, V y) {
-    if constexpr (!has_fma || !is_wide<V> || !std::is_same_v<typename Element<V>::type, float>) return fmod_of_each(x, y);
+    constexpr auto one = [](auto a, auto b) { return scalar::fmod(a, b); };
+    if constexpr (!has_fma || !is_wide<V> || is_double<V>) return each<V>(x, y, one);
     else {
         const V size = abs_of(x), by = abs_of(y), quotient = abs_of(x / y);
-        if (any_lane(truth(quotient >= as<V>(0x1p22f)))) return fmod_of_rare(x, y);
+        if (any_lane(truth(quotient >= as<V>(0x1p22f)))) return each_rare<V>(x, y, one);
         V left = fused(as<V>(0.0f) - trunc_of(quotient), by, size);
         left = choose(truth(left < as<V>(0.0f)), left + by, left);
         return with_sign(choose(truth(size < by), size, left), x);  // also where y is infinite

@@ -66,6 +66,16 @@ static inline V each(V x, V y, typename Element<V>::type (*f)(typename Element<V
         return x;
     } else return f(x, y);
 }
+// The same for what is rare, out of the way of the rest.
+template <typename V>
+[[gnu::noinline, gnu::cold]] static V each_rare(V x, typename Element<V>::type (*f)(typename Element<V>::type)) {
+    return each<V>(x, f);
+}
+template <typename V>
+[[gnu::noinline, gnu::cold]] static V each_rare(
+    V x, V y, typename Element<V>::type (*f)(typename Element<V>::type, typename Element<V>::type)) {
+    return each<V>(x, y, f);
+}
 
 // a * b + c, rounded once. Without an instruction for it, whoever needs that has to go lane by lane.
 #if defined(__FMA__) || defined(__aarch64__)
@@ -93,9 +103,23 @@ template <int first, typename V, int... lane> static inline auto picked(V x, std
 template <int at, typename V> static inline auto half(V x) {
     return picked<at * lanes<V> / 2>(x, std::make_integer_sequence<int, lanes<V> / 2>());
 }
+template <typename V, int... lane> static inline auto joined(V one, V other, std::integer_sequence<int, lane...>) {
+    return __builtin_shufflevector(one, other, lane...);
+}
+template <typename V> static inline auto joined(V one, V other) {
+    return joined(one, other, std::make_integer_sequence<int, 2 * lanes<V>>());
+}
 // Whether a comparison is true of any lane.
 template <typename M> static inline bool any_lane(M mask) {
     if constexpr (!is_wide<M>) return mask;
+#if defined(__AVX__)
+    else if constexpr (sizeof(M) == 64 || sizeof(M) == 32) {
+        bool any;
+        if constexpr (sizeof(M) == 32) asm("vptest %1, %1" : "=@ccnz"(any) : "x"(mask));
+        else asm("vptestmd %1, %1, %%k1\n\tkortestw %%k1, %%k1" : "=@ccnz"(any) : "v"(mask) : "k1");
+        return any;
+    }
+#endif
     else if constexpr (sizeof(M) > 8) return any_lane(half<0>(mask) | half<1>(mask));
     else return bits<int64_t>(mask);
 }
