@@ -85,10 +85,9 @@ template <typename V> static inline V erfc_by_doubles(V x) {
     const V tail = as<V>(erfc_tail(as<D>(choose(truth(size > as<V>(11.0f)), as<V>(11.0f), size))));
     return choose(truth(x < as<V>(0.0f)), as<V>(2.0f) - tail, tail);
 }
-// 0.7 ulp.
+// 0.8 ulp.
 template <typename V> static inline V erfc_of(V x) {
-    if constexpr (!std::is_same_v<typename Element<V>::type, float> || (is_wide<V> && lanes<V> < 4))
-        return each<V>(x, [](auto v) { return scalar::erfc(v); });
+    if constexpr (is_double<V> || (is_wide<V> && lanes<V> < 4)) return each<V>(x, [](auto v) { return scalar::erfc(v); });
     else if constexpr (is_wide<V>) return joined(erfc_by_doubles(half<0>(x)), erfc_by_doubles(half<1>(x)));
     else return erfc_by_doubles(x);
 }

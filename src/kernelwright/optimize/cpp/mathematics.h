@@ -115,7 +115,7 @@ template <typename V> static inline V exp_of(V x) {
         return times_any_power_of_two(rest + as<V>(1.0f), k, truth(x < as<V>(-87.3365448f)));
     }
 }
-// 2^x: x = k + r, |r| <= 1/2, k a whole number. 0.9 ulp.
+// 2^x: x = k + r, |r| <= 1/2, k a whole number. 1.2 ulp.
 template <typename V> static inline V exp2_of(V x) {
     FOR_DOUBLES(V, x, scalar::exp2) {
         const V low = choose(truth(x < as<V>(-151.0f)), as<V>(-151.0f), x);
@@ -157,7 +157,7 @@ template <typename V> static inline V quarter_exp_of(V x) {
     const V rest = expm1_of_rest(x, 0.0f, k, 90.0f);
     return times_power_of_two(rest + as<V>(1.0f), k - as<V>(2.0f));
 }
-// x + x * P(x^2) below 1, by exponentials above. 1.5 ulp.
+// x + x * P(x^2) below 1, by exponentials above. 1.6 ulp; the cosine 1.5.
 template <typename V> static inline V sinh_of(V x) {
     FOR_DOUBLES(V, x, scalar::sinh) {
         const V size = abs_of(x), s = x * x, quarter = quarter_exp_of(size);

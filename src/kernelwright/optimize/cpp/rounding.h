@@ -2,8 +2,7 @@
 
 // x rounded to a whole number by the processor's instruction in a mode, or by the library lane by lane: the compiler
 // does not take several at once. A whole number is its own.
-template <int mode, typename V>
-static inline V to_whole(V x, typename Element<V>::type (*one)(typename Element<V>::type)) {
+template <int mode, typename V, typename One> static inline V to_whole(V x, One one) {
     if constexpr (std::is_integral_v<typename Element<V>::type>) return x;
 #if defined(__AVX__)
     else if constexpr (is_wide<V> && std::is_same_v<typename Element<V>::type, float> && sizeof(V) >= 16) {
@@ -16,16 +15,16 @@ static inline V to_whole(V x, typename Element<V>::type (*one)(typename Element<
     else return each<V>(x, one);
 }
 template <typename V> static inline V round_of(V x) {
-    return to_whole<8>(x, [](typename Element<V>::type v) { return scalar::nearbyint(v); });
+    return to_whole<8>(x, [](auto v) { return scalar::nearbyint(v); });
 }
 template <typename V> static inline V floor_of(V x) {
-    return to_whole<9>(x, [](typename Element<V>::type v) { return scalar::floor(v); });
+    return to_whole<9>(x, [](auto v) { return scalar::floor(v); });
 }
 template <typename V> static inline V ceil_of(V x) {
-    return to_whole<10>(x, [](typename Element<V>::type v) { return scalar::ceil(v); });
+    return to_whole<10>(x, [](auto v) { return scalar::ceil(v); });
 }
 template <typename V> static inline V trunc_of(V x) {
-    return to_whole<11>(x, [](typename Element<V>::type v) { return scalar::trunc(v); });
+    return to_whole<11>(x, [](auto v) { return scalar::trunc(v); });
 }
 
 // What division rounded to zero leaves. With quotients below 2^22 they are at most one too large, where x / y was rounded

@@ -1,5 +1,5 @@
 // Vectors of W lanes over the compiler's own vector types, so that one source serves every width: every function here
-// takes a vector or a single float. Polynomials are least-maximum fits; errors are against exact values, in units of
+// takes a vector or a single float. Polynomials are our own least-maximum fits, by Remez's exchange; errors are against exact values, in units of
 // the last place of a float. Truth values are vectors of int32, all bits set or none.
 #include <cstdint>
 #include <limits>
@@ -30,8 +30,22 @@ template <typename V> constexpr bool is_wide = !std::is_same_v<typename Element<
 template <typename V> constexpr int lanes = sizeof(V) / sizeof(typename Element<V>::type);
 template <typename V, typename T> using Like = std::conditional_t<is_wide<V>, Vec<T, lanes<V>>, T>;
 
+template <typename T> struct Twice;
+template <> struct Twice<int8_t> { using type = int16_t; };
+template <> struct Twice<uint8_t> { using type = uint16_t; };
+template <> struct Twice<int16_t> { using type = int32_t; };
+template <> struct Twice<uint16_t> { using type = uint32_t; };
+// Whether the bits of an integer have to be doubled more than once, which GCC 12 does lane by lane if not told how.
+template <typename Small, typename Large> constexpr bool in_steps =
+    is_wide<Small> && is_wide<Large> && sizeof(Large) >= 4 * sizeof(Small) &&
+    std::is_integral_v<typename Element<Small>::type> && std::is_integral_v<typename Element<Large>::type>;
+
 template <typename To, typename From> static inline To as(From x) {
     if constexpr (std::is_same_v<To, From>) return x;
+    else if constexpr (in_steps<From, To>)
+        return as<To>(__builtin_convertvector(x, Like<From, typename Twice<typename Element<From>::type>::type>));
+    else if constexpr (in_steps<To, From>)
+        return __builtin_convertvector(as<Like<To, typename Twice<typename Element<To>::type>::type>>(x), To);
     else if constexpr (is_wide<To> && is_wide<From>) return __builtin_convertvector(x, To);
     else if constexpr (is_wide<To>) return To{} + static_cast<typename Element<To>::type>(x);
     else return static_cast<To>(x);
