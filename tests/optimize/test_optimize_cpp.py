@@ -164,6 +164,15 @@ def test_remainders_and_whole_quotients_are_exactly_torch_s():
     assert torch.equal(bits_of(left), bits_of(whole))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_divisor_beside_halves_is_rounded_to_half_precision_first(dtype):
+    x = torch.arange(-60, 60).to(dtype) * torch.tensor(1.7, dtype=dtype) / 2
+    programs = (torch.remainder, torch.fmod, torch.floor_divide)
+    ((region, _),), _ = plan(captured(lambda x: tuple(program(x, 1.7) for program in programs), x).graph)
+    for program, got in zip(programs, call(region, {"x": x}, 0).values(), strict=True):
+        assert torch.equal(got, program(x, 1.7)), program
+
+
 def test_numbers_are_rounded_as_torch_does():
     x = torch.cat((every_exponent(), torch.arange(-20, 20) / 2))
     programs = (torch.floor, torch.ceil, torch.trunc, torch.round)

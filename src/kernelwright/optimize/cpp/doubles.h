@@ -87,7 +87,8 @@ template <typename V> static inline V erfc_by_doubles(V x) {
 }
 // 0.8 ulp.
 template <typename V> static inline V erfc_of(V x) {
-    if constexpr (is_double<V> || (is_wide<V> && lanes<V> < 4)) return each<V>(x, [](auto v) { return scalar::erfc(v); });
+    constexpr bool few = is_wide<V> && lanes<V> < 4;
+    if constexpr (few || is_double<V>) return each<V>(x, [](auto v) { return scalar::erfc(v); });
     else if constexpr (is_wide<V>) return joined(erfc_by_doubles(half<0>(x)), erfc_by_doubles(half<1>(x)));
     else return erfc_by_doubles(x);
 }

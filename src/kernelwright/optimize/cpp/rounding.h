@@ -27,8 +27,8 @@ template <typename V> static inline V trunc_of(V x) {
     return to_whole<11>(x, [](auto v) { return scalar::trunc(v); });
 }
 
-// What division rounded to zero leaves. With quotients below 2^22 they are at most one too large, where x / y was rounded
-// up to a whole number; what they leave is a float then too. Larger ones are left to the library.
+// What division rounded to zero leaves, exactly. Quotients below 2^22 are at most one too large, where x / y was rounded
+// up to a whole number, and what they leave is a float then too. Larger ones are left to the library.
 template <typename V> static inline V fmod_of(V x, V y) {
     constexpr auto one = [](auto a, auto b) { return scalar::fmod(a, b); };
     if constexpr (!has_fma || !is_wide<V> || is_double<V>) return each<V>(x, y, one);

@@ -13,9 +13,9 @@ template <typename V> struct QuarterTurns {
     explicit QuarterTurns(V x) {
         const V count = round_of(x * as<V>(0.636619772f)), back = as<V>(0.0f) - count;
         const V first = fused(back, as<V>(1.57079637f), x);
-        const V second = fused(back, as<V>(-4.37113883e-8f), as<V>(0.0f)), lost = fused(back, as<V>(-4.37113883e-8f), as<V>(0.0f) - second);
+        const V part = as<V>(-4.37113883e-8f), second = fused(back, part, as<V>(0.0f));
         r = first + second;
-        const V added = r - first;
+        const V added = r - first, lost = fused(back, part, as<V>(0.0f) - second);
         rest = (first - (r - added)) + (second - added) + fused(back, as<V>(-1.71512489e-15f), lost);
         turns = as<Like<V, int32_t>>(count);
     }

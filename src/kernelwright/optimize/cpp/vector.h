@@ -1,6 +1,6 @@
 // Vectors of W lanes over the compiler's own vector types, so that one source serves every width: every function here
-// takes a vector or a single float. Polynomials are our own least-maximum fits, by Remez's exchange; errors are against exact values, in units of
-// the last place of a float. Truth values are vectors of int32, all bits set or none.
+// takes a vector or a single float. Polynomials are our own least-maximum fits, by Remez's exchange; errors are against
+// exact values, in units of the last place of a float. Truth values are vectors of int32, all bits set or none.
 #include <cstdint>
 #include <limits>
 #include <type_traits>

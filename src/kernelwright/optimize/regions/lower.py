@@ -6,7 +6,7 @@ own dtype, or for a comparison one common to both: what torch promotes on the wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import prod
 
@@ -146,7 +146,8 @@ class Lowering(Draft):
             common = common_dtype(*given)
             operands = [self._as(a, "int32" if common == "bool" else common) for a in args if a is not None]
         else:
-            operands = self._promoted(op, [a for a in args if a is not None], dtype)
+            numbers_first = rounded_first(op, dtype_of(node))
+            operands = self._promoted(op, [numbers_first(a) for a in args if a is not None], dtype)
         if scale != 1:
             operands[-1] = self._step(f"{node.name}_scaled", "mul", (operands[-1], number(scale)), dtype)
         if op == "rsub":
@@ -318,6 +319,15 @@ class Lowering(Draft):
 def accumulation_dtype(op: str, dtype: str) -> str:
     """The dtype in which a reduction or scan is computed: a sum modulo 2**32 is the same modulo 2**8 and 2**16."""
     return "int32" if op in ("sum", "prod") and dtype in ("uint8", "int8", "int16") else dtype
+
+
+def rounded_first(op: str, dtype: str) -> Callable[[Operand], Operand]:
+    """What torch makes of a plain number beside a tensor: a divisor of half precision is rounded to it before what it
+    leaves is computed, which decides what exact multiples leave."""
+    if op not in ("remainder", "fmod") or dtype not in ("float16", "bfloat16"):
+        return lambda value: value
+    half = getattr(torch, dtype)
+    return lambda value: value if isinstance(value, str) else torch.tensor(value, dtype=half).item()
 
 
 def lowered(nodes: Sequence[fx.Node], *, turns: bool = True) -> Lowering:
