@@ -1,5 +1,6 @@
 """Programs that every printer has to print right: a function and its arguments, by name."""
 
+import narrow_integers
 import torch
 import torch.nn.functional as F
 
@@ -177,4 +178,5 @@ PROGRAMS = {
     "on_the_way": (lambda x, w: (x * w.mul(2).unsqueeze(0) + 1, w * 2), X, W),
     "rows_alike": (lambda x, y: (x.sum(-1), (y * 2).amax(-1), x.mean(-1)), X, Y),
     "side_by_side": (lambda x, y: (x.sum(), y.mean()), X, Y),
+    **narrow_integers.PROGRAMS,
 }  # fmt: skip

@@ -73,7 +73,7 @@ def function_of(region, choice):
 
 
 IN_EVERY_CHOICE = ("pointwise", "softmax", "columns", "statistics", "long_row")
-IN_EVERY_CHOICE += ("places", "running", "running_back", "picked", "tall")
+IN_EVERY_CHOICE += ("places", "running", "running_back", "picked", "tall", "int8_folds")
 CASES = [(name, 0) for name in PROGRAMS] + [(name, 2) for name in IN_EVERY_CHOICE]
 CASES += [pytest.param(name, pick, marks=pytest.mark.slow) for name in IN_EVERY_CHOICE for pick in (1, 3)]
 
@@ -92,21 +92,105 @@ def test_printed_regions_compute_what_torch_does(name, pick):
         torch.testing.assert_close(got, right, equal_nan=True)
 
 
-FUNCTIONS = (torch.exp, torch.expm1, torch.log, torch.log1p, torch.tanh)
+FUNCTIONS = (
+    torch.exp, torch.expm1, torch.log, torch.log1p, torch.tanh, torch.exp2, torch.sin, torch.cos, torch.tan,
+    torch.asin, torch.acos, torch.atan, torch.sinh, torch.cosh, torch.erfc,
+)  # fmt: skip
 
 
-def test_functions_are_within_two_and_a_half_units_in_the_last_place():
-    rest = torch.randint(2**16, (2**16,), generator=torch.Generator().manual_seed(0))
-    x = (torch.arange(2**16) << 16 | rest).int().view(torch.float32)  # every sign and exponent
-    ((region, _),), _ = plan(captured(lambda x: tuple(f(x) for f in FUNCTIONS), x).graph)
-    for function, got in zip(FUNCTIONS, call(region, {"x": x}, 0).values(), strict=True):
-        right = function(x.double())
-        rounded = right.float()
-        unit = torch.nextafter(rounded.abs(), torch.tensor(torch.inf)) - rounded.abs()
-        error = torch.where(rounded.isfinite(), (got - right).abs() / unit, 0.0)
-        assert torch.equal(got.isnan(), rounded.isnan()), function
-        assert torch.equal(got.isinf(), rounded.isinf()), function
-        assert error.max() <= 2.5, (function, error.max(), x[error.argmax()])
+def every_exponent(seed=0):
+    """Floats of every sign and exponent, infinities and NaN among them."""
+    rest = torch.randint(2**16, (2**16,), generator=torch.Generator().manual_seed(seed))
+    return (torch.arange(2**16) << 16 | rest).int().view(torch.float32)
+
+
+def errors(got, right):
+    """In units of the last place, of results that are finite; others and the signs of zeros have to be the same."""
+    rounded = right.float()
+    assert torch.equal(got.isnan(), rounded.isnan())
+    assert torch.equal(got.isinf(), rounded.isinf())
+    zero = (got == 0) & (rounded == 0)
+    assert torch.equal(got.signbit() & zero, rounded.signbit() & zero)
+    unit = torch.nextafter(rounded.abs(), torch.tensor(torch.inf)) - rounded.abs()
+    return torch.where(rounded.isfinite(), (got - right).abs() / unit, 0.0)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_functions_are_within_two_and_a_half_units_in_the_last_place(function):
+    quarters = (torch.arange(1.0, 80_001.0).double() * torch.pi / 2).float()  # where sines and cosines vanish
+    near = torch.cat((torch.linspace(-11, 11, 60_000), torch.linspace(-150, 150, 60_000)))
+    x = torch.cat((every_exponent(), quarters, -torch.nextafter(quarters, torch.tensor(0.0)), near, torch.zeros(5)))
+    ((region, _),), _ = plan(captured(lambda x: function(x) * 1.0, x).graph)
+    (got,) = call(region, {"x": x}, 0).values()
+    error = errors(got, function(x.double()))
+    assert error.max() <= 2.5, (error.max(), x[error.argmax()])
+
+
+NUMBERS = torch.tensor([
+    0.0, 1.0, 2.0, 3.0, 7.0, 0.1, 0.3, 0.5, 1.5, 5.5, 1e-45, 1e-40, 2**-126, 1 - 2**-24, 1 + 2**-23, 127.0, 150.0,
+    2**22, 2**23 + 1, 2**24 - 1, 2**24 + 2, 2147483648.0, 1e20, 3e38, torch.inf, torch.nan,
+])  # fmt: skip
+PAIRS = torch.cartesian_prod(torch.cat((NUMBERS, -NUMBERS)), torch.cat((NUMBERS, -NUMBERS))).t()
+
+
+def multiples():
+    """Numbers that are multiples of others, and their neighbours; then every exponent by every other."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.cat((torch.randn(10_000, generator=generator), torch.randint(1, 9, (10_000,), generator=generator) * 0.1))
+    x = y * torch.randint(-(2**20), 2**20, y.shape, generator=generator)
+    up, down = (torch.nextafter(x, torch.tensor(end)) for end in (torch.inf, -torch.inf))
+    order = torch.randperm(2**16, generator=generator)
+    return torch.cat((x, up, down, every_exponent(1), PAIRS[0])), torch.cat(
+        (y, y, y, every_exponent(2)[order], PAIRS[1])
+    )
+
+
+def bits_of(x):
+    """The bits of floats, all NaN alike."""
+    return torch.where(x.isnan(), torch.nan, x).view(torch.int32)
+
+
+def test_remainders_and_whole_quotients_are_exactly_torch_s():
+    x, y = multiples()
+    vectors_overflow = (x / y).isinf() & x.isfinite() & (y != 0)  # there torch's vectors give NaN, one number does not
+    programs = (torch.fmod, torch.remainder, torch.floor_divide, functools.partial(torch.div, rounding_mode="trunc"))
+    ((region, _),), _ = plan(captured(lambda x, y: tuple(program(x, y) for program in programs), x, y).graph)
+    found = call(region, {"x": x, "y": y}, 0).values()
+    for program, got in zip(programs, found, strict=True):
+        exact = program in (torch.fmod, torch.remainder)
+        compared = ~vectors_overflow if exact else torch.ones_like(vectors_overflow)
+        assert torch.equal(bits_of(got)[compared], bits_of(program(x, y))[compared]), program
+    left, whole = next(iter(found)), x.double().fmod(y.double()).float()
+    assert torch.equal(bits_of(left), bits_of(whole))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_divisor_beside_halves_is_rounded_to_half_precision_first(dtype):
+    x = torch.arange(-60, 60).to(dtype) * torch.tensor(1.7, dtype=dtype) / 2
+    programs = (torch.remainder, torch.fmod, torch.floor_divide)
+    ((region, _),), _ = plan(captured(lambda x: tuple(program(x, 1.7) for program in programs), x).graph)
+    for program, got in zip(programs, call(region, {"x": x}, 0).values(), strict=True):
+        assert torch.equal(got, program(x, 1.7)), program
+
+
+def test_numbers_are_rounded_as_torch_does():
+    x = torch.cat((every_exponent(), torch.arange(-20, 20) / 2))
+    programs = (torch.floor, torch.ceil, torch.trunc, torch.round)
+    ((region, _),), _ = plan(captured(lambda x: tuple(program(x) for program in programs), x).graph)
+    for program, got in zip(programs, call(region, {"x": x}, 0).values(), strict=True):
+        assert torch.equal(bits_of(got), bits_of(program(x))), program
+
+
+def test_powers_are_within_one_unit_in_the_last_place():
+    generator = torch.Generator().manual_seed(0)
+    x, small = torch.randn(2**15, generator=generator), torch.randn(2**15, generator=generator)
+    order = torch.randperm(2**16, generator=generator)
+    x = torch.cat((x.abs(), x, 1 + 1e-6 * small, every_exponent(1), PAIRS[0]))
+    y = torch.cat((8 * small, (4 * small).round(), 1e6 * small, every_exponent(2)[order], PAIRS[1]))
+    ((region, _),), _ = plan(captured(lambda x, y: x**y * 1.0, x, y).graph)
+    (got,) = call(region, {"x": x, "y": y}, 0).values()
+    error = errors(got, x.double() ** y.double())
+    assert error.max() <= 1, (error.max(), x[error.argmax()], y[error.argmax()])
 
 
 @pytest.mark.parametrize(("logarithm", "base"), [(torch.log2, 2.0), (torch.log10, 10.0)])

@@ -25,7 +25,6 @@ from programs import CLASSES, ODD, PROGRAMS, X, Y, normal
 from ptx_arithmetic import evaluated
 from ways import ways
 
-from kernelwright.optimize.graph import decompositions
 from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions import lower
 from kernelwright.optimize.regions.axes import Misfit
@@ -42,7 +41,7 @@ pytestmark = pytest.mark.xdist_group("triton")
 
 POINTERS = {
     "float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
-    "bool": "i1", "uint8": "u8", "int8": "i8",
+    "bool": "i1", "int16": "i16", "uint8": "u8", "int8": "i8",
 }  # fmt: skip
 HEAD = "import torch\nimport triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n\n"
 INFINITE = torch.full((3, 300), float("-inf"))
@@ -70,6 +69,11 @@ MORE = {
         torch.tensor([0.1, 0.1, 2.0, 2.0, -2.0, -0.1]),
     ),
     "whole_divisions": (lambda x: (x // 7, x % 7, torch.fmod(x, -7), x.clamp(-5, 2**40), -x, x.abs(), x.sign()), WHOLE),
+    "whole_powers": (
+        lambda x, y: (x**y, (x % 9) ** (y % 5), x**7, x.to(torch.int32) ** y.to(torch.int32)),
+        WHOLE,
+        WHOLE % 13 - 4,
+    ),
     "large_numbers": (lambda x: x * 3_000_000_017 + 2**40, WHOLE),
     "whole_extremes": (lambda x: (x.amax(-1), x.amin(-1), x.sum(-1), x.argmax(-1)), WHOLE),
     "bytes_that_wrap": (
@@ -157,7 +161,8 @@ FORCED_ON = {
     "positions": PROGRAMS, "masked": PROGRAMS,
     "choice": {"choice": (PROGRAMS["choice"][0], SMALL, SMALL > 0.3)},
     "log_softmax": {"log_softmax": (PROGRAMS["log_softmax"][0], SMALL)}, "odd_slice": PROGRAMS,
-    "rows_of_bytes": PROGRAMS, "largest_truths": PROGRAMS, "edges": PROGRAMS, "picked": PROGRAMS,
+    "int8_folds": PROGRAMS, "rows_of_bytes": PROGRAMS, "largest_truths": PROGRAMS,
+    "edges": PROGRAMS, "picked": PROGRAMS,
     "picked_alone": PROGRAMS, "picked_by_place": PROGRAMS, "picked_in_all": PROGRAMS,
 }  # fmt: skip
 LIGHTER = {
@@ -287,13 +292,17 @@ def fused_products():
 PLANNED = {}
 
 
+def accumulated_on_gpu(node):
+    """`accumulated_dtype` as for a tensor on a GPU."""
+    return "float64" if node.args[0].meta["val"].dtype == torch.float64 else "float32"
+
+
 def planned(program, args):
     """The graph of a program and its regions; captured once for all choices."""
     key = (program, *map(id, args))
     if key not in PLANNED:
         with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
-            for module in (decompositions, lower):  # as for tensors on a GPU
-                patch.setattr(module, "accumulated_dtype", lambda x: torch.promote_types(x.dtype, torch.float32))
+            patch.setattr(lower, "accumulated_dtype", accumulated_on_gpu)
             graph = capture(program, args, {}).graph
             PLANNED[key] = graph, plan(graph)[0]
     return PLANNED[key]
@@ -480,7 +489,9 @@ COMPILED = [
     ("softmax", MET), ("far_norm", MET), ("far_norm", HELD["met_held"]), ("half_rows", HELD["held"]),
     ("far_norm", JOINED["joined_rows"]), ("known_powers", 0), ("powers_of_rows", LOOPED),
     ("powers_of_rows", LOOPED_ROWS), ("picked", LOOPED), ("picked_columns", 0), ("half_rows", SPLIT_ROWS),
-    ("picked_alone", LOOPED_ROWS),
+    ("picked_alone", LOOPED_ROWS), ("whole_powers", 0),
+    ("uint8_arithmetic", 0), ("int8_arithmetic", 0), ("int16_arithmetic", 0), ("uint8_choices", 0), ("uint8_powers", 0),
+    ("int8_powers", 0), ("int8_divisions", 0), ("uint8_folds", LOOPED), ("int16_folds", 0), ("int8_scans", 0),
     ("half_rows", HELD["grouped_ahead"]), ("far_norm", HELD["grouped_ahead"]), ("softmax", HELD["grouped_met"]),
 ]  # fmt: skip
 

@@ -14,10 +14,13 @@ CTYPES = {
 }  # fmt: skip
 COMPUTED = {"float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "bool": "int32_t"}
 NARROW = ("int16", "int8", "uint8")
+"""Computed in int32: what leaves their range is wrapped around after the step."""
 COMPUTED |= dict.fromkeys(NARROW, "int32_t")
 _WHOLE = ("int64", "int32", *NARROW)
-EXACT_IN_WIDER = ("cast", "where", "min", "max", "constant")
-"""What gives the same in wider whole numbers; anything else might have to wrap around."""
+_LEAVES_RANGE = (
+    "add", "sub", "mul", "neg", "abs", "square", "pow", "floor_div", "trunc_div", "bit_not",
+)  # fmt: skip
+"""Steps whose results may lie outside the range of their operands' dtype."""
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARED = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
@@ -26,12 +29,11 @@ _CALLED = {
     "max": "max_of", "min": "min_of", "abs": "abs_of", "exp": "exp_of", "log": "log_of", "expm1": "expm1_of",
     "log1p": "log1p_of", "tanh": "tanh_of", "sigmoid": "sigmoid_of", "erf": "erf_of", "sqrt": "sqrt_of",
     "log2": "log2_of", "log10": "log10_of", "mean_of": "mean_of",
-    "exp_scaled": "exp_scaled_of", "share": "share_of",
+    "exp_scaled": "exp_scaled_of", "share": "share_of", "floor": "floor_of", "ceil": "ceil_of", "trunc": "trunc_of",
+    "round": "round_of", "fmod": "fmod_of", "remainder": "remainder_of", "floor_div": "floor_divided",
+    "exp2": "exp2_of", "sin": "sin_of", "cos": "cos_of", "tan": "tan_of", "asin": "asin_of", "acos": "acos_of",
+    "atan": "atan_of", "sinh": "sinh_of", "cosh": "cosh_of", "erfc": "erfc_of", "pow": "pow_of",
 }  # fmt: skip
-_LIBRARY = (
-    "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "floor", "ceil", "trunc",
-)  # fmt: skip
-_LIBRARY_OF_TWO = {"pow": "scalar::pow", "fmod": "scalar::fmod"}
 _DIVISIONS = {
     "floor_div": "x / y - (x % y != 0 && (x < 0) != (y < 0))",
     "trunc_div": "x / y",
@@ -121,8 +123,11 @@ class Forms:
         return f"{'load_ahead' if self._along_row or not self._passes.row else 'load'}<V>({place})"
 
     def _expression(self, scope: Scope, step: Step) -> str:
-        if step.dtype in NARROW and step.op not in EXACT_IN_WIDER:
-            raise Misfit(f"{step.op} of {step.dtype}, which wraps around")
+        text = self._in_wider(scope, step)
+        return _narrowed(f"({text})", step.dtype) if step.dtype in NARROW and step.op in _LEAVES_RANGE else text
+
+    def _in_wider(self, scope: Scope, step: Step) -> str:
+        """The expression in the dtype in which it is computed, before a narrow one wraps around."""
         op, wide = step.op, scope.wide
         v = self._type(scope, step.dtype)
         if op == "index":
@@ -145,10 +150,10 @@ class Forms:
             return f"truth({args[0]} {_COMPARED[op]} {args[1]})"
         if op in _BITWISE:
             return f"{args[0]} {_BITWISE[op]} {args[1]}"
-        if op in _CALLED:
-            return f"{_CALLED[op]}<{v}>({', '.join(args)})"
         if op in _DIVISIONS and not step.dtype.startswith("float"):
             return _whole_division(step, args, v)
+        if op in _CALLED:
+            return f"{_CALLED[op]}<{v}>({', '.join(args)})"
         return _rare(op, args, v)
 
     def _cast(self, scope: Scope, step: Step) -> str:
@@ -201,18 +206,10 @@ def _rare(op: str, args: list[str], v: str) -> str:
         "sgn": f"sign_of<{v}>({one})",
         "fmin": f"choose(truth(({one} < {other}) | ({other} != {other})), {one}, {other})",
         "fmax": f"choose(truth(({one} > {other}) | ({other} != {other})), {one}, {other})",
-        "floor_div": f"floor_divided<{v}>({one}, {other})",
-        "trunc_div": f"each<{v}>({one} / {other}, [](auto x) {{ return scalar::trunc(x); }})",
-        "remainder": f"remainder_of<{v}>({one}, {other})",
+        "trunc_div": f"trunc_of<{v}>({one} / {other})",
     }
     if op in simple:
         return simple[op]
-    if op in _LIBRARY:
-        return f"each<{v}>({one}, [](auto x) {{ return scalar::{op}(x); }})"
-    if op == "round":
-        return f"each<{v}>({one}, [](auto x) {{ return scalar::nearbyint(x); }})"
-    if op in _LIBRARY_OF_TWO:
-        return f"each<{v}>({one}, {other}, [](auto x, auto y) {{ return {_LIBRARY_OF_TWO[op]}(x, y); }})"
     raise Misfit(f"{op} has no form in C++ yet")
 
 

@@ -5,8 +5,7 @@
 #define OF_TWO(name) \
     static inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
     static inline double name(double x, double y) { return __builtin_##name(x, y); }
-// A whole number is its own floor; its powers wrap around as products do, and one of a negative exponent is a fraction.
-#define OF_WHOLE(name) template <typename T> requires std::is_integral_v<T> static inline T name(T x) { return x; }
+// The powers of a whole number wrap around as products do; one of a negative exponent is a fraction.
 template <typename T> static inline T whole_power(T x, T y) {
     using U = std::make_unsigned_t<T>;
     if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 ? -1 : 1) : 0;
@@ -33,12 +32,11 @@ namespace scalar { OF_ONE(cosh) }
 namespace scalar { OF_ONE(tanh) }
 namespace scalar { OF_ONE(erf) }
 namespace scalar { OF_ONE(erfc) }
-namespace scalar { OF_ONE(floor) OF_WHOLE(floor) }
-namespace scalar { OF_ONE(ceil) OF_WHOLE(ceil) }
-namespace scalar { OF_ONE(trunc) OF_WHOLE(trunc) }
-namespace scalar { OF_ONE(nearbyint) OF_WHOLE(nearbyint) }
+namespace scalar { OF_ONE(floor) }
+namespace scalar { OF_ONE(ceil) }
+namespace scalar { OF_ONE(trunc) }
+namespace scalar { OF_ONE(nearbyint) }
 namespace scalar { OF_TWO(fmod) }
-namespace scalar { OF_TWO(copysign) }
 namespace scalar {
     OF_TWO(pow)
     template <typename T> requires std::is_integral_v<T> static inline T pow(T x, T y) { return whole_power(x, y); }
@@ -58,23 +56,6 @@ template <typename V> static inline V sign_of(V x) {
     const V below = choose(truth(x < as<V>(0)), as<V>(-1), as<V>(0));
     return choose(truth(x > as<V>(0)), as<V>(1), below);
 }
-// Division rounded down, and what it leaves, which has the sign of the divisor.
-template <typename V> static inline V remainder_of(V x, V y) {
-    return each<V>(x, y, [](auto a, auto b) {
-        const auto left = scalar::fmod(a, b);
-        return left != 0 && (left < 0) != (b < 0) ? left + b : left;
-    });
-}
-template <typename V> static inline V floor_divided(V x, V y) {
-    return each<V>(x, y, [](auto a, auto b) {
-        const auto left = scalar::fmod(a, b), whole = (a - left) / b;
-        if (b == 0) return a / b;
-        const auto down = left != 0 && (left < 0) != (b < 0) ? whole - 1 : whole;
-        if (down == 0) return scalar::copysign(decltype(a)(0), a / b);
-        const auto near = scalar::floor(down);
-        return down - near > decltype(a)(0.5) ? near + 1 : near;
-    });
-}
 // sqrt has to set errno, which keeps a compiler from taking several at once.
 template <typename V> static inline V sqrt_of(V x) {
 #if defined(__AVX__)
@@ -90,10 +71,10 @@ template <typename V> static inline V sqrt_of(V x) {
 template <typename V> constexpr bool is_double = std::is_same_v<typename Element<V>::type, double>;
 #define FOR_DOUBLES(V, x, f) if constexpr (is_double<V>) return each<V>(x, [](auto v) { return f(v); }); else
 
-// e^r - 1, where x = k * ln(2) + r, |r| <= ln(2)/2 and k is a whole number; x is held within [least, 89].
-template <typename V> static inline V expm1_of_rest(V x, float least, V& k) {
+// e^r - 1, where x = k * ln(2) + r, |r| <= ln(2)/2 and k is a whole number; x is held within [least, most].
+template <typename V> static inline V expm1_of_rest(V x, float least, V& k, float most = 89.0f) {
     const V low = choose(truth(x < as<V>(least)), as<V>(least), x);
-    const V c = choose(truth(low > as<V>(89.0f)), as<V>(89.0f), low);
+    const V c = choose(truth(low > as<V>(most)), as<V>(most), low);
     k = (c * as<V>(1.44269504f) + as<V>(12582912.0f)) - as<V>(12582912.0f);
     const V r = (c - k * as<V>(0.693145752f)) - k * as<V>(1.42860677e-6f);
     V p = as<V>(1.9907574031e-4f);
@@ -121,14 +102,32 @@ template <typename V> static inline V below_normal(V v) {
     const V places = v * as<V>(0x1p109f) + as<V>(0x1p23f);
     return bits<V>(bits<Like<V, int32_t>>(places) - as<Like<V, int32_t>>(0x4B000000));
 }
+// The same also where `small` says that the product is below the normal range.
+template <typename V, typename M> static inline V times_any_power_of_two(V p, V k, M small) {
+    const V scaled = times_power_of_two(p, choose(small, k + as<V>(40.0f), k));
+    return choose(small, below_normal(choose(small, scaled, as<V>(0.0f))), scaled);
+}
 // e^x: 1.0 ulp.
 template <typename V> static inline V exp_of(V x) {
     FOR_DOUBLES(V, x, scalar::exp) {
         V k;
         const V rest = expm1_of_rest(x, -104.0f, k);
-        const auto small = truth(x < as<V>(-87.3365448f));
-        const V scaled = times_power_of_two(rest + as<V>(1.0f), choose(small, k + as<V>(40.0f), k));
-        return choose(small, below_normal(choose(small, scaled, as<V>(0.0f))), scaled);
+        return times_any_power_of_two(rest + as<V>(1.0f), k, truth(x < as<V>(-87.3365448f)));
+    }
+}
+// 2^x: x = k + r, |r| <= 1/2, k a whole number. 1.2 ulp.
+template <typename V> static inline V exp2_of(V x) {
+    FOR_DOUBLES(V, x, scalar::exp2) {
+        const V low = choose(truth(x < as<V>(-151.0f)), as<V>(-151.0f), x);
+        const V c = choose(truth(low > as<V>(128.0f)), as<V>(128.0f), low);
+        const V k = (c + as<V>(12582912.0f)) - as<V>(12582912.0f), r = c - k;
+        V p = as<V>(1.5469735e-4f);
+        p = p * r + as<V>(1.3390867e-3f);
+        p = p * r + as<V>(9.618031e-3f);
+        p = p * r + as<V>(5.550357e-2f);
+        p = p * r + as<V>(2.402265e-1f);
+        p = p * r + as<V>(6.931472e-1f);
+        return times_any_power_of_two(p * r + as<V>(1.0f), k, truth(x < as<V>(-126.0f)));
     }
 }
 // e^x * 2^40 for x of 0 and less, a normal number or 0; and what part of `sum`, of such numbers, one of them is.
@@ -149,6 +148,30 @@ template <typename V> static inline V expm1_of(V x) {
         V k;
         const V rest = expm1_of_rest(x, -25.0f, k), scale = times_power_of_two(as<V>(0.5f), k);
         const V half = scale * rest + (scale - as<V>(0.5f));
+        return half + half;
+    }
+}
+// e^x / 4 for x of 0 and more, which is a float wherever e^x / 2 is.
+template <typename V> static inline V quarter_exp_of(V x) {
+    V k;
+    const V rest = expm1_of_rest(x, 0.0f, k, 90.0f);
+    return times_power_of_two(rest + as<V>(1.0f), k - as<V>(2.0f));
+}
+// x + x * P(x^2) below 1, by exponentials above. 1.6 ulp; the cosine 1.5.
+template <typename V> static inline V sinh_of(V x) {
+    FOR_DOUBLES(V, x, scalar::sinh) {
+        const V size = abs_of(x), s = x * x, quarter = quarter_exp_of(size);
+        V p = as<V>(2.8174395e-6f);
+        p = p * s + as<V>(1.9836066e-4f);
+        p = p * s + as<V>(8.3333505e-3f);
+        p = p * s + as<V>(1.6666667e-1f);
+        const V large = quarter - as<V>(0.0625f) / quarter;
+        return choose(truth(size < as<V>(1.0f)), p * s * x + x, with_sign(large + large, x));
+    }
+}
+template <typename V> static inline V cosh_of(V x) {
+    FOR_DOUBLES(V, x, scalar::cosh) {
+        const V quarter = quarter_exp_of(abs_of(x)), half = quarter + as<V>(0.0625f) / quarter;
         return half + half;
     }
 }

@@ -21,7 +21,7 @@ template <typename V, typename T> static inline auto load(const T* p) {
         } else if constexpr (std::is_same_v<T, Bool>) {
             Like<V, uint8_t> raw;
             __builtin_memcpy(&raw, p, sizeof(raw));
-            return as<R>(__builtin_convertvector(raw, R) != 0);
+            return as<R>(as<R>(raw) != 0);
 #if defined(__F16C__)
         } else if constexpr (std::is_same_v<T, _Float16> && sizeof(R) >= 32) {  // which GCC 12 takes lane by lane
             Like<V, uint16_t> raw;
@@ -68,7 +68,7 @@ template <typename V, typename T> static inline void store(T* p, V x) {
             const auto result = __builtin_convertvector((x != x) ? (up * 0 + 0x7FC0) : up, Like<V, uint16_t>);
             __builtin_memcpy(p, &result, sizeof(result));
         } else if constexpr (std::is_same_v<T, Bool>) {
-            const auto result = __builtin_convertvector(x & 1, Like<V, uint8_t>);
+            const auto result = as<Like<V, uint8_t>>(x & 1);
             __builtin_memcpy(p, &result, sizeof(result));
         } else {
             const auto result = as<Like<V, T>>(x);

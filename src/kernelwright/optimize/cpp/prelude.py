@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-HEADERS = ("vector.h", "mathematics.h", "memory.h", "folds.h")
+HEADERS = ("vector.h", "mathematics.h", "rounding.h", "trigonometry.h", "doubles.h", "memory.h", "folds.h")
 """In the order in which they build on each other; none includes another."""
 _COMMENT = re.compile(r"//[^\n]*")
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -6,7 +6,7 @@ own dtype, or for a comparison one common to both: what torch promotes on the wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import prod
 
@@ -146,7 +146,8 @@ class Lowering(Draft):
             common = common_dtype(*given)
             operands = [self._as(a, "int32" if common == "bool" else common) for a in args if a is not None]
         else:
-            operands = self._promoted(op, [a for a in args if a is not None], dtype)
+            numbers_first = rounded_first(op, dtype_of(node))
+            operands = self._promoted(op, [numbers_first(a) for a in args if a is not None], dtype)
         if scale != 1:
             operands[-1] = self._step(f"{node.name}_scaled", "mul", (operands[-1], number(scale)), dtype)
         if op == "rsub":
@@ -204,14 +205,14 @@ class Lowering(Draft):
         elif op in ("argmax", "argmin"):
             value = self._to_compare(value)
         else:
-            value = str(self._as(value, dtype))
-            _refuse_to_wrap(op, dtype)
+            value = str(self._as(value, accumulation_dtype(op, dtype)))
         if op == "mean":
             self._names[node] = self._mean(node, value, row, dtype)
         elif op in ("any", "all"):
             self._names[node] = str(self._as(self._fold(node.name, op, value, "bool"), dtype))
         else:
-            self._names[node] = self._fold(node.name, op, value, dtype)
+            folded = self._fold(node.name, op, value, accumulation_dtype(op, dtype))
+            self._names[node] = str(self._as(folded, dtype))
         self._dims[node] = dims
 
     def _several(self, node: fx.Node, name: str) -> None:
@@ -276,8 +277,8 @@ class Lowering(Draft):
     def _scan(self, node: fx.Node, op: str) -> None:
         turned = turned_around(node) if self._turns else None
         source = turned[0] if turned else node_at(node, 0)
-        value, dtype = str(self._as(self._value(source), computed_dtype(node))), computed_dtype(node)
-        _refuse_to_wrap(op, dtype)
+        dtype = accumulation_dtype(op, computed_dtype(node))
+        value = str(self._as(self._value(source), dtype))
         dims = self._dims[source]
         if not dims:
             raise Misfit("a scan of one number")
@@ -287,7 +288,7 @@ class Lowering(Draft):
             raise Misfit("two scans that run against each other")
         self._steps.append(Scan(value=node.name, op=op, arg=value, dtype=dtype, reverse=bool(turned)))
         self._dtypes[node.name] = dtype
-        self._names[node], self._dims[node] = node.name, dims
+        self._names[node], self._dims[node] = str(self._as(node.name, computed_dtype(node))), dims
         if turned:
             self._turned.add(node)
 
@@ -315,10 +316,18 @@ class Lowering(Draft):
         self._dims[node] = self._axes.broadcast((*dims[:at], (), *dims[at + 1 :]), self._dims[index])
 
 
-def _refuse_to_wrap(op: str, dtype: str) -> None:
-    """Totals are kept in 32 bits and more."""
-    if op in ("sum", "prod") and dtype in ("uint8", "int8", "int16"):
-        raise Misfit(f"a {op} of {dtype}, which wraps around")
+def accumulation_dtype(op: str, dtype: str) -> str:
+    """The dtype in which a reduction or scan is computed: a sum modulo 2**32 is the same modulo 2**8 and 2**16."""
+    return "int32" if op in ("sum", "prod") and dtype in ("uint8", "int8", "int16") else dtype
+
+
+def rounded_first(op: str, dtype: str) -> Callable[[Operand], Operand]:
+    """What torch makes of a plain number beside a tensor: a divisor of half precision is rounded to it before what it
+    leaves is computed, which decides what exact multiples leave."""
+    if op not in ("remainder", "fmod") or dtype not in ("float16", "bfloat16"):
+        return lambda value: value
+    half = getattr(torch, dtype)
+    return lambda value: value if isinstance(value, str) else torch.tensor(value, dtype=half).item()
 
 
 def lowered(nodes: Sequence[fx.Node], *, turns: bool = True) -> Lowering:

@@ -18,7 +18,9 @@ TYPES = {
     "bool": "tl.int1",
 }  # fmt: skip
 HALVES = ("float16", "bfloat16")
-_LIMITS = {"int64": 2**63, "int32": 2**31, "int16": 2**15, "int8": 2**7}
+_WIDTHS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint8": 8}
+"""In bits."""
+_LIMITS = {dtype: 2 ** (bits - 1) for dtype, bits in _WIDTHS.items() if dtype != "uint8"}
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
     "ne": "!=", "and": "&", "or": "|", "xor": "^", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
@@ -159,6 +161,21 @@ def floored_whole(a, b):
     quotient = a // b
     return tl.where((a - quotient * b != 0) & ((a < 0) != (b < 0)), quotient - 1, quotient)
 ''',
+    "power_of_whole": '''@triton.jit
+def power_of_whole(a, b, bits: tl.constexpr, signed: tl.constexpr):
+    """The power of a whole number, which wraps around as products do; that of a negative exponent is
+    a fraction, rounded to zero."""
+    power, square, rest = a * 0 + b * 0 + 1, a, b
+    for _ in tl.static_range(bits):
+        power = tl.where((rest & 1) == 1, power * square, power)
+        square = square * square
+        rest = rest >> 1
+    if signed:
+        of_minus_one = tl.where((b & 1) == 1, a, a * a)
+        fraction = tl.where((a == 1) | (a == -1), of_minus_one, a * 0)
+        power = tl.where(b < 0, fraction, power)
+    return power
+''',
     "remainder_of": '''@triton.jit
 def remainder_of(a, b):
     """What is left of a float after division, with the sign of the divisor."""
@@ -275,13 +292,16 @@ def _called(op: str, args: list[str], dtype: str) -> str:
         "sqrt": f"tl.sqrt_rn({one})" if dtype == "float32" else f"tl.sqrt({one})",
         "round": f"libdevice.rint({one})",
         "not": f"{one} == 0",
-        "bit_not": f"{one} == 0" if dtype == "bool" else f"~{one}",
+        "bit_not": {"bool": f"{one} == 0", "uint8": f"{one} ^ 255"}.get(dtype, f"~{one}"),
         "isnan": f"{one} != {one}",
         "isinf": f'tl.abs({one}) == float("inf")',
         "sign": f"({one} > 0).to({TYPES[dtype]}) - ({one} < 0).to({TYPES[dtype]})",
     }
     if op in simple:
         return simple[op]
+    if op == "pow" and not floats:
+        bits, signed = _WIDTHS[dtype], dtype != "uint8"
+        return f"power_of_whole({', '.join(args)}, {bits - signed}, {signed})"
     if op in _IN_LANGUAGE and floats:
         return f"tl.{op}({one})"
     if op in _IN_LIBRARY and floats:
