@@ -1,5 +1,5 @@
 """Vectors along an outer axis inside of the loop over the row, so that memory is read in its order: each pass runs over
-all lanes of a task before the next, and what it finds of each lane stands in memory. So a row can be several lanes too."""
+all lanes of a task before the next, and accumulates into memory, lane by lane. So a row can be several lanes too."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rows of which a part lies beside the same part of the next row, as channels in the groups of a channels-last GroupNorm
-do: the vectors run along both, and what the lanes of one row have found is put together after each pass."""
+"""Rows whose innermost contiguous run continues in the next row, as the channels of a channels-last GroupNorm do from
+group to group: vectors run along both, and the lanes of one row are combined after each pass."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def neighbour_axes(region: Region) -> tuple[Axis, Axis] | None:
 
 
 def with_one_axis(region: Region, outer: Axis, inner: Axis) -> Region:
-    """The same region with both axes as one outer axis, named as the outer was; its reductions find what the elements of
-    a row at one position of `inner` give."""
+    """The same region with both axes as one outer axis, named as the outer was; its reductions are partial ones, over
+    the elements of a row at one position of `inner`."""
 
     def strides(place: Load | Store) -> dict[str, int]:
         near = place.strides.get(inner.name, 0)

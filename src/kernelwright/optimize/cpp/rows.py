@@ -86,7 +86,7 @@ class Rows(Body):
             scope.add(f"Scan<{self.operation(scan)}, {self.computed(scan)}{back}> {scan.value}_scan;")
 
     def _parts(self, scope: Scope, targets: list[Reduction | Store], wanted: list[str], folds: list[Reduction]) -> None:
-        """The row cut along its longest axis into parts, each with a thread; their results are put together in order."""
+        """The row cut along its longest axis into parts, each with a thread; their results are combined in order."""
         parts, cut = self.choice.parts, max(self.row, key=self.sizes.__getitem__)
         for fold in folds:
             scope.add(f"{self._fold(fold)} {fold.value}_fold, {fold.value}_parts[{parts}];")
