@@ -4,6 +4,7 @@ element by element."""
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,8 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).parent))
 from test_optimize_cpp import call, captured, execute
 
-from kernelwright.optimize.cpp.printer import choices, print_cpp
+from kernelwright.core.optimization import Attempt
+from kernelwright.optimize.cpp.printer import CpuChoice, choices, print_cpp
 from kernelwright.optimize.regions.plan import plan
 
 
@@ -102,6 +104,14 @@ def test_what_lies_apart_is_not_read_as_one():
     """The row's mean alone goes out: one element for each group, not for each channel."""
     x = image(2, 32, 16, 16)
     ((region, _),), _ = plan(captured(lambda x: in_groups(x, 8).mean((2, 3)) * 2, x).graph)
-    assert all(choice.inner is None for choice in choices(region))
+    assert all(not choice.inner for choice in choices(region))
     (got,) = call(region, {region.reads[0]: x}, 0).values()
     torch.testing.assert_close(got, in_groups(x, 8).mean((2, 3)) * 2)
+
+
+def test_a_choice_is_a_record_that_an_outcome_can_hold():
+    program, *args = GROUPED["four_of_128"]
+    ((region, _),), _ = plan(captured(program, *args).graph)
+    for choice in (*choices(region), CpuChoice(lanes="r0")):
+        attempt = Attempt(name="one", choice=msgspec.to_builtins(choice))
+        assert msgspec.json.decode(msgspec.json.encode(attempt), type=Attempt) == attempt

@@ -25,10 +25,10 @@ from programs import CLASSES, ODD, PROGRAMS, X, Y, normal
 from ptx_arithmetic import evaluated
 from ways import ways
 
-from kernelwright.optimize.graph import decompositions
 from kernelwright.optimize.graph.capture import capture
 from kernelwright.optimize.regions import lower
 from kernelwright.optimize.regions.axes import Misfit
+from kernelwright.optimize.regions.nodes import computed_dtype
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.regions.region import Axis, Load, Region, Scan, Step, Store
 from kernelwright.optimize.triton import tile
@@ -292,8 +292,7 @@ def planned(program, args):
     key = (program, *map(id, args))
     if key not in PLANNED:
         with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
-            for module in (decompositions, lower):  # as for tensors on a GPU
-                patch.setattr(module, "accumulated_dtype", lambda x: torch.promote_types(x.dtype, torch.float32))
+            patch.setattr(lower, "accumulated_dtype", lambda node: computed_dtype(node.args[0]))  # as on a GPU
             graph = capture(program, args, {}).graph
             PLANNED[key] = graph, plan(graph)[0]
     return PLANNED[key]

@@ -36,7 +36,7 @@ class CpuChoice(Record, frozen=True, kw_only=True):
     comes after the other; with `inner`, an axis of the row, along both: `neighbours`."""
 
     lanes: str
-    inner: str | None = None
+    inner: str = ""
     in_order: bool = False
     threads: bool = True
     parts: int = 1
