@@ -26,6 +26,8 @@ MANY_LANES = 64
 LONG_ROW = 1024
 """Elements of a row from which on a column of vectors along it leaves the nearest caches."""
 MOST_LANES_IN_PARTS = 1024
+LEAST_FOR_THREADS = 1 << 14
+"""Elements that take longer than threads take to start and to meet: some microseconds where nothing else runs."""
 LEAST_TASK = 4096
 """Elements that a thread takes at a time, where rows are short."""
 
@@ -47,8 +49,8 @@ def choices(region: Region) -> list[CpuChoice]:
     """The space of one region, the likeliest first; nothing for a single element."""
     if (axes := neighbour_axes(region)) and axes[1].size < MANY_LANES:
         return _beside_each_other(region, *axes)
-    axes = lane_axes(region)
-    found = [CpuChoice(lanes=axis, threads=threads) for axis in axes[:2] for threads in (True, False)]
+    axes, threaded = lane_axes(region), _ways_of_threads(region)
+    found = [CpuChoice(lanes=axis, threads=threads) for axis in axes[:2] for threads in threaded]
     if axes and _can_be_in_order(region, axes[0]):
         found.insert(0, CpuChoice(lanes=axes[0], in_order=True))
     if axes and _can_be_cut(region, axes[0]):
@@ -61,10 +63,16 @@ def choices(region: Region) -> list[CpuChoice]:
 def _beside_each_other(region: Region, outer: Axis, inner: Axis) -> list[CpuChoice]:
     """Vectors along an outer axis and one of the row, where those are one run through memory."""
     chunk, tasks = column_tasks(with_one_axis(region, outer, inner), outer.name, inner.size)
-    found = [CpuChoice(lanes=outer.name, inner=inner.name, in_order=True, threads=threads) for threads in (True, False)]
+    threaded = _ways_of_threads(region)
+    found = [CpuChoice(lanes=outer.name, inner=inner.name, in_order=True, threads=threads) for threads in threaded]
     if region.row_size // inner.size >= PARTS and chunk <= MOST_LANES_IN_PARTS:
-        found.insert(0 if tasks < FEW_TASKS else 1, msgspec.structs.replace(found[0], parts=PARTS))
+        found.insert(0 if tasks < FEW_TASKS else 1, msgspec.structs.replace(found[0], threads=True, parts=PARTS))
     return found
+
+
+def _ways_of_threads(region: Region) -> tuple[bool, bool]:
+    """On all threads and on one, the likelier first."""
+    return (True, False) if region.rows * region.row_size >= LEAST_FOR_THREADS else (False, True)
 
 
 def lane_axes(region: Region) -> list[str]:

@@ -44,6 +44,7 @@ from kernelwright.optimize.regions.operators import (
     VARIANCES,
     VIEWS,
     packet,
+    why_left,
 )
 from kernelwright.optimize.regions.region import Operand, Region, Scan
 
@@ -99,7 +100,7 @@ class Lowering(Draft):
         elif name == "getitem":
             self._part(node)
         else:
-            raise Misfit(f"{node.target} is not pointwise, not a reduction and no view")
+            raise Misfit(why_left(node.target))
         self.nodes.append(node)
         self._check()
 
