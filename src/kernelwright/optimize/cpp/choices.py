@@ -25,7 +25,8 @@ MANY_LANES = 64
 """So many lanes beside each other that no addition waits for the last."""
 LONG_ROW = 1024
 """Elements of a row from which on a column of vectors along it leaves the nearest caches."""
-MOST_LANES_IN_PARTS = 1024
+MOST_LANES_IN_PARTS = 320
+"""What each part accumulates of each lane stands on the stack."""
 LEAST_FOR_THREADS = 1 << 14
 """Elements that take longer than threads take to start and to meet: some microseconds where nothing else runs."""
 LEAST_TASK = 4096
@@ -55,7 +56,7 @@ def choices(region: Region) -> list[CpuChoice]:
         found.insert(0, CpuChoice(lanes=axes[0], in_order=True))
     if axes and _can_be_cut(region, axes[0]):
         found.insert(0, CpuChoice(lanes=axes[0], parts=PARTS, in_order=_can_be_in_order(region, axes[0])))
-    if axes and any(prod(store.shape) * DTYPE_BYTES[store.dtype] >= PAST_CACHES_BYTES for store in region.stores):
+    if axes and _leaves_caches(region):
         found.insert(0, CpuChoice(lanes=axes[0], past_caches=True))
     return found
 
@@ -67,7 +68,12 @@ def _beside_each_other(region: Region, outer: Axis, inner: Axis) -> list[CpuChoi
     found = [CpuChoice(lanes=outer.name, inner=inner.name, in_order=True, threads=threads) for threads in threaded]
     if region.row_size // inner.size >= PARTS and chunk <= MOST_LANES_IN_PARTS:
         found.insert(0 if tasks < FEW_TASKS else 1, msgspec.structs.replace(found[0], threads=True, parts=PARTS))
-    return found
+    return [msgspec.structs.replace(found[0], past_caches=True), *found] if _leaves_caches(region) else found
+
+
+def _leaves_caches(region: Region) -> bool:
+    """Whether a result is so large that it will not be in a cache when it is read."""
+    return any(prod(store.shape) * DTYPE_BYTES[store.dtype] >= PAST_CACHES_BYTES for store in region.stores)
 
 
 def _ways_of_threads(region: Region) -> tuple[bool, bool]:
