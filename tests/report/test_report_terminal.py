@@ -258,6 +258,11 @@ def test_a_program_without_regions_says_so():
     [
         ({"lanes": "i0", "threads": True, "parts": 1, "past_caches": False}, "C++, vectors along i0, all threads"),
         (
+            {"lanes": "i1", "inner": "r0", "in_order": True, "threads": True, "parts": 1},
+            "C++, vectors along i1 and r0, all threads, memory in order",
+        ),
+        ({"lanes": "i0", "inner": "", "in_order": False}, "C++, vectors along i0, all threads"),
+        (
             {"lanes": "r0", "threads": False, "parts": 64, "past_caches": True},
             "C++, vectors along r0, one thread, in 64 parts, stores past the caches",
         ),

@@ -8,7 +8,7 @@ from kernelwright.core.optimization import COMPILED, TORCH, Attempt, Left, Optim
 from kernelwright.core.units import bytes_text, number_text
 from kernelwright.report import words
 
-_CPP = {"lanes", "threads", "parts", "past_caches"}
+_CPP = {"lanes", "inner", "in_order", "threads", "parts", "past_caches"}
 _TRITON = {"outer", "inner", "warps", "stages", "parts", "keep"}
 
 MOST_REGION_LINES, MOST_LINE = 100, 160
@@ -35,8 +35,10 @@ def choice_text(choice: Setting) -> str:
 
 
 def _cpp(choice: Setting) -> list[str]:
-    said = ["C++", f"vectors along {choice['lanes']}", "all threads" if choice.get("threads", True) else "one thread"]
-    return [*said, *_parts(choice), *["stores past the caches"] * bool(choice.get("past_caches"))]
+    lanes = " and ".join(filter(None, (choice["lanes"], choice.get("inner"))))
+    said = ["C++", f"vectors along {lanes}", "all threads" if choice.get("threads", True) else "one thread"]
+    flags = {"in_order": "memory in order", "past_caches": "stores past the caches"}
+    return [*said, *_parts(choice), *(text for name, text in flags.items() if choice.get(name))]
 
 
 def _triton(choice: Setting) -> list[str]:

@@ -28,7 +28,7 @@ class Kind(NamedTuple):
     """Which sets are draws of the same distribution: of the same shapes, with parameters changed alike.
 
     Attributes:
-        index: of one such set among those of its name.
+        number: of one such set among those of its name.
     """
 
     name: str

@@ -29,6 +29,10 @@ class Body:
         self.made: set[str] = set()
         """Values of the whole row that are written down already."""
 
+    def print(self) -> list[str]:
+        """The lines, all of them."""
+        raise NotImplementedError
+
     def threads(self, scope: Scope) -> None:
         if self.choice.threads:
             scope.add("#pragma omp parallel for schedule(static)")

@@ -4,22 +4,29 @@ reductions are run like this too."""
 from __future__ import annotations
 
 from kernelwright.optimize.cpp.body import Body
-from kernelwright.optimize.cpp.choices import column_tasks
+from kernelwright.optimize.cpp.choices import CpuChoice, column_tasks
 from kernelwright.optimize.cpp.forms import COMPUTED, Scope
 from kernelwright.optimize.cpp.passes import POSITIONS, argument
-from kernelwright.optimize.regions.region import Load, Reduction, Step, Store
+from kernelwright.optimize.regions.region import Load, Reduction, Region, Step, Store
 
 LEAST_LANES = 16
 """Fewer lanes than this do not fill the vectors of every machine: there they are of that power of two."""
 
 
+Target = Reduction | Store
+
+
 class Columns(Body):
-    """A function whose vectors run along an outer axis."""
+    """A function whose vectors run along an outer axis; so many neighbouring lanes `together` are one row."""
+
+    def __init__(self, region: Region, choice: CpuChoice, together: int = 1) -> None:
+        super().__init__(region, choice)
+        self.together = together
 
     def print(self) -> list[str]:
         outer = [axis.name for axis in self.region.outer if axis.name != self.lanes]
         size = self.sizes[self.lanes]
-        chunk, tasks = column_tasks(self.region, self.lanes)
+        chunk, tasks = column_tasks(self.region, self.lanes, self.together)
         chunks = -(-size // chunk)
         scope = Scope(self.lines, 1, wide=False)
         if self.choice.parts == 1:
@@ -31,10 +38,7 @@ class Columns(Body):
         low = f"(task % {chunks}) * {chunk}" if chunks > 1 else "0"
         inside.add(f"const int64_t low = {low}, high = low + {chunk} < {size} ? low + {chunk} : {size};")
         self._same_for_all_lanes(inside)
-        if self.choice.parts == 1:
-            self._lanes(inside)
-        else:
-            self._in_parts(inside, chunk)
+        self.task(inside, chunk)
         scope.add("}")
         return self.lines
 
@@ -51,14 +55,22 @@ class Columns(Body):
         needed = [entry for entry in self.passes.outer_needed(wanted) if entry.value in alone]
         self.write_outer(scope, needed)
 
-    def _walk(self, scope: Scope) -> Scope:
+    def walk(self, scope: Scope) -> Scope:
+        """The loop over the lanes of a task; what stands inside of it."""
         size = self.sizes[self.lanes]
         narrow = f"<{1 << (size.bit_length() - 1)}>" if 1 < size < LEAST_LANES else ""
         scope.add(f"walk{narrow}(low, high, [&]<typename V>(int64_t {self.lanes}, int) {{")
         return scope.inside(wide=True)
 
+    def task(self, scope: Scope, chunk: int) -> None:
+        """All that is done with the lanes [low, high), of which a task has `chunk`."""
+        if self.choice.parts == 1:
+            self._lanes(scope)
+        else:
+            self._in_parts(scope, chunk)
+
     def _lanes(self, scope: Scope) -> None:
-        inside = self._walk(scope)
+        inside = self.walk(scope)
         for at in range(self.passes.count):
             self.settled(inside, at)
             self._pass(inside, at)
@@ -77,7 +89,7 @@ class Columns(Body):
             scope.add(f"const auto {fold.value} = {fold.value}_fold.value();")
             self.made.add(fold.value)
 
-    def _loops(self, scope: Scope, targets: list[Reduction | Store], cut: str = "") -> None:
+    def _loops(self, scope: Scope, targets: list[Target], cut: str = "") -> None:
         """Declares what is gathered and runs over the row; over [first, last) of the axis `cut`."""
         wanted = [argument(target) for target in targets]
         for entry in [*(t for t in targets if isinstance(t, Reduction)), *self.scans(wanted)]:
@@ -115,13 +127,13 @@ class Columns(Body):
             targets = self.passes.targets(at)
             if targets:
                 self._part_pass(scope, at, targets, chunk)
-        inside = self._walk(scope)
+        inside = self.walk(scope)
         self._again(inside, self.passes.count)
         self.outer_values(inside, [s.value for s in self.region.stores if not self.passes.stored_inside(s)])
         self.store_outer(inside)
         scope.add("});")
 
-    def _part_pass(self, scope: Scope, at: int, targets: list[Reduction | Store], chunk: int) -> None:
+    def _part_pass(self, scope: Scope, at: int, targets: list[Target], chunk: int) -> None:
         parts, cut = self.choice.parts, max(self.region.row, key=lambda axis: axis.size)
         folds = [target for target in targets if isinstance(target, Reduction)]
         for fold in folds:
@@ -131,7 +143,7 @@ class Columns(Body):
         scope.add(f"for (int64_t part = 0; part < {parts}; ++part) {{")
         inside = scope.inside()
         inside.add(f"const int64_t first = {cut.size} * part / {parts}, last = {cut.size} * (part + 1) / {parts};")
-        body = self._walk(inside)
+        body = self.walk(inside)
         self._again(body, at)
         self.outer_values(body, [argument(target) for target in targets])
         self._loops(body, targets, cut.name)
@@ -152,7 +164,7 @@ class Columns(Body):
     def _merge(self, scope: Scope, folds: list[Reduction]) -> None:
         if not folds:
             return
-        inside = self._walk(scope)
+        inside = self.walk(scope)
         for fold in folds:
             inside.add(f"{self._running(fold)};")
             inside.add(

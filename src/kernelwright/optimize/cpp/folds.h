@@ -92,6 +92,41 @@ template <typename Op, typename V> struct Running {
     }
     V value() const { return Op::apply(settled, recent); }
 };
+// The same for N lanes in memory, of which vectors take turns; `next` after each turn.
+template <typename Op, typename T, int N> struct Lanes {
+    using Kept = std::conditional_t<std::is_same_v<T, float> && grows<Op>, double, T>;
+    T recent[N] __attribute__((aligned(64)));
+    Kept found[N] __attribute__((aligned(64)));
+    int count = 0;
+    Lanes() {
+        for (auto& lane : recent) lane = Op::template start<T>;
+        for (auto& lane : found) lane = Op::template start<Kept>;
+    }
+    template <typename V> void take(int64_t lane, Like<V, T> x) { store(recent + lane, Op::apply(load<V>(recent + lane), x)); }
+    void next() {
+        if (++count == 256) settle();
+    }
+    void settle() {
+        for (int lane = 0; lane < N; ++lane) {
+            found[lane] = Op::apply(found[lane], static_cast<Kept>(recent[lane]));
+            recent[lane] = Op::template start<T>;
+        }
+        count = 0;
+    }
+    void merge(Lanes& other) {
+        other.settle();
+        for (int lane = 0; lane < N; ++lane) found[lane] = Op::apply(found[lane], other.found[lane]);
+    }
+    // Gives every `together` neighbours what all of them have found.
+    void finish(int together) {
+        settle();
+        for (int first = 0; together > 1 && first < N; first += together) {
+            Kept whole = found[first];
+            for (int lane = 1; lane < together; ++lane) whole = Op::apply(whole, found[first + lane]);
+            for (int lane = 0; lane < together; ++lane) found[first + lane] = whole;
+        }
+    }
+};
 // The first place of the largest or smallest value of each lane; a NaN beats all others, as torch has it.
 template <typename Op, typename V> struct RunningPlace {
     using At = Like<V, int32_t>;

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from kernelwright.optimize.cpp.body import Body
 from kernelwright.optimize.cpp.choices import CpuChoice, choices, lane_axes
 from kernelwright.optimize.cpp.columns import Columns
 from kernelwright.optimize.cpp.exponentials import with_scaled_exponentials
 from kernelwright.optimize.cpp.forms import CTYPES
+from kernelwright.optimize.cpp.in_order import InOrder
 from kernelwright.optimize.cpp.means import with_means_by_sums
 from kernelwright.optimize.cpp.names import with_free_names
+from kernelwright.optimize.cpp.neighbours import with_one_axis
 from kernelwright.optimize.cpp.rows import Rows
 from kernelwright.optimize.regions.region import Region
 
@@ -38,6 +41,16 @@ def print_cpp(region: Region, choice: CpuChoice, in_place: Mapping[str, str] = M
     written = {store.buffer: store.dtype for store in region.stores}
     given = [f"const {CTYPES[types[name]]}*{how} {name}" for name, how in zip(inputs, apart, strict=False)]
     given += [f"{CTYPES[written[n]]}*{how} {n}_out" for n, how in zip(outputs, apart[len(inputs) :], strict=True)]
-    along_row = choice.lanes in {axis.name for axis in region.row}
-    lines = (Rows if along_row else Columns)(region, choice).print()
+    lines = _body(region, choice).print()
     return "\n".join([f'extern "C" void {region.name}({", ".join(given)}) {{', *lines, "}"]) + "\n"
+
+
+def _body(region: Region, choice: CpuChoice) -> Body:
+    if choice.in_order:
+        if not choice.inner:
+            return InOrder(region, choice)
+        axes = {axis.name: axis for axis in (*region.outer, *region.row)}
+        outer, inner = axes[choice.lanes], axes[choice.inner]
+        return InOrder(with_one_axis(region, outer, inner), choice, together=inner.size)
+    along_row = choice.lanes in {axis.name for axis in region.row}
+    return Rows(region, choice) if along_row else Columns(region, choice)

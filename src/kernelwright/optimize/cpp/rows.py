@@ -73,7 +73,7 @@ class Rows(Body):
             self._parts(scope, targets, wanted, folds)
         else:
             self._declare(scope, wanted, held, folds)
-            self._loops(scope, targets, wanted, held, ("0", str(self.sizes[self.lanes])))
+            self._loops(scope, targets, wanted, held)
         for fold in folds:
             scope.add(f"const {COMPUTED[fold.dtype]} {fold.value} = {fold.value}_fold.value();")
             self.made.add(fold.value)
@@ -86,15 +86,17 @@ class Rows(Body):
             scope.add(f"Scan<{self.operation(scan)}, {self.computed(scan)}{back}> {scan.value}_scan;")
 
     def _parts(self, scope: Scope, targets: list[Reduction | Store], wanted: list[str], folds: list[Reduction]) -> None:
-        """The row cut into parts, each with a thread; their results are put together in order."""
-        parts, size = self.choice.parts, self.sizes[self.lanes]
+        """The row cut along its longest axis into parts, each with a thread; their results are combined in order."""
+        parts, cut = self.choice.parts, max(self.row, key=self.sizes.__getitem__)
         for fold in folds:
             scope.add(f"{self._fold(fold)} {fold.value}_fold, {fold.value}_parts[{parts}];")
         self.threads(scope)
         scope.add(f"for (int64_t part = 0; part < {parts}; ++part) {{")
         inside = scope.inside()
         self._declare(inside, wanted, [], folds)
-        self._loops(inside, targets, wanted, [], (f"{size} * part / {parts}", f"{size} * (part + 1) / {parts}"))
+        size = self.sizes[cut]
+        inside.add(f"const int64_t first = {size} * part / {parts}, last = {size} * (part + 1) / {parts};")
+        self._loops(inside, targets, wanted, [], cut)
         for fold in folds:
             inside.add(f"{fold.value}_parts[part] = {fold.value}_fold;")
         scope.add("}")
@@ -107,15 +109,17 @@ class Rows(Body):
         targets: list[Reduction | Store],
         wanted: list[str],
         held: list[str],
-        bounds: tuple[str, str],
+        cut: str = "",
     ) -> None:
-        head = scope
+        """Runs over the row; over [first, last) of the axis `cut`."""
+        head, part = scope, ("first", "last")
         for name in self.row:
             if name != self.lanes:
-                head.add(f"{self.row_loop(name)} {{")
+                head.add(f"{self.row_loop(name, *(part if name == cut else ()))} {{")
                 head = head.inside()
         walk = "walk_back" if self.passes.backwards else "walk"
-        head.add(f"{walk}({', '.join(bounds)}, [&]<typename V>(int64_t {self.lanes}, int u) {{")
+        low, high = part if self.lanes == cut else ("0", self.sizes[self.lanes])
+        head.add(f"{walk}({low}, {high}, [&]<typename V>(int64_t {self.lanes}, int u) {{")
         inside = head.inside(wide=True)
         for value in held:
             inside.add(f"const auto {value} = load<V>(kept_{value} + {self.row_place()});")

@@ -127,10 +127,20 @@ class Draft:
         self._dtypes[value] = dtype
         return value
 
-    def _fold(self, value: str, op: str, arg: str, dtype: str) -> str:
+    def _fold(self, value: str, op: str, arg: str, dtype: str, row: Dim) -> str:
+        """A reduction over the row; over one element, which has no axes, what torch makes of that."""
+        if not row:
+            return self._fold_of_one(value, op, arg, dtype)
         self._steps.append(Reduction(value=value, op=op, arg=arg, dtype=dtype))
         self._dtypes[value] = dtype
         return value
+
+    def _fold_of_one(self, value: str, op: str, arg: str, dtype: str) -> str:
+        if op in ("argmax", "argmin"):
+            return self._step(value, "constant", (0,), dtype)
+        if op in ("sum", "mean") and dtype.startswith("float"):
+            return self._step(value, "add", (arg, 0.0), dtype)  # torch adds to 0.0: a sum of -0.0 is 0.0
+        return self._step(value, "cast", (arg,), dtype)
 
     def _position(self, value: str, dim: Dim) -> str:
         self._steps.append(_Index(value, dim))
@@ -138,14 +148,10 @@ class Draft:
         return value
 
     def _take_row(self, row: Dim, *, ordered: bool = False) -> None:
-        """Makes some axes the row. Whether all rows are one is known when the axes are: `_one_row`.
-
-        Raises:
-            Misfit: there are none.
-        """
-        if not row:
-            raise Misfit("a reduction over one element")
-        self._rows.append((row, ordered))
+        """Makes some axes the row; without any there is one element. Whether all rows are one is known when the axes
+        are: `_one_row`."""
+        if row:
+            self._rows.append((row, ordered))
 
     def _one_row(self) -> Dim:
         """The axes of the row, in order.

@@ -44,6 +44,7 @@ from kernelwright.optimize.regions.operators import (
     VARIANCES,
     VIEWS,
     packet,
+    why_left,
 )
 from kernelwright.optimize.regions.region import Operand, Region, Scan
 
@@ -99,7 +100,7 @@ class Lowering(Draft):
         elif name == "getitem":
             self._part(node)
         else:
-            raise Misfit(f"{node.target} is not pointwise, not a reduction and no view")
+            raise Misfit(why_left(node.target))
         self.nodes.append(node)
         self._check()
 
@@ -209,9 +210,9 @@ class Lowering(Draft):
         if op == "mean":
             self._names[node] = self._mean(node, value, row, dtype)
         elif op in ("any", "all"):
-            self._names[node] = str(self._as(self._fold(node.name, op, value, "bool"), dtype))
+            self._names[node] = str(self._as(self._fold(node.name, op, value, "bool", row), dtype))
         else:
-            folded = self._fold(node.name, op, value, accumulation_dtype(op, dtype))
+            folded = self._fold(node.name, op, value, accumulation_dtype(op, dtype), row)
             self._names[node] = str(self._as(folded, dtype))
         self._dims[node] = dims
 
@@ -222,8 +223,8 @@ class Lowering(Draft):
         row, kept = self._over(node, source, ordered=name in EXTREMES)
         if name in EXTREMES:
             dtype, op = self._dtypes[value], EXTREMES[name]
-            self._fold(f"{node.name}_part0", TRUTHS_OF_ROWS[op] if dtype == "bool" else op, value, dtype)
-            self._fold(f"{node.name}_part1", f"arg{op}", self._to_compare(value), "int64")
+            self._fold(f"{node.name}_part0", TRUTHS_OF_ROWS[op] if dtype == "bool" else op, value, dtype, row)
+            self._fold(f"{node.name}_part1", f"arg{op}", self._to_compare(value), "int64", row)
         else:
             self._variance(node, name, value, row)
         self._names[node], self._dims[node] = f"{node.name}_part0", kept
@@ -234,23 +235,21 @@ class Lowering(Draft):
 
     def _variance(self, node: fx.Node, name: str, value: str, row: Dim) -> None:
         """A variance, or its square root, and the mean, computed in the dtype in which torch accumulates them."""
-        dtype, count = self._dtypes[value], self._axes.extent(row) - correction(node)
-        if count <= 0:
-            raise Misfit("a variance of too few values")
+        dtype, count = self._dtypes[value], max(self._axes.extent(row) - correction(node), 0.0)
         wide = accumulated_dtype(node)
-        given, mean = str(self._as(value, wide)), self._exact_mean(f"{node.name}_centre", value, wide)
+        given, mean = str(self._as(value, wide)), self._exact_mean(f"{node.name}_centre", value, wide, row)
         off = self._step(f"{node.name}_off", "sub", (given, mean), wide)
         square = self._step(f"{node.name}_square", "mul", (off, off), wide)
-        total = self._fold(f"{node.name}_sum", "sum", square, wide)
+        total = self._fold(f"{node.name}_sum", "sum", square, wide, row)
         found = self._step(f"{node.name}_variance", "div", (total, count), wide)
         if name in DEVIATIONS:
             found = self._step(f"{node.name}_deviation", "sqrt", (found,), wide)
         for part, result in enumerate((found, mean)):
             self._step(f"{node.name}_part{part}", "cast", (result,), dtype)
 
-    def _exact_mean(self, name: str, value: str, dtype: str) -> str:
+    def _exact_mean(self, name: str, value: str, dtype: str, row: Dim) -> str:
         """The mean of equal numbers is that number: nothing may be left where it is subtracted."""
-        return self._fold(name, "mean", str(self._as(value, dtype)), dtype)
+        return self._fold(name, "mean", str(self._as(value, dtype)), dtype, row)
 
     def _part(self, node: fx.Node) -> None:
         source, place = node_at(node, 0), node.args[1]
@@ -270,8 +269,8 @@ class Lowering(Draft):
 
     def _mean(self, node: fx.Node, value: str, row: Dim, dtype: str) -> str:
         if mean_is_subtracted(node) and dtype.startswith("float"):
-            return self._exact_mean(node.name, value, dtype)
-        total = self._fold(f"{node.name}_sum", "sum", value, dtype)
+            return self._exact_mean(node.name, value, dtype, row)
+        total = self._fold(f"{node.name}_sum", "sum", value, dtype, row)
         return self._step(node.name, "div", (total, self._axes.extent(row)), dtype)
 
     def _scan(self, node: fx.Node, op: str) -> None:
@@ -282,8 +281,11 @@ class Lowering(Draft):
         dims = self._dims[source]
         if not dims:
             raise Misfit("a scan of one number")
-        dim = dim_at(node, 1, len(dims))
-        self._take_row(self._axes.leaves(dims[dim]), ordered=True)
+        row = self._axes.leaves(dims[dim_at(node, 1, len(dims))])
+        if not row:
+            self._names[node], self._dims[node] = self._fold(node.name, op, value, dtype, row), dims
+            return
+        self._take_row(row, ordered=True)
         if any(isinstance(step, Scan) and step.reverse != bool(turned) for step in self._steps):
             raise Misfit("two scans that run against each other")
         self._steps.append(Scan(value=node.name, op=op, arg=value, dtype=dtype, reverse=bool(turned)))
@@ -309,10 +311,12 @@ class Lowering(Draft):
         dims = self._dims[source]
         row = self._axes.leaves(dims[at])
         self._take_row(row)
-        position = self._position(f"{node.name}_index", row)
-        here = self._step(f"{node.name}_here", "eq", (position, place), "bool")
-        chosen = self._step(f"{node.name}_chosen", "where", (here, value, 0), dtype)
-        self._names[node] = self._fold(node.name, "sum", chosen, dtype)
+        self._names[node] = value
+        if row:
+            position = self._position(f"{node.name}_index", row)
+            here = self._step(f"{node.name}_here", "eq", (position, place), "bool")
+            chosen = self._step(f"{node.name}_chosen", "where", (here, value, 0), dtype)
+            self._names[node] = self._fold(node.name, "sum", chosen, dtype, row)
         self._dims[node] = self._axes.broadcast((*dims[:at], (), *dims[at + 1 :]), self._dims[index])
 
 

@@ -54,3 +54,37 @@ def packet(target: object) -> str:
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return ""
     return target._schema.name.split("::")[1]
+
+
+_READS = "reads at indices that are known only when it runs, and a region only along axes"
+_WRITES = "writes at indices that are known only when it runs and may be equal, and a region only along axes"
+_PRODUCT = "is a matrix product"
+_CONVOLUTION = "is a convolution"
+_WINDOWS = "reads windows that overlap or are cut at the border, and a region only along axes"
+_RANDOM = "draws random numbers, which have to be those of torch's generator"
+_SIZED = "has a result whose shape depends on values"
+_SORTS = "puts elements in the order of their values"
+_REASONS: dict[str, str] = {
+    _READS: "index _unsafe_index index_select embedding take take_along_dim",
+    _WRITES: "index_put index_put_ _unsafe_index_put index_add index_copy scatter scatter_add scatter_reduce put "
+    "masked_scatter embedding_dense_backward max_unpool2d max_unpool3d histc bincount",
+    "sums rows of a table from one index to the next, so that rows differ in length": "_embedding_bag "
+    "_embedding_bag_forward_only embedding_bag segment_reduce",
+    _PRODUCT: "mm bmm addmm baddbmm linear matmul einsum addmv mv dot",
+    _CONVOLUTION: "convolution conv1d conv2d conv3d _convolution",
+    "is attention": "scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu",
+    _WINDOWS: "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d _adaptive_avg_pool2d im2col "
+    "col2im constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
+    "replication_pad3d upsample_nearest2d upsample_bilinear2d upsample_bicubic2d upsample_linear1d "
+    "upsample_trilinear3d grid_sampler_2d",
+    _RANDOM: "native_dropout bernoulli rand randn randint randperm rand_like randn_like normal uniform multinomial",
+    _SIZED: "nonzero masked_select unique _unique2 unique_consecutive",
+    _SORTS: "sort topk kthvalue median cummax cummin searchsorted bucketize",
+}
+LEFT = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+"""Why an operator is left to torch."""
+
+
+def why_left(target: object) -> str:
+    """Why no region holds an operator."""
+    return f"{target} {LEFT.get(packet(target), 'is not pointwise, not a reduction and no view')}"
