@@ -35,7 +35,7 @@ def choice_text(choice: Setting) -> str:
 
 
 def _cpp(choice: Setting) -> list[str]:
-    lanes = " and ".join(filter(None, (choice["lanes"], choice.get("inner"))))
+    lanes = " and ".join(str(axis) for axis in (choice["lanes"], choice.get("inner")) if axis)
     said = ["C++", f"vectors along {lanes}", "all threads" if choice.get("threads", True) else "one thread"]
     flags = {"in_order": "memory in order", "past_caches": "stores past the caches"}
     return [*said, *_parts(choice), *(text for name, text in flags.items() if choice.get(name))]
