@@ -129,13 +129,18 @@ def _live(task: Callable[[], bytes], channel: socket.socket, parent: int, debug:
         os.environ.update(POLICY | os.environ)
         progress.listen(lambda what, limit_s: wire.send(channel, {"stage": what, "limit_s": limit_s}))
         message = _answer(task, debug)
+        _flush()  # the parent ends this process once it has the answer
         if os.getpid() == own:
             wire.send(channel, message)
     finally:
-        with contextlib.suppress(BaseException):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        _flush()
         os._exit(0)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
 
 
 def _answer(task: Callable[[], bytes], debug: bool) -> dict[str, Any]:
