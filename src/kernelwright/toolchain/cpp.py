@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kernelwright.core.cache import cache_dir, digest
 from kernelwright.core.errors import MissingDependency
-from kernelwright.toolchain.complaints import compile_error
+from kernelwright.toolchain.compiler_errors import compile_error
 from kernelwright.toolchain.store import keep, kept
 
 MAC = sys.platform == "darwin"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelwright.toolchain.complaints import compile_error
+from kernelwright.toolchain.compiler_errors import compile_error
 
 MACRO = """\
 header.h:82:43: error: cannot convert 'int' to 'float'
