@@ -15,6 +15,8 @@ from budget_experiment import Result, experiment, misses
 HARD_SETS = {"level rows", "level channels", "near overflow"}
 """Where FP32 sums lose what is left of a mean, or squares overflow, and torch's own do not: docs/error-budget.md."""
 
+FRAGILE = {"layer norm", "variance", "sum of 2^20", "sum of 2^20 positive"}
+
 
 def judge(results: list[Result]) -> None:
     honest, bad = [r for r in results if r.honest], [r for r in results if not r.honest]
@@ -23,7 +25,7 @@ def judge(results: list[Result]) -> None:
     refused = {(r.operator, r.arm) for r in honest if r.refused_in - HARD_SETS}
     assert len(refused) <= 0.02 * len(honest), misses(results)
     fragile = {(r.operator, r.arm) for r in honest if r.refused_in & HARD_SETS}
-    assert {operator for operator, _ in fragile} <= {"layer norm", "variance"}, fragile
+    assert {operator for operator, _ in fragile} <= FRAGILE, fragile
     assert not any(arm == "FP64 inside" for _, arm in fragile)
 
 
