@@ -18,7 +18,7 @@ help:  ## show this list
 
 .venv/ready: pyproject.toml constraints.txt
 	python3 -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	.venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: $(READY)  ## hand over a slow program, get back a faster file that is proved; open demo.html

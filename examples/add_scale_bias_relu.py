@@ -9,7 +9,7 @@ import os
 import torch
 from torch import Tensor, nn
 
-N = (64 if os.environ.get("KW_SIZE") == "gpu" else 16) * 2**20
+N = (64 if os.environ.get("KW_SIZE") == "gpu" else 8) * 2**20
 
 
 class Model(nn.Module):

@@ -266,7 +266,7 @@ def test_bits() -> None:
 
 def test_a_wrong_tile_among_many_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks and tiles cover every element, wherever it is."""
-    monkeypatch.setattr("kernelwright.verify.error.CHUNK", 1024)
+    monkeypatch.setattr("kernelwright.verify.ranges.CHUNK", {"cpu": 1024})
     monkeypatch.setattr("kernelwright.verify.error.SAMPLE", 100)
     golden = torch.randn(5000, dtype=torch.float64)
     for position in (0, 1023, 1024, 4999):

@@ -53,7 +53,7 @@ MOST_FAR = 8
 """So many calls of a series that are far from the reference are judged: honest candidates may be so in all of them."""
 LOOKED_AT = 0.5
 """The share of rounds whose outputs are read: which ones, nobody knows beforehand."""
-PAIR_S = 4.0
+PAIR_S = 2.5
 """After this long no further round begins, once there are enough."""
 UNSEEN_SHARE = 0.8
 """The judge comes so much late at most, as it sleeps for what a series took before."""

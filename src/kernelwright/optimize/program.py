@@ -37,7 +37,9 @@ from kernelwright.optimize.regions.operators import packet
 from kernelwright.optimize.regions.plan import plan
 from kernelwright.optimize.tuning import Tuned, Tuner
 from kernelwright.problems import Problem, load_candidate, load_problem
-from kernelwright.verify import verify
+from kernelwright.sandbox import Nursery
+from kernelwright.verify.runners import PRELOAD
+from kernelwright.verify.verdict import verify
 
 PAIRS = 5
 
@@ -62,7 +64,7 @@ def optimize_file(
 ) -> Optimization:
     """Writes a file with a `ModelNew` that is proved and faster; a program that has no such gets one that says so.
 
-    One that `verify` rejects is kept beside it for reading, under `NAME_rejected.py`.
+    One that is rejected is kept beside it for reading, under `NAME_rejected.py`.
 
     Args:
         target: a problem, as `kw verify` takes it.
@@ -87,8 +89,8 @@ def optimize_file(
     tuned = tune_all(problem, planned, device, tuner)
     gradients, backward = gradients_of(problem, planned, tuned, device, tuner) if train else ([], [])
     source = assembled(problem, planned, tuned, backward, gradients, _about(problem, tuned, here), device)
-    with tempfile.TemporaryDirectory() as folder:
-        draft = Draft(problem, target, Path(folder) / path.name, device)
+    with tempfile.TemporaryDirectory() as folder, Nursery(PRELOAD) as nursery:
+        draft = Draft(problem, target, Path(folder) / path.name, device, nursery)
         verdict, better = draft.proved(source), None
         kernels = winners(tuned)[1]
         if verdict.accepted and not train and (better := tuner.whole(problem, draft.program(), kernels)):
@@ -98,16 +100,19 @@ def optimize_file(
                 source, verdict = whole, judged
             else:  # faster, and not right: the kernels are
                 better = None
-    if not verdict.accepted:
-        path = path.with_stem(f"{path.stem}_rejected")
-    write_atomic(path, source.encode())
-    verdict = msgspec.structs.replace(verdict, candidate=str(path))
-    found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict, better)
-    timed, notes = None, [*found.notes, *tuner.notes()]
+    rejected, timed = path.with_stem(f"{path.stem}_rejected"), None
+    write_atomic(path if verdict.accepted else rejected, source.encode())
     if verdict.accepted:
         timed = bench(target, str(path), device=device, baselines=baselines, pairs=PAIRS, check=False, machine=here)
-        if device == "cuda" and not train:
-            notes.append(graph_offer(problem, lambda: load_candidate(str(path), problem, device).program, here))
+        if caught := [one for one in timed.verdicts if not one.accepted]:
+            path.replace(rejected)
+            verdict, timed = msgspec.structs.replace(verdict, accepted=False, reason=caught[0].reason), None
+    path = path if verdict.accepted else rejected
+    verdict = msgspec.structs.replace(verdict, candidate=str(path))
+    found = outcome_of(problem, here, planned, [*tuned, *backward], source, verdict, better)
+    notes = [*found.notes, *tuner.notes()]
+    if timed and device == "cuda" and not train:
+        notes.append(graph_offer(problem, lambda: load_candidate(str(path), problem, device).program, here))
     return msgspec.structs.replace(
         found, diagnosis=diagnosis, file=str(path), bench=timed, notes=tuple(filter(None, notes))
     )
@@ -121,14 +126,15 @@ class Draft:
     target: str
     path: Path
     device: str
+    nursery: Nursery
 
     def proved(self, source: str) -> Verdict:
-        """The verdict on this text; its kernels have to compile."""
+        """The verdict on this text, but for timed calls, which the bench judges; its kernels have to compile."""
         write_atomic(self.path, source.encode())
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "the program runs as it was", RuntimeWarning)
             self.program()
-        return verify(self.target, str(self.path), device=self.device)
+        return verify(self.target, str(self.path), device=self.device, nursery=self.nursery, timed=False)
 
     def program(self) -> Callable[..., Any]:
         """The newest text, loaded."""

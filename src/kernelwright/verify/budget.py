@@ -41,10 +41,12 @@ from kernelwright.verify.error import (
     shortcut_bits,
     significand_bits,
     smallest_kept,
+    with_bits,
 )
 from kernelwright.verify.golden import Right
 from kernelwright.verify.likeness import looks_like
 from kernelwright.verify.near_limit import NEAR
+from kernelwright.verify.ranges import all_finite, largest_magnitude, parts
 
 
 @dataclass(frozen=True)
@@ -262,6 +264,7 @@ def _scales(reference: Tensor, golden: Tensor) -> Scales:
     bits, least = significand_bits(reference.dtype), shortcut_bits(reference.dtype)
     own, special, flat = _comparable(_real(reference).reshape(-1), _real(golden).reshape(-1))
     smallest = smallest_kept(reference.dtype, _rms(flat))
+    rounding = rounding_profile(flat, bits, smallest)
     return Scales(
         golden=flat,
         special=special,
@@ -269,20 +272,20 @@ def _scales(reference: Tensor, golden: Tensor) -> Scales:
         smallest=smallest,
         narrow=bits <= least,
         reference=profile(flat, bits, smallest, error_of(own)),
-        rounding=rounding_profile(flat, bits, bits, smallest),
-        output=rounding_profile(flat, bits, least, smallest),
+        rounding=rounding,
+        output=with_bits(rounding, bits, least),
     )
 
 
 def _comparable(reference: Tensor, golden: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
     """Both without special values, and where those are; where only one of them is special, the other's value."""
-    if not bool(golden.isfinite().all()):
+    if not all_finite(golden):
         golden = torch.where(golden.isfinite(), golden, reference.double())
     rounded = golden.to(reference.dtype)
-    special = ~rounded.isfinite()
-    own = reference if bool(reference.isfinite().all()) else torch.where(reference.isfinite(), reference, rounded)
-    if not bool(special.any()):
+    own = reference if all_finite(reference) else torch.where(reference.isfinite(), reference, rounded)
+    if all_finite(rounded):
         return own, None, golden
+    special = ~rounded.isfinite()
     return own.masked_fill(special, 0.0), special, golden.masked_fill(special, 0.0)
 
 
@@ -290,7 +293,7 @@ def _judged(flat: Tensor, scale: Scales) -> Tensor:
     """What a candidate gave, where a number was asked of it; it may overflow where the reference does."""
     if scale.special is not None:
         flat = flat.masked_fill(scale.special, 0.0)
-    return torch.where(flat.isfinite(), flat, scale.golden.to(flat.dtype))
+    return flat if all_finite(flat) else torch.where(flat.isfinite(), flat, scale.golden.to(flat.dtype))
 
 
 def _real(value: Tensor) -> Tensor:
@@ -301,8 +304,9 @@ def _real(value: Tensor) -> Tensor:
 
 
 def _rms(flat: Tensor) -> float:
-    top = flat.abs().max().item()
-    return top * (flat / top).square().mean().sqrt().item() if top else 0.0
+    top = largest_magnitude(flat)
+    squares = sum((flat[part] / top).square_().sum().item() for part in parts(flat)) if top else 0.0
+    return top * math.sqrt(squares / flat.numel())
 
 
 def _times(error: float, limit: float) -> float:

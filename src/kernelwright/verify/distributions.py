@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.problems.problem import Args, clone_inputs, tensors
+from kernelwright.verify.ranges import all_finite, largest_magnitude
 
 Draw = Callable[[tuple[int, ...], torch.Generator], Tensor]
 GOLDEN_RATIO = 0x9E3779B9
@@ -198,8 +199,8 @@ def _redraw(tensor: Tensor, values: Draw, seed: int, end: int) -> None:
 
 def _moved_to_end(fitted: Tensor, example: Tensor, end: int) -> Tensor:
     """Halfway to an end of the dtype's range: squares leave it then. What is bounded stays within its bounds."""
-    largest = example.abs().max().item()
-    if not end or largest <= 1:
+    largest = largest_magnitude(example) if end else 0.0
+    if largest <= 1:
         return fitted
     half = math.frexp(torch.finfo(example.dtype).max)[1] // 2
     return fitted.to(example.dtype) * 2.0 ** (end * half - math.frexp(largest)[1])
@@ -223,9 +224,9 @@ def _spans_less_than_it_holds(tensor: Tensor) -> bool:
 
 def _free(example: Tensor) -> bool:
     """False for what carries meaning in its values: constants, masks, anything of two values or with infinities."""
-    if example.dtype.itemsize < 2 or not bool(example.isfinite().all()):
+    if example.dtype.itemsize < 2 or not all_finite(example):
         return False
-    low, high = example.min(), example.max()
+    low, high = example.aminmax()
     return not bool(((example == low) | (example == high)).all())
 
 
@@ -235,14 +236,14 @@ def _fit(drawn: Tensor, example: Tensor) -> Tensor:
     Only powers of two scale a value, so that its low bits stay as they were drawn.
     """
     example = example.float()
-    rms, largest = example.square().mean().sqrt(), example.abs().max()
+    low, high = example.aminmax()
+    rms, largest = example.square().mean().sqrt(), torch.maximum(low.abs(), high.abs())
     fitted = drawn * torch.exp2(torch.log2(rms).round())
-    low, high = example.min(), example.max()
     if bool(low >= 0) or bool(high <= 0):
         fitted = torch.copysign(fitted, high + low)
     if bool((largest <= 1) & (largest > 0.9)):
         fitted = fitted / torch.exp2(torch.log2(fitted.abs().max()).ceil()).clamp_min(1.0)
-    fitted = torch.where((fitted == 0) & (low > 0), rms, fitted)
+    fitted = torch.where(fitted == 0, rms, fitted) if bool(low > 0) else fitted
     fitted = torch.where(example == 0, 0.0, fitted)
     if example.dim() and example.shape[-1] > 1:
         if bool(low >= 0) and torch.allclose(example.sum(-1), torch.ones(()).to(example), atol=1e-2, rtol=0):

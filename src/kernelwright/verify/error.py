@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kernelwright.verify.ranges import all_finite, largest_magnitude, parts
+
 TAIL = "99.9 % ulp"
 METRICS = ("rms", "worst tile", "maximum", "median ulp", TAIL)
 # Of one ulp, what rounding to nearest loses in each of them: errors are spread evenly over half an ulp either side.
 ROUNDING_SHARES = (12**-0.5, 12**-0.5, 0.5, 0.25, 0.4995)
 TILE = 256
-CHUNK = 1 << 22
 SAMPLE = 1 << 20
 # Below these counts a quantile is chance.
 LEAST_FOR_MEDIAN, LEAST_FOR_TAIL = 32, 4000
@@ -26,6 +27,7 @@ LEAST_FOR_MEDIAN, LEAST_FOR_TAIL = 32, 4000
 QUIET_TILE = 2.0**-5
 # A value smaller than this share of the rms has the ulp of that share: nobody's scaling keeps such a range.
 QUIET_ELEMENT = 2.0**-32
+_EXPONENT = 0x7FF << 52
 # JSON has no infinity; nothing real is this many times off.
 FARTHEST = 1e30
 
@@ -54,13 +56,14 @@ def shortcut_bits(dtype: torch.dtype) -> int:
 def round_to_bits(value: Tensor, bits: int) -> Tensor:
     """An FP64 tensor rounded to nearest at `bits` significant bits (Veltkamp's splitting); non-finite ones stay."""
     scaled = value * (2.0 ** (53 - bits) + 1)
-    return torch.where(scaled.isfinite(), scaled - (scaled - value), value)
+    rounded = scaled - (scaled - value)
+    return rounded if all_finite(scaled) else torch.where(scaled.isfinite(), rounded, value)
 
 
 def ulp_of(golden: Tensor, bits: int, smallest: float) -> Tensor:
     """One unit in the last place at `bits` significant bits, never below that of `smallest`."""
-    exponent = torch.frexp(golden.abs().clamp_min(smallest)).exponent
-    return torch.exp2((exponent - bits).double())
+    size = golden.abs().clamp_min_(smallest)  # a normal number: its exponent's bits alone are a power of two
+    return size.view(torch.int64).bitwise_and_(_EXPONENT).view(torch.float64).mul_(2.0 ** (1 - bits))
 
 
 def smallest_kept(dtype: torch.dtype, rms: float) -> float:
@@ -82,30 +85,34 @@ def profile(golden: Tensor, bits: int, smallest: float, error_of: Callable[[slic
         bits, smallest: what an ulp is: significant bits, and the magnitude below which it no longer shrinks.
         error_of: gives the absolute error of a slice as a new tensor, from the slice and the golden's values there.
     """
-    unit = max(abs(bound.item()) for bound in golden.aminmax()) or smallest
-    squares, golden_squares, largest, where = 0.0, 0.0, -1.0, 0
+    unit, largest, where = largest_magnitude(golden) or smallest, -1.0, 0
     tiles: list[tuple[Tensor, Tensor]] = []
-    for start in range(0, golden.numel(), CHUNK):
-        part = slice(start, min(start + CHUNK, golden.numel()))
+    for part in parts(golden):
         error = error_of(part, golden[part]).div_(unit)
-        peak, at = error.max(0)
-        if peak.item() > largest:
-            largest, where = peak.item(), start + int(at)
+        peak = error.max().item()
+        if peak > largest:
+            largest, where = peak, part.start + int(error.argmax())
         tiles.append((_tile_squares(error), _tile_squares(golden[part] / unit)))
-        squares += tiles[-1][0].sum().item()
-        golden_squares += tiles[-1][1].sum().item()
-    golden_squares = golden_squares or float(golden.numel())
-    worst_tile = _worst_tile(tiles, golden_squares / golden.numel())
-    values = ((squares / golden_squares) ** 0.5, worst_tile, largest, *_quantiles(golden, bits, smallest, error_of))
+    rms, worst = _rms_and_worst_tile(tiles, golden.numel())
+    values = (rms, worst, largest, *_quantiles(golden, bits, smallest, error_of))
     return Profile(tuple(min(value, FARTHEST) for value in values), where)
 
 
-def worst_tile(golden: Tensor, error: Tensor) -> float:
-    """The relative rms error of the worst tile alone, of an FP64 golden of any shape."""
-    golden, error = golden.flatten(), error.flatten()
-    unit = golden.abs().max().item() or 1.0
-    tiles = _tile_squares(error / unit), _tile_squares(golden / unit)
-    return _worst_tile([tiles], tiles[1].sum().item() / golden.numel() or 1.0)
+def apart(golden: Tensor, own: Tensor) -> tuple[float, float]:
+    """The relative rms error of the whole and of the worst tile, where both are finite: of outputs of one shape and of
+    floating dtypes. That of the whole is infinite where the golden is zero and the other is not."""
+    golden, own = golden.double().flatten(), own.flatten()
+    finite = all_finite(golden) and all_finite(own)
+    unit = largest_magnitude(golden) if finite else largest_magnitude(torch.nan_to_num(golden, 0.0, 0.0, 0.0))
+    tiles: list[tuple[Tensor, Tensor]] = []
+    for part in parts(golden):
+        right, error = golden[part], own[part].double() - golden[part]
+        if not finite:
+            both = right.isfinite() & error.isfinite()
+            right, error = torch.where(both, right, 0.0), torch.where(both, error, 0.0)
+        tiles.append((_tile_squares(error / (unit or 1.0)), _tile_squares(right / (unit or 1.0))))
+    rms, worst = _rms_and_worst_tile(tiles, golden.numel())
+    return rms if unit or not rms else math.inf, worst
 
 
 def error_of(got: Tensor) -> Callable[[slice, Tensor], Tensor]:
@@ -113,10 +120,15 @@ def error_of(got: Tensor) -> Callable[[slice, Tensor], Tensor]:
     return lambda part, golden: (got[part].double() - golden).abs_()
 
 
-def rounding_profile(golden: Tensor, unit_bits: int, bits: int, smallest: float) -> Profile:
-    """What rounding the golden to `bits` loses, in ulp of `unit_bits`, without the luck of single draws."""
-    one_ulp = profile(golden, unit_bits, smallest, lambda part, values: ulp_of(values, bits, smallest))
+def rounding_profile(golden: Tensor, bits: int, smallest: float) -> Profile:
+    """What rounding the golden to `bits` loses, in ulp of as many bits, without the luck of single draws."""
+    one_ulp = profile(golden, bits, smallest, lambda part, values: ulp_of(values, bits, smallest))
     return Profile(tuple(v * share for v, share in zip(one_ulp.values, ROUNDING_SHARES, strict=True)))
+
+
+def with_bits(rounding: Profile, bits: int, fewer: int) -> Profile:
+    """What rounding to other bits loses, in ulp of the same: every error is as many powers of two larger."""
+    return Profile(tuple(min(FARTHEST, value * 2.0 ** (bits - fewer)) for value in rounding.values))
 
 
 def _quantiles(
@@ -138,6 +150,9 @@ def _tile_squares(values: Tensor) -> Tensor:
     return sums if whole == values.numel() else torch.cat([sums, values[whole:].square().sum()[None]])
 
 
-def _worst_tile(tiles: list[tuple[Tensor, Tensor]], mean_square: float) -> float:
-    quiet = TILE * mean_square * QUIET_TILE**2
-    return max((error / golden.clamp_min(quiet)).max().item() for error, golden in tiles) ** 0.5
+def _rms_and_worst_tile(tiles: list[tuple[Tensor, Tensor]], count: int) -> tuple[float, float]:
+    """Of squares of errors and of the golden: relative rms errors of all tiles together, and of the worst alone."""
+    errors, golden = map(torch.cat, zip(*tiles, strict=True))
+    squares = golden.sum().item() or float(count)
+    quiet = TILE * squares / count * QUIET_TILE**2
+    return (errors.sum().item() / squares) ** 0.5, (errors / golden.clamp_min(quiet)).max().item() ** 0.5

@@ -20,7 +20,7 @@ from kernelwright.problems.problem import seeded, tensors
 from kernelwright.sandbox.faults import TaskError, task_error
 from kernelwright.verify.crossing import PLAIN, Packed, compact, outline, pieces, storage_bytes, unpack
 from kernelwright.verify.poison import GUARD_BYTE, Fences, poison_buffers
-from kernelwright.verify.state import State, kept_state, same_bits, same_bytes
+from kernelwright.verify.state import State, equal_bytes, kept_state, same_bits, same_bytes
 
 SEED = 0
 """Random operators draw alike in reference and candidate: `outcome.outputs` seeds the same way."""
@@ -205,5 +205,5 @@ def changes(
 
 def _same_memory(now: Tensor, before: Tensor | list[bytes]) -> bool:
     if isinstance(before, Tensor):
-        return torch.equal(now, before)
+        return equal_bytes(now, before)
     return all(map(same_bytes, pieces(now), before))

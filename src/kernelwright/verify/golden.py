@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.problems.problem import Args, tensors
-from kernelwright.verify.error import round_to_bits, shortcut_bits, significand_bits, worst_tile
+from kernelwright.verify.error import apart, round_to_bits, shortcut_bits, significand_bits
 from kernelwright.verify.outcome import exact_float32, outputs
+from kernelwright.verify.ranges import all_of_one_sign
 from kernelwright.verify.state import State, state_of
 from kernelwright.verify.widening import Widened, own_precision, wide_value, widen
 
@@ -105,9 +106,16 @@ def _golden(
     try:
         wide = _run_wide(program, module, inputs)
         movable = any(t.dtype.is_floating_point for t in tensors(inputs))
-        why = _mismatch(wide, reference, _AS_FAR_AS_ZEROS if movable else _SAME_PROGRAM)
-        if movable and not why:
-            why = _beyond_rounding(program, module, inputs, wide, reference)
+        why = "" if [t.shape for t in wide] == [t.shape for t in reference] else "the FP64 run gives other shapes"
+        if not why:
+            floating = [at for at, own in enumerate(reference) if own.dtype.is_floating_point and own.numel()]
+            distances = {at: apart(wide[at], reference[at]) for at in floating}
+            most = _AS_FAR_AS_ZEROS if movable else _SAME_PROGRAM
+            if any(rms > most and reference[at].numel() > 1 for at, (rms, _) in distances.items()):
+                why = "the FP64 run gives other values"
+            elif movable:
+                tiles = {at: worst for at, (_, worst) in distances.items()}
+                why = _beyond_rounding(program, module, inputs, tiles, reference)
         if not why:
             return wide, FP64
     except Exception as fault:  # the user's program under a dtype it may not know: anything can come out of it
@@ -134,57 +142,34 @@ def _run_wide(program: Callable[..., Any], module: torch.nn.Module | None, input
     return [wide_value(t) for t in outputs(program, twin, wide, Widened(own)).values]
 
 
-def _mismatch(wide: list[Tensor], reference: list[Tensor], most: float) -> str:
-    """Why these cannot be the same program's outputs, `most` (relative rms) apart; empty when they can."""
-    if [t.shape for t in wide] != [t.shape for t in reference]:
-        return "the FP64 run gives other shapes"
-    for golden, own in zip(wide, reference, strict=True):
-        if not own.dtype.is_floating_point or not own.numel():
-            continue
-        own = own.double()
-        both = golden.isfinite() & own.isfinite()
-        apart = torch.where(both, own - golden, 0.0).square().mean()
-        if apart > most**2 * torch.where(both, golden, 0.0).square().mean() and own.numel() > 1:
-            return "the FP64 run gives other values"
-    return ""
-
-
 def _beyond_rounding(
     program: Callable[..., Any],
     module: torch.nn.Module | None,
     inputs: Args,
-    wide: list[Tensor],
+    tiles: dict[int, float],
     reference: list[Tensor],
 ) -> str:
-    """Why the distance between the two is more than rounding; empty where it is small or rounding explains it.
+    """Why the worst tiles' distances are more than rounding; empty where they are small or rounding explains them.
 
     A program that is that sensitive to rounding is sensitive to small changes of its inputs too. One that chooses an
     epsilon by its dtype is not: there the FP64 run computes something else, and its distance must excuse nobody.
     """
-    floating = [at for at, own in enumerate(reference) if own.dtype.is_floating_point and own.numel()]
-    apart = {at: _worst_tile(wide[at], reference[at]) for at in floating}
-    suspects = [at for at in floating if apart[at] > _suspicious(reference[at].dtype)]
+    suspects = [at for at, worst in tiles.items() if worst > _suspicious(reference[at].dtype)]
     if not suspects:
         return ""
     try:
         with exact_float32():
             values = outputs(program, module, pytree.tree_map_only(Tensor, _moved, inputs)).values
-        explained = [_EXPLAINED * _worst_tile(wide_value(reference[at]), values[at]) for at in suspects]
+        explained = [_EXPLAINED * apart(reference[at], values[at])[1] for at in suspects]
     except Exception:  # a program that gives other shapes, or nothing, for such inputs says nothing about its rounding
         return ""
-    if any(apart[at] > most for at, most in zip(suspects, explained, strict=True)):
+    if any(tiles[at] > most for at, most in zip(suspects, explained, strict=True)):
         return "the FP64 run is further off than rounding explains"
     return ""
 
 
 def _suspicious(dtype: torch.dtype) -> float:
     return max(_SUSPICIOUS, _SUSPICIOUS_ROUNDINGS * torch.finfo(dtype).eps)
-
-
-def _worst_tile(golden: Tensor, own: Tensor) -> float:
-    own = own.double()
-    both = golden.isfinite() & own.isfinite()
-    return worst_tile(torch.where(both, golden, 0.0), torch.where(both, own - golden, 0.0))
 
 
 def _moved(value: Tensor) -> Tensor:
@@ -204,4 +189,4 @@ def _round_input(value: Tensor) -> Tensor:
 
 def _one_sign(inputs: list[Tensor]) -> bool:
     floating = [t for t in inputs if t.dtype.is_floating_point and t.numel() > 1]
-    return bool(floating) and all(bool((t >= 0).all() or (t <= 0).all()) for t in floating)
+    return bool(floating) and all(map(all_of_one_sign, floating))

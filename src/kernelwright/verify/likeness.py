@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernelwright.verify.error import CHUNK, Profile
+from kernelwright.verify.error import Profile
 
 # Within this factor two errors are of one kind.
 ALIKE = 3.0
 # An element this many times farther off than the median one is wrong, not imprecise.
 OUTLYING = 1000.0
 TINY = 1e-300
+EXAMINED = 1 << 22
+"""So many elements are asked, the first ones."""
 
 
 def looks_like(got: Tensor, golden: Tensor, error: Profile, inputs: Profile, dtype: torch.dtype) -> str:
@@ -40,8 +42,8 @@ def _few_wrong(got: Tensor, golden: Tensor) -> str:
     """Most elements right and some far off: where those are."""
     if got.numel() < 32:
         return ""
-    size = golden[:CHUNK].abs()
-    error = (got[:CHUNK].double() - golden[:CHUNK]).abs()
+    size = golden[:EXAMINED].abs()
+    error = (got[:EXAMINED].double() - golden[:EXAMINED]).abs()
     least = 1e-7 * size.max().clamp_min(TINY).item()
     relative = error / size.clamp_min(least)
     # Far off both ways: a small value near a zero crossing is only relatively so, a large one only absolutely.
@@ -64,7 +66,7 @@ def _median(values: Tensor, least: float) -> Tensor:
 
 def _factor(got: Tensor, golden: Tensor, error: Profile) -> str:
     """All elements off by one factor, as with a wrong scale or a missing constant."""
-    part, whole = got[:CHUNK].double(), golden[:CHUNK]
+    part, whole = got[:EXAMINED].double(), golden[:EXAMINED]
     scale = whole.abs().max().clamp_min(TINY)
     part, whole = part / scale, whole / scale
     factor = (part @ whole / (whole @ whole)).item()

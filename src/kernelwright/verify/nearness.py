@@ -13,6 +13,7 @@ from torch import Tensor
 from kernelwright.problems.problem import Args, tensors
 from kernelwright.verify.execution import Observed
 from kernelwright.verify.outcome import Outcome, as_tensor, is_compared
+from kernelwright.verify.ranges import all_finite, largest_magnitude, parts
 from kernelwright.verify.state import same_bits
 
 NEAR_EPS = {2: (0.125, 1.0), 4: (32.0, 256.0), 8: (32.0, 256.0)}
@@ -51,12 +52,19 @@ def _distance(got: Tensor, own: Tensor) -> float:
     limits = NEAR_EPS.get(got.dtype.itemsize) if got.dtype.is_floating_point else None
     if limits is None or (got.shape, got.dtype, got.device) != (own.shape, own.dtype, own.device):
         return math.inf
-    if not bool(got.isfinite().all() & own.isfinite().all()):
+    if not (all_finite(got) and all_finite(own)):
         return math.inf
-    apart, eps = got - own, torch.finfo(got.dtype).eps
+    got, own, eps = got.flatten(), own.flatten(), torch.finfo(got.dtype).eps
+    squares, own_squares, largest = 0.0, 0.0, 0.0
+    for part in parts(own):
+        apart = got[part] - own[part]
+        squares += _square(apart)
+        own_squares += _square(own[part])
+        largest = max(largest, largest_magnitude(apart))
+    of_rms, of_largest = limits
     return max(
-        _share(measure(apart), limit * eps * measure(own))
-        for measure, limit in zip((_rms, _largest), limits, strict=True)
+        _share(squares**0.5, of_rms * eps * own_squares**0.5),
+        _share(largest, of_largest * eps * largest_magnitude(own)),
     )
 
 
@@ -64,9 +72,5 @@ def _share(of: float, limit: float) -> float:
     return of / limit if limit else math.inf
 
 
-def _rms(value: Tensor) -> float:
-    return float(torch.linalg.vector_norm(value, dtype=torch.float64)) / value.numel() ** 0.5
-
-
-def _largest(value: Tensor) -> float:
-    return float(torch.linalg.vector_norm(value, torch.inf))
+def _square(value: Tensor) -> float:
+    return float(torch.linalg.vector_norm(value, dtype=torch.float64)) ** 2

@@ -28,6 +28,7 @@ from kernelwright.verify.golden import Right
 from kernelwright.verify.near_limit import Kind
 from kernelwright.verify.outcome import Outcome, exact_float32, outputs
 from kernelwright.verify.parameters import changeable, perturb
+from kernelwright.verify.ranges import all_finite
 from kernelwright.verify.state import State, state_of
 
 PERTURBED_EVERY = 3
@@ -236,7 +237,7 @@ class Reference:
         for value in values:
             if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
                 continue
-            if count := int(_numbers(value).isnan().sum()):
+            if not all_finite(value) and (count := int(_numbers(value).isnan().sum())):
                 message = f"the reference returns NaN for finite inputs: {count:,} of {value.numel():,} elements"
                 raise ProblemError(message, where=self._problem.source or self._problem.name, next=MEND)
 
@@ -283,15 +284,13 @@ def _as_problem_error(fault: BaseException) -> KernelwrightError:
 
 
 def _is_finite(leaf: Any) -> bool:
-    if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:
-        return bool(_numbers(leaf).isfinite().all())
-    return True
+    return not isinstance(leaf, torch.Tensor) or all_finite(leaf)
 
 
 def _says_nothing(right: Right) -> bool:
     """No output has a number: values outside what the program is defined for."""
     floating = [t for t in right.reference if t.dtype.is_floating_point and t.numel()]
-    return bool(floating) and not any(bool(_numbers(t).isfinite().any()) for t in floating)
+    return bool(floating) and not any(all_finite(t) or bool(_numbers(t).isfinite().any()) for t in floating)
 
 
 def scales(near: Right, far: Right) -> bool:

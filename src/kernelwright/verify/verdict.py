@@ -59,8 +59,13 @@ def verify(
     spec: str | None = None,
     own_kernels: bool = False,
     question: bool = False,
+    timed: bool = True,
 ) -> Verdict:
-    """See `kernelwright.verify.verify`."""
+    """See `kernelwright.verify.verify`.
+
+    Args:
+        timed: judge timed calls, too; not needed where a bench follows, which does so itself.
+    """
     start = wall_s()
     absent = machine(spec=spec) if spec else None
     if device == "cuda" and not torch.cuda.is_available():
@@ -76,7 +81,8 @@ def verify(
     runner = _runner(problem, candidate, device, limits, nursery)
     replayed, seed = seed is not None, secrets.randbits(SEED_BITS) if seed is None else seed
     with runner:
-        examination = Examination(problem, runner, device, policy, seed, own_kernels, question, replayed=replayed)
+        asked = own_kernels, question, timed, replayed
+        examination = Examination(problem, runner, device, policy, seed, *asked)
         reason = examination.reason(sets, time_s, start)
     answers = examination.answers
     return Verdict(
@@ -134,6 +140,7 @@ class Examination:
     seed: int
     own_kernels: bool = False
     question: bool = False
+    timed: bool = True
     replayed: bool = False
     tried: int = 0
     """How many kinds of input were drawn; the reference cannot take each."""
@@ -182,7 +189,7 @@ class Examination:
             return reason
         if self.question and self.tried >= SETS:  # else it takes too long to ask more of it
             self.degenerate = degeneracies(reference)
-        if isinstance(self.runner, ByMemory):
+        if isinstance(self.runner, ByMemory) and (self.timed or self.own_kernels):
             progress.stage("timing the candidate", reference_s)
             ownership = self._ownership(self.runner, reference)
             timed = TimedCalls(self.runner, reference, sets or SETS, self.tried < SETS, ownership)

@@ -1,0 +1,44 @@
+"""Questions about whole tensors, asked without a temporary as large as they are: a fresh page costs more than a sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+CHUNK = {"cpu": 1 << 18, "cuda": 1 << 22}
+"""So many elements at once: FP64 temporaries of the host stay in its caches, a device has work enough for a launch."""
+
+
+def parts(value: Tensor) -> Iterator[slice]:
+    """Consecutive slices of a flat tensor."""
+    step = CHUNK.get(value.device.type, CHUNK["cuda"])
+    return (slice(at, min(at + step, value.numel())) for at in range(0, value.numel(), step))
+
+
+def largest_magnitude(value: Tensor) -> float:
+    """Of the elements of a real tensor: 0 where there are none, NaN where one is NaN."""
+    if not value.numel():
+        return 0.0
+    low, high = (bound.item() for bound in _readable(value).aminmax())
+    return math.nan if math.isnan(low) else max(abs(low), abs(high))
+
+
+def all_finite(value: Tensor) -> bool:
+    """Whether a tensor of any dtype holds neither NaN nor infinities."""
+    if value.is_complex():
+        value = torch.view_as_real(value.resolve_conj())
+    return not value.dtype.is_floating_point or math.isfinite(largest_magnitude(value))
+
+
+def all_of_one_sign(value: Tensor) -> bool:
+    """Whether no two elements of a floating tensor have different signs, and none is NaN."""
+    low, high = _readable(value).aminmax()
+    return bool(low >= 0) or bool(high <= 0)
+
+
+def _readable(value: Tensor) -> Tensor:
+    """One-byte floats, which torch cannot ask, as FP32."""
+    return value.float() if value.dtype.is_floating_point and value.dtype.itemsize == 1 else value
