@@ -90,3 +90,20 @@ def test_low_bits_lean_one_way() -> None:
 @every
 def test_empty_and_single_elements(kind: Distribution, shape: tuple[int, ...]) -> None:
     assert drawn(kind, torch.ones(shape))[0].shape == shape
+
+
+def test_so_many_sets_of_levels_are_drawn_that_one_whose_sums_are_exact_does_not_decide():
+    named = {kind.name: kind for kind in DISTRIBUTIONS}
+
+    def draws(name: str, *shape: int) -> int:
+        return named[name].draws(([torch.randn(shape), torch.randn(3), torch.tensor(1), 2.0], {}))
+
+    assert [draws("level rows", *shape) for shape in ((9, 40), (32, 40), (64, 40), (8, 16, 40))] == [8, 2, 1, 1]
+    assert [draws("level channels", *shape) for shape in ((2, 8, 5, 5), (2, 8, 512, 256), (40, 9), (40, 100))] == [
+        8,
+        2,
+        8,
+        1,
+    ]
+    assert draws("sparse", 9, 40) == 1
+    assert named["level rows"].draws(([torch.arange(5)], {})) == 1

@@ -20,6 +20,9 @@ from kernelwright.verify.ranges import all_finite, largest_magnitude
 Draw = Callable[[tuple[int, ...], torch.Generator], Tensor]
 GOLDEN_RATIO = 0x9E3779B9
 LONG_ROW = 4096
+LEVELS, ENOUGH_LEVELS, MOST_DRAWS = 4, 64, 8
+MOST_REDRAWN = 1 << 22
+"""Elements in all sets of one distribution together, where one set would be too little."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Distribution:
         end: which end of the dtype's range values are moved towards, half of the way: 1 the upper, -1 the lower, 0
             none. For programs whose outputs scale with their inputs.
         coarse: what is asked is where a result is far off, not its last digits.
+        levels: how many levels one draw of a shape has, of a distribution of levels; one level alone may be a number
+            whose sums are exact.
         hint: what a candidate that is wrong here does.
     """
 
@@ -45,6 +50,7 @@ class Distribution:
     end: int = 0
     coarse: bool = False
     hint: str = ""
+    levels: Callable[[tuple[int, ...]], int] | None = None
 
     def draw(self, inputs: Args, seed: int) -> Args:
         """The same tree with floating tensors redrawn at the example's scale, strides and shared storage kept.
@@ -60,6 +66,15 @@ class Distribution:
             for position, tensor in self._chosen(tensors(fresh), seed):
                 _redraw(tensor, self.values, seed + GOLDEN_RATIO * position, self.end)
         return fresh
+
+    def draws(self, inputs: Args) -> int:
+        """How many sets of it are enough for these inputs."""
+        sizes = [tuple(one.shape) for one in tensors(inputs) if one.dtype.is_floating_point and one.numel()]
+        if self.levels is None or not sizes:
+            return 1
+        largest = max(sizes, key=math.prod)
+        affordable = min(MOST_DRAWS, MOST_REDRAWN // math.prod(largest))
+        return max(1, min(affordable, -(-ENOUGH_LEVELS // self.levels(largest))))
 
     def _chosen(self, given: list[Tensor], seed: int) -> list[tuple[int, Tensor]]:
         """The tensors that are redrawn, with their positions."""
@@ -145,14 +160,22 @@ def _level_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return _level((*shape[:-1], 1), shape, generator)
 
 
+def _rows(shape: tuple[int, ...]) -> int:
+    return math.prod(shape[:-1])
+
+
 def _level_channels(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """The same along the second of three or more dimensions, in four levels, so that groups of channels are level too;
     of two dimensions along the columns."""
     if len(shape) < 3:
         return _level((1, *shape[1:]), shape, generator)
-    runs = [1, min(shape[1], 4), *(1,) * (len(shape) - 2)]
+    runs = [1, min(shape[1], LEVELS), *(1,) * (len(shape) - 2)]
     narrow = _level(tuple(runs), (shape[0], runs[1], *shape[2:]), generator)
     return narrow.repeat_interleave(-(-shape[1] // runs[1]), 1).narrow(1, 0, shape[1])
+
+
+def _channels(shape: tuple[int, ...]) -> int:
+    return min(shape[1], LEVELS) if len(shape) > 2 else math.prod(shape[1:])
 
 
 def _level(levels: tuple[int, ...], shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -170,13 +193,13 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution("as given", False, None),
     Distribution("sparse", False, _sparse, sparse=True),
     Distribution("offset", True, _offset),
-    Distribution("level rows", True, _level_rows, alone=True, coarse=True, hint=CANCELLATION),
+    Distribution("level rows", True, _level_rows, alone=True, coarse=True, hint=CANCELLATION, levels=_rows),
     Distribution("outliers", False, _outliers),
     Distribution("uneven rows", False, _uneven_rows),
     Distribution("biased low bits", False, _biased_low_bits),
     Distribution("heavy-tailed", False, _heavy_tailed),
     Distribution("normal", False, _normal),
-    Distribution("level channels", True, _level_channels, alone=True, coarse=True, hint=CANCELLATION),
+    Distribution("level channels", True, _level_channels, alone=True, coarse=True, hint=CANCELLATION, levels=_channels),
     Distribution("near overflow", False, _normal, alone=True, end=1),
     Distribution("near underflow", False, _normal, alone=True, end=-1),
     Distribution("uniform", True, _uniform),

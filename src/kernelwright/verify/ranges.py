@@ -14,7 +14,7 @@ CHUNK = {"cpu": 1 << 18, "cuda": 1 << 22}
 
 def parts(value: Tensor) -> Iterator[slice]:
     """Consecutive slices of a flat tensor."""
-    step = CHUNK.get(value.device.type, CHUNK["cuda"])
+    step = CHUNK["cpu" if value.device.type == "cpu" else "cuda"]
     return (slice(at, min(at + step, value.numel())) for at in range(0, value.numel(), step))
 
 

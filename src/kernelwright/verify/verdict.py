@@ -40,6 +40,8 @@ OWNED_FROM = 100_000
 SEED_BITS = 53
 """What a reader of JSON that knows floating-point numbers alone takes as it is."""
 REPLAYED = "replayed: its seed was known before, so the candidate may have been made for these inputs"
+MORE_FROM = 1000
+"""From this number on sets are drawn again of a kind of which one is too little; near a limit they are from 1 on."""
 SETS_BUDGET_S = 10.0
 """After this long no further set begins, once there are four."""
 
@@ -230,7 +232,11 @@ class Examination:
             return None
         self.sets += 1
         progress.stage(f"running the candidate, inputs {drawn.distribution.name}")
-        if (reason := answers.asked(drawn)) or self.sets > 1:
+        reason = answers.asked(drawn)
+        for number in range(1, drawn.distribution.draws(drawn.inputs)):
+            more = None if reason else reference.again(drawn.kind, MORE_FROM + number)
+            reason = answers.asked(more) if more else reason
+        if reason or self.sets > 1:
             return reason
         del drawn  # with the given shape before and after other shapes: what is kept for one is wrong for the next
         progress.stage("checking, other shapes", reference_s)
