@@ -25,7 +25,7 @@ from kernelwright.kernels.rows import launching
 from kernelwright.kernels.softmaxes import op as softmaxes
 
 pytestmark = pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is recorded where it is interpreted")
-MULTIPROCESSORS = 8
+MULTIPROCESSORS = 32
 MODULES = activations, losses, norms, softmaxes
 
 
@@ -82,7 +82,8 @@ def device(monkeypatch):
     monkeypatch.setattr(launching, "watched", counted)
     monkeypatch.setattr(launching, "begins_early", lambda kernel, device: True)
     monkeypatch.setattr(launching, "_LAUNCHERS", {})
-    monkeypatch.setattr(activations, "multiprocessors", lambda device: MULTIPROCESSORS)
+    for module in (launching, activations):
+        monkeypatch.setattr(module, "multiprocessors", lambda device: MULTIPROCESSORS)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: None, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 77, raising=False)
     remembering = [one for module in MODULES for one in vars(module).values() if hasattr(one, "forget")]
@@ -107,6 +108,15 @@ def halves_of_sequences(M, N):
 
 def targets(*shape):
     return torch.zeros(shape, dtype=torch.int64)
+
+
+def norm_of(x, centred):
+    return x, None, empty(x.shape[-1]), None, 1e-6, 0.0, centred, False, True
+
+
+def loss_of(x, dloss):
+    scale = empty(*[0] * dloss.dim(), dtype=FP32)
+    return dloss, scale, x, targets(*x.shape[:-1]), None, empty(2, *x.shape[:-1], dtype=FP32), -100, 0.0, 0.0, 0.0
 
 
 FP32 = torch.float32
@@ -145,8 +155,25 @@ CALLS = {
     "swiglu of sequences' halves": (activations.swiglu, lambda M, N: (halves_of_sequences(M, N), {})),
     "gelu with bias": (activations.gelu, lambda M, N: ((empty(M, N),), {"bias": empty(N)})),
     "dropout": (activations.dropout_add, lambda M, N: ((empty(M, N), empty(M, N), 0.5), {"seed": M})),
+    "rms_norm, its statistics kept": (norms._forward, lambda M, N: (norm_of(empty(M, N), centred=False), {})),
+    "layer_norm, its statistics kept": (norms._forward, lambda M, N: (norm_of(empty(3, M, N), centred=True), {})),
+    "gradient of softmax": (softmaxes._backward, lambda M, N: ((empty(M, N), empty(M, N), 1.0, False, False), {})),
+    "mean loss, to be differentiated": (
+        losses._forward,
+        lambda M, N: ((empty(M, N), targets(M), None, -100, 0.0, 0.0, 0.0, "mean", True), {}),
+    ),
+    "gradient of a mean loss": (losses._backward, lambda M, N: (loss_of(empty(M, N), empty(dtype=FP32)), {})),
+    "gradient of losses": (losses._backward, lambda M, N: (loss_of(empty(M, N), empty(M, dtype=FP32)), {})),
+    "loss and gradient in place": (
+        losses._write_gradient,
+        lambda M, N: ((empty(M, N), targets(M), None, losses.About(-100, 0.0, 0.0, 0.0), "mean"), {}),
+    ),
+    "gradient of swiglu": (
+        activations._backward,
+        lambda M, N: ((empty(M, N), empty(M, N), empty(M, N), None, "silu", False, 0.0, 0), {}),
+    ),
 }
-ROWS = 2, 3, 5, 8, 9, 13, 16, 31, 64, 100, 133, 1000, 1024, 2047, 4095, 4096, 4097, 6000, 20000
+ROWS = 0, 1, 2, 3, 5, 8, 9, 13, 16, 31, 64, 100, 133, 1000, 1024, 2047, 4095, 4096, 4097, 6000, 20000
 """On both sides of every number where a configuration changes, and equal to a row's length."""
 WARM = 5000, 5001, 5002
 """A group's first call, and two that are recorded."""
@@ -340,10 +367,18 @@ def test_programs_are_counted_by_rows_and_by_elements(device, count):
 
 
 def test_what_has_more_elements_than_32_bits_count_is_not_replayed(device):
-    call, launched, calls = repeated_over_rows(lambda x: (1, 1))
-    for M in (2, 3, 4, 5, 2**31):
-        call(torch.empty(1, 1).expand(M, 1))
-    assert (len(launched), len(calls)) == (1, 4)
+    launched, calls = [], []
+    run = launched.append
+
+    @repeating.repeated(rows="x")
+    def call(x):
+        calls.append(len(x))
+        repeating.watched(lambda: replaying.Launch(run, (), (x,)))
+
+    one = empty(1, 1)
+    for M in (2, 3, 4, 5, 2**31 - 1, 2**31):
+        call(one.expand(M, 1))
+    assert calls == [2, 3, 4, 2**31] and len(launched) == 2
 
 
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8), (5, 5)])
