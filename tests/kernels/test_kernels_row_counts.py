@@ -2,8 +2,6 @@
 the operator's again, and only where everything else is the same."""
 
 import os
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +9,6 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton")
-sys.path.insert(0, str(Path(__file__).parent))
 from triton.runtime import JITFunction
 
 from kernelwright.kernels import repeating, replaying, row_counts
@@ -282,9 +279,11 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_sizes_that_do_not_go_together_are_told_after_any_number_of_calls(device, name):
     for M in (64, *WARM, 64, 6000, 2, 3, 4):
-        norms.rms_norm(empty(M, 64), empty(64)), norms.rms_norm(empty(M, 64), empty(64), residual=empty(M, 64))
+        norms.rms_norm(empty(M, 64), empty(64))
+        norms.rms_norm(empty(M, 64), empty(64), residual=empty(M, 64))
         losses.cross_entropy(empty(M, 64), targets(M))
-        softmaxes.softmax(empty(M, 64), mask=empty(M, 64)), softmaxes.softmax(empty(2, M, 64), mask=empty(1, M, 64))
+        softmaxes.softmax(empty(M, 64), mask=empty(M, 64))
+        softmaxes.softmax(empty(2, M, 64), mask=empty(1, M, 64))
         activations.swiglu(empty(M, 64), empty(M, 64))
     for M in (6001, 6002, 6003, 64, 65):
         if (name, M) == ("a weight of another length", 64):

@@ -16,15 +16,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from inspect import signature
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from kernelwright.kernels.operators import CALL, plain, undisturbed
-from kernelwright.kernels.replaying import ALIGNED, MISSED, Choice, Launch, Recent, call_again, call_like, is_short
-from kernelwright.kernels.row_counts import Group, Leading, leading_of, row_key
+from kernelwright.kernels.replaying import (
+    ALIGNED,
+    MISSED,
+    Choice,
+    Launch,
+    Recent,
+    Source,
+    call_again,
+    call_like,
+    is_short,
+)
+from kernelwright.kernels.row_counts import Group, Leading, Replay, leading_of, row_key
 
 MOST_KEPT, MOST_RECENT = 4096, 4
 """Calls that are remembered of one function, then all are forgotten; and those that are tried before a key is made."""
@@ -87,7 +97,15 @@ def _watching() -> Iterator[_Seen]:
         _WATCHING.discard(thread)
 
 
-def repeated(function: Function | None = None, *, rows: str | None = None) -> Any:
+@overload
+def repeated(function: Function) -> Function: ...
+
+
+@overload
+def repeated(*, rows: str) -> Callable[[Function], Function]: ...
+
+
+def repeated(function: Callable[..., Any] | None = None, *, rows: str | None = None) -> Any:
     """A function of tensors that launches kernels on nothing but its arguments, its results and `scratch`, and gives
     new tensors or none. Its `seed`, if it takes one, may be another each time: kernels read it, nothing else does.
 
@@ -98,14 +116,12 @@ def repeated(function: Function | None = None, *, rows: str | None = None) -> An
     Returns:
         The function; its `forget()` forgets all calls.
     """
-    if function is None:
-        return partial(repeated, rows=rows)
-    kept: _Kept = {}
-    groups: dict[tuple[Any, ...], Group] = {}
-    recent: list[Recent] = []
-    names = list(signature(function).parameters)
-    seed_at = names.index("seed") if "seed" in names else None
-    rows_at = names.index(rows) if rows else None
+    return partial(_repeated, rows=rows) if function is None else _repeated(function, rows)
+
+
+def _repeated(function: Callable[..., Any], rows: str | None) -> Callable[..., Any]:
+    calls = _Calls(function, rows)
+    recent, by_key = calls.recent, calls.by_key
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -117,65 +133,97 @@ def repeated(function: Function | None = None, *, rows: str | None = None) -> An
                     return result
         return by_key(args, kwargs)
 
-    def by_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    vars(call)["forget"] = calls.forget
+    return call
+
+
+class _Calls:
+    """What is remembered of the calls of one function.
+
+    Attributes:
+        recent: checks of arguments, each of which makes the call where it is like one before; the latest first.
+    """
+
+    def __init__(self, function: Callable[..., Any], rows: str | None) -> None:
+        names = list(signature(function).parameters)
+        self._function, self._rows = function, rows
+        self._seed_at = names.index("seed") if "seed" in names else None
+        self._rows_at = names.index(rows) if rows else None
+        self._kept: dict[tuple[Any, ...], Replay | Literal[False] | None] = {}
+        """By how tensors lie and all other arguments; None for what was called once, False for what cannot be
+        repeated."""
+        self._groups: dict[tuple[Any, ...], Group] = {}
+        """By all that but the number of rows."""
+        self.recent: list[Recent] = []
+
+    def by_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call, by a replay where there is one, else recorded where it is made again."""
         if CALL.plain or not undisturbed():
-            return function(*args, **kwargs)
-        alike, seed = _without_seed(args, kwargs, seed_at)
+            return self._function(*args, **kwargs)
+        alike, seed = _without_seed(args, kwargs, self._seed_at)
         if not all(is_short(one) for one in seed) or (given := _given(alike, len(seed))) is None:
-            return function(*args, **kwargs)
-        if found := kept.get(given.key):
-            again, like = found
-            prefer(like)
-            return again(*given.tensors, *seed)
-        group, leading = group_of(args, kwargs, given)
-        for again, like in group.replays if group else ():
-            if (result := again(*given.tensors, *seed)) is not MISSED:
-                prefer(like)
+            return self._function(*args, **kwargs)
+        if found := self._kept.get(given.key):
+            self._prefer(found)
+            return found.again(*given.tensors, *seed)
+        group, leading = self._group_of(args, kwargs, given)
+        for found in group.replays if group else ():
+            if (result := found.again(*given.tensors, *seed)) is not MISSED:
+                self._prefer(found)
                 return result
-        exact, grouped = given.key in kept and found is None, group is not None and group.records()
-        if given.key not in kept:
-            _remember(kept, given.key)
+        exact, grouped = self._called_before(given.key), group is not None and group.records()
         if not (exact or grouped):
-            return _plainly(function, args, kwargs)
+            return _plainly(self._function, args, kwargs)
         with _watching() as seen:
-            result = function(*args, **kwargs)
+            result = self._function(*args, **kwargs)
         if exact:
-            kept[given.key] = replay(args, kwargs, given, seed, result, seen)
-        if group and leading and grouped:
+            source = call_again(given.tensors, seed, result, *seen)
+            self._kept[given.key] = self._replay(source, args, kwargs, given) if source else False
+        if grouped and group and leading:
             source = call_again(given.tensors, seed, result, *seen, leading)
             if group.confirmed(leading.rows, source) and source:
-                again = source.compiled()
-                group.replays.append((again, call_like(args, kwargs, seed_at, given.tensors, again, leading)))
+                group.replays.append(self._replay(source, args, kwargs, given, leading))
         return result
 
-    def prefer(like: Recent | None) -> None:
-        if like:
-            recent[:] = [like, *(one for one in recent if one is not like)][:MOST_RECENT]
-
-    def replay(
-        args: tuple[Any, ...], kwargs: dict[str, Any], given: _Given, seed: tuple[Any, ...], result: Any, seen: _Seen
-    ) -> tuple[Callable[..., Any], Recent | None] | Literal[False]:
-        if (source := call_again(given.tensors, seed, result, *seen)) is None:
-            return False
-        again = source.compiled()
-        return again, call_like(args, kwargs, seed_at, given.tensors, again)
-
-    def group_of(args: tuple[Any, ...], kwargs: dict[str, Any], given: _Given) -> tuple[Group | None, Leading | None]:
-        if rows_at is None:
-            return None, None
-        x = args[rows_at] if rows_at < len(args) else kwargs.get(rows or "")
-        if (leading := leading_of(given.tensors, x)) is None or (key := row_key(leading, given.tensors)) is None:
-            return None, None
-        if len(groups) >= MOST_KEPT:
-            groups.clear()
-        return groups.setdefault((*key, *given.other), Group()), leading
-
-    def forget() -> None:
-        for one in (kept, groups, recent):
+    def forget(self) -> None:
+        for one in (self._kept, self._groups, self.recent):
             one.clear()
 
-    call.forget = forget  # pyright: ignore[reportFunctionMemberAccess]
-    return call
+    def _called_before(self, key: tuple[Any, ...]) -> bool:
+        """Whether it is the second call: of shapes that come once, writing it down costs more than the call."""
+        if key in self._kept:
+            return self._kept[key] is None
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = None
+        return False
+
+    def _replay(
+        self,
+        source: Source,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: _Given,
+        leading: Leading | None = None,
+    ) -> Replay:
+        again = source.compiled()
+        return Replay(again, call_like(args, kwargs, self._seed_at, given.tensors, again, leading))
+
+    def _prefer(self, replay: Replay) -> None:
+        if like := replay.like:
+            self.recent[:] = [like, *(one for one in self.recent if one is not like)][:MOST_RECENT]
+
+    def _group_of(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], given: _Given
+    ) -> tuple[Group | None, Leading | None]:
+        if self._rows is None or self._rows_at is None:
+            return None, None
+        x = args[self._rows_at] if self._rows_at < len(args) else kwargs.get(self._rows)
+        if (leading := leading_of(given.tensors, x)) is None or (key := row_key(leading, given.tensors)) is None:
+            return None, None
+        if len(self._groups) >= MOST_KEPT:
+            self._groups.clear()
+        return self._groups.setdefault((*key, *given.other), Group()), leading
 
 
 class _Given(NamedTuple):
@@ -209,13 +257,6 @@ def _given(alike: tuple[Any, ...], seeds: int) -> _Given | None:
     return _Given(tensors, other := tuple(about), (*other, *lie))
 
 
-def _remember(kept: _Kept, key: tuple[Any, ...]) -> None:
-    """A call is written down when it is made again: of shapes that come once, that costs more than the call."""
-    if len(kept) >= MOST_KEPT:
-        kept.clear()
-    kept[key] = None
-
-
 def _plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     CALL.plain = True
     try:
@@ -235,8 +276,3 @@ def _without_seed(
         seed = (kwargs["seed"],)
         kwargs = {name: one for name, one in kwargs.items() if name != "seed"}
     return (*args, *kwargs, *kwargs.values()), seed
-
-
-_Kept = dict[tuple[Any, ...], tuple[Callable[..., Any], Recent | None] | Literal[False] | None]
-"""Calls by how tensors lie and all other arguments, of tensors and the seed alone and as they are given; None for what
-was called once, False for what cannot be repeated."""

@@ -44,19 +44,19 @@ class Seed(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Of a launch a number that follows from how many rows a call has: -(-count // each) * times.
+    """Of a launch a number that follows from how many rows a call has: -(-total // each) * times.
 
     Attributes:
-        count: rows, or all their elements.
+        total: rows, or all their elements.
     """
 
-    count: int
+    total: int
     each: int = 1
     times: int = 1
 
     @property
     def number(self) -> int:
-        return -(-self.count // self.each) * self.times
+        return -(-self.total // self.each) * self.times
 
 
 class Choice(NamedTuple):
@@ -126,54 +126,69 @@ def call_again(
     known: dict[str, Any] = {"there": index, "here": torch._C._cuda_getDevice, "device": torch.cuda.device}
     known |= {"stream_of": torch._C._cuda_getCurrentRawStream, "like": torch.empty_like, "strided": torch.empty_strided}
     known |= {"zeros": torch.zeros, "empty": torch.empty, "missed": MISSED}
-    begins = [(name, one & ALIGNED) for one, name in held if name[0] == "t"]
     parameters = ", ".join([_given(tensors), *["seed" for _ in seed]])
     lines = ["if here() != there:", "    with device(there):", f"        return again({parameters})"]
-    if leading:
-        lines += _counted(leading, launches, choices, known)
-    lines += [f"p{name} = {name}.data_ptr()" for name, _ in begins]
-    if begins:
-        wrong = " or ".join(f"p{name} & {ALIGNED} != {at}" for name, at in begins)
-        if not any(at for _, at in begins):
-            wrong = f"({' | '.join(f'p{name}' for name, _ in begins)}) & {ALIGNED}"
-        wrong = " or ".join([wrong, *(f"p{name} != p{other}" for name, other in twice)])
-        lines += [f"if {wrong}:", "    return missed"]
-    for name, one, zero in (
-        *((f"r{at}", one, False) for at, one in enumerate(results)),
-        *((f"s{at}", one, zero) for at, (one, zero) in enumerate(made)),
-    ):
-        if leading and not one.is_contiguous():
-            return None
-        lines.append(
-            f"{name} = {_zeros(one, name, known, leading) if zero else _made(tensors, one, name, known, leading)}"
-        )
+    lines += _counted(leading, choices, known) if leading else []
+    lines += _placed([(name, one & ALIGNED) for one, name in held if name[0] == "t"], twice)
+    new = [*((one, False) for one in results), *made]
+    if leading and not all(one.is_contiguous() for one, _ in new):
+        return None
+    for at, (one, zero) in enumerate(new):
+        name = f"r{at}" if at < len(results) else f"s{at - len(results)}"
+        made_by = _zeros(one, name, known, leading) if zero else _made(tensors, one, name, known, leading)
+        lines.append(f"{name} = {made_by}")
     lines += ["stream = stream_of(there)", *(f"p{name} = {name}.data_ptr()" for _, name in held if name[0] != "t")]
     for at, launch in enumerate(own):
-        known[f"run{at}"], passed = launch.run, []
-        for number, one in enumerate((*launch.before, *launch.arguments)):
-            if one is STREAM:
-                passed.append("stream")
-            elif isinstance(one, Seed) and one.value in seed:
-                passed.append("seed")
-            elif isinstance(one, Counted) and (counted := _number(one, leading)):
-                passed.append(counted)
-            elif not isinstance(one, Tensor):
-                value = one.value if isinstance(one, Seed) else one.number if isinstance(one, Counted) else one
-                known[constant := f"c{at}_{number}"] = value
-                passed.append(constant)
-            elif name := first.get(one.data_ptr()):
-                passed.append(f"p{name}")
-            else:
-                return None
-        lines.append(f"run{at}({', '.join(passed)})")
+        if (line := _launched(at, launch, seed, first, known, leading)) is None:
+            return None
+        lines.append(line)
     given = "r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)" if results else "None"
     lines.append(f"return {given}")
     return Source(f"again({parameters})", lines, known)
 
 
-def _counted(
-    leading: Leading, launches: Sequence[Launch | None], choices: Sequence[Choice], known: dict[str, Any]
-) -> list[str]:
+def _placed(begins: list[tuple[str, int]], twice: list[tuple[str, str]]) -> list[str]:
+    """Lines that take the addresses of what is given, and give up where one lies otherwise between multiples of 16
+    bytes, or no longer where another one does."""
+    lines = [f"p{name} = {name}.data_ptr()" for name, _ in begins]
+    if not begins:
+        return lines
+    wrong = " or ".join(f"p{name} & {ALIGNED} != {at}" for name, at in begins)
+    if not any(at for _, at in begins):
+        wrong = f"({' | '.join(f'p{name}' for name, _ in begins)}) & {ALIGNED}"
+    wrong = " or ".join([wrong, *(f"p{name} != p{other}" for name, other in twice)])
+    return [*lines, f"if {wrong}:", "    return missed"]
+
+
+def _launched(
+    at: int,
+    launch: Launch,
+    seed: tuple[int, ...],
+    names: dict[int, str],
+    known: dict[str, Any],
+    leading: Leading | None,
+) -> str | None:
+    """The line of a launch; None where it is given a tensor whose address has no name."""
+    known[f"run{at}"], passed = launch.run, []
+    for number, one in enumerate((*launch.before, *launch.arguments)):
+        if one is STREAM:
+            passed.append("stream")
+        elif isinstance(one, Tensor):
+            if (name := names.get(one.data_ptr())) is None:
+                return None
+            passed.append(f"p{name}")
+        elif isinstance(one, Seed) and one.value in seed:
+            passed.append("seed")
+        elif isinstance(one, Counted) and (counted := _number(one, leading)):
+            passed.append(counted)
+        else:
+            value = one.value if isinstance(one, Seed) else one.number if isinstance(one, Counted) else one
+            known[constant := f"c{at}_{number}"] = value
+            passed.append(constant)
+    return f"run{at}({', '.join(passed)})"
+
+
+def _counted(leading: Leading, choices: Sequence[Choice], known: dict[str, Any]) -> list[str]:
     """Lines that count the rows, and give up where these need another kernel or another launch."""
     x = f"t{leading.at}"
     lines = [f"m = {x}.numel() // {leading.columns}"]
@@ -188,9 +203,9 @@ def _counted(
 
 def _number(counted: Counted, leading: Leading | None) -> str | None:
     """As it follows from the rows m, if it does."""
-    if leading is None or counted.count not in (leading.rows, leading.rows * leading.columns):
+    if leading is None or counted.total not in (leading.rows, leading.rows * leading.columns):
         return None
-    count = "m" if counted.count == leading.rows else f"m * {leading.columns}"
+    count = "m" if counted.total == leading.rows else f"m * {leading.columns}"
     return count if counted[1:] == (1, 1) else f"-(-{count} // {counted.each}) * {counted.times}"
 
 

@@ -130,12 +130,23 @@ def guarded(tensor: Tensor, leading: Leading | None, *, leads: bool) -> Guarded:
     return Guarded(sizes, strides, conditions)
 
 
+class Replay(NamedTuple):
+    """
+    Attributes:
+        again: the call, of tensors and the seed alone.
+        like: the call, of arguments as they are given, where they are like those it was recorded of.
+    """
+
+    again: Callable[..., Any]
+    like: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None
+
+
 class Group:
-    """Calls that differ in their number of rows: the replays written for any such number, each with its check of a
-    call's arguments, and the recordings that they are deduced from."""
+    """Calls that differ in their number of rows: the replays written for any such number, and the recordings that they
+    are deduced from."""
 
     def __init__(self) -> None:
-        self.replays: list[tuple[Callable[..., Any], Callable[..., Any] | None]] = []
+        self.replays: list[Replay] = []
         self.called = False
         self._recorded: list[tuple[int, Any]] = []
         self._left = MOST_RECORDINGS
