@@ -19,6 +19,8 @@ MISSED = object()
 """What a remembered call gives for arguments that are not like its own."""
 Recent = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 """Of arguments as they were given: a call on them, or MISSED."""
+MOST_DECIDED = 4096
+"""Numbers of rows for which it is known whether a replay is right, then all are forgotten."""
 STREAM = object()
 """Stands for the handle of the current stream."""
 
@@ -189,7 +191,8 @@ def _launched(
 
 
 def _counted(leading: Leading, choices: Sequence[Choice], known: dict[str, Any]) -> list[str]:
-    """Lines that count the rows, and give up where these need another kernel or another launch."""
+    """Lines that count the rows, and give up where these need another kernel or another launch, which is decided once
+    for each number of rows."""
     x = f"t{leading.at}"
     lines = [f"m = {x}.numel() // {leading.columns}"]
     if len(leading.sizes) > 1:
@@ -197,8 +200,12 @@ def _counted(leading: Leading, choices: Sequence[Choice], known: dict[str, Any])
     other = [f"m < 2 or m * {leading.columns} >= {MOST_ELEMENTS}"]
     for at, (function, about, value) in enumerate(dict.fromkeys(choices)):
         known |= {f"choice{at}": function, f"value{at}": value, f"about{at}": about}
-        other.append(f"choice{at}(m, *about{at}) != value{at}")
-    return [*lines, f"if {' or '.join(other)}:", "    return missed"]
+        other.append(f"(value := choice{at}(m, *about{at})) is not value{at} and value != value{at}")
+    known["decided"] = {}
+    lines += ["fits = decided.get(m)", "if fits is None:"]
+    lines += [f"    if len(decided) >= {MOST_DECIDED}:", "        decided.clear()"]
+    lines += [f"    fits = decided[m] = not ({' or '.join(other)})"]
+    return [*lines, "if not fits:", "    return missed"]
 
 
 def _number(counted: Counted, leading: Leading | None) -> str | None:
