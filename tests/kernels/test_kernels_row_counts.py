@@ -2,6 +2,7 @@
 the operator's again, and only where everything else is the same."""
 
 import os
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -263,6 +264,41 @@ def test_what_triton_compiles_for_is_dispatched_again(device, name):
     got = comparable(*launches(device, norms.rms_norm, args, kwargs), args, kwargs)
     assert (len(device.dispatched), device.starts) == (dispatched + 1, starts + 1)
     assert got == comparable(*launches(device, plainly(norms.rms_norm), args, kwargs), args, kwargs)
+
+
+def test_another_device_is_another_group(monkeypatch):
+    monkeypatch.setattr(repeating, "plain", lambda tensor, asks: True)
+    one, other = (repeating._given((torch.empty(4, 8, device=device),), 0) for device in ("cpu", "meta"))
+    assert one and other and one.other != other.other
+
+
+def test_a_replay_launches_on_its_tensors_device_and_the_stream_that_is_current(device, monkeypatch):
+    there, current, streams, launched = None, [None], [5], []
+
+    @contextmanager
+    def on(index):
+        before, current[0] = current[0], index
+        yield
+        current[0] = before
+
+    monkeypatch.setattr(torch.cuda, "device", on)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[0])
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: streams[0])
+
+    def run(stream, x):
+        launched.append((stream, current[0]))
+
+    @repeating.repeated(rows="x")
+    def call(x):
+        repeating.watched(lambda: replaying.Launch(run, (replaying.STREAM,), (x,)))
+
+    for M in WARM:
+        call(empty(M, 8))
+    for at, (where, stream) in enumerate([(None, 5), (1, 5), (None, 6)]):
+        current[0], streams[0] = where, stream
+        call(empty(6000 + at, 8))
+        assert current[0] == where
+    assert launched == [(5, there), (5, there), (6, there)]
 
 
 WRONG = {
