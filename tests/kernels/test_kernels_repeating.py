@@ -49,6 +49,21 @@ def test_tensors_that_lie_otherwise():
             require_close(poisoned(rms_norm, given, weight[: given.shape[-1]]), wanted)
 
 
+@pytest.mark.parametrize("leading", [(), (2,)])
+def test_numbers_of_rows_that_are_new(leading):
+    weight = random(24)
+    for rows in (2, 3, 4, 5, 12, 13, 14, 15, 1, 6):
+        x, residual = random(*leading, rows, 24), random(*leading, rows, 24)
+        require_close(poisoned(rms_norm, x, weight), norm(x, weight, eps=1e-6), what=str(rows))
+        y, total = poisoned(rms_norm, x, weight, residual=residual)
+        torch.testing.assert_close(total, x + residual)
+        require_close(y, norm(x, weight, residual=residual, eps=1e-6), what=str(rows))
+        target = torch.randint(24, (*leading, rows)).to(x.device)
+        got = poisoned(cross_entropy, x, target, reduction="sum")
+        want = cross_entropy_reference(x.view(-1, 24), target.view(-1), reduction="sum")
+        require_close(got, want, budget=32, what=str(rows))
+
+
 def test_one_tensor_twice_then_two():
     x, other = random(4, 16), random(4, 16)
     for residual in (x, x, other, other):

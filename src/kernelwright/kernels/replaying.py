@@ -11,12 +11,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kernelwright.kernels.row_counts import MOST_ELEMENTS, Leading, guarded
+
 ALIGNED = 15
 """Of an address the bits that decide how wide loads can be."""
 MISSED = object()
 """What a remembered call gives for arguments that are not like its own."""
 Recent = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 """Of arguments as they were given: a call on them, or MISSED."""
+MOST_DECIDED = 4096
+"""Numbers of rows for which it is known whether a replay is right, then all are forgotten."""
 STREAM = object()
 """Stands for the handle of the current stream."""
 
@@ -26,7 +30,8 @@ class Launch(NamedTuple):
     Attributes:
         run: what launched.
         before: what it takes before the kernel's arguments, among them `STREAM`.
-        arguments: the kernel's; tensors stand for their addresses, a `Seed` for the call's.
+        arguments: the kernel's; tensors stand for their addresses, a `Seed` for the call's, `Counted` for a number of
+            rows or elements.
     """
 
     run: Callable[..., None]
@@ -40,6 +45,50 @@ class Seed(NamedTuple):
     value: int
 
 
+class Counted(NamedTuple):
+    """Of a launch a number that follows from how many rows a call has: -(-total // each) * times.
+
+    Attributes:
+        total: rows, or all their elements.
+    """
+
+    total: int
+    each: int = 1
+    times: int = 1
+
+    @property
+    def number(self) -> int:
+        return -(-self.total // self.each) * self.times
+
+
+class Choice(NamedTuple):
+    """What was decided by the number of rows: `function(rows, *about)` was `value`."""
+
+    function: Callable[..., Any]
+    about: tuple[Any, ...]
+    value: Any
+
+
+class Source(NamedTuple):
+    """A function's parameters and lines, and the values that it names."""
+
+    signature: str
+    lines: list[str]
+    known: dict[str, Any]
+
+    def equals(self, other: Source) -> bool:
+        """Whether both compute the same; 1, 1.0 and True are different values."""
+        if self[:2] != other[:2] or self.known.keys() != other.known.keys():
+            return False
+        pairs = [(one, other.known[name]) for name, one in self.known.items()]
+        return all(type(one) is type(two) and one == two for one, two in pairs)
+
+    def compiled(self) -> Callable[..., Any]:
+        known = dict(self.known)
+        exec(f"def {self.signature}:\n" + "".join(f"    {line}\n" for line in self.lines), known)
+        return known[self.signature.partition("(")[0]]
+
+
 def is_short(seed: Any) -> bool:
     """Whether kernels take it by the type that most are of."""
     return type(seed) is int and 0 <= seed < 2**31
@@ -51,11 +100,17 @@ def call_again(
     result: Any,
     launches: list[Launch | None],
     made: list[tuple[Tensor, bool]],
-) -> Callable[..., Any] | None:
+    choices: Sequence[Choice] = (),
+    leading: Leading | None = None,
+) -> Source | None:
     """The call, of tensors and the seed alone, MISSED where they begin elsewhere between multiples of 16 bytes, or not
     where another one does as it did here: which of two such tensors a launch was given, nobody can tell. None where a
     launch reads or writes what is neither given nor returned nor made for it, or a result is not new.
-    Pointers are passed as numbers, since Triton asks the driver about each tensor."""
+    Pointers are passed as numbers, since Triton asks the driver about each tensor.
+
+    Args:
+        leading: the call is for any sizes of these dimensions, and MISSED where a choice is another.
+    """
     results = [] if result is None else [result] if isinstance(result, Tensor) else list(result)
     lists = {"t": tensors, "r": results, "s": [one for one, _ in made]}
     held = [
@@ -72,59 +127,131 @@ def call_again(
     index = [*results, *tensors][0].device.index
     known: dict[str, Any] = {"there": index, "here": torch._C._cuda_getDevice, "device": torch.cuda.device}
     known |= {"stream_of": torch._C._cuda_getCurrentRawStream, "like": torch.empty_like, "strided": torch.empty_strided}
-    known |= {"zeros": torch.zeros, "missed": MISSED}
-    begins = [(name, one & ALIGNED) for one, name in held if name[0] == "t"]
+    known |= {"zeros": torch.zeros, "empty": torch.empty, "missed": MISSED}
     parameters = ", ".join([_given(tensors), *["seed" for _ in seed]])
     lines = ["if here() != there:", "    with device(there):", f"        return again({parameters})"]
-    lines += [f"p{name} = {name}.data_ptr()" for name, _ in begins]
-    if begins:
-        wrong = " or ".join(f"p{name} & {ALIGNED} != {at}" for name, at in begins)
-        if not any(at for _, at in begins):
-            wrong = f"({' | '.join(f'p{name}' for name, _ in begins)}) & {ALIGNED}"
-        wrong = " or ".join([wrong, *(f"p{name} != p{other}" for name, other in twice)])
-        lines += [f"if {wrong}:", "    return missed"]
-    lines += [f"r{at} = {_made(tensors, one, f'r{at}', known)}" for at, one in enumerate(results)]
-    for at, (one, zero) in enumerate(made):
-        lines.append(f"s{at} = {_zeros(one, f's{at}', known) if zero else _made(tensors, one, f's{at}', known)}")
+    lines += _counted(leading, choices, known) if leading else []
+    lines += _placed([(name, one & ALIGNED) for one, name in held if name[0] == "t"], twice)
+    new = [*((one, False) for one in results), *made]
+    if leading and not all(one.is_contiguous() for one, _ in new):
+        return None
+    for at, (one, zero) in enumerate(new):
+        name = f"r{at}" if at < len(results) else f"s{at - len(results)}"
+        made_by = _zeros(one, name, known, leading) if zero else _made(tensors, one, name, known, leading)
+        lines.append(f"{name} = {made_by}")
     lines += ["stream = stream_of(there)", *(f"p{name} = {name}.data_ptr()" for _, name in held if name[0] != "t")]
     for at, launch in enumerate(own):
-        known[f"run{at}"], passed = launch.run, []
-        for number, one in enumerate((*launch.before, *launch.arguments)):
-            if one is STREAM:
-                passed.append("stream")
-            elif isinstance(one, Seed) and one.value in seed:
-                passed.append("seed")
-            elif not isinstance(one, Tensor):
-                known[constant := f"c{at}_{number}"] = one.value if isinstance(one, Seed) else one
-                passed.append(constant)
-            elif name := first.get(one.data_ptr()):
-                passed.append(f"p{name}")
-            else:
-                return None
-        lines.append(f"run{at}({', '.join(passed)})")
+        if (line := _launched(at, launch, seed, first, known, leading)) is None:
+            return None
+        lines.append(line)
     given = "r0" if isinstance(result, Tensor) else f"({_given(results, 'r')},)" if results else "None"
     lines.append(f"return {given}")
-    return _written(f"again({parameters})", lines, known)
+    return Source(f"again({parameters})", lines, known)
+
+
+def _placed(begins: list[tuple[str, int]], twice: list[tuple[str, str]]) -> list[str]:
+    """Lines that take the addresses of what is given, and give up where one lies otherwise between multiples of 16
+    bytes, or no longer where another one does."""
+    lines = [f"p{name} = {name}.data_ptr()" for name, _ in begins]
+    if not begins:
+        return lines
+    wrong = " or ".join(f"p{name} & {ALIGNED} != {at}" for name, at in begins)
+    if not any(at for _, at in begins):
+        wrong = f"({' | '.join(f'p{name}' for name, _ in begins)}) & {ALIGNED}"
+    wrong = " or ".join([wrong, *(f"p{name} != p{other}" for name, other in twice)])
+    return [*lines, f"if {wrong}:", "    return missed"]
+
+
+def _launched(
+    at: int,
+    launch: Launch,
+    seed: tuple[int, ...],
+    names: dict[int, str],
+    known: dict[str, Any],
+    leading: Leading | None,
+) -> str | None:
+    """The line of a launch; None where it is given a tensor whose address has no name."""
+    known[f"run{at}"], passed = launch.run, []
+    for number, one in enumerate((*launch.before, *launch.arguments)):
+        if one is STREAM:
+            passed.append("stream")
+        elif isinstance(one, Tensor):
+            if (name := names.get(one.data_ptr())) is None:
+                return None
+            passed.append(f"p{name}")
+        elif isinstance(one, Seed) and one.value in seed:
+            passed.append("seed")
+        elif isinstance(one, Counted) and (counted := _number(one, leading)):
+            passed.append(counted)
+        else:
+            value = one.value if isinstance(one, Seed) else one.number if isinstance(one, Counted) else one
+            known[constant := f"c{at}_{number}"] = value
+            passed.append(constant)
+    return f"run{at}({', '.join(passed)})"
+
+
+def _counted(leading: Leading, choices: Sequence[Choice], known: dict[str, Any]) -> list[str]:
+    """Lines that count the rows, and give up where these need another kernel or another launch, which is decided once
+    for each number of rows."""
+    x = f"t{leading.at}"
+    lines = [f"m = {x}.numel() // {leading.columns}"]
+    if len(leading.sizes) > 1:
+        lines.append(f"sizes = {x}.shape[:-1]")
+    other = [f"m < 2 or m * {leading.columns} >= {MOST_ELEMENTS}"]
+    for at, (function, about, value) in enumerate(dict.fromkeys(choices)):
+        known |= {f"choice{at}": function, f"value{at}": value, f"about{at}": about}
+        other.append(f"(value := choice{at}(m, *about{at})) is not value{at} and value != value{at}")
+    known["decided"] = {}
+    lines += ["fits = decided.get(m)", "if fits is None:"]
+    lines += [f"    if len(decided) >= {MOST_DECIDED}:", "        decided.clear()"]
+    lines += [f"    fits = decided[m] = not ({' or '.join(other)})"]
+    return [*lines, "if not fits:", "    return missed"]
+
+
+def _number(counted: Counted, leading: Leading | None) -> str | None:
+    """As it follows from the rows m, if it does."""
+    if leading is None or counted.total not in (leading.rows, leading.rows * leading.columns):
+        return None
+    count = "m" if counted.total == leading.rows else f"m * {leading.columns}"
+    return count if counted[1:] == (1, 1) else f"-(-{count} // {counted.each}) * {counted.times}"
 
 
 def _given(tensors: Sequence[Tensor], letter: str = "t") -> str:
     return ", ".join(f"{letter}{at}" for at in range(len(tensors)))
 
 
-def _made(tensors: Sequence[Tensor], result: Tensor, name: str, known: dict[str, Any]) -> str:
+def _made(tensors: Sequence[Tensor], result: Tensor, name: str, known: dict[str, Any], leading: Leading | None) -> str:
     """An expression that allocates one that lies as the result did; the quickest is one that lies as what is given."""
     lies = tuple(result.shape), result.stride()
     for at, given in enumerate(tensors):
         like = torch.empty_like(given, device="meta")
-        if (tuple(like.shape), like.stride(), like.dtype, given.device) == (*lies, result.dtype, result.device):
+        same = (tuple(like.shape), like.stride(), like.dtype, given.device) == (*lies, result.dtype, result.device)
+        if same and (leading is None or given.is_contiguous()):
             return f"like(t{at})"
-    known |= {f"lies_{name}": lies, f"kind_{name}": {"dtype": result.dtype, "device": result.device}}
+    known[f"kind_{name}"] = {"dtype": result.dtype, "device": result.device}
+    if leading and (size := _size(result, leading)):
+        plain = len(leading.sizes) == 1 and size.startswith("(m")  # no stride depends on the rows
+        return f"strided({size}, {result.stride()}, **kind_{name})" if plain else f"empty({size}, **kind_{name})"
+    known[f"lies_{name}"] = lies
     return f"strided(*lies_{name}, **kind_{name})"
 
 
-def _zeros(made: Tensor, name: str, known: dict[str, Any]) -> str:
-    known[f"kind_{name}"] = {"size": tuple(made.shape), "dtype": made.dtype, "device": made.device}
-    return f"zeros(**kind_{name})"
+def _zeros(made: Tensor, name: str, known: dict[str, Any], leading: Leading | None) -> str:
+    known[f"kind_{name}"] = {"dtype": made.dtype, "device": made.device}
+    size = _size(made, leading) if leading else None
+    return f"zeros({size or tuple(made.shape)}, **kind_{name})"
+
+
+def _size(tensor: Tensor, leading: Leading) -> str | None:
+    """A shape that contains the leading sizes, or begins with how many rows they are, as an expression."""
+    if around := leading.around(tensor.shape):
+        prefix, suffix = around
+        middle = "m" if len(leading.sizes) == 1 else "*sizes"
+    elif tensor.dim() and tensor.shape[0] == leading.rows:
+        prefix, middle, suffix = (), "m", tensor.shape[1:]
+    else:
+        return None
+    return f"({', '.join([*map(str, prefix), middle, *map(str, suffix)])},)"
 
 
 def call_like(
@@ -133,14 +260,18 @@ def call_like(
     seed_at: int | None,
     tensors: Sequence[Tensor],
     again: Callable[..., Any],
+    leading: Leading | None = None,
 ) -> Recent | None:
-    """`again` on arguments that are like these, else MISSED; None where torch has no guards for tensors."""
+    """`again` on arguments that are like these, but for the leading sizes if given, else MISSED; None where torch has
+    no guards for tensors."""
     try:
         from torch._C._dynamo.guards import TensorGuards  # pyright: ignore
 
         different = list({id(one): one for one in tensors}.values())  # guards take no tensor twice
-        sizes, strides = [list(one.shape) for one in different], [list(one.stride()) for one in different]
-        about: dict[str, Any] = {"dynamic_dims_sizes": sizes, "dynamic_dims_strides": strides}
+        leads = None if leading is None else tensors[leading.at]
+        checked = [guarded(one, leading, leads=one is leads) for one in different]
+        about: dict[str, Any] = {"dynamic_dims_sizes": [one.sizes for one in checked]}
+        about["dynamic_dims_strides"] = [one.strides for one in checked]
         check = TensorGuards(*different, **about).check
     except (ImportError, TypeError):
         return None
@@ -167,11 +298,8 @@ def call_like(
             known[f"c_{name}"], known[f"t_{name}"] = one, type(one)
             unlike.append(f"type({name}) is not t_{name} or {name} != c_{name}")
     unlike.append(f"not check({', '.join(seen.values())})")
+    for one, (_, _, conditions) in zip(different, checked, strict=True):
+        unlike += [f"not {text.format(a=seen[id(one)], x=seen[id(leads)])}" for text in conditions]
     given += [name for name in names if name == "seed"]
     lines += [f"if {' or '.join(unlike)}:", "    return missed", f"return again({', '.join(given)})"]
-    return _written("like(args, kwargs)", lines, known)
-
-
-def _written(signature: str, lines: Sequence[str], known: dict[str, Any]) -> Callable[..., Any]:
-    exec(f"def {signature}:\n" + "".join(f"    {line}\n" for line in lines), known)
-    return known[signature.partition("(")[0]]
+    return Source("like(args, kwargs)", lines, known).compiled()

@@ -11,7 +11,8 @@ from kernelwright.kernels.activations.configs import WARPS, block_of
 from kernelwright.kernels.activations.kernel import activation_backward, activation_forward
 from kernelwright.kernels.activations.spec import KINDS
 from kernelwright.kernels.operators import Operator, dense, require, require_tensor
-from kernelwright.kernels.repeating import repeated
+from kernelwright.kernels.repeating import chosen, repeated
+from kernelwright.kernels.replaying import Counted
 from kernelwright.kernels.rows.launching import as_rows, multiprocessors, start
 
 __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]
@@ -19,7 +20,7 @@ __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu
 Approximate = Literal["none", "tanh"]
 
 
-@repeated
+@repeated(rows="gate")
 def swiglu(gate: Tensor, up: Tensor, *, cast_first: bool = False) -> Tensor:
     """silu(gate) * up.
 
@@ -36,25 +37,25 @@ def swiglu(gate: Tensor, up: Tensor, *, cast_first: bool = False) -> Tensor:
     return activation(gate, up, kind="silu", cast_first=cast_first)
 
 
-@repeated
+@repeated(rows="gate")
 def geglu(gate: Tensor, up: Tensor, *, approximate: Approximate = "tanh", cast_first: bool = False) -> Tensor:
     """gelu(gate) * up; everything else as `swiglu`."""
     return activation(gate, up, kind=_gelu(approximate), cast_first=cast_first)
 
 
-@repeated
+@repeated(rows="x")
 def gelu(x: Tensor, *, approximate: Approximate = "none", bias: Tensor | None = None) -> Tensor:
     """torch's gelu of x + bias. Args as `activation`."""
     return activation(x, bias=bias, kind=_gelu(approximate))
 
 
-@repeated
+@repeated(rows="x")
 def relu_squared(x: Tensor, *, bias: Tensor | None = None) -> Tensor:
     """max(x + bias, 0)^2. Args as `activation`."""
     return activation(x, bias=bias, kind="relu_squared")
 
 
-@repeated
+@repeated(rows="x")
 def dropout_add(x: Tensor, residual: Tensor, p: float, *, seed: int, bias: Tensor | None = None) -> Tensor:
     """residual + dropout(x + bias): the same elements go whenever the seed is the same. Args as `activation`."""
     return activation(x, bias=bias, residual=residual, kind="identity", p=p, seed=seed)
@@ -108,12 +109,13 @@ def _rows(tensor: Tensor) -> tuple[Tensor, int | None]:
 
 def _launch(kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *about: Any, **constants: Any) -> None:
     count = x.numel()
-    block = block_of(count, multiprocessors(x.device), drawn=constants["p"] != 0.0)
-    constants |= {"N": x.shape[-1], "BLOCK": block}
-    start(kernel, -(-count // block), x.device, (*pointers, count, *about), warps=WARPS, **constants)
+    N = x.shape[-1]
+    block = chosen(block_of, count // max(1, N), N, multiprocessors(x.device), constants["p"] != 0.0)
+    constants |= {"N": N, "BLOCK": block}
+    start(kernel, Counted(count, block), x.device, (*pointers, count, *about), warps=WARPS, **constants)
 
 
-@repeated
+@repeated(rows="x")
 def _forward(
     x: Tensor,
     up: Tensor | None,
@@ -124,14 +126,14 @@ def _forward(
     p: float,
     seed: int,
 ) -> Tensor:
-    y = x.new_empty(x.shape)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
     (read, stride), (gated, up_stride) = _rows(x), (None, None) if up is None else _rows(up)
     given = read, gated, dense(bias), dense(residual), y
     _launch(activation_forward, given, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
     return y
 
 
-@repeated
+@repeated(rows="x")
 def _backward(
     dy: Tensor, x: Tensor, up: Tensor | None, bias: Tensor | None, kind: str, cast_first: bool, p: float, seed: int
 ) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from kernelwright.kernels.rows.layout import (
     LONGEST_BYTES,
@@ -50,9 +51,14 @@ def elements_of_a_load(N: int, itemsize: int) -> int:
 
 def forward_layout(M: int, N: int, itemsize: int) -> RowLayout:
     """Where the loss alone is wanted: the columns are those that all lanes of a row load at once."""
+    return _forward_layout(_parts_for_few(M), N, itemsize)
+
+
+@lru_cache(maxsize=4096)
+def _forward_layout(parts_for_few: int, N: int, itemsize: int) -> RowLayout:
     layout, elements = row_layout(N, itemsize), elements_of_a_load(N, itemsize)
     if layout.parts > 1:
-        parts = max(N * itemsize // READER_BYTES, _parts_for_few(M))
+        parts = max(N * itemsize // READER_BYTES, parts_for_few)
         most = min(MOST_PARTS, N * itemsize // (2 * CHUNK_BYTES))
         return RowLayout(1, WARP * CHUNK_WARPS * elements, max(1, min(most, parts)), CHUNK_WARPS)
     if layout.rows == layout.warps == 1:  # a multiprocessor has no more programs than would be half of it
@@ -62,6 +68,16 @@ def forward_layout(M: int, N: int, itemsize: int) -> RowLayout:
     if layout.rows == 1 and 2 * lanes < wanted and N % (2 * lanes * elements) == 0:
         lanes *= 2  # two to a thread, whose maxima do not wait for each other
     return replace(layout, columns=lanes * elements)
+
+
+def one_program(M: int, layout: RowLayout) -> bool:
+    """Whether one program has all rows, and can write what their losses come to."""
+    return layout.programs(M) == 1
+
+
+def total_parts(M: int) -> tuple[int, int, int]:
+    """Of the programs that add up M losses how many each takes at once, their warps, and how many they are."""
+    return (TOTAL_BLOCK, TOTAL_WARPS, 1) if M <= TOTAL_BLOCK else (PART_BLOCK, PART_WARPS, TOTAL_PARTS)
 
 
 def tiles_at_once(layout: RowLayout, N: int, itemsize: int) -> int:

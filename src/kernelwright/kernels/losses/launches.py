@@ -9,24 +9,21 @@ from torch import Tensor
 
 from kernelwright.kernels.losses.configs import (
     CHUNK_STAGES,
-    PART_BLOCK,
-    PART_WARPS,
     SCALE_BLOCK,
     SCALE_PROGRAMS,
     SCALE_WARPS,
-    TOTAL_BLOCK,
-    TOTAL_PARTS,
-    TOTAL_WARPS,
     elements_of_a_load,
     few_rows,
     forward_layout,
     gradient_layout,
+    one_program,
     tiles_at_once,
+    total_parts,
 )
 from kernelwright.kernels.losses.forward_kernel import cross_entropy_forward
 from kernelwright.kernels.losses.kernel import cross_entropy_gradient
 from kernelwright.kernels.losses.total_kernel import scaled_in_place, total_loss
-from kernelwright.kernels.repeating import repeated, scratch, watched
+from kernelwright.kernels.repeating import chosen, repeated, scratch, watched
 from kernelwright.kernels.rows.clusters import ClusterKernel
 from kernelwright.kernels.rows.launching import Rows, as_rows, launch, multiprocessors, start, waits
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
@@ -77,8 +74,7 @@ def write_loss(
 ) -> None:
     """Writes what losses come to, and, where wanted, `lse` as `write_losses` and `scale` as `write_total`."""
     M, N = target.numel(), x.shape[-1]
-    layout = forward_layout(M, N, x.itemsize) if x.numel() else None
-    if layout and layout.programs(M) == 1:
+    if x.numel() and chosen(one_program, M, chosen(forward_layout, M, N, x.itemsize)):
         _launch_forward(as_rows(x), target, weight, about, (None, lse, total, scale), mean)
         return
     losses = scratch(target.shape, torch.float32, target.device)
@@ -91,7 +87,7 @@ def _launch_forward(
 ) -> None:
     x = read.tensor
     M, N = target.numel(), x.shape[-1]
-    layout = forward_layout(M, N, x.itemsize)
+    layout = chosen(forward_layout, M, N, x.itemsize)
     constants = {"N": N, "ELEMENTS": elements_of_a_load(N, x.itemsize), "STAGES": CHUNK_STAGES, "MEAN": mean}
     constants |= {"TILES": tiles_at_once(layout, N, x.itemsize), **about._asdict()}
     arguments = x, target.contiguous(), weight, everyone(weight), *written, *read.place
@@ -99,7 +95,7 @@ def _launch_forward(
 
 
 def _few_long_rows(x: Tensor, weight: Tensor | None, about: About) -> bool:
-    return few_rows(x[..., 0].numel(), x.shape[-1], x.itemsize) and _plain(weight, about)
+    return chosen(few_rows, x[..., 0].numel(), x.shape[-1], x.itemsize) and _plain(weight, about)
 
 
 def _plain(weight: Tensor | None, about: About) -> bool:
@@ -153,7 +149,7 @@ def write_loss_and_gradient(
     """Writes what losses come to, and over x its gradient."""
     N, M, device = x.shape[-1], target.numel(), target.device
     layout = gradient_layout(N, x.itemsize)
-    if x.numel() and layout.programs(M) == 1:
+    if x.numel() and chosen(one_program, M, layout):
         place = as_rows(x).place
         arguments = x, target.contiguous(), weight, everyone(weight), None, None, total, x, None, *place, *place
         launch(cross_entropy_gradient, layout, M, device, arguments, N=N, MEAN=mean, **about._asdict())
@@ -175,7 +171,7 @@ def write_total(
 ) -> None:
     """Writes what losses come to, and 1 over what their sum is divided by for that: whichever is wanted."""
     M, device = target.numel(), target.device
-    block, warps, parts = (TOTAL_BLOCK, TOTAL_WARPS, 1) if M <= TOTAL_BLOCK else (PART_BLOCK, PART_WARPS, TOTAL_PARTS)
+    block, warps, parts = chosen(total_parts, M)
     notes = scratch((SLOTS.value * parts,), torch.int64, device) if parts > 1 else None
     N = 0 if weight is None else weight.numel()
     constants = {"N": N, "ignore_index": about.ignore_index, "MEAN": mean, "BLOCK": block, "PARTS": parts}

@@ -19,7 +19,7 @@ from kernelwright.kernels.losses.launches import (
     write_losses,
 )
 from kernelwright.kernels.operators import Operator, dense, direct, require, require_tensor
-from kernelwright.kernels.repeating import repeated
+from kernelwright.kernels.repeating import chosen, repeated
 from kernelwright.kernels.rows.launching import as_rows, launch
 
 __all__ = ["cross_entropy"]
@@ -67,7 +67,7 @@ def cross_entropy(
     return _beside(x, target, weight, about, reduction)
 
 
-@repeated
+@repeated(rows="x")
 def _beside(x: Tensor, target: Tensor, weight: Tensor | None, about: About, reduction: str) -> Tensor:
     """The loss of logits that stay as they are."""
     _require(x, target, weight, about, reduction)
@@ -86,7 +86,7 @@ def _require(x: Tensor, target: Tensor, weight: Tensor | None, about: About, red
     require(not asked, lambda: "weight gets no gradient; detach it")
 
 
-@repeated
+@repeated(rows="x")
 def _forward(
     x: Tensor, target: Tensor, weight: Tensor | None, *about_reduction_keep: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,7 +109,7 @@ def _results(x: Tensor, target: Tensor, reduction: str, keep: bool) -> tuple[Ten
     return tuple(target.new_empty(shape, dtype=torch.float32) for shape in shapes)  # pyright: ignore
 
 
-@repeated
+@repeated(rows="x")
 def _backward(
     dloss: Tensor, scale: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, lse: Tensor, *about: Any
 ) -> Tensor:
@@ -120,7 +120,7 @@ def _backward(
     flat = dloss.reshape(-1)
     launch(
         cross_entropy_backward,
-        backward_layout(target.numel(), N, x.itemsize),
+        chosen(backward_layout, target.numel(), N, x.itemsize),
         target.numel(),
         x.device,
         (
@@ -137,7 +137,7 @@ def _backward(
     return dx
 
 
-@repeated
+@repeated(rows="x")
 def _write_gradient(x: Tensor, target: Tensor, weight: Tensor | None, about: About, reduction: str) -> Tensor:
     """The loss; x is overwritten by its gradient."""
     total = target.new_empty((), dtype=torch.float32)

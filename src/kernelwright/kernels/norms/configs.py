@@ -48,7 +48,7 @@ SHARE_BYTES = 16
 """What a weight's place in a program's share of its gradient costs: 8 written and read, and registers all the while."""
 
 
-def forward_layout(M: int, N: int, itemsize: int, *, centred: bool, added: bool) -> RowLayout:
+def forward_layout(M: int, N: int, itemsize: int, centred: bool, added: bool) -> RowLayout:
     """As measured: rows of a power of two in more threads than the skeleton gives them, since a multiprocessor has no
     more programs of one warp than would be half of it; moments of short rows in small tiles of large programs; long
     rows for one sum read again, so that more of them are under way."""

@@ -12,7 +12,7 @@ from kernelwright.kernels.norms.backward import backward
 from kernelwright.kernels.norms.configs import forward_at_once, forward_layout, weights_ahead
 from kernelwright.kernels.norms.kernel import norm_forward
 from kernelwright.kernels.operators import Operator, called_plainly, dense, direct, require, require_tensor
-from kernelwright.kernels.repeating import repeated
+from kernelwright.kernels.repeating import chosen, repeated
 from kernelwright.kernels.rows.clusters import ClusterKernel, ClusterLayout, rows_each
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
 
@@ -21,7 +21,7 @@ __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
 _LONG_FORWARD = ClusterKernel(__file__, "norm_forward")
 
 
-@repeated
+@repeated(rows="x")
 def rms_norm(
     x: Tensor,
     weight: Tensor | None = None,
@@ -51,7 +51,7 @@ def rms_norm(
     return _norm(x, residual, weight, bias, FP32_EPS if eps is None else eps, offset, False, cast_first)
 
 
-@repeated
+@repeated(rows="x")
 def layer_norm(
     x: Tensor,
     weight: Tensor | None = None,
@@ -117,14 +117,19 @@ def _results(x: Tensor, residual: Tensor | None, centred: bool, keep: bool) -> t
         nothing = _nothing(x.device)
         return y, nothing, nothing, nothing
     statistics = x.shape[:-1] if keep else (0,)
+    if called_plainly() and residual is not None and not keep:
+        return y, _total(x, residual), (nothing := _nothing(x.device)), nothing
     return (
         y,
-        x.new_empty((0,))
-        if residual is None
-        else x.new_empty(x.shape, dtype=torch.promote_types(x.dtype, residual.dtype)),
+        x.new_empty((0,)) if residual is None else _total(x, residual),
         x.new_empty(statistics if centred else (0,), dtype=torch.float32),
         x.new_empty(statistics, dtype=torch.float32),
     )
+
+
+def _total(x: Tensor, residual: Tensor) -> Tensor:
+    dtype = torch.promote_types(x.dtype, residual.dtype)
+    return torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 @cache
@@ -133,7 +138,7 @@ def _nothing(device: torch.device) -> Tensor:
     return torch.empty(0, device=device)
 
 
-@repeated
+@repeated(rows="x")
 def _forward(
     x: Tensor,
     residual: Tensor | None,
@@ -161,9 +166,9 @@ def _forward(
         _forward_of_long_rows(shared, x, given, eps, offset, centred, cast_first)
         return results
     M = x.numel() // N
-    layout = forward_layout(M, N, x.itemsize, centred=centred, added=residual is not None)
+    layout = chosen(forward_layout, M, N, x.itemsize, centred, residual is not None)
     about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
-    launch(norm_forward, layout, M, x.device, given, AHEAD=weights_ahead(M, layout, centred), **about)
+    launch(norm_forward, layout, M, x.device, given, AHEAD=chosen(weights_ahead, M, layout, centred), **about)
     return results
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.repeating import scratch, watched
-from kernelwright.kernels.replaying import ALIGNED, STREAM, Launch, Seed
+from kernelwright.kernels.replaying import ALIGNED, STREAM, Counted, Launch, Seed
 from kernelwright.kernels.rows import tile
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
@@ -88,17 +88,26 @@ def launch(
         raise ShapeError(f"{M:,} rows are more than programs count")
     notes = None
     if layout.parts > 1 and not apart:
-        notes = scratch((M * SLOTS.value * layout.parts,), torch.int64, device, zero=True)
+        notes = scratch((M, SLOTS.value * layout.parts), torch.int64, device, zero=True)
     constants |= {"ROWS": layout.rows, "BLOCK_N": layout.columns, "PARTS": layout.parts, "AGAIN": layout.again}
-    programs = programs or layout.programs(M)
+    grid = programs or Counted(M, layout.rows, layout.parts)
     for step in steps(1 if apart else layout.parts, device):
-        start(kernel, programs, device, (*arguments, M, notes), STEP=step, warps=layout.warps, **constants)
+        start(kernel, grid, device, (*arguments, M, notes), STEP=step, warps=layout.warps, **constants)
 
 
 def start(
-    kernel: Any, programs: int, device: torch.device, arguments: tuple[Any, ...], *, warps: int, **constants: Any
+    kernel: Any,
+    grid: int | Counted,
+    device: torch.device,
+    arguments: tuple[Any, ...],
+    *,
+    warps: int,
+    **constants: Any,
 ) -> None:
     """Launches so many programs; none for nothing.
+
+    Args:
+        grid: how many, and, for a replay with another number of rows, how that follows from the rows or elements.
 
     Raises:
         DeviceError: the tensors are where the kernels do not run.
@@ -109,6 +118,7 @@ def start(
             f"this kernel runs {where}; its tensors are on {device}",
             next="TRITON_INTERPRET=1 in the environment runs it slowly on the CPU",
         )
+    programs = grid if isinstance(grid, int) else grid.number
     if not programs:
         return
     if INTERPRETED:
@@ -128,7 +138,7 @@ def start(
             if len(_LAUNCHERS) >= MOST_LAUNCHERS:
                 _LAUNCHERS.clear()
             run, about = _LAUNCHERS[key] = _launcher(compiled)
-    watched(lambda: Launch(run, (programs, 1, 1, STREAM, *about), (*_with_seed(kernel, arguments), *values)))
+    watched(lambda: Launch(run, (grid, 1, 1, STREAM, *about), (*_of_the_call(kernel, arguments), *values)))
 
 
 _LAUNCHERS: dict[tuple[Any, ...], tuple[Callable[..., None], tuple[Any, ...]]] = {}
@@ -170,10 +180,15 @@ def begins_early(kernel: Any, device: torch.device) -> bool:
     return getattr(kernel, "programmatic_launch", False) and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def _with_seed(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[Any]:
-    """A kernel's `seed` is the call's."""
-    for name, one in zip(kernel.arg_names, arguments, strict=False):
-        yield Seed(one) if name == "seed" else one
+def _of_the_call(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[Any]:
+    """A kernel's `seed` is the call's, `M` and `count` its rows and elements where Triton does not specialize them."""
+    for name, one, param in zip(kernel.arg_names, arguments, kernel.params, strict=False):
+        if name == "seed":
+            yield Seed(one)
+        elif name in ("M", "count") and type(one) is int and param.do_not_specialize:
+            yield Counted(one)
+        else:
+            yield one
 
 
 def _launcher(compiled: Any) -> tuple[Callable[..., None], tuple[Any, ...]]:

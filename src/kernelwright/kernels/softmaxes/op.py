@@ -19,7 +19,7 @@ _LONG_FORWARD = ClusterKernel(__file__, "softmax_forward")
 _LONG_BACKWARD = ClusterKernel(__file__, "softmax_backward")
 
 
-@repeated
+@repeated(rows="x")
 def softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """Softmax of scale * x over the last dimension, accumulated in FP32.
 
@@ -36,7 +36,7 @@ def softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None
     return _softmax(x, mask, dim, scale, False)
 
 
-@repeated
+@repeated(rows="x")
 def log_softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """The logarithm of `softmax`, computed without leaving it; everything else is the same."""
     return _softmax(x, mask, dim, scale, True)
@@ -55,7 +55,7 @@ def _softmax(x: Tensor, mask: Tensor | None, dim: int, scale: float, log: bool) 
     return _SOFTMAX(x, mask, scale, log)
 
 
-@repeated
+@repeated(rows="x")
 def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not x.numel():
@@ -79,7 +79,7 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
     return y
 
 
-@repeated
+@repeated(rows="y")
 def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> Tensor:
     dx = y.new_empty(y.shape)
     if not y.numel():
