@@ -1,4 +1,4 @@
-// A block for each row keeps the row in dynamic shared memory; mean first, then the variance about it.
+// A block for each row keeps the row in dynamic shared memory; the mean, what rounding left of it, the variance.
 //
 // Problem: layer_norm
 // Device: cuda
@@ -25,11 +25,13 @@ norm_row(const float* __restrict__ x, const float* __restrict__ weight, const fl
     extern __shared__ float row[];
     __shared__ float part[4];
     const long long begin = (long long)blockIdx.x * N;
-    float sum = 0.0f, squares = 0.0f;
+    float sum = 0.0f, left = 0.0f, squares = 0.0f;
     for (int i = threadIdx.x; i < N; i += 128) sum += row[i] = x[begin + i];
     const float mean = sum_of_block(sum, part) / N;
+    for (int i = threadIdx.x; i < N; i += 128) left += row[i] -= mean;
+    const float rest = sum_of_block(left, part) / N;
     for (int i = threadIdx.x; i < N; i += 128) {
-        row[i] -= mean;
+        row[i] -= rest;
         squares += row[i] * row[i];
     }
     const float scale = 1.0f / sqrtf(sum_of_block(squares, part) / N + 1e-5f);

@@ -1,4 +1,4 @@
-"""A Triton program for each row: the mean, then the variance about it, then the reference's weights.
+"""A Triton program for each row: the mean with what rounding left of it, the variance, the reference's weights.
 
 Problem: layer_norm
 Device: cuda
@@ -16,6 +16,7 @@ def norm_row(x_ptr, weight_ptr, bias_ptr, out_ptr, columns, BLOCK: tl.constexpr)
     within = at < columns
     x = tl.load(x_ptr + row + at, mask=within, other=0.0)
     away = tl.where(within, x - tl.sum(x, axis=0) / columns, 0.0)
+    away = tl.where(within, away - tl.sum(away, axis=0) / columns, 0.0)
     scale = 1 / tl.sqrt(tl.sum(away * away, axis=0) / columns + 1e-5)
     weight = tl.load(weight_ptr + at, mask=within, other=0.0)
     bias = tl.load(bias_ptr + at, mask=within, other=0.0)
