@@ -16,6 +16,7 @@ from kernelwright.optimize.regions.operators import POINTWISE, packet
 from kernelwright.optimize.regions.picking import picked_early
 from kernelwright.optimize.regions.region import SPECIAL, Region
 from kernelwright.optimize.regions.repeats import without_repeats
+from kernelwright.optimize.regions.row_values import is_half, store_wide
 
 MOST_AGAIN = 8
 """Nodes that a group computes again rather than reading what they give."""
@@ -46,7 +47,8 @@ Groups = dict[fx.Node, _Group]
 def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, list[fx.Node]]], dict[fx.Node, str]]:
     """The regions of a graph with their nodes, and for each node that has none the reason.
 
-    A node can stand in two regions: where others need what a region has only on the way, it is computed twice.
+    A node can stand in two regions: where others need what a region has only on the way, it is computed twice. The
+    graph gets nodes for row values that are stored in FP32: see `row_values`.
     """
     order = {node: at for at, node in enumerate(graph.nodes)}
     of: Groups = {}
@@ -60,6 +62,8 @@ def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, li
             refused[node] = str(reason)
     _join_neighbours(of, order)
     _make_again(of, order)
+    _store_row_values_wide(graph, of)
+    order = {node: at for at, node in enumerate(graph.nodes)}
     found: list[tuple[Region, list[fx.Node]]] = []
     for group in dict.fromkeys(of.values()):
         try:
@@ -202,6 +206,30 @@ def _wider(behind: set[fx.Node], users: Iterable[_Group], of: Groups, order: dic
         wider = _Group(lowered(nodes), nodes, group.again | (behind - set(group.nodes)))
         found |= {node: wider for node in group.nodes if of[node] is group}
     return found
+
+
+def _store_row_values_wide(graph: fx.Graph, of: Groups) -> None:
+    """Row values of half precision that a group stores for others go to them in FP32."""
+    groups, moved = list(dict.fromkeys(of.values())), set[fx.Node]()
+    for group in groups:
+        for node in filter(is_half, group.wanted(of)):
+            beside = {n for other in groups if node in other.nodes for n in other.nodes}
+            readers = [user for user in node.users if user not in beside and _is_read_by_regions(user, of)]
+            if readers and group.lowering.is_row_value(node):
+                wide = store_wide(graph, node, readers)
+                group.lowering.add(wide)
+                group.nodes.append(wide)
+                of[wide] = group
+                moved |= set(readers)
+    for group in groups:
+        if not moved.isdisjoint(group.nodes):
+            group.lowering = lowered(group.nodes)
+            group.lowering.join_rows()
+
+
+def _is_read_by_regions(node: fx.Node, of: Groups) -> bool:
+    """Whether a node is in a region, or a part of a tensor that one reads."""
+    return node in of or (made_anywhere(node) and any(_is_read_by_regions(user, of) for user in node.users))
 
 
 def _is_cheap(node: fx.Node) -> bool:
