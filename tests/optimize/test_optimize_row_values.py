@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
-from first_choice import FirstChoice, optimised, quick
+from first_choice import FirstChoice, quick
 
+from kernelwright.optimize.backend import kernelwright
 from kernelwright.optimize.emit import load
 from kernelwright.optimize.forward import Forward, Part
 from kernelwright.optimize.graph.capture import capture
-from kernelwright.optimize.reference import reference_of
+from kernelwright.optimize.reference import inputs_of, reference_of
 from kernelwright.optimize.regions.plan import plan
+from kernelwright.verify.agreement import disagreement
 
 HALVES = (torch.float16, torch.bfloat16)
 LEVELS = torch.tensor([0.1, 3.3, 1000.1, 77.7] * 4)[:, None]
@@ -59,6 +62,11 @@ def of_the_largest(x):
     return (1 - one).sum(-1), (other - 1).abs()
 
 
+def taken_by_one_call(x):
+    mean = roots(x).mean(-1)
+    return F.kl_div(mean, mean.flip(0), reduction="sum"), mean.amax()
+
+
 PROGRAMS = (halves_of_rows, with_the_mean, cut_between_rows, of_the_largest)
 
 
@@ -97,9 +105,36 @@ def test_a_row_value_is_stored_in_float32_only_for_other_regions():
 
 
 @pytest.mark.parametrize("left", [(0,), (1,), (0, 1), (1, 2)])
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [*PROGRAMS, taken_by_one_call])
 def test_a_region_that_is_left_to_torch_gives_and_takes_halves(program, left):
     x = torch.randn(16, 100, generator=torch.Generator().manual_seed(0)).half()
     got, right = with_kernels(program, x, left)(x), program(x.double())
     for one, other in zip(got, right, strict=True):
         torch.testing.assert_close(one, other.half(), atol=2e-2, rtol=2e-2)
+
+
+def test_what_no_region_stores_in_float32_is_not_cast():
+    captured = capture(halves_of_rows, (equal_rows(torch.float16),), {})
+    (_, *readers), _ = plan(captured.graph)
+    assert not any("_to_copy" in line for line in Forward(captured, []).lines("self"))
+    some = [Part(region, tuple(nodes)) for region, nodes in readers[:1]]
+    assert sum("_to_copy" in line for line in Forward(captured, some).lines("self")) == 1
+
+
+def test_regions_agree_with_torch_about_what_is_stored_in_float32():
+    captured = capture(halves_of_rows, (equal_rows(torch.float16),), {})
+    x = torch.randn(16, 100, generator=torch.Generator().manual_seed(0)).half()
+    for region, nodes in plan(captured.graph)[0]:
+        part, kernel = Part(region, tuple(nodes)), FirstChoice().first(region)
+        (given,) = inputs_of(captured, [part], [x])
+        own = getattr(load(FirstChoice.generator.module([kernel])), region.name)
+        assert disagreement(reference_of(captured, part), own, given) is None
+
+
+def test_gradients_pass_through_what_is_stored_in_float32():
+    leaf = torch.randn(16, 100, generator=torch.Generator().manual_seed(0)).half().requires_grad_()
+    wide = leaf.detach().double().requires_grad_()
+    for x, run in ((leaf, torch.compile(halves_of_rows, backend=kernelwright, dynamic=False)), (wide, halves_of_rows)):
+        with torch.enable_grad():
+            sum(value.sum() for value in run(x)).backward()
+    torch.testing.assert_close(leaf.grad, wide.grad.half(), atol=1e-2, rtol=1e-2)
