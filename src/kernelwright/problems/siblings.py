@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -37,11 +38,14 @@ def settle(module: ModuleType, folder: Path) -> None:
 
 @contextlib.contextmanager
 def import_path(folder: Path) -> Iterator[None]:
-    """Python's own imports look into `folder` first."""
+    """Imports look into `folder` first, except for modules of the standard library."""
+    standard = _StandardLibrary(folder)
     sys.path.insert(0, str(folder))
+    sys.meta_path.insert(0, standard)
     try:
         yield
     finally:
+        sys.meta_path.remove(standard)
         if str(folder) in sys.path:
             sys.path.remove(str(folder))
 
@@ -59,6 +63,18 @@ def passing(folder: Path) -> Iterator[None]:
         for name in new:
             if name.partition(".")[0] in tops:
                 del sys.modules[name]
+
+
+class _StandardLibrary:
+    """Finds modules of the standard library, loaded or not, as if a folder were not on the import path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.path.abspath(folder)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if path is not None or name not in sys.stdlib_module_names:
+            return None
+        return PathFinder.find_spec(name, [place for place in sys.path if os.path.abspath(place) != self._folder])
 
 
 class _Finder:
