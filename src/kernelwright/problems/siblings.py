@@ -11,7 +11,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -69,12 +68,12 @@ class _StandardLibrary:
     """Finds modules of the standard library, loaded or not, as if a folder were not on the import path."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = os.path.abspath(folder)
+        self._folder = folder.resolve()
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is not None or name not in sys.stdlib_module_names:
             return None
-        return PathFinder.find_spec(name, [place for place in sys.path if os.path.abspath(place) != self._folder])
+        return PathFinder.find_spec(name, [place for place in sys.path if Path(place).resolve() != self._folder])
 
 
 class _Finder:
