@@ -288,9 +288,13 @@ class Draft:
         return [n for n in nodes if outer - {a for dim in self._dims[n] for a in self._axes.leaves(dim)}]
 
     def is_row_value(self, node: fx.Node) -> bool:
-        """Whether there is one value of a node for each row."""
+        """Whether a node has one value for each row, which is not put together from several."""
         row = set(self._one_row())
-        return bool(row) and not row & {axis for dim in self._dims[node] for axis in self._axes.leaves(dim)}
+        return (
+            bool(row)
+            and node not in self._pieces
+            and not row & {axis for dim in self._dims[node] for axis in self._axes.leaves(dim)}
+        )
 
     def _every_axis(self) -> list[int]:
         """All axes in the order of the largest value that is here."""

@@ -60,6 +60,7 @@ def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, li
             _place(node, of, order)
         except Misfit as reason:
             refused[node] = str(reason)
+    _leave_whole(of, refused)
     _join_neighbours(of, order)
     _make_again(of, order)
     _store_row_values_wide(graph, of)
@@ -140,6 +141,20 @@ def _place(node: fx.Node, of: Groups, order: dict[fx.Node, int]) -> None:
         group = _Group(lowering, [*nodes, node])
         of |= dict.fromkeys(group.nodes, group)
         return
+
+
+def _leave_whole(of: Groups, refused: dict[fx.Node, str]) -> None:
+    """Operators with several results, of which no region can hold any, are left to torch as a whole."""
+    for node in [n for n in of if _is_several(n) and n.users and not any(user in of for user in n.users)]:
+        group = of.pop(node)
+        refused[node] = "no region can store its results"
+        group.nodes.remove(node)
+        if group.nodes:
+            group.lowering = lowered(group.nodes)
+
+
+def _is_several(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), (tuple, list))
 
 
 def _join_neighbours(of: Groups, order: dict[fx.Node, int]) -> None:
@@ -245,7 +260,7 @@ def _checked(lowering: Lowering, nodes: list[fx.Node]) -> None:
     """
     inside = set(nodes)
     wanted = [n for n in nodes if any(user not in inside and user.op == "output" for user in n.users)]
-    last = [] if isinstance(nodes[-1].meta.get("val"), (tuple, list)) else [nodes[-1]]
+    last = [] if _is_several(nodes[-1]) else [nodes[-1]]
     wanted = wanted or last
     aside = lowering.cannot_be_stored(wanted)
     lowering.region("trial", [node for node in wanted if node not in aside], unused=True)
