@@ -289,12 +289,8 @@ class Draft:
 
     def is_row_value(self, node: fx.Node) -> bool:
         """Whether a node has one value for each row, which is not put together from several."""
-        row = set(self._one_row())
-        return (
-            bool(row)
-            and node not in self._pieces
-            and not row & {axis for dim in self._dims[node] for axis in self._axes.leaves(dim)}
-        )
+        row, axes = set(self._one_row()), {axis for dim in self._dims[node] for axis in self._axes.leaves(dim)}
+        return bool(row) and node not in self._pieces and not row & axes
 
     def _every_axis(self) -> list[int]:
         """All axes in the order of the largest value that is here."""
