@@ -417,3 +417,17 @@ def test_a_value_that_is_the_same_along_a_row_is_stored_for_each_of_its_elements
     x, out = torch.rand(40) + 1, torch.zeros(3, 40)
     function_of(region, CpuChoice(lanes=lanes))(*(ctypes.c_void_p(one.data_ptr()) for one in (x, out)))
     torch.testing.assert_close(out, torch.full((3, 40), 1 / 3))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_running_sum_runs_again_in_every_pass_that_needs_it(dim):
+    def program(x):
+        sums = x.cumsum(dim)
+        return sums * x, sums.log_softmax(dim)
+
+    x = torch.randn(8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    graph = captured(program, x).graph
+    regions, _ = plan(graph)
+    assert len(regions) == 1
+    for pick in range(len(choices(regions[0][0]))):
+        torch.testing.assert_close(tuple(execute(graph, regions, (x,), pick)), program(x))

@@ -65,3 +65,21 @@ def test_an_operator_that_nobody_knows_is_said_not_to_be_one_of_those_that_fit()
     reasons = {packet(node.target): reason for node, reason in refused.items()}
     assert "order of their values" in reasons["cummax"]
     assert "not pointwise" in reasons["logcumsumexp"]
+
+
+@pytest.mark.parametrize(
+    "several",
+    [lambda x: x.max(-1).values, lambda x: x.min(-1)[1], lambda x: torch.var_mean(x, -1)[0]],
+    ids=["max", "argmin", "var"],
+)
+def test_several_results_of_repeated_rows_are_left_as_a_whole(several):
+    def program(x):
+        return several(x.unsqueeze(0).expand(3, 50, 16)).abs() * 2, x.relu() + 1
+
+    regions, refused = plan(captured(program, TABLE).graph)
+    assert [reason for node, reason in refused.items() if packet(node.target) != "getitem"] == [
+        "no region can store its results"
+    ]
+    made, count = with_kernels(program, [TABLE])
+    assert count == len(regions) == 2
+    torch.testing.assert_close(made(TABLE), program(TABLE))

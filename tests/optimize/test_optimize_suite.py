@@ -184,10 +184,10 @@ def test_an_unknown_program_is_refused_with_what_is_meant(suite, tmp_path):
 
 def test_a_lost_device_ends_the_run_behind_the_row(suite, monkeypatch):
     record, _, tmp_path = suite
-    with monkeypatch.context() as lost, pytest.raises(CrashError, match="toy:double") as caught:
+    with monkeypatch.context() as lost, pytest.raises(CrashError, match="toy:double; the next call goes on") as caught:
         lost.setattr(evidence, "alive", lambda device: False)
         record()
-    assert "goes on" in caught.value.next
+    assert caught.value.next == "kw evidence record --kind optimize --device cuda"
     assert kept(tmp_path).rows[0].accepted
     assert record()[0] == ["toy:halve"]
 

@@ -758,5 +758,15 @@ def test_a_long_argument_may_be_called_as_anything():
     assert len(re.findall(r"\bnotes_ptr\b", printed.kernels.split(")")[0])) == 1
 
 
+def test_a_kernel_takes_the_tensors_that_it_reads_and_writes_and_no_others():
+    with torch.no_grad():
+        ((region, _),), _ = plan(capture(lambda x: x.amax(-1), (SMALL,), {}).graph)
+    heads = re.findall(r"def (\w+)\((.*?)\):", print_triton(region, SPLIT_ROWS).kernels)
+    assert dict(heads) == {
+        "region_0_kernel_1": "x_ptr, amax_parts_ptr",
+        "region_0_kernel_2": "amax_ptr, amax_parts_ptr",
+    }
+
+
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -74,15 +74,19 @@ def test_a_file_beside_imports_its_own_neighbours_when_it_is_called(folders, tmp
 
 
 def test_a_folder_leaves_nothing_behind_under_a_plain_name(folders):
-    before = list(sys.path)
+    folders("def candidate(x): return x")
+    before, finders = list(sys.path), list(sys.meta_path)
     folders("import importlib\nimportlib.import_module('ops')\nimport ops\ndef candidate(x): return x")
     assert "ops" not in sys.modules
     assert sys.path == before
+    assert sys.meta_path == finders
 
 
-def test_pythons_own_modules_and_loaded_ones_win_over_files_beside(folders):
+@pytest.mark.parametrize("colorsys", ["import colorsys", "colorsys = importlib.import_module('colorsys')"])
+def test_pythons_own_modules_and_loaded_ones_win_over_files_beside(folders, monkeypatch, colorsys):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     folders(
-        "import torch, random, colorsys\nassert random.random() < 1\nassert colorsys.rgb_to_hsv\n"
+        f"import importlib, torch, random\n{colorsys}\nassert random.random() < 1\nassert colorsys.rgb_to_hsv\n"
         "def candidate(x): return torch.relu(x)",
         torch="raise AssertionError",
         random="raise AssertionError",

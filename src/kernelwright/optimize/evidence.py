@@ -121,8 +121,8 @@ def _run_all(todo: Sequence[Problem], book: Book, run: Run, device: str) -> None
         gc.collect()
         release(device)
         if not alive(device):
-            message = f"the CUDA device is lost to this process since {problem.name}"
-            raise CrashError(message, next="kw evidence record --kind optimize goes on behind it")
+            message = f"the CUDA device is lost to this process since {problem.name}; the next call goes on after it"
+            raise CrashError(message, next="kw evidence record --kind optimize --device cuda")
 
 
 def _runner(device: str, machine: Machine) -> Run:

@@ -15,6 +15,7 @@ from kernelwright.core.errors import ProblemError
 from kernelwright.optimize.emit import wrapped
 from kernelwright.optimize.graph.calls import call_name, given_back, values_of_calls
 from kernelwright.optimize.graph.capture import Captured, Source
+from kernelwright.optimize.regions.nodes import READ_WIDE, node_at
 from kernelwright.optimize.regions.region import Region
 
 MOST_LITERAL = 64
@@ -30,13 +31,15 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Nodes that one line computes: a region's, those of one call of the program, or a single one."""
+    """Nodes that one line computes: a region's, those of one call of the program, or a single one, which can be the
+    same as another."""
 
     nodes: tuple[fx.Node, ...]
     needs: tuple[fx.Node, ...]
     region: Region | None = None
     call: fx.Node | None = None
     stored: tuple[fx.Node, ...] = ()
+    same_as: fx.Node | None = None
 
     @property
     def gives(self) -> tuple[fx.Node, ...]:
@@ -124,7 +127,7 @@ class Forward:
             if call is not None and len(nodes) > 1 and not held & set(nodes) and self._can_be_called(call, nodes):
                 units.append(Unit(tuple(nodes), _inputs_of(nodes), call=call))
             else:
-                units += [Unit((node,), _inputs_of([node])) for node in nodes if node not in written]
+                units += [_alone(node, written) for node in nodes if node not in written]
         return units
 
     def _nodes(self, names: Sequence[str]) -> tuple[fx.Node, ...]:
@@ -140,6 +143,7 @@ class Forward:
             and len(outside) == 1
             and self._value_of.get(call) is outside[0]
             and set(call.all_input_nodes) <= known
+            and not any(READ_WIDE in node.meta for node in _inputs_of(nodes))  # the call itself takes another node
         )
 
     # ---- lines
@@ -151,6 +155,8 @@ class Forward:
         if unit.call is not None:
             node = self._value_of[unit.call]
             text = self._call_text(unit.call)
+        elif unit.same_as is not None:
+            text = self._names[unit.same_as]
         else:
             text = self._call_text(node)
         self._names[node] = _identifier(node.name)
@@ -209,6 +215,14 @@ def _element_by_element(region: Region, value: fx.Node, target: fx.Node) -> bool
     alike = (made.shape, made.stride(), made.dtype) == (there.shape, there.stride(), there.dtype)
     same = all((load.strides, load.offset) == (stores[0].strides, 0) for load in loads)
     return alike and bool(loads) and same and not region.row and len(stores) == 1
+
+
+def _alone(node: fx.Node, written: Set[fx.Node]) -> Unit:
+    """A node by itself; what is cast back from an FP32 copy that no region wrote is what was copied."""
+    if READ_WIDE not in node.meta or node.args[0] in written:
+        return Unit((node,), _inputs_of([node]))
+    source = node_at(node_at(node, 0), 0)
+    return Unit((node,), (source,), same_as=source)
 
 
 def _inputs_of(nodes: Sequence[fx.Node]) -> tuple[fx.Node, ...]:

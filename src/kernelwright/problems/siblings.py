@@ -37,11 +37,14 @@ def settle(module: ModuleType, folder: Path) -> None:
 
 @contextlib.contextmanager
 def import_path(folder: Path) -> Iterator[None]:
-    """Python's own imports look into `folder` first."""
+    """Imports look into `folder` first, except for modules of the standard library."""
+    standard = _StandardLibrary(folder)
     sys.path.insert(0, str(folder))
+    sys.meta_path.insert(0, standard)
     try:
         yield
     finally:
+        sys.meta_path.remove(standard)
         if str(folder) in sys.path:
             sys.path.remove(str(folder))
 
@@ -59,6 +62,18 @@ def passing(folder: Path) -> Iterator[None]:
         for name in new:
             if name.partition(".")[0] in tops:
                 del sys.modules[name]
+
+
+class _StandardLibrary:
+    """Finds modules of the standard library, loaded or not, as if a folder were not on the import path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if path is not None or name not in sys.stdlib_module_names:
+            return None
+        return PathFinder.find_spec(name, [place for place in sys.path if Path(place).resolve() != self._folder])
 
 
 class _Finder:

@@ -92,9 +92,14 @@ class Columns(Body):
     def _loops(self, scope: Scope, targets: list[Target], cut: str = "") -> None:
         """Declares what is gathered and runs over the row; over [first, last) of the axis `cut`."""
         wanted = [argument(target) for target in targets]
-        for entry in [*(t for t in targets if isinstance(t, Reduction)), *self.scans(wanted)]:
-            scope.add(f"{self._running(entry)};")
+        for fold in (target for target in targets if isinstance(target, Reduction)):
+            scope.add(f"{self._running(fold)};")
         inside = scope
+        if scans := self.scans(wanted):  # a later pass has its own
+            scope.add("{")
+            inside = scope.inside()
+        for scan in scans:
+            inside.add(f"{self._running(scan)};")
         for name in self.row:
             inside.add(self.row_loop(name, *(("first", "last") if name == cut else ())) + " {")
             inside = inside.inside()
@@ -102,7 +107,7 @@ class Columns(Body):
             self.forms.value(inside, entry)
         for target in targets:
             self._target(inside, target)
-        for depth in reversed(range(len(self.row))):
+        for depth in reversed(range(len(self.row) + bool(scans))):
             Scope(self.lines, scope.depth + depth, wide=True).add("}")
 
     def _target(self, scope: Scope, target: Reduction | Store) -> None:

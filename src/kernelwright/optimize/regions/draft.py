@@ -287,6 +287,11 @@ class Draft:
         outer = set(self._every_axis()) - row
         return [n for n in nodes if outer - {a for dim in self._dims[n] for a in self._axes.leaves(dim)}]
 
+    def is_row_value(self, node: fx.Node) -> bool:
+        """Whether a node has one value for each row, which is not put together from several."""
+        row, axes = set(self._one_row()), {axis for dim in self._dims[node] for axis in self._axes.leaves(dim)}
+        return bool(row) and node not in self._pieces and not row & axes
+
     def _every_axis(self) -> list[int]:
         """All axes in the order of the largest value that is here."""
         largest = sorted(self._dims.values(), key=lambda dims: -prod(self._axes.extent(dim) for dim in dims))
@@ -297,7 +302,7 @@ class Draft:
         return Load(
             value=self._names[node],
             buffer=root.name,
-            dtype=dtype_of(node),
+            dtype=dtype_of(root),
             strides=self._strides(self._dims[node], strides, names),
             offset=offset,
         )

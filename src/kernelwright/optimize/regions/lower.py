@@ -1,7 +1,8 @@
 """From nodes of a captured graph to the region that computes them, or the reason why there is none.
 
-Values of half precision are computed in float32 and rounded where they are stored. The arguments of a step have its
-own dtype, or for a comparison one common to both: what torch promotes on the way is a step of its own here.
+Values of half precision are computed in float32 and rounded where they are stored, but for row values that go to other
+regions (`row_values`). The arguments of a step have its own dtype, or for a comparison one common to both: what torch
+promotes on the way is a step of its own here.
 """
 
 from __future__ import annotations

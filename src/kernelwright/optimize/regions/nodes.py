@@ -16,6 +16,9 @@ from kernelwright.optimize.regions.axes import Misfit
 from kernelwright.optimize.regions.operators import CONSTANTS, CONVERSIONS, CUTS, LOWERED, PIECES, SCANS, VIEWS, packet
 from kernelwright.optimize.regions.region import Operand
 
+READ_WIDE = "read_wide"
+"""In a node's meta: it casts an FP32 tensor to half precision, and a region reads that tensor instead."""
+
 
 def made_anywhere(node: fx.Node) -> bool:
     """Whether a node costs nothing where it is needed: a constant, a range, or memory that is read in place."""
@@ -31,11 +34,12 @@ def is_made(node: Any) -> bool:
 
 
 def is_read_in_place(node: fx.Node) -> bool:
-    """Whether a node is another tensor's memory: a cut out of it, it in another order, or a view of an external."""
+    """Whether a node is another tensor's memory: a cut out of it, it in another order, a view of an external, or what
+    is read in FP32."""
     name = packet(node.target)
     if name == "flip":
         return flipped(node) is None
-    if name in CUTS or name in PIECES:
+    if name in CUTS or name in PIECES or READ_WIDE in node.meta:
         return True
     source = node.args[0] if node.args else None
     if not isinstance(source, fx.Node) or is_made(node):
@@ -171,12 +175,12 @@ def mean_is_subtracted(mean: fx.Node) -> bool:
 
 
 def _is_subtracted(node: fx.Node) -> bool:
-    """Seen through views and conversions."""
+    """Seen through views, conversions and cuts."""
     for user in node.users:
         name = packet(user.target)
         if name in ("sub", "rsub") and node in user.args[:2]:
             return True
-        if name in (*VIEWS, *CONVERSIONS) and _is_subtracted(user):
+        if name in (*VIEWS, *CONVERSIONS, *CUTS) and _is_subtracted(user):
             return True
     return False
 

@@ -16,6 +16,7 @@ from kernelwright.optimize.regions.operators import POINTWISE, packet
 from kernelwright.optimize.regions.picking import picked_early
 from kernelwright.optimize.regions.region import SPECIAL, Region
 from kernelwright.optimize.regions.repeats import without_repeats
+from kernelwright.optimize.regions.row_values import is_half, store_wide
 
 MOST_AGAIN = 8
 """Nodes that a group computes again rather than reading what they give."""
@@ -46,7 +47,8 @@ Groups = dict[fx.Node, _Group]
 def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, list[fx.Node]]], dict[fx.Node, str]]:
     """The regions of a graph with their nodes, and for each node that has none the reason.
 
-    A node can stand in two regions: where others need what a region has only on the way, it is computed twice.
+    A node can stand in two regions: where others need what a region has only on the way, it is computed twice. The
+    graph gets nodes for row values that are stored in FP32: see `row_values`.
     """
     order = {node: at for at, node in enumerate(graph.nodes)}
     of: Groups = {}
@@ -58,8 +60,11 @@ def plan(graph: fx.Graph, prefix: str = "region") -> tuple[list[tuple[Region, li
             _place(node, of, order)
         except Misfit as reason:
             refused[node] = str(reason)
+    _leave_whole(of, refused)
     _join_neighbours(of, order)
     _make_again(of, order)
+    _store_row_values_wide(graph, of)
+    order = {node: at for at, node in enumerate(graph.nodes)}
     found: list[tuple[Region, list[fx.Node]]] = []
     for group in dict.fromkeys(of.values()):
         try:
@@ -138,6 +143,20 @@ def _place(node: fx.Node, of: Groups, order: dict[fx.Node, int]) -> None:
         return
 
 
+def _leave_whole(of: Groups, refused: dict[fx.Node, str]) -> None:
+    """Operators with several results, of which no region can hold any, are left to torch as a whole."""
+    for node in [n for n in of if _is_several(n) and n.users and not any(user in of for user in n.users)]:
+        group = of.pop(node)
+        refused[node] = "no region can store its results"
+        group.nodes.remove(node)
+        if group.nodes:
+            group.lowering = lowered(group.nodes)
+
+
+def _is_several(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), (tuple, list))
+
+
 def _join_neighbours(of: Groups, order: dict[fx.Node, int]) -> None:
     """Groups that read the same, or of which one feeds the other, become one where that moves fewer bytes."""
     tried: set[tuple[_Group, _Group]] = set()
@@ -204,6 +223,30 @@ def _wider(behind: set[fx.Node], users: Iterable[_Group], of: Groups, order: dic
     return found
 
 
+def _store_row_values_wide(graph: fx.Graph, of: Groups) -> None:
+    """Row values of half precision that a group stores for others go to them in FP32."""
+    groups, moved = list(dict.fromkeys(of.values())), set[fx.Node]()
+    for group in groups:
+        for node in filter(is_half, group.wanted(of)):
+            beside = {n for other in groups if node in other.nodes for n in other.nodes}
+            readers = [user for user in node.users if user not in beside and _is_read_by_regions(user, of)]
+            if readers and group.lowering.is_row_value(node):
+                wide = store_wide(graph, node, readers)
+                group.lowering.add(wide)
+                group.nodes.append(wide)
+                of[wide] = group
+                moved |= set(readers)
+    for group in groups:
+        if not moved.isdisjoint(group.nodes):
+            group.lowering = lowered(group.nodes)
+            group.lowering.join_rows()
+
+
+def _is_read_by_regions(node: fx.Node, of: Groups) -> bool:
+    """Whether a node is in a region, or a part of a tensor that one reads."""
+    return node in of or (made_anywhere(node) and any(_is_read_by_regions(user, of) for user in node.users))
+
+
 def _is_cheap(node: fx.Node) -> bool:
     op = POINTWISE.get(packet(node.target))
     return op is not None and op not in SPECIAL
@@ -217,7 +260,7 @@ def _checked(lowering: Lowering, nodes: list[fx.Node]) -> None:
     """
     inside = set(nodes)
     wanted = [n for n in nodes if any(user not in inside and user.op == "output" for user in n.users)]
-    last = [] if isinstance(nodes[-1].meta.get("val"), (tuple, list)) else [nodes[-1]]
+    last = [] if _is_several(nodes[-1]) else [nodes[-1]]
     wanted = wanted or last
     aside = lowering.cannot_be_stored(wanted)
     lowering.region("trial", [node for node in wanted if node not in aside], unused=True)

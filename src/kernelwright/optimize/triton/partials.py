@@ -51,9 +51,9 @@ class Partials:
     def _place(self, state: State, part: str) -> str:
         row = f"{self.tile.m} * {self.tile.parts} + " if self.tile.rows > 1 else ""
         if not self.choice.meet:
-            return f"{state.name}_parts_ptr + {row}{part}"
+            return f"{self.tile.pointer(f'{state.name}_parts')} + {row}{part}"
         before = self._states.index(state) * self.tile.rows * self.tile.parts
-        return f"{self.notes}_ptr + {f'{before} + ' if before else ''}{row}{part}"
+        return f"{self.tile.pointer(self.notes)} + {f'{before} + ' if before else ''}{row}{part}"
 
     @property
     def notes(self) -> str:

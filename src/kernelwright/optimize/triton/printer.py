@@ -187,7 +187,8 @@ class _Printer:
         alone = _Printer(self.region, msgspec.structs.replace(self.choice, outer=1))
         lines = alone._put_together(folds, set())
         row = alone.tile.m if alone.tile.rows > 1 else "0"
-        lines += [f"tl.store({value}_joined_ptr + {row}, {value})" for fold in folds for value in fold.values]
+        values = [value for fold in folds for value in fold.values]
+        lines += [f"tl.store({alone._joined(value)} + {row}, {value})" for value in values]
         tale = f"What the parts of sweep {at + 1} give together, a row each"
         return alone._kernel(f"{self.region.name}_join_{at + 1}", lines, tale, 1)
 
@@ -196,8 +197,11 @@ class _Printer:
         values = [value for fold in folds for value in fold.values]
         made |= set(values)
         row, mask = self.tile.m if self.tile.rows > 1 else "0", ", mask=mask_m" if self.tile.ragged_m else ""
-        loads = [f"{value} = tl.load({value}_joined_ptr + {row}{mask})" for value in values]
+        loads = [f"{value} = tl.load({self._joined(value)} + {row}{mask})" for value in values]
         return [*loads, *self.values.reciprocals(values)]
+
+    def _joined(self, value: str) -> str:
+        return self.tile.pointer(f"{value}_joined")
 
     def _met(self) -> list[_Kernel]:
         if self.sweeps.last == 0:
@@ -330,8 +334,8 @@ class _Printer:
         lines = [*used(given, body), *body]
         inputs, outputs = self.region.reads, self.region.writes
         names = [*inputs, *outputs, *(scratch.name for scratch in self.partials.scratch())]
-        text = "\n".join(lines)
-        tensors = tuple(name for name in names if f"{name}_ptr" in text)
+        tensors = tuple(name for name in names if name in self.tile.pointed)
+        self.tile.pointed.clear()
         head = f"def {name}({', '.join(f'{tensor}_ptr' for tensor in tensors)}):"
         whole = ["@triton.jit", head, f'    """{tale}."""', *(f"    {line}" for line in lines)]
         text = "\n".join(part for line in whole for part in wrapped(line)) + "\n"

@@ -58,7 +58,11 @@ class CudaChoice(Record, frozen=True, kw_only=True):
 
 
 class Tile:
-    """The tile of a choice, over the axes of a region."""
+    """The tile of a choice, over the axes of a region.
+
+    Attributes:
+        pointed: the tensors whose memory the lines printed so far read or write.
+    """
 
     def __init__(self, region: Region, choice: CudaChoice) -> None:
         places = (*region.loads, *region.stores)
@@ -80,6 +84,7 @@ class Tile:
         self.held = min(choice.held, self.steps)
         self.group = self._group(places) if choice.grouped else 1
         self._within = False
+        self.pointed: set[str] = set()
         self.inner_names = frozenset(axis.name for axis in self.inner)
         self.wide = any(_reach(place, (*region.outer, *region.row)) >= LARGEST_INT32 for place in places)
         self.wide_row = any(_reach(place, self.inner) >= LARGEST_INT32 for place in places)
@@ -186,9 +191,14 @@ class Tile:
 
     # ---- addresses
 
+    def pointer(self, tensor: str) -> str:
+        """The parameter of a kernel that points to a tensor; the tensor is noted in `pointed`."""
+        self.pointed.add(tensor)
+        return f"{tensor}_ptr"
+
     def place(self, buffer: str, strides: dict[str, int], offset: int = 0) -> str:
         """The pointer to an element."""
-        terms = [f"{buffer}_ptr", *[str(offset)] * bool(offset)]
+        terms = [self.pointer(buffer), *[str(offset)] * bool(offset)]
         terms += _terms(self.m, self.outer, strides) + _terms(self.n, self.inner, strides)
         return " + ".join(terms)
 
