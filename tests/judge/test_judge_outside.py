@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+import kernelwright.judge.outside as outside_module
 from kernelwright.core.records import Conditions, Reason, Timing
 from kernelwright.judge.bench import bench
 from kernelwright.judge.outside import LEAST_ROUNDS, WARM_ROUNDS, Outside, Rejected
@@ -12,6 +13,7 @@ from kernelwright.judge.pairs import Measured, time_pairs
 from kernelwright.problems import load_problem
 from kernelwright.sandbox import Limits, can_inspect
 from kernelwright.verify import verify
+from kernelwright.verify.answers import Answers
 
 pytestmark = pytest.mark.skipif(not can_inspect(), reason="memory of other processes cannot be reached here")
 
@@ -280,3 +282,31 @@ def test_who_is_not_right_when_asked_again_is_rejected(file):
         assert arms.ask_again(candidates) == {}
     assert arms.caught["given alone"].code == "inaccurate"
     assert "for inputs of (3, 5), which the problem declares" in arms.caught["given alone"].detail
+
+
+IN_PLACE = """
+import torch
+
+def update(x, y):
+    x.add_(y)
+    return x
+
+def get_inputs():
+    return [torch.randn(64, 64), torch.randn(64, 64)]
+"""
+
+
+@pytest.mark.parametrize("change", ["x.add_(y)", "y.mul_(x.add_(y) * 0 + 1)", "y.mul_(2 + 0 * x.add_(y))"])
+def test_what_the_reference_changes_too_is_judged_no_more_often_than_other_calls(file, monkeypatch, change):
+    candidate = file("candidate.py", f"def update(x, y):\n    {change}\n    return x\n")
+    judged, looked = [], []
+    rejection, distance = Answers.rejection, outside_module.distance
+    monkeypatch.setattr(Answers, "rejection", lambda *given: judged.append(1) or rejection(*given))
+    monkeypatch.setattr(outside_module, "distance", lambda *given: looked.append(1) or distance(*given))
+    with outside(file("problem.py", IN_PLACE) + ":update", {"own": candidate}) as arms:
+        arms.pair("a pair")
+    if "2 +" in change:
+        assert arms.caught["own"].code == "input-mutated"
+    else:
+        assert not arms.caught
+        assert len(judged) < len(looked)

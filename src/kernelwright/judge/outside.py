@@ -279,7 +279,7 @@ class Outside:
         reference, which is asked of any one or, thoroughly, of each; then one more is judged. No call can draw the
         judge away from the others."""
         any_one = self._chance.randrange(len(observed))
-        odd = {at for at, one in enumerate(observed) if one.mutated or one.outside or one.state or not one.finished}
+        odd = {at for at, one in enumerate(observed) if self._is_odd(one)}
         asked = set(range(len(observed))) - odd if thorough else {any_one} - odd
         away = [(distance(observed[at], inputs[at], self._reference.outcome(inputs[at])), at) for at in asked]
         far = [at for apart, at in sorted(away, reverse=True)[:MOST_FAR] if apart > 1]
@@ -291,6 +291,11 @@ class Outside:
             if at == any_one and answers.share is not None:
                 answers.near.add(drawn.kind, answers.share)
         return None
+
+    def _is_odd(self, one: Observed) -> bool:
+        """Whether a call shows more than its outputs that the reference's does not."""
+        more = one.mutated.keys() - self._mutated | one.state.keys() - self._state
+        return bool(more or one.outside or not one.finished)
 
     def _decided(self, arm: _Arm) -> Reason | None:
         """What calls drawn by chance out of more such series say, where one was over the limit of accuracy by little:
@@ -351,6 +356,7 @@ class Outside:
         finds its inputs in memory."""
         inputs = self._reference.inputs(0)
         right = self._reference.set_of(inputs).right
+        self._mutated, self._state = set(right.mutated), set(right.state)
         read, written = sum(one.nbytes for one in tensors(inputs)), sum(one.nbytes for one in right.reference)
         alone = right.mutated or right.state or self._reference.draws(inputs)
         fits = MOST_CALLS, MOST_INPUT_BYTES // max(1, read), MOST_OUTPUT_BYTES[self._device] // max(1, written)
