@@ -112,7 +112,8 @@ def guarded(tensor: Tensor, leading: Leading | None, *, leads: bool) -> Guarded:
         return Guarded(list(tensor.shape), list(tensor.stride()), [])
     prefix, suffix = around
     free: list[int | None] = [None] * len(leading.sizes)
-    sizes, strides, conditions = [*prefix, *free, *suffix], [None] * tensor.dim(), []
+    sizes, conditions = [*prefix, *free, *suffix], []
+    strides: list[int | None] = [None] * tensor.dim()
     first, last = len(prefix), len(prefix) + len(free)
     match leading.strides(tensor):
         case "contiguous":

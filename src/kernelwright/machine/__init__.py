@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 
 from kernelwright.core.deed import callable_package
 from kernelwright.core.errors import DeviceError
@@ -14,6 +16,9 @@ __all__ = ["machine", "names", "predicted_machine", "refresh_memory", "spec_name
 _INSTEAD = "--spec h200 answers for a GPU that is not here; --device cpu measures this CPU"
 _MEASURED_HERE: list[dict[str, str]] = []
 """What this process measured itself: where other programs disturb every measurement, once per process is enough."""
+_MEASURED_AT_S: dict[str, float] = {}
+"""When this process last measured a device. Main memory of `STILL_NEW_S` ago is what it is now."""
+STILL_NEW_S = 15.0
 
 
 def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = False) -> Machine:
@@ -41,7 +46,8 @@ def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = F
 
 
 def refresh_memory(known: Machine) -> Machine:
-    """The same machine with main memory, and on the CPU page faults, measured again now; a datasheet as it is.
+    """The same machine with main memory, and on the CPU page faults, measured again now; a datasheet as it is. Main
+    memory stays as it is where this process has measured the CPU within seconds.
 
     On a shared machine the bandwidth that one process gets moves: a virtual machine with two cores gave 81, 44 and
     then 81 GB/s within half an hour. Whoever compares a time with a floor does so within one run: call this first.
@@ -63,8 +69,10 @@ def refresh_memory(known: Machine) -> Machine:
         return msgspec.structs.replace(known, levels=no_slower_than_farther((*known.levels[:-1], memory)))
     from kernelwright.machine import cpu
 
-    memory, _ = cpu.main_memory(last_cache_bytes, budget_s=0.15)
     fault_us = cpu.fault_cost_us_per_mib()
+    if time.monotonic() - _MEASURED_AT_S.get("cpu", -math.inf) < STILL_NEW_S:
+        return msgspec.structs.replace(known, fault_us_per_mib=fault_us)
+    memory, _ = cpu.main_memory(last_cache_bytes, budget_s=0.15)
     levels = no_slower_than_farther((*known.levels[:-1], memory))
     return msgspec.structs.replace(known, levels=levels, fault_us_per_mib=fault_us)
 
@@ -82,6 +90,7 @@ def _measured(device: str, remeasure: bool) -> Machine:
         known = store.best_of(known, fresh) if known else fresh
         store.save(key, known)
         _MEASURED_HERE.append(key)
+        _MEASURED_AT_S[device] = time.monotonic()
     return known
 
 

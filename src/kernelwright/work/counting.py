@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,14 +36,19 @@ def count(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """
     mode = CountingMode()
     mode.called_with((args, kwargs))
-    # Compiled parts run eagerly: torch does not compile under a mode, and refuses where a full graph is demanded.
-    with torch.compiler.set_stance("force_eager"), mode:
+    with _eager(), mode:
         result = program(*args, **(kwargs or {}))
     outputs = mode._outputs(result)
     del result  # with it goes what only its autograd graph kept alive; what stays is kept by somebody else
     if any(storage.number not in outputs for storage in mode._storages.fresh_and_alive()):
         gc.collect()
     return mode._finish(outputs, left_behind=True)
+
+
+def _eager() -> contextlib.AbstractContextManager[object]:
+    """Compiled parts run eagerly: torch does not compile under a mode, and refuses where a full graph is demanded. The
+    compiler takes seconds to import, and where nobody has, nothing is compiled."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 
 class CountingMode(TorchDispatchMode):
