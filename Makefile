@@ -11,6 +11,7 @@ else
 endif
 KW := $(RUN) -m kernelwright
 INSTALL := .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+COMPILE = .venv/bin/python -m compileall -q -j 2 $$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 DEMO := examples/add_scale_bias_relu
 ALONE := import runpy; own = runpy.run_path('demo_optimized.py'); print(own['ModelNew']()(*own['get_inputs']()))
 
@@ -19,15 +20,16 @@ ALONE := import runpy; own = runpy.run_path('demo_optimized.py'); print(own['Mod
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-# Of what is installed torch alone is compiled to bytecode at once: a candidate's process may not write what it imports.
+# For the demo torch alone is compiled to bytecode at once: a candidate's process may not write what it imports.
 .venv/base: pyproject.toml constraints.txt
 	python3 -m venv .venv
 	$(INSTALL) -e .
-	.venv/bin/python -m compileall -q -j 2 $$(.venv/bin/python -c 'import torch; print(torch.__path__[0])') >/dev/null || true
+	$(COMPILE)/torch >/dev/null || true
 	@touch $@
 
 .venv/ready: .venv/base
 	$(INSTALL) -e '.[dev]'
+	$(COMPILE) >/dev/null || true
 	@touch $@
 
 demo: $(BASE)  ## hand over a slow program, get back a faster file that is proved; open demo.html

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 
 from kernelwright.core.deed import callable_package
 from kernelwright.core.errors import DeviceError
@@ -59,6 +58,7 @@ def refresh_memory(known: Machine) -> Machine:
     import msgspec
 
     from kernelwright.machine.rates import no_slower_than_farther
+    from kernelwright.measure.clock import wall_s
 
     last_cache_bytes = max((level.capacity_bytes or 0 for level in known.levels[:-1]), default=0)
     stage("the bandwidth of main memory")
@@ -70,7 +70,7 @@ def refresh_memory(known: Machine) -> Machine:
     from kernelwright.machine import cpu
 
     fault_us = cpu.fault_cost_us_per_mib()
-    if time.monotonic() - _MEASURED_AT_S.get("cpu", -math.inf) < STILL_NEW_S:
+    if wall_s() - _MEASURED_AT_S.get("cpu", -math.inf) < STILL_NEW_S:
         return msgspec.structs.replace(known, fault_us_per_mib=fault_us)
     memory, _ = cpu.main_memory(last_cache_bytes, budget_s=0.15)
     levels = no_slower_than_farther((*known.levels[:-1], memory))
@@ -81,6 +81,7 @@ def _measured(device: str, remeasure: bool) -> Machine:
     import msgspec
 
     from kernelwright.machine import store
+    from kernelwright.measure.clock import wall_s
 
     software = _software(device)
     key = {"method": store.method_digest(), **_identity(device), **software}
@@ -90,7 +91,7 @@ def _measured(device: str, remeasure: bool) -> Machine:
         known = store.best_of(known, fresh) if known else fresh
         store.save(key, known)
         _MEASURED_HERE.append(key)
-        _MEASURED_AT_S[device] = time.monotonic()
+        _MEASURED_AT_S[device] = wall_s()
     return known
 
 
