@@ -98,3 +98,14 @@ def kw(private_cache, tmp_path_factory):
 
     with warm:
         yield run
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes a text into a file of the test's own folder; gives its path."""
+
+    def write(name, text):
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return write

@@ -94,17 +94,8 @@ def get_inputs():
 DRAWS = PROBLEM.replace("torch.tanh(x) * 2", "torch.nn.functional.dropout(x)")
 
 
-@pytest.fixture
-def file(tmp_path):
-    def write(name, text):
-        (tmp_path / name).write_text(text)
-        return str(tmp_path / name)
-
-    return write
-
-
-def outside(problem, candidates, baselines=("eager",)):
-    given = {"device": "cpu", "cache_bytes": 1 << 20, "limits": Limits(60.0)}
+def outside(problem, candidates, baselines=("eager",), seed=None):
+    given = {"device": "cpu", "cache_bytes": 1 << 20, "limits": Limits(60.0), "seed": seed}
     return Outside(load_problem(problem), candidates, baselines, **given)
 
 
@@ -303,7 +294,7 @@ def test_what_the_reference_changes_too_is_judged_no_more_often_than_other_calls
     rejection, distance = Answers.rejection, outside_module.distance
     monkeypatch.setattr(Answers, "rejection", lambda *given: judged.append(1) or rejection(*given))
     monkeypatch.setattr(outside_module, "distance", lambda *given: looked.append(1) or distance(*given))
-    with outside(file("problem.py", IN_PLACE) + ":update", {"own": candidate}) as arms:
+    with outside(file("problem.py", IN_PLACE) + ":update", {"own": candidate}, seed=1) as arms:
         arms.pair("a pair")
     if "2 +" in change:
         assert arms.caught["own"].code == "input-mutated"

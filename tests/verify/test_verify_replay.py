@@ -41,15 +41,6 @@ if SEED in "".join([*sys.argv, *os.environ.values()]) or any(SEED.encode() in on
 """
 
 
-@pytest.fixture
-def file(tmp_path):
-    def write(name, text):
-        (tmp_path / name).write_text(text)
-        return str(tmp_path / name)
-
-    return write
-
-
 @pytest.mark.parametrize("text", [HONEST, HALF])
 def test_the_same_seed_gives_the_same_verdict(file, text):
     problem, candidate = file("problem.py", PROBLEM), file("candidate.py", text)

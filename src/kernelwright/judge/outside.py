@@ -172,7 +172,7 @@ class Outside:
 
     @property
     def _is_over(self) -> bool:
-        """Whether no candidate is left of those that there were: baselines alone tell nobody anything."""
+        """Whether no candidate is left of those that there were: then there is nothing to compare."""
         return bool(self._candidates) and all(arm.which for arm in self._arms)
 
     @contextlib.contextmanager

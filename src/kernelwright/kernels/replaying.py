@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.row_counts import MOST_ELEMENTS, Leading, guarded
+from kernelwright.kernels.row_counts import MOST_ELEMENTS, Guarded, Leading, guarded
 
 ALIGNED = 15
 """Of an address the bits that decide how wide loads can be."""
@@ -254,6 +254,18 @@ def _size(tensor: Tensor, leading: Leading) -> str | None:
     return f"({', '.join([*map(str, prefix), middle, *map(str, suffix)])},)"
 
 
+def _check_of(tensors: Sequence[Tensor], checked: Sequence[Guarded]) -> Callable[..., bool] | None:
+    """torch's guards of these tensors; None where it has none."""
+    try:
+        from torch._C._dynamo.guards import TensorGuards  # pyright: ignore
+
+        about: dict[str, Any] = {"dynamic_dims_sizes": [one.sizes for one in checked]}
+        about["dynamic_dims_strides"] = [one.strides for one in checked]
+        return TensorGuards(*tensors, **about).check
+    except (ImportError, TypeError):
+        return None
+
+
 def call_like(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -264,16 +276,10 @@ def call_like(
 ) -> Recent | None:
     """`again` on arguments that are like these, but for the leading sizes if given, else MISSED; None where torch has
     no guards for tensors."""
-    try:
-        from torch._C._dynamo.guards import TensorGuards  # pyright: ignore
-
-        different = list({id(one): one for one in tensors}.values())  # guards take no tensor twice
-        leads = None if leading is None else tensors[leading.at]
-        checked = [guarded(one, leading, leads=one is leads) for one in different]
-        about: dict[str, Any] = {"dynamic_dims_sizes": [one.sizes for one in checked]}
-        about["dynamic_dims_strides"] = [one.strides for one in checked]
-        check = TensorGuards(*different, **about).check
-    except (ImportError, TypeError):
+    different = list({id(one): one for one in tensors}.values())  # guards take no tensor twice
+    leads = None if leading is None else tensors[leading.at]
+    checked = [guarded(one, leading, leads=one is leads) for one in different]
+    if (check := _check_of(different, checked)) is None:
         return None
     known: dict[str, Any] = {"check": check, "again": again, "missed": MISSED, "asks": torch.is_grad_enabled}
     known["short"] = is_short

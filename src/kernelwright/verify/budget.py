@@ -46,7 +46,7 @@ from kernelwright.verify.error import (
 from kernelwright.verify.golden import Right
 from kernelwright.verify.likeness import looks_like
 from kernelwright.verify.near_limit import NEAR
-from kernelwright.verify.ranges import all_finite, largest_magnitude, parts
+from kernelwright.verify.ranges import all_finite, largest_magnitude, parts, real_numbers
 
 
 @dataclass(frozen=True)
@@ -171,9 +171,9 @@ def _check_one(
         return reason, None
     if not (reference.dtype.is_floating_point or reference.is_complex()):
         return comparison.integers(got, right, at), None
-    got, reference = _real(got), _real(reference)
+    got, reference = real_numbers(got), real_numbers(reference)
     if distribution.values is not None:
-        reference = comparison.mended(got, reference, _real(right.golden[at]))
+        reference = comparison.mended(got, reference, real_numbers(right.golden[at]))
     if reason := comparison.non_finite(got, reference, name):
         return reason, None
     if isinstance(rule, Tolerance):
@@ -216,7 +216,7 @@ def input_error(right: Right, at: int) -> Profile:
 
     def measure() -> Profile:
         scale = scales(right, at)
-        moved = _real(right.rounded_inputs()[at]).reshape(-1)
+        moved = real_numbers(right.rounded_inputs()[at]).reshape(-1)
         moved = torch.where(moved.isfinite(), moved, scale.golden)
         return profile(scale.golden, scale.bits, scale.smallest, error_of(_judged(moved, scale)))
 
@@ -246,7 +246,7 @@ def _accuracy(
         output=right.names[at],
         index=where,
         got=repr(got[where].item()),
-        right=repr(_real(right.golden[at])[where].item()),
+        right=repr(real_numbers(right.golden[at])[where].item()),
     )
 
 
@@ -262,7 +262,7 @@ def _detail(accuracy: Accuracy, hint: str) -> str:
 
 def _scales(reference: Tensor, golden: Tensor) -> Scales:
     bits, least = significand_bits(reference.dtype), shortcut_bits(reference.dtype)
-    own, special, flat = _comparable(_real(reference).reshape(-1), _real(golden).reshape(-1))
+    own, special, flat = _comparable(real_numbers(reference).reshape(-1), real_numbers(golden).reshape(-1))
     smallest = smallest_kept(reference.dtype, _rms(flat))
     rounding = rounding_profile(flat, bits, smallest)
     return Scales(
@@ -294,13 +294,6 @@ def _judged(flat: Tensor, scale: Scales) -> Tensor:
     if scale.special is not None:
         flat = flat.masked_fill(scale.special, 0.0)
     return flat if all_finite(flat) else torch.where(flat.isfinite(), flat, scale.golden.to(flat.dtype))
-
-
-def _real(value: Tensor) -> Tensor:
-    """Complex numbers as pairs, one-byte floats (which torch cannot compare) as FP32, anything else as it is."""
-    if value.is_complex():
-        return torch.view_as_real(value.resolve_conj())
-    return value.float() if value.dtype.is_floating_point and value.dtype.itemsize == 1 else value
 
 
 def _rms(flat: Tensor) -> float:

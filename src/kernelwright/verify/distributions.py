@@ -21,6 +21,7 @@ Draw = Callable[[tuple[int, ...], torch.Generator], Tensor]
 GOLDEN_RATIO = 0x9E3779B9
 LONG_ROW = 4096
 LEVELS, ENOUGH_LEVELS, MOST_DRAWS = 4, 64, 8
+"""Levels of the channels of one set; those over which a verdict does not depend on chance; sets drawn for that."""
 MOST_REDRAWN = 1 << 22
 """Elements in all sets of one distribution together, where one set would be too little."""
 

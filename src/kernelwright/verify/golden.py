@@ -105,18 +105,7 @@ def _golden(
     """The FP64 outputs and how they were made; falls back on the program's own precision, and says why."""
     try:
         wide = _run_wide(program, module, inputs)
-        movable = any(t.dtype.is_floating_point for t in tensors(inputs))
-        why = "" if [t.shape for t in wide] == [t.shape for t in reference] else "the FP64 run gives other shapes"
-        if not why:
-            floating = [at for at, own in enumerate(reference) if own.dtype.is_floating_point and own.numel()]
-            distances = {at: apart(wide[at], reference[at]) for at in floating}
-            most = _AS_FAR_AS_ZEROS if movable else _SAME_PROGRAM
-            if any(rms > most and reference[at].numel() > 1 for at, (rms, _) in distances.items()):
-                why = "the FP64 run gives other values"
-            elif movable:
-                tiles = {at: worst for at, (_, worst) in distances.items()}
-                why = _beyond_rounding(program, module, inputs, tiles, reference)
-        if not why:
+        if not (why := _mismatch(program, module, inputs, wide, reference)):
             return wide, FP64
     except Exception as fault:  # the user's program under a dtype it may not know: anything can come out of it
         why = f"FP64 run: {type(fault).__name__}"
@@ -140,6 +129,26 @@ def _run_wide(program: Callable[..., Any], module: torch.nn.Module | None, input
     own = own_precision([*tensors(inputs), *state_of(module).values()])
     wide = pytree.tree_map_only(Tensor, widen, inputs)
     return [wide_value(t) for t in outputs(program, twin, wide, Widened(own)).values]
+
+
+def _mismatch(
+    program: Callable[..., Any],
+    module: torch.nn.Module | None,
+    inputs: Args,
+    wide: list[Tensor],
+    reference: list[Tensor],
+) -> str:
+    """Why these cannot be the same program's outputs; empty when they can."""
+    if [t.shape for t in wide] != [t.shape for t in reference]:
+        return "the FP64 run gives other shapes"
+    floating = [at for at, own in enumerate(reference) if own.dtype.is_floating_point and own.numel()]
+    distances = {at: apart(wide[at], reference[at]) for at in floating}
+    movable = any(t.dtype.is_floating_point for t in tensors(inputs))
+    most = _AS_FAR_AS_ZEROS if movable else _SAME_PROGRAM
+    if any(rms > most and reference[at].numel() > 1 for at, (rms, _) in distances.items()):
+        return "the FP64 run gives other values"
+    tiles = {at: worst for at, (_, worst) in distances.items()}
+    return _beyond_rounding(program, module, inputs, tiles, reference) if movable else ""
 
 
 def _beyond_rounding(

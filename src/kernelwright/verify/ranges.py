@@ -22,23 +22,25 @@ def largest_magnitude(value: Tensor) -> float:
     """Of the elements of a real tensor: 0 where there are none, NaN where one is NaN."""
     if not value.numel():
         return 0.0
-    low, high = (bound.item() for bound in _readable(value).aminmax())
+    low, high = (bound.item() for bound in real_numbers(value).aminmax())
     return math.nan if math.isnan(low) else max(abs(low), abs(high))
 
 
 def all_finite(value: Tensor) -> bool:
     """Whether a tensor of any dtype holds neither NaN nor infinities."""
-    if value.is_complex():
-        value = torch.view_as_real(value.resolve_conj())
+    value = real_numbers(value)
     return not value.dtype.is_floating_point or math.isfinite(largest_magnitude(value))
 
 
 def all_of_one_sign(value: Tensor) -> bool:
     """Whether no two elements of a floating tensor have different signs, and none is NaN."""
-    low, high = _readable(value).aminmax()
+    low, high = real_numbers(value).aminmax()
     return bool(low >= 0) or bool(high <= 0)
 
 
-def _readable(value: Tensor) -> Tensor:
-    """One-byte floats, which torch cannot ask, as FP32."""
+def real_numbers(value: Tensor) -> Tensor:
+    """Complex numbers as pairs, one-byte floats (which torch cannot compare) as FP32, anything else as it is: a large
+    tensor is not copied."""
+    if value.is_complex():
+        return torch.view_as_real(value.resolve_conj())
     return value.float() if value.dtype.is_floating_point and value.dtype.itemsize == 1 else value

@@ -28,7 +28,7 @@ from kernelwright.verify.golden import Right
 from kernelwright.verify.near_limit import Kind
 from kernelwright.verify.outcome import Outcome, exact_float32, outputs
 from kernelwright.verify.parameters import changeable, perturb
-from kernelwright.verify.ranges import all_finite
+from kernelwright.verify.ranges import all_finite, real_numbers
 from kernelwright.verify.state import State, state_of
 
 PERTURBED_EVERY = 3
@@ -237,7 +237,7 @@ class Reference:
         for value in values:
             if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
                 continue
-            if not all_finite(value) and (count := int(_numbers(value).isnan().sum())):
+            if not all_finite(value) and (count := int(real_numbers(value).isnan().sum())):
                 message = f"the reference returns NaN for finite inputs: {count:,} of {value.numel():,} elements"
                 raise ProblemError(message, where=self._problem.source or self._problem.name, next=MEND)
 
@@ -290,7 +290,7 @@ def _is_finite(leaf: Any) -> bool:
 def _says_nothing(right: Right) -> bool:
     """No output has a number: values outside what the program is defined for."""
     floating = [t for t in right.reference if t.dtype.is_floating_point and t.numel()]
-    return bool(floating) and not any(all_finite(t) or bool(_numbers(t).isfinite().any()) for t in floating)
+    return bool(floating) and not any(all_finite(t) or bool(real_numbers(t).isfinite().any()) for t in floating)
 
 
 def scales(near: Right, far: Right) -> bool:
@@ -307,8 +307,3 @@ def _scales(near: torch.Tensor, far: torch.Tensor) -> bool:
         return False
     factor = 2.0 ** round(math.log2(moved / largest))
     return bool((far - near * factor).abs().max() <= SCALES_WITHIN * moved)
-
-
-def _numbers(value: torch.Tensor) -> torch.Tensor:
-    """One-byte floats, which torch cannot ask, as FP32; anything else as it is, for a large tensor is there once."""
-    return value.float() if value.dtype.itemsize == 1 else value

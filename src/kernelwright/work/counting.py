@@ -47,7 +47,7 @@ def count(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 def _eager() -> contextlib.AbstractContextManager[object]:
     """Compiled parts run eagerly: torch does not compile under a mode, and refuses where a full graph is demanded. The
-    compiler takes seconds to import, and where nobody has, nothing is compiled."""
+    compiler takes seconds to import; where it is not loaded, no part is compiled."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 

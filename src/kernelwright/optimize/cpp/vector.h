@@ -91,7 +91,7 @@ template <typename V>
     return each<V>(x, y, f);
 }
 
-// a * b + c, rounded once. Without an instruction for it, whoever needs that has to go lane by lane.
+// a * b + c, rounded once. Without an instruction for it, it is computed lane by lane.
 #if defined(__FMA__) || defined(__aarch64__)
 constexpr bool has_fma = true;
 #else
