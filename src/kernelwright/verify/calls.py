@@ -25,7 +25,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ForgedError
-from kernelwright.measure.clock import wall_s
 from kernelwright.measure.trace import DeviceKernel
 from kernelwright.measure.two_sided import Window
 from kernelwright.problems.problem import Args, tensors
@@ -46,7 +45,8 @@ TASKS = "kernelwright.verify.worker"
 SAME_PLACE_SHARE = 0.3
 """So many calls find their inputs where those of an earlier one lay: what was kept by address is then wrong."""
 LATE_S = 0.25
-LEAST_EMPTY, EMPTY_S = 5, 0.25
+LEAST_EMPTY, MANY_BYTES = 5, 32 << 20
+"""So few empty calls are enough where each is given so much that it takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,13 @@ class Line:
 
     def empty_windows(self, inputs: Sequence[Args], outputs: list[Tensor], calls: int) -> list[Window]:
         """The windows of calls that compute nothing and return as much, for a child without a program yet; of series of
-        calls where there are several inputs. Where each takes long, of as few as tell how far they lie apart."""
+        calls where there are several inputs. Of few where each is given much."""
         held = hold(outputs)
         sizes = [len(block) for block in held["blocks"]]
         self.child.call(f"{TASKS}:load_null", {"leaves": held["leaves"], "sizes": sizes})
-        start, windows = wall_s(), []
-        while len(windows) < calls and (len(windows) < LEAST_EMPTY or wall_s() - start < EMPTY_S):
-            windows.append(self._made(inputs, look=False).window)
+        given = sum(one.nbytes for each in inputs for one in tensors(each))
+        enough = min(calls, LEAST_EMPTY) if given >= MANY_BYTES else calls
+        windows = [self._made(inputs, look=False).window for _ in range(enough)]
         self.watch.remember_writing()
         return windows
 
