@@ -66,6 +66,27 @@ def test_waiting_for_a_processor_makes_nobody_a_liar():
     assert not TwoSided.of(windows, EMPTY).lies
 
 
+def test_a_lie_is_seen_where_others_had_the_processor_in_empty_calls():
+    empty = [*EMPTY[:6], *[Window(3000.0, 3010.0, 3400.0, queued_us=3370.0)] * 6]
+    assert TwoSided.of(seen(0.0, *[2500.0] * 6), empty).lies
+    assert not TwoSided.of(seen(100.0, *[134.0] * 6), empty).lies
+
+
+def test_calls_that_the_judge_slept_through_hide_no_lie():
+    """On a busy machine half of the calls are over before it looks."""
+    blind = [Window(0.0, 2600.0, 2620.0)] * 3
+    assert TwoSided.of([*blind, *seen(0.0, *[2500.0] * 3)], EMPTY).lies
+    few = TwoSided.of([*blind, *blind, *seen(0.0, *[2500.0] * 2)], EMPTY)
+    assert not few.lies, "two calls are not enough to say so"
+    assert few.seen == 2
+
+
+def test_calls_that_were_seen_are_held_against_their_own_claims():
+    """Some calls are long, and only these were seen while they ran."""
+    short = [Window(0.0, 130.0, 140.0, claimed_us=100.0)] * 9
+    assert not TwoSided.of([*short, *seen(2500.0, *[2540.0] * 3)], EMPTY).lies
+
+
 def test_one_slow_look_makes_nobody_a_liar():
     """The judge lost the processor in half of the calls: what it saw unfinished is what counts."""
     windows = [Window(90.0, late - 10.0, late, claimed_us=100.0) for late in (1500.0, 140.0)] * 4

@@ -343,7 +343,7 @@ class Outside:
     def _refuse_lie(self, arm: _Arm, windows: list[Window]) -> None:
         clocks = TwoSided.of(windows, arm.runner.empty, disturbed=self._device == "cuda")
         if not arm.which and clocks.lies:
-            detail = f"its own clock says {clocks.claimed_us:.0f} us for what took {clocks.least_us:.0f} us at least"
+            detail = f"its own clock says {clocks.said_us:.0f} us for what took {clocks.least_us:.0f} us at least"
             raise Rejected(arm.name, Reason(code="false-time", detail=detail))
 
     def _inputs(self) -> list[Args]:

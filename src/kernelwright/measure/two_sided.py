@@ -15,6 +15,9 @@ AGREES_SHARE, AGREES_US = 0.10, 2.0
 LIES_SHARE, LIES_US = 0.5, 20.0
 """A claim is a lie that is less than this share of what was seen at the least, and by more than this."""
 LEAST_CALLS = 5
+LEAST_SEEN = 3
+"""Of so many calls the judge must have seen that they ran, before it contradicts a claim: on a busy machine it sleeps
+through some."""
 TURN_US = 500.0
 """Less than a process has a device to itself, and more than an empty call takes on one that nobody else has."""
 
@@ -52,8 +55,10 @@ class TwoSided:
         taken_us: what it took by the judge's clock; of the shortest windows, where others take turns.
         calm: whether there were calls enough before which nobody else had a turn.
         unsure_us: how far empty calls lie apart on the judge's, half of them.
-        least_us: what the judge's clock shows at the least: all but the shortest quarter of the calls, or the claim and
-            what every call took beyond it; less what they were queued for and what three in four empty calls take.
+        seen: how many calls the judge saw while they ran.
+        said_us: the claim of these.
+        least_us: what the judge's clock shows of these at the least: all but the shortest quarter, or the claim and
+            what every one took beyond it; less what three in four empty calls take; without what either was queued for.
     """
 
     claimed_us: float
@@ -63,6 +68,8 @@ class TwoSided:
     least_us: float
     taken_us: float
     unsure_us: float
+    said_us: float
+    seen: int
     calm: bool = True
 
     @classmethod
@@ -84,14 +91,16 @@ class TwoSided:
             empty, calm_empty = _calm(empty, quiet_us)
         seen = sorted(one.seen_us - one.queued_us for one in empty)
         nothing = sorted(one.time_us - one.queued_us for one in empty)
-        crowded = sorted(one.time_us for one in empty)  # nobody is called a liar for what others took
         unfinished = sorted(one.unfinished_us for one in windows)
-        working = sorted(one.unfinished_us - one.queued_us for one in windows)
-        claimed_us = max(0.0, median(one.claimed_us for one in windows) - median(one.claimed_us for one in empty))
+        nothing_said_us = median(one.claimed_us for one in empty)
+        claimed_us = max(0.0, median(one.claimed_us for one in windows) - nothing_said_us)
+        while_it_ran = [one for one in windows if one.unfinished_us > 0] or windows
+        said_us = max(0.0, median(one.claimed_us for one in while_it_ran) - nothing_said_us)
+        working = sorted(one.unfinished_us - one.queued_us for one in while_it_ran)
         # A busy machine lengthens some windows and not others; what a lie leaves unsaid is in all of them.
-        unsaid_us = min(one.unfinished_us - one.queued_us - one.claimed_us for one in windows)
+        unsaid_us = min(one.unfinished_us - one.queued_us - one.claimed_us for one in while_it_ran)
         low_us = median(unfinished) - median(seen)
-        least_us = max(_at(working, 0.25), claimed_us + unsaid_us) - _at(crowded, 0.75)
+        least_us = max(_at(working, 0.25), said_us + unsaid_us) - _at(nothing, 0.75)
         taken_us = median(one.time_us for one in windows) - median(nothing)
         judged_us = max(0.0, taken_us)
         if disturbed:
@@ -106,6 +115,8 @@ class TwoSided:
             least_us=max(0.0, least_us),
             taken_us=max(0.0, taken_us),
             unsure_us=_at(seen, 0.75) - _at(seen, 0.25),
+            said_us=said_us,
+            seen=sum(one.unfinished_us > 0 for one in windows),
             calm=calm,
         )
 
@@ -124,7 +135,8 @@ class TwoSided:
     @property
     def lies(self) -> bool:
         """Whether no honest clock could have claimed so little."""
-        return self.calm and self.claimed_us < LIES_SHARE * self.least_us and self.least_us - self.claimed_us > LIES_US
+        told_from_noise = self.calm and self.seen >= LEAST_SEEN
+        return told_from_noise and self.said_us < LIES_SHARE * self.least_us and self.least_us - self.said_us > LIES_US
 
     @property
     def time_us(self) -> float:

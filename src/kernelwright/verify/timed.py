@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kernelwright.core.records import Reason
 from kernelwright.core.units import time_text
-from kernelwright.measure.two_sided import TwoSided, Window
+from kernelwright.measure.two_sided import LEAST_SEEN, TwoSided, Window
 from kernelwright.sandbox.inspection import pause
 from kernelwright.verify.answers import Answers
 from kernelwright.verify.execution import Observed
@@ -70,7 +70,7 @@ class TimedCalls:
                 self._lies = []
             elif clocks.lies and disagreed < ATTEMPTS:
                 self._lies.append(clocks)
-            disagreed += clocks.calm and not clocks.agrees
+            disagreed += clocks.calm and clocks.seen >= LEAST_SEEN and not clocks.agrees
             settled = clocks.agrees or disagreed >= ATTEMPTS or batch >= MOST_ATTEMPTS
             if settled and (not self.beside or self.beside.is_over):
                 break
@@ -117,5 +117,5 @@ class TimedCalls:
         """What the clocks say of each other, where one lies."""
         if len(self._lies) < LIES:
             return None
-        said, seen = time_text(self._lies[-1].claimed_us), time_text(self._lies[-1].least_us)
+        said, seen = time_text(self._lies[-1].said_us), time_text(self._lies[-1].least_us)
         return Reason(code="false-time", detail=f"its own clock says {said} for a call that took {seen} at least")
