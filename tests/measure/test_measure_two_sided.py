@@ -72,6 +72,14 @@ def test_a_lie_is_seen_where_others_had_the_processor_in_empty_calls():
     assert not TwoSided.of(seen(100.0, *[134.0] * 6), empty).lies
 
 
+def test_threads_that_queued_for_longer_than_empty_calls_took_make_nobody_a_liar():
+    """Taken from a machine with four busy processes on two cores."""
+    empty = [Window(2500.0, 2550.0, time, queued_us=time + 300.0) for time in (263.0, 2557.0, 3427.0, 3946.0)] * 3
+    numbers = [(509.0, 190.0, 235.0), (408.0, 185.0, 251.0), (3949.0, 3460.0, 463.0), (0.0, 60.0, 276.0)]
+    windows = [Window(late, late + 90.0, late + 100.0, queued, claim) for late, queued, claim in numbers * 2]
+    assert not TwoSided.of(windows, empty).lies
+
+
 def test_calls_that_the_judge_slept_through_hide_no_lie():
     """On a busy machine half of the calls are over before it looks."""
     blind = [Window(0.0, 2600.0, 2620.0)] * 3

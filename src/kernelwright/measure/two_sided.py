@@ -100,7 +100,9 @@ class TwoSided:
         # A busy machine lengthens some windows and not others; what a lie leaves unsaid is in all of them.
         unsaid_us = min(one.unfinished_us - one.queued_us - one.claimed_us for one in while_it_ran)
         low_us = median(unfinished) - median(seen)
-        least_us = max(_at(working, 0.25), said_us + unsaid_us) - _at(nothing, 0.75)
+        # Several threads may have queued at once, for longer than the call took.
+        empty_us = max(_at(nothing, 0.75), min(one.time_us for one in empty))
+        least_us = max(_at(working, 0.25), said_us + unsaid_us) - empty_us
         taken_us = median(one.time_us for one in windows) - median(nothing)
         judged_us = max(0.0, taken_us)
         if disturbed:
