@@ -15,7 +15,7 @@ COMPILE = .venv/bin/python -m compileall -q -j 2 $$(.venv/bin/python -c 'import 
 DEMO := examples/add_scale_bias_relu
 ALONE := import runpy; own = runpy.run_path('demo_optimized.py'); print(own['ModelNew']()(*own['get_inputs']()))
 
-.PHONY: help demo test test-gpu check judge bench clean
+.PHONY: help demo test test-gpu check judge bench release-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,9 @@ check: $(READY)  ## lint, format, types, sizes
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 	@wc -l $$(git ls-files 'src/*.py') | sort -rn | awk '$$2 != "total" && $$1 > 250 {print "long:", $$1, $$2}'
+
+release-check: check $(READY)  ## fails where the README quotes what is not current
+	$(KW) evidence table --check
 
 bench: $(READY)  ## time every example against its candidates
 	@for p in examples/*.py; do for c in $${p%.py}.cpp $${p%.py}_triton.py; do [ ! -f $$c ] || $(KW) bench $$p $$c; done; done

@@ -5,7 +5,8 @@ from statistics import median
 
 import pytest
 
-from kernelwright.judge.evidence import load
+from kernelwright.evidence.diagnoses import DiagnosisResult
+from kernelwright.evidence.rows import read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPECTED = {
@@ -21,23 +22,22 @@ EXPECTED = {
     # On the CPU the exp is four tenths of it, the rest moves memory: a busy neighbour tips the scale.
     "softmax": {"cpu": {"memory-bound", "compute-bound"}, "cuda": {"memory-bound"}},
 }
-RECORDS = [load(path) for path in sorted((ROOT / "evidence").glob("*/regimes/*.json"))]
-MEASURED = [record for record in RECORDS if record.state == "measured"]
+ROWS = [(row, row.as_type(DiagnosisResult)) for row in read_rows(str(ROOT / "evidence"), "diagnosis")]
 
 
-@pytest.mark.parametrize("record", MEASURED, ids=lambda r: f"{r.device}-{r.name}")
-def test_the_recorded_regime_is_the_expected_one(record):
-    assert record.diagnosis.regime in EXPECTED[record.name][record.device], record.diagnosis.sentence
+@pytest.mark.parametrize(("row", "result"), ROWS, ids=[f"{row.device}-{row.workload}" for row, _ in ROWS])
+def test_the_recorded_regime_is_the_expected_one(row, result):
+    assert result.diagnosis.regime in EXPECTED[row.workload][row.device], result.diagnosis.sentence
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_every_example_has_a_record_on_both_devices(device):
-    assert {record.name for record in RECORDS if record.device == device} == EXPECTED.keys()
+def test_every_example_has_a_row_on_both_devices(device):
+    assert {row.workload for row, _ in ROWS if row.device == device} == EXPECTED.keys()
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_predictions_came_true_within_a_fifth_in_the_median(device):
-    errors = [move.error for record in RECORDS if record.device == device for move in record.moves]
+    errors = [move.error for row, result in ROWS if row.device == device for move in result.moves]
     assert len(errors) >= 6
     assert median(errors) <= 0.2
 

@@ -1,18 +1,20 @@
 """A climb verifies every rung before it times it, and a record of it says that it is one."""
 
 import shutil
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.ladder import Climb
+from kernelwright.evidence import climbs
+from kernelwright.evidence.climbs import checked_beside_recorded, recorded_climb
+from kernelwright.evidence.kinds import Request
+from kernelwright.evidence.recording import record, refresh
+from kernelwright.evidence.status import status
+from kernelwright.evidence.tables import tables
 from kernelwright.judge import ladder as judge
-from kernelwright.judge import recorded
-from kernelwright.judge.evidence import check, ladders_page, record_ladders
 from kernelwright.judge.ladder import climb
-from kernelwright.judge.recorded import checked_beside_record, recorded_climb
 from kernelwright.judge.rung_code import with_code
 from kernelwright.ladders import reading
 from kernelwright.machine import predicted_machine
@@ -65,50 +67,39 @@ def test_a_ladder_of_the_cpu_does_not_stand_on_a_gpu(own):
         climb("gemm_cpu", device="cuda")
 
 
-def test_a_record_is_shown_as_one_and_goes_stale_with_a_rung(own, tmp_path):
+def test_rows_of_rungs_are_shown_together_and_superseded_one_by_one(own, tmp_path):
     folder = str(tmp_path / "evidence")
-    record_ladders(["gemm_cpu"], device="cpu", folder=folder)
+    record("ladder", Request("cpu", folder, ("gemm_cpu",)))
     found = recorded_climb("gemm_cpu", folder)
-    assert found.recorded
-    assert "| 1 naive |" in ladders_page(folder)
-    assert not check(folder).stale
+    assert [rung.name for rung in found.rungs] == ["naive", "loop_order"]
+    assert "| 1 naive |" in tables(folder, ["ladder"])["ladder"]
+    assert status(folder).counts == {"current": 2}
+    path = own / "01_naive.cpp"
+    path.write_text(path.read_text().replace("// Three loops", "// Just three loops"))
+    assert status(folder).counts == {"current": 2}
     path = own / "02_loop_order.cpp"
     path.write_text(path.read_text().replace("float held", "double held"))
-    assert check(folder).stale
-
-
-def test_a_part_of_a_record_may_be_asked_for():
-    found = recorded_climb("gemm_fp32", "evidence", ["9", "naive"], [(4096, 4096, 4096)])
-    assert [one.name for one in found.rungs] == ["naive", "warp_tile"]
-    assert {time.size for one in found.rungs for time in one.times} <= {(4096, 4096, 4096)}
-    with pytest.raises(NotFoundError, match="77x77x77 was not recorded"):
-        recorded_climb("gemm_fp32", "evidence", sizes=[(77, 77, 77)])
+    assert {one.variant: one.state for one in status(folder).rows} == {"naive": "current", "loop_order": "superseded"}
+    assert refresh(Request("cpu", folder)).written == ("gemm_cpu/loop_order",)
+    assert status(folder).counts == {"current": 2}
 
 
 def test_without_the_device_a_rung_is_checked_and_its_record_shown(tmp_path, monkeypatch):
     right = msgspec.structs.replace(recorded_climb("gemm_fp32", "evidence", ["naive"]).rungs[0], times=())
     checked = Climb(ladder="gemm_fp32", machine=predicted_machine("h200"), peer="cuBLAS", rungs=(right,))
-    monkeypatch.setattr(recorded, "climb", lambda *_, device, **__: checked if device == "cpu" else None)
-    found = checked_beside_record("gemm_fp32", ["naive"])
+    monkeypatch.setattr(climbs, "climb", lambda *_, device, **__: checked if device == "cpu" else None)
+    found = checked_beside_recorded("gemm_fp32", ["naive"])
     (rung,) = found.rungs
     assert rung.accepted
     assert rung.times
     assert found.recorded in found.notes[0]
-    bare = checked_beside_record("gemm_fp32", ["naive"], folder=str(tmp_path))
+    bare = checked_beside_recorded("gemm_fp32", ["naive"], folder=str(tmp_path))
     assert (bare.recorded, bare.rungs[0].times) == ("", ())
 
 
 def test_what_was_never_recorded_is_said(tmp_path):
     with pytest.raises(NotFoundError, match="no record of gemm_cpu"):
         recorded_climb("gemm_cpu", str(tmp_path))
-
-
-def test_a_comment_does_not_make_a_record_stale(own, tmp_path):
-    folder = str(tmp_path / "evidence")
-    record_ladders(["gemm_cpu"], device="cpu", folder=folder)
-    path = Path(own / "01_naive.cpp")
-    path.write_text(path.read_text().replace("// Three loops", "// Just three loops"))
-    assert not check(folder).stale
 
 
 def test_a_rung_can_be_read_as_machine_code():

@@ -1,9 +1,9 @@
 """Members of the library as they were measured, from rows made by hand."""
 
-import msgspec
 import pytest
 
-from kernelwright.core.library import ArmTime, KernelRecord, KernelRow
+from kernelwright.core.evidence import Measured, RowState
+from kernelwright.core.library import ArmTime, KernelRow
 from kernelwright.report.kernels import brief, markdown, sentence
 
 
@@ -17,10 +17,33 @@ def row(size, ours, eager, quack, copy=50.0, moved=2**26, **more):
 
 
 ROWS = (row((4, 8), 100.0, 400.0, 200.0), row((8, 8), 100.0, 50.0, None), row((1, 8), 1.0, 4.0, 1.0, moved=64))
-RECORD = KernelRecord(
-    kind="kernel", name="softmax", state="measured", device="cuda", machine="NVIDIA H200", date="2026-11-22",
-    software={}, sources={}, rows=ROWS,
-)  # fmt: skip
+
+
+def section(*rows, states=()):
+    known = dict(zip(range(len(rows)), states, strict=False))
+    return Measured(
+        name="softmax",
+        machine="NVIDIA H200",
+        device="cuda",
+        environment={},
+        results=rows,
+        states=tuple(
+            RowState(
+                kind="kernel",
+                workload=f"softmax/forward/{at}",
+                variant="",
+                machine="NVIDIA H200",
+                state=known.get(at, "current"),
+                reason="its code has changed" if at in known else "",
+                date="2026-11-22",
+                commit="abc",
+            )
+            for at in range(len(rows))
+        ),
+    )
+
+
+RECORD = section(*ROWS)
 
 
 def test_a_row_is_beside_the_best_of_the_others():
@@ -37,12 +60,12 @@ def test_who_fails_is_not_the_best():
 def test_a_table_for_each_use():
     page = markdown([RECORD])
     assert "## softmax: NVIDIA H200" in page
-    assert "| 4x8 | 67.1 MB | 100 us | 0.67 | 0.50 | quack, 200 us | 2.00 | 2.00 |" in page
+    assert "| 4x8 | 67.1 MB | 100 us | 0.67 | 0.50 | quack, 200 us | 2.00 | 2.00 | 2026-11-22, abc |" in page
 
 
 def test_the_brief_row():
     line = brief([RECORD]).splitlines()[-1]
-    assert line == "| softmax | forward | 3 | 1.00x | 0.50x | 0.50 | 2.00 |"
+    assert line == "| softmax | forward | 3 | 1.00x | 0.50x | 0.50 | 2.00 | 2026-11-22 |"
 
 
 def test_the_sentence_names_the_others():
@@ -51,11 +74,7 @@ def test_the_sentence_names_the_others():
 
 def test_a_call_from_python_is_told_where_it_was_timed():
     called = row((1, 8), 1.0, 4.0, 1.0, moved=64, call_us=7.5)
-    record = KernelRecord(
-        kind="kernel", name="softmax", state="measured", device="cuda", machine="GPU", date="", software={}, sources={},
-        rows=(called,),
-    )  # fmt: skip
-    assert "A call from Python at 1x8: 7.50 us, eager 7.50 us." in markdown([record])
+    assert "A call from Python at 1x8: 7.50 us, eager 7.50 us." in markdown([section(called)])
 
 
 @pytest.mark.parametrize("table", [markdown, brief])
@@ -63,10 +82,9 @@ def test_nothing_recorded(table):
     assert "kw evidence record --kind kernel" in table([])
 
 
-def test_a_pending_record_says_so_beside_its_figures():
-    waits = msgspec.structs.replace(RECORD, state="pending", notes=("its source changed",))
-    for said in (sentence(waits), brief([waits, RECORD]), markdown([waits])):
-        assert "pending: its source changed" in said
-    assert brief([waits]).endswith("\n\nNVIDIA H200, softmax: pending: its source changed.\n")
-    assert "pending" not in brief([RECORD])
-    assert sentence(msgspec.structs.replace(waits, rows=())) == "pending: its source changed"
+def test_what_is_not_current_says_so_beside_its_figures():
+    old = section(*ROWS, states=("superseded",))
+    assert sentence(old).endswith("2026-11-22, of 3 rows 1 superseded")
+    assert "| 2026-11-22, abc: superseded |" in markdown([old])
+    assert brief([old]).endswith("\n\nNVIDIA H200, superseded: softmax (1 row). Its code has changed.\n")
+    assert "superseded" not in brief([RECORD])

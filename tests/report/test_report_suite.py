@@ -2,9 +2,9 @@
 
 import pytest
 
-from kernelwright.core.optimization import SuiteRecord, SuiteRow
-from kernelwright.report import text
-from kernelwright.report.suite import HEAD, is_slower, markdown, summary, summary_lines, who_won
+from kernelwright.core.evidence import Measured, RowState
+from kernelwright.core.optimization import SuiteRow
+from kernelwright.report.suite import HEAD, brief, is_slower, markdown, summary, summary_lines, who_won
 
 MB = 1_000_000
 
@@ -72,29 +72,32 @@ def test_who_won_counts_regions():
     assert who_won(row("a:x", 1, 1, 1, 1)) == "no regions"
 
 
-def entry(**changes):
-    fields = {
-        "kind": "optimize",
-        "name": "suite",
-        "state": "measured",
-        "device": "cpu",
-        "machine": "toy machine",
-        "date": "2026-11-20",
-        "software": {"torch": "2"},
-        "sources": {},
-        "rows": tuple(ROWS),
-    }
-    return SuiteRecord(**(fields | changes))
+def entry(rows=tuple(ROWS), state="current", **changes):
+    states = tuple(
+        RowState(
+            kind="optimize",
+            workload=f"suite/{row.name}",
+            variant="",
+            machine="toy machine",
+            state=state,
+            reason="" if state == "current" else "its code has changed",
+            date="2026-11-20",
+            commit="abc",
+        )
+        for row in rows
+    )
+    fields = {"name": "suite", "device": "cpu", "machine": "toy machine", "environment": {"torch": "2"}}
+    return Measured(**(fields | {"results": rows, "states": states} | changes))
 
 
 def test_the_page_has_a_line_for_every_program():
-    page = markdown([entry(), entry(machine="other", state="pending", notes=("2 are missing",), rows=())])
+    page = markdown([entry(), entry(machine="other", rows=())])
     table = [line for line in page.splitlines() if line.startswith("|")]
     assert len(table) == 2 + 4 + 2
     assert {line.replace("\\|", "").count("|") for line in table} == {len(HEAD) + 1}
     assert "| a:large | 50.0 MB | 1.00 us | 100 us | 50.0 us | 100 us | 400 us | 2.00x | 1.00x | 4.00x |" in page
+    assert "| 2026-11-20, abc |" in page
     assert "rejected: inaccurate: 3 \\| 4" in page
-    assert "Pending: 2 are missing." in page
     assert page.index("- programs: 4, 2 accepted") < page.index("| a:large")
 
 
@@ -102,10 +105,7 @@ def test_a_page_without_records_says_how_to_make_one():
     assert "kw evidence record --kind optimize" in markdown([])
 
 
-def test_the_terminal_shows_the_summary_and_what_was_rejected():
-    shown = text(entry(notes=("one is missing",)), 80)
-    assert "toy machine" in shown
-    assert "0.71x; 1 program is slower" in shown
-    assert "b:broken: ProblemError: no" in shown
-    assert "one is missing" in shown
-    assert max(map(len, shown.splitlines())) <= 80
+def test_a_brief_says_what_is_not_current():
+    assert brief([entry(state="superseded")]).endswith(
+        "\n\ntoy machine, superseded: suite (4 rows). Its code has changed.\n"
+    )

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from kernelwright.core.errors import CompileError, UsageError
 from kernelwright.core.records import Bench, Move, Work
-from kernelwright.judge.listing import library
+from kernelwright.evidence.library import library
 from kernelwright.report import outcomes, show, text
 
 _spec = spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))

@@ -1,21 +1,22 @@
-"""kw evidence: records that tie a measured result to the sources it was built from."""
+"""kw evidence: measured rows, each tied to the code that ran."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import typer
 
 from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, JsonOption
-from kernelwright.cli.steps import command
 from kernelwright.core.errors import UsageError
-from kernelwright.core.optimization import SuiteRecord
-from kernelwright.core.records import EvidenceReport
+from kernelwright.core.evidence import EvidenceRun, EvidenceStatus
 
-KINDS = ("regimes", "optimize", "fragments", "ladder", "kernel", "judge")
-app = typer.Typer(help="Record and check evidence.", no_args_is_help=True, rich_markup_mode=None)
+KINDS = ("diagnosis", "optimize", "layout", "ladder", "kernel", "redteam")
+app = typer.Typer(
+    help="Measure rows of evidence and see which are current.", no_args_is_help=True, rich_markup_mode=None
+)
+FolderOption = Annotated[str, typer.Option("--folder", help="Where the rows are kept.")]
+KindOption = Annotated[str, typer.Option("--kind", help="Only rows of this kind.", metavar="|".join(KINDS))]
 
 
 @app.command("record")
@@ -23,134 +24,171 @@ def record(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Examples, programs of the suite (FILE:FUNCTION, FILE), ladders or kernels, by name; else all."
+            help="Examples, programs (FILE:FUNCTION, FILE), ladders, kernels or samples, by name; else all."
         ),
     ] = None,
     kind: Annotated[
         str,
         typer.Option(
             "--kind",
-            help="What examples wait on, what the suite gains, what instructions say of layouts, climbs, kernels, or "
-            "what the judge says of its corpus.",
+            help="What examples wait on, what kw optimize gains, what instructions say of layouts, ladders, kernels, "
+            "or what the judge says of its corpus.",
             metavar="|".join(KINDS),
         ),
-    ] = "regimes",
+    ] = "diagnosis",
     suite: Annotated[
-        str | None, typer.Option("--suite", help="A folder of programs or problem files in place of examples/suite.")
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Do programs of the suite again that are done.")] = False,
-    rounds: Annotated[int, typer.Option("--rounds", help="How often to judge the corpus.")] = 1,
-    workers: Annotated[int, typer.Option("--workers", help="Samples of the corpus judged beside each other.")] = 1,
+        str, typer.Option("--suite", help="A folder of programs or problem files in place of examples/suite.")
+    ] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure programs again that have a current row.")] = False,
+    rounds: Annotated[int, typer.Option("--rounds", help="How often to judge the corpus.", min=1)] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Samples judged beside each other.", min=1)] = 1,
     device: DeviceOption = "cpu",
-    folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
+    folder: FolderOption = "evidence",
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Run the examples on this machine and write what was seen, with the hash of every source behind it.
+    """Measure on this machine and write one row for each workload, with the digest of the code that ran.
 
     Example: kw evidence record softmax --device cuda
 
     Example: kw evidence record --kind optimize --device cuda
 
-    Example: kw evidence record --kind fragments
+    Example: kw evidence record rms_norm --kind kernel --device cuda
 
-    Example: kw evidence record gemm_cpu --kind ladder
-
-    Example: kw evidence record rms_norm --kind kernel
-
-    Example: kw evidence record --kind judge --rounds 20 --workers 2
+    Example: kw evidence record --kind redteam --rounds 20 --workers 2
     """
 
-    def examples() -> EvidenceReport:
-        from kernelwright.judge import evidence
+    def deed() -> EvidenceRun:
+        from kernelwright.evidence.kinds import Request
+        from kernelwright.evidence.recording import record
 
-        if kind not in KINDS:
-            raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
-        if kind == "fragments":
-            return evidence.record_fragments(folder=folder)
-        if kind == "kernel":
-            return evidence.record_kernels(names or [], folder=folder)
-        if kind == "ladder":
-            return evidence.record_ladders(names or [], device=choose_device(device), folder=folder)
-        if kind == "judge":
-            on = choose_device(device)
-            return evidence.record_corpus(device=on, rounds=rounds, workers=workers, folder=folder)
-        return evidence.record(names or [], device=choose_device(device), folder=folder)
+        _require_kind(kind)
+        request = Request(choose_device(device), folder, tuple(names or ()), suite, fresh, rounds, workers)
+        return record(kind, request)
 
-    def programs() -> SuiteRecord:
-        from kernelwright.optimize.evidence import record
-
-        return record(names or [], device=choose_device(device), folder=folder, suite=suite, fresh=fresh)
-
-    if kind == "optimize":
-        return answer(
-            "evidence", programs, SuiteRecord, Manner(json=json, debug=debug), partial(_finish_suite, suite, device)
-        )
-    return answer("evidence", examples, EvidenceReport, Manner(json=json, debug=debug), _finish)
+    return answer("evidence", deed, EvidenceRun, Manner(json=json, debug=debug), _finish_run)
 
 
-@app.command("check")
-def check(
-    folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
+@app.command("status")
+def status(
+    kind: KindOption = "",
+    update: Annotated[
+        bool, typer.Option("--update", help="Write today's sources into rows whose code is the same.")
+    ] = False,
+    folder: FolderOption = "evidence",
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Say which records no longer match the sources they were made from.
+    """Say which rows are current, superseded by other code, or measured by an older instrument; nothing is measured.
 
-    Example: kw evidence check
+    Example: kw evidence status
+
+    Example: kw evidence status --kind kernel --update
     """
 
-    def deed() -> EvidenceReport:
-        from kernelwright.judge.evidence import check
+    def deed() -> EvidenceStatus:
+        from kernelwright.evidence.status import status
 
-        return check(folder)
+        _require_kind(kind or KINDS[0])
+        return status(folder, update=update, kind=kind)
 
-    return answer("evidence", deed, EvidenceReport, Manner(json=json, debug=debug), _finish)
+    return answer("evidence", deed, EvidenceStatus, Manner(json=json, debug=debug), _finish)
+
+
+@app.command("refresh")
+def refresh(
+    kind: KindOption = "",
+    device: DeviceOption = "cpu",
+    folder: FolderOption = "evidence",
+    json: JsonOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Measure again the rows of this machine that are not current.
+
+    Example: kw evidence refresh --device cuda
+    """
+
+    def deed() -> EvidenceRun:
+        from kernelwright.evidence.kinds import Request
+        from kernelwright.evidence.recording import refresh
+
+        _require_kind(kind or KINDS[0])
+        return refresh(Request(choose_device(device), folder), kind=kind)
+
+    return answer("evidence", deed, EvidenceRun, Manner(json=json, debug=debug), _finish_run)
 
 
 @app.command("table")
 def table(
-    folder: Annotated[str, typer.Option("--folder", help="Where the records are kept.")] = "evidence",
-    kind: Annotated[
-        str | None,
-        typer.Option("--kind", help="Only the table of this kind.", metavar="|".join(KINDS)),
-    ] = None,
+    kind: KindOption = "",
     into: Annotated[
-        str | None, typer.Option("--into", help="The page that holds it, else the one in docs/.", metavar="FILE")
-    ] = None,
+        str, typer.Option("--into", help="The page that holds it, else the usual one.", metavar="FILE")
+    ] = "",
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail where README.md quotes what is not current.")
+    ] = False,
+    folder: FolderOption = "evidence",
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Write the tables of all records into their pages, below the line that says so; --into alone is regimes.
+    """Write the tables of all rows into their pages, each row with its state and commit.
 
     Example: kw evidence table
+
+    Example: kw evidence table --check
     """
 
-    def deed() -> EvidenceReport:
-        from kernelwright.judge.evidence import PAGES, check, write_table
+    def deed() -> EvidenceRun:
+        from kernelwright.evidence.tables import PAGES, outdated_tables, write_tables
 
-        if kind not in (None, *KINDS):
-            raise UsageError(f"no records of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
-        found = check(folder)
-        for one in [kind or "regimes"] if into else [one for one in PAGES if one.startswith(kind or "")]:
-            write_table(folder, into or PAGES[one], one)
-        return found
+        _require_kind(kind or KINDS[0])
+        if check:
+            return EvidenceRun(written=(), failed=tuple(f"README.md: {one}" for one in outdated_tables(folder)))
+        wanted = [kind or KINDS[0]] if into else [one for one in PAGES if one.startswith(kind)]
+        return EvidenceRun(written=tuple(write_tables(folder, wanted, into)))
 
-    return answer("evidence", deed, EvidenceReport, Manner(json=json, debug=debug), _finish)
-
-
-def _finish(found: EvidenceReport) -> tuple[str, list[str]]:
-    if not found.stale:
-        return "ok", []
-    stale = {kind for kind in KINDS for line in found.stale if f"/{kind}/" in line.partition(": ")[0]}
-    return "finding", [f"kw evidence record --kind {kind}" for kind in KINDS if kind in stale]
+    return answer("evidence", deed, EvidenceRun, Manner(json=json, debug=debug), _finish_table)
 
 
-def _finish_suite(suite: str | None, device: str, found: SuiteRecord) -> tuple[str, list[str]]:
-    rejected = [row.name for row in found.rows if not row.accepted]
-    if rejected:
-        file, colon, function = rejected[0].partition(":")
-        return "finding", [
-            command("optimize", f"{suite or 'examples/suite'}/{file}.py{colon}{function}", device=device)
-        ]
-    return "ok", ["kw evidence table"]
+@app.command("instrument")
+def instrument(
+    name: Annotated[str, typer.Argument(help="The instrument whose sources changed.")],
+    same: Annotated[str, typer.Option("--same", help="Why it still measures the same.", metavar="WHY")] = "",
+    new: Annotated[str, typer.Option("--new", help="What it measures otherwise now.", metavar="WHAT")] = "",
+    bound: Annotated[str, typer.Option("--bound", help="By how much at most, with --new.", metavar="SIZE")] = "",
+    json: JsonOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Note that changed sources of an instrument measure the same, or give it a new version.
+
+    Example: kw evidence instrument "graph clock" --same "renamed a variable"
+    """
+
+    def deed() -> EvidenceRun:
+        from kernelwright.evidence.instruments import accept
+
+        if bool(same) == bool(new):
+            raise UsageError("say either --same WHY or --new WHAT", next="kw evidence instrument --help")
+        return EvidenceRun(written=(f"{name} {accept(name, same=same, new=new, bound=bound).version}",))
+
+    return answer("evidence", deed, EvidenceRun, Manner(json=json, debug=debug), lambda _: ("ok", []))
+
+
+def _require_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise UsageError(f"no rows of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
+
+
+def _finish(found: EvidenceStatus) -> tuple[str, list[str]]:
+    stale = {row.kind for row in found.rows if row.state in ("superseded", "older instrument")}
+    return (
+        ("finding", [f"kw evidence refresh --kind {kind}" for kind in KINDS if kind in stale]) if stale else ("ok", [])
+    )
+
+
+def _finish_run(found: EvidenceRun) -> tuple[str, list[str]]:
+    return ("finding" if found.failed else "ok"), ["kw evidence table"]
+
+
+def _finish_table(found: EvidenceRun) -> tuple[str, list[str]]:
+    return ("finding", ["kw evidence table"]) if found.failed else ("ok", [])

@@ -16,7 +16,7 @@ def kernels(json: JsonOption = False, debug: DebugOption = False) -> int:
     """
 
     def deed() -> Library:
-        from kernelwright.judge.listing import library
+        from kernelwright.evidence.library import library
 
         return library()
 

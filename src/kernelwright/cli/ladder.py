@@ -40,7 +40,7 @@ def ladder(
         return with_code(climbed()) if html else climbed()
 
     def climbed() -> Climb:
-        from kernelwright.judge.recorded import climb_or_recorded, recorded_climb
+        from kernelwright.evidence.climbs import climb_or_recorded, recorded_climb
 
         which, sizes = rung or (), [_size(text) for text in size or ()]
         if recorded:

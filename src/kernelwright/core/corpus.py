@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kernelwright.core.pace import Pace
-from kernelwright.core.records import Device, EvidenceRecord, Record
+from kernelwright.core.records import Device, Record
 
 
 class SampleOutcome(Record, frozen=True, kw_only=True):
@@ -61,12 +61,3 @@ class SampleCounts(Record, frozen=True, kw_only=True):
     def wrong(self) -> int:
         right = self.expected or ("",)
         return sum(times for code, times in self.got.items() if code not in right)
-
-
-class CorpusRecord(EvidenceRecord, frozen=True, kw_only=True):
-    """The corpus as a machine judged it in so many rounds, tied to its samples; `time_s` is that of all rounds."""
-
-    rounds: int = 0
-    sandbox: tuple[str, ...] = ()
-    samples: tuple[SampleCounts, ...] = ()
-    time_s: float = 0.0

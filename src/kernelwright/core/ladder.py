@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kernelwright.core.evidence import RowState
 from kernelwright.core.machine_code import CodeChange, MachineCode
-from kernelwright.core.records import Comparison, EvidenceRecord, Machine, Record
+from kernelwright.core.records import Comparison, Machine, Record
 
 
 class SizeTime(Record, frozen=True, kw_only=True):
@@ -66,8 +67,21 @@ class RungCount(Record, frozen=True, kw_only=True):
     counted: float
 
 
-class LadderRecord(EvidenceRecord, frozen=True, kw_only=True):
-    """A climb tied to its sources."""
+class RungResult(Record, frozen=True, kw_only=True):
+    """What a row of evidence holds: a climb of one rung, and its counts."""
 
-    climb: Climb | None = None
+    climb: Climb
     counts: tuple[RungCount, ...] = ()
+
+
+class LadderClimb(Record, frozen=True, kw_only=True):
+    """A ladder on one machine, put together from the rows of its rungs; `states` has one for each rung."""
+
+    climb: Climb
+    counts: tuple[RungCount, ...]
+    states: tuple[RowState, ...]
+
+    @property
+    def date(self) -> str:
+        """Of the newest rung."""
+        return max(one.date for one in self.states)

@@ -94,19 +94,3 @@ class AccessOutcome(msgspec.Struct, frozen=True, kw_only=True):
     predicted: int
     """Passes over the banks, or sectors."""
     counted: int
-
-
-class FragmentRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Layouts of instructions and costs of accesses as a machine has them, tied to the sources that predicted them."""
-
-    kind: str = "fragments"
-    name: str = "fragments"
-    state: str = "measured"
-    device: str = "cuda"
-    machine: str
-    date: str
-    software: dict[str, str]
-    sources: dict[str, str]
-    fragments: tuple[FragmentOutcome, ...]
-    accesses: tuple[AccessOutcome, ...] = ()
-    notes: tuple[str, ...] = ()

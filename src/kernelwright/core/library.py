@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import EvidenceRecord, Record
+from kernelwright.core.records import Record
 
 FP32_ROUNDING = 2**-24
 OURS, EAGER, COMPILED = "kernelwright", "eager", "torch.compile"
@@ -88,9 +88,3 @@ class KernelRow(Record, frozen=True, kw_only=True):
         eager = next((one.errors for one in self.arms if one.name == EAGER), ())
         pairs = zip(self.ours.errors, eager, strict=False)
         return max((a / max(b, FP32_ROUNDING) for a, b in pairs), default=None)
-
-
-class KernelRecord(EvidenceRecord, frozen=True, kw_only=True):
-    """A kernel measured beside its peers, tied to its sources."""
-
-    rows: tuple[KernelRow, ...] = ()

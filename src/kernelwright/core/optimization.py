@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.core.records import Bench, Diagnosis, EvidenceRecord, Machine, Record, Verdict
+from kernelwright.core.records import Bench, Diagnosis, Machine, Record, Verdict
 
 TORCH, COMPILED = "torch", "torch.compile"
 """Winners that are no kernel: torch's own operators, and what torch.compile makes of them."""
@@ -99,9 +99,3 @@ class SuiteRow(Record, frozen=True, kw_only=True):
     def ratio(self, other: str) -> float:
         """How many times faster than another arm."""
         return self.times_us[other] / self.times_us["kernelwright"]
-
-
-class SuiteRecord(EvidenceRecord, frozen=True, kw_only=True):
-    """A whole suite on one machine, tied to its sources; `pending` while programs of the suite have no row yet."""
-
-    rows: tuple[SuiteRow, ...] = ()

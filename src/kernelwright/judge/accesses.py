@@ -65,12 +65,8 @@ def access_outcomes() -> Iterator[AccessOutcome]:
     """Every pattern, predicted and counted, in a process of its own under ncu."""
     command = [sys.executable, "-c", f"from {__name__} import run; run()"]
     found = counted(command, list(METRICS.values()), "probe")
-    for (memory, layout, element_bytes), counters in zip(_patterns(), found, strict=True):
+    for (memory, layout, element_bytes, predicted), counters in zip(predictions(), found, strict=True):
         accesses = Accesses.of(layout, element_bytes, None)
-        shared = memory == "shared"
-        predicted = (
-            bank_conflicts(layout, element_bytes).wavefronts if shared else coalescing(layout, element_bytes).sectors
-        )
         yield AccessOutcome(
             memory=memory,
             layout=f"{layout} x {element_bytes} B",
@@ -78,6 +74,13 @@ def access_outcomes() -> Iterator[AccessOutcome]:
             predicted=predicted,
             counted=round(counters[METRICS[memory]]),
         )
+
+
+def predictions() -> Iterator[tuple[str, Layout | ComposedLayout, int, int]]:
+    """Memory, layout, element size in bytes, and the wavefronts or sectors that the layout says it costs."""
+    for memory, layout, element_bytes in _patterns():
+        conflicts = bank_conflicts(layout, element_bytes).wavefronts if memory == "shared" else 0
+        yield memory, layout, element_bytes, conflicts or coalescing(layout, element_bytes).sectors
 
 
 def run() -> None:

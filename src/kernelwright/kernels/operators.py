@@ -15,6 +15,8 @@ from kernelwright.core.errors import UsageError
 
 LIBRARY = torch.library.Library("kernelwright", "FRAGMENT")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+RUNS: dict[str, Callable[..., Any]] = {}
+"""What each operator runs, by name: for a mode that calls it without torch's dispatcher."""
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -67,6 +69,7 @@ class Operator:
         name = schema.partition("(")[0]
         LIBRARY.define(schema, tags=(torch.Tag.needs_fixed_stride_order,))
         LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+        RUNS[name] = run
         full = f"kernelwright::{name}"
         torch.library.register_fake(full, fake, lib=LIBRARY)
         backward = backward or _refusing(full)

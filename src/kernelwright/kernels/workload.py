@@ -90,6 +90,7 @@ def gradients(inputs: Iterable[Tensor], results: Any) -> Callable[[], tuple[Tens
     """A call that gives the gradients of results, each as if the next layers had given it values of its own size."""
     outputs = [one for one in (results if isinstance(results, tuple) else (results,)) if one.requires_grad]
     wanted = [one for one in inputs if one.requires_grad]
-    draw = torch.Generator("cuda").manual_seed(0)
-    given = [torch.randn(one.shape, device="cuda", generator=draw).bfloat16().to(one.dtype) for one in outputs]
+    device = outputs[0].device
+    draw = torch.Generator(device).manual_seed(0)
+    given = [torch.randn(one.shape, device=device, generator=draw).bfloat16().to(one.dtype) for one in outputs]
     return lambda: torch.autograd.grad(outputs, wanted, given, retain_graph=True)

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelwright.core.corpus import CorpusRecord, CorpusReport, SampleCounts, SampleOutcome
-from kernelwright.core.units import number_text, time_text
+from kernelwright.core.corpus import CorpusReport, SampleCounts, SampleOutcome
+from kernelwright.core.evidence import Measured
+from kernelwright.core.units import number_text
+from kernelwright.report import row_states
 
 
-def markdown(records: Iterable[CorpusRecord]) -> str:
+def markdown(records: Iterable[Measured]) -> str:
     """A paragraph for each machine, and one table of all samples."""
     found = list(records)
-    samples = {one.name: one for record in found for one in record.samples}
+    samples = {one.name: one for record in found for one in record.results}
     names = sorted(samples, key=lambda name: (samples[name].kind, name))
-    counts = [{one.name: one for one in record.samples} for record in found]
-    heads = [f"{one.machine} ({one.device}{', pending' * (one.state == 'pending')})" for one in found]
+    counts = [{one.name: one for one in record.results} for record in found]
+    heads = [f"{one.machine} ({one.device})" for one in found]
     rows = [
         *map(_said, found),
+        *row_states.reasons(found),
         "",
         f"| sample | of | what it does | {' | '.join(heads)} |",
         "|---|---|---|" + "---|" * len(found),
@@ -26,18 +29,14 @@ def markdown(records: Iterable[CorpusRecord]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _said(record: CorpusRecord) -> str:
-    if record.state == "pending":
-        return f"- {record.machine}, {record.device}: pending. {'; '.join(record.notes)}"
-    honest = sum(one.kind == "honest" for one in record.samples)
-    wrong = sum(one.wrong for one in record.samples)
-    verdicts = sum(sum(one.got.values()) for one in record.samples)
-    minutes = time_text(record.time_s * 1e6)
-    software = ", ".join(f"{name} {version}" for name, version in record.software.items())
+def _said(record: Measured) -> str:
+    samples: tuple[SampleCounts, ...] = record.results
+    honest = sum(one.kind == "honest" for one in samples)
+    wrong, verdicts = sum(one.wrong for one in samples), sum(sum(one.got.values()) for one in samples)
+    software = ", ".join(f"{name} {version}" for name, version in record.environment.items())
     return (
-        f"- {record.machine}, {record.device}: {len(record.samples) - honest} dishonest and {honest} honest samples in "
-        f"{record.rounds} rounds, {verdicts:,} verdicts in {minutes}, {wrong} wrong. {record.date}, {software}. "
-        f"Held by: {', '.join(record.sandbox)}."
+        f"- {record.machine}, {record.device}: {len(samples) - honest} dishonest and {honest} honest samples, "
+        f"{verdicts:,} verdicts, {wrong} wrong. {row_states.measured_text(record.states)}, {software}."
     )
 
 

@@ -4,37 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelwright.core.layout import FragmentRecord
+from kernelwright.core.evidence import Measured
+from kernelwright.report import row_states
 
 
-def markdown(records: Iterable[FragmentRecord]) -> str:
+def markdown(records: Iterable[Measured]) -> str:
     """A paragraph and two tables for each machine."""
     return "\n".join(map(_machine, records))
 
 
-def _machine(record: FragmentRecord) -> str:
-    elements = sum(one.elements for one in record.fragments)
-    wrong = sum(one.wrong for one in record.fragments)
-    agree = sum(one.predicted == one.counted for one in record.accesses)
-    software = ", ".join(f"{name} {version}" for name, version in record.software.items())
+def _machine(record: Measured) -> str:
+    fragments = [one for result in record.results for one in result.fragments]
+    accesses = [one for result in record.results for one in result.accesses]
+    elements, wrong = sum(one.elements for one in fragments), sum(one.wrong for one in fragments)
+    agree = sum(one.predicted == one.counted for one in accesses)
+    software = ", ".join(f"{name} {version}" for name, version in record.environment.items())
+    when = row_states.measured_text(record.states)
     rows = [
         f"## {record.machine}",
         "",
-        f"{elements:,} elements of {len(record.fragments)} operands predicted, {wrong} wrong. "
-        f"{agree} of {len(record.accesses)} accesses cost what was predicted. {record.date}, {software}.",
+        f"{elements:,} elements of {len(fragments)} operands predicted, {wrong} wrong. "
+        f"{agree} of {len(accesses)} accesses cost what was predicted. {when}, {software}.",
         "",
         "| instruction | operand | layout (thread, value) | elements | wrong |",
         "|---|---|---|---|---|",
         *(
             f"| {one.instruction} | {one.operand} | `{one.layout}` | {one.elements:,} | {one.wrong} |"
-            for one in record.fragments
+            for one in fragments
         ),
         "",
         "| memory | access (thread, value) | bytes a thread | predicted | counted |",
         "|---|---|---|---|---|",
         *(
             f"| {one.memory} | `{one.layout}` | {one.access_bytes} | {one.predicted} | {one.counted} |"
-            for one in record.accesses
+            for one in accesses
         ),
     ]
     return "\n".join(rows) + "\n"

@@ -6,63 +6,72 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from statistics import geometric_mean
 
-from kernelwright.core.library import EAGER, KernelRecord, KernelRow
+from kernelwright.core.evidence import Measured, RowState
+from kernelwright.core.library import EAGER, KernelRow
 from kernelwright.core.units import bytes_text, number_text, time_text
-from kernelwright.report import waiting
+from kernelwright.report import row_states
 
 LARGE_BYTES = 2**24
 """What moves less is over before memory is busy: no copy is a measure of it."""
-NONE = "No kernel has a record yet: `kw evidence record --kind kernel`.\n"
-HEAD = ("size", "bytes", "ours", "TB/s", "of a copy", "the best other", "times as fast", "error over eager's")
+NONE = "No kernel has a row yet: `kw evidence record --kind kernel`.\n"
+HEAD = (
+    "size",
+    "bytes",
+    "ours",
+    "TB/s",
+    "of a copy",
+    "the best other",
+    "times as fast",
+    "error over eager's",
+    "measured",
+)
 
 
-def markdown(records: Iterable[KernelRecord]) -> str:
+def markdown(records: Iterable[Measured]) -> str:
     """A section for each kernel, a table for each of its uses."""
     parts = [part for record in records for part in _sections(record)]
     return "\n".join(parts) if parts else NONE
 
 
-def brief(records: Iterable[KernelRecord]) -> str:
-    """One row for each use of each kernel; below, whose figures wait to be measured again, and why."""
+def brief(records: Iterable[Measured]) -> str:
+    """One row for each use of each kernel; below, which rows are not current, and why."""
     if not (records := list(records)):
         return NONE
-    lines = ["| kernel | use | sizes | beside the best of the others | least | of a copy | error over eager's |"]
-    lines.append("|" + "---|" * 7)
+    head = ("kernel", "use", "sizes", "beside the best of the others", "least", "of a copy", "error over eager's")
+    lines = ["| " + " | ".join((*head, "measured")) + " |", "|" + "---|" * (len(head) + 1)]
     for record in records:
-        for what, rows in _uses(record):
+        for what, rows, states in _uses(record):
             gains, copies = [row.gain for row in rows], [row.of_copy for row in rows if row.bytes >= LARGE_BYTES]
             errors = [row.accuracy for row in rows if row.accuracy is not None]
             cells = [record.name, what, str(len(rows)), f"{geometric_mean(gains):.2f}x", f"{min(gains):.2f}x"]
             cells += [f"{geometric_mean(copies):.2f}" if copies else "-", f"{max(errors):.2f}" if errors else "-"]
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, *waiting.paragraphs(records)]) + "\n"
+            lines.append("| " + " | ".join([*cells, row_states.measured_text(states)]) + " |")
+    return "\n".join([*lines, *row_states.reasons(records)]) + "\n"
 
 
-def sentence(record: KernelRecord) -> str:
+def sentence(record: Measured) -> str:
     """`1.23x the best of eager, torch.compile, quack in 26 comparisons on NVIDIA H200, 2026-11-22`."""
-    if not record.rows:
-        return waiting.reason(record)
-    gain = geometric_mean(row.gain for row in record.rows)
-    others = dict.fromkeys(arm.name for row in record.rows for arm in row.arms[1:])
-    rows = number_text(len(record.rows), "comparison")
-    found = f"{gain:.2f}x the best of {', '.join(others)} in {rows} on {record.machine}, {record.date}"
-    return f"{found}; {waiting.reason(record)}" if record.state == "pending" else found
+    rows: tuple[KernelRow, ...] = record.results
+    gain = geometric_mean(row.gain for row in rows)
+    others = dict.fromkeys(arm.name for row in rows for arm in row.arms[1:])
+    count = number_text(len(rows), "comparison")
+    when = row_states.measured_text(record.states)
+    return f"{gain:.2f}x the best of {', '.join(others)} in {count} on {record.machine}, {when}"
 
 
-def _uses(record: KernelRecord) -> Iterator[tuple[str, list[KernelRow]]]:
-    for what, rows in groupby(record.rows, lambda row: row.what):
-        yield what, list(rows)
+def _uses(record: Measured) -> Iterator[tuple[str, list[KernelRow], list[RowState]]]:
+    for what, pairs in groupby(zip(record.results, record.states, strict=True), lambda pair: pair[0].what):
+        rows, states = zip(*pairs, strict=True)
+        yield what, list(rows), list(states)
 
 
-def _sections(record: KernelRecord) -> Iterator[str]:
-    yield f"## {record.name}: {record.machine}\n\n{record.date}.\n"
-    if record.state == "pending":
-        yield f"{waiting.reason(record)}.\n"
-    for what, rows in _uses(record):
+def _sections(record: Measured) -> Iterator[str]:
+    yield f"## {record.name}: {record.machine}\n\n{row_states.measured_text(record.states)}.\n"
+    for what, rows, states in _uses(record):
         yield f"### {what}\n"
         yield "| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD)
-        for row in rows:
-            yield "| " + " | ".join(_cells(row)) + " |"
+        for row, state in zip(rows, states, strict=True):
+            yield "| " + " | ".join([*_cells(row), row_states.row_text(state)]) + " |"
         yield ""
         yield from _calls(rows)
 

@@ -7,29 +7,32 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from statistics import geometric_mean
 
-from kernelwright.core.ladder import Climb, LadderRecord, RungCount, RungOutcome
+from kernelwright.core.evidence import RowState
+from kernelwright.core.ladder import Climb, LadderClimb, RungCount, RungOutcome
 from kernelwright.core.units import number_text, percent_text, rate_text, time_text
-from kernelwright.report import words
+from kernelwright.report import row_states, words
 
 Size = tuple[int, ...]
 _SCALES = {"PFLOP/s": 1e15, "TFLOP/s": 1e12, "GFLOP/s": 1e9, "MFLOP/s": 1e6}
 
 
-def markdown(climbs: Iterable[LadderRecord]) -> str:
+def markdown(climbs: Iterable[LadderClimb]) -> str:
     """A heading and a table for each, and what counters said of its rungs."""
-    parts = [_climb(one.date, one.climb) + _counts(one.counts) for one in climbs if one.climb]
-    return "\n".join(parts) if parts else "No ladder has a record yet: `kw evidence record --kind ladder`.\n"
+    parts = [_climb(one.climb, one.states) + _counts(one.counts) for one in climbs]
+    return "\n".join(parts) if parts else "No ladder has a row yet: `kw evidence record --kind ladder`.\n"
 
 
 SUMMARY_SIZE = (4096, 4096, 4096)
 
 
-def summary(climb: Climb) -> str:
-    """A short table: each rung's question, its rate at `SUMMARY_SIZE`, and its share of the peer over all sizes."""
-    lines = [f"| rung | asks | at {size_text(SUMMARY_SIZE)} | of {climb.peer} |", "|---|---|---|---|"]
-    for rung in climb.rungs:
+def summary(found: LadderClimb) -> str:
+    """A short table: each rung's question, rate at `SUMMARY_SIZE`, share of the peer over all sizes, and date."""
+    climb = found.climb
+    lines = [f"| rung | asks | at {size_text(SUMMARY_SIZE)} | of {climb.peer} | measured |", "|---|---|---|---|---|"]
+    for rung, state in zip(climb.rungs, found.states, strict=True):
         (speed,) = speeds(rung, [SUMMARY_SIZE])
-        lines.append(f"| {rung.number} {rung.name} | {rung.question} | {speed} | {share_text(rung)} |")
+        cells = (f"{rung.number} {rung.name}", rung.question, speed, share_text(rung), row_states.row_text(state))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -94,14 +97,15 @@ def sentence(climb: Climb) -> str:
     return f"the best of {len(climb.rungs)} rungs, {best.name}, has {share_text(best)} of the speed of {climb.peer}"
 
 
-def _climb(date: str, climb: Climb) -> str:
+def _climb(climb: Climb, states: Sequence[RowState]) -> str:
     sizes = sizes_of(climb)
-    head = ["rung", "question", *map(size_text, sizes), f"of {climb.peer}"]
-    lines = [f"## {climb.ladder}: {words.machine_text(climb.machine)}", "", f"{date}.", ""]
+    head = ["rung", "question", *map(size_text, sizes), f"of {climb.peer}", "measured"]
+    lines = [f"## {climb.ladder}: {words.machine_text(climb.machine)}", "", f"{row_states.measured_text(states)}.", ""]
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for rung in climb.rungs:
+    for rung, state in zip(climb.rungs, states, strict=True):
         question = rung.question if rung.accepted else f"rejected: {words.plain(rung.reason)}"
         cells = [f"{rung.number} {rung.name}", question, *speeds(rung, sizes), share_text(rung)]
+        cells.append(row_states.row_text(state))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

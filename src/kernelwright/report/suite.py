@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import geometric_mean
 
-from kernelwright.core.optimization import WHOLE, SuiteRecord, SuiteRow
+from kernelwright.core.evidence import Measured
+from kernelwright.core.optimization import WHOLE, SuiteRow
 from kernelwright.core.records import Record
 from kernelwright.core.units import bytes_text, number_text, time_text
-from kernelwright.report import waiting, words
+from kernelwright.report import row_states, words
 
 OURS, COPY, COMPILED, EAGER = "kernelwright", "copy", "torch.compile", "eager"
 LARGE_BYTES = 50_000_000
@@ -17,7 +18,7 @@ LARGE_BYTES = 50_000_000
 NEAR, NEAR_US = 0.98, 2.0
 """Slower than another way: below this share of its speed, and by more microseconds than a launch wavers."""
 HEAD = ("program", "bytes", "floor", "ours", "copy", "torch.compile", "eager",
-        "ours / copy", "faster than torch.compile", "faster than eager", "who won")  # fmt: skip
+        "ours / copy", "faster than torch.compile", "faster than eager", "who won", "measured")  # fmt: skip
 
 
 class SuiteSummary(Record, frozen=True, kw_only=True):
@@ -93,47 +94,48 @@ def who_won(row: SuiteRow) -> str:
     return ", ".join([*made, *(f"{count} {name}" for name, count in sorted(counts.items()))]) or "no regions"
 
 
-def markdown(entries: Iterable[SuiteRecord]) -> str:
+def markdown(entries: Iterable[Measured]) -> str:
     """Every machine with its summary and the table of all its programs."""
     parts = [_machine(entry) for entry in entries]
-    return "\n".join(parts) if parts else "No machine has a record yet: `kw evidence record --kind optimize`.\n"
+    return "\n".join(parts) if parts else "No machine has a row yet: `kw evidence record --kind optimize`.\n"
 
 
-def brief(entries: Iterable[SuiteRecord]) -> str:
+def brief(entries: Iterable[Measured]) -> str:
     """A row for each machine and suite: how many times faster, how many programs are slower, how near to a copy."""
     entries = list(entries)
     lines = [
         "| machine | programs | accepted | faster than eager | faster than torch.compile | slower than torch.compile | "
-        "time over that of a copy |",
-        "|---|---|---|---|---|---|---|",
+        "time over that of a copy | measured |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for entry in entries:
-        found = summary(entry.rows)
+        found = summary(entry.results)
         name = entry.machine if entry.name == "suite" else f"{entry.machine}, {entry.name}"
         ratios = map(words.times_text, (found.faster_than_eager, found.faster_than_compile))
         over = words.times_text(found.over_copy)
         if 0 < found.large < found.programs:
             over += f"; {words.times_text(found.over_copy_large)} from {bytes_text(LARGE_BYTES)} on"
         cells = [name, str(found.programs), str(found.accepted), *ratios, str(found.slower_than_compile), over]
+        cells.append(row_states.measured_text(entry.states))
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, *waiting.paragraphs(entries)]) + "\n"
+    return "\n".join([*lines, *row_states.reasons(entries)]) + "\n"
 
 
-def _machine(entry: SuiteRecord) -> str:
-    software = ", ".join(f"{name} {version}" for name, version in sorted(entry.software.items()))
+def _machine(entry: Measured) -> str:
+    software = ", ".join(f"{name} {version}" for name, version in sorted(entry.environment.items()))
     name = "" if entry.name == "suite" else f": {entry.name}"
-    head = [f"## {entry.machine}{name}", "", words.plain(f"{entry.date}; {software}."), ""]
-    if entry.state == "pending":
-        head += [f"Pending: {words.plain('; '.join(entry.notes))}.", ""]
-    said = [f"- {label}: {text}" for label, text in summary_lines(entry.rows)]
+    head = [f"## {entry.machine}{name}", "", words.plain(f"{row_states.measured_text(entry.states)}; {software}."), ""]
+    said = [f"- {label}: {text}" for label, text in summary_lines(entry.results)]
     table = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
-    table += ["| " + " | ".join(cell.replace("|", "\\|") for cell in _cells(row)) + " |" for row in entry.rows]
+    pairs = zip(entry.results, entry.states, strict=True)
+    rows = ([*_cells(row), row_states.row_text(state)] for row, state in pairs)
+    table += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([*head, *said, "", *table]) + "\n"
 
 
 def _cells(row: SuiteRow) -> list[str]:
     if not row.times_us:
-        return [row.name, *[""] * (len(HEAD) - 2), who_won(row)]
+        return [row.name, *[""] * (len(HEAD) - 3), who_won(row)]
     times = [time_text(row.times_us[arm]) if arm in row.times_us else "-" for arm in (OURS, COPY, COMPILED, EAGER)]
     ratios = [words.times_text(ratio) for ratio in (_over_copy(row), _faster(row, COMPILED), _faster(row, EAGER))]
     return [row.name, bytes_text(row.compulsory_bytes), time_text(row.floor_us), *times, *ratios, who_won(row)]

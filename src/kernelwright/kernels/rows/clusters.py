@@ -18,6 +18,7 @@ from torch import Tensor
 
 from kernelwright.kernels.repeating import watched
 from kernelwright.kernels.replaying import STREAM, Launch
+from kernelwright.kernels.rows import planning
 from kernelwright.kernels.rows.launching import INTERPRETED, Rows, on, shared_bytes
 from kernelwright.kernels.rows.layout import VECTOR_BYTES, WARP
 from kernelwright.toolchain.cuda.compiling import Cubin, compile_cubin, cuda_core
@@ -76,9 +77,13 @@ def rows_each(M: int, layout: ClusterLayout, along: int, multiprocessors: int) -
     return max(1, min(MOST_ROWS, enough)) if along > 1 else 1
 
 
-@functools.cache
 def has_clusters(device: torch.device) -> bool:
     """Whether CUDA C++ for clusters can be compiled here and runs there."""
+    return planning.ACTIVE.target.capability >= (9, 0) if planning.ACTIVE else _has_clusters(device)
+
+
+@functools.cache
+def _has_clusters(device: torch.device) -> bool:
     if INTERPRETED or device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
         return False
     try:
@@ -145,6 +150,11 @@ class ClusterKernel:
             kept: of how many rows a block keeps its part in shared memory.
             constants: macros of the source beside those of the layout.
         """
+        if planning.ACTIVE:
+            macros = macros_of(layout, x.shape[-1], x.dtype, constants)
+            planning.ACTIVE.add_cuda(self._source, self._name, macros, Path(__file__).parent)
+            watched(lambda: None)
+            return
         given = tuple(0 if one is None else one for one in arguments)
         grid = (x.numel() // x.shape[-1] if clusters is None else clusters) * layout.parts
         shape = grid, WARP * layout.warps, kept * layout.part_bytes(row_bytes(x)), layout.parts
@@ -155,6 +165,8 @@ class ClusterKernel:
 
     def clusters_at_once(self, layout: ClusterLayout, x: Tensor, *, kept: int, **constants: int) -> int:
         """How many of such clusters the device of x runs at once."""
+        if planning.ACTIVE:
+            return max(1, planning.ACTIVE.target.multiprocessors // layout.parts)
         with on(x.device):
             kernel = self._here(layout, x, constants)
             return _at_once(kernel, WARP * layout.warps, kept * layout.part_bytes(row_bytes(x)), layout.parts)

@@ -15,7 +15,7 @@ from kernelwright.core.errors import DeviceError
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.repeating import scratch, watched
 from kernelwright.kernels.replaying import ALIGNED, STREAM, Counted, Launch, Seed
-from kernelwright.kernels.rows import tile
+from kernelwright.kernels.rows import planning, tile
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
 
@@ -112,6 +112,10 @@ def start(
     Raises:
         DeviceError: the tensors are where the kernels do not run.
     """
+    if planning.ACTIVE:
+        planning.ACTIVE.add_triton(kernel, arguments, {"num_warps": warps, **constants})
+        watched(lambda: None)
+        return
     if device.type != DEVICE_TYPE:
         where = "on the CPU, where it is interpreted" if INTERPRETED else "on a CUDA device"
         raise DeviceError(
@@ -217,15 +221,23 @@ def steps(parts: int, device: torch.device) -> tuple[int, ...]:
     return PUBLISH.value, FINISH.value
 
 
-@functools.cache
 def multiprocessors(device: torch.device) -> int:
     """Of a device; the interpreter does one thing after another."""
+    return planning.ACTIVE.target.multiprocessors if planning.ACTIVE else _multiprocessors(device)
+
+
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
-@functools.cache
 def shared_bytes(device: torch.device) -> int:
     """The shared memory that one program may have but for what Triton keeps for itself; the interpreter has none."""
+    return planning.ACTIVE.target.shared_bytes - RESERVED_BYTES if planning.ACTIVE else _shared_bytes(device)
+
+
+@functools.cache
+def _shared_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin - RESERVED_BYTES

@@ -1,16 +1,39 @@
-"""`kw evidence`: which records there are, and which no longer belong to their sources."""
+"""`kw evidence`: which rows there are, which no longer say what today's code does, and what was written."""
 
 from __future__ import annotations
 
-from kernelwright.core.records import EvidenceReport
+from itertools import groupby
+
+from kernelwright.core.evidence import EvidenceRun, EvidenceStatus, RowState
+from kernelwright.core.units import number_text
 from kernelwright.report.terminal.paper import BAD, GOOD, Paper
 
-INDENT = 9
+INDENT, MOST_NAMED = 18, 4
+STYLES = {"superseded": BAD, "older instrument": "yellow", "unverified": "dim"}
 
 
-def write(report: EvidenceReport, paper: Paper) -> None:
-    for word, style, lines in (("stale", BAD, report.stale), ("pending", "dim", report.pending)):
-        for line in lines:
-            paper.paragraph(line, INDENT, first=[(word.ljust(INDENT), style)])
-    good = len(report.records) - len(report.stale) - len(report.pending)
-    paper.line(("current".ljust(INDENT), GOOD), f"{good} of {len(report.records)} records")
+def write(found: EvidenceStatus, paper: Paper) -> None:
+    """Rows that are not current, those with one reason together; then how many are."""
+    others = sorted((one for one in found.rows if one.state != "current"), key=_group)
+    for (state, machine, kind, reason), rows in groupby(others, key=_group):
+        names = [f"{one.workload}{f' {one.variant}' if one.variant else ''}" for one in rows]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        said = f"{machine}, {kind}: {', '.join(names[:MOST_NAMED])}{more}: {reason}"
+        paper.paragraph(said, INDENT, first=[(state.ljust(INDENT), STYLES[state])])
+    good = found.counts.get("current", 0)
+    paper.line(("current".ljust(INDENT), GOOD), f"{good} of {number_text(len(found.rows), 'row')}")
+    if found.updated:
+        paper.line(
+            ("".ljust(INDENT), ""), f"{number_text(found.updated, 'row')} updated: other sources make the same code"
+        )
+
+
+def write_run(found: EvidenceRun, paper: Paper) -> None:
+    """What was written, and what failed."""
+    for line in found.failed:
+        paper.paragraph(line, INDENT, first=[("failed".ljust(INDENT), BAD)])
+    paper.paragraph(", ".join(found.written) or "nothing", INDENT, first=[("written".ljust(INDENT), GOOD)])
+
+
+def _group(one: RowState) -> tuple[str, str, str, str]:
+    return one.state, one.machine, one.kind, one.reason

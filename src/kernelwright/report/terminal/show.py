@@ -13,12 +13,13 @@ from rich.console import Console
 from kernelwright.core.corpus import CorpusReport
 from kernelwright.core.emulation import Emulation
 from kernelwright.core.errors import KernelwrightError
+from kernelwright.core.evidence import EvidenceRun, EvidenceStatus
 from kernelwright.core.ladder import Climb
 from kernelwright.core.layout import LayoutAnswer
 from kernelwright.core.library import Library
 from kernelwright.core.machine_code import CodeDifference, MachineCode
-from kernelwright.core.optimization import Optimization, SuiteRecord
-from kernelwright.core.records import Bench, Diagnosis, EvidenceReport, Machine, Verdict
+from kernelwright.core.optimization import Optimization
+from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
 from kernelwright.core.suite_run import SuiteRun
 from kernelwright.report.terminal import (
     bench,
@@ -33,7 +34,6 @@ from kernelwright.report.terminal import (
     machine,
     optimization,
     sass,
-    suite,
     suite_run,
     verdict,
 )
@@ -53,15 +53,15 @@ Report = (
     | Library
     | SuiteRun
 )
-Shown = Report | SuiteRecord | EvidenceReport | CorpusReport | KernelwrightError
+Shown = Report | EvidenceStatus | EvidenceRun | CorpusReport | KernelwrightError
 _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     Diagnosis: diagnosis.write,
     Verdict: verdict.write,
     Bench: bench.write,
     Machine: machine.write,
     Optimization: optimization.write,
-    SuiteRecord: suite.write,
-    EvidenceReport: evidence.write,
+    EvidenceStatus: evidence.write,
+    EvidenceRun: evidence.write_run,
     CorpusReport: corpus.write,
     SuiteRun: suite_run.write,
     LayoutAnswer: layout.write,

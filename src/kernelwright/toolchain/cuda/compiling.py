@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kernelwright.core.cache import cache_dir, digest
+from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.core.errors import CompileError, MissingDependency, UsageError
 from kernelwright.toolchain.cuda.headers import INCLUDE, included
 from kernelwright.toolchain.store import keep, kept
@@ -61,7 +61,7 @@ def compile_cubin(
     core, places = cuda_core(), [*folders, INCLUDE]
     headers = [part for path, text in sorted(included(source, places).items()) for part in (path.name, text)]
     options = [f"{key}={value}" for key, value in sorted(defines.items())] + [f"registers={registers}"]
-    key = digest(source, arch, STANDARD, _compiler(), name, *options, *headers)
+    key = digest(source, arch, STANDARD, compiler_version(), name, *options, *headers)
     entry = cache_dir("cuda") / f"{key}.sha256"
     if there := kept(entry):
         return Cubin(there.content, arch, there.note)
@@ -82,6 +82,36 @@ def compile_cubin(
     warnings = said.getvalue().replace("\0", "").strip()
     keep(entry, code, Path(name).stem, ".cubin", warnings)
     return Cubin(code, arch, warnings)
+
+
+def compile_ptx(
+    source: str, arch: str, *, defines: Mapping[str, str] = NO_DEFINES, folders: Sequence[Path] = (), name: str = "k.cu"
+) -> str:
+    """The PTX of a source, without line numbers, by NVRTC itself: cuda-core asks for a driver before it makes PTX.
+
+    Args and raises as `compile_cubin`.
+    """
+    from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
+
+    places = [*folders, INCLUDE]
+    headers = [part for path, text in sorted(included(source, places).items()) for part in (path.name, text)]
+    macros = [f"-D{key}={value}" for key, value in sorted(defines.items())]
+    entry = cache_dir("cuda") / f"{digest(source, arch, STANDARD, compiler_version(), *macros, *headers)}.ptx"
+    if entry.exists():
+        return entry.read_text("utf-8")
+    options = [f"--gpu-architecture={arch.replace('sm_', 'compute_')}", f"--std={STANDARD}", *macros]
+    options += [f"-I{place}" for place in places]
+    program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])[1]
+    (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])
+    if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        log = b" " * nvrtc.nvrtcGetProgramLogSize(program)[1]
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise _refusal(log.decode().replace("\0", ""), name)
+    text = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
+    nvrtc.nvrtcGetPTX(program, text)
+    nvrtc.nvrtcDestroyProgram(program)
+    write_atomic(entry, text.rstrip(b"\0"))
+    return text.rstrip(b"\0").decode()
 
 
 def _refusal(log: str, name: str) -> CompileError:
@@ -112,7 +142,8 @@ def cuda_core() -> Any:
     return cuda.core
 
 
-def _compiler() -> str:
+def compiler_version() -> str:
+    """NVRTC's, as `13.0`."""
     from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
 
     return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))

@@ -1,0 +1,1 @@
+"""Measured results, each tied to the code that ran: `evidence/<machine>/<kind>.jsonl`."""

@@ -1,0 +1,123 @@
+"""The instruments that rows depend on, each with a version that changes when it can measure otherwise.
+
+`instruments.json` holds for each instrument its version, the digest of its sources, and what every version changed. A
+test compares the digests: whoever changes an instrument says whether it still measures the same (`kw evidence
+instrument NAME --same WHY`), or gives it a new version with the size of the change (`--new WHAT`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from kernelwright.core.cache import digest
+from kernelwright.core.errors import NotFoundError
+from kernelwright.core.records import Record
+from kernelwright.evidence.digests import PACKAGE, normal_python, source_digest
+
+REGISTRY = Path(__file__).with_name("instruments.json")
+SOURCES: Mapping[str, tuple[str, ...]] = {
+    "host clock": ("measure/clock.py:HostClock", "measure/clock.py:steady_us", "measure/clock.py:repetitions_for"),
+    "event clock": ("measure/clock.py:EventClock", "measure/clock.py:_between_events_us"),
+    "graph clock": (
+        "measure/clock.py:GraphClock",
+        "measure/clock.py:_between_events_us",
+        "measure/clock.py:capture",
+    ),
+    "paired comparison": ("measure/paired.py", "measure/statistics.py", "measure/buffers.py"),
+    "external clock": ("measure/two_sided.py", "verify/watch.py", "verify/timed.py"),
+    "counters": ("measure/counters.py",),
+    "ceilings": ("machine/",),
+    "work": ("work/",),
+    "diagnosis": ("diagnose/",),
+    "recommendations": ("judge/moves.py",),
+    "quick check": ("verify/agreement.py",),
+    "verification": ("verify/",),
+    "layout probes": ("judge/fragments.py", "judge/accesses.py", "judge/instructions.py"),
+    "emulation": ("toolchain/emulator/",),
+}
+"""By instrument files, folders, and definitions inside a file."""
+
+
+class Version(Record, frozen=True, kw_only=True):
+    """One version: what it changed and by how much at most; `bound` is empty for the first."""
+
+    version: int
+    date: str
+    change: str
+    bound: str = ""
+
+
+class Instrument(Record, frozen=True, kw_only=True):
+    """Its sources' digest as they are known to measure what the last version does."""
+
+    digest: str
+    versions: tuple[Version, ...]
+    same: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> int:
+        return self.versions[-1].version
+
+
+@cache
+def instruments() -> dict[str, Instrument]:
+    """The registry by name."""
+    return msgspec.json.decode(REGISTRY.read_bytes(), type=dict[str, Instrument])
+
+
+def versions(names: Sequence[str]) -> dict[str, int]:
+    """Today's version of each, for a row that is measured now."""
+    return {name: instruments()[name].version for name in names}
+
+
+def changed() -> list[str]:
+    """Instruments whose sources are not those that the registry knows."""
+    return [name for name in SOURCES if instruments()[name].digest != digest_of(name)]
+
+
+def digest_of(name: str) -> str:
+    return digest(*(part for one in SOURCES[name] for part in _parts(one)))
+
+
+def accept(name: str, *, same: str = "", new: str = "", bound: str = "") -> Instrument:
+    """Notes that changed sources measure the same, or are a new version.
+
+    Raises:
+        NotFoundError: no such instrument.
+    """
+    if name not in SOURCES:
+        raise NotFoundError(f"no instrument {name!r}", next=f"there are {', '.join(SOURCES)}")
+    known = instruments()
+    one, date = known[name], datetime.now(UTC).date().isoformat()
+    if new:
+        fresh = Version(version=one.version + 1, date=date, change=new, bound=bound)
+        one = msgspec.structs.replace(one, versions=(*one.versions, fresh), same=())
+    else:
+        one = msgspec.structs.replace(one, same=(*one.same, f"{date}: {same}"))
+    known[name] = msgspec.structs.replace(one, digest=digest_of(name))
+    REGISTRY.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
+    return known[name]
+
+
+def older(row: Mapping[str, int]) -> list[str]:
+    """What changed in the instruments of a row since it was measured: a sentence for each."""
+    found = []
+    for name, version in row.items():
+        later = [one for one in instruments()[name].versions if one.version > version] if name in instruments() else []
+        found += [f"{name} {one.version}: {one.change}{f' ({one.bound})' if one.bound else ''}" for one in later]
+    return found
+
+
+def _parts(place: str) -> list[str]:
+    path, _, name = place.partition(":")
+    if name:
+        return [normal_python((PACKAGE / path).read_text("utf-8"), name)]
+    if path.endswith("/"):
+        files = (one for one in sorted((PACKAGE / path).rglob("*")) if one.suffix in (".py", ".json", ".h", ".cpp"))
+        return sorted(source_digest(one) for one in files)
+    return [source_digest(PACKAGE / path)]

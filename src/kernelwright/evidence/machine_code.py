@@ -1,0 +1,114 @@
+"""The code that a GPU ran as normalised PTX, without names and line numbers, compiled where no GPU is."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile, make_backend
+from triton.runtime import driver
+from triton.runtime.jit import create_function_from_signature
+
+from kernelwright.core.cache import cache_dir, digest, write_atomic
+from kernelwright.core.records import Spec
+from kernelwright.evidence.digests import normal_python
+from kernelwright.kernels.rows.planning import CudaLaunch, LaunchPlan, Target, TritonLaunch
+from kernelwright.toolchain.cuda.compiling import compile_ptx, compiler_version
+
+TOOLCHAIN = f"triton {triton.__version__}, nvrtc {compiler_version()}"
+CAPABILITY, OPT_IN_SHARED_BYTES = (9, 0), 232_448
+"""Of Hopper; H100 and H200 differ in memory alone."""
+_DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{.*?\n\s*\}", re.DOTALL)
+_DROPPED = re.compile(r"\s*(//|\.loc\b|\.file\b|\.version\b|\$L__tmp|\$L__func_|\$L__info)")
+_NAME = re.compile(r"\.(?:entry|func(?:\s*\([^)]*\))?)\s+([\w$]+)")
+
+
+def target_of(spec: Spec | None) -> Target:
+    """The GPU of a datasheet, Hopper where none is known."""
+    return Target((spec and spec.multiprocessors) or 132, OPT_IN_SHARED_BYTES, CAPABILITY)
+
+
+def artifact(plan: LaunchPlan) -> str:
+    """Digest of the code of all launches in order."""
+    major, minor = plan.target.capability
+    return digest(*(_ptx(one, 10 * major + minor) for one in plan.launches))
+
+
+def normal_ptx(text: str) -> str:
+    """PTX without line information, compiler version and the names of its functions."""
+    text = _DEBUG_SECTION.sub("", text)
+    for at, name in enumerate(dict.fromkeys(_NAME.findall(text))):
+        text = re.sub(rf"(?<![\w$]){re.escape(name)}(?=(_param_\d+)?(?![\w$]))", f"function{at}", text)
+    lines = (line.partition("//")[0].strip() for line in text.splitlines() if not _DROPPED.match(line))
+    return "\n".join(filter(None, lines))
+
+
+def _ptx(launch: TritonLaunch | CudaLaunch, capability: int) -> str:
+    if isinstance(launch, CudaLaunch):
+        source = launch.source.read_text("utf-8")
+        return normal_ptx(compile_ptx(source, f"sm_{capability}a", defines=launch.macros, folders=[launch.include]))
+    function, signature, constants, attributes, options = _specialized(launch, GPUTarget("cuda", capability, 32))
+    settings = {key: value for key, value in vars(options).items() if isinstance(value, str | int | float | bool)}
+    asked = [repr(sorted(one.items(), key=str)) for one in (signature, constants, attributes, settings)]
+    key = digest(TOOLCHAIN, str(capability), _source(function), *(re.sub(r"0x[0-9a-f]+", "", one) for one in asked))
+    entry = cache_dir("ptx") / f"{key}.ptx"
+    if not entry.exists():
+        source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
+        target = GPUTarget("cuda", capability, 32)
+        with compiling_for(target):
+            compiled = compile(source, target=target, options=options.__dict__)
+        write_atomic(entry, normal_ptx(compiled.asm["ptx"]).encode())
+    return entry.read_text("utf-8")
+
+
+def _source(function: Any) -> str:
+    """A kernel with all that it calls, local variables numbered."""
+    known: dict[int, Any] = {}
+    todo = [function]
+    while todo:
+        one = todo.pop()
+        if id(one) in known:
+            continue
+        known[id(one)] = one
+        used = getattr(one.fn, "__globals__", {})
+        names = one.fn.__code__.co_names
+        todo += [used[name] for name in names if isinstance(used.get(name), triton.runtime.JITFunction)]
+    texts = sorted(normal_python(one.src) for one in known.values())
+    constants = sorted(
+        f"{name}={value!r}"
+        for one in known.values()
+        for name in one.fn.__code__.co_names
+        if isinstance(value := one.fn.__globals__.get(name), triton.language.constexpr | int | float | str | bool)
+    )
+    return "\n".join([*texts, *constants])
+
+
+def _specialized(launch: TritonLaunch, target: GPUTarget) -> tuple[Any, Any, Any, Any, Any]:
+    """What Triton would compile the kernel for, from the arguments of the launch."""
+    function, backend = launch.kernel, make_backend(target)
+    bind = create_function_from_signature(function.signature, function.params, backend)
+    given = {"debug": False, **launch.options}
+    bound, specialization, options = bind(*launch.arguments, **given)
+    settings, signature, constants, attributes = function._pack_args(backend, given, bound, specialization, options)
+    return function, signature, constants, attributes, settings
+
+
+@contextlib.contextmanager
+def compiling_for(target: GPUTarget) -> Iterator[None]:
+    """Answers a kernel that asks for the device that it is compiled for."""
+    before = driver._active
+    stand_in: Any = SimpleNamespace(get_current_target=lambda: target)
+    driver.set_active(stand_in)
+    try:
+        yield
+    finally:
+        driver._active = before
+
+
+def together(artifacts: Iterable[str]) -> str:
+    return digest(*artifacts)

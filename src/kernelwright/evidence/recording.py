@@ -1,0 +1,61 @@
+"""Measures rows on this machine: those that are named, or those that no longer say what today's code does."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kernelwright.core.evidence import EvidenceRun
+from kernelwright.core.optimization import SuiteRow
+from kernelwright.evidence.kinds import MODULES, Request, kind_of
+from kernelwright.evidence.rows import write_rows
+from kernelwright.evidence.status import status
+from kernelwright.machine import machine
+
+
+def record(kind: str, request: Request) -> EvidenceRun:
+    """Measures rows of one kind and writes each as soon as it is there.
+
+    Raises:
+        UsageError: no such kind. NotFoundError: nothing of that name. DeviceError: the device is not here.
+    """
+    written, failed = [], {}
+    for row in kind_of(kind).measure(request):
+        write_rows([row], request.folder)
+        name = f"{row.workload}{f'/{row.variant}' if row.variant else ''}"
+        written.append(name)
+        failed.pop(name, None)
+        if row.kind == "optimize" and not (found := row.as_type(SuiteRow)).accepted:
+            failed[name] = found.reason
+    return EvidenceRun(
+        written=tuple(dict.fromkeys(written)), failed=tuple(f"{name}: {reason}" for name, reason in failed.items())
+    )
+
+
+def refresh(request: Request, *, kind: str = "") -> EvidenceRun:
+    """Measures the rows of this machine and device that are not current.
+
+    Raises:
+        NotFoundError: there are no rows.
+    """
+    here, stale = machine(request.device), Counter()
+    names: dict[str, list[str]] = {}
+    for one in status(request.folder, update=True, kind=kind).rows:
+        if one.machine == here.name and one.state not in ("current", "unverified"):
+            stale[one.kind] += 1
+            names.setdefault(one.kind, []).append(_request_name(one.kind, one.workload, one.variant))
+    runs = [
+        record(name, request._replace(names=tuple(dict.fromkeys(names[name])), fresh=True))
+        for name in MODULES
+        if name in names
+    ]
+    return EvidenceRun(
+        written=tuple(name for run in runs for name in run.written),
+        failed=tuple(line for run in runs for line in run.failed),
+    )
+
+
+def _request_name(kind: str, workload: str, variant: str) -> str:
+    """What `measure` of a kind calls a row."""
+    if kind == "optimize":
+        return workload.partition("/")[2]
+    return f"{workload}/{variant}" if variant else workload

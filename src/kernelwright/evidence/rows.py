@@ -1,0 +1,86 @@
+"""Rows on disk: `evidence/<machine>/<kind>.jsonl`, one row a line, sorted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from kernelwright.core.cache import write_atomic
+from kernelwright.core.errors import NotFoundError, UsageError
+from kernelwright.core.evidence import EvidenceRow
+from kernelwright.evidence.digests import slug
+
+FOLDER = "evidence"
+COMMIT_VARIABLE = "KERNELWRIGHT_COMMIT"
+"""Names the commit where sources travel without their repository."""
+
+
+def read_rows(folder: str = FOLDER, kind: str = "*") -> list[EvidenceRow]:
+    """All rows, of one kind or of all.
+
+    Raises:
+        UsageError: a line that is no row.
+    """
+    return [row for path in sorted(Path(folder).glob(f"*/{kind}.jsonl")) for row in _read(path)]
+
+
+def require_rows(folder: str) -> list[EvidenceRow]:
+    """
+    Raises:
+        NotFoundError: there are none.
+    """
+    if found := read_rows(folder):
+        return found
+    raise NotFoundError(f"no rows in {folder}", next="name a folder with rows (--folder DIR), or: kw evidence record")
+
+
+def write_rows(rows: Iterable[EvidenceRow], folder: str = FOLDER) -> None:
+    """Adds rows to their files, in place of those with the same key."""
+    files: dict[Path, list[EvidenceRow]] = {}
+    for row in rows:
+        files.setdefault(Path(folder) / slug(row.machine) / f"{row.kind}.jsonl", []).append(row)
+    for path, fresh in files.items():
+        known = {row.key: row for row in (_read(path) if path.exists() else [])} | {row.key: row for row in fresh}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = (msgspec.json.encode(known[key]) for key in sorted(known))
+        write_atomic(path, b"\n".join(lines) + b"\n")
+
+
+def current_commit(root: Path) -> str:
+    """The commit of a working tree, `+` behind it where sources differ from it."""
+    if given := os.environ.get(COMMIT_VARIABLE):
+        return given
+    git = ["git", "-C", str(root)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain", "src", "examples"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return commit.stdout.strip() + "+" * bool(changed.stdout)
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def select(rows: Iterable[EvidenceRow], names: Sequence[str]) -> list[EvidenceRow]:
+    """Rows whose workload, or a part of it between slashes or colons, is named; all where nothing is."""
+    wanted = set(names)
+    return [row for row in rows if not wanted or wanted & _parts(row)]
+
+
+def _parts(row: EvidenceRow) -> set[str]:
+    parts = row.workload.replace(":", "/").split("/")
+    return {row.workload, row.variant, *parts, row.workload.partition("/")[2]}
+
+
+def _read(path: Path) -> list[EvidenceRow]:
+    try:
+        return [msgspec.json.decode(line, type=EvidenceRow) for line in path.read_bytes().splitlines() if line.strip()]
+    except msgspec.DecodeError as fault:
+        raise UsageError(f"{path} holds a line that is no row of evidence: {fault}", where=str(path)) from fault

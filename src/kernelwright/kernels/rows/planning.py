@@ -1,0 +1,73 @@
+"""Which kernels an op would launch on a GPU that is not here: the launches are collected instead of made.
+
+Inside `planned`, ops take CPU tensors, and everything that asks for the device is answered by a `Target`. Results hold
+whatever their memory held before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU to plan for.
+
+    Attributes:
+        shared_bytes: of shared memory that one block can have.
+        capability: major and minor.
+    """
+
+    multiprocessors: int
+    shared_bytes: int
+    capability: tuple[int, int]
+
+
+class TritonLaunch(NamedTuple):
+    """A Triton kernel with its arguments, and its constants and compile options by name."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+class CudaLaunch(NamedTuple):
+    """A kernel of CUDA C++ with the macros that it is compiled with."""
+
+    source: Path
+    name: str
+    macros: Mapping[str, str]
+    include: Path
+
+
+@dataclass
+class LaunchPlan:
+    """The launches that were collected, in order."""
+
+    target: Target
+    launches: list[TritonLaunch | CudaLaunch] = field(default_factory=list)
+
+    def add_triton(self, kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        uses_pdl = getattr(kernel, "programmatic_launch", False) and self.target.capability >= (9, 0)
+        self.launches.append(TritonLaunch(kernel, arguments, options | {"launch_pdl": uses_pdl}))
+
+    def add_cuda(self, source: Path, name: str, macros: Mapping[str, str], include: Path) -> None:
+        self.launches.append(CudaLaunch(source, name, macros, include))
+
+
+ACTIVE: LaunchPlan | None = None
+
+
+@contextmanager
+def planned(target: Target) -> Iterator[LaunchPlan]:
+    """Collects launches for a target; not for several threads at once."""
+    global ACTIVE
+    before, ACTIVE = ACTIVE, LaunchPlan(target)
+    try:
+        yield ACTIVE
+    finally:
+        ACTIVE = before
