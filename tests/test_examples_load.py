@@ -102,7 +102,7 @@ def test_cross_entropy_cpp_takes_masked_logits():
     torch.testing.assert_close(candidate.program(logits, target), problem("cross_entropy").program(logits, target))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_compiled_decoder_block_is_right():
     assert distance(EXAMPLES / "decoder_block_compile.py") < 1e-5
 

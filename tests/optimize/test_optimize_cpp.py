@@ -75,7 +75,7 @@ def function_of(region, choice):
 IN_EVERY_CHOICE = ("pointwise", "softmax", "columns", "statistics", "long_row")
 IN_EVERY_CHOICE += ("places", "running", "running_back", "picked", "tall", "int8_folds")
 CASES = [(name, 0) for name in PROGRAMS] + [(name, 2) for name in IN_EVERY_CHOICE]
-CASES += [pytest.param(name, pick, marks=pytest.mark.slow) for name in IN_EVERY_CHOICE for pick in (1, 3)]
+CASES += [pytest.param(name, pick, marks=pytest.mark.exhaustive) for name in IN_EVERY_CHOICE for pick in (1, 3)]
 
 
 @pytest.mark.parametrize(("name", "pick"), CASES, ids=lambda value: str(value))

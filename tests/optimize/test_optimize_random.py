@@ -177,7 +177,7 @@ def test_what_is_off_by_more_than_rounding_is_refused_where_eager_is_right_by_lu
     assert len(faults(made, run, [x * (1 + off) for x in right])) == len(right)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 def test_many_programs_are_right(capsys):
     start, wrong, done = time.monotonic(), {}, Counter()

@@ -449,7 +449,7 @@ def test_interpreted_kernels_compute_what_torch_does(interpreted, name):
     assert not interpreted[name]["fault"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_other_choices_compute_it_too():
     assert not [name for name, found in interpret(SPARED).items() if found["fault"]]
 

@@ -43,7 +43,7 @@ def test_small_arms() -> None:
     judge(experiment(scale=0.125, seeds=(1,)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_full_arms() -> None:
     judge(experiment())
