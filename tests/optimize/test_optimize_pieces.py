@@ -100,7 +100,9 @@ def some_of(cases):
 
 
 CROSSED = [
-    pytest.param(layout, turn, marks=() if layout == next(iter(LAYOUTS)) or turn is TURNS[0] else pytest.mark.exhaustive)
+    pytest.param(
+        layout, turn, marks=() if layout == next(iter(LAYOUTS)) or turn is TURNS[0] else pytest.mark.exhaustive
+    )
     for layout in LAYOUTS
     for turn in TURNS
 ]

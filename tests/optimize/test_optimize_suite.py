@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from tiers import fast_first
 
 sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import FirstChoice, quick
@@ -103,7 +104,7 @@ def test_a_recorded_suite_is_current_and_complete(suite):
     assert (len(report.records), report.stale, report.pending) == (1, (), ())
 
 
-@pytest.mark.parametrize("where", ["changed", "new"])
+@pytest.mark.parametrize("where", fast_first(1, ["changed", "new"]))
 def test_another_program_makes_the_record_stale_and_all_is_done_again(suite, where):
     record, folder, tmp_path = suite
     record()
@@ -144,6 +145,7 @@ def test_a_folder_of_problem_files_is_a_suite_of_its_own(suite):
     assert record()[0] == ["toy:double", "toy:halve"], "our own has its record beside it"
 
 
+@pytest.mark.slow
 def test_other_software_makes_all_rows_again(suite, toy_machine, monkeypatch):
     record, _, _ = suite
     record()

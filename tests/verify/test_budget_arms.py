@@ -38,6 +38,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_small_arms() -> None:
     judge(experiment(scale=0.125, seeds=(1,)))

@@ -27,7 +27,9 @@ except KernelwrightError as error:
     told = {"code": error.code, "message": error.message, "where": error.where}
 print(json.dumps(told | {"stages": stages}))
 """
-EXHAUSTIVE = pytest.mark.exhaustive  # each costs a process that loads torch; what they check is checked in tests/sandbox too
+EXHAUSTIVE = (
+    pytest.mark.exhaustive
+)  # each costs a process that loads torch; what they check is checked in tests/sandbox too
 HONEST = "def f(x): return x + 1\n"
 INPUTS = "import torch\ndef get_inputs(): return [torch.randn(9)]\n"
 SPAWNS = """
@@ -66,12 +68,16 @@ def test_a_verdict_and_its_stages_come_through(start):
     assert seen["stages"][:3] == ["loading the problem", "running the reference", "loading the candidate"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "code", "words"),
     [
         ("def f(x):\n    while True: pass\n", "timeout", "at: running the reference"),
         pytest.param(
-            "import time\ntime.sleep(1000)\ndef f(x): return x\n", "timeout", "at: loading the problem", marks=EXHAUSTIVE
+            "import time\ntime.sleep(1000)\ndef f(x): return x\n",
+            "timeout",
+            "at: loading the problem",
+            marks=EXHAUSTIVE,
         ),
         pytest.param("import os\ndef f(x): os.abort()\n", "crash", "SIGABRT", marks=EXHAUSTIVE),
         ("def f(x): return x.expand(1 << 50, 9).clone()\n", "out-of-memory", "the reference ran out of memory"),

@@ -155,6 +155,7 @@ def test_near_the_limit_every_verdict_is_the_same(near, low, high, accepted):
         assert words in str(found).replace("\n           ", " ")
 
 
+@pytest.mark.slow
 def test_another_output_that_is_far_off_is_not_hidden_by_one_that_is_near(near, file):
     two = PROBLEM.replace("return torch.tanh(x)", "return torch.tanh(x), torch.tanh(x) * 2")
     error = error_at(near, 1.15, 2.5)
