@@ -27,11 +27,10 @@ def test_no_two_samples_share_a_name():
     assert max(Counter(one.path.stem for one in ALL).values()) == 1
 
 
-@pytest.mark.parametrize("sample", ALL, ids=lambda one: one.name)
-def test_the_judge_meets_a_sample_without_what_it_says_of_itself(sample):
-    assert "Code:" not in sample.bare
-    assert "Problem:" not in sample.bare
-    assert sample.what not in sample.bare
+def test_the_judge_meets_a_sample_without_what_it_says_of_itself():
+    for said in ("Code:", "Problem:"):
+        assert not [one.name for one in ALL if said in one.bare]
+    assert not [one.name for one in ALL if one.what in one.bare]
 
 
 SMOKE = (
