@@ -15,7 +15,9 @@ COMPILE = .venv/bin/python -m compileall -q -j 2 $$(.venv/bin/python -c 'import 
 DEMO := examples/add_scale_bias_relu
 ALONE := import runpy; own = runpy.run_path('demo_optimized.py'); print(own['ModelNew']()(*own['get_inputs']()))
 
-.PHONY: help demo test test-gpu check judge bench release-check clean
+PYTEST = $(RUN) -m pytest -n 2 --dist loadgroup
+
+.PHONY: help demo test test-all test-changed test-gpu coverage check judge judge-changed bench release-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,11 +39,24 @@ demo: $(BASE)  ## hand over a slow program, get back a faster file that is prove
 	$(RUN) -I -c "$(ALONE)"
 	$(KW) verify $(DEMO).py examples/wrong/add_scale_bias_relu_fp16.py; test $$? -eq 1
 
-test: $(READY)  ## every test that needs no GPU
-	$(RUN) -m pytest -n 2 --dist loadgroup
+test: $(READY)  ## the fast tests that need no GPU, every package among them; five minutes
+	$(PYTEST)
 
-judge: $(READY)  ## the judge against its corpus: every cheat rejected, every honest candidate accepted; three minutes
+test-all: $(READY)  ## the other tests that need no GPU: what is marked slow
+	$(PYTEST) -m "slow and not exhaustive and not gpu"
+
+test-changed: $(READY)  ## the fast tests that a change can reach, since the merge base with origin/main or SINCE=COMMIT
+	@files=$$($(RUN) tests/changed.py $(SINCE)); [ -z "$$files" ] || $(PYTEST) $$files || [ $$? -eq 5 ]
+
+coverage: $(READY)  ## the fast tests again, and which lines and branches they ran
+	$(PYTEST) --cov --cov-branch --cov-report=term:skip-covered
+
+judge: $(READY)  ## the judge against its corpus: every cheat rejected, every honest candidate accepted; four minutes
 	$(KW) judge-check --workers 2
+	$(RUN) tests/corpus_changed.py --record
+
+judge-changed: $(READY)  ## the same, only where what judges differs from what judged the corpus last
+	@if $(RUN) tests/corpus_changed.py; then $(MAKE) judge; fi
 
 test-gpu: $(READY)  ## the tests that need a CUDA device
 	$(RUN) -m pytest -m gpu

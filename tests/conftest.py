@@ -1,5 +1,13 @@
-"""One private cache for the whole run, so that tests neither see nor touch the person's own; and a warm `kw`."""
+"""A cache for each run, so that tests neither read nor change the user's own; and a `kw` whose imports are done.
 
+What a compiler made is kept between runs in `KERNELWRIGHT_TESTS_COMPILED`, by default ~/.cache/kernelwright-tests; an
+empty value keeps nothing. Measurements of the machine, trials, and what candidates compile are made anew in each run.
+A test of what happens with an empty cache sets `KERNELWRIGHT_CACHE` to a folder of its own.
+"""
+
+import gc
+import hashlib
+import importlib.metadata
 import itertools
 import json
 import os
@@ -7,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +25,11 @@ from next_steps import can_run
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_CACHE = "KERNELWRIGHT_TESTS_CACHE"
+COMPILED_CACHE = "KERNELWRIGHT_TESTS_COMPILED"
+KEPT_KINDS = ("cpp", "cuda", "owned", "triton", "inductor")
+"""Kinds of cache entries whose names are digests of their sources and flags."""
+MOST_ENTRIES = 3000
+"""Of one kind: the sandbox links every entry of three of them for each candidate, 10 us each."""
 SOURCE_PATH = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
 os.environ["THP_MEM_ALLOC_ENABLE"] = "1"  # as in the sandbox: a measured machine holds for one policy of allocation
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # as there too: who waits would spin on the cores of the test beside it
@@ -30,6 +44,7 @@ def pytest_configure(config):
     if whole and getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[SHARED_CACHE] = tempfile.mkdtemp(prefix="kernelwright-tests-")
         config.add_cleanup(lambda: shutil.rmtree(os.environ[SHARED_CACHE]))
+        link_compiled(Path(os.environ[SHARED_CACHE]))
         paths = {"KERNELWRIGHT_CACHE": os.environ[SHARED_CACHE], "PYTHONPATH": SOURCE_PATH}
         measure = [sys.executable, "-m", "kernelwright", "machine"]
         subprocess.run(measure, env=os.environ | paths, stdout=subprocess.DEVNULL, check=True)
@@ -41,7 +56,45 @@ def private_cache(tmp_path_factory):
     cache = tmp_path_factory.mktemp("run") / "cache"
     if shared := os.environ.get(SHARED_CACHE):
         cache.symlink_to(shared)
+    else:
+        cache.mkdir()
+        link_compiled(cache)
     os.environ["KERNELWRIGHT_CACHE"] = str(cache)
+    os.environ |= {"TRITON_CACHE_DIR": str(cache / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
+
+
+def link_compiled(cache):
+    """Links the folders of what compilers made, which outlive the run, into a cache."""
+    if not (compiled := compiled_folder()):
+        return
+    for kind in KEPT_KINDS:
+        (compiled / kind).mkdir(parents=True, exist_ok=True)
+        (cache / kind).symlink_to(compiled / kind)
+        entries = sorted((compiled / kind).iterdir(), key=lambda entry: entry.lstat().st_mtime)
+        for entry in entries[: len(entries) // 2] if len(entries) > MOST_ENTRIES else ():
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+
+
+def compiled_folder():
+    """One for each set of compilers and each month, so that old entries go; None where nothing is kept."""
+    if not (root := os.environ.get(COMPILED_CACHE, str(Path.home() / ".cache" / "kernelwright-tests"))):
+        return None
+    versions = {dist.name: dist.version for dist in importlib.metadata.distributions()}
+    compilers = [sys.version, *(f"{name} {versions.get(name)}" for name in ("torch", "triton", "nvidia-cuda-nvrtc"))]
+    if cxx := shutil.which(os.environ.get("CXX", "c++")):
+        compilers.append(subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout)
+    month = time.strftime("%Y-%m")
+    for other in Path(root).glob("20??-??"):
+        if other.name < month:
+            shutil.rmtree(other, ignore_errors=True)
+    return Path(root) / month / hashlib.sha256("\n".join(compilers).encode()).hexdigest()[:12]
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays until the end: the garbage collector need not look through it again and
+    again, which takes a third of the time of every torch.export."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

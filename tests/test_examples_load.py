@@ -102,7 +102,7 @@ def test_cross_entropy_cpp_takes_masked_logits():
     torch.testing.assert_close(candidate.program(logits, target), problem("cross_entropy").program(logits, target))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_compiled_decoder_block_is_right():
     assert distance(EXAMPLES / "decoder_block_compile.py") < 1e-5
 
@@ -116,6 +116,7 @@ for name in ("add_scale_bias_relu", "tiny_chain", "softmax", "cross_entropy", "c
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 def test_triton_candidates_are_right_in_the_interpreter():
     code, environment = INTERPRETED.format(here=str(Path(__file__).parent)), os.environ | {"TRITON_INTERPRET": "1"}
@@ -126,6 +127,7 @@ def test_triton_candidates_are_right_in_the_interpreter():
     assert all(float(error) < 1e-5 for error in errors.values()), errors
 
 
+@pytest.mark.slow
 def test_train_takes_its_steps():
     command = [sys.executable, str(EXAMPLES / "train.py"), "--steps", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -85,11 +85,12 @@ def proven(names: dict[str, Any]) -> None:
     assert names["predicted"].predicted
 
 
+@pytest.mark.slow
 def test_cells_run_top_to_bottom_at_a_small_size():
     proven(ran((SIZE, SMALL), (ARMS, FEWER)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_cells_run_top_to_bottom_as_they_stand():
     names = ran()
     proven(names)

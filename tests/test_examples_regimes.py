@@ -42,7 +42,7 @@ def test_predictions_came_true_within_a_fifth_in_the_median(device):
     assert median(errors) <= 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", EXPECTED)
 def test_why_names_the_expected_regime_on_this_cpu(kw, name):
     found = kw("why", f"examples/{name}.py", "--json").document
@@ -56,7 +56,7 @@ def test_why_names_the_expected_regime_on_this_gpu(kw, name):
     assert found["regime"] in EXPECTED[name]["cuda"], found["sentence"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_training_script_is_ranked_right(kw):
     found = kw("why", "--json", "--", "python", "examples/train.py", "--steps", "10").document
     assert found["modules"][0]["module"] == "norm"

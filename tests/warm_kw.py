@@ -4,6 +4,7 @@ A request is one line of JSON: `words`, `cwd`, `environment`, and the files `out
 code. It runs no operator of its own, so that a fork is as good as a new process.
 """
 
+import gc
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ def main():
 
     from kernelwright.cli import app
 
+    gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()

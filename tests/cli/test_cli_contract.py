@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tiers import slow
 
 from kernelwright.cli import answer as cli_answer
 from kernelwright.core.records import Record
@@ -27,7 +28,7 @@ FIELDS = {
     "layout": {"expression", "kind", "result", "size", "cosize", "steps", "questions", "drawing"},
 }
 CALLS = [
-    ("why", [SMALL, PROGRAMS / "small_right.py"], 0),
+    slow(("why", [SMALL, PROGRAMS / "small_right.py"], 0)),
     ("why", [SMALL, "--spec", "h200"], 0),
     ("verify", [SMALL, PROGRAMS / "small_right.py"], 0),
     ("verify", [SMALL, PROGRAMS / "other_signature.py"], 1),
@@ -87,12 +88,17 @@ def test_an_interrupted_verb_says_so(monkeypatch, capsys):
     assert (document["status"], document["error"]["code"]) == ("error", "limit")
 
 
-def test_why_says_the_parts_that_agents_read(kw):
-    found = asked(kw, "why", SMALL).document
+def test_why_says_the_parts_that_agents_read_and_leaves_a_page_without_network(kw, tmp_path):
+    page = tmp_path / "page.html"
+    found = asked(kw, "why", SMALL, "--html", page).document
     assert found["floors"].keys() >= {"as_written_us", "fused_us"}
     assert found["work"] == {"flops": 42_000, "bytes_as_written": 420_000, "bytes_fused": 252_000}
     assert all({"what", "predicted_us"} <= move.keys() for move in found["moves"])
     assert [row["name"] for row in found["operators"]] == ["add", "relu"]
+    text = page.read_text()
+    assert len(text) < 1_000_000
+    assert "<script src" not in text
+    assert 'href="http' not in text
 
 
 def test_layout_says_the_parts_that_agents_read(kw, tmp_path):
@@ -119,6 +125,7 @@ def test_bench_says_the_parts_that_agents_read(kw):
     assert comparison["low"] <= comparison["ratio"] <= comparison["high"]
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_not_there_is_predicted_and_nobody_is_called_faster(kw):
     found = asked(kw, "bench", SMALL, PROGRAMS / "small_right.py", "--spec", "h200").document
     assert found["predicted"]
@@ -161,6 +168,7 @@ def test_a_wrong_option_leaves_no_file(kw, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_rejected_candidate_is_not_timed(kw):
     answer = kw("bench", SMALL, PROGRAMS / "small_wrong.py", "--pairs", "5", "--baseline", "eager", "--json")
     assert answer.code == 1
@@ -172,10 +180,10 @@ BAD = [
     (["why", PROGRAMS / "missing.py"], "not-found"),
     (["why", PROGRAMS / "no_model.py"], "problem-error"),
     (["why", PROGRAMS / "raises.py"], "problem-error"),
-    (["why", PROGRAMS / "endless.py", "--limit", "2"], "timeout"),
+    (["why", PROGRAMS / "endless.py", "--limit", "1"], "timeout"),
     (["why", PROGRAMS / "greedy.py"], "out-of-memory"),
     (["verify", PROGRAMS / "nan.py", PROGRAMS / "nan.py"], "problem-error"),
-    (["verify", PROGRAMS / "raises.py", PROGRAMS / "raises.py"], "problem-error"),
+    slow((["verify", PROGRAMS / "raises.py", PROGRAMS / "raises.py"], "problem-error")),
     (["why", SMALL, "--device", "tpu"], "usage"),
     (["why", SMALL, "--spec", "z80"], "not-found"),
     (["why"], "usage"),
@@ -187,7 +195,7 @@ BAD = [
     (["why", SMALL, "--html", "/nowhere/page.html"], "usage"),
     (["optimize", PROGRAMS / "missing.py"], "not-found"),
     (["optimize", PROGRAMS / "no_model.py"], "problem-error"),
-    (["optimize", PROGRAMS / "by_value.py", "--out", "/tmp/never_written.py"], "problem-error"),
+    slow((["optimize", PROGRAMS / "by_value.py", "--out", "/tmp/never_written.py"], "problem-error")),
     (["optimize", SMALL, "--out", SMALL], "usage"),
     (["optimize", SMALL, "--show", "nonsense"], "usage"),
     (["optimize", SMALL, "--out", "/nowhere/faster.py"], "usage"),
@@ -208,7 +216,7 @@ BAD = [
     (["why", "--", "python", "absent.py"], "not-found"),
     (["why", "--spec", "h200", "--", "python", PROGRAMS / "script.py"], "usage"),
     (["why", "--compile", "--", "python", PROGRAMS / "script.py"], "usage"),
-    (["why", "--limit", "2", "--", "python", PROGRAMS / "endless_script.py"], "timeout"),
+    (["why", "--limit", "1", "--", "python", PROGRAMS / "endless_script.py"], "timeout"),
 ]
 
 
@@ -244,6 +252,7 @@ def test_debug_shows_the_traceback(kw):
     assert "no luck with (3,)" in kw("why", PROGRAMS / "raises.py", "--debug").err
 
 
+@pytest.mark.slow
 def test_an_unregistered_operator_gets_no_verdict(kw):
     found = kw("why", PROGRAMS / "unregistered.py", "--json").document
     assert found["regime"] == "undetermined"
@@ -257,21 +266,13 @@ def test_a_running_script_is_watched_and_cannot_corrupt_the_document(kw):
     assert "a line of the script's own" in answer.err
 
 
+@pytest.mark.slow
 def test_the_page_of_a_finding_holds_the_document_of_the_run(kw, tmp_path):
     page = tmp_path / "page.html"
     answer = kw("verify", SMALL, PROGRAMS / "small_wrong.py", "--json", "--html", page)
     kept = json.loads(html.unescape(page.read_text().partition("<pre>")[2].partition("</pre>")[0]))
     assert kept == answer.document
     assert kept["status"] == "finding"
-
-
-def test_html_is_one_page_without_network(kw, tmp_path):
-    page = tmp_path / "page.html"
-    assert kw("why", SMALL, "--html", page).code == 0
-    text = page.read_text()
-    assert len(text) < 1_000_000
-    assert "<script src" not in text
-    assert 'href="http' not in text
 
 
 def test_help_lists_every_verb(kw):

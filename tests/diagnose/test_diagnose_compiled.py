@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tiers import slow
 
 import kernelwright
 from kernelwright.core.errors import ProblemError
@@ -238,15 +239,15 @@ def side_by_side(x, w, v):
     ("function", "shapes", "nodes"),
     [
         # 512 x 512 floats of 4 bytes: read once, written once, whatever is kept of rows between.
-        (softmax, [(512, 512)], [planned(2 * 2**20, 2**20)]),
+        slow((softmax, [(512, 512)], [planned(2 * 2**20, 2**20)])),
         # 4,000 bytes each: x and y are read, x and the result written.
-        pytest.param(added_in_place, [(1000,), (1000,)], [planned(16_000, 8_000)], marks=pytest.mark.slow),
+        pytest.param(added_in_place, [(1000,), (1000,)], [planned(16_000, 8_000)], marks=pytest.mark.exhaustive),
         # The library returns values and indices; only the 4,000 bytes of values are used.
         pytest.param(
             sorted_plus_one,
             [(1000,)],
             [planned(8_000, 4_000, called=True), planned(8_000, 4_000)],
-            marks=pytest.mark.slow,
+            marks=pytest.mark.exhaustive,
         ),
         # (64, 32) by (32, 16): 8,192 + 2,048 bytes read and 4,096 written, where the cat wants them.
         (side_by_side, [(64, 32), (32, 16), (32, 16)], [planned(14_336, 4_096, called=True)] * 2),
@@ -318,6 +319,7 @@ def test_a_small_program_is_read_kernel_by_kernel():
         assert word in text
 
 
+@pytest.mark.slow
 def test_the_kernels_of_a_graph_that_runs_again_are_not_known():
     # The graph break has `layer` compiled once and run three times: of two runs nothing was told.
     def three_times(x, w, b):

@@ -1,6 +1,7 @@
 """What counts as a Python command, and how a script that is watched ends."""
 
 import pytest
+from tiers import fast_first
 
 from kernelwright.diagnose import is_command
 
@@ -23,7 +24,7 @@ def test_a_problem_may_be_called_like_an_interpreter(word):
     assert not is_command([word])
 
 
-@pytest.mark.parametrize(("end", "code"), [("", 0), ("raise ValueError('late')", 2)])
+@pytest.mark.parametrize(("end", "code"), fast_first(1, [("", 0), ("raise ValueError('late')", 2)]))
 def test_exit_handlers_of_a_watched_script_run(kw, tmp_path, end, code):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT + end)

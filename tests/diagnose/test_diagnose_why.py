@@ -43,6 +43,7 @@ def test_code_that_torch_cannot_see_is_read_as_the_work_of_the_problem(files):
     assert found.floors.fused_us > 0
 
 
+@pytest.mark.slow
 def test_a_candidate_of_torch_operators_is_read_by_them(files):
     found = why_files([f"{files}/smooth.py:smooth", f"{files}/in_torch.py:smooth"])
     assert [row.name for row in found.operators] == ["tanh", "mul_"]
@@ -58,6 +59,7 @@ def test_what_torch_would_compile_is_not_predicted(files):
         why_files([f"{files}/smooth.py:smooth"], spec="h200", compiled=True)
 
 
+@pytest.mark.slow
 def test_a_live_module_and_the_random_state_are_left_as_they_were():
     norm = torch.nn.BatchNorm1d(8).train()
     before, state = {name: value.clone() for name, value in norm.state_dict().items()}, random.getstate()

@@ -232,7 +232,7 @@ def test_every_choice_every_region_and_the_program_are_compiled_beforehand(tmp_p
     assert read[1] is problem.program
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_programs_are_compiled_in_processes_that_may_die(tmp_path, monkeypatch):
     file = made(tmp_path, "deadly", "os._exit(3)")
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))

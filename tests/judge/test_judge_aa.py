@@ -23,7 +23,7 @@ def written(folder, arguments, program, shape):
     return str(path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("elements", [1000, 4 * 2**20])
 def test_a_hundred_comparisons_of_a_program_with_itself_make_at_most_one_claim(elements):
@@ -38,7 +38,7 @@ def test_a_hundred_comparisons_of_a_program_with_itself_make_at_most_one_claim(e
     assert claims <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 def test_forty_process_comparisons_of_a_program_with_itself_make_no_claim(tmp_path):
     source = written(tmp_path, "x, y", "torch.relu((x + y) * 2 + 1)", "2**20")
@@ -51,7 +51,7 @@ def test_forty_process_comparisons_of_a_program_with_itself_make_no_claim(tmp_pa
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 def test_twenty_benches_of_a_program_with_itself_on_a_device_claim_nothing(tmp_path):
     source = written(tmp_path, "x", "torch.softmax(x, -1)", "4096, 2048")
@@ -75,14 +75,14 @@ def of_live_candidates():
     return bench(problem, slower, baselines=["eager"], check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_of_live_candidates_the_slower_one_never_wins(of_live_candidates):
     found = of_live_candidates
     assert found.comparisons[0].verdict != "FASTER", "whatever else runs on this machine"
     assert {arm.name for arm in found.arms} == {"slower", "eager"}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_of_live_candidates_the_better_one_wins(of_live_candidates):
     """On a machine that is quiet: beside other tests the honest verdict may be UNCLEAR."""
     assert of_live_candidates.comparisons[0].verdict == "SLOWER"

@@ -24,6 +24,7 @@ def problem():
     return Problem.from_callable(program, torch.randn(2**12))
 
 
+@pytest.mark.slow
 def test_nothing_is_timed_where_every_candidate_is_rejected(problem):
     found = bench(problem, wrong, wrong)
     assert (found.arms, found.comparisons) == ((), ())

@@ -50,6 +50,7 @@ def test_the_task_of_one_who_dies_is_done_by_another(tmp_path):
     assert dict(done_by(1, die_once, [str(tmp_path / "mark")])) == {0: "done"}
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_everybody_is_an_error_of_its_own():
     answers = dict(done_by(1, die, [0]))
     assert isinstance(answers[0], CrashError)

@@ -1,6 +1,7 @@
 """Emulation says what an access costs, and what a sanitizer saw, in the words and lines of the source."""
 
 import pytest
+from tiers import slow
 
 from kernelwright.core.errors import UsageError
 from kernelwright.judge.emulation import why_emulated
@@ -55,6 +56,7 @@ def test_a_conflicting_tile_is_named_with_its_line_and_padding_mends_it(why):
     assert padded.global_bytes == 2 * 64 * 96 * 4
 
 
+@pytest.mark.slow
 def test_reading_down_a_column_costs_a_sector_for_each_lane(why):
     found = why(("[threadIdx.y][threadIdx.x] = x[(row + threadIdx.y) * N + column + threadIdx.x]",
                  "[threadIdx.x][threadIdx.y] = x[(row + threadIdx.x) * N + column + threadIdx.y]"),
@@ -68,8 +70,8 @@ def test_reading_down_a_column_costs_a_sector_for_each_lane(why):
     ("change", "kind", "line"),
     [
         (("    __syncthreads();\n", "\n"), "race", 11),
-        (("out[(column", "out[M * N - row * 0 + (column"), "overrun", 13),
-        (("__syncthreads();", "if (threadIdx.x) __syncthreads();"), "waiting", 12),
+        slow((("out[(column", "out[M * N - row * 0 + (column"), "overrun", 13)),
+        slow((("__syncthreads();", "if (threadIdx.x) __syncthreads();"), "waiting", 12)),
     ],
     ids=["race", "overrun", "waiting"],
 )
@@ -80,6 +82,7 @@ def test_what_a_sanitizer_sees_comes_first(why, change, kind, line):
     assert found.moves[0].what.startswith("mend line")
 
 
+@pytest.mark.slow
 def test_the_two_wins_of_the_ladder_are_predicted():
     def cost(name, kind, operand=""):
         found = why_emulated(str(task_of("gemm_fp32")), str(rung("gemm_fp32", name).path))

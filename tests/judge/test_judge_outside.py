@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 
 import pytest
+from tiers import fast_first
 
 import kernelwright.judge.outside as outside_module
 from kernelwright.core.records import Conditions, Reason, Timing
@@ -117,6 +118,7 @@ def test_who_stops_computing_once_it_is_trusted_is_caught_where_it_is_timed(file
     assert "in a timed call" in arms.caught["lazy"].detail
 
 
+@pytest.mark.slow
 def test_nobody_chooses_which_call_of_a_series_is_judged(file):
     """By a buffer of its own, say, whose change is seen after the last one."""
     problem, candidates = file("problem.py", PROBLEM), {"last": file("last_alone.py", LAST_ALONE)}
@@ -126,6 +128,7 @@ def test_nobody_chooses_which_call_of_a_series_is_judged(file):
     assert arms.caught["last"].code == "inaccurate"
 
 
+@pytest.mark.slow
 def test_who_says_that_it_took_no_time_is_a_liar(file):
     problem, timeless = file("problem.py", PROBLEM), file("timeless.py", TIMELESS)
     with outside(problem, {"fast": timeless}) as arms:
@@ -133,6 +136,7 @@ def test_who_says_that_it_took_no_time_is_a_liar(file):
     assert arms.caught["fast"].code == "false-time"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [True, False])
 def test_a_bench_gives_such_candidates_no_arm_and_times_the_others_once(file, monkeypatch, check):
     problem, lazy, honest = file("problem.py", PROBLEM), file("lazy.py", LAZY), file("honest.py", HONEST)
@@ -150,10 +154,11 @@ def test_a_bench_gives_such_candidates_no_arm_and_times_the_others_once(file, mo
     assert codes == (["stale-output", None, "stale-output"] if check else ["stale-output", "stale-output"])
 
 
+@pytest.mark.slow
 def test_nothing_honest_is_timed_twice_for_one_that_is_caught_late(file, monkeypatch):
-    """Ten candidates, of which one stops computing in the last pair: turns are counted, not time."""
+    """Four candidates, of which one stops computing in the last pair: turns are counted, not time."""
     problem, turns = file("problem.py", PROBLEM), Counter()
-    candidates = {f"honest {number}": file(f"honest_{number}.py", HONEST) for number in range(9)}
+    candidates = {f"honest {number}": file(f"honest_{number}.py", HONEST) for number in range(3)}
     candidates["late"] = file("late.py", LAZY)
     usual, pairs = Outside._turn, 5
 
@@ -177,6 +182,7 @@ def test_nothing_honest_is_timed_twice_for_one_that_is_caught_late(file, monkeyp
     assert {turns[name] for name in honest} == {turns_of_a_pair * taken}, "what was taken before is kept"
 
 
+@pytest.mark.slow
 def test_the_processes_of_who_is_caught_end_at_once(file):
     """They would have processors while the others are timed."""
     problem = file("problem.py", PROBLEM)
@@ -188,6 +194,7 @@ def test_the_processes_of_who_is_caught_end_at_once(file):
         assert set(arms.pair("another")) == {"honest", "eager"}
 
 
+@pytest.mark.slow
 def test_a_tolerance_holds_where_it_is_timed_too(file):
     problem = file("problem.py", PROBLEM)
     near = file("near.py", HONEST.replace("mul_(2)", "mul_(2.001)"))
@@ -247,6 +254,7 @@ def test_who_replaces_events_on_a_gpu_is_a_liar(file):
 ANY_SHAPE = PROBLEM + "\ndef get_held_out_inputs(): return [[torch.randn(3, 5)], [torch.randn(1)]]\n"
 
 
+@pytest.mark.slow
 def test_a_time_that_is_less_than_can_be_is_asked_again(file, monkeypatch):
     """And what is right then too keeps its time, beside what was found."""
 
@@ -287,7 +295,9 @@ def get_inputs():
 """
 
 
-@pytest.mark.parametrize("change", ["x.add_(y)", "y.mul_(x.add_(y) * 0 + 1)", "y.mul_(2 + 0 * x.add_(y))"])
+@pytest.mark.parametrize(
+    "change", fast_first(1, ["x.add_(y)", "y.mul_(x.add_(y) * 0 + 1)", "y.mul_(2 + 0 * x.add_(y))"])
+)
 def test_what_the_reference_changes_too_is_judged_no_more_often_than_other_calls(file, monkeypatch, change):
     candidate = file("candidate.py", f"def update(x, y):\n    {change}\n    return x\n")
     judged, looked = [], []

@@ -23,6 +23,11 @@ ROUNDED_ONCE = 1.0 if INTERPRETED else 0.5
 """In roundings; the interpreter cuts bfloat16 off instead."""
 
 
+def shapes_with_slow_long_rows(shapes, longest=5000):
+    """Shapes of a parametrised test: those of rows that are longer are in the slow tier."""
+    return [shape if shape[-1] <= longest else pytest.param(shape, marks=pytest.mark.slow) for shape in shapes]
+
+
 if INTERPRETED:
     sys.path.insert(0, str(Path(__file__).parent))
     import brisk_interpreter  # noqa: F401 - it patches Triton's interpreter

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiers import fast_where
 from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -68,7 +69,7 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("rows", fast_where([0, 4], ROWS.values()), ids=ROWS)
 @pytest.mark.parametrize(("operator", "N"), [*((name, N) for name in OPERATORS), ("layer_norm", POWER_OF_TWO)])
 def test_as_exact_as_torch(operator, N, rows, dtype):
     torch.manual_seed(0)

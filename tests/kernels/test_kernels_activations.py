@@ -147,6 +147,7 @@ def test_what_does_not_fit_is_said():
             call()
 
 
+@pytest.mark.slow
 def test_it_is_an_operator_of_torch():
     given = [random(3, 16, grad=True) for _ in range(2)]
     torch.library.opcheck(

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import slow
 
 pytest.importorskip("triton")
 HERE = Path(__file__).parent
@@ -14,12 +15,12 @@ FILES = sorted(
     for path in HERE.glob("test_kernels_*.py")
     if "on_device" in path.read_text() and path.name != Path(__file__).name
 )
-PARTS = 3
-"""Each process imports torch and Triton, which takes longer than many a file."""
+PARTS = {"not slow": 1, "slow": 2}
+"""Processes of each tier, of which every one imports torch and Triton."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_interpreted(part):
+@pytest.mark.parametrize(("tier", "part"), [("not slow", 0), *(slow(("slow", part)) for part in range(PARTS["slow"]))])
+def test_interpreted(tier, part):
     command = [
         sys.executable,
         "-m",
@@ -30,7 +31,9 @@ def test_interpreted(part):
         "-p",
         "no:xdist",
         "-rs",
-        *(str(HERE / name) for name in FILES[part::PARTS]),
+        "-m",
+        f"{tier} and not exhaustive",
+        *(str(HERE / name) for name in FILES[part :: PARTS[tier]]),
     ]
     command += ["-W", "ignore:Conversion of an array:DeprecationWarning"]  # Triton's, of numpy's
     command += ["-W", "ignore::RuntimeWarning"]  # infinities are meant

@@ -100,6 +100,7 @@ def test_what_does_not_fit_is_said(given):
             call()
 
 
+@pytest.mark.slow
 def test_it_is_an_operator_of_torch(given):
     x, weight, target, bias = given
     about = (-100, 0.0, 0.0, 0.0, True, True, True, True)

@@ -5,9 +5,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiers import fast_first
 
 sys.path.insert(0, str(Path(__file__).parent))
-from on_device import DEVICE, INTERPRETED, LONG, LONGER, poisoned, random, require_close, runs_kernels
+from on_device import (
+    DEVICE,
+    INTERPRETED,
+    LONG,
+    LONGER,
+    poisoned,
+    random,
+    require_close,
+    runs_kernels,
+    shapes_with_slow_long_rows,
+)
 
 from kernelwright.kernels.losses.op import cross_entropy
 from kernelwright.kernels.losses.reference import cross_entropy as reference
@@ -43,7 +54,7 @@ def given(M, N, options, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", shapes_with_slow_long_rows(SHAPES), ids=str)
 def test_losses_and_gradients(shape, options):
     x, target, about = given(*shape, options)
     got = poisoned(lambda: cross_entropy(x, target, reduction="none", **about))
@@ -57,7 +68,7 @@ def test_losses_and_gradients(shape, options):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("shape", [(7, 13), (3, LONG)], ids=str)
+@pytest.mark.parametrize("shape", shapes_with_slow_long_rows([(7, 13), (3, LONG)]), ids=str)
 def test_in_place_the_gradient_is_there_with_the_loss(shape, reduction, options):
     x, target, about = given(*shape, options)
     want = reference(x, target, reduction=reduction, **about)
@@ -123,6 +134,7 @@ def test_masked_and_extreme_logits():
     torch.testing.assert_close(got.double(), reference(x, target, reduction="none"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("N", [40, 4096, LONG])
 def test_logits_at_the_end_of_what_there_is(N):
     """Finite ones mask too: rows of nothing else, lanes of nothing else, and what is large beyond products."""
@@ -137,7 +149,7 @@ def test_logits_at_the_end_of_what_there_is(N):
 
 
 @pytest.mark.parametrize("mask", [-1e4, -1e9, torch.finfo(torch.float32).min], ids=str)
-@pytest.mark.parametrize("N", [40, 4096, LONG, IN_VECTORS])
+@pytest.mark.parametrize("N", fast_first(2, [40, 4096, LONG, IN_VECTORS]))
 def test_a_masked_class_costs_smoothing_no_digits(N, mask):
     x, target = random(3, N), torch.tensor([2, 1, 7], device=DEVICE)
     x[:, 0] = mask

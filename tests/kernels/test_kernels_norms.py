@@ -18,6 +18,7 @@ from on_device import (
     recorded_launches,
     require_close,
     runs_kernels,
+    shapes_with_slow_long_rows,
 )
 
 from kernelwright.core.errors import DeviceError, UsageError
@@ -57,7 +58,7 @@ def normed(request):
     return norm_of, lambda *given, **about: norm(*given, **{"eps": 1e-5, "centred": centred} | about)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", shapes_with_slow_long_rows(SHAPES), ids=str)
 def test_forward(normed, shape):
     norm_of, reference = normed
     x, weight, bias = random(*shape), random(shape[-1]), random(shape[-1])
@@ -84,7 +85,7 @@ def test_every_layout_of_rows_in_16_bits(normed, N):
     require_close(norm_of(x, weight, eps=1e-5), reference(x, weight), budget=ROUNDED_ONCE)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", shapes_with_slow_long_rows(SHAPES), ids=str)
 def test_gradients(normed, shape):
     norm_of, reference = normed
     given = [random(*shape, grad=True), random(shape[-1], grad=True), random(shape[-1], grad=True)]
@@ -148,6 +149,7 @@ def test_few_rows_have_a_small_tile():
         assert backward_stages(8, few, 1, N, (2, 2), 0, 226 * 2**10) == 1, "there is no second tile"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [("weight",), ("bias",), ("x", "weight", "bias")], ids=str)
 @pytest.mark.parametrize("wide", [torch.bfloat16, torch.float32], ids=str)
 def test_few_long_rows_are_read_again_for_the_gradient_of_a_weight(wide, asked, monkeypatch):
@@ -166,7 +168,7 @@ def test_few_long_rows_are_read_again_for_the_gradient_of_a_weight(wide, asked, 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("shape", TURNS, ids=str)
+@pytest.mark.parametrize("shape", shapes_with_slow_long_rows(TURNS, longest=100), ids=str)
 def test_a_program_that_has_many_tiles_in_turn(normed, shape, dtype, monkeypatch):
     monkeypatch.setattr(gradients, "multiprocessors", lambda device: 1)
     norm_of, reference = normed

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from tiers import fast_first
 from torch import nn
 from torch.nn import functional as F
 
@@ -142,8 +143,8 @@ def tanh_gelu(x):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("norm", [TinyRMSNorm, ShiftedRMSNorm])
-@pytest.mark.parametrize("act_fn", [F.silu, tanh_gelu, F.gelu])
+@pytest.mark.parametrize("norm", fast_first(1, [TinyRMSNorm, ShiftedRMSNorm]))
+@pytest.mark.parametrize("act_fn", fast_first(1, [F.silu, tanh_gelu, F.gelu]))
 def test_a_patched_model_computes_what_it_did(norm, act_fn, dtype):
     model = patch(made(norm, act_fn, dtype), check=True)
     assert patched(model) == Patched(norms=2, gates=1, rotary=1, loss=True)
@@ -224,6 +225,7 @@ def test_a_wider_weight_gives_a_wider_result():
     assert model.norm(torch.ones(2, WIDE, device=DEVICE, dtype=torch.float16)).dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_frozen_models_and_modes_are_as_they_were():
     model = made().requires_grad_(False)
     model.mlp.eval()
@@ -243,6 +245,7 @@ def test_defaults_and_random_numbers_are_left_alone():
     assert patched(model).norms == 2
 
 
+@pytest.mark.slow
 def test_a_patched_model_is_compiled_whole():
     model, ids = patch(made()), tokens()
     graphs = torch._dynamo.explain(model)(ids, ids)

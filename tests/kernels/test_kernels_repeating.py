@@ -315,6 +315,7 @@ def layer_norm_reference(x, weight, bias):
 CLASSES = 12 if INTERPRETED else 24  # of so many rows that the interpreter needs more of them in a program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_a_loss_whose_rows_are_added_up_in_several_programs(reduction):
     for rows in (3, 4100, 4100, 3):
@@ -330,7 +331,7 @@ def test_a_loss_of_no_classes_is_no_number_every_time():
         assert got.isnan()
 
 
-@pytest.mark.parametrize("shape", [(5, 20), (4100, CLASSES // 3)], ids=str)
+@pytest.mark.parametrize("shape", [(5, 20), pytest.param((4100, CLASSES // 3), marks=pytest.mark.slow)], ids=str)
 def test_a_gradient_that_takes_the_place_of_logits(shape):
     for _ in range(3):
         x, target = random(*shape, grad=True), torch.randint(shape[1], shape[:1]).to(random(1).device)

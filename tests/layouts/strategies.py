@@ -248,7 +248,7 @@ def examples(count):
 
 def lengths(count):
     """A property as it runs every day, and its full length."""
-    full = pytest.param(FULL, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
+    full = pytest.param(FULL, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1800)])
     return pytest.mark.parametrize("count", [count, full])
 
 

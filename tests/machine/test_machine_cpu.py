@@ -143,7 +143,7 @@ def test_the_cpu_has_a_name():
     assert len(cpu.cpu_name()) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_this_cpu_for_real(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
     here = kernelwright.machine("cpu")

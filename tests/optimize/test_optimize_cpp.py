@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiers import fast_first, slow
 
 from kernelwright.optimize.cpp.prelude import prelude_for
 from kernelwright.optimize.cpp.printer import CpuChoice, choices, print_cpp
@@ -74,8 +75,10 @@ def function_of(region, choice):
 
 IN_EVERY_CHOICE = ("pointwise", "softmax", "columns", "statistics", "long_row")
 IN_EVERY_CHOICE += ("places", "running", "running_back", "picked", "tall", "int8_folds")
-CASES = [(name, 0) for name in PROGRAMS] + [(name, 2) for name in IN_EVERY_CHOICE]
-CASES += [pytest.param(name, pick, marks=pytest.mark.slow) for name in IN_EVERY_CHOICE for pick in (1, 3)]
+FAST = [name for name in PROGRAMS if not name.startswith(("uint8_", "int16_"))]
+CASES = [(name, 0) if name in FAST else slow((name, 0)) for name in PROGRAMS]
+CASES += fast_first(3, [(name, 2) for name in IN_EVERY_CHOICE])
+CASES += [pytest.param(name, pick, marks=pytest.mark.exhaustive) for name in IN_EVERY_CHOICE for pick in (1, 3)]
 
 
 @pytest.mark.parametrize(("name", "pick"), CASES, ids=lambda value: str(value))

@@ -96,11 +96,13 @@ TURNS = (turned, turned_by_chunks, turned_in_pairs)
 
 def some_of(cases):
     """Every second case; the others only in a long run."""
-    return [pytest.param(name, marks=pytest.mark.slow if at % 2 else ()) for at, name in enumerate(cases)]
+    return [pytest.param(name, marks=pytest.mark.exhaustive if at % 2 else ()) for at, name in enumerate(cases)]
 
 
 CROSSED = [
-    pytest.param(layout, turn, marks=() if layout == next(iter(LAYOUTS)) or turn is TURNS[0] else pytest.mark.slow)
+    pytest.param(
+        layout, turn, marks=() if layout == next(iter(LAYOUTS)) or turn is TURNS[0] else pytest.mark.exhaustive
+    )
     for layout in LAYOUTS
     for turn in TURNS
 ]

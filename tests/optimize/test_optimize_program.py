@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
+from tiers import fast_first
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
@@ -424,7 +425,7 @@ TAKEN_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", ["softmax", "torch_", "mul_1", *TAKEN_NAMES])
+@pytest.mark.parametrize("name", fast_first(6, ["softmax", "torch_", "mul_1", *TAKEN_NAMES]))
 def test_a_problem_may_have_any_name(tmp_path, name):
     made = module_of(text_of(f"{problem_in(tmp_path, FUNCTION.format(name=name))}:{name}"))
     new, x, y = made.ModelNew(), torch.randn(9, 40), torch.randn(40)
@@ -432,7 +433,7 @@ def test_a_problem_may_have_any_name(tmp_path, name):
         torch.testing.assert_close(new(rows, y), torch.softmax(rows * y + 1, -1) * 2)
 
 
-@pytest.mark.parametrize("helper", ["add", *TAKEN_NAMES])
+@pytest.mark.parametrize("helper", fast_first(4, ["add", *TAKEN_NAMES]))
 def test_a_problem_may_have_helpers_of_any_name(tmp_path, helper):
     text = FUNCTION.format(name="work").replace("x * y + 1", f"{helper}(x * y)")
     text = text.replace("def work", f"def {helper}(x):\n    return x + 1\n\n\ndef work")
@@ -543,7 +544,7 @@ def test_the_file_lands_beside_the_problem_and_is_accepted(tmp_path, swift):
 
 # Without a mean: torch.compile leaves something of one that is subtracted from rows of equal numbers.
 @pytest.mark.parametrize("text", [NO_MEAN, FUNCTION.format(name="work")], ids=["module", "function"])
-@pytest.mark.parametrize("way", ["torch.compile", "torch"])
+@pytest.mark.parametrize("way", fast_first(1, ["torch", "torch.compile"]))
 def test_torch_runs_the_whole_program_where_that_is_faster(tmp_path, swift, text, way):
     swift.setattr(program, "bench", untimed)
     swift.setattr(program, "Tuner", lambda *_: FirstChoice(better=(way, "1.30x faster than the next, kernels")))
@@ -635,7 +636,7 @@ def test_without_kernels_only_torch_compile_can_take_the_place_of_the_program_as
 
 
 @pytest.mark.parametrize("step", ["capture_with_mode", "tune_all", "assemble", "write_atomic", "plan", "verify"])
-@pytest.mark.parametrize("fault", [KeyboardInterrupt, MemoryError], ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", fast_first(1, [KeyboardInterrupt, MemoryError]), ids=lambda fault: fault.__name__)
 def test_an_interrupted_run_leaves_no_file(tmp_path, swift, step, fault):
     def interrupted(*_, **__):
         raise fault

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from tiers import fast_first, slow
 
 sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import FirstChoice, quick
@@ -89,7 +90,7 @@ def with_kernels(program, x, left=()):
     return load(f"{kernels}\n\ndef forward(x):\n{body}\n").forward
 
 
-@pytest.mark.parametrize("dtype", [*HALVES, torch.float32])
+@pytest.mark.parametrize("dtype", fast_first(1, [*HALVES, torch.float32]))
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_equal_elements_are_their_mean_in_another_region(program, dtype):
     x = equal_rows(dtype)
@@ -110,7 +111,7 @@ def test_a_row_value_is_stored_in_float32_only_for_other_regions():
     assert {load.dtype for region, _ in regions for load in region.loads if load.buffer in stored} == {"float32"}
 
 
-@pytest.mark.parametrize("left", [(0,), (1,), (0, 1), (1, 2)])
+@pytest.mark.parametrize("left", [(0,), *map(slow, [((1,),), ((0, 1),), ((1, 2),)])])
 @pytest.mark.parametrize("program", [*PROGRAMS, taken_by_one_call])
 def test_a_region_that_is_left_to_torch_gives_and_takes_halves(program, left):
     x = torch.randn(16, 100, generator=torch.Generator().manual_seed(0)).half()

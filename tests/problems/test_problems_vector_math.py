@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tiers import fast_first
 
 ASK = """
 import torch
@@ -30,12 +31,15 @@ for name in ("exp", "log", "sqrt", "erf", "tanh", "sin", "expm1", "log1p"):
 
 @pytest.mark.parametrize(
     "load",
-    [
-        "from kernelwright.problems import load_problem; load_problem('examples/softmax.py')",
-        "from kernelwright.problems import Problem; Problem.from_callable(torch.exp, torch.ones(3))",
-        "from kernelwright.verify.worker import open_problem; "
-        "open_problem(dict(problem='examples/softmax.py', device='cpu', folder='.'))",
-    ],
+    fast_first(
+        1,
+        [
+            "from kernelwright.problems import load_problem; load_problem('examples/softmax.py')",
+            "from kernelwright.problems import Problem; Problem.from_callable(torch.exp, torch.ones(3))",
+            "from kernelwright.verify.worker import open_problem; "
+            "open_problem(dict(problem='examples/softmax.py', device='cpu', folder='.'))",
+        ],
+    ),
 )
 def test_every_function_is_called_by_one_thread_before_a_program_is(load: str) -> None:
     code = ASK.replace("LOAD", load)

@@ -38,12 +38,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_small_arms() -> None:
     judge(experiment(scale=0.125, seeds=(1,)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_full_arms() -> None:
     judge(experiment())

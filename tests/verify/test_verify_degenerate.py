@@ -68,6 +68,7 @@ def test_a_verdict_tells(tmp_path):
     assert "no output depends on input 1" in str(seen)
 
 
+@pytest.mark.slow
 def test_asking_changes_nothing_for_the_candidate(tmp_path):
     """The last input set before has other parameters, which must not stay."""
     text = (

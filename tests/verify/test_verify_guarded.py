@@ -27,7 +27,9 @@ except KernelwrightError as error:
     told = {"code": error.code, "message": error.message, "where": error.where}
 print(json.dumps(told | {"stages": stages}))
 """
-SLOW = pytest.mark.slow  # each costs a process that loads torch; what they check is checked in tests/sandbox too
+EXHAUSTIVE = (
+    pytest.mark.exhaustive
+)  # each costs a process that loads torch; what they check is checked in tests/sandbox too
 HONEST = "def f(x): return x + 1\n"
 INPUTS = "import torch\ndef get_inputs(): return [torch.randn(9)]\n"
 SPAWNS = """
@@ -66,14 +68,18 @@ def test_a_verdict_and_its_stages_come_through(start):
     assert seen["stages"][:3] == ["loading the problem", "running the reference", "loading the candidate"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "code", "words"),
     [
         ("def f(x):\n    while True: pass\n", "timeout", "at: running the reference"),
         pytest.param(
-            "import time\ntime.sleep(1000)\ndef f(x): return x\n", "timeout", "at: loading the problem", marks=SLOW
+            "import time\ntime.sleep(1000)\ndef f(x): return x\n",
+            "timeout",
+            "at: loading the problem",
+            marks=EXHAUSTIVE,
         ),
-        pytest.param("import os\ndef f(x): os.abort()\n", "crash", "SIGABRT", marks=SLOW),
+        pytest.param("import os\ndef f(x): os.abort()\n", "crash", "SIGABRT", marks=EXHAUSTIVE),
         ("def f(x): return x.expand(1 << 50, 9).clone()\n", "out-of-memory", "the reference ran out of memory"),
     ],
 )
@@ -83,7 +89,7 @@ def test_a_problem_that_never_ends_or_dies_is_one_clear_error(start, problem, co
 
 
 @pytest.mark.parametrize(
-    "end", [pytest.param("the candidate's time", marks=SLOW), pytest.param("interrupt", marks=SLOW), "kill"]
+    "end", [pytest.param("the candidate's time", marks=EXHAUSTIVE), pytest.param("interrupt", marks=EXHAUSTIVE), "kill"]
 )
 def test_nothing_is_left_running(start, end):
     name = f"pids-{secrets.token_hex(8)}"
@@ -110,7 +116,7 @@ def wait_until(condition):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_scratch_folders_are_gone(start, tmp_path):
     candidate = "import os\nopen(MARK, 'w').write(os.getcwd())\ndef f(x): return x + 1\n"
     assert document(start(HONEST, candidate.replace("MARK", repr(str(tmp_path / "mark")))))["accepted"]

@@ -1,6 +1,7 @@
 """Each way of not being honest has the code that says so; what only looks like one is accepted."""
 
 import pytest
+from tiers import slow
 
 import kernelwright as kw
 from kernelwright.sandbox import Nursery, can_inspect
@@ -107,11 +108,11 @@ def verdict(tmp_path, nursery):
     ("candidate", "code"),
     [
         (LATE, "late-work"),
-        (HALF_LATE, "late-work"),
+        slow((HALF_LATE, "late-work")),
         (STALE, "stale-output"),
         (STOPPED_CLOCK, "false-time"),
         (FORGED, "forged-answer"),
-        (NOWHERE, "forged-answer"),
+        slow((NOWHERE, "forged-answer")),
     ],
 )
 def test_dishonest_work_is_called_by_its_name(verdict, candidate, code):
@@ -120,6 +121,7 @@ def test_dishonest_work_is_called_by_its_name(verdict, candidate, code):
     assert seen.reason.code == code, seen.reason
 
 
+@pytest.mark.slow
 def test_a_library_is_not_ones_own_kernel(verdict):
     assert verdict(TORCH).accepted
     seen = verdict(TORCH, own_kernels=True)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tiers import fast_first
 
 import kernelwright as kw
 from kernelwright.sandbox.confine import hide_argument
@@ -41,8 +42,9 @@ if SEED in "".join([*sys.argv, *os.environ.values()]) or any(SEED.encode() in on
 """
 
 
-@pytest.mark.parametrize("text", [HONEST, HALF])
-def test_the_same_seed_gives_the_same_verdict(file, text):
+@pytest.mark.parametrize("text", fast_first(1, [HONEST, HALF]))
+def test_the_same_seed_gives_the_same_verdict(file, text, monkeypatch):
+    monkeypatch.setattr("kernelwright.verify.verdict.SETS_BUDGET_S", 1000.0)  # a busy machine gets through fewer sets
     problem, candidate = file("problem.py", PROBLEM), file("candidate.py", text)
     first = kw.verify(problem, candidate)
     again = kw.verify(problem, candidate, seed=first.seed)
@@ -54,6 +56,7 @@ def test_the_same_seed_gives_the_same_verdict(file, text):
     assert not any(note.startswith("replayed") for note in first.notes)
 
 
+@pytest.mark.slow
 def test_a_replay_has_time_for_every_set(file, monkeypatch):
     monkeypatch.setattr("kernelwright.verify.verdict.SETS_BUDGET_S", 0.0)
     problem, candidate = file("problem.py", PROBLEM), file("candidate.py", HONEST)
@@ -61,6 +64,7 @@ def test_a_replay_has_time_for_every_set(file, monkeypatch):
     assert (first.sets, kw.verify(problem, candidate, seed=first.seed).sets) == (4, 11)
 
 
+@pytest.mark.slow
 def test_a_seed_is_no_secret_of_json_and_none_of_the_command_line(file):
     """And the candidate's process finds it nowhere."""
     arguments = [file("problem.py", PROBLEM), file("candidate.py", HONEST + PRIES), "--seed", "7319554268", "--json"]
@@ -85,6 +89,7 @@ def test_an_argument_is_hidden_where_others_could_read_it(given):
 SLOW_TO_LOAD = "import time\ntime.sleep(3)\n"
 
 
+@pytest.mark.slow
 def test_loading_has_a_limit_of_its_own(file):
     problem = file("problem.py", PROBLEM)
     slow = file("slow.py", HONEST + SLOW_TO_LOAD)

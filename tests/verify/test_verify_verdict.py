@@ -7,6 +7,7 @@ import weakref
 import psutil
 import pytest
 import torch
+from tiers import fast_first, fast_where
 
 import kernelwright as kw
 from kernelwright.core.errors import MemoryLimitError, NotFoundError, ProblemError, SetupError, UsageError
@@ -151,6 +152,7 @@ def test_a_sandbox_that_does_not_start_rejects_nobody(verdict):
         verdict(ADD, "def f(x, y): return x + y", nursery=Nursery(("no_such_module",)))
 
 
+@pytest.mark.slow
 def test_few_sets_hold_the_one_that_a_one_pass_variance_does_not_survive(verdict):
     problem = "import torch\ndef f(x): return x.var(-1)\ndef get_inputs(): return [torch.randn(64, 512)]\n"
     one_pass = "def f(x): return ((x * x).mean(-1) - x.mean(-1) ** 2) * 512 / 511"
@@ -158,6 +160,7 @@ def test_few_sets_hold_the_one_that_a_one_pass_variance_does_not_survive(verdict
     assert verdict(problem, "def f(x): return (x - x.mean(-1, keepdim=True)).square().sum(-1) / 511", sets=3).accepted
 
 
+@pytest.mark.slow
 def test_nobody_need_overflow_with_the_reference(verdict):
     problem = """
     import torch
@@ -170,6 +173,7 @@ def test_nobody_need_overflow_with_the_reference(verdict):
     assert verdict(problem, "def f(x): return x.exp() / x.exp().sum(-1, True)", sets=None).accepted
 
 
+@pytest.mark.slow
 def test_an_epsilon_that_goes_with_the_dtype_is_needed(verdict):
     problem = LINEAR.format(name="Model", expression="torch.nn.functional.rms_norm(self.linear(x), (64,))") + INPUTS
     without = "self.linear(x) * self.linear(x).square().mean(-1, keepdim=True).rsqrt()"
@@ -213,11 +217,14 @@ FOR_96 = "def f(x):\n    if x.shape != (40, 96): {}\n    return x.softmax(-1)"
 
 @pytest.mark.parametrize(
     ("elsewhere", "code"),
-    [
-        ("return x", "inaccurate"),
-        ("raise ValueError('only 40 x 96')", "runtime-error"),
-        ("return torch.empty(40, 96)", "wrong-shape"),
-    ],
+    fast_where(
+        (0,),
+        [
+            ("return x", "inaccurate"),
+            ("raise ValueError('only 40 x 96')", "runtime-error"),
+            ("return torch.empty(40, 96)", "wrong-shape"),
+        ],
+    ),
 )
 def test_who_is_right_for_the_given_shape_alone_is_rejected_where_the_problem_declares_others(verdict, elsewhere, code):
     seen = verdict(MANY_SHAPES, FOR_96.format(elsewhere))
@@ -258,6 +265,7 @@ def test_declared_shapes_that_are_none_are_the_problems_fault(verdict, declared,
         verdict(problem, "def f(x): return x.softmax(-1)")
 
 
+@pytest.mark.slow
 def test_inputs_whose_size_changes_from_call_to_call_stay_in_their_arena(verdict):
     problem = """
     import random, torch
@@ -274,7 +282,7 @@ def test_every_rejection_has_a_test_here():
     assert {code for _, _, code, _ in REJECTED} | elsewhere == set(REJECTIONS)
 
 
-@pytest.mark.parametrize("rows", [1, 40, 300])
+@pytest.mark.parametrize("rows", fast_first(1, [300, 40, 1]))
 def test_a_tail_that_is_never_written_is_seen(verdict, rows):
     """Also where the right answer is zero, which fresh memory would show by chance."""
     problem = f"""
@@ -295,6 +303,7 @@ def test_honest_candidates_with_parameters_are_accepted(verdict):
     assert seen.time_s > 0
 
 
+@pytest.mark.slow
 def test_weights_folded_at_construction_are_seen(verdict):
     folded = (
         softmax_by("torch.softmax(x @ self.cached(), -1)")
@@ -355,39 +364,42 @@ def normed(body, mode=""):
 
 @pytest.mark.parametrize(
     ("program", "reference", "candidate", "where"),
-    [
-        (BATCH_NORM, normed("return self.bn(x)"), normed(STEPS + UPDATES), None),
-        (BATCH_NORM, normed("return self.bn(x)"), normed(STEPS + "; return y"), "buffer bn.running_mean"),
-        (
-            BATCH_NORM,
-            normed("return self.bn(x)"),
-            normed(STEPS + UPDATES.replace("+= 1", "+= 2")),
-            "buffer bn.num_batches_tracked[]: got 2, right 1",
-        ),
-        (
-            BATCH_NORM,
-            normed("return self.bn(x)", "; self.eval()"),
-            normed(EVALUATED.format(mean="self.bn.running_mean")),
-            None,
-        ),
-        (
-            BATCH_NORM,
-            normed("return self.bn(x)", "; self.eval()"),
-            normed(EVALUATED.format(mean="0")),
-            "the parameters had been changed",
-        ),
-        (
-            BATCH_NORM,
-            normed("return self.bn(x)", "; self.eval()"),
-            normed("self.bn.running_mean += 1; return self.bn(x)"),
-            "worst at",
-        ),
-        (CACHE, {"body": WRITES + READS}, {"body": "self.keys[3:7].copy_(x[:4]); " + READS}, None),
-        (CACHE, {"body": WRITES + READS}, {"body": READS}, "buffer keys"),
-        (CACHE, {"body": READS}, {"body": WRITES + READS}, "buffer keys was changed"),
-        (CACHE, {"body": WRITES + READS}, {"body": WRITES.replace("x[:4]", "x[4:8]") + READS}, "buffer keys"),
-        (EMBEDDING, {}, {}, None),
-    ],
+    fast_where(
+        (0, 1, 6, 7, 10),
+        [
+            (BATCH_NORM, normed("return self.bn(x)"), normed(STEPS + UPDATES), None),
+            (BATCH_NORM, normed("return self.bn(x)"), normed(STEPS + "; return y"), "buffer bn.running_mean"),
+            (
+                BATCH_NORM,
+                normed("return self.bn(x)"),
+                normed(STEPS + UPDATES.replace("+= 1", "+= 2")),
+                "buffer bn.num_batches_tracked[]: got 2, right 1",
+            ),
+            (
+                BATCH_NORM,
+                normed("return self.bn(x)", "; self.eval()"),
+                normed(EVALUATED.format(mean="self.bn.running_mean")),
+                None,
+            ),
+            (
+                BATCH_NORM,
+                normed("return self.bn(x)", "; self.eval()"),
+                normed(EVALUATED.format(mean="0")),
+                "the parameters had been changed",
+            ),
+            (
+                BATCH_NORM,
+                normed("return self.bn(x)", "; self.eval()"),
+                normed("self.bn.running_mean += 1; return self.bn(x)"),
+                "worst at",
+            ),
+            (CACHE, {"body": WRITES + READS}, {"body": "self.keys[3:7].copy_(x[:4]); " + READS}, None),
+            (CACHE, {"body": WRITES + READS}, {"body": READS}, "buffer keys"),
+            (CACHE, {"body": READS}, {"body": WRITES + READS}, "buffer keys was changed"),
+            (CACHE, {"body": WRITES + READS}, {"body": WRITES.replace("x[:4]", "x[4:8]") + READS}, "buffer keys"),
+            (EMBEDDING, {}, {}, None),
+        ],
+    ),
 )
 def test_what_the_reference_leaves_in_its_state_is_an_output(verdict, program, reference, candidate, where):
     problem = program.format(name="Model", **{"persistent": True} | reference)
@@ -398,7 +410,7 @@ def test_what_the_reference_leaves_in_its_state_is_an_output(verdict, program, r
     assert seen.golden == "FP64"
 
 
-@pytest.mark.parametrize(("write", "accepted"), [("keys[3 * 64 + i] = x[i];", True), ("", False)])
+@pytest.mark.parametrize(("write", "accepted"), fast_first(1, [("keys[3 * 64 + i] = x[i];", True), ("", False)]))
 def test_a_cpp_candidate_writes_buffers_in_place(verdict, write, accepted):
     problem = CACHE.format(name="Model", body="self.keys[3:7] = x[:4]; return 2 * x", persistent=True)
     problem = "import torch\n" + problem + "def get_inputs(): return [torch.randn(48, 64)]\n"
@@ -416,6 +428,7 @@ def test_a_cpp_candidate_writes_buffers_in_place(verdict, write, accepted):
     assert accepted or "buffer keys" in seen.reason.detail
 
 
+@pytest.mark.slow
 def test_state_that_is_not_persistent_is_the_candidates_own(verdict):
     problem = CACHE.format(name="Model", body=WRITES + "return x * 2", persistent=False)
     problem = "import torch\n" + problem + "def get_inputs(): return [torch.randn(48, 64)]\n"
@@ -441,62 +454,65 @@ def test_masks_in_buffers_stay_masks(verdict):
 
 @pytest.mark.parametrize(
     ("problem", "right", "wrong", "code"),
-    [
-        (
-            "def f(x): x.mul_(2)",
-            "def f(x): x.add_(x.clone())",
-            "def f(x): pass",
-            "inaccurate",
-        ),
-        (
-            "def f(x): return {'sum': x.sum(1), 'parts': (x > 0, [x.long()])}",
-            "def f(x): return {'parts': (x.gt(0), [x.long()]), 'sum': x.sum(1)}",
-            "def f(x): return {'sum': x.sum(1), 'parts': [x > 0, [x.long()]]}",
-            "wrong-structure",
-        ),
-        (
-            "def f(x): return x.argmax(1), 3, x.shape[0]",
-            "def f(x): return x.topk(1).indices[:, 0], 3, 40",
-            "def f(x): return x.argmin(1), 3, x.shape[0]",
-            "inaccurate",
-        ),
-        (
-            "def f(x): return x.bfloat16() * 2",
-            "def f(x): return x.bfloat16() + x.bfloat16()",
-            "def f(x): return x.bfloat16() * 2.1",
-            "inaccurate",
-        ),
-        (
-            "def f(x): return x.max(1), x.sort(0)",
-            "def f(x): return (x.amax(1), x.argmax(1)), (x.sort(0).values, x.argsort(0))",
-            "def f(x): return (x.amax(1), x.argmin(1)), tuple(x.sort(0))",
-            "inaccurate",
-        ),
-        (
-            "def f(x): return x.to(torch.float8_e4m3fn)",
-            "def f(x): return x.clone().to(torch.float8_e4m3fn)",
-            "def f(x): return (2 * x).to(torch.float8_e4m3fn)",
-            "inaccurate",
-        ),
-        (
-            "def f(x): return x.relu().to_sparse()",
-            "def f(x): return x.clamp_min(0).to_sparse()",
-            "def f(x): return x.to_sparse()",
-            "inaccurate",
-        ),
-        (
-            "def f(x): return x[:0]",
-            "def f(x): return x.new_empty(0, 30)",
-            "def f(x): return x.new_empty(0, 31)",
-            "wrong-shape",
-        ),
-        (
-            "def f(x): x = x.clone().requires_grad_(); return torch.autograd.grad((x ** 2).sum(), x)[0]",
-            "def f(x): return 2 * x",
-            "def f(x): return x",
-            "inaccurate",
-        ),
-    ],
+    fast_where(
+        (0, 1, 4, 7),
+        [
+            (
+                "def f(x): x.mul_(2)",
+                "def f(x): x.add_(x.clone())",
+                "def f(x): pass",
+                "inaccurate",
+            ),
+            (
+                "def f(x): return {'sum': x.sum(1), 'parts': (x > 0, [x.long()])}",
+                "def f(x): return {'parts': (x.gt(0), [x.long()]), 'sum': x.sum(1)}",
+                "def f(x): return {'sum': x.sum(1), 'parts': [x > 0, [x.long()]]}",
+                "wrong-structure",
+            ),
+            (
+                "def f(x): return x.argmax(1), 3, x.shape[0]",
+                "def f(x): return x.topk(1).indices[:, 0], 3, 40",
+                "def f(x): return x.argmin(1), 3, x.shape[0]",
+                "inaccurate",
+            ),
+            (
+                "def f(x): return x.bfloat16() * 2",
+                "def f(x): return x.bfloat16() + x.bfloat16()",
+                "def f(x): return x.bfloat16() * 2.1",
+                "inaccurate",
+            ),
+            (
+                "def f(x): return x.max(1), x.sort(0)",
+                "def f(x): return (x.amax(1), x.argmax(1)), (x.sort(0).values, x.argsort(0))",
+                "def f(x): return (x.amax(1), x.argmin(1)), tuple(x.sort(0))",
+                "inaccurate",
+            ),
+            (
+                "def f(x): return x.to(torch.float8_e4m3fn)",
+                "def f(x): return x.clone().to(torch.float8_e4m3fn)",
+                "def f(x): return (2 * x).to(torch.float8_e4m3fn)",
+                "inaccurate",
+            ),
+            (
+                "def f(x): return x.relu().to_sparse()",
+                "def f(x): return x.clamp_min(0).to_sparse()",
+                "def f(x): return x.to_sparse()",
+                "inaccurate",
+            ),
+            (
+                "def f(x): return x[:0]",
+                "def f(x): return x.new_empty(0, 30)",
+                "def f(x): return x.new_empty(0, 31)",
+                "wrong-shape",
+            ),
+            (
+                "def f(x): x = x.clone().requires_grad_(); return torch.autograd.grad((x ** 2).sum(), x)[0]",
+                "def f(x): return 2 * x",
+                "def f(x): return x",
+                "inaccurate",
+            ),
+        ],
+    ),
     ids=["in place", "nested", "integers", "bfloat16", "pairs", "float8", "sparse", "empty", "gradient"],
 )
 def test_programs_of_every_shape(verdict, problem, right, wrong, code):
@@ -506,6 +522,7 @@ def test_programs_of_every_shape(verdict, problem, right, wrong, code):
     assert verdict(problem, wrong).reason.code == code
 
 
+@pytest.mark.slow
 def test_keyword_shared_and_strided_inputs_arrive_as_they_are(verdict):
     problem = """
     import torch
@@ -524,6 +541,7 @@ def test_keyword_shared_and_strided_inputs_arrive_as_they_are(verdict):
     assert seen.accepted, seen.reason
 
 
+@pytest.mark.slow
 def test_sets_are_counted_and_a_seed_repeats_a_run(verdict):
     first, second = (verdict(ADD, "def f(x, y): return (x.half() + y).float()", sets=5, seed=7) for _ in range(2))
     assert first.reason == second.reason
@@ -540,6 +558,7 @@ def test_tolerance_is_the_classic_policy(verdict):
     assert loose.accuracy.policy == "0.01,0.01"
 
 
+@pytest.mark.slow
 def test_a_print_reaches_nobody(verdict, capfd):
     assert verdict(ADD, "print('at import')\ndef f(x, y): print('in call'); return x + y").accepted
     assert "call" not in capfd.readouterr().out
@@ -579,6 +598,7 @@ def test_a_missing_candidate_is_an_error_not_a_rejection(tmp_path, nursery):
         kw.verify(str(tmp_path / "f.py"), str(tmp_path / "candidat.py"), nursery=nursery)
 
 
+@pytest.mark.slow
 def test_a_relative_target_is_found_from_the_sandbox(tmp_path, nursery, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f.py").write_text(ADD)
@@ -657,7 +677,9 @@ def test_on_a_gpu(verdict):
     assert verdict(ADD, "def f(x, y): return y + x", device="cuda").accepted
 
 
-@pytest.mark.parametrize("candidate", ["def f(x, y): return y + x", lambda x, y: y + x], ids=["file", "live"])
+@pytest.mark.parametrize(
+    "candidate", fast_where([1], ["def f(x, y): return y + x", lambda x, y: y + x]), ids=["file", "live"]
+)
 def test_a_set_is_gone_before_the_next_is_drawn(tmp_path, monkeypatch, candidate):
     path = tmp_path / "f.py"
     path.write_text(ADD + "def get_held_out_inputs(): return [[torch.randn(5, 7), torch.randn(5, 7)]]\n")
@@ -682,7 +704,7 @@ def test_a_set_is_gone_before_the_next_is_drawn(tmp_path, monkeypatch, candidate
     assert len(alive) >= 5 and set(alive) == {0}
 
 
-@pytest.mark.parametrize(("theirs", "accepted"), [("sin", True), ("cos", False)])
+@pytest.mark.parametrize(("theirs", "accepted"), fast_first(1, [("sin", True), ("cos", False)]))
 def test_a_problem_without_inputs_is_judged_like_any_other(tmp_path, theirs, accepted):
     for name, function in (("f", "sin"), ("g", theirs)):
         text = f"import torch\ndef f(): return torch.arange(50).{function}()\ndef get_inputs(): return []\n"

@@ -10,6 +10,7 @@ import time
 
 import psutil
 import pytest
+from tiers import fast_first
 
 from kernelwright.core.errors import CrashError, ForgedError
 from kernelwright.problems import load_problem
@@ -81,7 +82,7 @@ def killed(pid):
 
 
 @needs_memory
-@pytest.mark.parametrize("at", ["_say", "_begin_on_host", "is_ready", "_wait"])
+@pytest.mark.parametrize("at", fast_first(1, ["_say", "_begin_on_host", "is_ready", "_wait"]))
 def test_a_process_that_dies_at_any_moment_of_a_call_has_crashed(runner, monkeypatch, at):
     watch = runner.line.watch
     usual = getattr(watch, at)
@@ -128,7 +129,7 @@ def test_what_is_asked_of_a_process_that_is_gone_has_an_answer():
     inspection.resume([gone])
 
 
-@pytest.mark.parametrize("how", AT_IMPORT)
+@pytest.mark.parametrize("how", fast_first(1, AT_IMPORT))
 def test_who_ends_while_it_is_imported_has_a_verdict(tmp_path, how):
     text, code = AT_IMPORT[how]
     (tmp_path / "problem.py").write_text(PROBLEM)
