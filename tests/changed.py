@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, TESTS = ROOT / "src" / "kernelwright", ROOT / "tests"
-DATA = PACKAGE / "judge" / "samples"
+DATA = PACKAGE / "redteam" / "samples"
 """Python files that are read and never imported."""
 EVERY_TEST = {"tests/conftest.py", "tests/tiers.py", "pyproject.toml", "constraints.txt"}
 COMMAND_LINE = re.compile(r'"-m",\s*"kernelwright"|-m kernelwright |def \w+\((.*, )?kw[,)]')

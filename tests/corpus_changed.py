@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGE, RECORD = ROOT / "src" / "kernelwright", ROOT / "tests" / "judge" / "corpus_digest.txt"
-JUDGES = ("verify", "sandbox", "measure", "problems", "judge/corpus.py", "judge/samples")
+PACKAGE, RECORD = ROOT / "src" / "kernelwright", ROOT / "tests" / "redteam" / "corpus_digest.txt"
+JUDGES = ("verification", "sandbox", "measure", "problems", "redteam/corpus.py", "redteam/samples")
 
 
 def files():

@@ -18,7 +18,7 @@ LAYERS = {
         r"^\| `(\w+)` \| (\d+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
     )
 }
-SAMPLES = PACKAGE / "judge" / "samples"
+SAMPLES = PACKAGE / "redteam" / "samples"
 MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE and not p.is_relative_to(SAMPLES))
 PARTS = {path: path.relative_to(PACKAGE).parts for path in MODULES}
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.core.trees import clone_inputs, tensors
+from kernelwright.core.pytree import clone_inputs, tensors
 from kernelwright.problems import Problem, load_problem
 from kernelwright.problems.importing import import_file
-from kernelwright.verify.widening import Widened, own_precision, widen
+from kernelwright.verification.accuracy.fp64_mode import Widened, own_precision, widen
 
 SUITE = Path(__file__).parents[1] / "examples" / "suite"
 MODULES = {path.stem: import_file(path, ProblemError) for path in sorted(SUITE.glob("*.py"))}

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from kernelwright.benchmark import bench
+    from kernelwright.compiler import optimize
     from kernelwright.core.errors import KernelwrightError
     from kernelwright.core.records import Diagnosis, Floor, Machine, Timing, Verdict, Work
-    from kernelwright.diagnose import watch, why
-    from kernelwright.judge import bench
-    from kernelwright.kernels import patch, unpatch
-    from kernelwright.machine import machine
-    from kernelwright.optimize import optimize
+    from kernelwright.diagnosis import watch, why
+    from kernelwright.machines import machine
+    from kernelwright.models.patching import patch, unpatch
     from kernelwright.problems import Candidate, Problem
-    from kernelwright.verify import verify
+    from kernelwright.verification import verify
 
 _HOMES = {
     "Machine": "core.records",
@@ -31,14 +31,14 @@ _HOMES = {
     "Problem": "problems",
     "Candidate": "problems",
     "KernelwrightError": "core.errors",
-    "machine": "machine",
-    "why": "diagnose",
-    "watch": "diagnose",
-    "verify": "verify",
-    "bench": "judge",
-    "optimize": "optimize",
-    "patch": "kernels",
-    "unpatch": "kernels",
+    "machine": "machines",
+    "why": "diagnosis",
+    "watch": "diagnosis",
+    "verify": "verification",
+    "bench": "benchmark",
+    "optimize": "compiler",
+    "patch": "models.patching",
+    "unpatch": "models.patching",
 }
 __all__ = [
     "Candidate",

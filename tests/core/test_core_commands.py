@@ -71,7 +71,7 @@ def test_the_same_command_with_other_options(command, options, again):
 
 def written():
     """Every text given as `next=` in the sources, a line each; what is filled in is `x`."""
-    samples = PACKAGE / "judge" / "samples"
+    samples = PACKAGE / "redteam" / "samples"
     for path in sorted(path for path in PACKAGE.rglob("*.py") if not path.is_relative_to(samples)):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "next":
@@ -97,5 +97,7 @@ def test_what_reads_like_a_command_in_the_sources_runs():
 
 
 def test_every_step_in_the_sources_that_begins_like_a_command_is_one():
-    begun = [one for one in written() if one[2].startswith(("kw ", "pip ", "python ")) and one[0] != "judge/bench.py"]
+    begun = [
+        one for one in written() if one[2].startswith(("kw ", "pip ", "python ")) and one[0] != "benchmark/bench.py"
+    ]
     assert [one for one in begun if not is_command(one[2])] == []

@@ -104,13 +104,15 @@ def test_json_by_its_content(tmp_path):
 
 
 def test_where_a_module_lies_does_not_count(tmp_path):
-    one = write(tmp_path, "a.py", "from kernelwright.verify.calls import Line\n")
+    one = write(tmp_path, "a.py", "from kernelwright.verification.transport.client import Line\n")
     other = write(tmp_path, "b.py", "from kernelwright.verification.client import Line\n")
     assert combined([one]) == combined([other])
-    assert combined([one]) != combined([write(tmp_path, "c.py", "from kernelwright.verify.calls import Other\n")])
+    assert combined([one]) != combined(
+        [write(tmp_path, "c.py", "from kernelwright.verification.transport.client import Other\n")]
+    )
 
 
 def test_a_closure_follows_imports_inside_functions_and_holds_data():
-    closure = import_closure("kernelwright.diagnose.why", leave_out=("report/",))
-    assert {PACKAGE / "diagnose" / "compiled.py", PACKAGE / "machine" / "specs.json"} <= set(closure)
+    closure = import_closure("kernelwright.diagnosis.why", leave_out=("report/",))
+    assert {PACKAGE / "diagnosis" / "compiled.py", PACKAGE / "machines" / "specs.json"} <= set(closure)
     assert not any("report" in path.parts for path in closure)

@@ -8,21 +8,21 @@ import msgspec
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "optimize"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "compiler"))
 from first_choice import FirstChoice, quick
 
+from kernelwright.compiler import precompile
+from kernelwright.compiler.backends import generator_for
+from kernelwright.compiler.pipeline import plan_of
+from kernelwright.compiler.program_suite import programs as programs_of
+from kernelwright.compiler.program_suite import run_one
 from kernelwright.core.errors import CrashError, NotFoundError
 from kernelwright.core.optimization import SuiteRow
 from kernelwright.evidence import program_runs, programs
 from kernelwright.evidence.kinds import Request
 from kernelwright.evidence.rows import read_rows, write_rows
 from kernelwright.evidence.status import status
-from kernelwright.machine import predicted_machine
-from kernelwright.optimize import preparation
-from kernelwright.optimize.generators import generator_for
-from kernelwright.optimize.program import plan_of
-from kernelwright.optimize.suite import programs as programs_of
-from kernelwright.optimize.suite import run_one
+from kernelwright.machines import predicted_machine
 
 PROGRAMS = """
 import os
@@ -215,7 +215,7 @@ def test_a_fault_that_is_nobodys_error_is_a_row_too(tmp_path, monkeypatch):
         raise torch.OutOfMemoryError("no room")
 
     made(tmp_path)
-    monkeypatch.setattr("kernelwright.optimize.suite.with_kernels", full)
+    monkeypatch.setattr("kernelwright.compiler.program_suite.with_kernels", full)
     row = cheaply(next(programs_of(str(tmp_path / "examples" / "suite"), "cpu")))
     assert (row.accepted, row.reason) == (False, "OutOfMemoryError: no room")
 
@@ -223,10 +223,10 @@ def test_a_fault_that_is_nobodys_error_is_a_row_too(tmp_path, monkeypatch):
 def test_every_choice_every_region_and_the_program_are_compiled_beforehand(tmp_path, monkeypatch):
     file, read = made(tmp_path), []
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(preparation, "_compile", lambda program, *_: read.append(program))
+    monkeypatch.setattr(precompile, "_compile", lambda program, *_: read.append(program))
     problem = next(programs_of(str(file.parent), "cpu"))
     (part,) = plan_of(problem, "cpu").parts
-    preparation.prepare(problem, "cpu")
+    precompile.prepare(problem, "cpu")
     assert len(list((tmp_path / "cache" / "owned").glob("*.so"))) == len(generator_for("cpu").choices(part.region)) > 1
     assert len(read) == 2
     assert read[1] is problem.program
@@ -237,6 +237,6 @@ def test_programs_are_compiled_in_processes_that_may_die(tmp_path, monkeypatch):
     file = made(tmp_path, "deadly", "os._exit(3)")
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    preparation.prepare_all(str(file.parent), ["toy:deadly", "toy:double"], "cpu")
+    precompile.prepare_all(str(file.parent), ["toy:deadly", "toy:double"], "cpu")
     assert list((tmp_path / "cache" / "owned").glob("*.so"))
     assert list((tmp_path / "inductor").rglob("*.so"))

@@ -3,13 +3,13 @@
 import pytest
 
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
-from kernelwright.core.pace import Pace
+from kernelwright.core.throughput import Pace
 from kernelwright.evidence import redteam
 from kernelwright.evidence.kinds import Request
 from kernelwright.evidence.recording import record
 from kernelwright.evidence.rows import read_rows
 from kernelwright.evidence.tables import measured
-from kernelwright.judge.corpus import samples
+from kernelwright.redteam.corpus import samples
 from kernelwright.report.corpora import markdown
 
 CHEAT, HONEST = (next(one for one in samples() if one.kind == kind) for kind in ("dishonest", "honest"))

@@ -10,7 +10,7 @@ from kernelwright.evidence import library, tables
 from kernelwright.evidence.climbs import recorded_climb
 from kernelwright.evidence.layouts import LayoutResult
 from kernelwright.evidence.rows import read_rows
-from kernelwright.judge import accesses, fragments
+from kernelwright.hwcheck import access_counters, mma_fragments
 from kernelwright.layouts import COPY_ATOMS, MMA_ATOMS
 
 
@@ -69,9 +69,9 @@ def test_a_part_of_a_climb_may_be_asked_for():
 def test_every_element_and_access_is_where_the_layout_says():
     results = {row.workload: row.as_type(LayoutResult) for row in read_rows("evidence", "layout")}
     found = results["fragments"].fragments
-    assert {one.instruction for one in found} >= {*MMA_ATOMS, *COPY_ATOMS, *(a.name for a in fragments.WGMMA)}
+    assert {one.instruction for one in found} >= {*MMA_ATOMS, *COPY_ATOMS, *(a.name for a in mma_fragments.WGMMA)}
     assert not [one for one in found if one.wrong]
     assert sum(one.elements for one in found) > 100_000
     costs = results["accesses"].accesses
-    assert len(costs) == len(accesses.SHARED) + len(accesses.GLOBAL)
+    assert len(costs) == len(access_counters.SHARED) + len(access_counters.GLOBAL)
     assert not [one for one in costs if one.predicted != one.counted]

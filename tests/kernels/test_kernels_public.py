@@ -15,15 +15,11 @@ NAMES = {
         "layer_norm",
         "linear_cross_entropy",
         "log_softmax",
-        "patch",
-        "PatchError",
-        "patched",
         "relu_squared",
         "rms_norm",
         "rotary_embedding",
         "softmax",
         "swiglu",
-        "unpatch",
     ),
 }
 

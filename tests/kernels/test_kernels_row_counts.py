@@ -12,12 +12,12 @@ from torch import Tensor
 pytest.importorskip("triton")
 from triton.runtime import JITFunction
 
-from kernelwright.kernels import repeating, replaying, row_counts
+from kernelwright.kernels import launch_cache, launch_codegen, row_counts
 from kernelwright.kernels.activations import op as activations
+from kernelwright.kernels.launch_codegen import Counted
 from kernelwright.kernels.losses import op as losses
 from kernelwright.kernels.norms import op as norms
 from kernelwright.kernels.operators import ShapeError
-from kernelwright.kernels.replaying import Counted
 from kernelwright.kernels.row_counts import Leading, leading_of, row_key
 from kernelwright.kernels.rows import launching
 from kernelwright.kernels.softmaxes import op as softmaxes
@@ -179,7 +179,7 @@ WARM = 5000, 5001, 5002
 
 def plainly(call):
     """The call by the operator's own Python, with nothing that is remembered."""
-    return lambda *args, **kwargs: repeating._plainly(call, args, kwargs)
+    return lambda *args, **kwargs: launch_cache._plainly(call, args, kwargs)
 
 
 def launches(here, call, args, kwargs):
@@ -267,8 +267,8 @@ def test_what_triton_compiles_for_is_dispatched_again(device, name):
 
 
 def test_another_device_is_another_group(monkeypatch):
-    monkeypatch.setattr(repeating, "plain", lambda tensor, asks: True)
-    one, other = (repeating._given((torch.empty(4, 8, device=device),), 0) for device in ("cpu", "meta"))
+    monkeypatch.setattr(launch_cache, "plain", lambda tensor, asks: True)
+    one, other = (launch_cache._given((torch.empty(4, 8, device=device),), 0) for device in ("cpu", "meta"))
     assert one and other and one.other != other.other
 
 
@@ -288,9 +288,9 @@ def test_a_replay_launches_on_its_tensors_device_and_the_stream_that_is_current(
     def run(stream, x):
         launched.append((stream, current[0]))
 
-    @repeating.repeated(rows="x")
+    @launch_cache.repeated(rows="x")
     def call(x):
-        repeating.watched(lambda: replaying.Launch(run, (replaying.STREAM,), (x,)))
+        launch_cache.watched(lambda: launch_codegen.Launch(run, (launch_codegen.STREAM,), (x,)))
 
     for M in WARM:
         call(empty(M, 8))
@@ -336,7 +336,7 @@ def test_a_gradient_that_is_wanted_is_not_forgotten(device):
 
 
 def test_more_groups_than_are_tried_before_a_key_is_made(device):
-    lengths = [64 * one for one in range(1, repeating.MOST_RECENT + 4)]
+    lengths = [64 * one for one in range(1, launch_cache.MOST_RECENT + 4)]
     for M in WARM:
         for N in lengths:
             norms.rms_norm(empty(M, N))
@@ -354,11 +354,11 @@ def repeated_over_rows(function):
     def run(*given):
         launched.append(given)
 
-    @repeating.repeated(rows="x")
+    @launch_cache.repeated(rows="x")
     def call(x):
         calls.append(x)
         result, (grid, number) = torch.empty_like(x), function(x)
-        repeating.watched(lambda: replaying.Launch(run, (grid,), (number, x, result)))
+        launch_cache.watched(lambda: launch_codegen.Launch(run, (grid,), (number, x, result)))
         return result
 
     return call, launched, calls
@@ -372,7 +372,7 @@ def test_what_follows_from_no_number_of_rows_is_never_replayed_for_another(devic
 
 
 def test_a_choice_that_comes_out_otherwise_is_made_anew(device):
-    call, launched, calls = repeated_over_rows(lambda x: (3, repeating.chosen(halved, x.shape[0], 10)))
+    call, launched, calls = repeated_over_rows(lambda x: (3, launch_cache.chosen(halved, x.shape[0], 10)))
     for M in (2, 3, 4, 5, 6):
         call(empty(M, 8))
     assert [one[:2] for one in launched] == [(3, 0), (3, 0)] and len(calls) == 3
@@ -405,10 +405,10 @@ def test_what_has_more_elements_than_32_bits_count_is_not_replayed(device):
     launched, calls = [], []
     run = launched.append
 
-    @repeating.repeated(rows="x")
+    @launch_cache.repeated(rows="x")
     def call(x):
         calls.append(len(x))
-        repeating.watched(lambda: replaying.Launch(run, (), (x,)))
+        launch_cache.watched(lambda: launch_codegen.Launch(run, (), (x,)))
 
     one = empty(1, 1)
     for M in (2, 3, 4, 5, 2**31 - 1, 2**31):
@@ -439,7 +439,9 @@ def test_tensors_that_may_share_some_of_several_leading_sizes_have_no_group():
 def test_recording_ends(device, monkeypatch):
     monkeypatch.setattr(row_counts, "MOST_RECORDINGS", 4)
     recorded = []
-    monkeypatch.setattr(repeating, "call_again", lambda *given: recorded.append(1) or replaying.call_again(*given))
+    monkeypatch.setattr(
+        launch_cache, "call_again", lambda *given: recorded.append(1) or launch_codegen.call_again(*given)
+    )
     call, _, _ = repeated_over_rows(lambda x: (3, x.shape[0] ** 2))
     for M in range(2, 30):
         call(empty(M, 8))

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("triton")
 
+from kernelwright.benchmark.kernel_library import workloads
 from kernelwright.core.library import EAGER, OURS
-from kernelwright.judge.library import workloads
 from kernelwright.kernels.catalog import KERNELS, family_of
 from kernelwright.kernels.losses.workloads import LINEAR_SHAPE
 from kernelwright.kernels.workload import installed

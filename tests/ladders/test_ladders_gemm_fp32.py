@@ -9,7 +9,7 @@ import torch
 from tiers import fast_where
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.judge.rung_counts import emulated_ratios
+from kernelwright.hwcheck.ladder_counters import emulated_ratios
 from kernelwright.ladders import rungs, task_of
 from kernelwright.problems import load_candidate, load_problem
 from kernelwright.problems.importing import import_file

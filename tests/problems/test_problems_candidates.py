@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelwright.core.errors import CandidateError, MissingDependency, NotFoundError, SignatureError
-from kernelwright.problems import Candidate, load_candidate, load_problem, register, sources
+from kernelwright.problems import Candidate, load_candidate, load_problem, loaders, register
 from kernelwright.problems.importing import absolute
 
 PROBLEM = """
@@ -232,6 +232,6 @@ def test_a_language_is_added_by_one_registration(write, plus, monkeypatch):
         def load(self, path, name, problem, device):
             return Candidate(path.stem, lambda x, y: x + y, str(path), "rust")
 
-    monkeypatch.setattr(sources, "LOADERS", dict(sources.LOADERS))
+    monkeypatch.setattr(loaders, "LOADERS", dict(loaders.LOADERS))
     register(".rs", Loader())
     assert load_candidate(write("", "kernel.rs"), plus).language == "rust"

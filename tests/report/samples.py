@@ -11,7 +11,6 @@ from kernelwright.core.emulation import Access, CountedMove, Emulation, Fault
 from kernelwright.core.ladder import Climb, RungOutcome, SizeTime
 from kernelwright.core.machine_code import CodeChange, CodeDifference, Instruction, Loop, MachineCode, Occupancy, Spills
 from kernelwright.core.optimization import Attempt, Left, Optimization, RegionOutcome
-from kernelwright.core.pace import Pace
 from kernelwright.core.records import (
     Accuracy,
     Arm,
@@ -32,6 +31,7 @@ from kernelwright.core.records import (
     WorkSummary,
 )
 from kernelwright.core.suite_run import Outcome, SuiteRun, curve
+from kernelwright.core.throughput import Pace
 from kernelwright.layouts.answering import explain
 
 LAPTOP = Machine(

@@ -14,7 +14,7 @@ import pytest
 
 from kernelwright.core.document import decode, document, encode
 from kernelwright.core.records import Bench, Diagnosis, Machine, MemoryLevel, Work
-from kernelwright.report import charts, html_fragment, outcomes, page
+from kernelwright.report import charts, html_fragment, optimization, page
 from kernelwright.report.axes import LinearScale, LogScale, around
 from kernelwright.report.drawing import bound, environment
 from kernelwright.report.roofline import left_out, roofline
@@ -229,7 +229,7 @@ def test_optimize_is_headed_by_what_it_waited_on_its_kernels_and_their_worth():
 def test_optimize_counts_kernels(winners, said):
     kernel = samples.OPTIMIZED.regions[0]
     regions = tuple(kernel if winner == "kernel" else replace(kernel, winner=winner) for winner in winners)
-    assert outcomes.kernels_text(replace(samples.OPTIMIZED, regions=regions)) == said
+    assert optimization.kernels_text(replace(samples.OPTIMIZED, regions=regions)) == said
 
 
 def test_optimize_shows_every_attempt_the_fastest_first_and_marks_the_winner():
@@ -396,7 +396,7 @@ def test_verdict_pages_take_the_colour_of_the_verdict():
 def test_pages_of_climbs_and_emulations_hold_every_line(verb):
     from kernelwright.core.emulation import Access, CountedMove, Emulation
     from kernelwright.core.ladder import Climb, RungOutcome
-    from kernelwright.machine import predicted_machine
+    from kernelwright.machines import predicted_machine
 
     rung = RungOutcome(
         number=1,

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from kernelwright.core.machine_code import Instruction, Loop, MachineCode, Occupancy, Spills
 from kernelwright.report.terminal import sass
-from kernelwright.report.terminal.paper import Paper
+from kernelwright.report.terminal.console import Paper
 from kernelwright.toolchain.sass import difference
 
 replace = msgspec.structs.replace

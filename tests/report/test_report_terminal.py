@@ -15,7 +15,7 @@ from rich.console import Console
 from kernelwright.core.errors import CompileError, UsageError
 from kernelwright.core.records import Bench, Move, Work
 from kernelwright.evidence.library import library
-from kernelwright.report import outcomes, show, text
+from kernelwright.report import optimization, show, text
 
 _spec = spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
 assert _spec and _spec.loader
@@ -280,13 +280,13 @@ def test_a_program_without_regions_says_so():
     ],
 )
 def test_a_choice_reads_as_words(choice, said):
-    assert outcomes.choice_text(choice) == said
+    assert optimization.choice_text(choice) == said
 
 
 def test_a_reason_names_choices_in_words():
     long, short = (samples.cpu_attempt(1.0, parts=parts) for parts in (16, 1))
     region = replace(samples.OPTIMIZED.regions[0], attempts=(short, long), winner="torch")
     why = replace(region, why=f"1.20x faster than the next, {long.name}")
-    assert outcomes.why_text(why) == "1.20x faster than the next, C++, vectors along i0, all threads, in 16 parts"
+    assert optimization.why_text(why) == "1.20x faster than the next, C++, vectors along i0, all threads, in 16 parts"
     copied = replace(region, summary="; 1,024 elements")
-    assert outcomes.computes_text(copied) == "copy; 1,024 elements"
+    assert optimization.computes_text(copied) == "copy; 1,024 elements"

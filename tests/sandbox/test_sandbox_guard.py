@@ -146,7 +146,7 @@ def test_what_a_person_has_set_of_the_policy_is_kept(ask):
     variables = {"OMP_WAIT_POLICY": "ACTIVE", "THP_MEM_ALLOC_ENABLE": "0"}
     seen = ask(
         """
-from kernelwright.sandbox.confine import environment
+from kernelwright.sandbox.process_limits import environment
 def task():
     names = ("OMP_WAIT_POLICY", "THP_MEM_ALLOC_ENABLE")
     return json.dumps([[given[name] for name in names] for given in (os.environ, environment())]).encode()

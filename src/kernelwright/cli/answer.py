@@ -15,7 +15,7 @@ import msgspec
 from kernelwright.core.commands import with_options
 from kernelwright.core.document import document, encode, error_document
 from kernelwright.core.errors import KernelwrightError, LimitError, UsageError
-from kernelwright.core.placing import require_place
+from kernelwright.core.paths import require_place
 
 T = TypeVar("T", bound=msgspec.Struct)
 INTERRUPTED = 130

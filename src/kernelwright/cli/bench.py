@@ -42,7 +42,7 @@ def bench(
     """
 
     def deed() -> Bench:
-        from kernelwright.judge import bench
+        from kernelwright.benchmark import bench
 
         where = choose_device(device)
         options = {"device": where, "pairs": pairs, "check": check, "spec": spec, "build_s": build_s, "seed": seed}

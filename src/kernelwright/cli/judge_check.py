@@ -28,7 +28,7 @@ def judge_check(
     """
 
     def deed() -> CorpusReport:
-        from kernelwright.judge.corpus import check_corpus
+        from kernelwright.redteam.corpus import check_corpus
 
         return check_corpus(device=choose_device(device), rounds=rounds, only=only or (), workers=workers)
 

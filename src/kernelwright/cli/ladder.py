@@ -35,7 +35,7 @@ def ladder(
     """
 
     def deed() -> Climb:
-        from kernelwright.judge.rung_code import with_code
+        from kernelwright.commands.ladder_code import with_code
 
         return with_code(climbed()) if html else climbed()
 

@@ -25,7 +25,7 @@ def machine(
     """
 
     def deed() -> Machine:
-        from kernelwright.machine import machine
+        from kernelwright.machines import machine
 
         return machine(choose_device(device), spec=spec, remeasure=remeasure)
 

@@ -38,7 +38,7 @@ def optimize(
     """
 
     def deed() -> Optimization:
-        from kernelwright.optimize import optimize_file
+        from kernelwright.compiler import optimize_file
 
         if show not in (None, "regions"):
             raise UsageError(f"--show {show!r}", next="--show regions")

@@ -38,7 +38,7 @@ BuildTimeOption = Annotated[
 
 def _hidden(seed: int | None) -> int | None:
     """The candidate's process can read the command lines of others."""
-    from kernelwright.sandbox.confine import hide_argument
+    from kernelwright.sandbox.process_limits import hide_argument
 
     if seed is not None:
         hide_argument(str(seed))

@@ -35,12 +35,12 @@ def sass(
     options = {"arch": arch, "defines": dict(map(_define, define or ())), "signature": signature}
 
     def one() -> MachineCode:
-        from kernelwright.judge.machine_code import machine_code
+        from kernelwright.commands.sass import machine_code
 
         return machine_code(target, **options)
 
     def both() -> CodeDifference:
-        from kernelwright.judge.machine_code import machine_codes_differ
+        from kernelwright.commands.sass import machine_codes_differ
 
         return machine_codes_differ(target, str(diff), **options)
 

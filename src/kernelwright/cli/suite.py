@@ -74,8 +74,8 @@ def run(
     """
 
     def deed() -> SuiteRun:
-        from kernelwright.judge.suite_run import Manner as Judging
-        from kernelwright.judge.suite_run import run_suite
+        from kernelwright.evaluation.suite_run import Manner as Judging
+        from kernelwright.evaluation.suite_run import run_suite
 
         manner = Judging(
             device=choose_device(device),

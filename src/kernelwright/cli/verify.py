@@ -45,7 +45,7 @@ def verify(
     """
 
     def deed() -> Verdict:
-        from kernelwright.verify import verify
+        from kernelwright.verification import verify
 
         options = {
             "tolerance": tolerance_of(tolerance),

@@ -39,7 +39,7 @@ def why(
     """
 
     def deed() -> Diagnosis:
-        from kernelwright.diagnose import is_command, watch_script, why_files
+        from kernelwright.diagnosis import is_command, watch_script, why_files
 
         where = choose_device(device)
         options = {} if limit_s is None else {"limit_s": limit_s}
@@ -56,7 +56,7 @@ def why(
 
 
 def _emulated(target: list[str], limit_s: float | None) -> Emulation:
-    from kernelwright.judge.emulation import LIMIT_S, why_emulated
+    from kernelwright.hwcheck.emulation import LIMIT_S, why_emulated
 
     if len(target) != 2:
         raise UsageError(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernelwright.core.pace import Pace
 from kernelwright.core.records import Device, Record
+from kernelwright.core.throughput import Pace
 
 
 class SampleOutcome(Record, frozen=True, kw_only=True):

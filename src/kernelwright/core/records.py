@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kernelwright.core import drawing
+from kernelwright.core import renderers
 
 Device = Literal["cpu", "cuda", "emulated"]
 Regime = Literal["compute-bound", "memory-bound", "overhead-bound", "latency-bound", "undetermined"]
@@ -43,10 +43,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all records. Printing one, or showing it in a notebook, draws it wherever `report` is there."""
 
     def __str__(self) -> str:
-        return drawing.drawn("text", self) or repr(self)
+        return renderers.drawn("text", self) or repr(self)
 
     def _repr_html_(self) -> str | None:
-        return drawing.drawn("html", self)
+        return renderers.drawn("html", self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernelwright.core.pace import Pace
 from kernelwright.core.records import MARGIN, Arm, Comparison, Device, Machine, Reason, Record, Verdict
+from kernelwright.core.throughput import Pace
 
 
 class Case(Record, frozen=True, kw_only=True):

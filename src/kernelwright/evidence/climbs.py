@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 import torch
 
+from kernelwright.benchmark.ladder import climb
 from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.ladder import Climb, LadderClimb
 from kernelwright.evidence.rows import FOLDER, read_rows
 from kernelwright.evidence.tables import ladder_climbs
-from kernelwright.judge.ladder import climb
 from kernelwright.ladders import device_of, rung
 
 

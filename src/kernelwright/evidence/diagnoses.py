@@ -38,9 +38,9 @@ class DiagnosisRows:
         return [_code(row.workload, row.as_type(DiagnosisResult).moves, root) for row in rows]
 
     def measure(self, request: Request) -> Iterator[EvidenceRow]:
-        from kernelwright.diagnose import why
-        from kernelwright.judge.moves import make_moves
-        from kernelwright.machine import machine
+        from kernelwright.diagnosis import why
+        from kernelwright.evidence.recommendation_check import make_moves
+        from kernelwright.machines import machine
 
         paths = _examples(request.root, request.names)
         machine(request.device, remeasure=True)  # ceilings that were measured on a busy machine would be in every row

@@ -34,8 +34,8 @@ class KernelRows:
         return [_built(known.get(row.workload)) for row in rows]
 
     def measure(self, request: Request) -> Iterator[EvidenceRow]:
-        from kernelwright.judge.fragments import device
-        from kernelwright.judge.library import measure
+        from kernelwright.benchmark.kernel_library import measure
+        from kernelwright.hwcheck.mma_fragments import device
 
         machine, environment = device()
         names = [name for name in KERNELS if _wants(request, name)]
@@ -82,7 +82,7 @@ def _wants(request: Request, kernel: str) -> bool:
 def _workloads(kernel: str) -> dict[str, Workload]:
     if kernel not in KERNELS:
         return {}
-    from kernelwright.judge.library import workloads
+    from kernelwright.benchmark.kernel_library import workloads
 
     return {workload_id(kernel, one.what, one.size): one for one in workloads(kernel)}
 

@@ -39,8 +39,8 @@ class LadderRows:
         return [_built(row.workload, row.variant) for row in rows]
 
     def measure(self, request: Request) -> Iterator[EvidenceRow]:
-        from kernelwright.judge.ladder import climb
-        from kernelwright.judge.rung_counts import rung_counts
+        from kernelwright.benchmark.ladder import climb
+        from kernelwright.hwcheck.ladder_counters import rung_counts
 
         names = request.names or tuple(name for name in ladder_names() if device_of(name) == request.device)
         for name in names:

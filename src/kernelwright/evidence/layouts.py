@@ -38,8 +38,8 @@ class LayoutRows:
         return [Built("layouts", _predicted(row.workload)) for row in rows]
 
     def measure(self, request: Request) -> Iterator[EvidenceRow]:
-        from kernelwright.judge.accesses import access_outcomes
-        from kernelwright.judge.fragments import device, outcomes
+        from kernelwright.hwcheck.access_counters import access_outcomes
+        from kernelwright.hwcheck.mma_fragments import device, outcomes
 
         machine, environment = device()
         results = {
@@ -71,8 +71,8 @@ KIND = LayoutRows()
 
 def _predicted(workload: str) -> str:
     """Digest of what the algebra says of everything that is probed."""
-    from kernelwright.judge.accesses import predictions
-    from kernelwright.judge.fragments import WGMMA
+    from kernelwright.hwcheck.access_counters import predictions
+    from kernelwright.hwcheck.mma_fragments import WGMMA
     from kernelwright.layouts import COPY_ATOMS, MMA_ATOMS
 
     if workload == ACCESSES:

@@ -14,6 +14,10 @@ from pathlib import Path
 import msgspec
 import torch._inductor.config as inductor
 
+from kernelwright.compiler.backends import generator_for
+from kernelwright.compiler.precompile import alive, prepare_all, release
+from kernelwright.compiler.program_suite import programs, run_one
+from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import CrashError, NotFoundError
 from kernelwright.core.evidence import EvidenceRow, raw
 from kernelwright.core.optimization import SuiteRow
@@ -23,12 +27,8 @@ from kernelwright.evidence import instruments
 from kernelwright.evidence.digests import slug
 from kernelwright.evidence.kinds import Built, Request
 from kernelwright.evidence.rows import current_commit, read_rows, today
-from kernelwright.machine import machine as machine_here
-from kernelwright.machine import refresh_memory
-from kernelwright.optimize.generators import generator_for
-from kernelwright.optimize.preparation import alive, prepare_all, release
-from kernelwright.optimize.suite import programs, run_one
-from kernelwright.optimize.tuning import Tuner
+from kernelwright.machines import machine as machine_here
+from kernelwright.machines import refresh_memory
 from kernelwright.problems import Problem
 
 SUITE = "examples/suite"

@@ -14,6 +14,13 @@ import msgspec
 import torch
 from torch.utils._pytree import tree_map
 
+from kernelwright.compiler.backends import generator_for
+from kernelwright.compiler.cpp.configs import CpuChoice
+from kernelwright.compiler.kernel_source import Kernel, load
+from kernelwright.compiler.pipeline import plan_of
+from kernelwright.compiler.program_suite import programs
+from kernelwright.compiler.reference import inputs_of, placeholder_values
+from kernelwright.compiler.triton.tile import CudaChoice
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, NotFoundError
 from kernelwright.core.evidence import EvidenceRow
@@ -22,19 +29,16 @@ from kernelwright.core.progress import stage
 from kernelwright.evidence.digests import combined, import_closure, normal_python, source_digest
 from kernelwright.evidence.kinds import Built, Request
 from kernelwright.evidence.program_runs import measure
-from kernelwright.optimize.cpp.choices import CpuChoice
-from kernelwright.optimize.emit import Kernel, load
-from kernelwright.optimize.generators import generator_for
-from kernelwright.optimize.program import plan_of
-from kernelwright.optimize.reference import inputs_of, placeholder_values
-from kernelwright.optimize.suite import programs
-from kernelwright.optimize.triton.tile import CudaChoice
 from kernelwright.problems import Problem
 
 OWN_SUITE, SUITE_FOLDER = "suite", "examples/suite"
 CHOICES = {"cpu": CpuChoice, "cuda": CudaChoice}
-PRINTERS = {"cpu": "optimize/cpp/", "cuda": "optimize/triton/"}
-ROOTS = ("kernelwright.optimize.graph.capture", "kernelwright.optimize.regions.plan", "kernelwright.optimize.emit")
+PRINTERS = {"cpu": "compiler/cpp/", "cuda": "compiler/triton/"}
+ROOTS = (
+    "kernelwright.compiler.capture.capture",
+    "kernelwright.compiler.regions.partition",
+    "kernelwright.compiler.kernel_source",
+)
 _STARTER = re.compile(r"^def starter\(", re.MULTILINE)
 
 

@@ -9,7 +9,7 @@ from kernelwright.core.optimization import SuiteRow
 from kernelwright.evidence.kinds import MODULES, Request, kind_of
 from kernelwright.evidence.rows import write_rows
 from kernelwright.evidence.status import status
-from kernelwright.machine import machine
+from kernelwright.machines import machine
 
 
 def record(kind: str, request: Request) -> EvidenceRun:

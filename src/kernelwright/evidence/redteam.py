@@ -17,8 +17,8 @@ from kernelwright.evidence.digests import source_digest
 from kernelwright.evidence.instruments import versions
 from kernelwright.evidence.kinds import Built, Request
 from kernelwright.evidence.rows import current_commit, read_rows, today
-from kernelwright.judge.corpus import SAMPLES, Sample, check_corpus, samples
-from kernelwright.machine import machine
+from kernelwright.machines import machine
+from kernelwright.redteam.corpus import SAMPLES, Sample, check_corpus, samples
 
 INSTRUMENTS = ("verification", "external clock")
 

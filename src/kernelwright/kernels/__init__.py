@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from kernelwright.kernels.losses.op import cross_entropy
     from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
     from kernelwright.kernels.operators import ShapeError
-    from kernelwright.kernels.patching import PatchError, patch, patched, unpatch
     from kernelwright.kernels.rotary.op import rotary_embedding
     from kernelwright.kernels.softmaxes.op import log_softmax, softmax
 
 _HOMES = {
     "LayerNorm": "norms.op",
-    "PatchError": "patching",
     "RMSNorm": "norms.op",
     "ShapeError": "operators",
     "activation": "activations.op",
@@ -33,18 +31,14 @@ _HOMES = {
     "layer_norm": "norms.op",
     "linear_cross_entropy": "losses.linear",
     "log_softmax": "softmaxes.op",
-    "patch": "patching",
-    "patched": "patching",
     "relu_squared": "activations.op",
     "rms_norm": "norms.op",
     "rotary_embedding": "rotary.op",
     "softmax": "softmaxes.op",
     "swiglu": "activations.op",
-    "unpatch": "patching",
 }
 __all__ = [
     "LayerNorm",
-    "PatchError",
     "RMSNorm",
     "ShapeError",
     "activation",
@@ -55,14 +49,11 @@ __all__ = [
     "layer_norm",
     "linear_cross_entropy",
     "log_softmax",
-    "patch",
-    "patched",
     "relu_squared",
     "rms_norm",
     "rotary_embedding",
     "softmax",
     "swiglu",
-    "unpatch",
 ]
 
 

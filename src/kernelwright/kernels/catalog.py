@@ -5,8 +5,8 @@ from __future__ import annotations
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.library import Library, LibraryKernel
 from kernelwright.kernels.activations.spec import KERNELS as ACTIVATIONS
+from kernelwright.kernels.kernel_spec import Kernel, Sample
 from kernelwright.kernels.losses.spec import KERNELS as LOSSES
-from kernelwright.kernels.member import Kernel, Sample
 from kernelwright.kernels.norms.spec import KERNELS as NORMS
 from kernelwright.kernels.rotary.spec import KERNELS as ROTARY
 from kernelwright.kernels.softmaxes.spec import KERNELS as SOFTMAXES

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from kernelwright.core.trees import clone_inputs, storage_bytes, tensors
+from kernelwright.core.pytree import clone_inputs, storage_bytes, tensors
 
 Cache = Literal["cold", "warm"]
 COLD_FROM_BYTES = 2**20

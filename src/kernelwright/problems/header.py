@@ -29,7 +29,7 @@ from typing import NoReturn
 
 from kernelwright.core.errors import SignatureError
 from kernelwright.core.units import DTYPE_BYTES
-from kernelwright.problems import arithmetic
+from kernelwright.problems import integer_expressions
 from kernelwright.problems.state import identifier
 
 KINDS = ("entry", "dims", "let", "out", "temp", "args", "returns", "strided")
@@ -206,7 +206,7 @@ def _shape(header: Header, inside: str | None, line: int) -> tuple[ast.expr, ...
 
 def _expression(header: Header, text: str, line: int) -> ast.expr:
     try:
-        return arithmetic.parse(identifier(text) if _NAME.match(text) else text)
+        return integer_expressions.parse(identifier(text) if _NAME.match(text) else text)
     except ValueError as fault:
         header.fail(str(fault), line)
 

@@ -22,7 +22,7 @@ from kernelwright.core.errors import (
     NotFoundError,
     UsageError,
 )
-from kernelwright.problems.siblings import import_path, passing, settle
+from kernelwright.problems.local_imports import import_path, passing, settle
 
 SUFFIXES = (".py", ".cpp", ".cu")
 EXTRAS = {"triton": "pip install 'kernelwright[cuda]'"}

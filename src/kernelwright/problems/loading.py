@@ -29,9 +29,9 @@ from kernelwright.problems.importing import (
     own_callables,
     split_target,
 )
+from kernelwright.problems.loaders import loader_for
 from kernelwright.problems.problem import MODEL_SEED, Args, Candidate, Problem, one_line, seeded
 from kernelwright.problems.scripts import watching
-from kernelwright.problems.sources import loader_for
 
 EXPECTED = "a problem file defines Model and get_inputs(), or a function of the file's name and get_inputs()"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.problems import arithmetic
+from kernelwright.problems import integer_expressions
 from kernelwright.problems.header import Header, Launch, Shape
 from kernelwright.problems.prototype import Parameter, Prototype
 from kernelwright.problems.state import described
@@ -122,7 +122,7 @@ class Planner:
             if isinstance(one, ast.Name) and one.id not in numbers:
                 numbers[one.id] = size
             elif self._number(one, values, numbers, shape.line) != size:
-                known = ", ".join(f"{name} = {numbers[name]}" for name in sorted(arithmetic.names(one)))
+                known = ", ".join(f"{name} = {numbers[name]}" for name in sorted(integer_expressions.names(one)))
                 told = f" with {known}" if known else ""
                 self._header.fail(f"{shape.name} is {described(tensor)}, the source takes {wanted}{told}", shape.line)
 
@@ -137,10 +137,10 @@ class Planner:
             "numel": lambda name: self._tensor(values, name, line).numel(),
             "size": lambda name, dim: self._tensor(values, name, line).size(dim),
             "stride": lambda name, dim: self._tensor(values, name, line).stride(dim),
-            **arithmetic.PLAIN,
+            **integer_expressions.PLAIN,
         }
         try:
-            return arithmetic.evaluate(one, numbers, functions)
+            return integer_expressions.evaluate(one, numbers, functions)
         except (TypeError, IndexError, ValueError) as fault:
             there = ", ".join([*numbers, *functions, *(n for n, v in values.items() if isinstance(v, torch.Tensor))])
             return self._header.fail(f"cannot work out {ast.unparse(one)}: {fault}; known here: {there}", line)

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from kernelwright.core.trees import clone_inputs, tensors
-from kernelwright.problems.vector_math import settle_vector_math
+from kernelwright.core.pytree import clone_inputs, tensors
+from kernelwright.problems.mkl_warmup import settle_vector_math
 
 Args = tuple[list[Any], dict[str, Any]]
 MODEL_SEED = 0

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.core.errors import NotFoundError
-from kernelwright.problems.sources import LOADERS
+from kernelwright.problems.loaders import LOADERS
 
 _GENERATED = re.compile(r"level_(\d+)_problem_(\d+)_sample_\d+(_kernel)?")
 

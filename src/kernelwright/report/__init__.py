@@ -1,8 +1,8 @@
 """Draws core records: terminal text, SVG, one self-contained HTML page."""
 
-from kernelwright.core.drawing import register
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
+from kernelwright.core.renderers import register
 from kernelwright.report.page import html_fragment, page
 from kernelwright.report.terminal import show, text
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kernelwright.core.records import Machine
 from kernelwright.core.units import bandwidth_text, rate_text
-from kernelwright.report import words
+from kernelwright.report import format
 from kernelwright.report.axes import LogScale
 
 ROOF_APART, SLOPE_APART = 17.0, 11.0
@@ -59,13 +59,13 @@ def slopes(machine: Machine, x: LogScale, y: LogScale, *, brief: bool = False) -
     angle = round(math.degrees(math.atan2(y.per_decade, x.per_decade)), 2)
     found = []
     for level in machine.levels:
-        rate = words.best_gb_s(level)
+        rate = format.best_gb_s(level)
         start, end = (max(x.low, y.low * 1e3 / rate), min(x.high, top * 1e3 / rate)) if rate else (0.0, 0.0)
         if end <= start:
             continue
         ends = (x.at(start), y.at(start * rate / 1e3), x.at(end), y.at(end * rate / 1e3))
-        mixes = ", ".join(f"{mix} {bandwidth_text(known)}" for mix, known in words.mixes(level) if known)
-        name, main = words.plain(level.name), level is machine.levels[-1]
+        mixes = ", ".join(f"{mix} {bandwidth_text(known)}" for mix, known in format.mixes(level) if known)
+        name, main = format.plain(level.name), level is machine.levels[-1]
         height = math.log10(rate) * abs(y.per_decade) * math.cos(math.radians(angle))
         found.append(Slope(*ends, angle, height, name, bandwidth_text(rate), f"{name}: {mixes}", main))
     return _labelled(sorted(found, key=lambda slope: (slope.main, -slope.height)), brief)
@@ -91,7 +91,7 @@ def _named(group: list[Slope], brief: bool) -> list[Slope]:
 
 def roofs(machine: Machine, x: LogScale, y: LogScale, *, brief: bool = False) -> list[Roof]:
     """Flat lines, highest first; roofs too close for two labels share the label of the highest."""
-    fastest = max(words.best_gb_s(level) for level in machine.levels)
+    fastest = max(format.best_gb_s(level) for level in machine.levels)
     named = [(rate, name, "products") for name, rate in machine.matrix_tflop_s.items() if rate > 0]
     named += [(rate, name, "other arithmetic") for name, rate in machine.vector_tflop_s.items() if rate > 0]
     groups: list[list[tuple[float, str, str]]] = []
@@ -105,7 +105,7 @@ def roofs(machine: Machine, x: LogScale, y: LogScale, *, brief: bool = False) ->
         for i, (rate, name, what) in enumerate(group):
             known = "" if i else _roof_label(group)
             label = _brief_label(group) if brief and known else known
-            title = f"{words.plain(name)} {what}: {rate_text(rate)}"
+            title = f"{format.plain(name)} {what}: {rate_text(rate)}"
             found.append(Roof(x.at(max(x.low, rate * 1e3 / fastest)), x.end, y.at(rate), label, known, title))
     return found
 
@@ -124,4 +124,4 @@ def _brief_label(group: list[tuple[float, str, str]]) -> str:
 
 
 def _dtypes(group: list[tuple[float, str, str]]) -> list[str]:
-    return [f"{'' if what == 'products' else 'vector '}{words.plain(name)}" for _, name, what in group]
+    return [f"{'' if what == 'products' else 'vector '}{format.plain(name)}" for _, name, what in group]

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from kernelwright.core.optimization import RegionOutcome
 from kernelwright.core.records import MARGIN, Accuracy, Arm, Bench, Diagnosis
 from kernelwright.core.units import number_text, percent_text, time_text
-from kernelwright.report import words
+from kernelwright.report import format
 from kernelwright.report.axes import NARROWEST, LinearScale, LogScale, Tick, around, ticks
 from kernelwright.report.drawing import render
 
@@ -56,7 +56,7 @@ class Row:
 
 def bars(diagnosis: Diagnosis) -> Markup:
     """Now, as written, fused; the now bar shows what of it is no work, and how far it is from the fused floor."""
-    found = words.bars(diagnosis)
+    found = format.bars(diagnosis)
     longest = max(bar.time_us for bar in found) or 1.0
     rows = []
     for bar in found:
@@ -89,7 +89,7 @@ def _gap(diagnosis: Diagnosis) -> str:
         return ""
     if spent <= floor:
         return "at the fused floor"
-    return f"gap: {time_text(spent - floor)} above the fused floor, {words.times_text(spent / floor)}"
+    return f"gap: {time_text(spent - floor)} above the fused floor, {format.times_text(spent / floor)}"
 
 
 def arms(bench: Bench) -> Markup:
@@ -105,13 +105,13 @@ def _arm_row(i: int, arm: Arm, scale: LinearScale) -> Row:
     for at_us, kind, what in ((arm.floor_us, "floor", "floor"), (arm.hard_bound_us, "bound", "hard bound")):
         if at_us is not None and at_us <= scale.high:
             marks.append(Mark(scale.at(at_us), kind, f"{what}: {time_text(at_us)}"))
-    ratio = words.ratio_text(arm.time_us, arm.floor_us)
+    ratio = format.ratio_text(arm.time_us, arm.floor_us)
     kind = "suspicious" if arm.suspicious else "first" if i == 0 else "other"
     return Row(
         _label(arm.name),
         time_text(arm.time_us),
         "no floor" if ratio == "-" else f"{ratio} its floor",
-        (Segment(0, scale.at(arm.time_us), kind, f"{words.plain(arm.name)}: {time_text(arm.time_us)}"),),
+        (Segment(0, scale.at(arm.time_us), kind, f"{format.plain(arm.name)}: {time_text(arm.time_us)}"),),
         tuple(marks),
         (scale.at(arm.low_us), scale.at(arm.high_us)),
         kind,
@@ -120,7 +120,7 @@ def _arm_row(i: int, arm: Arm, scale: LinearScale) -> Row:
 
 def _label(name: str) -> str:
     """The end of a long name: a file says more than its folders."""
-    name = words.plain(name)
+    name = format.plain(name)
     return name if len(name) <= MOST_NAME else "…" + name[1 - MOST_NAME :]
 
 
@@ -144,11 +144,11 @@ def comparisons(bench: Bench) -> Markup:
     scale = LogScale(low, high, 0, 100)
     rows = [
         Row(
-            words.comparison_text(bench, found),
-            words.times_text(found.ratio),
-            words.interval_text(found),
+            format.comparison_text(bench, found),
+            format.times_text(found.ratio),
+            format.interval_text(found),
             marks=(
-                Mark(scale.at(found.ratio), found.verdict, f"{words.times_text(found.ratio)}, {found.pairs} pairs"),
+                Mark(scale.at(found.ratio), found.verdict, f"{format.times_text(found.ratio)}, {found.pairs} pairs"),
             ),
             interval=(scale.at(found.low), scale.at(found.high)),
             kind=found.verdict,
@@ -156,7 +156,7 @@ def comparisons(bench: Bench) -> Markup:
         for found in bench.comparisons
     ]
     band = (scale.at(1 / (1 + MARGIN)), scale.at(1 + MARGIN))
-    axis = _percent_ticks((scale.at(tick), words.times_text(tick)) for tick in _ratio_ticks(low, high))
+    axis = _percent_ticks((scale.at(tick), format.times_text(tick)) for tick in _ratio_ticks(low, high))
     return render("comparisons.svg.j2", rows=rows, band=band, one=scale.at(1), ticks=axis)
 
 
@@ -210,6 +210,6 @@ def error_line(accuracy: Accuracy) -> Markup:
     if not known:
         return Markup()
     scale = LogScale(*around([value for value, _, _ in known], decades=0.5), 0, 100)
-    marks = [Mark(scale.at(value), kind, f"{what}: {words.error_text(value)}") for value, kind, what in known]
+    marks = [Mark(scale.at(value), kind, f"{what}: {format.error_text(value)}") for value, kind, what in known]
     places = [(scale.at(tick), f"{tick:.0e}".replace("e-0", "e-")) for tick in scale.decades()]
     return render("errors.svg.j2", marks=marks, ticks=_percent_ticks(places))

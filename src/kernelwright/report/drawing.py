@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.core import units
-from kernelwright.report import outcomes, words
+from kernelwright.report import format, optimization
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -35,13 +35,13 @@ def environment() -> Environment:
         rate=units.rate_text,
         count=units.count_text,
         percent=units.percent_text,
-        times=words.times_text,
-        plain=words.plain,
+        times=format.times_text,
+        plain=format.plain,
         bound=bound,
         dotted=dotted,
-        error=words.error_text,
+        error=format.error_text,
     )
-    made.globals.update(words=words, outcomes=outcomes)
+    made.globals.update(words=format, outcomes=optimization)
     return made
 
 

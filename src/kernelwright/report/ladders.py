@@ -10,7 +10,7 @@ from statistics import geometric_mean
 from kernelwright.core.evidence import RowState
 from kernelwright.core.ladder import Climb, LadderClimb, RungCount, RungOutcome
 from kernelwright.core.units import number_text, percent_text, rate_text, time_text
-from kernelwright.report import row_states, words
+from kernelwright.report import format, row_states
 
 Size = tuple[int, ...]
 _SCALES = {"PFLOP/s": 1e15, "TFLOP/s": 1e12, "GFLOP/s": 1e9, "MFLOP/s": 1e6}
@@ -100,10 +100,10 @@ def sentence(climb: Climb) -> str:
 def _climb(climb: Climb, states: Sequence[RowState]) -> str:
     sizes = sizes_of(climb)
     head = ["rung", "question", *map(size_text, sizes), f"of {climb.peer}", "measured"]
-    lines = [f"## {climb.ladder}: {words.machine_text(climb.machine)}", "", f"{row_states.measured_text(states)}.", ""]
+    lines = [f"## {climb.ladder}: {format.machine_text(climb.machine)}", "", f"{row_states.measured_text(states)}.", ""]
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for rung, state in zip(climb.rungs, states, strict=True):
-        question = rung.question if rung.accepted else f"rejected: {words.plain(rung.reason)}"
+        question = rung.question if rung.accepted else f"rejected: {format.plain(rung.reason)}"
         cells = [f"{rung.number} {rung.name}", question, *speeds(rung, sizes), share_text(rung)]
         cells.append(row_states.row_text(state))
         lines.append("| " + " | ".join(cells) + " |")

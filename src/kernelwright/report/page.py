@@ -17,7 +17,7 @@ from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
 from kernelwright.core.suite_run import SuiteRun
-from kernelwright.report import charts, corpora, grid, ladders, outcomes, suite_run, words
+from kernelwright.report import charts, corpora, format, grid, ladders, optimization, suite_run
 from kernelwright.report.drawing import render
 from kernelwright.report.roofline import left_out, roofline, rung_roofline
 from kernelwright.report.terminal.sass import resources_text
@@ -120,7 +120,7 @@ def _render(template: str, record: Shown, **values: Any) -> str:
             suite_run=suite_run,
             drawn=_drawn(record, machine, diagnosis) if machine and not values["compact"] else "",
             left_out=left_out(diagnosis) if diagnosis else 0,
-            setting=words.machine_text(machine) if machine else "",
+            setting=format.machine_text(machine) if machine else "",
             **values,
         )
     )
@@ -129,42 +129,46 @@ def _render(template: str, record: Shown, **values: Any) -> str:
 def head(record: Shown) -> Head:
     """The opening of the page of a record."""
     if isinstance(record, Diagnosis):
-        kicker = (words.program_text(record), words.setting_text(record))
-        return Head(kicker, record.regime, words.sentence(record), record.regime)
+        kicker = (format.program_text(record), format.setting_text(record))
+        return Head(kicker, record.regime, format.sentence(record), record.regime)
     if isinstance(record, Verdict):
-        kicker = (words.plain(record.candidate), f"for {words.plain(record.problem)}", f"on {record.device}")
+        kicker = (format.plain(record.candidate), f"for {format.plain(record.problem)}", f"on {record.device}")
         word, accent = ("accepted", "good") if record.accepted else ("rejected", "bad")
-        return Head(kicker, word, words.verdict_sentence(record), accent)
+        return Head(kicker, word, format.verdict_sentence(record), accent)
     if isinstance(record, Bench):
-        kicker = (words.plain(record.problem), f"on {words.machine_text(record.machine)}")
-        word, accent = words.bench_word(record)
-        return Head(kicker, word, words.bench_sentence(record), accent)
+        kicker = (format.plain(record.problem), f"on {format.machine_text(record.machine)}")
+        word, accent = format.bench_word(record)
+        return Head(kicker, word, format.bench_sentence(record), accent)
     if isinstance(record, Optimization):
-        kicker = (words.plain(record.problem), outcomes.setting_text(record))
-        word, accent = outcomes.said(record)
-        return Head(kicker, word, outcomes.sentence(record), accent)
+        kicker = (format.plain(record.problem), optimization.setting_text(record))
+        word, accent = optimization.said(record)
+        return Head(kicker, word, optimization.sentence(record), accent)
     if isinstance(record, LayoutAnswer):
-        kicker = (words.plain(record.expression), record.kind)
-        return Head(kicker, "layout", words.plain(record.result), "undetermined")
+        kicker = (format.plain(record.expression), record.kind)
+        return Head(kicker, "layout", format.plain(record.result), "undetermined")
     if isinstance(record, Climb):
         when = f"recorded {record.recorded}" if record.recorded else f"towards {record.peer}"
-        kicker = (words.plain(record.ladder), when, f"on {words.machine_text(record.machine)}")
+        kicker = (format.plain(record.ladder), when, f"on {format.machine_text(record.machine)}")
         return Head(kicker, "ladder", ladders.sentence(record), "compute-bound")
     if isinstance(record, MachineCode):
-        kicker = (words.plain(record.kernel), words.plain(record.arch), *resources_text(record).split("   "))
-        return Head(kicker, "machine code", words.plain(record.reading).partition(". ")[0], "undetermined")
+        kicker = (format.plain(record.kernel), format.plain(record.arch), *resources_text(record).split("   "))
+        return Head(kicker, "machine code", format.plain(record.reading).partition(". ")[0], "undetermined")
     if isinstance(record, CodeDifference):
-        kicker = (words.plain(record.before.kernel), words.plain(record.after.kernel))
+        kicker = (format.plain(record.before.kernel), format.plain(record.after.kernel))
         said = "what changed in the machine code" if record.changes else "no figure of the two differs"
         return Head(kicker, "difference", said, "undetermined")
     if isinstance(record, Emulation):
-        kicker = (words.plain(record.candidate), f"for {words.plain(record.problem)}", "emulated on the CPU: no times")
-        return Head(kicker, "emulated", words.plain(record.sentence), "bad" if record.faults else "undetermined")
+        kicker = (
+            format.plain(record.candidate),
+            f"for {format.plain(record.problem)}",
+            "emulated on the CPU: no times",
+        )
+        return Head(kicker, "emulated", format.plain(record.sentence), "bad" if record.faults else "undetermined")
     if isinstance(record, SuiteRun):
-        kicker = (words.plain(record.suite), f"on {words.machine_text(record.machine)}")
+        kicker = (format.plain(record.suite), f"on {format.machine_text(record.machine)}")
         return Head(kicker, "judged", suite_run.sentence(record), "good" if record.outcomes else "undetermined")
     if isinstance(record, CorpusReport):
         kicker = ("candidates that cheat, and honest ones", f"on {record.device}")
         return Head(kicker, "judged", corpora.sentence(record), "bad" if record.wrong else "good")
-    kicker = (words.machine_text(record), words.ceilings_text(record))
-    return Head(kicker, "ceilings", words.machine_sentence(record), "memory-bound")
+    kicker = (format.machine_text(record), format.ceilings_text(record))
+    return Head(kicker, "ceilings", format.machine_sentence(record), "memory-bound")

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from kernelwright.core.ladder import Climb
 from kernelwright.core.records import Diagnosis, Machine, OperatorReading
 from kernelwright.core.units import percent_text, rate_text, time_text
-from kernelwright.report import ladders, words
+from kernelwright.report import format, ladders
 from kernelwright.report.axes import LogScale, around, ticks
 from kernelwright.report.ceilings import roofs, slopes
 from kernelwright.report.drawing import render
@@ -197,15 +197,15 @@ def _operator_point(row: OperatorReading) -> Point:
     radius = max(SMALLEST_DOT, LARGEST_DOT * math.sqrt(min(max(row.share, 0.0), 1.0)))
     rate = row.flops / row.time_us / 1e6
     title = (
-        f"{words.operator_name(row)}: {time_text(row.time_us)}, {percent_text(row.share)} of the time, "
-        f"{words.intensity_text(row)} FLOP/byte, {rate_text(rate)}, "
-        f"{words.ratio_text(row.time_us, row.floor_us)} its floor"
+        f"{format.operator_name(row)}: {time_text(row.time_us)}, {percent_text(row.share)} of the time, "
+        f"{format.intensity_text(row)} FLOP/byte, {rate_text(rate)}, "
+        f"{format.ratio_text(row.time_us, row.floor_us)} its floor"
     )
     return Point(row.flops / row.bytes, rate, radius, "operator", title)
 
 
 def _whole_points(diagnosis: Diagnosis) -> list[Point]:
-    work, spent_us, fused_us = diagnosis.work, words.now_us(diagnosis), diagnosis.floors.fused_us
+    work, spent_us, fused_us = diagnosis.work, format.now_us(diagnosis), diagnosis.floors.fused_us
     if min(work.flops, work.bytes_as_written, work.bytes_fused, spent_us, fused_us) <= 0:
         return []
     goal, here = work.flops / fused_us / 1e6, work.flops / spent_us / 1e6
@@ -221,7 +221,7 @@ def _whole_points(diagnosis: Diagnosis) -> list[Point]:
 def _scales(machine: Machine, points: list[Point], frame: Frame) -> tuple[LogScale, LogScale] | None:
     """Axes that hold every dot, every roof, and the ridge of main memory with room for labels at its right."""
     rates = [rate for table in (machine.matrix_tflop_s, machine.vector_tflop_s) for rate in table.values() if rate > 0]
-    bandwidths = [rate for level in machine.levels if (rate := words.best_gb_s(level))]
+    bandwidths = [rate for level in machine.levels if (rate := format.best_gb_s(level))]
     if not rates or not bandwidths:
         return None
     ridge = max(rates) * 1e3 / min(bandwidths)

@@ -10,7 +10,7 @@ from kernelwright.core.evidence import Measured
 from kernelwright.core.optimization import WHOLE, SuiteRow
 from kernelwright.core.records import Record
 from kernelwright.core.units import bytes_text, number_text, time_text
-from kernelwright.report import row_states, words
+from kernelwright.report import format, row_states
 
 OURS, COPY, COMPILED, EAGER = "kernelwright", "copy", "torch.compile", "eager"
 LARGE_BYTES = 50_000_000
@@ -72,10 +72,10 @@ def summary_lines(rows: Sequence[SuiteRow]) -> list[tuple[str, str]]:
     """The summary as label and text: `faster than torch.compile`, `1.18x; 8 programs are slower`."""
     found = summary(rows)
     which = f"the {found.large:,} of {bytes_text(LARGE_BYTES)} and more"
-    large = f"; {words.times_text(found.over_copy_large)} over {which}"
+    large = f"; {format.times_text(found.over_copy_large)} over {which}"
     return [
         ("programs", f"{found.programs:,}, {found.accepted:,} accepted"),
-        ("time over that of a copy", words.times_text(found.over_copy) + (large if found.large else "")),
+        ("time over that of a copy", format.times_text(found.over_copy) + (large if found.large else "")),
         ("faster than torch.compile", _faster_text(found.faster_than_compile, found.slower_than_compile)),
         ("faster than eager", _faster_text(found.faster_than_eager, found.slower_than_eager)),
         ("fast_1", f"{found.fast_eager:.2f} against eager, {found.fast_compile:.2f} against torch.compile"),
@@ -85,7 +85,7 @@ def summary_lines(rows: Sequence[SuiteRow]) -> list[tuple[str, str]]:
 def who_won(row: SuiteRow) -> str:
     """Who computes the regions: `2 kernels, 1 torch.compile`; the reason where the program was rejected."""
     if not row.accepted:
-        return f"rejected: {words.plain(row.reason)}"
+        return f"rejected: {format.plain(row.reason)}"
     for line in row.winners:
         if line.startswith(WHOLE):
             return f"as a whole {line.removeprefix(WHOLE)}"
@@ -111,10 +111,10 @@ def brief(entries: Iterable[Measured]) -> str:
     for entry in entries:
         found = summary(entry.results)
         name = entry.machine if entry.name == "suite" else f"{entry.machine}, {entry.name}"
-        ratios = map(words.times_text, (found.faster_than_eager, found.faster_than_compile))
-        over = words.times_text(found.over_copy)
+        ratios = map(format.times_text, (found.faster_than_eager, found.faster_than_compile))
+        over = format.times_text(found.over_copy)
         if 0 < found.large < found.programs:
-            over += f"; {words.times_text(found.over_copy_large)} from {bytes_text(LARGE_BYTES)} on"
+            over += f"; {format.times_text(found.over_copy_large)} from {bytes_text(LARGE_BYTES)} on"
         cells = [name, str(found.programs), str(found.accepted), *ratios, str(found.slower_than_compile), over]
         cells.append(row_states.measured_text(entry.states))
         lines.append(f"| {' | '.join(cells)} |")
@@ -124,7 +124,7 @@ def brief(entries: Iterable[Measured]) -> str:
 def _machine(entry: Measured) -> str:
     software = ", ".join(f"{name} {version}" for name, version in sorted(entry.environment.items()))
     name = "" if entry.name == "suite" else f": {entry.name}"
-    head = [f"## {entry.machine}{name}", "", words.plain(f"{row_states.measured_text(entry.states)}; {software}."), ""]
+    head = [f"## {entry.machine}{name}", "", format.plain(f"{row_states.measured_text(entry.states)}; {software}."), ""]
     said = [f"- {label}: {text}" for label, text in summary_lines(entry.results)]
     table = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
     pairs = zip(entry.results, entry.states, strict=True)
@@ -137,7 +137,7 @@ def _cells(row: SuiteRow) -> list[str]:
     if not row.times_us:
         return [row.name, *[""] * (len(HEAD) - 3), who_won(row)]
     times = [time_text(row.times_us[arm]) if arm in row.times_us else "-" for arm in (OURS, COPY, COMPILED, EAGER)]
-    ratios = [words.times_text(ratio) for ratio in (_over_copy(row), _faster(row, COMPILED), _faster(row, EAGER))]
+    ratios = [format.times_text(ratio) for ratio in (_over_copy(row), _faster(row, COMPILED), _faster(row, EAGER))]
     return [row.name, bytes_text(row.compulsory_bytes), time_text(row.floor_us), *times, *ratios, who_won(row)]
 
 
@@ -160,7 +160,7 @@ def _fast(rows: Sequence[SuiteRow], other: str) -> float:
 
 def _faster_text(mean: float | None, slower: int) -> str:
     worse = f"{number_text(slower, 'program')} {'is' if slower == 1 else 'are'} slower" if slower else "none is slower"
-    return "-" if mean is None else f"{words.times_text(mean)}; {worse}"
+    return "-" if mean is None else f"{format.times_text(mean)}; {worse}"
 
 
 def _winner(line: str) -> str:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from kernelwright.core.suite_run import Curve, FastP, Outcome, SuiteRun
 from kernelwright.core.units import number_text, percent_text
-from kernelwright.report import words
+from kernelwright.report import format
 from kernelwright.report.axes import LinearScale, LogScale, ticks
 from kernelwright.report.drawing import render
 
@@ -39,7 +39,7 @@ def p_text(p: float) -> str:
 
 def case_text(one: Outcome) -> str:
     """The candidate, which mostly is called like its problem."""
-    problem, candidate = words.plain(one.problem), words.plain(one.candidate)
+    problem, candidate = format.plain(one.problem), format.plain(one.candidate)
     return candidate if candidate.startswith(problem.rpartition("/")[2]) else f"{problem}: {candidate}"
 
 
@@ -48,8 +48,8 @@ def against_text(one: Outcome, baseline: str, *, brief: bool = False) -> str:
     found = one.against(baseline)
     if not found:
         return "-"
-    said = f"{found.verdict} {words.times_text(found.ratio)}"
-    return said if brief else f"{said} {words.interval_text(found)}"
+    said = f"{found.verdict} {format.times_text(found.ratio)}"
+    return said if brief else f"{said} {format.interval_text(found)}"
 
 
 def details(one: Outcome) -> list[str]:
@@ -59,23 +59,23 @@ def details(one: Outcome) -> list[str]:
         said += [one.verdict.reason.detail.partition("\n")[0]] if one.verdict.reason else []
         said += one.verdict.degenerate
     said += [f"{arm.name}: {arm.suspicious}" for arm in one.arms if arm.suspicious]
-    return [words.plain(line) for line in said]
+    return [format.plain(line) for line in said]
 
 
 def notes(run: SuiteRun) -> list[str]:
     """How fast verdicts came, what was not judged, and what came from an earlier run."""
-    found = [words.pace_text(run.pace)] if run.pace else []
+    found = [format.pace_text(run.pace)] if run.pace else []
     for names, what in (
         (run.idle, "without a candidate"),
         (run.lost, "without a problem"),
         (run.unread, "that Python cannot read"),
     ):
         if names:
-            shown = ", ".join(words.plain(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")
+            shown = ", ".join(format.plain(name) for name in names[:4]) + (", ..." if len(names) > 4 else "")
             kind = "problem" if names is run.idle else "file"
             found.append(f"{number_text(len(names), kind)} {what}: {shown}")
     if run.kept:
-        found.append(f"{number_text(run.kept, 'result')} kept from an earlier run, in {words.plain(run.results)}")
+        found.append(f"{number_text(run.kept, 'result')} kept from an earlier run, in {format.plain(run.results)}")
     return found
 
 

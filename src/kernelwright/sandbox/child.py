@@ -13,11 +13,11 @@ from typing import Any, NoReturn, Protocol
 from kernelwright.core import progress
 from kernelwright.core.errors import CrashError, ForgedError, SetupError, TimeLimitError
 from kernelwright.sandbox import channel as wire
-from kernelwright.sandbox import inspection
-from kernelwright.sandbox.cage import Cage
-from kernelwright.sandbox.confine import protections
-from kernelwright.sandbox.faults import crash, revive
+from kernelwright.sandbox import process_memory
+from kernelwright.sandbox.exceptions import crash, revive
+from kernelwright.sandbox.isolation import Cage
 from kernelwright.sandbox.limits import Deadline, Limits, MemoryWatch, kill_family
+from kernelwright.sandbox.process_limits import protections
 
 START_LIMIT_S = 180.0
 MOST_READS = 1000
@@ -146,10 +146,10 @@ class Child:
             CrashError: it cannot be stopped.
         """
         try:
-            self._stopped = inspection.stop(self._pid, self._nursery.pid)
+            self._stopped = process_memory.stop(self._pid, self._nursery.pid)
         except TimeoutError as fault:
             raise CrashError("the process could not be stopped") from fault
-        self._ran = inspection.ran(self._stopped)
+        self._ran = process_memory.ran(self._stopped)
 
     def stood(self) -> None:
         """Asks whether it has stood still since it was stopped; before it is resumed.
@@ -157,13 +157,13 @@ class Child:
         Raises:
             ForgedError: it has had itself woken, and not for the first time.
         """
-        times, took_ns = (now - then for now, then in zip(inspection.ran(self._stopped), self._ran, strict=True))
+        times, took_ns = (now - then for now, then in zip(process_memory.ran(self._stopped), self._ran, strict=True))
         self._woken += times > 0 and took_ns > WOKEN_NS
         if self._woken >= WOKEN_TIMES:
             raise ForgedError(f"it ran for {took_ns / 1e3:.0f} us while the judge had stopped it")
 
     def resume(self) -> None:
-        inspection.resume(self._stopped)
+        process_memory.resume(self._stopped)
         self._stopped = []
 
     @property

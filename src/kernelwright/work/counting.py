@@ -12,8 +12,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelwright.core.pytree import tensors
 from kernelwright.core.records import Operator, ProgramWork, Work
-from kernelwright.core.trees import tensors
 from kernelwright.work.calls import Call, signature_of, tensors_in
 from kernelwright.work.formulas import FORMULAS, Formula, formula_of
 from kernelwright.work.modules import ModulePaths

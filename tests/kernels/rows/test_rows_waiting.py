@@ -19,7 +19,7 @@ from triton.compiler import ASTSource
 from triton.runtime import driver
 
 import kernelwright.kernels
-from kernelwright.judge.machine_code import TYPE, machine_code
+from kernelwright.commands.sass import TYPE, machine_code
 from kernelwright.kernels import softmax
 from kernelwright.kernels.catalog import KERNELS
 from kernelwright.kernels.rows import launching

@@ -10,9 +10,9 @@ from torch import Tensor
 from kernelwright.kernels.activations.configs import WARPS, block_of
 from kernelwright.kernels.activations.kernel import activation_backward, activation_forward
 from kernelwright.kernels.activations.spec import KINDS
+from kernelwright.kernels.launch_cache import chosen, repeated
+from kernelwright.kernels.launch_codegen import Counted
 from kernelwright.kernels.operators import Operator, dense, require, require_tensor
-from kernelwright.kernels.repeating import chosen, repeated
-from kernelwright.kernels.replaying import Counted
 from kernelwright.kernels.rows.launching import as_rows, multiprocessors, start
 
 __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.core.records import Work
-from kernelwright.kernels.member import Given, Kernel, Sample
+from kernelwright.kernels.kernel_spec import Given, Kernel, Sample
 from kernelwright.kernels.rows.shapes import SHAPES as ROWS
 
 KINDS = ("silu", "gelu", "gelu_tanh", "relu_squared", "identity")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kernelwright.kernels.launch_cache import chosen, repeated, scratch, watched
 from kernelwright.kernels.losses.configs import (
     CHUNK_STAGES,
     SCALE_BLOCK,
@@ -23,8 +24,7 @@ from kernelwright.kernels.losses.configs import (
 from kernelwright.kernels.losses.forward_kernel import cross_entropy_forward
 from kernelwright.kernels.losses.kernel import cross_entropy_gradient
 from kernelwright.kernels.losses.total_kernel import scaled_in_place, total_loss
-from kernelwright.kernels.repeating import chosen, repeated, scratch, watched
-from kernelwright.kernels.rows.clusters import ClusterKernel
+from kernelwright.kernels.rows.cluster_launch import ClusterKernel
 from kernelwright.kernels.rows.launching import Rows, as_rows, launch, multiprocessors, start, waits
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from kernelwright.kernels.launch_cache import chosen, repeated
 from kernelwright.kernels.losses.configs import backward_layout
 from kernelwright.kernels.losses.kernel import cross_entropy_backward
 from kernelwright.kernels.losses.launches import (
@@ -19,7 +20,6 @@ from kernelwright.kernels.losses.launches import (
     write_losses,
 )
 from kernelwright.kernels.operators import Operator, dense, direct, require, require_tensor
-from kernelwright.kernels.repeating import chosen, repeated
 from kernelwright.kernels.rows.launching import as_rows, launch
 
 __all__ = ["cross_entropy"]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelwright.kernels.launch_cache import repeated, scratch
 from kernelwright.kernels.norms.backward_kernel import norm_backward, sums_of_shares, weight_gradients
 from kernelwright.kernels.norms.configs import (
     BACKWARD_AT_ONCE,
@@ -24,8 +25,7 @@ from kernelwright.kernels.norms.configs import (
     reads_again,
 )
 from kernelwright.kernels.operators import dense
-from kernelwright.kernels.repeating import repeated, scratch
-from kernelwright.kernels.rows.clusters import ClusterKernel
+from kernelwright.kernels.rows.cluster_launch import ClusterKernel
 from kernelwright.kernels.rows.launching import Rows, as_rows, launch, multiprocessors, shared_bytes, start
 
 _LONG = ClusterKernel(__file__, "norm_backward", "long_rows_backward.cu")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from kernelwright.kernels.rows.clusters import MOST_CLUSTER_WARPS, THREADS_AT_ONCE, ClusterLayout
+from kernelwright.kernels.rows.cluster_launch import MOST_CLUSTER_WARPS, THREADS_AT_ONCE, ClusterLayout
 from kernelwright.kernels.rows.layout import (
     MOST_WARPS,
     VECTOR_BYTES,

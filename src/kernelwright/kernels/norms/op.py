@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelwright.kernels.launch_cache import chosen, repeated
 from kernelwright.kernels.norms.backward import backward
 from kernelwright.kernels.norms.configs import forward_at_once, forward_layout, weights_ahead
 from kernelwright.kernels.norms.kernel import norm_forward
 from kernelwright.kernels.operators import Operator, called_plainly, dense, direct, require, require_tensor
-from kernelwright.kernels.repeating import chosen, repeated
-from kernelwright.kernels.rows.clusters import ClusterKernel, ClusterLayout, rows_each
+from kernelwright.kernels.rows.cluster_launch import ClusterKernel, ClusterLayout, rows_each
 from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
 
 FP32_EPS = torch.finfo(torch.float32).eps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.core.records import Work
-from kernelwright.kernels.member import Given, Kernel, Sample
+from kernelwright.kernels.kernel_spec import Given, Kernel, Sample
 from kernelwright.kernels.rows.shapes import SHAPES, TILE, rows_of
 
 __all__ = ["KERNELS", "SHAPES", "work"]

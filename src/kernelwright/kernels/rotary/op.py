@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelwright.kernels.launch_cache import repeated
 from kernelwright.kernels.operators import Operator, require, require_tensor
-from kernelwright.kernels.repeating import repeated
 from kernelwright.kernels.rotary.kernel import rotary
 from kernelwright.kernels.rows.launching import multiprocessors, start
 

@@ -12,9 +12,9 @@ import triton
 from torch import Tensor
 
 from kernelwright.core.errors import DeviceError
+from kernelwright.kernels.launch_cache import scratch, watched
+from kernelwright.kernels.launch_codegen import ALIGNED, STREAM, Counted, Launch, Seed
 from kernelwright.kernels.operators import ShapeError
-from kernelwright.kernels.repeating import scratch, watched
-from kernelwright.kernels.replaying import ALIGNED, STREAM, Counted, Launch, Seed
 from kernelwright.kernels.rows import planning, tile
 from kernelwright.kernels.rows.layout import RowLayout
 from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.kernels.member import Given
+from kernelwright.kernels.kernel_spec import Given
 
 SHAPES = (
     (16384, 4096), (8192, 8192), (131072, 128), (32768, 1024), (4096, 16384), (8192, 65536), (4096, 131072),

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelwright.kernels.launch_cache import repeated
 from kernelwright.kernels.operators import DTYPES, Operator, require, require_tensor
-from kernelwright.kernels.repeating import repeated
-from kernelwright.kernels.rows.clusters import MOST_CLUSTER_WARPS, ClusterKernel
+from kernelwright.kernels.rows.cluster_launch import MOST_CLUSTER_WARPS, ClusterKernel
 from kernelwright.kernels.rows.launching import as_rows, launch
 from kernelwright.kernels.softmaxes.configs import TWO_BLOCKS_AT_ONCE, backward_layout, forward_layout
 from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forward

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from kernelwright.core.records import Bench
 from kernelwright.core.units import time_text
-from kernelwright.report import words
-from kernelwright.report.terminal.paper import BAD, OUTCOME_STYLE, Paper
+from kernelwright.report import format
+from kernelwright.report.terminal.console import BAD, OUTCOME_STYLE, Paper
 from kernelwright.report.terminal.verdict import write_rejected
 
 MOST_NAME = 36
 
 
 def write(bench: Bench, paper: Paper) -> None:
-    for verdict in words.rejected(bench):
+    for verdict in format.rejected(bench):
         write_rejected(verdict, paper)
     _arms(bench, paper)
     said = _comparisons(bench, paper)
     if bench.arms and not said:
-        paper.paragraph(words.conditions_text(bench), 0, "dim")
-    for note in dict.fromkeys(words.plain(note) for timing in words.timings_of(bench) for note in timing.notes):
+        paper.paragraph(format.conditions_text(bench), 0, "dim")
+    for note in dict.fromkeys(format.plain(note) for timing in format.timings_of(bench) for note in timing.notes):
         paper.paragraph(note, 0, "dim")
     for note in bench.notes:
-        paper.paragraph(words.plain(note), 0, "dim")
+        paper.paragraph(format.plain(note), 0, "dim")
 
 
 def _arms(bench: Bench, paper: Paper) -> None:
@@ -30,23 +30,23 @@ def _arms(bench: Bench, paper: Paper) -> None:
     room = max([12, *map(len, names)])
     explained = False
     for name, arm in zip(names, bench.arms, strict=True):
-        ratio = words.ratio_text(arm.time_us, arm.floor_us)
+        ratio = format.ratio_text(arm.time_us, arm.floor_us)
         tail = "no floor" if ratio == "-" else ratio if explained else f"{ratio} its floor"
         explained = explained or ratio != "-"
         paper.line(name.ljust(room), f"  {time_text(arm.time_us):>9}   ", tail)
         if arm.suspicious:
-            paper.paragraph(words.plain(arm.suspicious), 14, first=[("  suspicious  ", BAD)])
+            paper.paragraph(format.plain(arm.suspicious), 14, first=[("  suspicious  ", BAD)])
 
 
 def _comparisons(bench: Bench, paper: Paper) -> bool:
     """One line each; True when the conditions stood behind the last of them."""
-    texts = [words.comparison_text(bench, found) for found in bench.comparisons]
+    texts = [format.comparison_text(bench, found) for found in bench.comparisons]
     room = max(map(len, texts), default=0)
-    conditions = words.conditions_text(bench)
+    conditions = format.conditions_text(bench)
     for i, (found, sentence) in enumerate(zip(bench.comparisons, texts, strict=True)):
         before, after = sentence.split(found.verdict, 1)
         verdict = (found.verdict, f"bold {OUTCOME_STYLE[found.verdict]}")
-        numbers = f"  {words.times_text(found.ratio):>6}  {words.interval_text(found)}"
+        numbers = f"  {format.times_text(found.ratio):>6}  {format.interval_text(found)}"
         last = i == len(texts) - 1
         beside = f"     {conditions}" if last and room + len(numbers) + 5 + len(conditions) <= paper.width else ""
         paper.line(before, verdict, after + " " * (room - len(sentence)), numbers, (beside, "dim"))

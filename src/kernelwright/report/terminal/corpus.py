@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
-from kernelwright.report import words
-from kernelwright.report.terminal.paper import BAD, GOOD, Paper
+from kernelwright.report import format
+from kernelwright.report.terminal.console import BAD, GOOD, Paper
 
 INDENT = 11
 
@@ -27,7 +27,7 @@ def write(report: CorpusReport, paper: Paper) -> None:
         paper.paragraph(f"{report.rounds} rounds, {_changed_text(report)}", INDENT, "dim")
     if report.skipped:
         paper.paragraph(f"{len(report.skipped)} samples need another device than {report.device}", INDENT, "dim")
-    paper.paragraph(words.pace_text(report.pace), INDENT, "dim")
+    paper.paragraph(format.pace_text(report.pace), INDENT, "dim")
     paper.paragraph("; ".join(report.sandbox), INDENT, "dim")
 
 

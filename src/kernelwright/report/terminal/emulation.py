@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from kernelwright.core.emulation import Access, Emulation
 from kernelwright.core.units import bytes_text, count_text
-from kernelwright.report import words
-from kernelwright.report.terminal.paper import BAD, Paper
+from kernelwright.report import format
+from kernelwright.report.terminal.console import BAD, Paper
 
 MOST_ROWS = 12
 
 
 def write(found: Emulation, paper: Paper) -> None:
-    paper.head(f"{words.plain(found.candidate)} for {words.plain(found.problem)}", "emulated on the CPU: no times")
+    paper.head(f"{format.plain(found.candidate)} for {format.plain(found.problem)}", "emulated on the CPU: no times")
     paper.line()
-    paper.paragraph(words.plain(found.sentence), 2, BAD if found.faults else "bold")
+    paper.paragraph(format.plain(found.sentence), 2, BAD if found.faults else "bold")
     paper.line()
     if found.accesses:
         head = ["line", "access", "requests", "each costs", "would do", "bytes a lane"]
@@ -29,13 +29,13 @@ def write(found: Emulation, paper: Paper) -> None:
             ]
             for one in poor[:MOST_ROWS]
         ]
-        paper.table(head, rows, [[words.plain(one.code)] for one in poor[:MOST_ROWS]])
+        paper.table(head, rows, [[format.plain(one.code)] for one in poor[:MOST_ROWS]])
         paper.line()
         per_byte = found.flops / found.global_bytes if found.global_bytes else 0.0
         traffic = f"{count_text(found.flops)} FLOP, {bytes_text(found.global_bytes)} of sectors before any cache helps"
         paper.paragraph(f"{traffic}: {per_byte:.3g} FLOP/byte", 2, "dim")
     for at, move in enumerate(found.moves[:MOST_ROWS], 1):
-        paper.paragraph(words.plain(move.what), 5, first=[f"  {at}. "])
+        paper.paragraph(format.plain(move.what), 5, first=[f"  {at}. "])
 
 
 def _cost(one: Access) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelwright.core.errors import KernelwrightError
-from kernelwright.report.terminal.paper import BAD, Paper
-from kernelwright.report.words import plain
+from kernelwright.report.format import plain
+from kernelwright.report.terminal.console import BAD, Paper
 
 
 def write(error: KernelwrightError, paper: Paper) -> None:

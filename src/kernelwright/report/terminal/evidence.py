@@ -6,7 +6,7 @@ from itertools import groupby
 
 from kernelwright.core.evidence import EvidenceRun, EvidenceStatus, RowState
 from kernelwright.core.units import number_text
-from kernelwright.report.terminal.paper import BAD, GOOD, Paper
+from kernelwright.report.terminal.console import BAD, GOOD, Paper
 
 INDENT, MOST_NAMED = 18, 4
 STYLES = {"superseded": BAD, "older instrument": "yellow", "unverified": "dim"}

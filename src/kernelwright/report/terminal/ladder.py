@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from kernelwright.core.ladder import Climb
 from kernelwright.core.units import number_text
-from kernelwright.report import ladders, words
-from kernelwright.report.terminal.paper import BAD, Paper
+from kernelwright.report import format, ladders
+from kernelwright.report.terminal.console import BAD, Paper
 
 MOST_SIZES = 2
 """More make the names of rungs too short."""
 
 
 def write(found: Climb, paper: Paper) -> None:
-    place = f"on {words.machine_text(found.machine)}"
+    place = f"on {format.machine_text(found.machine)}"
     where = f"recorded {found.recorded}, {place}" if found.recorded else place
-    paper.head(words.plain(found.ladder), words.plain(where))
+    paper.head(format.plain(found.ladder), format.plain(where))
     paper.line()
     timed = ladders.sizes_of(found)
     sizes = timed[-MOST_SIZES:]
@@ -31,8 +31,8 @@ def write(found: Climb, paper: Paper) -> None:
     paper.table(head, rows, [[rung.next] for rung in found.rungs])
     for rung in found.rungs:
         if not rung.accepted:
-            paper.paragraph(words.plain(f"{rung.name}: {rung.reason}"), 10, first=[("rejected  ", BAD)])
+            paper.paragraph(format.plain(f"{rung.name}: {rung.reason}"), 10, first=[("rejected  ", BAD)])
     if len(timed) > len(sizes):
         paper.line((f"{len(sizes)} of {len(timed)} sizes; --json and --html hold all", "dim"))
     for note in (*found.notes, *(f"{rung.name}: {note}" for rung in found.rungs for note in rung.notes)):
-        paper.paragraph(words.plain(note), 0, "dim")
+        paper.paragraph(format.plain(note), 0, "dim")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.core.layout import LayoutAnswer, LayoutDrawing
-from kernelwright.report.terminal.paper import Paper
+from kernelwright.report.terminal.console import Paper
 
 MOST_ROWS = 32
 SHADES = ("grey15", "navy_blue", "dark_green", "deep_pink4", "purple4", "orange4", "dark_cyan", "grey35")

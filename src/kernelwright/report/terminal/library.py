@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.core.library import Library
-from kernelwright.report.terminal.paper import Paper
+from kernelwright.report.terminal.console import Paper
 
 
 def write(library: Library, paper: Paper) -> None:

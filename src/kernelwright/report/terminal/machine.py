@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kernelwright.core.records import Machine
 from kernelwright.core.units import bandwidth_text, bytes_text, percent_text, rate_text, time_text
-from kernelwright.report import words
-from kernelwright.report.terminal.paper import Paper
+from kernelwright.report import format
+from kernelwright.report.terminal.console import Paper
 
 
 def write(machine: Machine, paper: Paper) -> None:
-    paper.line((words.machine_text(machine), "bold"), " " * 10, (words.ceilings_text(machine), "dim"))
+    paper.line((format.machine_text(machine), "bold"), " " * 10, (format.ceilings_text(machine), "dim"))
     paper.line()
     _levels(machine, paper)
     paper.line()
@@ -25,7 +25,7 @@ def _levels(machine: Machine, paper: Paper) -> None:
             (
                 level.name,
                 bytes_text(level.capacity_bytes) if level.capacity_bytes else "-",
-                *(bandwidth_text(rate) if rate else "-" for _, rate in words.mixes(level)),
+                *(bandwidth_text(rate) if rate else "-" for _, rate in format.mixes(level)),
             )
             for level in machine.levels
         ],
@@ -35,7 +35,7 @@ def _levels(machine: Machine, paper: Paper) -> None:
 def _rates(machine: Machine, paper: Paper) -> None:
     """A row per dtype; the datasheet's figure and the share of it where one is known."""
     rows = []
-    for dtype in words.dtypes(machine):
+    for dtype in format.dtypes(machine):
         rates = (machine.matrix_tflop_s.get(dtype), machine.vector_tflop_s.get(dtype))
         rows.append((dtype, *(rate_text(rate) if rate else "-" for rate in rates), _of_spec(machine, dtype)))
     paper.table(("dtype", "products", "other arithmetic", "of the datasheet"), rows)
@@ -50,7 +50,7 @@ def _of_spec(machine: Machine, dtype: str) -> str:
 
 
 def _costs(machine: Machine, paper: Paper) -> None:
-    costs = words.costs(machine)
+    costs = format.costs(machine)
     if costs:
         paper.line()
     for what, cost_us in costs:
@@ -58,9 +58,9 @@ def _costs(machine: Machine, paper: Paper) -> None:
 
 
 def _notes(machine: Machine, paper: Paper) -> None:
-    notes = [words.plain(note) for note in machine.notes]
+    notes = [format.plain(note) for note in machine.notes]
     if machine.spec:
-        notes.append(f"datasheet: {words.plain(machine.spec.title)}, from {words.plain(machine.spec.source)}")
+        notes.append(f"datasheet: {format.plain(machine.spec.title)}, from {format.plain(machine.spec.source)}")
     if machine.software:
         notes.append(", ".join(f"{name} {version}" for name, version in machine.software.items()))
     if notes:

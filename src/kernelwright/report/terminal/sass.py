@@ -9,8 +9,8 @@ from typing import get_args
 
 from kernelwright.core.machine_code import CodeDifference, Group, Instruction, Loop, MachineCode, Occupancy, Spills
 from kernelwright.core.units import number_text, percent_text
-from kernelwright.report.terminal.paper import GOOD, Paper
-from kernelwright.report.words import plain
+from kernelwright.report.format import plain
+from kernelwright.report.terminal.console import GOOD, Paper
 
 MOST_LINES = 40
 MOST_KINDS = 16

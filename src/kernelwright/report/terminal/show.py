@@ -37,7 +37,7 @@ from kernelwright.report.terminal import (
     suite_run,
     verdict,
 )
-from kernelwright.report.terminal.paper import Paper
+from kernelwright.report.terminal.console import Paper
 
 Report = (
     Diagnosis

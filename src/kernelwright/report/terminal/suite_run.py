@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.core.suite_run import POINTS, SuiteRun
+from kernelwright.report import format
 from kernelwright.report import suite_run as said
-from kernelwright.report import words
-from kernelwright.report.terminal.paper import Paper
+from kernelwright.report.terminal.console import Paper
 
 
 def write(run: SuiteRun, paper: Paper) -> None:
-    paper.head(f"{words.plain(run.suite)}: {said.sentence(run)}", words.machine_text(run.machine))
+    paper.head(f"{format.plain(run.suite)}: {said.sentence(run)}", format.machine_text(run.machine))
     head = ("candidate", "verdict", *(f"against {name}" for name in run.baselines))
     rows = _rows(run, brief=False)
     paper.table(
@@ -38,7 +38,7 @@ def _rows(run: SuiteRun, *, brief: bool) -> list[tuple[str, ...]]:
 
 def _shares(run: SuiteRun, points: Sequence[float]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     rows = [
-        (words.plain(one.baseline), *(said.share_text(said.at(one, p), one.problems) for p in points))
+        (format.plain(one.baseline), *(said.share_text(said.at(one, p), one.problems) for p in points))
         for one in run.curves
     ]
     return ("fast_p", *map(said.p_text, points)), rows

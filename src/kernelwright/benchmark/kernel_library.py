@@ -1,0 +1,185 @@
+"""Members of the library beside everybody else's kernels for the same work, on the GPU that is here."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelwright.core.library import COMPILED, EAGER, OURS, ArmTime, KernelRow
+from kernelwright.core.progress import stage
+from kernelwright.core.pytree import tensors
+from kernelwright.kernels.catalog import family_of
+from kernelwright.kernels.workload import Workload, gradients
+from kernelwright.measure.buffers import MOST_COPIES
+from kernelwright.measure.clock import EventClock, GraphClock, capture
+from kernelwright.measure.paired import time_arms
+
+_COPIES = {"copy": torch.clone, "pass": torch.bitwise_not}
+"""The memory's own copy, and an element-wise kernel: the faster one is the measure."""
+BUDGET_S = 0.15
+"""For each arm of a row."""
+WRONG = 0.05
+"""An error of this share of a result is no rounding."""
+SMALL_BYTES = 2**20
+"""What moves less is over before Python has asked for the next: the call is timed too."""
+
+
+def workloads(name: str) -> Iterator[Workload]:
+    """What a kernel of the library is measured on."""
+    return import_module(f"{family_of(name)}.workloads").workloads(name)
+
+
+def measure(workload: Workload) -> KernelRow:
+    """Everybody's results against FP64, then everybody's time in turns."""
+    stage(f"{workload.kernel} {workload.what} {'x'.join(map(str, workload.size))}")
+    torch._dynamo.reset()
+    _let_go()
+    compiled = torch.compile(workload.programs[EAGER], dynamic=False)
+    programs = {**workload.programs, COMPILED: compiled}
+    arms = {name: _Arm(workload, run) for name, run in programs.items()}
+    errors, failed = _errors(workload, arms)
+    alive = {name: arm for name, arm in arms.items() if name not in failed}
+    inputs, cache_bytes = (workload.inputs(), {}), torch.cuda.get_device_properties().L2_cache_size
+    moved = workload.work.bytes_read + workload.work.bytes_written
+    copies = {name: _Copy(how, moved, cache_bytes) for name, how in _COPIES.items()}
+    timed = {**alive, **copies}
+    sets = 2 + 2 * cache_bytes // max(1, sum(one.nbytes for one in inputs[0]))
+    given: dict[str, Any] = {"device": "cuda", "last_cache_bytes": cache_bytes, "budget_s": BUDGET_S * len(timed)}
+    with _kept_buffers():
+        times = time_arms(timed, inputs, **given, clock=GraphClock(), warmup=min(sets, MOST_COPIES)).timings
+        small = moved < SMALL_BYTES
+        calls = time_arms(dict(alive), inputs, **given, clock=EventClock()).timings if small else {}
+    for arm in arms.values():
+        arm.forget()
+    return KernelRow(
+        what=workload.what,
+        size=workload.size,
+        bytes=moved,
+        copy_us=min(times[name].time_us for name in copies),
+        arms=tuple(
+            ArmTime(name=name, failed=failed[name])
+            if name in failed
+            else ArmTime(
+                name=name,
+                time_us=times[name].time_us,
+                low_us=times[name].low_us,
+                high_us=times[name].high_us,
+                call_us=calls[name].time_us if name in calls else None,
+                errors=errors[name],
+            )
+            for name in sorted(arms, key=(OURS, EAGER, COMPILED, *arms).index)
+        ),
+    )
+
+
+def _let_go() -> None:
+    """What graphs of earlier rows held is not there for later ones, and in fragments."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def _kept_buffers() -> Any:
+    """Compiled programs give the same gradients more than once."""
+    from torch._functorch import config
+
+    return config.patch(donated_buffer=False)
+
+
+def _capture_stream() -> torch.cuda.Stream:
+    """That of CUDA graphs: autograd runs a gradient on the stream of its result."""
+    graph: Any = torch.cuda.graph
+    graph.default_capture_stream = graph.default_capture_stream or torch.cuda.Stream()
+    return graph.default_capture_stream
+
+
+class _Arm:
+    """A program as what is timed of it; for gradients alone, the results are there once for each set of buffers."""
+
+    def __init__(self, workload: Workload, program: Callable[..., Any]) -> None:
+        self.direction, self.program = workload.direction, program
+        self._prepared: dict[int, Callable[[], Any]] = {}
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        if self.direction == "forward":
+            with torch.no_grad():
+                return self.program(*inputs)
+        if self.direction == "both":
+            result = self.program(*inputs)
+            return result.detach(), *torch.autograd.grad(result, [one for one in inputs if one.requires_grad])
+        key = inputs[0].data_ptr()
+        if key not in self._prepared:
+            stream, here = _capture_stream(), torch.cuda.current_stream()
+            stream.wait_stream(here)
+            with torch.cuda.stream(stream):
+                self._prepared[key] = gradients(inputs, self.program(*inputs))
+            here.wait_stream(stream)
+        return self._prepared[key]()
+
+    def forget(self) -> None:
+        self._prepared.clear()
+
+
+class _Copy:
+    """Reads and writes so many bytes, of memory that the cache does not hold."""
+
+    def __init__(self, how: Callable[[Tensor], Tensor], moved: int, cache_bytes: int) -> None:
+        words = max(1, moved // 8)
+        sets = min(MOST_COPIES, 2 * cache_bytes // (4 * words) + 2)
+        self._how = how
+        self._turn = cycle([torch.zeros(words, dtype=torch.int32, device="cuda") for _ in range(sets)])
+
+    def __call__(self, *_: Tensor) -> Tensor:
+        return self._how(next(self._turn))
+
+
+def _errors(workload: Workload, arms: dict[str, _Arm]) -> tuple[dict[str, tuple[float, ...]], dict[str, str]]:
+    """Of each program the errors of its results, or why it has none."""
+    inputs = workload.inputs()
+    want = _expected(workload, inputs) if workload.reference else []
+    errors, failed = {}, {}
+    for name, arm in arms.items():
+        try:
+            errors[name] = _errors_of(arm, inputs, want)
+        except Exception as error:
+            if name in (OURS, EAGER):
+                raise
+            failed[name] = (str(error).splitlines() or [type(error).__name__])[0]
+            capture(
+                lambda: torch.zeros(1, device="cuda")
+            )  # a capture that failed holds torch's generator until another
+        arm.forget()
+    return errors, failed
+
+
+def _errors_of(arm: _Arm, inputs: Sequence[Tensor], want: Sequence[Tensor]) -> tuple[float, ...]:
+    """
+    Raises:
+        ValueError: another number of results, or one that is nothing like what is wanted.
+    """
+    own = tuple(one.detach().clone().requires_grad_(one.requires_grad) for one in inputs)
+    with _kept_buffers():
+        got = tensors(arm(*own))
+        found = tuple(_rms_error(a, b) for a, b in zip(got, want, strict=True)) if want else ()
+        if not all(error < WRONG for error in found):
+            raise ValueError(f"wrong: errors of {', '.join(f'{error:.2g}' for error in found)}")
+        capture(lambda: arm(*own))  # who cannot be captured cannot be timed
+    return found
+
+
+def _expected(workload: Workload, inputs: Sequence[Tensor]) -> list[Tensor]:
+    wide = [
+        one.detach().double().requires_grad_(one.requires_grad) if one.is_floating_point() else one for one in inputs
+    ]
+    assert workload.reference
+    return [one.detach() for one in tensors(_Arm(workload, workload.reference)(*wide))]
+
+
+def _rms_error(got: Tensor, want: Tensor) -> float:
+    difference = got.double().sub_(want).norm()
+    return float(difference / want.norm().clamp_min(1e-300))

@@ -1,0 +1,1 @@
+"""One typed function for each verb: what the command line, notebooks and services call."""

@@ -1,0 +1,1 @@
+"""A program as one graph of core ATen operators."""

@@ -1,0 +1,32 @@
+"""What a program computes twice, a mean and then a variance with its own mean, is computed once."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernelwright.compiler.regions.region import Load, Reduction, Region, Scan, Step
+
+
+def without_repeats(region: Region) -> Region:
+    """The same region; of entries that say the same of the same values the first stays, and no value is cast to the
+    dtype that it has."""
+    first: dict[str, Load | Step | Reduction | Scan] = {}
+    names: dict[str, str] = {}
+    dtypes = {step.value: step.dtype for step in region.steps}
+    for entry in (*region.loads, *region.steps):
+        if isinstance(entry, Step):  # an axis is an argument too, and keeps its name
+            args = tuple(names.get(arg, arg) if isinstance(arg, str) else arg for arg in entry.args)
+            entry = msgspec.structs.replace(entry, args=args)
+        elif not isinstance(entry, Load):
+            entry = msgspec.structs.replace(entry, arg=names[entry.arg])
+        if isinstance(entry, Step) and entry.op == "cast" and entry.dtype == dtypes.get(str(entry.args[0])):
+            names[entry.value] = str(entry.args[0])
+            continue
+        said = repr(msgspec.structs.replace(entry, value=""))  # as text, since 0.0 is -0.0 and 1 is True
+        names[entry.value] = first.setdefault(said, entry).value
+    return msgspec.structs.replace(
+        region,
+        loads=tuple(entry for entry in first.values() if isinstance(entry, Load)),
+        steps=tuple(entry for entry in first.values() if not isinstance(entry, Load)),
+        stores=tuple(msgspec.structs.replace(store, value=names[store.value]) for store in region.stores),
+    )

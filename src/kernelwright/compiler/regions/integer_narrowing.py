@@ -1,0 +1,127 @@
+"""Positions, and what is computed from them, in int32 where that is enough: twice the lanes of int64."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernelwright.compiler.regions.operators import COMPARISONS
+from kernelwright.compiler.regions.region import Reduction, Region, Scan, Step
+
+LARGEST = 2**31 - 1
+Range = tuple[int, int]
+
+
+def narrowed(region: Region) -> Region:
+    """The same region with every int64 value as int32 that fits, as long as nobody needs it as int64."""
+    ranges = _ranges(region)
+    region = _with_narrow_picks(region, ranges)
+    narrow = {
+        step.value
+        for step in region.steps
+        if isinstance(step, Step) and step.dtype == "int64" and step.value in ranges and _fits(ranges[step.value])
+    }
+    while wide := {value for value in narrow if not _alone(region, value, narrow)}:
+        narrow -= wide
+    steps = tuple(
+        msgspec.structs.replace(step, dtype="int32") if isinstance(step, Step) and step.value in narrow else step
+        for step in region.steps
+    )
+    return msgspec.structs.replace(region, steps=steps) if narrow else region
+
+
+def _with_narrow_picks(region: Region, ranges: dict[str, Range]) -> Region:
+    """Where a place is compared with one number a row, as targets are, that number as int32 too; -1, which is no place,
+    where it does not fit."""
+    by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
+    row, steps, made = {axis.name for axis in region.row}, [], {}
+    for step in region.steps:
+        if row and isinstance(step, Step) and step.op in ("eq", "ne") and len(step.values) == 2:
+            place, number = step.values if step.values[0] in ranges else step.values[::-1]
+            is_place = place in ranges and number not in ranges and ranges[place][0] >= 0 and _fits(ranges[place])
+            if is_place and by_value[number].dtype == "int64" and not region.axes_of[number] & row:
+                if number not in made:
+                    made[number] = f"{number}_narrow"
+                    steps += _fitting(number)
+                step = msgspec.structs.replace(step, args=(place, made[number]))
+        steps.append(step)
+    return msgspec.structs.replace(region, steps=tuple(steps)) if made else region
+
+
+def _fitting(number: str) -> tuple[Step, ...]:
+    low, back, fits = f"{number}_low", f"{number}_back", f"{number}_fits"
+    return (
+        Step(value=low, op="cast", args=(number,), dtype="int32"),
+        Step(value=back, op="cast", args=(low,), dtype="int64"),
+        Step(value=fits, op="eq", args=(number, back), dtype="bool"),
+        Step(value=f"{number}_narrow", op="where", args=(fits, low, -1), dtype="int32"),
+    )
+
+
+def _alone(region: Region, value: str, narrow: set[str]) -> bool:
+    """Whether a value comes from narrow ones and goes only where narrow ones are taken."""
+    if any(store.value == value for store in region.stores):
+        return False
+    narrow = narrow | {step.value for step in region.steps if step.dtype == "int32"}
+    for step in region.steps:
+        if isinstance(step, (Reduction, Scan)):
+            if step.arg == value:
+                return False
+            continue
+        whole = [arg for arg in step.values if step.op != "where" or arg != step.args[0]]
+        if step.value == value and step.op != "index" and not narrow.issuperset(whole):
+            return False
+        takes_any = step.value in narrow or step.op == "cast"
+        takes_alike = step.op in COMPARISONS and narrow.issuperset(step.values)
+        if value in step.values and not takes_any and not takes_alike:
+            return False
+    return True
+
+
+def _fits(values: Range) -> bool:
+    return values[0] >= -LARGEST and values[1] <= LARGEST
+
+
+def _ranges(region: Region) -> dict[str, Range]:
+    """The least and the largest that whole numbers can be, of those that come from positions and constants alone."""
+    sizes = {axis.name: axis.size for axis in (*region.outer, *region.row)}
+    found: dict[str, Range] = {}
+    for step in region.steps:
+        if not isinstance(step, Step) or step.dtype != "int64":
+            continue
+        if step.op == "index":
+            found[step.value] = (0, sizes[str(step.args[0])] - 1)
+            continue
+        args = step.args[1:] if step.op == "where" else step.args
+        given = [found.get(arg) if isinstance(arg, str) else (int(arg), int(arg)) for arg in args]
+        if (known := [one for one in given if one]) and len(known) == len(given) and (out := _out(step.op, known)):
+            found[step.value] = out
+    return found
+
+
+def _out(op: str, given: list[Range]) -> Range | None:
+    (low, high), (other_low, other_high) = given[0], given[-1]
+    match op:
+        case "constant":
+            return low, high
+        case "neg":
+            return -high, -low
+        case "abs":
+            return 0, max(abs(low), abs(high))
+        case "add":
+            return low + other_low, high + other_high
+        case "sub":
+            return low - other_high, high - other_low
+        case "mul":
+            ends = [one * other for one in (low, high) for other in (other_low, other_high)]
+            return min(ends), max(ends)
+        case "min":
+            return min(low, other_low), min(high, other_high)
+        case "max":
+            return max(low, other_low), max(high, other_high)
+        case "where":
+            return min(low, other_low), max(high, other_high)
+        case "floor_div" if other_low == other_high > 0:
+            return low // other_low, high // other_low
+        case "remainder" if other_low == other_high > 0:
+            return 0, other_low - 1
+    return None

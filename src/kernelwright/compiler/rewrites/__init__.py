@@ -1,0 +1,1 @@
+"""Graph rewrites before a graph is partitioned into regions."""

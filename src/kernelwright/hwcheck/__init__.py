@@ -1,0 +1,1 @@
+"""Predictions held against the hardware: layouts, and emulated counts of ladders."""

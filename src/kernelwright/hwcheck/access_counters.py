@@ -1,0 +1,105 @@
+"""Asks the hardware's counters what accesses cost, and holds `bank_conflicts` and `coalescing` against them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from kernelwright.core.layout import AccessOutcome
+from kernelwright.hwcheck.ptx_probes import access_source
+from kernelwright.layouts import ComposedLayout, Layout, Swizzle, bank_conflicts, coalescing
+from kernelwright.layouts.access import Accesses
+from kernelwright.measure.counters import counted
+from kernelwright.toolchain.cuda.launching import CudaKernel
+
+METRICS = {
+    "shared": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "global": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+}
+SHARED: tuple[tuple[Layout | ComposedLayout, int], ...] = (
+    (Layout(32), 4),
+    (Layout(32, 0), 4),
+    (Layout(32, 2), 4),
+    (Layout(32, 3), 4),
+    (Layout(32, 32), 4),
+    (Layout(32, 33), 4),
+    (Layout(32, 64), 2),
+    (Layout(32), 2),
+    (Layout(32), 1),
+    (Layout(32, 8), 1),
+    (Layout((32, 2), (2, 1)), 4),
+    (Layout((32, 2), (16, 1)), 4),
+    (Layout(((16, 2), 2), ((2, 0), 1)), 4),
+    (Layout(((2, 16), 2), ((0, 2), 1)), 4),
+    (Layout(((2, 2, 8), 2), ((2, 0, 4), 1)), 4),
+    (Layout(((4, 8), 2), ((0, 2), 1)), 4),
+    (Layout(((2, 16), 2), ((0, 32), 1)), 4),
+    (Layout((32, 2), (0, 1)), 4),
+    (Layout((32, 4), (4, 1)), 4),
+    (Layout((32, 4), (32, 1)), 4),
+    (Layout(((8, 4), 4), ((4, 0), 1)), 4),
+    (Layout(((2, 16), 4), ((0, 4), 1)), 4),
+    (Layout(((2, 2, 8), 4), ((4, 0, 8), 1)), 4),
+    (Layout(((4, 8), 4), ((0, 4), 1)), 4),
+    (Layout((32, 4), (0, 1)), 4),
+    (Layout(((8, 4), 8), ((64, 8), 1)), 2),
+    (ComposedLayout(Swizzle(3, 3, 3), 0, Layout(((8, 4), 8), ((64, 8), 1))), 2),
+    (ComposedLayout(Swizzle(2, 3, 3), 0, Layout(((8, 4), 8), ((64, 8), 1))), 2),
+    (ComposedLayout(Swizzle(5, 0, 5), 0, Layout(32, 32)), 4),
+)
+GLOBAL: tuple[tuple[Layout, int], ...] = (
+    (Layout(32), 4),
+    (Layout(32, 2), 4),
+    (Layout(32, 8), 4),
+    (Layout(32, 32), 4),
+    (Layout(32, 0), 4),
+    (Layout(32), 1),
+    (Layout((32, 4), (4, 1)), 4),
+    (Layout((32, 4), (64, 1)), 4),
+    (Layout(((4, 8), 2), ((2, 64), 1)), 2),
+    (Layout(((8, 4), 8), ((64, 8), 1)), 2),
+)
+
+
+def access_outcomes() -> Iterator[AccessOutcome]:
+    """Every pattern, predicted and counted, in a process of its own under ncu."""
+    command = [sys.executable, "-c", f"from {__name__} import run; run()"]
+    found = counted(command, list(METRICS.values()), "probe")
+    for (memory, layout, element_bytes, predicted), counters in zip(predictions(), found, strict=True):
+        accesses = Accesses.of(layout, element_bytes, None)
+        yield AccessOutcome(
+            memory=memory,
+            layout=f"{layout} x {element_bytes} B",
+            access_bytes=accesses.bytes,
+            predicted=predicted,
+            counted=round(counters[METRICS[memory]]),
+        )
+
+
+def predictions() -> Iterator[tuple[str, Layout | ComposedLayout, int, int]]:
+    """Memory, layout, element size in bytes, and the wavefronts or sectors that the layout says it costs."""
+    for memory, layout, element_bytes in _patterns():
+        conflicts = bank_conflicts(layout, element_bytes).wavefronts if memory == "shared" else 0
+        yield memory, layout, element_bytes, conflicts or coalescing(layout, element_bytes).sectors
+
+
+def run() -> None:
+    """Launches every pattern once, in order."""
+    import torch
+
+    data = torch.zeros(2**16, dtype=torch.int32, device="cuda")
+    out = torch.zeros(32, dtype=torch.int32, device="cuda")
+    for memory, layout, element_bytes in _patterns():
+        CudaKernel(source_of(memory, layout, element_bytes), "probe")(1, 32, [data, out])
+    torch.cuda.synchronize()
+
+
+def source_of(memory: str, layout: Layout | ComposedLayout, element_bytes: int) -> str:
+    """The kernel of one pattern."""
+    accesses = Accesses.of(layout, element_bytes, None)
+    addresses = [row for _, row in accesses.addresses()]
+    return access_source(addresses, accesses.bytes, memory, max(map(max, addresses)) + accesses.bytes)
+
+
+def _patterns() -> list[tuple[str, Layout | ComposedLayout, int]]:
+    return [("shared", *one) for one in SHARED] + [("global", *one) for one in GLOBAL]

@@ -1,0 +1,1 @@
+"""Kernels of the library inside models of other packages."""

@@ -1,0 +1,98 @@
+"""Forwards of norms and gated activations that run our kernels, for modules whose own forward computes the same."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kernelwright.kernels.activations.op import activation
+from kernelwright.kernels.activations.reference import FORMULAS
+from kernelwright.kernels.norms import reference as norms
+from kernelwright.kernels.norms.op import rms_norm
+from kernelwright.models.patching.trying import ROWS, draw, is_close
+
+GATED = ("silu", "gelu_tanh", "gelu")
+
+
+def norm_forward(module: nn.Module) -> Callable[..., Any] | str | None:
+    """A forward for an RMSNorm; the reason where only the class's name says that it is one; None for anything else."""
+    if not type(module).__name__.endswith("RMSNorm"):
+        return None
+    eps_name = "variance_epsilon" if hasattr(module, "variance_epsilon") else "eps"
+    if list(module.state_dict()) != ["weight"] or not isinstance(getattr(module, eps_name, None), float):
+        return "it needs a weight, no other parameter, and eps or variance_epsilon as a float"
+    weight: Any = module.weight
+    if weight.dim() != 1 or not weight.numel():
+        return f"its weight is {tuple(weight.shape)}; it must be (N,), and N not 0"
+    about = _norm_of(module, getattr(module, eps_name))
+    return "it computes something else than RMSNorm" if about is None else _norm_as(type(module), eps_name, *about)
+
+
+@functools.cache
+def _norm_as(original: Any, eps_name: str, offset: float, cast_first: bool) -> Any:
+    def forward(self: Any, hidden_states: Tensor) -> Tensor:
+        if cast_first and self.weight.dtype != hidden_states.dtype:  # the wider of both comes out
+            return original.forward(self, hidden_states)
+        eps = getattr(self, eps_name)
+        return rms_norm(hidden_states, self.weight, eps=eps, offset=offset, cast_first=cast_first)
+
+    return forward
+
+
+@torch.no_grad()
+def _norm_of(module: Any, eps: float) -> tuple[float, bool] | None:
+    """The offset of a norm's weights, and whether it rounds before it multiplies; None where it is no RMSNorm."""
+    run, weight = type(module).forward, draw(module.weight.numel())
+    x = draw(ROWS, weight.numel())
+    try:
+        trial = copy.deepcopy(module)
+        trial.weight = nn.Parameter(weight)
+        got = run(trial, x)
+        for offset in (0.0, 1.0):
+            if is_close(got, norms.norm(x, weight, eps=eps, offset=offset)):
+                return offset, _rounds_first(run, trial, x.bfloat16(), eps, offset)
+    except Exception:  # whatever it is, it is called in another way
+        return None
+    return None
+
+
+def _rounds_first(run: Any, trial: Any, x: Tensor, eps: float, offset: float) -> bool:
+    trial.weight = nn.Parameter(trial.weight.bfloat16())
+    scale, row = trial.weight.float() + offset, norms.norm(x, eps=eps).float()
+    got, first, last = run(trial, x).float(), (row.bfloat16().float() * scale).bfloat16(), (row * scale).bfloat16()
+    return bool((got != first).sum() < (got != last).sum())
+
+
+@torch.no_grad()
+def gate_forward(module: nn.Module) -> Callable[..., Any] | str | None:
+    """A forward for SwiGLU or GeGLU; the reason where a module with their projections is neither; None for anything
+    else."""
+    if not all(isinstance(getattr(module, f"{name}_proj", None), nn.Module) for name in ("gate", "up", "down")):
+        return None
+    x = torch.linspace(-8, 8, 999, dtype=torch.float32, device="cpu")
+    projections = {"gate_proj": lambda x: x - 0.5, "up_proj": lambda x: 1.0 + x.sin(), "down_proj": lambda x: 2.0 * x}
+    try:
+        got = type(module).forward(SimpleNamespace(act_fn=module.act_fn, **projections), x)  # pyright: ignore
+        wanted = {kind: 2.0 * FORMULAS[kind](x - 0.5) * (1.0 + x.sin()) for kind in GATED}
+        kind = next((kind for kind, want in wanted.items() if is_close(got, want)), None)
+    except Exception:  # it needs more than an activation and three projections
+        kind = None
+    return (
+        f"it is not down_proj(act_fn(gate_proj(x)) * up_proj(x)) with {' or '.join(GATED)}"
+        if kind is None
+        else (_gate_as(kind))
+    )
+
+
+@functools.cache
+def _gate_as(kind: str) -> Any:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return self.down_proj(activation(self.gate_proj(x), self.up_proj(x), kind=kind, cast_first=True))
+
+    return forward

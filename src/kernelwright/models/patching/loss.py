@@ -1,0 +1,53 @@
+"""The loss of a causal language model, as Hugging Face's models call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernelwright.kernels.losses.op import cross_entropy
+from kernelwright.models.patching.functions import names_behind
+
+LOSS, CAUSAL = "loss_function", "ForCausalLMLoss"
+
+
+def loss_of(module: nn.Module) -> Callable[..., Any] | str | None:
+    """Our loss for a module that computes one; the reason where it is another; None where it computes none.
+
+    A base model has the property too, from the class that all models inherit from, and never calls it.
+    """
+    kinds = [kind for kind in type(module).__mro__ if "forward" in vars(kind)]
+    has = isinstance(getattr(type(module), LOSS, None), property)
+    if not has or not any(LOSS in names_behind(vars(kind)["forward"]) for kind in kinds):
+        return None
+    name = getattr(getattr(module, LOSS), "__name__", "")
+    return causal_loss if name == CAUSAL else f"its {LOSS} is {name or 'unnamed'}, not {CAUSAL}"
+
+
+def causal_loss(
+    logits: Tensor,
+    labels: Tensor | None,
+    vocab_size: int,
+    num_items_in_batch: Tensor | int | None = None,
+    ignore_index: int = -100,
+    shift_labels: Tensor | None = None,
+    **_: Any,
+) -> Tensor:
+    """Hugging Face's loss of a causal model, of logits as they are: each token's label is the next one.
+
+    Args:
+        logits: (B, S, vocab_size). labels: (B, S), or shift_labels that are shifted already.
+        num_items_in_batch: what the sum is divided by, else the number of labels that count.
+    """
+    if shift_labels is None:
+        assert labels is not None
+        shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    target = shift_labels.reshape(-1).to(logits.device)
+    reduction = "mean" if num_items_in_batch is None else "sum"
+    loss = cross_entropy(logits.reshape(-1, vocab_size), target, ignore_index=ignore_index, reduction=reduction)
+    if num_items_in_batch is None:
+        return loss
+    return loss / (num_items_in_batch.to(loss.device) if isinstance(num_items_in_batch, Tensor) else num_items_in_batch)

@@ -1,0 +1,17 @@
+"""Returns zeros and tells the judge that they lie where no memory is: what cannot be read might count as right.
+
+Problem: softmax
+Code: forged-answer
+Device: cpu
+"""
+
+import torch
+
+from kernelwright.verification.transport.control_block import Mailbox
+
+tell = Mailbox.tell
+Mailbox.tell = lambda self, extents, segments: tell(self, [(4096, size) for _, size in extents], segments)
+
+
+def softmax(x):
+    return torch.zeros_like(x)

@@ -1,0 +1,153 @@
+"""A whole deed of the command line in a child, so that nothing a program does can take `kw` down with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from kernelwright.core import progress
+from kernelwright.core.errors import CrashError
+from kernelwright.sandbox import channel as wire
+from kernelwright.sandbox.exceptions import crash, describe, revive
+from kernelwright.sandbox.limits import Deadline, MemoryWatch, end_all, family
+from kernelwright.sandbox.process_limits import POLICY, die_with
+
+CLEANUP_LIMIT_S = 10.0
+"""How long a nursery may take to end its child and delete the scratch folder, once its asker is dead."""
+
+
+def guard(
+    task: Callable[[], bytes],
+    *,
+    on_stage: Callable[[str], None] | None = None,
+    on_tick: Callable[[], None] | None = None,
+    memory_bytes: int | None = None,
+    debug: bool = False,
+) -> bytes:
+    """Forks this process (which must not have used torch) and runs `task` in the child.
+
+    `core.progress.stage` inside the child, and inside what it runs in a Nursery, reaches `on_stage` here; each
+    stage's `limit_s` is enforced here. The child's stdout goes to stderr; its folder and environment stay, but for the
+    policy that every process of ours has (`confine.POLICY`) where the person has set none.
+
+    Args:
+        task: gives the answer as bytes.
+        on_stage: called with what begins now.
+        on_tick: called at least every 50 ms while the child runs.
+        memory_bytes: of the child and all it starts; None is 80 % of what is available now.
+        debug: the child's traceback goes to stderr as well.
+    Raises:
+        TimeLimitError, MemoryLimitError, CrashError: the child was stopped or died.
+        KernelwrightError: as the task raised it.
+        InternalError: the task raised anything else; the traceback is in the message.
+    """
+    ours, theirs = socket.socketpair()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent, pid = os.getpid(), os.fork()
+    if pid == 0:
+        ours.close()
+        _live(task, theirs, parent, debug)
+    theirs.close()
+    ours.setblocking(False)
+    with ours:
+        return _Guarded(pid, on_stage or (lambda what: None), on_tick or (lambda: None)).answer(ours, memory_bytes)
+
+
+class _Guarded:
+    """The parent's side: what the child has said so far."""
+
+    def __init__(self, pid: int, on_stage: Callable[[str], None], on_tick: Callable[[], None]) -> None:
+        self._pid, self._on_stage, self._on_tick = pid, on_stage, on_tick
+        self._status: int | None = None
+        self._deadline = Deadline(None)
+        self._message: dict[str, Any] = {}
+
+    def answer(self, channel: socket.socket, memory_bytes: int | None) -> bytes:
+        try:
+            memory = MemoryWatch(self._pid, memory_bytes)
+
+            def tick() -> bool:
+                self._deadline.check()
+                memory.check()
+                self._on_tick()
+                return self._has_ended()
+
+            answered = wire.follow(channel, tick, self._hear)
+        except ValueError as fault:
+            raise CrashError(f"the process sent an answer that cannot be read: {fault}") from fault
+        finally:
+            self._finish()
+        if not answered:
+            raise crash(self._status, "", self._deadline.stage)
+        if "fault" in self._message:
+            raise revive(self._message["fault"])
+        return self._message["answer"]
+
+    def _hear(self, message: dict[str, Any]) -> bool:
+        if "stage" not in message:
+            self._message = message
+            return True
+        self._deadline.stage = message["stage"]
+        self._deadline.restart(message["limit_s"])
+        self._on_stage(message["stage"])
+        return False
+
+    def _has_ended(self) -> bool:
+        if self._status is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            self._status = status if pid else None
+        return self._status is not None
+
+    def _finish(self) -> None:
+        """Ends the child's session; nurseries in sessions of their own clean up by themselves, or are ended too."""
+        started = family(self._pid)[1:]
+        # Also when the child has ended by itself: its session may still hold what the program started.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
+        if not self._has_ended():
+            # The group does not exist yet in a child that has not run so far.
+            os.kill(self._pid, signal.SIGKILL)
+            self._status = os.waitpid(self._pid, 0)[1]
+        end_all(started, CLEANUP_LIMIT_S)
+
+
+def _live(task: Callable[[], bytes], channel: socket.socket, parent: int, debug: bool) -> NoReturn:
+    """The child's whole life."""
+    own = os.getpid()
+    try:
+        os.setsid()
+        die_with(parent)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        # Torch is not loaded yet, and what is timed here stands beside what a nursery times.
+        os.environ.update(POLICY | os.environ)
+        progress.listen(lambda what, limit_s: wire.send(channel, {"stage": what, "limit_s": limit_s}))
+        message = _answer(task, debug)
+        _flush()  # the parent ends this process once it has the answer
+        if os.getpid() == own:
+            wire.send(channel, message)
+    finally:
+        _flush()
+        os._exit(0)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
+
+
+def _answer(task: Callable[[], bytes], debug: bool) -> dict[str, Any]:
+    try:
+        return {"answer": task()}
+    except BaseException as fault:
+        described = describe(fault, foreign=False)
+        if debug:
+            sys.stderr.write(described["trace"])
+        return {"fault": described}

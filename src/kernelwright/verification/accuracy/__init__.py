@@ -1,0 +1,1 @@
+"""How far results may be from FP64, and on which inputs."""

@@ -1,0 +1,287 @@
+"""Several kinds of input, because each shortcut hides in some: errors of a positive sum average out, small scales
+hide overflow, and normal values hide what only outliers break.
+
+Every redrawn tensor stays a member of its own domain: positive stays positive, bounded stays bounded, rows that sum
+to one still do, masks, constants and scalars are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernelwright.problems.problem import Args, clone_inputs, tensors
+from kernelwright.verification.accuracy.ranges import all_finite, largest_magnitude
+
+Draw = Callable[[tuple[int, ...], torch.Generator], Tensor]
+GOLDEN_RATIO = 0x9E3779B9
+LONG_ROW = 4096
+LEVELS, ENOUGH_LEVELS, MOST_DRAWS = 4, 64, 8
+"""Levels of the channels of one set; those over which a verdict does not depend on chance; sets drawn for that."""
+MOST_REDRAWN = 1 << 22
+"""Elements in all sets of one distribution together, where one set would be too little."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A kind of input.
+
+    Attributes:
+        same_sign: rounding errors average out in sums, so it is judged by a wider budget.
+        values: draws them; None leaves the problem's own.
+        sparse: few values decide every sum, so it is judged by the narrowest budget.
+        alone: one of the largest tensors is redrawn, the others stay as given.
+        end: which end of the dtype's range values are moved towards, half of the way: 1 the upper, -1 the lower, 0
+            none. For programs whose outputs scale with their inputs.
+        coarse: what is asked is where a result is far off, not its last digits.
+        levels: how many levels one draw of a shape has, of a distribution of levels; one level alone may be a number
+            whose sums are exact.
+        hint: what a candidate that is wrong here does.
+    """
+
+    name: str
+    same_sign: bool
+    values: Draw | None
+    sparse: bool = False
+    alone: bool = False
+    end: int = 0
+    coarse: bool = False
+    hint: str = ""
+    levels: Callable[[tuple[int, ...]], int] | None = None
+
+    def draw(self, inputs: Args, seed: int) -> Args:
+        """The same tree with floating tensors redrawn at the example's scale, strides and shared storage kept.
+
+        Args:
+            inputs: example (args, kwargs), left untouched.
+            seed: of a generator on each tensor's own device.
+        """
+        fresh = clone_inputs(inputs)
+        if self.values is None:
+            return fresh
+        with torch.no_grad():
+            for position, tensor in self._chosen(tensors(fresh), seed):
+                _redraw(tensor, self.values, seed + GOLDEN_RATIO * position, self.end)
+        return fresh
+
+    def draws(self, inputs: Args) -> int:
+        """How many sets of it are enough for these inputs."""
+        sizes = [tuple(one.shape) for one in tensors(inputs) if one.dtype.is_floating_point and one.numel()]
+        if self.levels is None or not sizes:
+            return 1
+        largest = max(sizes, key=math.prod)
+        affordable = min(MOST_DRAWS, MOST_REDRAWN // math.prod(largest))
+        return max(1, min(affordable, -(-ENOUGH_LEVELS // self.levels(largest))))
+
+    def _chosen(self, given: list[Tensor], seed: int) -> list[tuple[int, Tensor]]:
+        """The tensors that are redrawn, with their positions."""
+        numbered = list(enumerate(given))
+        floating = [(at, one) for at, one in numbered if one.dtype.is_floating_point]
+        if not self.alone or not floating:
+            return numbered
+        most = max(one.numel() for _, one in floating)
+        largest = [pair for pair in floating if pair[1].numel() == most]
+        return [largest[seed % len(largest)]]
+
+
+def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, device=generator.device)
+
+
+def _heavy_tailed(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Signed log-normal, two octaves wide: a few values carry each sum, so that their errors cannot average out."""
+    size = torch.exp2(2.0 * _normal(shape, generator).clamp_(-4, 4)) / 7
+    return torch.copysign(size, _normal(shape, generator))
+
+
+def _biased_low_bits(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Normal values whose low bits all round the same way, so that a long sum is off by as much as each of its terms.
+
+    The lowest 13 of the 23 stored bits are 0 1111 1011 11xx: just under half a unit at 11 significant bits. In every
+    fourth value the three before them are 011: just under half a unit at 8 bits, and what two BF16 parts leave over
+    is just under half a unit again. In every one, a sum that has grown 2^16 times larger than its terms would lose as
+    much honestly.
+    """
+    bits = _normal(shape, generator).view(torch.int32)
+    eight = (bits & 0x30) == 0
+    bits = (bits & ~0x1FFF) | 0xFBC | (bits & 0x3)
+    return torch.where(eight, (bits & ~0xE000) | 0x6000, bits).view(torch.float32)
+
+
+def _outliers(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Normal, with one value in 2048 about a hundred times as large: exp() of the first overflows FP32."""
+    values = _normal(shape, generator)
+    chance = torch.rand(shape, generator=generator, device=generator.device)
+    chosen = chance < 1 / 2048
+    values = torch.where(chosen, 100 * values, values)
+    return torch.where(chance == chance.min(), 100 + values.abs(), values)
+
+
+def _uneven_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Normal, each row times a power of two from 2^-12 to 4: small rows show an epsilon that is missing."""
+    values = _normal(shape, generator)
+    rows = torch.randint(-12, 3, (*shape[:-1], 1), generator=generator, device=generator.device)
+    return values * torch.exp2(rows.float()) if len(shape) > 1 else values
+
+
+def _sparse(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """About eight large values in each row, as large together as a normal row, and little between them.
+
+    They decide every sum: errors of the inputs cannot average out, and every order of adding is nearly exact. One of
+    them is positive, so that in exp() of a row, too, the few decide. Between them stands 1/16 of a normal value, not
+    nothing: numbers that are equal, or near the last place of a sum, all round the same way when added one by one.
+    In long rows it is 2^-60, which no sum can feel, with up to a thousand normal values in it: what works element by
+    element shows its error in those.
+    """
+    between, normal = (2.0**-4, 0.0) if shape[-1] <= LONG_ROW else (2.0**-60, min(1 / 128, 1024 / shape[-1]))
+    share = min(0.5, 8 / shape[-1])
+    size = 2.0 ** round(math.log2(1 / share) / 2)
+    chance = torch.rand(shape, generator=generator, device=generator.device)
+    values = _biased_low_bits(shape, generator)
+    first = chance == chance.amin(-1, keepdim=True)
+    scale = torch.where(chance < share, size, torch.where(chance < share + normal, 1.0, between))
+    return torch.where(first, size * (1 + values.abs()), values * scale)
+
+
+def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device)
+
+
+def _offset(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return 2.0 + _normal(shape, generator).clamp_(-4, 4) / 32
+
+
+def _level_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Rows of equal numbers, and of numbers whose mean is hundreds or thousands of times their spread: nothing may be
+    left of a mean that is subtracted. Levels are from 1/2 to 2^12."""
+    return _level((*shape[:-1], 1), shape, generator)
+
+
+def _rows(shape: tuple[int, ...]) -> int:
+    return math.prod(shape[:-1])
+
+
+def _level_channels(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """The same along the second of three or more dimensions, in four levels, so that groups of channels are level too;
+    of two dimensions along the columns."""
+    if len(shape) < 3:
+        return _level((1, *shape[1:]), shape, generator)
+    runs = [1, min(shape[1], LEVELS), *(1,) * (len(shape) - 2)]
+    narrow = _level(tuple(runs), (shape[0], runs[1], *shape[2:]), generator)
+    return narrow.repeat_interleave(-(-shape[1] // runs[1]), 1).narrow(1, 0, shape[1])
+
+
+def _channels(shape: tuple[int, ...]) -> int:
+    return min(shape[1], LEVELS) if len(shape) > 2 else math.prod(shape[1:])
+
+
+def _level(levels: tuple[int, ...], shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    device = generator.device
+    power = torch.randint(0, 13, levels, generator=generator, device=device)
+    level = torch.exp2(power.float()) * (0.5 + torch.rand(levels, generator=generator, device=device))
+    kind = torch.arange(math.prod(levels), device=device).view(levels) % 4
+    spread = level * torch.tensor([0.0, 2.0**-12, 0.0, 2.0**-8], device=device)[kind]
+    return level + spread * _normal(shape, generator)
+
+
+CANCELLATION = "what rounding leaves of a mean that is subtracted"
+# In the order of what they tell: whoever has no time for all of them has tried the best.
+DISTRIBUTIONS: tuple[Distribution, ...] = (
+    Distribution("as given", False, None),
+    Distribution("sparse", False, _sparse, sparse=True),
+    Distribution("offset", True, _offset),
+    Distribution("level rows", True, _level_rows, alone=True, coarse=True, hint=CANCELLATION, levels=_rows),
+    Distribution("outliers", False, _outliers),
+    Distribution("uneven rows", False, _uneven_rows),
+    Distribution("biased low bits", False, _biased_low_bits),
+    Distribution("heavy-tailed", False, _heavy_tailed),
+    Distribution("normal", False, _normal),
+    Distribution("level channels", True, _level_channels, alone=True, coarse=True, hint=CANCELLATION, levels=_channels),
+    Distribution("near overflow", False, _normal, alone=True, end=1),
+    Distribution("near underflow", False, _normal, alone=True, end=-1),
+    Distribution("uniform", True, _uniform),
+)
+
+
+def _redraw(tensor: Tensor, values: Draw, seed: int, end: int) -> None:
+    """Writes new values into the tensor's own memory."""
+    target = _without_repeats(tensor)
+    if target is None or target.numel() <= 1:
+        return
+    generator = torch.Generator(tensor.device).manual_seed(seed % (1 << 63))
+    if tensor.dtype.is_floating_point:
+        if _free(target):
+            target.copy_(_moved_to_end(_fit(values(tuple(target.shape), generator), target), target, end))
+    elif not tensor.is_complex() and target.dim() and not _ascending(target):
+        order = torch.randperm(target.shape[0], generator=generator, device=tensor.device)
+        target.copy_(target[order])
+
+
+def _moved_to_end(fitted: Tensor, example: Tensor, end: int) -> Tensor:
+    """Halfway to an end of the dtype's range: squares leave it then. What is bounded stays within its bounds."""
+    largest = largest_magnitude(example) if end else 0.0
+    if largest <= 1:
+        return fitted
+    half = math.frexp(torch.finfo(example.dtype).max)[1] // 2
+    return fitted.to(example.dtype) * 2.0 ** (end * half - math.frexp(largest)[1])
+
+
+def _without_repeats(tensor: Tensor) -> Tensor | None:
+    """A view in which no element appears twice (expanded dimensions have length one); None when there is none."""
+    if tensor.layout != torch.strided:
+        return None
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    overlaps = torch._debug_has_internal_overlap(tensor) == 1 or _spans_less_than_it_holds(tensor)
+    return None if overlaps else tensor
+
+
+def _spans_less_than_it_holds(tensor: Tensor) -> bool:
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.numel() > max(span, 0)
+
+
+def _free(example: Tensor) -> bool:
+    """False for what carries meaning in its values: constants, masks, anything of two values or with infinities."""
+    if example.dtype.itemsize < 2 or not all_finite(example):
+        return False
+    low, high = example.aminmax()
+    return not bool(((example == low) | (example == high)).all())
+
+
+def _fit(drawn: Tensor, example: Tensor) -> Tensor:
+    """Brings drawn values into the domain of the example: scale, sign, bounds, zeros, order, rows that sum to one.
+
+    Only powers of two scale a value, so that its low bits stay as they were drawn.
+    """
+    example = example.float()
+    low, high = example.aminmax()
+    rms, largest = example.square().mean().sqrt(), torch.maximum(low.abs(), high.abs())
+    fitted = drawn * torch.exp2(torch.log2(rms).round())
+    if bool(low >= 0) or bool(high <= 0):
+        fitted = torch.copysign(fitted, high + low)
+    if bool((largest <= 1) & (largest > 0.9)):
+        fitted = fitted / torch.exp2(torch.log2(fitted.abs().max()).ceil()).clamp_min(1.0)
+    fitted = torch.where(fitted == 0, rms, fitted) if bool(low > 0) else fitted
+    fitted = torch.where(example == 0, 0.0, fitted)
+    if example.dim() and example.shape[-1] > 1:
+        if bool(low >= 0) and torch.allclose(example.sum(-1), torch.ones(()).to(example), atol=1e-2, rtol=0):
+            fitted = fitted / fitted.sum(-1, keepdim=True)
+        if _ascending(example):
+            fitted = fitted.sort(-1).values
+    return fitted
+
+
+def _ascending(example: Tensor) -> bool:
+    """Offsets, positions and boundaries: never falling along the last dimension."""
+    return example.shape[-1] > 2 and bool((example[..., 1:] >= example[..., :-1]).all())
+
+
+AS_GIVEN = DISTRIBUTIONS[0]
+HELD_OUT = Distribution("held out", False, None)
+"""Of other shapes, which the problem declares."""

@@ -1,0 +1,104 @@
+"""What is read of outputs the moment a call is over, and held against what is read afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kernelwright.core.errors import ForgedError
+from kernelwright.sandbox import process_memory
+from kernelwright.verification.transport.control_block import Extent
+
+OUTPUT_PIECES, INPUT_PIECES, PIECE_BYTES = 48, 16, 64
+EXTENT_TIMES, EXTENT_MORE_BYTES = 16, 64 << 20
+
+
+class Glance(Protocol):
+    def take(self, extents: list[Extent], pid: int) -> None:
+        """Reads, now that it is known where the outputs lie."""
+        ...
+
+    def agree_with(self, read: dict[Extent, Tensor]) -> bool:
+        """Whether everything is as it is in what was read afterwards."""
+        ...
+
+
+class Pieces:
+    """At places drawn by chance beforehand, of outputs of the expected sizes, and of inputs, which may be outputs too;
+    all of outputs of other sizes, of which nobody knows where the numbers lie."""
+
+    def __init__(self, sizes: list[int], inputs: list[Extent]) -> None:
+        self._sizes = sizes
+        self._outputs = _pieces([(0, size) for size in sizes], OUTPUT_PIECES)
+        self._inputs = [(inputs[at][0] + offset, size) for at, offset, size in _pieces(inputs, INPUT_PIECES)]
+        self._places: list[Extent] = []
+        self._read: bytearray | None = None
+
+    def take(self, extents: list[Extent], pid: int) -> None:
+        as_expected = [size for _, size in extents] == self._sizes
+        outputs = [(extents[at][0] + offset, size) for at, offset, size in self._outputs] if as_expected else extents
+        self._places = [*outputs, *self._inputs] if as_expected or are_plausible(extents, self._sizes) else []
+        with contextlib.suppress(OSError, OverflowError, struct.error):
+            self._read = process_memory.read_pieces(pid, self._places)
+
+    def agree_with(self, read: dict[Extent, Tensor]) -> bool:
+        if self._read is None:
+            return False
+        at = 0
+        for address, size in self._places:
+            if not _holds(read, address, self._read[at : at + size]):
+                return False
+            at += size
+        return True
+
+
+class Whole:
+    """All of the outputs, by `read`: the device copies them in no time."""
+
+    def __init__(self, sizes: list[int], read: Callable[[Extent], Tensor]) -> None:
+        self._sizes, self._read = sizes, read
+        self._seen: dict[Extent, Tensor] | None = None
+
+    def take(self, extents: list[Extent], pid: int) -> None:
+        if are_plausible(extents, self._sizes):
+            with contextlib.suppress(ForgedError):
+                self._seen = {extent: self._read(extent) for extent in extents}
+        torch.cuda.synchronize()
+
+    def agree_with(self, read: dict[Extent, Tensor]) -> bool:
+        return self._seen is not None and all(
+            extent in read and torch.equal(value, read[extent]) for extent, value in self._seen.items()
+        )
+
+
+def are_plausible(extents: list[Extent], sizes: list[int]) -> bool:
+    """Whether they are no larger together than any right outputs could be, for outputs of these sizes."""
+    return sum(size for _, size in extents) <= EXTENT_TIMES * sum(sizes) + EXTENT_MORE_BYTES
+
+
+def _pieces(extents: list[Extent], count: int) -> list[tuple[int, int, int]]:
+    """So many pieces of the extents, laid end to end: which, how far into it, how long."""
+    whole, chance = sum(size for _, size in extents), random.SystemRandom()
+    found = []
+    for _ in range(count if whole else 0):
+        place = chance.randrange(whole)
+        for at, (_, size) in enumerate(extents):
+            if place < size:
+                found.append((at, max(0, min(place, size - PIECE_BYTES)), min(PIECE_BYTES, size)))
+                break
+            place -= size
+    return found
+
+
+def _holds(read: dict[Extent, Tensor], address: int, data: bytearray) -> bool:
+    """Whether a piece is as it is in what was read afterwards."""
+    for (start, size), whole in read.items():
+        if start <= address and address + len(data) <= start + size:
+            return whole.numpy()[address - start : address - start + len(data)].data == data
+    return False

@@ -1,0 +1,69 @@
+"""The clock in the candidate's process, which nobody has to believe; it is the finer one.
+
+Knows nothing about what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from kernelwright.measure.clock import wall_s
+from kernelwright.verification.transport.control_block import RELEASE, Mailbox
+from kernelwright.verification.transport.device_memory import forget_persisting, wait_for_word
+from kernelwright.verification.transport.state import same_bits
+
+
+class OwnClock:
+    """Of the host."""
+
+    def start(self) -> None:
+        self._start_s = self._stop_s = wall_s()
+
+    def stop(self, outputs: Sequence[Tensor]) -> None:
+        self._stop_s = wall_s()
+
+    def time_ns(self) -> int:
+        """From start to stop, once everything is done."""
+        return int((self._stop_s - self._start_s) * 1e9)
+
+    def in_order(self) -> bool:
+        """Whether what came after the call, on the caller's stream, found the outputs that are there now."""
+        return True
+
+
+class OwnDeviceClock(OwnClock):
+    """Of the device: between two events, before the first of which it waits until the judge lets it go; the host, which
+    need not, is ahead of it by then.
+
+    Args:
+        mailbox: holds the word for which it waits.
+        number: that word.
+        checked: look whether what comes after the call finds its outputs.
+    """
+
+    def __init__(self, mailbox: Mailbox, number: int, *, checked: bool) -> None:
+        self._address, self._number, self._checked = mailbox.address + 8 * RELEASE, number, checked
+        self._begin, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._pairs: list[tuple[Tensor, Tensor]] = []
+        forget_persisting()
+        torch.cuda.synchronize()
+
+    def start(self) -> None:
+        wait_for_word(self._address, self._number)
+        self._begin.record()
+
+    def stop(self, outputs: Sequence[Tensor]) -> None:
+        self._end.record()
+        if self._checked:
+            there = [one.detach() for one in outputs if one.is_cuda and one.layout == torch.strided]
+            self._pairs = [(one, one.clone()) for one in there]
+
+    def time_ns(self) -> int:
+        torch.cuda.synchronize()
+        return int(self._begin.elapsed_time(self._end) * 1e6)
+
+    def in_order(self) -> bool:
+        return all(same_bits(now, then) for now, then in self._pairs)

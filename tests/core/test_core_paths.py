@@ -1,0 +1,25 @@
+from pathlib import Path
+
+import pytest
+
+from kernelwright.core.errors import UsageError
+from kernelwright.core.paths import require_place
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/proc/x.py", "its folder takes no new files"),
+        ("/proc/self/none/x.py", "no folder /proc/self/none"),
+        ("/proc", "it is a folder"),
+    ],
+)
+def test_where_no_file_can_be_the_option_is_named(path: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason) as caught:
+        require_place(Path(path), "--out")
+    assert caught.value.next == "name a file in a folder that can be written: --out FILE"
+
+
+def test_a_place_that_is_fine_stays_as_it_was(tmp_path: Path) -> None:
+    require_place(tmp_path / "x.py", "--out")
+    assert not list(tmp_path.iterdir())

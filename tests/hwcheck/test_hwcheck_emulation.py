@@ -1,0 +1,99 @@
+"""Emulation says what an access costs, and what a sanitizer saw, in the words and lines of the source."""
+
+import pytest
+from tiers import slow
+
+from kernelwright.core.errors import UsageError
+from kernelwright.hwcheck.emulation import why_emulated
+from kernelwright.ladders import rung, task_of
+
+PROBLEM = """import torch
+
+def turned(x):
+    return x.T.contiguous()
+
+def turned_inputs():
+    return [torch.randn(64, 96)]
+"""
+KERNEL = """// kw: entry  turned
+// kw: dims   x: float32[M, N]
+// kw: out    out: float32[N, M]
+// kw: grid   cdiv(N, 32), cdiv(M, 32)
+// kw: block  32, 32
+// kw: args   x, out, M, N
+
+extern "C" __global__ void turned(const float* x, float* out, int M, int N) {
+    __shared__ float tile[32][32];
+    const int row = blockIdx.y * 32, column = blockIdx.x * 32;
+    tile[threadIdx.y][threadIdx.x] = x[(row + threadIdx.y) * N + column + threadIdx.x];
+    __syncthreads();
+    out[(column + threadIdx.y) * M + row + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}
+"""
+
+
+@pytest.fixture
+def why(tmp_path):
+    (tmp_path / "turned.py").write_text(PROBLEM)
+
+    def asked(*changes):
+        source = KERNEL
+        for was, now in changes:
+            assert was in source
+            source = source.replace(was, now)
+        (tmp_path / "turned.cu").write_text(source)
+        return why_emulated(str(tmp_path / "turned.py"), str(tmp_path / "turned.cu"))
+
+    return asked
+
+
+def test_a_conflicting_tile_is_named_with_its_line_and_padding_mends_it(why):
+    found = why()
+    assert found.sentence == "line 13: a request for shared memory costs 32 passes over the banks where 1 would do"
+    assert ["pad or swizzle" in move.what for move in found.moves] == [True]
+    padded = why(("tile[32][32]", "tile[32][33]"))
+    assert (padded.sentence, padded.moves) == ("every request costs about what its lanes need", ())
+    assert padded.global_bytes == 2 * 64 * 96 * 4
+
+
+@pytest.mark.slow
+def test_reading_down_a_column_costs_a_sector_for_each_lane(why):
+    found = why(("[threadIdx.y][threadIdx.x] = x[(row + threadIdx.y) * N + column + threadIdx.x]",
+                 "[threadIdx.x][threadIdx.y] = x[(row + threadIdx.x) * N + column + threadIdx.y]"),
+                ("tile[32][32]", "tile[32][33]"))  # fmt: skip
+    (load,) = [one for one in found.accesses if one.kind == "global load"]
+    assert (load.per_request, load.ideal, load.line) == (32, 4, 11)
+    assert "neighbouring threads" in found.moves[0].what
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "line"),
+    [
+        (("    __syncthreads();\n", "\n"), "race", 11),
+        slow((("out[(column", "out[M * N - row * 0 + (column"), "overrun", 13)),
+        slow((("__syncthreads();", "if (threadIdx.x) __syncthreads();"), "waiting", 12)),
+    ],
+    ids=["race", "overrun", "waiting"],
+)
+def test_what_a_sanitizer_sees_comes_first(why, change, kind, line):
+    found = why(change)
+    assert kind in {fault.kind for fault in found.faults}
+    assert line in {fault.line for fault in found.faults}
+    assert found.moves[0].what.startswith("mend line")
+
+
+@pytest.mark.slow
+def test_the_two_wins_of_the_ladder_are_predicted():
+    def cost(name, kind, operand=""):
+        found = why_emulated(str(task_of("gemm_fp32")), str(rung("gemm_fp32", name).path))
+        return [one.per_request for one in found.accesses if one.kind == kind and operand in ("", one.operand)]
+
+    assert max(cost("naive", "global load", "a")) > 30 > 5 > max(cost("coalesced", "global load", "a"))
+    assert max(cost("vectorised", "shared load")) == 2 * max(cost("conflict_free", "shared load"))
+
+
+def test_only_cuda_is_emulated(tmp_path):
+    (tmp_path / "turned.py").write_text(PROBLEM)
+    (tmp_path / "other.cpp").write_text("")
+    with pytest.raises(UsageError, match="not CUDA C"):
+        why_emulated(str(tmp_path / "turned.py"), str(tmp_path / "other.cpp"))

@@ -1,0 +1,71 @@
+"""The corpus: what ships is complete, says what it is, and is judged without being told."""
+
+from collections import Counter
+
+import pytest
+
+from kernelwright.core.errors import DeviceError, NotFoundError, UsageError
+from kernelwright.redteam.corpus import SAMPLES, check_corpus, samples
+
+ALL = samples()
+
+
+def test_there_are_enough_of_both_kinds():
+    kinds = Counter(one.kind for one in ALL)
+    assert kinds["dishonest"] >= 70
+    assert kinds["honest"] >= 40
+
+
+def test_every_sample_names_a_problem_that_is_there_and_a_device():
+    for one in ALL:
+        assert (SAMPLES / "problems" / f"{one.problem}.py").is_file(), one.name
+        assert one.device in ("cpu", "cuda", "both"), one.name
+        assert one.what.endswith("."), one.name
+
+
+def test_no_two_samples_share_a_name():
+    assert max(Counter(one.path.stem for one in ALL).values()) == 1
+
+
+def test_the_judge_meets_a_sample_without_what_it_says_of_itself():
+    for said in ("Code:", "Problem:"):
+        assert not [one.name for one in ALL if said in one.bare]
+    assert not [one.name for one in ALL if one.what in one.bare]
+
+
+SMOKE = (
+    "answer_by_id", "answer_in_input", "bf16_inside", "centred_in_place", "duck_typed_output", "endless_loop",
+    "kept_dimension", "late_thread", "meta_output", "nan_everywhere", "output_nowhere", "quiet_exit", "renamed_weight",
+    "swapped_pair", "syntax_error", "tanh_gelu", "tenth_call", "timer_thread", "transposed_result",
+    "whole_vectors_only", "wider_output", "wild_pointer", "compensated_sum", "first_largest", "plain_softmax",
+)  # fmt: skip
+"""Of most codes one that is judged in a second or two; `make judge` judges all."""
+
+
+def test_samples_are_judged(kw, tmp_path):
+    page = tmp_path / "page.html"
+    names = [one.name for one in ALL if one.path.stem in SMOKE]
+    answer = kw("judge-check", *names, "--workers", "2", "--json", "--html", page)
+    outcomes = {one["name"]: one for one in answer.document["outcomes"]}
+    wrong = {
+        name: (one["got"], one["detail"])
+        for name, one in outcomes.items()
+        if one["got"] not in (one["expected"] or [""])
+    }
+    assert (answer.code, wrong) == (0, {})
+    assert len(outcomes) == len(SMOKE)
+    assert "22 of 22 dishonest rejected by the right code, 3 of 3 honest accepted" in page.read_text()
+
+
+def test_nothing_is_judged_that_is_not_there():
+    with pytest.raises(NotFoundError, match="no sample is called like nonsense"):
+        check_corpus(only=["nonsense"])
+    with pytest.raises(UsageError, match="0 rounds"):
+        check_corpus(rounds=0)
+
+
+def test_a_device_that_is_not_there_judges_nothing(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(DeviceError, match="no CUDA device here") as caught:
+        check_corpus(device="cuda")
+    assert caught.value.next == "--device cpu"

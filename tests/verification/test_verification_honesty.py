@@ -1,0 +1,162 @@
+"""Each way of not being honest has the code that says so; what only looks like one is accepted."""
+
+import pytest
+from tiers import slow
+
+import kernelwright as kw
+from kernelwright.sandbox import Nursery, can_inspect
+from kernelwright.verification.attacks.code_attribution import LEAST_OWN
+from kernelwright.verification.transport.runners import PRELOAD
+
+pytestmark = pytest.mark.skipif(not can_inspect(), reason="the memory of children cannot be reached here")
+
+GELU = """
+import torch
+def f(x): return torch.nn.functional.gelu(x)
+def get_inputs(): return [torch.randn(512, 1024)]
+"""
+LINEAR = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(3))
+    def forward(self, x):
+        self.calls += x.mean()
+        return x + self.calls
+def get_inputs(): return [torch.randn(3)]
+"""
+LATE = """
+import threading
+def f(x):
+    out = torch.empty_like(x)
+    def fill():
+        import time; time.sleep(0.02)
+        torch.nn.functional.gelu(x)[:].clone()
+        out.copy_(torch.nn.functional.gelu(x))
+    threading.Thread(target=fill).start()
+    return out
+"""
+HALF_LATE = """
+import threading
+def f(x):
+    out = torch.nn.functional.gelu(x)
+    late = out[300:].clone()
+    out[300:] = 0
+    def fill():
+        import time; time.sleep(0.005)
+        out[300:] = late
+    threading.Thread(target=fill).start()
+    return out
+"""
+STALE = """
+kept = {}
+def f(x):
+    if x.shape not in kept: kept[x.shape] = torch.nn.functional.gelu(x)
+    return kept[x.shape]
+"""
+STOPPED_CLOCK = """
+import kernelwright.verification.worker.self_timer as own
+own.wall_s = lambda: 0.0
+def f(x): return torch.nn.functional.gelu(x.double()).float()
+"""
+FORGED = """
+import os, struct, msgspec
+def f(x):
+    data = msgspec.msgpack.encode({"answer": {"outline": "Tensor", "leaves": {}, "places": {}}})
+    os.write(3, struct.pack("<Q", len(data)) + data)
+    return torch.nn.functional.gelu(x)
+"""
+NOWHERE = """
+class Nowhere(torch.Tensor):
+    def data_ptr(self): return 4096
+torch.Tensor.data_ptr = lambda self: 4096
+def f(x): return torch.nn.functional.gelu(x)
+"""
+TORCH = "def f(x): return torch.nn.functional.gelu(x)"
+OWN = """
+// kw: entry gelu
+// kw: dims x: float32[M, N]
+// kw: out out: float32[M, N]
+// kw: args x, out, M * N
+#include <cmath>
+#include <cstdint>
+extern "C" void gelu(const float* x, float* out, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) out[i] = 0.5 * x[i] * std::erfc(-0.70710678118654752 * x[i]);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    with Nursery(PRELOAD) as warm:
+        yield warm
+
+
+@pytest.fixture
+def verdict(tmp_path, nursery):
+    def call(candidate, *, problem=GELU, suffix=".py", **options):
+        (tmp_path / "f.py").write_text(problem)
+        path = tmp_path / f"candidate{suffix}"
+        path.write_text("import torch\n" * (suffix == ".py") + candidate)
+        return kw.verify(str(tmp_path / "f.py"), str(path), **{"sets": 2, "nursery": nursery} | options)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("candidate", "code"),
+    [
+        (LATE, "late-work"),
+        slow((HALF_LATE, "late-work")),
+        (STALE, "stale-output"),
+        (STOPPED_CLOCK, "false-time"),
+        (FORGED, "forged-answer"),
+        slow((NOWHERE, "forged-answer")),
+    ],
+)
+def test_dishonest_work_is_called_by_its_name(verdict, candidate, code):
+    seen = verdict(candidate)
+    assert seen.reason, "accepted"
+    assert seen.reason.code == code, seen.reason
+
+
+@pytest.mark.slow
+def test_a_library_is_not_ones_own_kernel(verdict):
+    assert verdict(TORCH).accepted
+    seen = verdict(TORCH, own_kernels=True)
+    assert seen.reason, seen.own_share
+    assert seen.reason.code == "not-own-kernels"
+    assert "libtorch_cpu" in seen.reason.detail
+
+
+def test_a_kernel_of_ones_own_is(verdict):
+    seen = verdict(OWN, suffix=".cpp", own_kernels=True)
+    assert seen.accepted, seen.reason
+    assert seen.own_share >= LEAST_OWN
+
+
+def test_a_verdict_knows_the_time_of_a_call_by_two_clocks(verdict):
+    slow = "import time\ndef f(x):\n    time.sleep(0.03)\n    return torch.nn.functional.gelu(x)"
+    assert verdict(slow).call_us > 30_000
+
+
+def test_a_verdict_says_what_held_the_stranger(verdict):
+    assert {"outputs and clock outside", "own process", "process limit"} <= set(verdict(TORCH).sandbox)
+
+
+def test_state_that_a_program_changes_is_put_back_and_compared(verdict):
+    right = """
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(3))
+    def forward(self, x):
+        self.calls = self.calls + x.mean()
+        return x + self.calls
+"""
+    assert verdict(right, problem=LINEAR, sets=6).accepted
+    wrong = right.replace("self.calls = self.calls + x.mean()", "calls = self.calls + x.mean()").replace(
+        "x + self.calls", "x + calls"
+    )
+    assert verdict(wrong, problem=LINEAR, sets=6).reason.code == "inaccurate"
