@@ -11,7 +11,7 @@ from kernelwright.core.evidence import EvidenceRow, raw
 from kernelwright.core.layout import FragmentOutcome
 from kernelwright.evidence import instruments, kernels, layouts
 from kernelwright.evidence.kinds import MODULES, Built, kind_of
-from kernelwright.evidence.rows import read_rows, select, write_rows
+from kernelwright.evidence.rows import read_rows, write_rows
 from kernelwright.evidence.status import status
 
 RESULT = layouts.LayoutResult(
@@ -60,7 +60,6 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     assert sorted(one.key for one in found) == sorted(one.key for one in rows)
     assert {one.date for one in found if one.machine == "toy machine"} == {"2026-11-20", "2026-11-21"}
     assert found[0].as_type(layouts.LayoutResult) == RESULT
-    assert [one.workload for one in select(found, ["accesses"])] == ["accesses"]
 
 
 def test_other_sources_that_make_the_same_code_leave_a_row_current(toy):
@@ -78,6 +77,7 @@ def test_other_sources_that_make_the_same_code_leave_a_row_current(toy):
     [
         (Built("p", "other"), "superseded"),
         (Built("other", "a"), "superseded"),
+        (Built("p", ""), "superseded"),
         (Built("p", "a", "another compiler"), "unverified"),
         (Built(failed="no compiler"), "unverified"),
     ],
@@ -145,7 +145,7 @@ def test_changed_arithmetic_changes_exactly_the_code_of_its_kernel(tmp_path, mon
         path = tmp_path / f"{name}.py"
         path.write_text(source)
         module = import_file(path, UsageError)
-        plans = [LaunchPlan(machine_code.target_of(None)) for _ in range(2)]
+        plans = [LaunchPlan(machine_code.HOPPER) for _ in range(2)]
         for plan, kernel in zip(plans, (module.scale, module.shift), strict=True):
             plan.launches.append(TritonLaunch(kernel, (torch.empty(64), torch.empty(64)), {"N": 64, "num_warps": 1}))
         return [machine_code.artifact(plan) for plan in plans]
@@ -162,6 +162,8 @@ def test_a_kernel_of_the_library_is_built_without_a_gpu():
     rows = [one for one in read_rows("evidence", "kernel") if one.workload in list(known)[:2]]
     for one, code in zip(rows, kernels.KIND.build(rows, Path()), strict=True):
         assert (code.failed, code.problem) == ("", one.problem)
+    (other,) = kernels.KIND.build([msgspec.structs.replace(rows[0], machine="NVIDIA A100-SXM4-80GB")], Path())
+    assert "A100" in other.failed, "no code is planned for a GPU that is not known"
     gone = row(kind="kernel", workload="sundial/forward/1x1", result=raw({}))
     assert kernels.KIND.build([gone], Path())[0].problem == "gone"
 

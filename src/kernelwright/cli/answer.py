@@ -1,4 +1,4 @@
-"""How every verb answers: runs its deed in a guarded child, shows progress, prints the record, gives the exit code."""
+"""How every verb answers: runs its call in a guarded child, shows progress, prints the record, gives the exit code."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Manner:
 
 def answer(
     verb: str,
-    deed: Callable[[], T],
+    call: Callable[[], T],
     record: type[T],
     manner: Manner,
     finish: Callable[[T], tuple[str, list[str]]] = lambda _: ("ok", []),
 ) -> int:
-    """Runs `deed` in a child within limits, prints its record, writes the page.
+    """Runs `call` in a child within limits, prints its record, writes the page.
 
     Args:
         finish: gives the document's status and what to do next.
@@ -48,7 +48,7 @@ def answer(
     try:
         if manner.html:
             require_place(Path(manner.html), "--html")
-        found = msgspec.msgpack.decode(_guarded(deed, manner), type=record)
+        found = msgspec.msgpack.decode(_guarded(call, manner), type=record)
         status, next_steps = finish(found)
         if manner.html:
             _write_page(found, Path(manner.html), status, next_steps)
@@ -103,12 +103,12 @@ def choose_device(device: str) -> str:
     return "cpu" if device == "emulated" else device
 
 
-def _guarded(deed: Callable[[], Any], manner: Manner) -> bytes:
+def _guarded(call: Callable[[], Any], manner: Manner) -> bytes:
     from kernelwright.sandbox import guard
 
     with _Progress() as progress:
         return guard(
-            lambda: msgspec.msgpack.encode(deed()),
+            lambda: msgspec.msgpack.encode(call()),
             on_stage=progress.stage,
             on_tick=progress.tick,
             debug=manner.debug,

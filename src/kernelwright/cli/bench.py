@@ -41,7 +41,7 @@ def bench(
     Example: kw bench examples/softmax.py examples/softmax.cpp
     """
 
-    def deed() -> Bench:
+    def call() -> Bench:
         from kernelwright.benchmark import bench
 
         where = choose_device(device)
@@ -63,7 +63,7 @@ def bench(
             steps.append(again("--pairs 21"))
         return ("finding" if is_finding else "ok"), [*dict.fromkeys(steps), *advice]
 
-    return answer("bench", deed, Bench, Manner(json, html, debug), finish)
+    return answer("bench", call, Bench, Manner(json, html, debug), finish)
 
 
 def _advice(found: Bench) -> tuple[bool, list[str]]:

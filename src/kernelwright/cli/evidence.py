@@ -58,7 +58,7 @@ def record(
     Example: kw evidence record --kind redteam --rounds 20 --workers 2
     """
 
-    def deed() -> EvidenceRun:
+    def call() -> EvidenceRun:
         from kernelwright.evidence.kinds import Request
         from kernelwright.evidence.recording import record
 
@@ -66,7 +66,7 @@ def record(
         request = Request(choose_device(device), folder, tuple(names or ()), suite, fresh, rounds, workers)
         return record(kind, request)
 
-    return answer("evidence", deed, EvidenceRun, Manner(json=json, debug=debug), _finish_run)
+    return answer("evidence", call, EvidenceRun, Manner(json=json, debug=debug), _finish_run)
 
 
 @app.command("status")
@@ -86,13 +86,13 @@ def status(
     Example: kw evidence status --kind kernel --update
     """
 
-    def deed() -> EvidenceStatus:
+    def call() -> EvidenceStatus:
         from kernelwright.evidence.status import status
 
         _require_kind(kind or KINDS[0])
         return status(folder, update=update, kind=kind)
 
-    return answer("evidence", deed, EvidenceStatus, Manner(json=json, debug=debug), _finish)
+    return answer("evidence", call, EvidenceStatus, Manner(json=json, debug=debug), _finish)
 
 
 @app.command("refresh")
@@ -108,14 +108,14 @@ def refresh(
     Example: kw evidence refresh --device cuda
     """
 
-    def deed() -> EvidenceRun:
+    def call() -> EvidenceRun:
         from kernelwright.evidence.kinds import Request
         from kernelwright.evidence.recording import refresh
 
         _require_kind(kind or KINDS[0])
         return refresh(Request(choose_device(device), folder), kind=kind)
 
-    return answer("evidence", deed, EvidenceRun, Manner(json=json, debug=debug), _finish_run)
+    return answer("evidence", call, EvidenceRun, Manner(json=json, debug=debug), _finish_run)
 
 
 @app.command("table")
@@ -138,7 +138,7 @@ def table(
     Example: kw evidence table --check
     """
 
-    def deed() -> EvidenceRun:
+    def call() -> EvidenceRun:
         from kernelwright.evidence.tables import PAGES, outdated_tables, write_tables
 
         _require_kind(kind or KINDS[0])
@@ -147,7 +147,7 @@ def table(
         wanted = [kind or KINDS[0]] if into else [one for one in PAGES if one.startswith(kind)]
         return EvidenceRun(written=tuple(write_tables(folder, wanted, into)))
 
-    return answer("evidence", deed, EvidenceRun, Manner(json=json, debug=debug), _finish_table)
+    return answer("evidence", call, EvidenceRun, Manner(json=json, debug=debug), _finish_table)
 
 
 @app.command("instrument")
@@ -164,14 +164,14 @@ def instrument(
     Example: kw evidence instrument "graph clock" --same "renamed a variable"
     """
 
-    def deed() -> EvidenceRun:
+    def call() -> EvidenceRun:
         from kernelwright.evidence.instruments import accept
 
         if bool(same) == bool(new):
             raise UsageError("say either --same WHY or --new WHAT", next="kw evidence instrument --help")
         return EvidenceRun(written=(f"{name} {accept(name, same=same, new=new, bound=bound).version}",))
 
-    return answer("evidence", deed, EvidenceRun, Manner(json=json, debug=debug), lambda _: ("ok", []))
+    return answer("evidence", call, EvidenceRun, Manner(json=json, debug=debug), lambda _: ("ok", []))
 
 
 def _require_kind(kind: str) -> None:

@@ -27,7 +27,7 @@ def judge_check(
     Example: kw judge-check late_thread honest
     """
 
-    def deed() -> CorpusReport:
+    def call() -> CorpusReport:
         from kernelwright.redteam.corpus import check_corpus
 
         return check_corpus(device=choose_device(device), rounds=rounds, only=only or (), workers=workers)
@@ -37,4 +37,4 @@ def judge_check(
             command("judge-check", one.name, device=device, options=["--json"]) for one in found.wrong
         ]
 
-    return answer("judge-check", deed, CorpusReport, Manner(json, html, debug), finish)
+    return answer("judge-check", call, CorpusReport, Manner(json, html, debug), finish)

@@ -15,9 +15,9 @@ def kernels(json: JsonOption = False, debug: DebugOption = False) -> int:
     Example: kw sass kernels/rms_norm:backward
     """
 
-    def deed() -> Library:
+    def call() -> Library:
         from kernelwright.evidence.library import library
 
         return library()
 
-    return answer("kernels", deed, Library, Manner(json, None, debug))
+    return answer("kernels", call, Library, Manner(json, None, debug))

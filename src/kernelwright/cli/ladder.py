@@ -34,7 +34,7 @@ def ladder(
     Example: kw ladder gemm_cpu --size 512
     """
 
-    def deed() -> Climb:
+    def call() -> Climb:
         from kernelwright.commands.ladder_code import with_code
 
         return with_code(climbed()) if html else climbed()
@@ -49,7 +49,7 @@ def ladder(
             raise UsageError(f"no device {device!r}; there are {', '.join(DEVICES)}", next=command("ladder", name))
         return climb_or_recorded(name, which, sizes, device)
 
-    return answer("ladder", deed, Climb, Manner(json, html, debug), _finish)
+    return answer("ladder", call, Climb, Manner(json, html, debug), _finish)
 
 
 def _size(text: str) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ def layout(
 
     import kernelwright.layouts.errors  # noqa: F401 - so that the child's error is known here by its code
 
-    def deed() -> LayoutAnswer:
+    def call() -> LayoutAnswer:
         from kernelwright.layouts.answering import explain
 
         found = explain(expression, element_bytes=element_bytes, threads=threads, tile=_tile(tile), colour=colour)
@@ -51,7 +51,7 @@ def layout(
             _draw(found, Path(svg))
         return found
 
-    return answer("layout", deed, LayoutAnswer, Manner(json, html, debug))
+    return answer("layout", call, LayoutAnswer, Manner(json, html, debug))
 
 
 def _tile(text: str | None) -> tuple[int, int] | None:

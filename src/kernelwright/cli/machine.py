@@ -24,9 +24,9 @@ def machine(
     Example: kw machine --spec h200
     """
 
-    def deed() -> Machine:
+    def call() -> Machine:
         from kernelwright.machines import machine
 
         return machine(choose_device(device), spec=spec, remeasure=remeasure)
 
-    return answer("machine", deed, Machine, Manner(json, html, debug))
+    return answer("machine", call, Machine, Manner(json, html, debug))

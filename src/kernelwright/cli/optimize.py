@@ -37,7 +37,7 @@ def optimize(
     Example: kw optimize examples/add_scale_bias_relu.py --html optimized.html
     """
 
-    def deed() -> Optimization:
+    def call() -> Optimization:
         from kernelwright.compiler import optimize_file
 
         if show not in (None, "regions"):
@@ -56,4 +56,4 @@ def optimize(
             return "ok", [command("why", problem, found.file, device=device)]
         return "finding", [command("verify", problem, found.file, device=device)]
 
-    return answer("optimize", deed, Optimization, Manner(json, html, debug), finish)
+    return answer("optimize", call, Optimization, Manner(json, html, debug), finish)

@@ -73,7 +73,7 @@ def run(
     Example: kw suite run KernelBench/level1 --candidates mine --workers 2
     """
 
-    def deed() -> SuiteRun:
+    def call() -> SuiteRun:
         from kernelwright.evaluation.suite_run import Manner as Judging
         from kernelwright.evaluation.suite_run import run_suite
 
@@ -101,4 +101,4 @@ def run(
         ]
         return ("finding" if wrong else "ok"), steps
 
-    return answer("suite", deed, SuiteRun, Manner(json, html, debug), finish)
+    return answer("suite", call, SuiteRun, Manner(json, html, debug), finish)

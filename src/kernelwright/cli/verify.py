@@ -44,7 +44,7 @@ def verify(
     Example: kw verify examples/softmax.py examples/wrong/softmax_fp16.py
     """
 
-    def deed() -> Verdict:
+    def call() -> Verdict:
         from kernelwright.verification import verify
 
         options = {
@@ -66,4 +66,4 @@ def verify(
         first = [command("why", problem, candidate, device=device)] if device == "emulated" else []
         return "finding", [*first, again(), advice]
 
-    return answer("verify", deed, Verdict, Manner(json, html, debug), finish)
+    return answer("verify", call, Verdict, Manner(json, html, debug), finish)

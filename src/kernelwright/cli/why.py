@@ -38,7 +38,7 @@ def why(
     Example: kw why examples/softmax.py --html softmax.html
     """
 
-    def deed() -> Diagnosis:
+    def call() -> Diagnosis:
         from kernelwright.diagnosis import is_command, watch_script, why_files
 
         where = choose_device(device)
@@ -52,7 +52,7 @@ def why(
         steps = partial(_finish_emulated, target)
         return answer("why", partial(_emulated, target, limit_s), Emulation, Manner(json, html, debug), steps)
     on_spec = bool(spec)
-    return answer("why", deed, Diagnosis, Manner(json, html, debug), partial(_finish, target, device, on_spec))
+    return answer("why", call, Diagnosis, Manner(json, html, debug), partial(_finish, target, device, on_spec))
 
 
 def _emulated(target: list[str], limit_s: float | None) -> Emulation:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import inspect
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from math import prod
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any
 
 from kernelwright.core.errors import CompileError, MissingDependency, NotFoundError, SignatureError, UsageError
@@ -24,6 +23,7 @@ from kernelwright.problems.importing import find_file, import_file, split_target
 from kernelwright.problems.integer_expressions import PLAIN, evaluate
 from kernelwright.toolchain.cuda import compile_cubin
 from kernelwright.toolchain.sass import difference, read_cubin, read_file
+from kernelwright.toolchain.triton_target import compiling_for
 
 ARCH = "sm_90a"
 LADDERS = "ladders/"
@@ -191,7 +191,7 @@ def _compiled(
     source = ASTSource(fn=function, signature=types, constexprs=constants, attrs=aligned)
     target = GPUTarget("cuda", capability, 32)
     try:
-        with _as_if_on(target):
+        with compiling_for(target):
             compiled = _triton().compile(source, target=target, options=options or None)
     except Exception as fault:  # of many classes, none of them Triton's own
         said = str(fault).strip().splitlines() or [type(fault).__name__]
@@ -205,20 +205,6 @@ def _compiled(
         threads=32 * compiled.metadata.num_warps,
         dynamic_shared_bytes=compiled.metadata.shared,
     )
-
-
-@contextlib.contextmanager
-def _as_if_on(target: Any) -> Iterator[None]:
-    """Tells a Triton kernel that asks for which device it is compiled, and compiles alike with a device and without."""
-    from triton.runtime import driver
-
-    before = driver._active
-    stand_in: Any = SimpleNamespace(get_current_target=lambda: target)
-    driver.set_active(stand_in)
-    try:
-        yield
-    finally:
-        driver._active = before
 
 
 def _signature(function: Any, text: str) -> tuple[dict[str, str], dict[tuple[int, ...], Any]]:

@@ -1,4 +1,4 @@
-"""Runs a program's host code without its arithmetic: tensors of CUDA are CPU tensors whose memory nobody touches."""
+"""Runs a program's host code without its arithmetic: CUDA tensors are CPU tensors whose memory is never touched."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from kernelwright.evidence.instruments import versions
 from kernelwright.evidence.kinds import Built, Request
 from kernelwright.evidence.rows import current_commit, today
 from kernelwright.kernels.catalog import KERNELS, family_of, sample
+from kernelwright.kernels.rows.planning import Target, planned
 from kernelwright.kernels.workload import OURS, Workload, gradients
 
 INSTRUMENTS = ("graph clock", "paired comparison")
@@ -31,7 +32,7 @@ class KernelRows:
 
     def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[Built]:
         known = {key: one for name in {_kernel(row) for row in rows} for key, one in _workloads(name).items()}
-        return [_built(known.get(row.workload)) for row in rows]
+        return [_built(known.get(row.workload), row.machine) for row in rows]
 
     def measure(self, request: Request) -> Iterator[EvidenceRow]:
         from kernelwright.benchmark.kernel_library import measure
@@ -45,7 +46,7 @@ class KernelRows:
             for key, workload in _workloads(name).items():
                 if request.names and not {key, name} & set(request.names):
                     continue
-                built, row = _built(workload), measure(workload)
+                built, row = _built(workload, machine), measure(workload)
                 timed = [CALL_INSTRUMENT] if row.ours.call_us else []
                 yield EvidenceRow(
                     kind=self.name,
@@ -87,28 +88,29 @@ def _workloads(kernel: str) -> dict[str, Workload]:
     return {workload_id(kernel, one.what, one.size): one for one in workloads(kernel)}
 
 
-def _built(workload: Workload | None) -> Built:
+def _built(workload: Workload | None, machine: str) -> Built:
     if workload is None:
         return Built(problem="gone")
     try:
         from kernelwright.evidence import machine_code
+
+        target = machine_code.target_of(machine)
     except (ImportError, KernelwrightError) as fault:
         return Built(failed=f"its code cannot be compiled here: {fault}")
     reference = PACKAGE.joinpath(*family_of(workload.kernel).split(".")[1:]) / "reference.py"
     problem = digest(workload.what, workload.direction, repr(workload.size), source_digest(reference))
-    return Built(problem, _artifact(workload), machine_code.TOOLCHAIN)
+    return Built(problem, _artifact(workload, target), machine_code.TOOLCHAIN)
 
 
-def _artifact(workload: Workload) -> str:
+def _artifact(workload: Workload, target: Target) -> str:
     """Digest of the PTX of all kernels that a call launches; of its gradients where these are timed."""
     import torch
 
     from kernelwright.evidence import machine_code
     from kernelwright.evidence.dry_run import dry_run
-    from kernelwright.kernels.rows.planning import planned
 
     program = workload.programs[OURS]
-    with dry_run(), planned(machine_code.target_of(None)) as plan:
+    with dry_run(), planned(target) as plan:
         inputs = workload.inputs()
         with torch.set_grad_enabled(workload.direction != "forward"):
             results = program(*inputs)

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile, make_backend
-from triton.runtime import driver
 from triton.runtime.jit import create_function_from_signature
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
-from kernelwright.core.records import Spec
+from kernelwright.core.errors import NotFoundError
 from kernelwright.evidence.digests import normal_python
 from kernelwright.kernels.rows.planning import CudaLaunch, LaunchPlan, Target, TritonLaunch
 from kernelwright.toolchain.cuda.compiling import compile_ptx, compiler_version
+from kernelwright.toolchain.triton_target import compiling_for
 
 TOOLCHAIN = f"triton {triton.__version__}, nvrtc {compiler_version()}"
-CAPABILITY, OPT_IN_SHARED_BYTES = (9, 0), 232_448
-"""Of Hopper; H100 and H200 differ in memory alone."""
+HOPPER = Target(multiprocessors=132, shared_bytes=232_448, capability=(9, 0))
+"""H100 SXM and H200, which differ in memory alone."""
 _DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{.*?\n\s*\}", re.DOTALL)
 _DROPPED = re.compile(r"\s*(//|\.loc\b|\.file\b|\.version\b|\$L__tmp|\$L__func_|\$L__info)")
 _NAME = re.compile(r"\.(?:entry|func(?:\s*\([^)]*\))?)\s+([\w$]+)")
 
 
-def target_of(spec: Spec | None) -> Target:
-    """The GPU of a datasheet, Hopper where none is known."""
-    return Target((spec and spec.multiprocessors) or 132, OPT_IN_SHARED_BYTES, CAPABILITY)
+def target_of(machine: str) -> Target:
+    """The GPU that code of a machine is built for.
+
+    Raises:
+        NotFoundError: it is not known well enough to plan launches for it.
+    """
+    if re.search(r"H100 80GB HBM3|H200$", machine):
+        return HOPPER
+    raise NotFoundError(f"launches on {machine} cannot be planned without it; only H100 SXM and H200 are known")
 
 
 def artifact(plan: LaunchPlan) -> str:
@@ -96,19 +99,3 @@ def _specialized(launch: TritonLaunch, target: GPUTarget) -> tuple[Any, Any, Any
     bound, specialization, options = bind(*launch.arguments, **given)
     settings, signature, constants, attributes = function._pack_args(backend, given, bound, specialization, options)
     return function, signature, constants, attributes, settings
-
-
-@contextlib.contextmanager
-def compiling_for(target: GPUTarget) -> Iterator[None]:
-    """Answers a kernel that asks for the device that it is compiled for."""
-    before = driver._active
-    stand_in: Any = SimpleNamespace(get_current_target=lambda: target)
-    driver.set_active(stand_in)
-    try:
-        yield
-    finally:
-        driver._active = before
-
-
-def together(artifacts: Iterable[str]) -> str:
-    return digest(*artifacts)

@@ -45,7 +45,7 @@ Run = Callable[[Problem], SuiteRow]
 
 def measure(
     request: Request,
-    build: Callable[[Problem, SuiteRow, str], Built],
+    build: Callable[[Problem, SuiteRow, str, str], Built],
     sources: Callable[[EvidenceRow, Path], str],
     *,
     run: Run | None = None,
@@ -69,7 +69,7 @@ def measure(
     known = {row.workload: row for row in read_rows(request.folder, "optimize") if row.machine == here.name}
 
     def row_of(problem: Problem, found: SuiteRow) -> EvidenceRow:
-        code = build(problem, found, device) if found.times_us else Built()
+        code = build(problem, found, device, here.name) if found.times_us else Built()
         row = EvidenceRow(
             kind="optimize",
             workload=f"{name}/{problem.name}",

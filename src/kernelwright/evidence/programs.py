@@ -29,6 +29,7 @@ from kernelwright.core.progress import stage
 from kernelwright.evidence.digests import combined, import_closure, normal_python, source_digest
 from kernelwright.evidence.kinds import Built, Request
 from kernelwright.evidence.program_runs import measure
+from kernelwright.kernels.rows.planning import Target, planned
 from kernelwright.problems import Problem
 
 OWN_SUITE, SUITE_FOLDER = "suite", "examples/suite"
@@ -69,10 +70,13 @@ class ProgramRows:
 KIND = ProgramRows()
 
 
-def built(problem: Problem, row: SuiteRow, device: str) -> Built:
-    """The code of a program's kernels, with the choices that a measured row names; no device is needed."""
+def built(problem: Problem, row: SuiteRow, device: str, machine: str) -> Built:
+    """The code of a program's kernels, with the choices that a measured row names; no device is needed.
+
+    The artifact is empty where today's compiler does not make that code.
+    """
     try:
-        from kernelwright.evidence import machine_code
+        toolchain, target = _target_of(machine) if device == "cuda" else ("", None)
     except (ImportError, KernelwrightError) as fault:
         return Built(failed=f"its code cannot be compiled here: {fault}")
     inputs = _inputs_without_values(problem)
@@ -82,12 +86,19 @@ def built(problem: Problem, row: SuiteRow, device: str) -> Built:
     plain = digest(whole, *(f"{name}: {way}" for name, way in ways if isinstance(way, str)))
     chosen = {name: way for name, way in ways if not isinstance(way, str)} if not whole else {}
     if not chosen:
-        return Built(described, plain, machine_code.TOOLCHAIN if device == "cuda" else "")
+        return Built(described, plain, toolchain)
     try:
-        code = _kernels(replace(problem, make_inputs=lambda: inputs), chosen, device)
-    except Exception as fault:  # of the compiler or of Triton: this tree does not make the code of the row
-        return Built(described, f"{type(fault).__name__}: {fault}", machine_code.TOOLCHAIN if device == "cuda" else "")
-    return Built(described, digest(plain, *code), machine_code.TOOLCHAIN if device == "cuda" else "")
+        code = _kernels(replace(problem, make_inputs=lambda: inputs), chosen, target)
+    except Exception as fault:  # of our compiler or of Triton's
+        stage(f"{problem.name}: {type(fault).__name__}: {fault}")
+        return Built(described, "", toolchain)
+    return Built(described, digest(plain, *code), toolchain)
+
+
+def _target_of(machine: str) -> tuple[str, Target]:
+    from kernelwright.evidence import machine_code
+
+    return machine_code.TOOLCHAIN, machine_code.target_of(machine)
 
 
 def _built_of(row: EvidenceRow, known: dict[str, Problem] | None) -> Built:
@@ -96,16 +107,12 @@ def _built_of(row: EvidenceRow, known: dict[str, Problem] | None) -> Built:
     name = row.workload.partition("/")[2]
     if name not in known:
         return Built(problem="gone")
-    return built(known[name], row.as_type(SuiteRow), row.device)
+    return built(known[name], row.as_type(SuiteRow), row.device, row.machine)
 
 
-def _kernels(problem: Problem, chosen: dict[str, Any], device: str) -> list[str]:
-    """The code of each region: PTX of what it launches, or C++ with what calls it."""
-    from kernelwright.evidence import machine_code
-    from kernelwright.evidence.dry_run import dry_run
-    from kernelwright.kernels.rows.planning import planned
-
-    generator, plan = generator_for(device), plan_of(problem, "cpu")
+def _kernels(problem: Problem, chosen: dict[str, Any], target: Target | None) -> list[str]:
+    """The code of the regions: PTX of what they launch on a GPU, or for a CPU C++ with what calls it."""
+    generator, plan = generator_for("cuda" if target else "cpu"), plan_of(problem, "cpu")
     texts = {
         part.region.name: generator.module([Kernel(part.region, chosen[part.region.name])])
         for part in plan.parts
@@ -113,16 +120,17 @@ def _kernels(problem: Problem, chosen: dict[str, Any], device: str) -> list[str]
     }
     if lost := chosen.keys() - texts.keys():
         raise NotFoundError(f"no {', '.join(sorted(lost))} in today's plan")
-    if device == "cpu":
+    if target is None:
         return [normal_python(text) for text in texts.values()]
-    found = []
-    with dry_run(), planned(machine_code.target_of(None)) as launches:
+    from kernelwright.evidence import machine_code
+    from kernelwright.evidence.dry_run import dry_run
+
+    with dry_run(), planned(target) as launches:
         values = placeholder_values(plan.captured, problem.on("cpu"), *problem.inputs("cpu", 0))
         for part, given in zip(plan.parts, inputs_of(plan.captured, plan.parts, values), strict=True):
             if part.region.name in texts:
                 getattr(_recording(texts[part.region.name], launches), part.region.name)(*given)
-    found.append(machine_code.artifact(launches))
-    return found
+    return [machine_code.artifact(launches)]
 
 
 def _recording(text: str, plan: Any) -> ModuleType:

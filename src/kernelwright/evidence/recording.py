@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from kernelwright.core.evidence import EvidenceRun
 from kernelwright.core.optimization import SuiteRow
 from kernelwright.evidence.kinds import MODULES, Request, kind_of
@@ -37,11 +35,10 @@ def refresh(request: Request, *, kind: str = "") -> EvidenceRun:
     Raises:
         NotFoundError: there are no rows.
     """
-    here, stale = machine(request.device), Counter()
+    here = machine(request.device)
     names: dict[str, list[str]] = {}
     for one in status(request.folder, update=True, kind=kind).rows:
         if one.machine == here.name and one.state not in ("current", "unverified"):
-            stale[one.kind] += 1
             names.setdefault(one.kind, []).append(_request_name(one.kind, one.workload, one.variant))
     runs = [
         record(name, request._replace(names=tuple(dict.fromkeys(names[name])), fresh=True))

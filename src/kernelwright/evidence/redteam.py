@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -38,11 +39,11 @@ class SampleRows:
         return self.build([row], root)[0].artifact or "gone"
 
     def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[Built]:
-        there = {one.name: one for one in samples()}
+        there = _samples()
         return [_built(there[row.workload]) if row.workload in there else Built(problem="gone") for row in rows]
 
     def measure(self, request: Request) -> Iterator[EvidenceRow]:
-        here, there = machine(request.device), {one.name: one for one in samples()}
+        here, there = machine(request.device), _samples()
         known = {row.workload: row for row in read_rows(request.folder, self.name) if row.machine == here.name}
         for _ in range(request.rounds):
             report = check_corpus(device=request.device, only=request.names, workers=request.workers)
@@ -67,6 +68,11 @@ class SampleRows:
 
 
 KIND = SampleRows()
+
+
+@cache
+def _samples() -> dict[str, Sample]:
+    return {one.name: one for one in samples()}
 
 
 def _built(sample: Sample) -> Built:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -66,17 +66,6 @@ def current_commit(root: Path) -> str:
 
 def today() -> str:
     return datetime.now(UTC).date().isoformat()
-
-
-def select(rows: Iterable[EvidenceRow], names: Sequence[str]) -> list[EvidenceRow]:
-    """Rows whose workload, or a part of it between slashes or colons, is named; all where nothing is."""
-    wanted = set(names)
-    return [row for row in rows if not wanted or wanted & _parts(row)]
-
-
-def _parts(row: EvidenceRow) -> set[str]:
-    parts = row.workload.replace(":", "/").split("/")
-    return {row.workload, row.variant, *parts, row.workload.partition("/")[2]}
 
 
 def _read(path: Path) -> list[EvidenceRow]:

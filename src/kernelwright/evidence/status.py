@@ -75,7 +75,8 @@ def _difference(row: EvidenceRow, built: Built) -> str:
         return built.failed
     if built.toolchain != row.toolchain:
         return f"its code was built by {row.toolchain}; here is {built.toolchain}"
-    return "" if (built.problem, built.artifact) == (row.problem, row.artifact) else CHANGED
+    same = built.artifact and (built.problem, built.artifact) == (row.problem, row.artifact)
+    return "" if same else CHANGED
 
 
 def _state(row: EvidenceRow, difference: str) -> tuple[State, str]:

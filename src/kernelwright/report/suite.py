@@ -102,7 +102,8 @@ def markdown(entries: Iterable[Measured]) -> str:
 
 def brief(entries: Iterable[Measured]) -> str:
     """A row for each machine and suite: how many times faster, how many programs are slower, how near to a copy."""
-    entries = list(entries)
+    if not (entries := list(entries)):
+        return "No row is current: `kw evidence refresh --kind optimize`.\n"
     lines = [
         "| machine | programs | accepted | faster than eager | faster than torch.compile | slower than torch.compile | "
         "time over that of a copy | measured |",
