@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kernelwright.problems import Problem, load_candidate, load_problem
-from kernelwright.problems.problem import tensors
+from kernelwright.problems.problem import tensor_leaves
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PROBLEMS = (
@@ -57,7 +57,7 @@ def distance(candidate: Path, seeds: tuple[int, ...] = (1,)) -> float:
     for seed in seeds:
         args = inputs(name, seed)
         with torch.no_grad():
-            right, got = tensors(problem(name).program(*args)), tensors(loaded.program(*args))
+            right, got = tensor_leaves(problem(name).program(*args)), tensor_leaves(loaded.program(*args))
         for a, b in zip(right, got, strict=True):
             assert (a.shape, a.dtype) == (b.shape, b.dtype)
             worst = max(worst, ((a - b).abs().max() / a.square().mean().sqrt()).item())
@@ -68,8 +68,8 @@ def distance(candidate: Path, seeds: tuple[int, ...] = (1,)) -> float:
 def test_problem_loads_and_says_in_one_line_what_it_is(name):
     loaded = problem(name)
     assert loaded.name == name
-    assert loaded.text
-    assert tensors(loaded.example)
+    assert loaded.summary
+    assert tensor_leaves(loaded.meta_inputs)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.cpp")), ids=lambda path: path.stem)

@@ -22,12 +22,12 @@ EXPECTED = {
     # On the CPU the exp is four tenths of it, the rest moves memory: a busy neighbour tips the scale.
     "softmax": {"cpu": {"memory-bound", "compute-bound"}, "cuda": {"memory-bound"}},
 }
-ROWS = [(row, row.as_type(DiagnosisResult)) for row in read_rows(str(ROOT / "evidence"), "diagnosis")]
+ROWS = [(row, row.decode_result(DiagnosisResult)) for row in read_rows(str(ROOT / "evidence"), "diagnosis")]
 
 
 @pytest.mark.parametrize(("row", "result"), ROWS, ids=[f"{row.device}-{row.workload}" for row, _ in ROWS])
 def test_the_recorded_regime_is_the_expected_one(row, result):
-    assert result.diagnosis.regime in EXPECTED[row.workload][row.device], result.diagnosis.sentence
+    assert result.diagnosis.regime in EXPECTED[row.workload][row.device], result.diagnosis.summary
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -37,7 +37,9 @@ def test_every_example_has_a_row_on_both_devices(device):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_predictions_came_true_within_a_fifth_in_the_median(device):
-    errors = [move.error for row, result in ROWS if row.device == device for move in result.moves]
+    errors = [
+        move.prediction_error for row, result in ROWS if row.device == device for move in result.recommendation_outcomes
+    ]
     assert len(errors) >= 6
     assert median(errors) <= 0.2
 
@@ -46,14 +48,14 @@ def test_predictions_came_true_within_a_fifth_in_the_median(device):
 @pytest.mark.parametrize("name", EXPECTED)
 def test_why_names_the_expected_regime_on_this_cpu(kw, name):
     found = kw("why", f"examples/{name}.py", "--json").document
-    assert found["regime"] in EXPECTED[name]["cpu"], found["sentence"]
+    assert found["regime"] in EXPECTED[name]["cpu"], found["summary"]
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", EXPECTED)
 def test_why_names_the_expected_regime_on_this_gpu(kw, name):
     found = kw("why", f"examples/{name}.py", "--device", "cuda", "--json").document
-    assert found["regime"] in EXPECTED[name]["cuda"], found["sentence"]
+    assert found["regime"] in EXPECTED[name]["cuda"], found["summary"]
 
 
 @pytest.mark.exhaustive

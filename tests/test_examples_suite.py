@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.core.pytree import clone_inputs, tensors
+from kernelwright.core.pytree import clone_inputs, tensor_leaves
 from kernelwright.problems import Problem, load_problem
 from kernelwright.problems.importing import import_file
-from kernelwright.verification.accuracy.fp64_mode import Widened, own_precision, widen
+from kernelwright.verification.accuracy.fp64_mode import FP64Mode, native_precision, widen
 
 SUITE = Path(__file__).parents[1] / "examples" / "suite"
 MODULES = {path.stem: import_file(path, ProblemError) for path in sorted(SUITE.glob("*.py"))}
@@ -70,9 +70,9 @@ def test_the_answer_is_finite_and_that_of_fp64(name):
     args, _ = problem(name).inputs("cpu", 0)
     wide = [widen(tensor) for tensor in clone_inputs(args)]
     with torch.no_grad():
-        got = tensors(problem(name).program(*args))
-        with Widened(own_precision(args)):
-            right = tensors(problem(name).program(*wide))
+        got = tensor_leaves(problem(name).program(*args))
+        with FP64Mode(native_precision(args)):
+            right = tensor_leaves(problem(name).program(*wide))
     for one, other in zip(got, right, strict=True):
         assert one.shape == other.shape
         assert one.numel()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelwright.problems import Candidate, Problem
     from kernelwright.verification import verify
 
-_HOMES = {
+_EXPORTS = {
     "Machine": "core.records",
     "Work": "core.records",
     "Floor": "core.records",
@@ -63,9 +63,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _EXPORTS:
         raise AttributeError(f"module 'kernelwright' has no attribute {name!r}")
-    return getattr(import_module(f"kernelwright.{_HOMES[name]}"), name)
+    return getattr(import_module(f"kernelwright.{_EXPORTS[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -5,7 +5,7 @@ import torch
 
 from kernelwright.benchmark.bench import bench
 from kernelwright.benchmark.pairs import time_pairs
-from kernelwright.benchmark.variants import BASELINE_NAMES, named
+from kernelwright.benchmark.variants import BASELINE_NAMES, name_candidates
 from kernelwright.core.records import Conditions, Timing
 from kernelwright.problems import Problem
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
@@ -27,7 +27,7 @@ def problem():
 @pytest.mark.slow
 def test_nothing_is_timed_where_every_candidate_is_rejected(problem):
     found = bench(problem, wrong, wrong)
-    assert (found.arms, found.comparisons) == ((), ())
+    assert (found.variants, found.comparisons) == ((), ())
     assert [verdict.reason.code for verdict in found.verdicts] == ["inaccurate", "inaccurate"]
 
 
@@ -36,10 +36,10 @@ def test_a_candidate_called_like_a_baseline_keeps_its_arm_and_is_verified_as_tho
         return (x + 1).clamp_min(0)
 
     found = bench(problem, eager, wrong, baselines=["eager"])
-    assert {arm.name for arm in found.arms} == {"eager", "eager (1)"}
-    assert [(c.a, c.b) for c in found.comparisons] == [("eager (1)", "eager")]
-    assert found.verdicts[0].sets == len(DISTRIBUTIONS) - sum(kind.end != 0 for kind in DISTRIBUTIONS)
-    assert all(arm.floor_us and arm.hard_bound_us is not None for arm in found.arms)
+    assert {arm.name for arm in found.variants} == {"eager", "eager (1)"}
+    assert [(c.variant, c.baseline) for c in found.comparisons] == [("eager (1)", "eager")]
+    assert found.verdicts[0].input_sets == len(DISTRIBUTIONS) - sum(kind.range_end != 0 for kind in DISTRIBUTIONS)
+    assert all(arm.floor_us and arm.datasheet_bound_us is not None for arm in found.variants)
     assert found.comparisons[0].method.startswith("rounds in one process"), "live candidates share it"
 
 
@@ -56,7 +56,7 @@ def test_a_candidate_called_like_a_baseline_keeps_its_arm_and_is_verified_as_tho
     ],
 )
 def test_every_candidate_has_a_name_of_its_own(files, names):
-    assert list(named(files)) == names
+    assert list(name_candidates(files)) == names
     assert not set(names) & set(BASELINE_NAMES.values())
 
 
@@ -105,7 +105,7 @@ def test_who_is_missing_from_a_pair_has_no_arm_and_the_others_keep_what_was_take
 
     measured = time_pairs(pair, ["a", "b"], ["eager"], 5)
     assert [(one.name, one.conditions.processes) for one in measured.timings] == [("b", 5), ("eager", 5)]
-    assert [(one.a, one.pairs) for one in measured.comparisons] == [("b", 5)]
+    assert [(one.variant, one.pairs) for one in measured.comparisons] == [("b", 5)]
     assert len(taken) == 5
 
 

@@ -8,13 +8,13 @@ from tiers import fast_first
 
 import kernelwright.benchmark.external_timing as outside_module
 from kernelwright.benchmark.bench import bench
-from kernelwright.benchmark.external_timing import LEAST_ROUNDS, WARM_ROUNDS, Outside, Rejected
-from kernelwright.benchmark.pairs import Measured, time_pairs
+from kernelwright.benchmark.external_timing import MIN_ROUNDS, WARMUP_ROUNDS, CandidateRejectedError, ExternalBenchmark
+from kernelwright.benchmark.pairs import PairedTimings, time_pairs
 from kernelwright.core.records import Conditions, Reason, Timing
 from kernelwright.problems import load_problem
 from kernelwright.sandbox import Limits, can_inspect
 from kernelwright.verification import verify
-from kernelwright.verification.output_checker import Answers
+from kernelwright.verification.output_checker import OutputChecker
 
 pytestmark = pytest.mark.skipif(not can_inspect(), reason="memory of other processes cannot be reached here")
 
@@ -97,12 +97,12 @@ DRAWS = PROBLEM.replace("torch.tanh(x) * 2", "torch.nn.functional.dropout(x)")
 
 def outside(problem, candidates, baselines=("eager",), seed=None):
     given = {"device": "cpu", "cache_bytes": 1 << 20, "limits": Limits(60.0), "seed": seed}
-    return Outside(load_problem(problem), candidates, baselines, **given)
+    return ExternalBenchmark(load_problem(problem), candidates, baselines, **given)
 
 
 def test_every_arm_of_a_pair_has_a_time_of_many_calls(file):
     with outside(file("problem.py", PROBLEM), {"fast": file("fast.py", HONEST)}) as arms:
-        found = arms.pair("a pair")
+        found = arms.time_pair("a pair")
     assert set(found) == {"fast", "eager"}
     for timing in found.values():
         assert timing.time_us > 0
@@ -113,9 +113,9 @@ def test_who_stops_computing_once_it_is_trusted_is_caught_where_it_is_timed(file
     problem, lazy = file("problem.py", PROBLEM), file("lazy.py", LAZY.replace("100", "50"))
     assert verify(problem, lazy, sets=2).accepted, "which makes 40 calls at most"
     with outside(problem, {"lazy": lazy}) as arms:
-        assert arms.pair("a pair") == {}
-    assert arms.caught["lazy"].code in ("stale-output", "inaccurate")
-    assert "in a timed call" in arms.caught["lazy"].detail
+        assert arms.time_pair("a pair") == {}
+    assert arms.rejections["lazy"].code in ("stale-output", "inaccurate")
+    assert "in a timed call" in arms.rejections["lazy"].detail
 
 
 @pytest.mark.slow
@@ -124,16 +124,16 @@ def test_nobody_chooses_which_call_of_a_series_is_judged(file):
     problem, candidates = file("problem.py", PROBLEM), {"last": file("last_alone.py", LAST_ALONE)}
     assert verify(problem, candidates["last"], sets=2).accepted, "where each call is the last"
     with outside(problem, candidates) as arms:
-        arms.pair("a pair")
-    assert arms.caught["last"].code == "inaccurate"
+        arms.time_pair("a pair")
+    assert arms.rejections["last"].code == "inaccurate"
 
 
 @pytest.mark.slow
 def test_who_says_that_it_took_no_time_is_a_liar(file):
     problem, timeless = file("problem.py", PROBLEM), file("timeless.py", TIMELESS)
     with outside(problem, {"fast": timeless}) as arms:
-        arms.pair("a pair")
-    assert arms.caught["fast"].code == "false-time"
+        arms.time_pair("a pair")
+    assert arms.rejections["fast"].code == "false-time"
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_a_bench_gives_such_candidates_no_arm_and_times_the_others_once(file, mo
     def time_all(problem, candidates, *_, **__):
         asked.append(list(candidates))
         reason = Reason(code="stale-output", detail="in a timed call")
-        return Measured([], [], caught={"lazy (1)": reason, "lazy (3)": reason})
+        return PairedTimings([], [], rejections={"lazy (1)": reason, "lazy (3)": reason})
 
     monkeypatch.setattr(sys.modules["kernelwright.benchmark.bench"], "_time_all", time_all)
     found = bench(problem, lazy, honest, lazy, baselines=["eager"], check=check)
@@ -160,26 +160,26 @@ def test_nothing_honest_is_timed_twice_for_one_that_is_caught_late(file, monkeyp
     problem, turns = file("problem.py", PROBLEM), Counter()
     candidates = {f"honest {number}": file(f"honest_{number}.py", HONEST) for number in range(3)}
     candidates["late"] = file("late.py", LAZY)
-    usual, pairs = Outside._turn, 5
+    usual, pairs = ExternalBenchmark._run_series, 5
 
     def turn(self, arm, inputs, **how):
         turns[arm.name] += 1
-        if arm.name == "late" and turns["late"] == turns_of_a_pair * (pairs - 1) + WARM_ROUNDS + 1:
-            raise Rejected("late", Reason(code="stale-output", detail="in a timed call"))
+        if arm.name == "late" and turns["late"] == turns_of_a_pair * (pairs - 1) + WARMUP_ROUNDS + 1:
+            raise CandidateRejectedError("late", Reason(code="stale-output", detail="in a timed call"))
         usual(self, arm, inputs, **how)
 
-    turns_of_a_pair = WARM_ROUNDS + LEAST_ROUNDS
-    monkeypatch.setattr(Outside, "_turn", turn)
-    monkeypatch.setattr("kernelwright.benchmark.external_timing.MOST_ROUNDS", LEAST_ROUNDS)
+    turns_of_a_pair = WARMUP_ROUNDS + MIN_ROUNDS
+    monkeypatch.setattr(ExternalBenchmark, "_run_series", turn)
+    monkeypatch.setattr("kernelwright.benchmark.external_timing.MAX_ROUNDS", MIN_ROUNDS)
     monkeypatch.setattr(
-        "kernelwright.benchmark.external_timing.WINDOW_US", 1.0
+        "kernelwright.benchmark.external_timing.TARGET_SERIES_US", 1.0
     )  # one call in each series, however fast it is
     with outside(problem, candidates) as arms:
-        measured = time_pairs(arms.pair, candidates, ["eager"], pairs)
+        measured = time_pairs(arms.time_pair, candidates, ["eager"], pairs)
     honest = {*candidates, "eager"} - {"late"}
     assert {one.name for one in measured.timings} == honest
-    assert {one.a: one.pairs % pairs for one in measured.comparisons} == dict.fromkeys(honest - {"eager"}, 0)
-    assert arms.caught["late"].code == "stale-output"
+    assert {one.variant: one.pairs % pairs for one in measured.comparisons} == dict.fromkeys(honest - {"eager"}, 0)
+    assert arms.rejections["late"].code == "stale-output"
     taken = measured.timings[0].conditions.processes
     assert {turns[name] for name in honest} == {turns_of_a_pair * taken}, "what was taken before is kept"
 
@@ -190,10 +190,10 @@ def test_the_processes_of_who_is_caught_end_at_once(file):
     problem = file("problem.py", PROBLEM)
     candidates = {"lazy": file("lazy.py", LAZY.replace("100", "1")), "honest": file("honest.py", HONEST)}
     with outside(problem, candidates) as arms:
-        lazy = next(arm for arm in arms._arms if arm.name == "lazy")
-        assert set(arms.pair("a pair")) == {"honest", "eager"}
+        lazy = next(arm for arm in arms._variants if arm.name == "lazy")
+        assert set(arms.time_pair("a pair")) == {"honest", "eager"}
         assert lazy.nursery.pid == 0
-        assert set(arms.pair("another")) == {"honest", "eager"}
+        assert set(arms.time_pair("another")) == {"honest", "eager"}
 
 
 @pytest.mark.slow
@@ -202,17 +202,17 @@ def test_a_tolerance_holds_where_it_is_timed_too(file):
     near = file("near.py", HONEST.replace("mul_(2)", "mul_(2.001)"))
     for tolerance, right in (((0.1, 0.1), True), (None, False)):
         given = {"device": "cpu", "cache_bytes": 1 << 20, "limits": Limits(60.0), "tolerance": tolerance}
-        with Outside(load_problem(problem), {"near": near}, [], **given) as arms:
+        with ExternalBenchmark(load_problem(problem), {"near": near}, [], **given) as arms:
             if right:
-                assert arms.pair("a pair")["near"].time_us > 0
+                assert arms.time_pair("a pair")["near"].time_us > 0
                 continue
-            arms.pair("a pair")
-            assert arms.caught["near"].code == "inaccurate"
+            arms.time_pair("a pair")
+            assert arms.rejections["near"].code == "inaccurate"
 
 
 @pytest.mark.parametrize("text", [COUNTS, DRAWS])
 def test_where_a_call_depends_on_those_before_it_each_is_alone(file, text):
-    assert outside(file("problem.py", text), {})._most_calls == 1
+    assert outside(file("problem.py", text), {})._max_calls == 1
 
 
 GELU = """
@@ -237,8 +237,8 @@ def problem(x):
 def test_arms_on_a_gpu_are_timed_from_outside_too(file):
     given = {"device": "cuda", "cache_bytes": 1 << 20, "limits": Limits(60.0)}
     problem = load_problem(file("problem.py", GELU))
-    with Outside(problem, {"by hand": file("by_hand.py", BY_HAND) + ":problem"}, ["eager"], **given) as arms:
-        times = arms.pair("a pair")
+    with ExternalBenchmark(problem, {"by hand": file("by_hand.py", BY_HAND) + ":problem"}, ["eager"], **given) as arms:
+        times = arms.time_pair("a pair")
     assert times["by hand"].time_us > times["eager"].time_us, "four kernels and one"
     conditions = times["eager"].conditions
     assert (conditions.clock, conditions.device, times["eager"].repetitions > 1) == ("outside", "cuda", True)
@@ -248,9 +248,9 @@ def test_arms_on_a_gpu_are_timed_from_outside_too(file):
 def test_who_replaces_events_on_a_gpu_is_a_liar(file):
     given = {"device": "cuda", "cache_bytes": 1 << 20, "limits": Limits(60.0)}
     problem, fast = load_problem(file("problem.py", GELU)), file("fast.py", FAST_EVENTS) + ":problem"
-    with Outside(problem, {"fast": fast}, [], **given) as arms:
-        arms.pair("a pair")
-    assert arms.caught["fast"].code == "false-time"
+    with ExternalBenchmark(problem, {"fast": fast}, [], **given) as arms:
+        arms.time_pair("a pair")
+    assert arms.rejections["fast"].code == "false-time"
 
 
 ANY_SHAPE = PROBLEM + "\ndef get_held_out_inputs(): return [[torch.randn(3, 5)], [torch.randn(1)]]\n"
@@ -265,10 +265,10 @@ def test_a_time_that_is_less_than_can_be_is_asked_again(file, monkeypatch):
         of = {"time_us": 1.0, "low_us": 1.0, "high_us": 1.0, "samples_us": (1.0,), "repetitions": 1}
         return {name: Timing(name=name, conditions=conditions, **of) for name in ("candidate", "eager")}
 
-    monkeypatch.setattr(Outside, "pair", pair)
-    monkeypatch.setattr("kernelwright.benchmark.bounds.Least.bound_us", 2.0)
+    monkeypatch.setattr(ExternalBenchmark, "time_pair", pair)
+    monkeypatch.setattr("kernelwright.benchmark.bounds.LowerBounds.datasheet_bound_us", 2.0)
     found = bench(file("problem.py", ANY_SHAPE), file("honest.py", HONEST), pairs=5, check=False)
-    said = {arm.name: arm.suspicious for arm in found.arms}
+    said = {arm.name: arm.suspicious for arm in found.variants}
     assert (
         "calls with fresh values were right at a glance, 5 of them as strictly as any, as were 2 other"
         in said["candidate"]
@@ -280,9 +280,9 @@ def test_who_is_not_right_when_asked_again_is_rejected(file):
     given_alone = HONEST.replace("return", "return x if x.shape[-1] != 64 else")
     candidates = {"given alone": file("given_alone.py", given_alone)}
     with outside(file("problem.py", ANY_SHAPE), candidates, ()) as arms:
-        assert arms.ask_again(candidates) == {}
-    assert arms.caught["given alone"].code == "inaccurate"
-    assert "for inputs of (3, 5), which the problem declares" in arms.caught["given alone"].detail
+        assert arms.recheck(candidates) == {}
+    assert arms.rejections["given alone"].code == "inaccurate"
+    assert "for inputs of (3, 5), which the problem declares" in arms.rejections["given alone"].detail
 
 
 IN_PLACE = """
@@ -303,13 +303,13 @@ def get_inputs():
 def test_what_the_reference_changes_too_is_judged_no_more_often_than_other_calls(file, monkeypatch, change):
     candidate = file("candidate.py", f"def update(x, y):\n    {change}\n    return x\n")
     judged, looked = [], []
-    rejection, distance = Answers.rejection, outside_module.distance
-    monkeypatch.setattr(Answers, "rejection", lambda *given: judged.append(1) or rejection(*given))
-    monkeypatch.setattr(outside_module, "distance", lambda *given: looked.append(1) or distance(*given))
+    rejection, distance = OutputChecker.check, outside_module.prescreen_distance
+    monkeypatch.setattr(OutputChecker, "check", lambda *given: judged.append(1) or rejection(*given))
+    monkeypatch.setattr(outside_module, "prescreen_distance", lambda *given: looked.append(1) or distance(*given))
     with outside(file("problem.py", IN_PLACE) + ":update", {"own": candidate}, seed=1) as arms:
-        arms.pair("a pair")
+        arms.time_pair("a pair")
     if "2 +" in change:
-        assert arms.caught["own"].code == "input-mutated"
+        assert arms.rejections["own"].code == "input-mutated"
     else:
-        assert not arms.caught
+        assert not arms.rejections
         assert len(judged) < len(looked)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.benchmark.worker_pool import done_by
+from kernelwright.benchmark.worker_pool import map_unordered
 from kernelwright.core.errors import CrashError, InternalError, NotFoundError, UsageError
 
 
@@ -39,7 +39,7 @@ def die(_):
 
 
 def test_every_task_is_done_once_and_errors_are_answers():
-    answers = dict(done_by(2, square, [2, 13, 5, 17]))
+    answers = dict(map_unordered(2, square, [2, 13, 5, 17]))
     assert (answers[0], answers[2]) == (4, 25)
     assert isinstance(answers[1], NotFoundError)
     assert isinstance(answers[3], InternalError)
@@ -47,16 +47,16 @@ def test_every_task_is_done_once_and_errors_are_answers():
 
 
 def test_the_task_of_one_who_dies_is_done_by_another(tmp_path):
-    assert dict(done_by(1, die_once, [str(tmp_path / "mark")])) == {0: "done"}
+    assert dict(map_unordered(1, die_once, [str(tmp_path / "mark")])) == {0: "done"}
 
 
 @pytest.mark.slow
 def test_a_task_that_kills_everybody_is_an_error_of_its_own():
-    answers = dict(done_by(1, die, [0]))
+    answers = dict(map_unordered(1, die, [0]))
     assert isinstance(answers[0], CrashError)
 
 
 def test_nobody_does_nothing():
-    assert list(done_by(2, square, [])) == []
+    assert list(map_unordered(2, square, [])) == []
     with pytest.raises(UsageError, match="0 workers"):
-        list(done_by(0, square, [1]))
+        list(map_unordered(0, square, [1]))

@@ -11,19 +11,19 @@ import psutil
 import pytest
 from tiers import slow
 
-from kernelwright.cli import answer as cli_answer
+from kernelwright.cli import runner as cli_answer
 from kernelwright.core.records import Record
 
 PROGRAMS = Path(__file__).parent / "programs"
 SMALL, STEADY = PROGRAMS / "small.py", PROGRAMS / "steady.py"
 ENVELOPE = {"schema", "verb", "status", "next"}
 FIELDS = {
-    "why": {"regime", "sentence", "coverage", "time_us", "floors", "work", "operators", "moves"},
-    "verify": {"accepted", "reason", "accuracy", "sets", "golden", "sandbox"},
-    "bench": {"arms", "comparisons"},
+    "why": {"regime", "summary", "coverage", "time_us", "floors", "work", "operators", "recommendations"},
+    "verify": {"accepted", "reason", "accuracy", "input_sets", "golden", "sandbox"},
+    "bench": {"variants", "comparisons"},
     "machine": {"name", "levels", "matrix_tflop_s"},
     "evidence": {"rows", "counts", "updated"},
-    "optimize": {"regions", "file", "verdict", "bench"},
+    "optimize": {"regions", "output_file", "verdict", "bench"},
     "kernels": {"kernels"},
     "layout": {"expression", "kind", "result", "size", "cosize", "steps", "questions", "drawing"},
 }
@@ -82,8 +82,8 @@ def test_an_interrupted_verb_says_so(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_answer, "_guarded", interrupted)
-    assert cli_answer.answer("optimize", lambda: None, Record, cli_answer.Manner(json=True)) == 130
+    monkeypatch.setattr(cli_answer, "_run_supervised", interrupted)
+    assert cli_answer.run_command("optimize", lambda: None, Record, cli_answer.OutputOptions(json=True)) == 130
     document = json.loads(capsys.readouterr().out)
     assert (document["status"], document["error"]["code"]) == ("error", "limit")
 
@@ -93,7 +93,7 @@ def test_why_says_the_parts_that_agents_read_and_leaves_a_page_without_network(k
     found = asked(kw, "why", SMALL, "--html", page).document
     assert found["floors"].keys() >= {"as_written_us", "fused_us"}
     assert found["work"] == {"flops": 42_000, "bytes_as_written": 420_000, "bytes_fused": 252_000}
-    assert all({"what", "predicted_us"} <= move.keys() for move in found["moves"])
+    assert all({"action", "predicted_us"} <= move.keys() for move in found["recommendations"])
     assert [row["name"] for row in found["operators"]] == ["add", "relu"]
     text = page.read_text()
     assert len(text) < 1_000_000
@@ -106,7 +106,7 @@ def test_layout_says_the_parts_that_agents_read(kw, tmp_path):
     found = asked(kw, "layout", "logical_divide((4,2,3):(2,1,8), 4:2)", "--svg", drawing).document
     assert found["result"] == "((2,2),(2,3)):((4,1),(2,8))"
     assert [step["result"] for step in found["steps"]] == [found["result"]]
-    assert {question["about"] for question in found["questions"]} == {"bank conflicts", "coalescing", "swizzle"}
+    assert {question["topic"] for question in found["questions"]} == {"bank conflicts", "coalescing", "swizzle"}
     assert found["drawing"]["texts"][0] == ["0", "2", "8", "10", "16", "18"]
     assert drawing.read_text().startswith("<svg")
 
@@ -118,11 +118,11 @@ def test_an_expression_that_has_no_answer_is_marked(kw):
 
 def test_bench_says_the_parts_that_agents_read(kw):
     found = asked(kw, "bench", STEADY, PROGRAMS / "steady_right.py", "--pairs", "5", "--baseline", "eager").document
-    assert {arm["name"] for arm in found["arms"]} == {"candidate", "eager"}
-    assert all({"time_us", "low_us", "high_us", "floor_us"} <= arm.keys() for arm in found["arms"])
+    assert {arm["name"] for arm in found["variants"]} == {"candidate", "eager"}
+    assert all({"time_us", "low_us", "high_us", "floor_us"} <= arm.keys() for arm in found["variants"])
     (comparison,) = found["comparisons"]
     assert comparison["verdict"] in ("FASTER", "SAME", "SLOWER", "UNCLEAR")
-    assert comparison["low"] <= comparison["ratio"] <= comparison["high"]
+    assert comparison["low"] <= comparison["speedup"] <= comparison["high"]
 
 
 @pytest.mark.slow
@@ -131,9 +131,9 @@ def test_a_machine_that_is_not_there_is_predicted_and_nobody_is_called_faster(kw
     assert found["predicted"]
     assert found["comparisons"] == []
     # Two launches of 5 us each; the memory would need 420 KB / 4.8 TB/s.
-    times_us = {arm["name"]: arm["time_us"] for arm in found["arms"]}
+    times_us = {arm["name"]: arm["time_us"] for arm in found["variants"]}
     assert times_us["eager"] == pytest.approx(10.0)
-    assert all(arm["timing"] is None for arm in found["arms"])
+    assert all(arm["timing"] is None for arm in found["variants"])
     verdict = asked(kw, "verify", SMALL, PROGRAMS / "small_right.py", "--spec", "h200").document
     assert any("predicted" in note for note in verdict["notes"])
 
@@ -143,11 +143,11 @@ def test_optimize_leaves_one_file_that_is_proved_and_timed(kw, tmp_path):
     answer = asked(kw, "optimize", STEADY, "--baseline", "eager", "--out", out)
     found = answer.document
     assert answer.code == 0
-    assert found["file"] == str(out)
+    assert found["output_file"] == str(out)
     assert found["source"] == out.read_text()
     assert [file.name for file in tmp_path.iterdir()] == ["faster.py"]
     assert found["verdict"]["accepted"]
-    assert {arm["name"] for arm in found["bench"]["arms"]} == {"candidate", "eager"}
+    assert {arm["name"] for arm in found["bench"]["variants"]} == {"candidate", "eager"}
     (region,) = found["regions"]
     assert region["winner"] in {attempt["name"] for attempt in region["attempts"]} | {"torch"}
     assert min(region["floor_us"], region["before_us"]) > 0, "which is less is for a quiet machine to say"
@@ -157,7 +157,7 @@ def test_optimize_leaves_one_file_that_is_proved_and_timed(kw, tmp_path):
 def test_a_plan_writes_nothing(kw):
     before = sorted(PROGRAMS.iterdir())
     found = asked(kw, "optimize", SMALL, "--show", "regions").document
-    assert (found["file"], found["source"], found["verdict"], found["bench"]) == ("", "", None, None)
+    assert (found["output_file"], found["source"], found["verdict"], found["bench"]) == ("", "", None, None)
     assert "relu" in found["regions"][0]["text"]
     assert sorted(PROGRAMS.iterdir()) == before
 
@@ -172,7 +172,7 @@ def test_a_wrong_option_leaves_no_file(kw, tmp_path):
 def test_a_rejected_candidate_is_not_timed(kw):
     answer = kw("bench", SMALL, PROGRAMS / "small_wrong.py", "--pairs", "5", "--baseline", "eager", "--json")
     assert answer.code == 1
-    assert answer.document["arms"] == []
+    assert answer.document["variants"] == []
     assert answer.document["verdicts"][0]["reason"]["code"] == "inaccurate"
 
 
@@ -257,7 +257,7 @@ def test_an_unregistered_operator_gets_no_verdict(kw):
     found = kw("why", PROGRAMS / "unregistered.py", "--json").document
     assert found["regime"] == "undetermined"
     assert found["coverage"] < 0.8
-    assert "mystery" in found["sentence"]
+    assert "mystery" in found["summary"]
 
 
 def test_a_running_script_is_watched_and_cannot_corrupt_the_document(kw):

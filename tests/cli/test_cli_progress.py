@@ -5,14 +5,14 @@ import sys
 
 SLOW = """
 import sys, time
-from kernelwright.cli.answer import Manner, answer
-from kernelwright.core.progress import stage
+from kernelwright.cli.runner import OutputOptions, run_command
+from kernelwright.core.progress import report_stage
 from kernelwright.core.records import Reason
 def task():
-    stage("thinking: 1 of 2")
+    report_stage("thinking: 1 of 2")
     time.sleep(2.5)
     return Reason(code="a", detail="b")
-sys.exit(answer("why", task, Reason, Manner(json=True)))
+sys.exit(run_command("why", task, Reason, OutputOptions(json=True)))
 """
 
 

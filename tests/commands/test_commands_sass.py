@@ -5,7 +5,7 @@ import re
 import pytest
 from tiers import fast_where
 
-from kernelwright.commands.sass import largest_kernel, machine_code, machine_codes_differ
+from kernelwright.commands.sass import compare_machine_code, disassemble, disassemble_largest
 from kernelwright.core.errors import CompileError, KernelwrightError, UsageError
 from kernelwright.kernels.catalog import KERNELS
 from kernelwright.toolchain.cuda import compile_cubin
@@ -26,57 +26,57 @@ def scaled(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
 
 
 def test_a_rung_knows_its_block_from_its_header():
-    found = machine_code("ladders/gemm_fp32:tile_2d")
+    found = disassemble("ladders/gemm_fp32:tile_2d")
     assert found.kernel == "gemm_tile_2d"
-    assert (found.occupancy.threads, found.hot is None) == (256, False)
-    assert machine_code("ladders/gemm_fp32:5") == found
+    assert (found.occupancy.threads_per_block, found.hot_loop is None) == (256, False)
+    assert disassemble("ladders/gemm_fp32:5") == found
 
 
 def test_two_rungs_side_by_side():
-    found = machine_codes_differ("ladders/gemm_fp32:5", "ladders/gemm_fp32:6")
-    assert "global loads of 16 bytes" in {change.what for change in found.changes}
+    found = compare_machine_code("ladders/gemm_fp32:5", "ladders/gemm_fp32:6")
+    assert "global loads of 16 bytes" in {change.metric for change in found.changes}
 
 
 def test_one_kernel_of_several_and_defines(tmp_path):
     path = tmp_path / "two.cu"
     path.write_text(TWO)
-    assert machine_code(f"{path}:two", defines={"VALUE": "1"}).kernel == "two"
-    assert machine_code(f"{path}:one", defines={"VALUE": "3"}, arch="sm_80").arch == "sm_80"
+    assert disassemble(f"{path}:two", defines={"VALUE": "1"}).kernel == "two"
+    assert disassemble(f"{path}:one", defines={"VALUE": "3"}, arch="sm_80").arch == "sm_80"
     with pytest.raises(KernelwrightError, match="holds 2 kernels") as caught:
-        machine_code(str(path), defines={"VALUE": "1"})
+        disassemble(str(path), defines={"VALUE": "1"})
     assert caught.value.next in (f"kw sass {path}:one", f"kw sass {path}:two")
     with pytest.raises(CompileError, match="VALUE"):
-        machine_code(str(path))
+        disassemble(str(path))
 
 
 def test_the_largest_kernel_is_where_the_work_is(tmp_path):
     path = tmp_path / "two.cu"
     path.write_text(TWO.replace("VALUE", "1").replace("+= 2", "= sqrtf(x[threadIdx.x]) + 2"))
-    assert largest_kernel(str(path)).kernel == "two"
+    assert disassemble_largest(str(path)).kernel == "two"
 
 
 def test_sizes_in_the_header_are_worked_out_where_they_hang_on_no_input(tmp_path):
     path = tmp_path / "shared.cu"
     head = "// kw: entry one\n// kw: args out, n\n// kw: out out: float32[n]\n// kw: block 4 * 8, cdiv(5, 2)\n"
     path.write_text(head + "// kw: shared 4 * 32 * 33\n" + TWO.splitlines()[0])
-    occupancy = machine_code(str(path), defines={"VALUE": "1"}).occupancy
-    assert occupancy.threads == 96
+    occupancy = disassemble(str(path), defines={"VALUE": "1"}).occupancy
+    assert occupancy.threads_per_block == 96
 
 
 def test_a_kernel_of_a_rung_may_be_named():
-    assert machine_code("ladders/gemm_fp32:5:gemm_tile_2d").kernel == "gemm_tile_2d"
+    assert disassemble("ladders/gemm_fp32:5:gemm_tile_2d").kernel == "gemm_tile_2d"
     with pytest.raises(KernelwrightError, match="no_such"):
-        machine_code("ladders/gemm_fp32:5:no_such")
+        disassemble("ladders/gemm_fp32:5:no_such")
 
 
 def test_a_triton_kernel_compiles_offline(tmp_path):
     pytest.importorskip("triton")
     path = tmp_path / "scaled.py"
     path.write_text(TRITON)
-    found = machine_code(str(path), signature="*fp32, *fp32, i32, 1024")
-    assert (found.kernel, found.occupancy.threads) == ("scaled", 128)
+    found = disassemble(str(path), signature="*fp32, *fp32, i32, 1024")
+    assert (found.kernel, found.occupancy.threads_per_block) == ("scaled", 128)
     with pytest.raises(KernelwrightError, match="x_ptr, out_ptr, count, BLOCK") as caught:
-        machine_code(str(path))
+        disassemble(str(path))
     assert caught.value.next == 'such as --signature "*fp32, *fp32, i32, 1024"'
     for wrong, says in (
         ("*fp32, *fp32, i32", "names 3"),
@@ -85,7 +85,7 @@ def test_a_triton_kernel_compiles_offline(tmp_path):
         ("*fp32, *fp32, *i32, 1024", "Triton does not compile scaled"),
     ):
         with pytest.raises(KernelwrightError, match=re.escape(says)):
-            machine_code(str(path), signature=wrong)
+            disassemble(str(path), signature=wrong)
 
 
 @pytest.mark.parametrize(
@@ -100,28 +100,28 @@ def test_a_triton_kernel_compiles_offline(tmp_path):
 def test_what_has_no_machine_code_is_said(tmp_path, name, text, says):
     (tmp_path / name).write_text(text)
     with pytest.raises(KernelwrightError, match=says):
-        machine_code(str(tmp_path / name))
+        disassemble(str(tmp_path / name))
 
 
 def test_machine_code_is_not_compiled_again(tmp_path):
     path = tmp_path / "two.cubin"
     path.write_bytes(compile_cubin(TWO, "sm_80", defines={"VALUE": "1"}).code)
-    assert machine_code(f"{path}:one").arch == machine_code(f"{path}:one", arch="sm_80").arch == "sm_80"
+    assert disassemble(f"{path}:one").arch == disassemble(f"{path}:one", arch="sm_80").arch == "sm_80"
     for meant in ({"arch": "sm_100a"}, {"defines": {"VALUE": "2"}}):
         with pytest.raises(UsageError, match="machine code for sm_80 already"):
-            machine_code(f"{path}:one", **meant)
+            disassemble(f"{path}:one", **meant)
 
 
 def test_a_kernel_of_the_library_takes_neither_macros_nor_types():
     for meant in ({"defines": {"N": "2"}}, {"signature": "*fp32"}):
         with pytest.raises(UsageError, match="compiled as it is launched"):
-            machine_code("kernels/softmax", **meant)
+            disassemble("kernels/softmax", **meant)
 
 
 @pytest.mark.parametrize("name", fast_where(range(0, 99, 4), KERNELS))
 def test_every_kernel_of_the_library_compiles_without_spills_and_loads_wide(name):
     pytest.importorskip("triton")
     for variant in KERNELS[name].variants:
-        found = machine_code(f"kernels/{name}:{variant}")
+        found = disassemble(f"kernels/{name}:{variant}")
         assert (found.spills.stored_bytes, found.spills.loaded_bytes) == (0, 0), variant
-        assert 16 in found.widths["global load"], variant
+        assert 16 in found.access_widths["global load"], variant

@@ -6,14 +6,14 @@ from contextlib import contextmanager
 import torch
 
 from kernelwright.compiler import kernel_source
-from kernelwright.compiler.backends import generator_for
-from kernelwright.compiler.in_memory import with_kernels
-from kernelwright.compiler.kernel_source import Kernel, load
-from kernelwright.compiler.pipeline import assembled, gradients_of, plan_of, tune_all
-from kernelwright.compiler.regions.axes import Misfit
-from kernelwright.compiler.tuning import Tuned
+from kernelwright.compiler.backends import backend_for
+from kernelwright.compiler.in_memory import optimize_problem
+from kernelwright.compiler.kernel_source import RegionKernel, load
+from kernelwright.compiler.pipeline import assemble_source, plan_problem, tune_gradients, tune_regions
+from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.tuning import TuningResult
 from kernelwright.core.optimization import RegionOutcome
-from kernelwright.machines import predicted_machine
+from kernelwright.machines import machine_from_spec
 from kernelwright.problems import Problem, load_problem
 from kernelwright.toolchain.cpp import FLAGS
 
@@ -23,7 +23,7 @@ QUICK = tuple("-O1" if flag == "-O3" else flag for flag in FLAGS)
 class FirstChoice:
     """Stands where a Tuner stands."""
 
-    device, generator, machine = "cpu", generator_for("cpu"), predicted_machine("h200")
+    device, backend, machine = "cpu", backend_for("cpu"), machine_from_spec("h200")
 
     def __init__(self, keep=True, better=None):
         self.keep, self.kernels, self.better = keep, [], better
@@ -42,23 +42,23 @@ class FirstChoice:
             predicted_us=1.0,
             after_us=1.0,
             winner="first" if kernel else "torch",
-            why="it is the first",
+            winner_reason="it is the first",
         )
-        return Tuned(outcome, kernel)
+        return TuningResult(outcome, kernel)
 
-    def whole(self, problem, changed, kernels):
+    def choose_whole_program(self, problem, changed, kernels):
         return self.better
 
     def notes(self):
         return []
 
     def first(self, region):
-        for choice in self.generator.choices(region)[:1]:
+        for choice in self.backend.generate_configs(region)[:1]:
             try:
-                self.generator.text([Kernel(region, choice)])
-            except Misfit:
+                self.backend.emit([RegionKernel(region, choice)])
+            except Unsupported:
                 return None
-            return Kernel(region, choice)
+            return RegionKernel(region, choice)
         return None
 
 
@@ -75,7 +75,7 @@ def quick():
 
 def optimised(model, *args, **kwargs):
     """As `kernelwright.optimize`, proved on one set of inputs; it has kernels."""
-    made = with_kernels(Problem.from_callable(model, *args, **kwargs), FirstChoice(), sets=1)
+    made = optimize_problem(Problem.from_callable(model, *args, **kwargs), FirstChoice(), num_input_sets=1)
     assert made.optimization.verdict.accepted, made.optimization.verdict.reason
     assert any(region.winner == "first" for region in made.optimization.regions)
     return made
@@ -84,10 +84,10 @@ def optimised(model, *args, **kwargs):
 def text_of(target, train=False, keep=True):
     """The file that `kw optimize` writes, without writing it."""
     problem, tuner = load_problem(str(target)), FirstChoice(keep)
-    planned = plan_of(problem, "cpu")
-    tuned = tune_all(problem, planned, "cpu", tuner)
-    gradients, backward = gradients_of(problem, planned, tuned, "cpu", tuner) if train else ([], [])
-    return assembled(problem, planned, tuned, backward, gradients, "A test.", "cpu")
+    planned = plan_problem(problem, "cpu")
+    tuned = tune_regions(problem, planned, "cpu", tuner)
+    gradients, backward = tune_gradients(problem, planned, tuned, "cpu", tuner) if train else ([], [])
+    return assemble_source(problem, planned, tuned, backward, gradients, "A test.", "cpu")
 
 
 def module_of(text):

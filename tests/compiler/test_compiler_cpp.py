@@ -11,9 +11,9 @@ import torch
 from tiers import fast_first, slow
 
 from kernelwright.compiler.capture.capture import capture
-from kernelwright.compiler.cpp.prelude import prelude_for
-from kernelwright.compiler.cpp.printer import CpuChoice, choices, print_cpp
-from kernelwright.compiler.regions.partition import plan
+from kernelwright.compiler.cpp.prelude import select_prelude
+from kernelwright.compiler.cpp.printer import CppConfig, generate_configs, print_cpp
+from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.regions.region import Axis, Load, Reduction, Region, Step, Store
 from kernelwright.toolchain.cpp import FLAGS, compile_shared
 
@@ -33,7 +33,7 @@ def planned(name):
     """The graph of one of `PROGRAMS`, its regions and what no region holds."""
     program, *args = PROGRAMS[name]
     graph = captured(program, *args).graph
-    return graph, *plan(graph)
+    return graph, *plan_regions(graph)
 
 
 def execute(graph, regions, args, pick):
@@ -58,7 +58,7 @@ def execute(graph, regions, args, pick):
 
 
 def call(region, inputs, pick):
-    space = choices(region)
+    space = generate_configs(region)
     function = function_of(region, space[min(pick, len(space) - 1)])
     made = {
         s.buffer: torch.empty_strided(s.shape, s.shape_strides, dtype=getattr(torch, s.dtype)).fill_(77)
@@ -70,7 +70,7 @@ def call(region, inputs, pick):
 
 def function_of(region, choice):
     printed = print_cpp(region, choice)
-    return getattr(ctypes.CDLL(str(compile_shared(prelude_for(printed) + printed, flags=QUICK))), region.name)
+    return getattr(ctypes.CDLL(str(compile_shared(select_prelude(printed) + printed, flags=QUICK))), region.name)
 
 
 IN_EVERY_CHOICE = ("pointwise", "softmax", "columns", "statistics", "long_row")
@@ -123,7 +123,7 @@ def test_functions_are_within_two_and_a_half_units_in_the_last_place(function):
     quarters = (torch.arange(1.0, 80_001.0).double() * torch.pi / 2).float()  # where sines and cosines vanish
     near = torch.cat((torch.linspace(-11, 11, 60_000), torch.linspace(-150, 150, 60_000)))
     x = torch.cat((every_exponent(), quarters, -torch.nextafter(quarters, torch.tensor(0.0)), near, torch.zeros(5)))
-    ((region, _),), _ = plan(captured(lambda x: function(x) * 1.0, x).graph)
+    ((region, _),), _ = plan_regions(captured(lambda x: function(x) * 1.0, x).graph)
     (got,) = call(region, {"x": x}, 0).values()
     error = errors(got, function(x.double()))
     assert error.max() <= 2.5, (error.max(), x[error.argmax()])
@@ -157,7 +157,7 @@ def test_remainders_and_whole_quotients_are_exactly_torch_s():
     x, y = multiples()
     vectors_overflow = (x / y).isinf() & x.isfinite() & (y != 0)  # there torch's vectors give NaN, one number does not
     programs = (torch.fmod, torch.remainder, torch.floor_divide, functools.partial(torch.div, rounding_mode="trunc"))
-    ((region, _),), _ = plan(captured(lambda x, y: tuple(program(x, y) for program in programs), x, y).graph)
+    ((region, _),), _ = plan_regions(captured(lambda x, y: tuple(program(x, y) for program in programs), x, y).graph)
     found = call(region, {"x": x, "y": y}, 0).values()
     for program, got in zip(programs, found, strict=True):
         exact = program in (torch.fmod, torch.remainder)
@@ -171,7 +171,7 @@ def test_remainders_and_whole_quotients_are_exactly_torch_s():
 def test_a_divisor_beside_halves_is_rounded_to_half_precision_first(dtype):
     x = torch.arange(-60, 60).to(dtype) * torch.tensor(1.7, dtype=dtype) / 2
     programs = (torch.remainder, torch.fmod, torch.floor_divide)
-    ((region, _),), _ = plan(captured(lambda x: tuple(program(x, 1.7) for program in programs), x).graph)
+    ((region, _),), _ = plan_regions(captured(lambda x: tuple(program(x, 1.7) for program in programs), x).graph)
     for program, got in zip(programs, call(region, {"x": x}, 0).values(), strict=True):
         assert torch.equal(got, program(x, 1.7)), program
 
@@ -179,7 +179,7 @@ def test_a_divisor_beside_halves_is_rounded_to_half_precision_first(dtype):
 def test_numbers_are_rounded_as_torch_does():
     x = torch.cat((every_exponent(), torch.arange(-20, 20) / 2))
     programs = (torch.floor, torch.ceil, torch.trunc, torch.round)
-    ((region, _),), _ = plan(captured(lambda x: tuple(program(x) for program in programs), x).graph)
+    ((region, _),), _ = plan_regions(captured(lambda x: tuple(program(x) for program in programs), x).graph)
     for program, got in zip(programs, call(region, {"x": x}, 0).values(), strict=True):
         assert torch.equal(bits_of(got), bits_of(program(x))), program
 
@@ -190,7 +190,7 @@ def test_powers_are_within_one_unit_in_the_last_place():
     order = torch.randperm(2**16, generator=generator)
     x = torch.cat((x.abs(), x, 1 + 1e-6 * small, every_exponent(1), PAIRS[0]))
     y = torch.cat((8 * small, (4 * small).round(), 1e6 * small, every_exponent(2)[order], PAIRS[1]))
-    ((region, _),), _ = plan(captured(lambda x, y: x**y * 1.0, x, y).graph)
+    ((region, _),), _ = plan_regions(captured(lambda x, y: x**y * 1.0, x, y).graph)
     (got,) = call(region, {"x": x, "y": y}, 0).values()
     error = errors(got, x.double() ** y.double())
     assert error.max() <= 1, (error.max(), x[error.argmax()], y[error.argmax()])
@@ -200,7 +200,7 @@ def test_powers_are_within_one_unit_in_the_last_place():
 def test_logarithms_of_powers_of_their_base_are_whole(logarithm, base):
     powers = torch.arange(-37.0, 38.0)
     x = base ** powers.double()
-    ((region, _),), _ = plan(captured(lambda x: logarithm(x) * 1.0, x.float()).graph)
+    ((region, _),), _ = plan_regions(captured(lambda x: logarithm(x) * 1.0, x.float()).graph)
     (got,) = call(region, {"x": x.float()}, 0).values()
     assert torch.equal(got, powers)
 
@@ -209,8 +209,8 @@ def test_logarithms_of_powers_of_their_base_are_whole(logarithm, base):
 def test_results_written_past_the_caches_are_the_same(columns):
     x = X[:, :columns].contiguous()
     graph = captured(lambda x: torch.softmax(x, -1) + 1, x).graph
-    ((region, _),), _ = plan(graph)
-    choice = CpuChoice(lanes="r0", past_caches=True)
+    ((region, _),), _ = plan_regions(graph)
+    choice = CppConfig(vector_axis="r0", nontemporal_stores=True)
     assert "stream(" in print_cpp(region, choice)
     function = function_of(region, choice)
     got = torch.full_like(x, 77.0)
@@ -236,7 +236,7 @@ def test_what_one_kernel_can_hold_is_one_region(name, count):
 
 
 def test_a_region_reads_as_text_and_counts_its_bytes():
-    ((region, _),), _ = plan(captured(lambda x, w: x / x.sum(-1, keepdim=True) * w, X, W).graph)
+    ((region, _),), _ = plan_regions(captured(lambda x, w: x / x.sum(-1, keepdim=True) * w, X, W).graph)
     assert str(region).splitlines()[0] == "region_0: i0=37, rows of r0=1,000"
     assert "sum_1 = sum(x_in) over the row  float32" in str(region)
     assert region.bytes_moved == (4 * (37_000 + 1000), 4 * 37_000)
@@ -250,14 +250,14 @@ def biased_by_distance(x, w):
 
 def test_of_a_diagonal_nobody_writes_the_rest():
     program, x = PROGRAMS["matched"]
-    regions, _ = plan(captured(program, x).graph)
+    regions, _ = plan_regions(captured(program, x).graph)
     assert max(sum(store.shape) for region, _ in regions for store in region.stores) <= 37
 
 
 @pytest.mark.parametrize("name", ["distilled", "spread", "spread_columns"])
 def test_of_what_is_summed_over_all_nobody_writes_more_than_a_row_s_sum(name):
     program, *args = PROGRAMS[name]
-    regions, refused = plan(captured(program, *args).graph)
+    regions, refused = plan_regions(captured(program, *args).graph)
     assert not refused
     assert max(math.prod(store.shape) for region, _ in regions for store in region.stores) <= 37
 
@@ -265,7 +265,7 @@ def test_of_what_is_summed_over_all_nobody_writes_more_than_a_row_s_sum(name):
 @pytest.mark.parametrize("name", ["running_window", "running_halves"])
 def test_of_running_sums_whose_parts_are_needed_nobody_writes_the_whole(name):
     program, x = PROGRAMS[name]
-    regions, refused = plan(captured(program, x).graph)
+    regions, refused = plan_regions(captured(program, x).graph)
     assert not refused
     assert all(math.prod(store.shape) < x.numel() for region, _ in regions for store in region.stores)
 
@@ -279,7 +279,7 @@ def test_a_window_of_zeros_in_a_running_sum_holds_nothing(pick):
     x = torch.rand(37, 400) * 1e4
     x[:, 200:] = 0
     graph = captured(program, x).graph
-    (got,) = execute(graph, plan(graph)[0], (x,), pick)
+    (got,) = execute(graph, plan_regions(graph)[0], (x,), pick)
     assert not program(x)[:, 200:].any() and not got[:, 200:].any()
     torch.testing.assert_close(got, program(x.double()).float(), rtol=0, atol=0.5)
 
@@ -316,7 +316,7 @@ def test_other_running_sums_stay_what_they_are(how):
 def test_who_looks_at_a_part_of_a_running_sum_finds_it_where_it_lies(program):
     x = X[:24, :10].reshape(4, 6, 10)
     graph = captured(program, x).graph
-    (got,) = execute(graph, plan(graph)[0], (x,), 0)
+    (got,) = execute(graph, plan_regions(graph)[0], (x,), 0)
     torch.testing.assert_close(got, program(x))
 
 
@@ -325,18 +325,18 @@ def test_who_looks_at_a_part_of_a_running_sum_finds_it_where_it_lies(program):
 def test_a_running_sum_is_rounded_once_as_torch_s_is(program, lanes):
     x = torch.rand(40, 500)
     x[:, 3::90] *= 1e4
-    ((region, _),), _ = plan(captured(program, x).graph)
+    ((region, _),), _ = plan_regions(captured(program, x).graph)
     axis = (region.outer if lanes == "i0" else region.row)[0].name
     (out,) = region.stores
     made = torch.empty(40, 500)
-    function_of(region, CpuChoice(lanes=axis))(*(ctypes.c_void_p(one.data_ptr()) for one in (x, made)))
+    function_of(region, CppConfig(vector_axis=axis))(*(ctypes.c_void_p(one.data_ptr()) for one in (x, made)))
     assert out.shape == made.shape
     assert torch.equal(made, program(x.double()).float())
 
 
 def test_every_half_is_the_float_that_it_is():
     x = torch.arange(2**16).short().view(torch.float16)
-    ((region, _),), _ = plan(captured(lambda x: x.float() * 1.0, x).graph)
+    ((region, _),), _ = plan_regions(captured(lambda x: x.float() * 1.0, x).graph)
     (got,) = call(region, {"x": x}, 0).values()
     assert torch.equal(got.nan_to_num(nan=7e7), x.float().nan_to_num(nan=7e7))
 
@@ -350,37 +350,37 @@ def test_every_half_is_the_float_that_it_is():
     ],
 )
 def test_a_walk_along_memory_asks_for_what_it_comes_to(program, lanes, ahead):
-    ((region, _),), _ = plan(captured(program, X).graph)
-    assert ("load_ahead<V>(" in print_cpp(region, CpuChoice(lanes=lanes))) == ahead
+    ((region, _),), _ = plan_regions(captured(program, X).graph)
+    assert ("load_ahead<V>(" in print_cpp(region, CppConfig(vector_axis=lanes))) == ahead
 
 
 def test_sums_of_halves_are_rounded_once():
-    regions, _ = plan(captured(lambda x: (x - x.mean(-1, keepdim=True)).sum(), X.half()).graph)
+    regions, _ = plan_regions(captured(lambda x: (x - x.mean(-1, keepdim=True)).sum(), X.half()).graph)
     assert all(math.prod(store.shape) != 37 for region, _ in regions for store in region.stores)
 
 
 def test_positions_are_counted_and_not_read():
     x, w = X[:, :49].reshape(37, 7, 7), W[:37]
     graph = captured(biased_by_distance, x, w).graph
-    regions, refused = plan(graph)
+    regions, refused = plan_regions(graph)
     assert ([set(region.reads) for region, _ in regions], refused) == ([{"x", "w"}], {})
     torch.testing.assert_close(*execute(graph, regions, (x, w), 0), biased_by_distance(x, w))
 
 
 def test_what_is_cheap_is_made_again_rather_than_read():
     program, x = PROGRAMS["both_ways"]
-    regions, _ = plan(captured(program, x).graph)
+    regions, _ = plan_regions(captured(program, x).graph)
     assert [region.bytes_moved for region, _ in regions] == [(4 * 37_000, 4 * 37_000)] * 2
     assert {name for region, _ in regions for name in region.reads} == {"x"}
 
 
 def test_a_dear_step_is_not_repeated_for_every_row():
-    regions, _ = plan(captured(lambda x, w: x * torch.exp(w), X, W).graph)
+    regions, _ = plan_regions(captured(lambda x, w: x * torch.exp(w), X, W).graph)
     assert len(regions) == 2, "exp of the weights has a region of its own"
 
 
 def test_a_tensor_without_elements_stays_with_torch():
-    regions, refused = plan(captured(lambda x: (x * 2).sum(0), torch.empty(0, 5)).graph)
+    regions, refused = plan_regions(captured(lambda x: (x * 2).sum(0), torch.empty(0, 5)).graph)
     assert not regions and "a tensor without elements" in refused.values()
 
 
@@ -392,7 +392,7 @@ def test_whole_numbers_have_whole_powers_and_are_their_own_floor(dtype):
     x = torch.arange(-60, 60, dtype=dtype).repeat(8)
     y = torch.arange(8).repeat_interleave(120).to(dtype) - 2
     captured_program = captured(program, x, y)
-    ((region, _),), left = plan(captured_program.graph)
+    ((region, _),), left = plan_regions(captured_program.graph)
     assert not left
     found = call(region, {"x": x, "y": y}, 0)
     for got, right in zip(found.values(), program(x, y), strict=True):
@@ -418,7 +418,7 @@ def test_a_value_that_is_the_same_along_a_row_is_stored_for_each_of_its_elements
         ),
     )  # fmt: skip
     x, out = torch.rand(40) + 1, torch.zeros(3, 40)
-    function_of(region, CpuChoice(lanes=lanes))(*(ctypes.c_void_p(one.data_ptr()) for one in (x, out)))
+    function_of(region, CppConfig(vector_axis=lanes))(*(ctypes.c_void_p(one.data_ptr()) for one in (x, out)))
     torch.testing.assert_close(out, torch.full((3, 40), 1 / 3))
 
 
@@ -430,7 +430,7 @@ def test_a_running_sum_runs_again_in_every_pass_that_needs_it(dim):
 
     x = torch.randn(8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     graph = captured(program, x).graph
-    regions, _ = plan(graph)
+    regions, _ = plan_regions(graph)
     assert len(regions) == 1
-    for pick in range(len(choices(regions[0][0]))):
+    for pick in range(len(generate_configs(regions[0][0]))):
         torch.testing.assert_close(tuple(execute(graph, regions, (x,), pick)), program(x))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernelwright.compiler.cuda_graph import graph_offer, in_graph_us
+from kernelwright.compiler.cuda_graph import measure_in_graph_us, suggest_cuda_graph
 from kernelwright.machines import machine
 from kernelwright.problems import Problem
 
@@ -26,7 +26,7 @@ def writes(x):
 
 def offered(program, size):
     problem = Problem.from_callable(program, torch.randn(size, device="cuda"))
-    return graph_offer(problem, lambda: problem.on("cuda"), machine("cuda"))
+    return suggest_cuda_graph(problem, lambda: problem.program_on("cuda"), machine("cuda"))
 
 
 @pytest.mark.gpu
@@ -45,6 +45,6 @@ def test_nothing_is_offered_that_gains_nothing_or_cannot_be(program, size):
 @pytest.mark.gpu
 def test_a_graph_shows_what_the_device_takes_and_one_that_cannot_be_captured_does_no_harm():
     x = torch.randn(1000, device="cuda")
-    assert 0 < in_graph_us(lambda: x + 1) < 10
-    assert in_graph_us(lambda: waits(x)) is None
+    assert 0 < measure_in_graph_us(lambda: x + 1) < 10
+    assert measure_in_graph_us(lambda: waits(x)) is None
     assert torch.randn(3, device="cuda").isfinite().all()

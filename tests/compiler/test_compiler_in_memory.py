@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from first_choice import FirstChoice, kernels_called, optimised, quick, run
 
 from kernelwright.compiler import in_memory
-from kernelwright.compiler.in_memory import with_kernels
+from kernelwright.compiler.in_memory import optimize_problem
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.problems import Problem
 
@@ -61,12 +61,12 @@ def made_small():
 @pytest.mark.parametrize(("factor", "whole"), [(1, "torch.compile"), (2, "")], ids=["right", "wrong"])
 def test_the_whole_takes_the_place_of_kernels_only_where_it_is_right(monkeypatch, small, factor, whole):
     text = f"class ModelNew(Model):\n    def forward(self, x):\n        return {factor} * super().forward(x)\n"
-    monkeypatch.setattr(in_memory, "assemble_whole", lambda *_: text)
+    monkeypatch.setattr(in_memory, "emit_torch_file", lambda *_: text)
     tuner = FirstChoice(better=("torch.compile", "1.30x faster"))
     with torch.no_grad():  # of what is trained only the kernels' gradients are proved
-        made = with_kernels(Problem.from_callable(small, X), tuner, sets=1)
+        made = optimize_problem(Problem.from_callable(small, X), tuner, num_input_sets=1)
     assert made.optimization.verdict.accepted
-    assert made.optimization.whole == whole
+    assert made.optimization.whole_program_winner == whole
     torch.testing.assert_close(made(X), small(X))
 
 
@@ -287,7 +287,7 @@ def test_a_trained_model_can_be_evaluated():
 
 def test_a_program_without_regions_stays_as_it_was():
     program = nn.Linear(40, 4)
-    made = with_kernels(Problem.from_callable(program, X), FirstChoice(), sets=1)
+    made = optimize_problem(Problem.from_callable(program, X), FirstChoice(), num_input_sets=1)
     assert made.optimization.verdict.accepted
     torch.testing.assert_close(made(X), program(X))
 
@@ -303,7 +303,7 @@ def test_what_cannot_be_captured_is_one_clear_error():
 
 def test_a_function_without_a_signature_is_one_clear_error():
     with pytest.raises(KernelwrightError, match="tanh says nothing of its arguments") as caught:
-        in_memory.optimized(torch.tanh, (X,), {})
+        in_memory.optimize_in_memory(torch.tanh, (X,), {})
     assert caught.value.next == "wrap it: lambda x: tanh(x)"
 
 

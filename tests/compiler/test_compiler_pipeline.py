@@ -24,16 +24,16 @@ from first_choice import FirstChoice, module_of, quick, run, text_of
 import kernelwright.compiler.pipeline as program
 from kernelwright.compiler import tuning
 from kernelwright.compiler.capture.capture import capture
-from kernelwright.compiler.kernel_source import Kernel
-from kernelwright.compiler.reference import reference_of
-from kernelwright.compiler.regions.partition import plan
-from kernelwright.compiler.trial_store import Trials
+from kernelwright.compiler.kernel_source import RegionKernel
+from kernelwright.compiler.reference import build_reference
+from kernelwright.compiler.regions.partition import plan_regions
+from kernelwright.compiler.trial_store import TrialStore
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
-from kernelwright.core.optimization import COMPILED, TORCH, Attempt
+from kernelwright.core.optimization import TORCH, TORCH_COMPILE, Attempt
 from kernelwright.core.records import Bench, Conditions, Floor, Reason, Timing, Verdict
-from kernelwright.machines import predicted_machine
-from kernelwright.measure.paired import Rounds
+from kernelwright.machines import machine_from_spec
+from kernelwright.measure.paired import InterleavedTimings
 from kernelwright.problems import Problem
 
 
@@ -508,26 +508,26 @@ def test_a_large_tensor_from_outside_is_refused(tmp_path):
 @pytest.fixture
 def swift(monkeypatch):
     """`optimize_file` without diagnosis, tuning, judge and stopwatch."""
-    diagnosis = SimpleNamespace(machine=predicted_machine("h200"))
+    diagnosis = SimpleNamespace(machine=machine_from_spec("h200"))
     monkeypatch.setattr(program, "why", lambda *_, **__: diagnosis)
-    monkeypatch.setattr(program, "machine_here", lambda device: predicted_machine("h200"))
+    monkeypatch.setattr(program, "machine_here", lambda device: machine_from_spec("h200"))
     monkeypatch.setattr(program, "Tuner", lambda *_: FirstChoice())
     return monkeypatch
 
 
 def untimed(target: str, *_: str, verdicts: tuple[Verdict, ...] = (), **known: Any) -> Bench:
-    return Bench(problem=target, machine=known["machine"], arms=(), comparisons=(), verdicts=verdicts)
+    return Bench(problem=target, machine=known["machine"], variants=(), comparisons=(), verdicts=verdicts)
 
 
 def test_what_is_caught_while_it_is_timed_is_rejected(tmp_path, swift):
     reason = Reason(code="inaccurate", detail="in a timed call: far off")
-    caught = Verdict(accepted=False, reason=reason, problem="p", candidate="c", device="cpu", sets=0, golden="")
+    caught = Verdict(accepted=False, reason=reason, problem="p", candidate="c", device="cpu", input_sets=0, golden="")
     swift.setattr(program, "bench", partial(untimed, verdicts=(caught,)))
     path = problem_in(tmp_path, FUNCTION.format(name="work"))
     found = program.optimize_file(f"{path}:work")
     assert (found.verdict.accepted, found.verdict.reason, found.bench) == (False, reason, None)
-    assert found.file == found.verdict.candidate == str(tmp_path / "work_optimized_rejected.py")
-    assert Path(found.file).read_text() == found.source
+    assert found.output_file == found.verdict.candidate == str(tmp_path / "work_optimized_rejected.py")
+    assert Path(found.output_file).read_text() == found.source
     assert not (tmp_path / "work_optimized.py").exists()
 
 
@@ -537,7 +537,7 @@ def test_the_file_lands_beside_the_problem_and_is_accepted(tmp_path, swift):
     found = program.optimize_file(str(path))
     assert found.verdict
     assert found.verdict.accepted, found.verdict.reason
-    assert found.file == str(tmp_path / "problem_optimized.py")
+    assert found.output_file == str(tmp_path / "problem_optimized.py")
     assert (tmp_path / "problem_optimized.py").read_text() == found.source
     assert [file.name for file in sorted(tmp_path.iterdir()) if file.is_file()] == [path.name, "problem_optimized.py"]
 
@@ -552,7 +552,7 @@ def test_torch_runs_the_whole_program_where_that_is_faster(tmp_path, swift, text
     target = str(path) if text == NO_MEAN else f"{path}:work"
     found = program.optimize_file(target)
     assert found.verdict.accepted, found.verdict.reason
-    assert (found.whole, found.source) == (way, Path(found.file).read_text())
+    assert (found.whole_program_winner, found.source) == (way, Path(found.output_file).read_text())
     assert found.notes == (f"the file leaves all of it to {way}: 1.30x faster than the next, kernels",)
     assert "KERNELS" not in found.source
     assert ("torch.compile(" in found.source) is (way == "torch.compile")
@@ -564,12 +564,12 @@ def test_kernels_that_are_right_stay_where_the_faster_whole_is_not(tmp_path, swi
     )
     swift.setattr(program, "bench", untimed)
     swift.setattr(program, "Tuner", lambda *_: FirstChoice(better=("torch.compile", "1.30x faster")))
-    swift.setattr(program, "assemble_whole", lambda *_: wrong)
+    swift.setattr(program, "emit_torch_file", lambda *_: wrong)
     path = problem_in(tmp_path, FUNCTION.format(name="work"))
     found = program.optimize_file(f"{path}:work")
     assert found.verdict.accepted, found.verdict.reason
-    assert (found.whole, found.notes) == ("", ())
-    assert "KERNELS" in found.source == Path(found.file).read_text()
+    assert (found.whole_program_winner, found.notes) == ("", ())
+    assert "KERNELS" in found.source == Path(found.output_file).read_text()
 
 
 @pytest.mark.parametrize(
@@ -577,7 +577,7 @@ def test_kernels_that_are_right_stay_where_the_faster_whole_is_not(tmp_path, swi
     [(97.0, 99.0, None), (95.0, 99.0, "torch.compile"), (97.0, 97.0, "torch"), (50.0, 49.0, "torch")],
 )
 def test_torchs_own_ways_have_to_be_faster_than_kernels_to_take_their_place(monkeypatch, compiled_us, eager_us, best):
-    assert best_whole(monkeypatch, [Kernel(None, "ours")], compiled_us, eager_us) == best
+    assert best_whole(monkeypatch, [RegionKernel(None, "ours")], compiled_us, eager_us) == best
 
 
 @pytest.mark.parametrize(
@@ -585,7 +585,7 @@ def test_torchs_own_ways_have_to_be_faster_than_kernels_to_take_their_place(monk
     [(97.0, 99.0, "torch.compile"), (101.0, 103.0, None), (101.0, 98.0, "torch"), (97.0, 96.0, "torch")],
 )
 def test_where_torch_compile_made_the_kernels_the_fastest_way_is_taken(monkeypatch, compiled_us, eager_us, best):
-    made_by_compile = Kernel(None, None, "def region_0_plain(): ...")
+    made_by_compile = RegionKernel(None, None, "def region_0_plain(): ...")
     assert best_whole(monkeypatch, [made_by_compile], compiled_us, eager_us) == best
 
 
@@ -595,16 +595,18 @@ def test_where_torch_compile_made_the_kernels_the_fastest_way_is_taken(monkeypat
 )
 def test_torch_compile_is_not_taken_for_what_only_a_graph_makes_of_it(monkeypatch, clock, call_us, best):
     calls_us = iter([12.0, 22.0, call_us])
-    monkeypatch.setattr(Tuner, "_glance", lambda *_: next(calls_us))
-    assert best_whole(monkeypatch, [Kernel(None, "ours")], 2.0, 4.0, kernels_us=3.0, clock=clock) == best
+    monkeypatch.setattr(Tuner, "_quick_time_us", lambda *_: next(calls_us))
+    assert best_whole(monkeypatch, [RegionKernel(None, "ours")], 2.0, 4.0, kernels_us=3.0, clock=clock) == best
 
 
 def best_whole(monkeypatch, kernels, compiled_us, eager_us, kernels_us=100.0, clock="events"):
     times = {"kernels": kernels_us, "torch.compile": compiled_us, "torch": eager_us}
-    rounds = Rounds({name: timing(time, clock) for name, time in times.items()}, ())
-    monkeypatch.setattr(tuning, "time_arms", lambda arms, *_, **__: rounds)
+    rounds = InterleavedTimings({name: timing(time, clock) for name, time in times.items()}, ())
+    monkeypatch.setattr(tuning, "time_variants", lambda arms, *_, **__: rounds)
     problem = Problem.from_callable(torch.relu, torch.ones(3))
-    found = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200")).whole(problem, torch.relu, kernels)
+    found = Tuner(FirstChoice.backend, "cpu", machine_from_spec("h200")).choose_whole_program(
+        problem, torch.relu, kernels
+    )
     return found[0] if found else None
 
 
@@ -625,17 +627,19 @@ def test_without_kernels_only_torch_compile_can_take_the_place_of_the_program_as
 
     def time_arms(arms, *_, **__):
         timed.append(set(arms))
-        return Rounds({name: timing(len(name)) for name in arms}, ())
+        return InterleavedTimings({name: timing(len(name)) for name in arms}, ())
 
-    monkeypatch.setattr(tuning, "time_arms", time_arms)
+    monkeypatch.setattr(tuning, "time_variants", time_arms)
     problem = Problem.from_callable(torch.relu, torch.ones(3))
     for compiles in (True, False):
-        tuner = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200"), compile=compiles)
-        assert tuner.whole(problem, torch.relu, []) is None
+        tuner = Tuner(FirstChoice.backend, "cpu", machine_from_spec("h200"), use_torch_compile=compiles)
+        assert tuner.choose_whole_program(problem, torch.relu, []) is None
     assert timed == [{"torch", "torch.compile"}]
 
 
-@pytest.mark.parametrize("step", ["capture_with_mode", "tune_all", "assemble", "write_atomic", "plan", "verify"])
+@pytest.mark.parametrize(
+    "step", ["capture_with_training_mode", "tune_regions", "assemble", "write_atomic", "plan_regions", "verify"]
+)
 @pytest.mark.parametrize("fault", fast_first(1, [KeyboardInterrupt, MemoryError]), ids=lambda fault: fault.__name__)
 def test_an_interrupted_run_leaves_no_file(tmp_path, swift, step, fault):
     def interrupted(*_, **__):
@@ -668,8 +672,8 @@ def test_a_file_that_is_not_right_takes_nobodys_place(tmp_path, swift):
     swift.setattr(program, "assemble", lambda *given: assemble(*given).replace(" = region_0(", " = -region_0("))
     found = program.optimize_file(f"{path}:work", str(out))
     assert not found.verdict.accepted
-    assert found.file == found.verdict.candidate == str(tmp_path / "out_rejected.py")
-    assert Path(found.file).read_text() == found.source
+    assert found.output_file == found.verdict.candidate == str(tmp_path / "out_rejected.py")
+    assert Path(found.output_file).read_text() == found.source
     assert out.read_text() == "before = True\n"
 
 
@@ -702,10 +706,10 @@ def test_the_problem_is_never_overwritten(tmp_path, monkeypatch, out):
 def test_a_plan_generates_nothing(tmp_path, swift):
     for step in ("Tuner", "verify", "bench", "why", "write_atomic"):
         swift.setattr(program, step, lambda *_, **__: pytest.fail("a plan is only a plan"))
-    found = program.optimize_file(str(problem_in(tmp_path, MODEL)), only_plan=True)
+    found = program.optimize_file(str(problem_in(tmp_path, MODEL)), plan_only=True)
     assert found.verdict is None
     assert len(found.regions) == 2
-    assert "aten.linear.default" in {left.operator for left in found.left}
+    assert "aten.linear.default" in {left.operator for left in found.fallbacks}
 
 
 def test_what_cannot_be_captured_leaves_no_file(tmp_path, swift):
@@ -742,21 +746,21 @@ def region(tmp_path, monkeypatch):
     x = torch.randn(64, 40)
     with torch.no_grad():
         captured = capture(lambda x: torch.softmax(x * 2, -1), (x,), {})
-    ((found, nodes),), _ = plan(captured.graph)
-    return found, reference_of(captured, program.Part(found, tuple(nodes))), [x]
+    ((found, nodes),), _ = plan_regions(captured.graph)
+    return found, build_reference(captured, program.PlannedRegion(found, tuple(nodes))), [x]
 
 
 def tuned(region, monkeypatch):
     glances = []
-    tuner = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200"), compile=False, budget_s=0.05)
-    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: glances.append(call) or 10.0 + len(glances))
+    tuner = Tuner(FirstChoice.backend, "cpu", machine_from_spec("h200"), use_torch_compile=False, budget_s=0.05)
+    monkeypatch.setattr(Tuner, "_quick_time_us", lambda self, call, given: glances.append(call) or 10.0 + len(glances))
     with torch.no_grad():
         return tuner.tune(*region), len(glances)
 
 
 def test_a_second_run_times_no_choice_again(region, monkeypatch):
     first, glances = tuned(region, monkeypatch)
-    choices = len(FirstChoice.generator.choices(region[0]))
+    choices = len(FirstChoice.backend.generate_configs(region[0]))
     assert glances == choices + 1, "every choice, and torch's own"
     second, glances = tuned(region, monkeypatch)
     assert glances == 1, "torch's own"
@@ -765,7 +769,7 @@ def test_a_second_run_times_no_choice_again(region, monkeypatch):
 
 def test_a_corrupted_trial_is_made_again(region, monkeypatch):
     tuned(region, monkeypatch)
-    folder = Trials(region[0], predicted_machine("h200"))._path("").parent
+    folder = TrialStore(region[0], machine_from_spec("h200"))._path("").parent
     for file, text in zip(sorted(folder.iterdir()), ["", "{", '{"name": 3}', "[]", "\0"] * 20, strict=False):
         file.write_text(text)
     _, glances = tuned(region, monkeypatch)
@@ -775,8 +779,8 @@ def test_a_corrupted_trial_is_made_again(region, monkeypatch):
 
 def test_trials_of_another_machine_are_not_believed(region, monkeypatch):
     tuned(region, monkeypatch)
-    kept = Trials(region[0], predicted_machine("h200"))._path("source")
-    assert kept != Trials(region[0], predicted_machine("b200"))._path("source")
+    kept = TrialStore(region[0], machine_from_spec("h200"))._path("source")
+    assert kept != TrialStore(region[0], machine_from_spec("b200"))._path("source")
 
 
 class Broken(Counted):
@@ -797,8 +801,10 @@ class Broken(Counted):
 
 @pytest.mark.parametrize("loads", [False, True])
 def test_a_choice_that_fails_is_an_attempt_and_no_end(region, monkeypatch, loads):
-    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: len(str(call(*given))) and 10.0)
-    tuner = Tuner(Broken(FirstChoice.generator, loads), "cpu", predicted_machine("h200"), compile=False, budget_s=0.05)
+    monkeypatch.setattr(Tuner, "_quick_time_us", lambda self, call, given: len(str(call(*given))) and 10.0)
+    tuner = Tuner(
+        Broken(FirstChoice.backend, loads), "cpu", machine_from_spec("h200"), use_torch_compile=False, budget_s=0.05
+    )
     with torch.no_grad():
         found = tuner.tune(*region)
     assert found.kernel is None
@@ -819,9 +825,9 @@ def fixed(monkeypatch, choices_us, clock="events"):
         middle = {**dict(zip(own, choices_us, strict=False)), TORCH: 100.0}
         around = {name: [middle[name] * (1 + (at * 7 % 15 - 7) / 1e4) for at in range(15)] for name in arms}
         timings = {name: timing(middle[name], clock, tuple(around[name])) for name in arms}
-        return Rounds(timings, (True,) * 15)
+        return InterleavedTimings(timings, (True,) * 15)
 
-    monkeypatch.setattr(tuning, "time_arms", time_arms)
+    monkeypatch.setattr(tuning, "time_variants", time_arms)
 
 
 @pytest.mark.parametrize(
@@ -836,27 +842,27 @@ def test_a_kernel_has_to_be_surely_faster_than_torch_by_half_a_percent(region, m
 
 @pytest.mark.parametrize(("clock", "wins"), [("graph", False), ("events", True)])
 def test_what_a_graph_hides_of_torch_compile_is_said_beside_its_time(region, monkeypatch, clock, wins):
-    finalists = len(FirstChoice.generator.choices(region[0])[: tuning.FINALISTS])
+    finalists = len(FirstChoice.backend.generate_configs(region[0])[: tuning.NUM_FINALISTS])
     fixed(monkeypatch, (90.0,) * finalists + (80.0,), clock)
     compiled = object()
     monkeypatch.setattr(torch, "compile", lambda *_, **__: compiled)
-    monkeypatch.setattr(Tuner, "_glance", lambda self, call, *_: 44.0 if call is compiled else 12.0)
-    found = Tuner(FirstChoice.generator, "cpu", predicted_machine("h200")).tune(*region).outcome
+    monkeypatch.setattr(Tuner, "_quick_time_us", lambda self, call, *_: 44.0 if call is compiled else 12.0)
+    found = Tuner(FirstChoice.backend, "cpu", machine_from_spec("h200")).tune(*region).outcome
     *_, last = found.attempts
-    assert (found.winner == COMPILED) == wins
-    assert (last.name, last.time_us, "44 us" in last.reason) == (COMPILED, 80.0, not wins)
-    assert wins or COMPILED not in found.why
+    assert (found.winner == TORCH_COMPILE) == wins
+    assert (last.name, last.time_us, "44 us" in last.reason) == (TORCH_COMPILE, 80.0, not wins)
+    assert wins or TORCH_COMPILE not in found.winner_reason
 
 
 def on_a_gpu(monkeypatch, call_us, alone_us):
     """A tuner whose kernels all take the host as long as `call_us`, and the device what `alone_us` says, in turn."""
     alone, timed = cycle(alone_us), []
-    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: call_us)
-    monkeypatch.setattr(tuning, "in_graph_us", lambda call: next(alone))
+    monkeypatch.setattr(Tuner, "_quick_time_us", lambda self, call, given: call_us)
+    monkeypatch.setattr(tuning, "measure_in_graph_us", lambda call: next(alone))
     fixed(monkeypatch, (20.0, 20.0, 20.0))
-    time_arms = tuning.time_arms
-    monkeypatch.setattr(tuning, "time_arms", lambda arms, *_, **__: timed.append([*arms][:-1]) or time_arms(arms))
-    return Tuner(FirstChoice.generator, "cuda", predicted_machine("h200"), compile=False, budget_s=0.05), timed
+    time_arms = tuning.time_variants
+    monkeypatch.setattr(tuning, "time_variants", lambda arms, *_, **__: timed.append([*arms][:-1]) or time_arms(arms))
+    return Tuner(FirstChoice.backend, "cuda", machine_from_spec("h200"), use_torch_compile=False, budget_s=0.05), timed
 
 
 @pytest.mark.parametrize("call_us", [9.0, 40.0])
@@ -866,7 +872,7 @@ def test_of_kernels_that_a_call_hides_the_devices_time_decides(region, monkeypat
     with torch.no_grad():
         found = tuner.tune(*region).outcome
     assert len(timed[0]) == count
-    assert [one.alone_us for one in found.attempts[:2]] == [*alone_us, None][:2]
+    assert [one.device_time_us for one in found.attempts[:2]] == [*alone_us, None][:2]
     if count == 1:
         assert timed[0] == [found.attempts[1].name] == [found.winner]
 
@@ -874,7 +880,7 @@ def test_of_kernels_that_a_call_hides_the_devices_time_decides(region, monkeypat
 def test_where_the_shortest_kernel_is_wrong_the_next_takes_its_place(region, monkeypatch):
     tuner, timed = on_a_gpu(monkeypatch, 9.0, (4.0, 3.0))
     answers = iter([SimpleNamespace(detail="off by 3"), None])
-    monkeypatch.setattr(tuning, "disagreement", lambda *_: next(answers))
+    monkeypatch.setattr(tuning, "find_mismatch", lambda *_: next(answers))
     with torch.no_grad():
         found = tuner.tune(*region).outcome
     first, second = found.attempts[:2]
@@ -886,32 +892,32 @@ def test_trials_without_the_devices_time_are_made_again(region, monkeypatch):
     with torch.no_grad():
         on_a_gpu(monkeypatch, 9.0, (None,))[0].tune(*region)
         second = on_a_gpu(monkeypatch, 9.0, (4.0, 3.0))[0]
-        assert [one.alone_us for one in second.tune(*region).outcome.attempts[:2]] == [4.0, 3.0]
+        assert [one.device_time_us for one in second.tune(*region).outcome.attempts[:2]] == [4.0, 3.0]
         third = on_a_gpu(monkeypatch, 9.0, (1.0,))[0]
-        assert [one.alone_us for one in third.tune(*region).outcome.attempts[:2]] == [4.0, 3.0]
+        assert [one.device_time_us for one in third.tune(*region).outcome.attempts[:2]] == [4.0, 3.0]
     assert third.notes()
 
 
 def test_a_row_in_parts_costs_the_host_a_launch_more():
-    tuner = Tuner(FirstChoice.generator, "cuda", predicted_machine("h200"))
-    whole, parts = (Attempt(name="a", choice={"parts": count}, time_us=4.0) for count in (1, 8))
+    tuner = Tuner(FirstChoice.backend, "cuda", machine_from_spec("h200"))
+    whole, parts = (Attempt(name="a", config={"num_splits": count}, time_us=4.0) for count in (1, 8))
     assert tuner._cost_us(whole) == 4.0 < tuner._cost_us(parts)
-    assert Tuner(FirstChoice.generator, "cpu", predicted_machine("h200"))._cost_us(parts) == 4.0
+    assert Tuner(FirstChoice.backend, "cpu", machine_from_spec("h200"))._cost_us(parts) == 4.0
 
 
 def test_a_gain_that_is_not_sure_is_none(region, monkeypatch):
     fixed(monkeypatch, (98.0, 98.5, 98.7))
-    monkeypatch.setattr(Rounds, "compare", lambda *_: SimpleNamespace(low=0.99, ratio=1.02))
+    monkeypatch.setattr(InterleavedTimings, "compare", lambda *_: SimpleNamespace(low=0.99, ratio=1.02))
     assert tuned(region, monkeypatch)[0].outcome.winner == TORCH
 
 
 def test_what_runs_at_the_speed_of_a_copy_is_tried_where_the_datasheet_leaves_room(region, monkeypatch):
     monkeypatch.setattr(tuning, "floor", lambda *_, **__: AT_FLOOR)
     assert len(tuned(region, monkeypatch)[0].outcome.attempts) > 1
-    monkeypatch.setattr(Tuner, "_glance", lambda self, call, given: 10.0)
-    bare = msgspec.structs.replace(predicted_machine("h200"), spec=None)
-    tuner = Tuner(FirstChoice.generator, "cpu", bare, compile=False, budget_s=0.05)
+    monkeypatch.setattr(Tuner, "_quick_time_us", lambda self, call, given: 10.0)
+    bare = msgspec.structs.replace(machine_from_spec("h200"), spec=None)
+    tuner = Tuner(FirstChoice.backend, "cpu", bare, use_torch_compile=False, budget_s=0.05)
     with torch.no_grad():
         found = tuner.tune(*region)
     assert (found.kernel, found.outcome.attempts) == (None, ())
-    assert "no gain to be had" in found.outcome.why
+    assert "no gain to be had" in found.outcome.winner_reason

@@ -5,9 +5,9 @@ import torch
 
 from kernelwright.compiler.backends import TRITON
 from kernelwright.compiler.capture.capture import capture
-from kernelwright.compiler.kernel_source import Kernel
-from kernelwright.compiler.regions.partition import plan
-from kernelwright.compiler.triton.configs import choices
+from kernelwright.compiler.kernel_source import RegionKernel
+from kernelwright.compiler.regions.partition import plan_regions
+from kernelwright.compiler.triton.configs import generate_configs
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 
@@ -18,8 +18,8 @@ ODD = (0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-40, -2.0, 1.0, 3
 
 def kernel_of(program, x):
     with torch.no_grad():
-        ((region, _),), _ = plan(capture(program, (torch.empty_like(x, device="meta"),), {}).graph)
-    return getattr(TRITON.load(TRITON.module([Kernel(region, choices(region)[0])])), region.name)
+        ((region, _),), _ = plan_regions(capture(program, (torch.empty_like(x, device="meta"),), {}).graph)
+    return getattr(TRITON.load(TRITON.emit_module([RegionKernel(region, generate_configs(region)[0])])), region.name)
 
 
 @pytest.mark.parametrize("exponent", [1 / 2.4, 2.2, -0.75, 3.5, 1e-3])

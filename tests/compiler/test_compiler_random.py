@@ -18,9 +18,9 @@ from random_programs import generate, outputs_of
 
 from kernelwright.compiler.capture.capture import capture
 from kernelwright.compiler.dynamo_backend import kernelwright
-from kernelwright.compiler.forward_codegen import Forward, Part
+from kernelwright.compiler.forward_codegen import ForwardCodegen, PlannedRegion
 from kernelwright.compiler.kernel_source import load
-from kernelwright.compiler.regions.partition import plan
+from kernelwright.compiler.regions.partition import plan_regions
 
 FEW, MANY = range(25), range(500)
 FEW_GRADIENTS = (1, 2, 3, 8, 10, 11, 12, 13, 14, 15)
@@ -42,14 +42,14 @@ def with_kernels(program, inputs):
     """The program with every region as a kernel in its first choice, and how many there are."""
     with torch.no_grad():
         captured = capture(program, tuple(inputs), {})
-    regions, _ = plan(captured.graph)
-    pairs = [(Part(region, tuple(nodes)), FirstChoice().first(region)) for region, nodes in regions]
+    regions, _ = plan_regions(captured.graph)
+    pairs = [(PlannedRegion(region, tuple(nodes)), FirstChoice().first(region)) for region, nodes in regions]
     parts, kernels = [part for part, kernel in pairs if kernel], [kernel for _, kernel in pairs if kernel]
     if not kernels:
         return program, 0
     names = ", ".join(node.name for node, source in captured.sources.items() if source.kind == "argument")
-    body = textwrap.indent("\n".join(Forward(captured, parts).lines("self")), "    ")
-    text = f"{FirstChoice.generator.module(kernels)}\n\ndef forward({names}):\n{body}\n"
+    body = textwrap.indent("\n".join(ForwardCodegen(captured, parts).lines("self")), "    ")
+    text = f"{FirstChoice.backend.emit_module(kernels)}\n\ndef forward({names}):\n{body}\n"
     return load(text).forward, len(kernels)
 
 

@@ -14,11 +14,11 @@ from first_choice import FirstChoice, quick
 
 from kernelwright.compiler.capture.capture import capture
 from kernelwright.compiler.dynamo_backend import kernelwright
-from kernelwright.compiler.forward_codegen import Forward, Part
+from kernelwright.compiler.forward_codegen import ForwardCodegen, PlannedRegion
 from kernelwright.compiler.kernel_source import load
-from kernelwright.compiler.reference import inputs_of, reference_of
-from kernelwright.compiler.regions.partition import plan
-from kernelwright.verification.quick_check import disagreement
+from kernelwright.compiler.reference import build_reference, record_region_inputs
+from kernelwright.compiler.regions.partition import plan_regions
+from kernelwright.verification.quick_check import find_mismatch
 
 HALVES = (torch.float16, torch.bfloat16)
 LEVELS = torch.tensor([0.1, 3.3, 1000.1, 77.7] * 4)[:, None]
@@ -80,13 +80,13 @@ PROGRAMS = (halves_of_rows, with_the_mean, cut_between_rows, of_the_largest, put
 def with_kernels(program, x, left=()):
     """The program with every region as a kernel, but for those of some numbers."""
     captured = capture(program, (x,), {})
-    regions, _ = plan(captured.graph)
-    pairs = [(Part(region, tuple(nodes)), FirstChoice().first(region)) for region, nodes in regions]
+    regions, _ = plan_regions(captured.graph)
+    pairs = [(PlannedRegion(region, tuple(nodes)), FirstChoice().first(region)) for region, nodes in regions]
     assert len(pairs) > 1
     pairs = [pair for at, pair in enumerate(pairs) if at not in left]
-    forward = Forward(captured, [part for part, _ in pairs])
+    forward = ForwardCodegen(captured, [part for part, _ in pairs])
     body = textwrap.indent("\n".join(forward.lines("self")), "    ")
-    kernels = FirstChoice.generator.module([kernel for _, kernel in pairs])
+    kernels = FirstChoice.backend.emit_module([kernel for _, kernel in pairs])
     return load(f"{kernels}\n\ndef forward(x):\n{body}\n").forward
 
 
@@ -105,7 +105,7 @@ def test_a_row_value_that_the_program_returns_keeps_its_dtype():
 
 
 def test_a_row_value_is_stored_in_float32_only_for_other_regions():
-    regions, _ = plan(capture(halves_of_rows, (equal_rows(torch.float16),), {}).graph)
+    regions, _ = plan_regions(capture(halves_of_rows, (equal_rows(torch.float16),), {}).graph)
     stored = {store.buffer: store.dtype for region, _ in regions for store in region.stores}
     assert sorted(stored.values()) == ["float16", "float16", "float32"]
     assert {load.dtype for region, _ in regions for load in region.loads if load.buffer in stored} == {"float32"}
@@ -122,20 +122,20 @@ def test_a_region_that_is_left_to_torch_gives_and_takes_halves(program, left):
 
 def test_what_no_region_stores_in_float32_is_not_cast():
     captured = capture(halves_of_rows, (equal_rows(torch.float16),), {})
-    (_, *readers), _ = plan(captured.graph)
-    assert not any("_to_copy" in line for line in Forward(captured, []).lines("self"))
-    some = [Part(region, tuple(nodes)) for region, nodes in readers[:1]]
-    assert sum("_to_copy" in line for line in Forward(captured, some).lines("self")) == 1
+    (_, *readers), _ = plan_regions(captured.graph)
+    assert not any("_to_copy" in line for line in ForwardCodegen(captured, []).lines("self"))
+    some = [PlannedRegion(region, tuple(nodes)) for region, nodes in readers[:1]]
+    assert sum("_to_copy" in line for line in ForwardCodegen(captured, some).lines("self")) == 1
 
 
 def test_regions_agree_with_torch_about_what_is_stored_in_float32():
     captured = capture(halves_of_rows, (equal_rows(torch.float16),), {})
     x = torch.randn(16, 100, generator=torch.Generator().manual_seed(0)).half()
-    for region, nodes in plan(captured.graph)[0]:
-        part, kernel = Part(region, tuple(nodes)), FirstChoice().first(region)
-        (given,) = inputs_of(captured, [part], [x])
-        own = getattr(load(FirstChoice.generator.module([kernel])), region.name)
-        assert disagreement(reference_of(captured, part), own, given) is None
+    for region, nodes in plan_regions(captured.graph)[0]:
+        part, kernel = PlannedRegion(region, tuple(nodes)), FirstChoice().first(region)
+        (given,) = record_region_inputs(captured, [part], [x])
+        own = getattr(load(FirstChoice.backend.emit_module([kernel])), region.name)
+        assert find_mismatch(build_reference(captured, part), own, given) is None
 
 
 def test_gradients_pass_through_what_is_stored_in_float32():

@@ -13,8 +13,8 @@ from tiers import fast_where
 sys.path.insert(0, str(Path(__file__).parent))
 from test_compiler_cpp import call, captured, execute
 
-from kernelwright.compiler.cpp.printer import CpuChoice, choices, print_cpp
-from kernelwright.compiler.regions.partition import plan
+from kernelwright.compiler.cpp.printer import CppConfig, generate_configs, print_cpp
+from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.core.optimization import Attempt
 
 
@@ -69,8 +69,8 @@ CASES = GROUPED | COLUMNS | {"with_weights": WITH_WEIGHTS}
 def test_rows_across_memory_are_right_in_every_choice(name):
     program, *args = CASES[name]
     graph = captured(program, *args).graph
-    ((region, nodes),), _ = plan(graph)
-    for pick in range(len(choices(region))):
+    ((region, nodes),), _ = plan_regions(graph)
+    for pick in range(len(generate_configs(region))):
         (got,) = execute(graph, [(region, nodes)], args, pick)
         torch.testing.assert_close(got, program(*args))
 
@@ -78,9 +78,9 @@ def test_rows_across_memory_are_right_in_every_choice(name):
 @pytest.mark.parametrize("name", fast_where(range(0, 99, 2), [*GROUPED, "with_weights"]))
 def test_groups_of_channels_beside_each_other_are_read_as_vectors(name):
     program, *args = CASES[name]
-    ((region, _),), _ = plan(captured(program, *args).graph)
-    assert choices(region)
-    for choice in choices(region):
+    ((region, _),), _ = plan_regions(captured(program, *args).graph)
+    assert generate_configs(region)
+    for choice in generate_configs(region):
         printed = print_cpp(region, choice)
         assert "gather<" not in printed and "scatter<" not in printed, choice
 
@@ -88,15 +88,15 @@ def test_groups_of_channels_beside_each_other_are_read_as_vectors(name):
 @pytest.mark.parametrize("offset", [0.1, 300.1, 12345.678])
 def test_groups_of_equal_channels_are_zero(offset):
     x = torch.full((2, 32, 16, 16), offset).to(memory_format=torch.channels_last)
-    ((region, _),), _ = plan(captured(lambda x: F.group_norm(x, 8) * 2, x).graph)
-    for pick in range(len(choices(region))):
+    ((region, _),), _ = plan_regions(captured(lambda x: F.group_norm(x, 8) * 2, x).graph)
+    for pick in range(len(generate_configs(region))):
         (got,) = call(region, {region.reads[0]: x}, pick).values()
         assert not got.any()
 
 
 def test_results_lie_in_memory_as_the_image_does():
     program, *args = GROUPED["four_of_128"]
-    ((region, _),), _ = plan(captured(program, *args).graph)
+    ((region, _),), _ = plan_regions(captured(program, *args).graph)
     (store,) = region.stores
     assert store.shape_strides == program(*args).stride()
 
@@ -104,15 +104,15 @@ def test_results_lie_in_memory_as_the_image_does():
 def test_what_lies_apart_is_not_read_as_one():
     """The row's mean alone goes out: one element for each group, not for each channel."""
     x = image(2, 32, 16, 16)
-    ((region, _),), _ = plan(captured(lambda x: in_groups(x, 8).mean((2, 3)) * 2, x).graph)
-    assert all(not choice.inner for choice in choices(region))
+    ((region, _),), _ = plan_regions(captured(lambda x: in_groups(x, 8).mean((2, 3)) * 2, x).graph)
+    assert all(not choice.inner_vector_axis for choice in generate_configs(region))
     (got,) = call(region, {region.reads[0]: x}, 0).values()
     torch.testing.assert_close(got, in_groups(x, 8).mean((2, 3)) * 2)
 
 
 def test_a_choice_is_a_record_that_an_outcome_can_hold():
     program, *args = GROUPED["four_of_128"]
-    ((region, _),), _ = plan(captured(program, *args).graph)
-    for choice in (*choices(region), CpuChoice(lanes="r0")):
-        attempt = Attempt(name="one", choice=msgspec.to_builtins(choice))
+    ((region, _),), _ = plan_regions(captured(program, *args).graph)
+    for choice in (*generate_configs(region), CppConfig(vector_axis="r0")):
+        attempt = Attempt(name="one", config=msgspec.to_builtins(choice))
         assert msgspec.json.decode(msgspec.json.encode(attempt), type=Attempt) == attempt

@@ -29,14 +29,14 @@ from ways import ways
 
 from kernelwright.compiler.capture.capture import capture
 from kernelwright.compiler.regions import lowering
-from kernelwright.compiler.regions.axes import Misfit
-from kernelwright.compiler.regions.partition import plan
+from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.regions.region import Axis, Load, Region, Scan, Step, Store
 from kernelwright.compiler.triton import tile
-from kernelwright.compiler.triton.configs import MOST, choices
-from kernelwright.compiler.triton.launcher_template import START
+from kernelwright.compiler.triton.configs import MAX_CONFIGS, generate_configs
+from kernelwright.compiler.triton.launcher_template import LAUNCHER_TEMPLATE
 from kernelwright.compiler.triton.printer import print_triton
-from kernelwright.compiler.triton.tile import CudaChoice
+from kernelwright.compiler.triton.tile import TritonConfig
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.xdist_group("triton")
@@ -119,26 +119,27 @@ def guarded_shares(x):
 GUARDED = SMALL.bfloat16().index_put(
     (torch.tensor([1, 1]), torch.tensor([5, 40])), torch.tensor([float("inf"), 100]).bfloat16()
 )
-LOOPED = CudaChoice(outer=1, inner=64, warps=4)
-LOOPED_ROWS = CudaChoice(outer=4, inner=32, warps=4)
-SPLIT = CudaChoice(outer=1, inner=64, warps=4, parts=3)
-SPLIT_ROWS = CudaChoice(outer=8, inner=32, warps=4, parts=4)
+LOOPED = TritonConfig(BLOCK_M=1, BLOCK_N=64, num_warps=4)
+LOOPED_ROWS = TritonConfig(BLOCK_M=4, BLOCK_N=32, num_warps=4)
+SPLIT = TritonConfig(BLOCK_M=1, BLOCK_N=64, num_warps=4, num_splits=3)
+SPLIT_ROWS = TritonConfig(BLOCK_M=8, BLOCK_N=32, num_warps=4, num_splits=4)
 FORCED = {"looped": LOOPED, "looped_rows": LOOPED_ROWS, "split": SPLIT, "split_rows": SPLIT_ROWS}
-MET = CudaChoice(outer=1, inner=64, warps=4, parts=3, meet=True)
+MET = TritonConfig(BLOCK_M=1, BLOCK_N=64, num_warps=4, num_splits=3, grid_sync=True)
 HELD = {
-    "met": MET, "met_held": msgspec.structs.replace(MET, held=2), "met_all_held": msgspec.structs.replace(MET, held=9),
-    "held": CudaChoice(outer=1, inner=64, warps=4, held=2, stages=3),
-    "held_rows": CudaChoice(outer=4, inner=32, warps=4, held=3),
-    "all_held": CudaChoice(outer=2, inner=16, warps=4, held=99),
-    "ahead": CudaChoice(outer=1, inner=256, warps=4, held=1),
-    "grouped": CudaChoice(outer=1, inner=64, warps=4, held=2, grouped=True),
-    "grouped_ahead": CudaChoice(outer=1, inner=256, warps=4, held=1, grouped=True),
-    "grouped_met": msgspec.structs.replace(MET, held=1, grouped=True),
+    "met": MET, "met_held": msgspec.structs.replace(MET, register_tiles=2),
+    "met_all_held": msgspec.structs.replace(MET, register_tiles=9),
+    "held": TritonConfig(BLOCK_M=1, BLOCK_N=64, num_warps=4, register_tiles=2, num_stages=3),
+    "held_rows": TritonConfig(BLOCK_M=4, BLOCK_N=32, num_warps=4, register_tiles=3),
+    "all_held": TritonConfig(BLOCK_M=2, BLOCK_N=16, num_warps=4, register_tiles=99),
+    "ahead": TritonConfig(BLOCK_M=1, BLOCK_N=256, num_warps=4, register_tiles=1),
+    "grouped": TritonConfig(BLOCK_M=1, BLOCK_N=64, num_warps=4, register_tiles=2, vector_accumulators=True),
+    "grouped_ahead": TritonConfig(BLOCK_M=1, BLOCK_N=256, num_warps=4, register_tiles=1, vector_accumulators=True),
+    "grouped_met": msgspec.structs.replace(MET, register_tiles=1, vector_accumulators=True),
 }  # fmt: skip
 """Ways to sweep a row again without reading all of it twice."""
 JOINED = {
-    "joined": msgspec.structs.replace(SPLIT, join=True),
-    "joined_rows": msgspec.structs.replace(SPLIT_ROWS, join=True),
+    "joined": msgspec.structs.replace(SPLIT, combine_kernel=True),
+    "joined_rows": msgspec.structs.replace(SPLIT_ROWS, combine_kernel=True),
 }
 AGAIN = {
     "softmax": (PROGRAMS["softmax"][0], SMALL), "far_norm": MORE["far_norm"], "batch_means": MORE["batch_means"],
@@ -154,7 +155,7 @@ AGAIN = {
 }  # fmt: skip
 WIDE = {"softmax", "far_norm", "positions", "edges", "places", "batch_means", "odd_slice", "pointwise"}
 """These are also printed as if int32 ended at `SMALL_INT32`, some rows below it and some beyond."""
-SMALL_INT32, LARGEST_INT32 = 250, tile.LARGEST_INT32
+SMALL_INT32, LARGEST_INT32 = 250, tile.MAX_INT32_OFFSET
 FORCED_ON = {
     "extremes_places": MORE, "logsumexp": MORE, "infinite_softmax": MORE, "far_variance": MORE, "far_norm": MORE,
     "truths": MORE,
@@ -217,8 +218,8 @@ def cases():
             yield f"{name}-wide_{kind}", LIGHTER.get(name, (PROGRAMS | MORE)[name]), choice
     for name, program in AGAIN.items():
         for kind, choice in (HELD | JOINED).items():
-            told = choice.parts == 1 or name != "place_after"  # places are told in no word of 32 bits
-            long = choice.inner < 256 or name not in ("batch_means", "edges")  # whose rows are one step of 256
+            told = choice.num_splits == 1 or name != "place_after"  # places are told in no word of 32 bits
+            long = choice.BLOCK_N < 256 or name not in ("batch_means", "edges")  # whose rows are one step of 256
             if told and long:
                 yield f"{name}-{kind}", program, choice
 
@@ -243,7 +244,7 @@ others in a few programs."""
 def module_of(printed, library=True):
     """The printed text as a module; Triton reads the source of its kernels from a file."""
     with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
-        file.write(HEAD + START + "\n\n" + printed.source + "\n\n" + printed.launch)
+        file.write(HEAD + LAUNCHER_TEMPLATE + "\n\n" + printed.source + "\n\n" + printed.launcher)
     spec = importlib.util.spec_from_file_location(Path(file.name).stem, file.name)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -311,9 +312,9 @@ def planned(program, args):
     key = (program, *map(id, args))
     if key not in PLANNED:
         with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lowering, "accumulated_dtype", accumulated_on_gpu)
+            patch.setattr(lowering, "variance_dtype", accumulated_on_gpu)
             graph = capture(program, args, {}).graph
-            PLANNED[key] = graph, plan(graph)[0]
+            PLANNED[key] = graph, plan_regions(graph)[0]
     return PLANNED[key]
 
 
@@ -340,7 +341,7 @@ def execute(program, args, pick):
 
 
 def call(region, given, pick):
-    space = choices(region)
+    space = generate_configs(region)
     choice = space[min(pick, len(space) - 1)] if isinstance(pick, int) else pick
     if not region.row and not isinstance(pick, int):
         choice = space[0]
@@ -349,7 +350,7 @@ def call(region, given, pick):
         s.buffer: torch.empty_strided(s.shape, s.shape_strides, dtype=getattr(torch, s.dtype)).fill_(77)
         for s in region.stores
     }
-    launch = all_met(printed) if choice.meet else getattr(module_of(printed), printed.name)
+    launch = all_met(printed) if choice.grid_sync else getattr(module_of(printed), printed.launcher_name)
     before = {name: value.clone() for name, value in given.items()}
     launch(*given.values(), *made.values())
     assert all(torch.equal(before[name].nan_to_num(), value.nan_to_num()) for name, value in given.items())
@@ -360,15 +361,17 @@ def all_met(printed):
     """A launch in which parts find what all have written down although they run one after another, as the interpreter
     does: they do not wait, and it is done again with the notes that are there, once for each wait and once more."""
     waiting = re.compile(r"    while .*\n        words.*\n")
-    assert waiting.search(printed.source) and ".zero_()" in printed.launch
+    assert waiting.search(printed.source) and ".zero_()" in printed.launcher
     helpers = tuple(waiting.sub("", helper) for helper in printed.helpers)
-    module = module_of(msgspec.structs.replace(printed, helpers=helpers, launch=printed.launch.replace(".zero_()", "")))
+    module = module_of(
+        msgspec.structs.replace(printed, helpers=helpers, launcher=printed.launcher.replace(".zero_()", ""))
+    )
     notes, module.processors_of = {}, lambda device: 132
     module.memory_beside = lambda _, shape, strides, dtype: notes.setdefault(shape, torch.zeros(shape, dtype=dtype))
 
     def launch(*tensors):
         for _ in range(1 + printed.source.count("hear(")):
-            getattr(module, printed.name)(*tensors)
+            getattr(module, printed.launcher_name)(*tensors)
 
     return launch
 
@@ -390,7 +393,7 @@ def compare_scans(name):
     reverse = way == "reverse"
     x = normal(5, 100)
     x[2, 50] = float("nan")
-    pick = {"whole": CudaChoice(outer=2, inner=128, warps=4)} | FORCED
+    pick = {"whole": TritonConfig(BLOCK_M=2, BLOCK_N=128, num_warps=4)} | FORCED
     got = call(scans(reverse), {"x": x}, pick[size])
     flipped = x.flip(-1) if reverse else x
     right = {
@@ -423,7 +426,7 @@ def main(wanted):
         if wanted and name not in wanted:
             continue
         began = time.perf_counter()
-        tile.LARGEST_INT32 = SMALL_INT32 if "-wide" in name else LARGEST_INT32
+        tile.MAX_INT32_OFFSET = SMALL_INT32 if "-wide" in name else LARGEST_INT32
         try:
             run()
             fault = ""
@@ -479,7 +482,7 @@ def compiled(region, choice):
         yield triton.compile(
             ASTSource(function, signature, {}, {(at,): [["tt.divisibility", 16]] for at in range(len(signature))}),
             target=GPUTarget("cuda", 90, 32),
-            options={"num_warps": choice.warps},
+            options={"num_warps": choice.num_warps},
         )
 
 
@@ -510,7 +513,7 @@ COMPILED = [
 )
 def test_the_compiler_takes_what_the_interpreter_takes(name, pick):
     region = planned_region(name)
-    kernels = list(compiled(region, choices(region)[pick] if isinstance(pick, int) else pick))
+    kernels = list(compiled(region, generate_configs(region)[pick] if isinstance(pick, int) else pick))
     assert kernels and all(".target sm_90" in kernel.asm["ptx"] for kernel in kernels)
 
 
@@ -518,31 +521,48 @@ def test_the_compiler_takes_what_the_interpreter_takes(name, pick):
 @pytest.mark.parametrize("warps", [4, 8])
 def test_a_loop_moves_whole_vectors_whichever_way_it_runs(program, warps):
     _, ((region, _), *_) = planned(program, [normal(3, 8192)])
-    (kernel,) = compiled(region, CudaChoice(outer=1, inner=2048, warps=warps))
+    (kernel,) = compiled(region, TritonConfig(BLOCK_M=1, BLOCK_N=2048, num_warps=warps))
     moves = re.findall(r"(?:ld|st)\.global\S*", kernel.asm["ptx"])
     assert moves and all(".v4." in move for move in moves)
 
 
 def test_what_no_step_is_held_beside_is_not_read_ahead():
     with torch.no_grad():
-        ((region, _),), _ = plan(capture(lambda x: x / x.norm(), (torch.empty(10_000_001, device="meta"),), {}).graph)
-    assert "_ahead" not in print_triton(region, CudaChoice(outer=1, inner=8192, warps=16, parts=1221)).kernels
+        ((region, _),), _ = plan_regions(
+            capture(lambda x: x / x.norm(), (torch.empty(10_000_001, device="meta"),), {}).graph
+        )
+    assert (
+        "_ahead"
+        not in print_triton(region, TritonConfig(BLOCK_M=1, BLOCK_N=8192, num_warps=16, num_splits=1221)).kernels
+    )
 
 
 ASKED = {
-    "once": (lambda x, w: x.relu(), CudaChoice(outer=128, inner=1, warps=4), ["x last"]),
-    "rows held whole": (lambda x, w: x.softmax(-1) * w, CudaChoice(outer=1, inner=512, warps=4), ["x last", "w last"]),
-    "nothing written": (lambda x, w: x.sum(-1), CudaChoice(outer=1, inner=512, warps=4), ["x"]),
-    "again": (lambda x, w: x.softmax(-1) * w, CudaChoice(outer=1, inner=128, warps=4), ["x last", "x first", "w"]),
-    "again in launches": (lambda x, w: x.softmax(-1), CudaChoice(outer=1, inner=64, warps=2, parts=2), ["x last"] * 2),
+    "once": (lambda x, w: x.relu(), TritonConfig(BLOCK_M=128, BLOCK_N=1, num_warps=4), ["x last"]),
+    "rows held whole": (
+        lambda x, w: x.softmax(-1) * w,
+        TritonConfig(BLOCK_M=1, BLOCK_N=512, num_warps=4),
+        ["x last", "w last"],
+    ),
+    "nothing written": (lambda x, w: x.sum(-1), TritonConfig(BLOCK_M=1, BLOCK_N=512, num_warps=4), ["x"]),
+    "again": (
+        lambda x, w: x.softmax(-1) * w,
+        TritonConfig(BLOCK_M=1, BLOCK_N=128, num_warps=4),
+        ["x last", "x first", "w"],
+    ),
+    "again in launches": (
+        lambda x, w: x.softmax(-1),
+        TritonConfig(BLOCK_M=1, BLOCK_N=64, num_warps=2, num_splits=2),
+        ["x last"] * 2,
+    ),
     "all held": (
         lambda x, w: x.softmax(-1) * w,
-        CudaChoice(outer=1, inner=128, warps=4, held=4),
+        TritonConfig(BLOCK_M=1, BLOCK_N=128, num_warps=4, register_tiles=4),
         ["x last", "w last"],
     ),
     "parts that wait": (
         lambda x, w: x.softmax(-1),
-        CudaChoice(outer=1, inner=64, warps=2, parts=2, meet=True, held=1),
+        TritonConfig(BLOCK_M=1, BLOCK_N=64, num_warps=2, num_splits=2, grid_sync=True, register_tiles=1),
         ["x last", "x", "x first"],
     ),
 }
@@ -563,7 +583,7 @@ def test_known_powers_are_as_near_in_what_the_compiler_makes_of_them(exponent):
     import numpy
 
     _, ((region, _), *_) = planned(lambda x: x**exponent, [X])
-    (kernel,) = compiled(region, CudaChoice(outer=128, inner=1, warps=4))
+    (kernel,) = compiled(region, TritonConfig(BLOCK_M=128, BLOCK_N=1, num_warps=4))
     block = next(part for part in kernel.asm["ptx"].split("$L__") if "fma.rn.f32" in part).splitlines()
     *_, last = [line for line in block if "add.s32" in line]
     x = torch.exp2((torch.rand(2**18, generator=torch.Generator().manual_seed(0)) * 2 - 1) * 120 / max(1, exponent))
@@ -580,8 +600,8 @@ def test_the_compiler_takes_scans_with_a_carry(reverse):
 
 def test_no_choice_is_named_twice_and_none_is_too_many():
     for name in ("pointwise", "softmax", "columns", "transposed", "long_row", "long_sums"):
-        space = choices(planned_region(name))
-        assert 0 < len(space) <= MOST
+        space = generate_configs(planned_region(name))
+        assert 0 < len(space) <= MAX_CONFIGS
         assert len(set(space)) == len(space)
 
 
@@ -590,7 +610,7 @@ def test_a_sweep_is_saved_where_a_maximum_and_its_exponentials_go_together():
         assert print_triton(planned_region(name), LOOPED).source.count(" in range(") == 2
 
 
-@pytest.mark.parametrize("choice", [LOOPED, LOOPED_ROWS, SPLIT, CudaChoice(outer=1, inner=1024, warps=4)])
+@pytest.mark.parametrize("choice", [LOOPED, LOOPED_ROWS, SPLIT, TritonConfig(BLOCK_M=1, BLOCK_N=1024, num_warps=4)])
 def test_what_a_row_picks_is_one_load_and_no_comparison_of_each_element(choice):
     source = print_triton(planned_region("cross_entropies"), choice).source
     assert "gather_index" not in source
@@ -600,7 +620,9 @@ def test_what_a_row_picks_is_one_load_and_no_comparison_of_each_element(choice):
 def test_exponentials_are_fast_where_nothing_misses_what_they_lose():
     def exponentials(program, dtype):
         _, ((region, _), *_) = planned(program, [SMALL.to(dtype)])
-        return re.findall(r"(fast_expf|tl\.exp)\((?:x_)?sub\w*\)", print_triton(region, choices(region)[0]).source)
+        return re.findall(
+            r"(fast_expf|tl\.exp)\((?:x_)?sub\w*\)", print_triton(region, generate_configs(region)[0]).source
+        )
 
     def softmax(x):
         return torch.softmax(x, -1)
@@ -622,10 +644,10 @@ def test_what_many_instructions_make_of_a_byte_is_looked_up():
     def gathers(name, choice):
         return re.findall(r"tl.gather\((\w+)_of_bytes", print_triton(planned_region(name), choice).source)
 
-    assert gathers("powers_of_bytes", CudaChoice(outer=512, inner=1, warps=4)) == ["clamp_max"]
+    assert gathers("powers_of_bytes", TritonConfig(BLOCK_M=512, BLOCK_N=1, num_warps=4)) == ["clamp_max"]
     assert set(gathers("rows_of_bytes", LOOPED)) == {"log1p", "tanh", "mul"}  # tanh is read beside other numbers too
     assert not gathers("rows_of_bytes", LOOPED_ROWS), "a table can be asked with a line, not with a square"
-    assert not gathers("bytes", CudaChoice(outer=512, inner=1, warps=4)), "no more than a few instructions"
+    assert not gathers("bytes", TritonConfig(BLOCK_M=512, BLOCK_N=1, num_warps=4)), "no more than a few instructions"
 
 
 def test_a_tile_that_fits_needs_no_mask():
@@ -640,7 +662,7 @@ def test_a_tile_that_fits_needs_no_mask():
             Store(value="twice", buffer="y", dtype="float32", shape=(64, 1024), shape_strides=(1024, 1), strides=place),
         ),
     )
-    assert "mask" not in print_triton(region, CudaChoice(outer=4, inner=1024, warps=4)).source
+    assert "mask" not in print_triton(region, TritonConfig(BLOCK_M=4, BLOCK_N=1024, num_warps=4)).source
 
 
 def test_only_the_step_in_which_a_row_ends_is_masked():
@@ -658,7 +680,7 @@ def test_printed_text_is_narrow_and_has_no_dead_lines():
     names = ("far_variance", "softmax", "half_rows", "extremes_places", "statistics")
     for name, choice in [*((name, choice) for name in names for choice in FORCED.values()), ("softmax", MET)]:
         printed = print_triton(planned_region(name), choice)
-        lines = (printed.source + printed.launch).splitlines()
+        lines = (printed.source + printed.launcher).splitlines()
         assert max(map(len, lines)) <= 100
         given = re.findall(r"^ +(\w+)(?:: tl.constexpr)? = ", printed.kernels, re.MULTILINE)
         assert all(len(re.findall(rf"\b{word}\b", printed.kernels)) > 1 for word in given)
@@ -667,16 +689,16 @@ def test_printed_text_is_narrow_and_has_no_dead_lines():
 def test_what_has_no_form_is_a_misfit():
     region = scans(False)
     step = Step(value="more", op="bessel", args=("sum", 1), dtype="float32")
-    with pytest.raises(Misfit, match="bessel"):
+    with pytest.raises(Unsupported, match="bessel"):
         print_triton(msgspec.structs.replace(region, steps=(*region.steps[:4], step)), LOOPED)
-    with pytest.raises(Misfit, match="cut into parts"):
+    with pytest.raises(Unsupported, match="cut into parts"):
         print_triton(region, SPLIT)
-    with pytest.raises(Misfit, match="many rows at once that wait"):
-        print_triton(planned_region("softmax"), msgspec.structs.replace(MET, outer=8))
-    with pytest.raises(Misfit, match="nothing to wait for"):
+    with pytest.raises(Unsupported, match="many rows at once that wait"):
+        print_triton(planned_region("softmax"), msgspec.structs.replace(MET, BLOCK_M=8))
+    with pytest.raises(Unsupported, match="nothing to wait for"):
         print_triton(planned_region("far_variance"), MET)
     for choice in (MET, JOINED["joined"]):
-        with pytest.raises(Misfit, match="numbers of 32 bits"):
+        with pytest.raises(Unsupported, match="numbers of 32 bits"):
             print_triton(planned_region("double_variance"), choice)
 
 
@@ -692,11 +714,11 @@ LONG = {
 @pytest.mark.parametrize(("program", "meets"), [pytest.param(*case, id=name) for name, case in LONG.items()])
 def test_parts_meet_where_something_is_read_again_and_a_word_is_enough(program, meets):
     with torch.no_grad():
-        ((region, _), *_), _ = plan(capture(program, (torch.empty(300, 100_000, device="meta"),), {}).graph)
-    space = choices(region)
-    assert any(choice.meet for choice in space) == meets
-    assert any(choice.held for choice in space) == (program is not LONG["read once"][0])
-    assert not space[0].meet  # that is taken untried by who has no time
+        ((region, _), *_), _ = plan_regions(capture(program, (torch.empty(300, 100_000, device="meta"),), {}).graph)
+    space = generate_configs(region)
+    assert any(choice.grid_sync for choice in space) == meets
+    assert any(choice.register_tiles for choice in space) == (program is not LONG["read once"][0])
+    assert not space[0].grid_sync  # that is taken untried by who has no time
     for choice in space:
         assert print_triton(region, choice)
 
@@ -707,8 +729,8 @@ def test_parts_meet_where_something_is_read_again_and_a_word_is_enough(program, 
 def test_so_few_parts_wait_that_four_streams_of_an_h100_may(shape, axis, meets):
     with torch.no_grad():
         given = (torch.empty(shape, device="meta"),)
-        ((region, _), *_), _ = plan(capture(lambda x: x.softmax(axis), given, {}).graph)
-    most = [choice.parts for choice in choices(region) if choice.meet]
+        ((region, _), *_), _ = plan_regions(capture(lambda x: x.softmax(axis), given, {}).graph)
+    most = [choice.num_splits for choice in generate_configs(region) if choice.grid_sync]
     assert bool(most) == meets
     assert max(most, default=0) <= 132 // 4
 
@@ -719,8 +741,8 @@ def test_so_few_parts_wait_that_four_streams_of_an_h100_may(shape, axis, meets):
 )
 def test_long_columns_that_are_read_again_are_put_together_once(program, joins):
     with torch.no_grad():
-        ((region, _), *_), _ = plan(capture(program, (torch.empty(100_000, 300, device="meta"),), {}).graph)
-    joined = [print_triton(region, choice) for choice in choices(region) if choice.join]
+        ((region, _), *_), _ = plan_regions(capture(program, (torch.empty(100_000, 300, device="meta"),), {}).graph)
+    joined = [print_triton(region, choice) for choice in generate_configs(region) if choice.combine_kernel]
     assert bool(joined) == joins
     assert all([name.count("join") for name in one.kernel_names] == [0, 1, 0] for one in joined)
 
@@ -737,9 +759,9 @@ def test_long_columns_that_are_read_again_are_put_together_once(program, joins):
 )
 def test_one_row_of_very_many_elements_is_also_offered_in_fine_parts(program, size, parts, launches):
     with torch.no_grad():
-        ((region, _), *_), _ = plan(capture(program, (torch.empty(size, device="meta"),), {}).graph)
-    fine = [choice for choice in choices(region) if choice.parts > 2048]
-    assert [choice.parts for choice in fine] == [parts] * bool(parts)
+        ((region, _), *_), _ = plan_regions(capture(program, (torch.empty(size, device="meta"),), {}).graph)
+    fine = [choice for choice in generate_configs(region) if choice.num_splits > 2048]
+    assert [choice.num_splits for choice in fine] == [parts] * bool(parts)
     assert [len(print_triton(region, choice).kernel_names) for choice in fine] == [launches] * bool(parts)
 
 
@@ -747,16 +769,20 @@ def test_one_row_of_very_many_elements_is_also_offered_in_fine_parts(program, si
 def test_offsets_beyond_int32_are_wider_whichever_way_they_run(program):
     with torch.no_grad():
         given = (torch.empty(2**12, 2**20, device="meta"),)
-        ((region, _), *_), _ = plan(capture(program, given, {}).graph)
-    assert all(".to(tl.int64)" in print_triton(region, choice).source for choice in choices(region))
+        ((region, _), *_), _ = plan_regions(capture(program, given, {}).graph)
+    assert all(".to(tl.int64)" in print_triton(region, choice).source for choice in generate_configs(region))
 
 
 def test_ways_that_are_asked_for_stand_beside_what_is_offered():
     with torch.no_grad():
-        ((region, _),), _ = plan(capture(lambda x: x.softmax(-1), (torch.empty(300, 10**5, device="meta"),), {}).graph)
-    found = ways(region, ["inner=4096 warps=16 held=8 size=50000", "inner=4096 warps=16 size=100000"])
-    met = CudaChoice(outer=1, inner=4096, warps=16, held=8, parts=2, meet=True)
-    assert [*found.values()] == [*choices(region), met], "of the other a row is one part"
+        ((region, _),), _ = plan_regions(
+            capture(lambda x: x.softmax(-1), (torch.empty(300, 10**5, device="meta"),), {}).graph
+        )
+    found = ways(
+        region, ["BLOCK_N=4096 num_warps=16 register_tiles=8 size=50000", "BLOCK_N=4096 num_warps=16 size=100000"]
+    )
+    met = TritonConfig(BLOCK_M=1, BLOCK_N=4096, num_warps=16, register_tiles=8, num_splits=2, grid_sync=True)
+    assert [*found.values()] == [*generate_configs(region), met], "of the other a row is one part"
 
 
 def test_a_long_argument_may_be_called_as_anything():
@@ -771,7 +797,7 @@ def test_a_long_argument_may_be_called_as_anything():
 
 def test_a_kernel_takes_the_tensors_that_it_reads_and_writes_and_no_others():
     with torch.no_grad():
-        ((region, _),), _ = plan(capture(lambda x: x.amax(-1), (SMALL,), {}).graph)
+        ((region, _),), _ = plan_regions(capture(lambda x: x.amax(-1), (SMALL,), {}).graph)
     heads = re.findall(r"def (\w+)\((.*?)\):", print_triton(region, SPLIT_ROWS).kernels)
     assert dict(heads) == {
         "region_0_kernel_1": "x_ptr, amax_parts_ptr",

@@ -1,6 +1,7 @@
 """Times ways to run a program's region on this GPU beside a copy: those that are offered, and others.
 
-    python tests/compiler/ways.py OUT.json softmaxes:softmax_columns problem.py --also 'inner=8192 warps=16 held=4'
+    python tests/compiler/ways.py OUT.json softmaxes:softmax_columns problem.py --also 'BLOCK_N=8192 num_warps=16
+    register_tiles=4'
 
 A program is one of examples/suite, or a problem file. `--also` takes fields of `CudaChoice`, and `size=65536`, which
 cuts rows into parts of about so many elements that wait for each other. Prints the fastest of each program, over the
@@ -21,17 +22,17 @@ import msgspec
 import torch
 
 from kernelwright.compiler.backends import TRITON
-from kernelwright.compiler.kernel_source import Kernel
-from kernelwright.compiler.pipeline import plan_of
-from kernelwright.compiler.program_suite import programs
-from kernelwright.compiler.reference import inputs_of, placeholder_values, reference_of
-from kernelwright.compiler.regions.axes import Misfit
+from kernelwright.compiler.kernel_source import RegionKernel
+from kernelwright.compiler.pipeline import plan_problem
+from kernelwright.compiler.program_suite import load_programs
+from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
+from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.triton.printer import print_triton
-from kernelwright.compiler.triton.tile import CudaChoice
-from kernelwright.measure.buffers import Rotation
-from kernelwright.measure.clock import steady_us
+from kernelwright.compiler.triton.tile import TritonConfig
+from kernelwright.measure.buffers import RotatingBuffers
+from kernelwright.measure.clock import measure_steady_us
 from kernelwright.problems import load_problem
-from kernelwright.verification.quick_check import disagreement
+from kernelwright.verification.quick_check import find_mismatch
 
 SUITE = Path(__file__).parents[2] / "examples" / "suite"
 ROUNDS, BUDGET_S, CACHE_BYTES, SHOWN = 3, 0.03, 50 * 2**20, 8
@@ -40,20 +41,24 @@ ROUNDS, BUDGET_S, CACHE_BYTES, SHOWN = 3, 0.03, 50 * 2**20, 8
 def problem_of(name, device="cuda"):
     if name.endswith(".py"):
         return load_problem(name)
-    return next(problem for problem in programs(str(SUITE), device) if problem.name == name)
+    return next(problem for problem in load_programs(str(SUITE), device) if problem.name == name)
 
 
 def ways(region, also):
     """Choices by what they are called."""
-    found = {f"offered {at}": choice for at, choice in enumerate(TRITON.choices(region))}
+    found = {f"offered {at}": choice for at, choice in enumerate(TRITON.generate_configs(region))}
     for asked in also:
         fields = {key: int(value) for key, value in (pair.split("=") for pair in asked.split())}
         if size := fields.pop("size", None):
-            fields |= {"parts": round(region.row_size / size), "meet": 1}
-            if not 1 < fields["parts"] <= 32:
+            fields |= {"num_splits": round(region.row_size / size), "grid_sync": 1}
+            if not 1 < fields["num_splits"] <= 32:
                 continue
-        fields |= {name: bool(fields[name]) for name in ("meet", "join", "grouped", "keep") if name in fields}
-        found[asked] = msgspec.convert({"outer": 1, **fields}, CudaChoice)
+        fields |= {
+            name: bool(fields[name])
+            for name in ("grid_sync", "combine_kernel", "vector_accumulators", "evict_last")
+            if name in fields
+        }
+        found[asked] = msgspec.convert({"BLOCK_M": 1, **fields}, TritonConfig)
     return found
 
 
@@ -63,21 +68,21 @@ def compile_one(job):
 
     region, choice = job
     try:
-        module, printed = TRITON.load(TRITON.module([Kernel(region, choice)])), print_triton(region, choice)
+        module, printed = TRITON.load(TRITON.emit_module([RegionKernel(region, choice)])), print_triton(region, choice)
         places = (*region.loads, *region.stores)
         dtypes = {f"{place.buffer}_ptr": place.dtype for place in places}
         dtypes |= {f"{name}_ptr": dtype for name, dtype in printed.scratch.items()}
         for name in printed.kernel_names:
             kernel = getattr(module, name)
             given = [triton.MockTensor(getattr(torch, dtypes[argument])) for argument in kernel.arg_names]
-            kernel.warmup(*given, grid=(1,), num_warps=choice.warps)
+            kernel.warmup(*given, grid=(1,), num_warps=choice.num_warps)
     except Exception:  # it fails again, and is said, where it is timed
         return
 
 
 def fault_of(kernel, reference, inputs):
     try:
-        if reason := disagreement(reference, kernel, inputs):
+        if reason := find_mismatch(reference, kernel, inputs):
             return reason.detail
         first, second = kernel(*inputs), kernel(*inputs)
         pairs = zip(*(out if isinstance(out, tuple) else (out,) for out in (first, second)), strict=True)
@@ -91,21 +96,21 @@ def timed(region, reference, inputs, choices):
     calls, faults = {}, {}
     for name, choice in choices.items():
         try:
-            kernel = getattr(TRITON.load(TRITON.module([Kernel(region, choice)])), region.name)
-        except Misfit as reason:
+            kernel = getattr(TRITON.load(TRITON.emit_module([RegionKernel(region, choice)])), region.name)
+        except Unsupported as reason:
             faults[name] = str(reason)
             continue
         if fault := fault_of(kernel, reference, inputs):
             faults[name] = fault
         else:
-            calls[name] = Rotation((inputs, {}), CACHE_BYTES).bind(kernel)
+            calls[name] = RotatingBuffers((inputs, {}), CACHE_BYTES).bind(kernel)
     half = torch.ones(max(sum(region.bytes_moved) // 2, 1), dtype=torch.uint8, device="cuda")
-    calls["copy"] = Rotation(([half], {}), CACHE_BYTES).bind(torch.clone)
+    calls["copy"] = RotatingBuffers(([half], {}), CACHE_BYTES).bind(torch.clone)
     found = {name: [] for name in calls}
     with torch.no_grad():
         for _ in range(ROUNDS):
             for name, call in calls.items():
-                found[name].append(steady_us(call, "cuda", budget_s=BUDGET_S))
+                found[name].append(measure_steady_us(call, "cuda", budget_s=BUDGET_S))
     return {name: median(times) for name, times in found.items()}, faults
 
 
@@ -115,11 +120,11 @@ def main():
     parser.add_argument("programs", nargs="+")
     parser.add_argument("--also", action="append", default=[])
     asked = parser.parse_args()
-    planned = {name: plan_of(problem_of(name), "cuda") for name in asked.programs}
+    planned = {name: plan_problem(problem_of(name), "cuda") for name in asked.programs}
     jobs = [
         (part.region, choice)
         for plan in planned.values()
-        for part in plan.parts
+        for part in plan.regions
         for choice in ways(part.region, asked.also).values()
     ]
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -128,10 +133,10 @@ def main():
     for name, plan in planned.items():
         problem = problem_of(name)
         args, kwargs = problem.inputs("cuda", 0)
-        values = placeholder_values(plan.captured, problem.on("cuda"), args, kwargs)
-        for part, inputs in zip(plan.parts, inputs_of(plan.captured, plan.parts, values), strict=True):
+        values = bind_placeholders(plan.captured, problem.program_on("cuda"), args, kwargs)
+        for part, inputs in zip(plan.regions, record_region_inputs(plan.captured, plan.regions, values), strict=True):
             choices = ways(part.region, asked.also)
-            times, faults = timed(part.region, reference_of(plan.captured, part), inputs, choices)
+            times, faults = timed(part.region, build_reference(plan.captured, part), inputs, choices)
             key = f"{name} {part.region.name}"
             found[key] = {way: {"us": us, "of a copy": us / times["copy"]} for way, us in times.items()} | faults
             print(f"{key}: a copy {times['copy']:.1f} us", flush=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from next_steps import can_run
 
-from kernelwright.core.commands import divided, is_command, with_options
+from kernelwright.core.commands import add_options, is_command, split_commands
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "kernelwright"
 
@@ -48,7 +48,7 @@ def test_no_command(text):
 
 
 def test_steps_are_divided_in_their_order():
-    assert divided(["kw machine", "", "wait", "kw kernels"]) == (["kw machine", "kw kernels"], ["wait"])
+    assert split_commands(["kw machine", "", "wait", "kw kernels"]) == (["kw machine", "kw kernels"], ["wait"])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_steps_are_divided_in_their_order():
     ],
 )
 def test_the_same_command_with_other_options(command, options, again):
-    assert with_options(command.split(), options) == again
+    assert add_options(command.split(), options) == again
 
 
 def written():

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.core.document import STATUSES, decode, document, encode, error_document
-from kernelwright.core.errors import InternalError, KernelwrightError, ProblemError, UsageError, by_code
+from kernelwright.core.document import STATUSES, build_document, build_error_document, decode, encode
+from kernelwright.core.errors import InternalError, KernelwrightError, ProblemError, UsageError, error_types_by_code
 from kernelwright.core.records import (
     REJECTIONS,
     Comparison,
-    Evidence,
     Machine,
     MemoryLevel,
-    Move,
+    MetricEvidence,
     Reason,
+    Recommendation,
     Verdict,
     Work,
 )
@@ -46,10 +46,10 @@ records = st.one_of(
     ),
     st.builds(
         Comparison,
-        a=text,
-        b=text,
+        variant=text,
+        baseline=text,
         verdict=st.sampled_from(["FASTER", "SAME", "SLOWER", "UNCLEAR"]),
-        ratio=positive,
+        speedup=positive,
         low=positive,
         high=positive,
         pairs=counts,
@@ -62,18 +62,18 @@ records = st.one_of(
         problem=text,
         candidate=text,
         device=st.just("cpu"),
-        sets=counts,
+        input_sets=counts,
         golden=text,
     ),
-    st.builds(Move, kind=text, what=text, predicted_us=positive),
-    st.builds(Evidence, metric=text, value=text, threshold=text, source=text),
+    st.builds(Recommendation, kind=text, action=text, predicted_us=positive),
+    st.builds(MetricEvidence, metric=text, value=text, threshold=text, source=text),
 )
 
 
 @settings(max_examples=200, deadline=None)
 @given(record=records, status=st.sampled_from(STATUSES), steps=st.lists(text, max_size=3))
 def test_a_record_comes_back_from_its_document(record, status, steps):
-    written = encode(document("why", record, status=status, next=steps))
+    written = encode(build_document("why", record, status=status, next=steps))
     assert decode(written, type(record)) == record
     envelope = json.loads(written)
     assert envelope["schema"] == {"name": "kernelwright.why", "version": 1}
@@ -93,32 +93,34 @@ def test_what_is_no_document_is_refused_clearly(text):
 
 def test_a_status_that_does_not_exist_is_our_bug():
     with pytest.raises(ValueError, match="great"):
-        document("why", Work(), status="great")
+        build_document("why", Work(), status="great")
 
 
 def test_a_field_may_not_hide_the_envelope():
     with pytest.raises(ValueError, match="verb"):
-        document("why", {"verb": "x"})
+        build_document("why", {"verb": "x"})
 
 
 def test_an_error_document_says_what_where_and_next():
-    doc = error_document("why", ProblemError("no Model in x.py", next="write one", where="x.py:3"))
+    doc = build_error_document("why", ProblemError("no Model in x.py", next="write one", where="x.py:3"))
     assert doc["error"] == {"code": "problem-error", "message": "no Model in x.py", "where": "x.py:3"}
     assert (doc["status"], doc["next"], doc["advice"]) == ("error", ["kw why --help"], ["write one"])
 
 
 def test_an_error_document_names_the_same_command_with_other_options():
-    doc = error_document("why", UsageError("no device", next="--device cpu"), ["kw", "why", "x.py", "--device", "tpu"])
+    doc = build_error_document(
+        "why", UsageError("no device", next="--device cpu"), ["kw", "why", "x.py", "--device", "tpu"]
+    )
     assert (doc["next"], doc["advice"]) == (["kw why x.py --device cpu"], [])
 
 
 def test_our_own_bug_is_shown_by_the_same_command_with_debug():
-    doc = error_document("why", InternalError("KeyError: 3"), ["kw", "why", "x.py"])
+    doc = build_error_document("why", InternalError("KeyError: 3"), ["kw", "why", "x.py"])
     assert (doc["next"], len(doc["advice"])) == (["kw why x.py --debug"], 1)
 
 
 def test_an_error_may_have_a_command_and_a_sentence():
-    doc = error_document("why", ProblemError("no Model", next="kw why -- python x.py\nadd get_inputs()"))
+    doc = build_error_document("why", ProblemError("no Model", next="kw why -- python x.py\nadd get_inputs()"))
     assert (doc["next"], doc["advice"]) == (["kw why -- python x.py"], ["add get_inputs()"])
 
 
@@ -129,7 +131,7 @@ def test_error_codes_are_unique_and_exit_codes_are_the_contract():
         classes.append(cls)
         todo.extend(cls.__subclasses__())
     mine = [c for c in classes if c.__module__.startswith("kernelwright")]
-    assert len({c.code for c in mine}) == len(mine) == len(by_code())
+    assert len({c.code for c in mine}) == len(mine) == len(error_types_by_code())
     assert {c.exit_code for c in mine} == {2, 101}
 
 

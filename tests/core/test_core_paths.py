@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.core.errors import UsageError
-from kernelwright.core.paths import require_place
+from kernelwright.core.paths import require_writable
 
 
 @pytest.mark.parametrize(
@@ -16,10 +16,10 @@ from kernelwright.core.paths import require_place
 )
 def test_where_no_file_can_be_the_option_is_named(path: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as caught:
-        require_place(Path(path), "--out")
+        require_writable(Path(path), "--out")
     assert caught.value.next == "name a file in a folder that can be written: --out FILE"
 
 
 def test_a_place_that_is_fine_stays_as_it_was(tmp_path: Path) -> None:
-    require_place(tmp_path / "x.py", "--out")
+    require_writable(tmp_path / "x.py", "--out")
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,7 @@
 """fast_p: of each problem the best candidate counts, and a win inside the noise is none."""
 
 from kernelwright.core.records import Comparison, Reason, Verdict
-from kernelwright.core.suite_run import Outcome, curve
+from kernelwright.core.suite_run import CaseOutcome, compute_fast_p_curve
 
 
 def outcome(problem, low=None, ratio=None, high=None, *, accepted=True):
@@ -11,19 +11,19 @@ def outcome(problem, low=None, ratio=None, high=None, *, accepted=True):
         problem=problem,
         candidate="c",
         device="cpu",
-        sets=12,
+        input_sets=12,
         golden="",
     )
     compared = ()
     if ratio:
-        about = {"verdict": "FASTER", "ratio": ratio, "low": low, "high": high, "pairs": 7, "method": ""}
-        compared = (Comparison(a="candidate", b="eager", **about),)
-    return Outcome(problem=problem, candidate="c", verdict=verdict, comparisons=compared)
+        about = {"verdict": "FASTER", "speedup": ratio, "low": low, "high": high, "pairs": 7, "method": ""}
+        compared = (Comparison(variant="candidate", baseline="eager", **about),)
+    return CaseOutcome(problem=problem, candidate="c", verdict=verdict, comparisons=compared)
 
 
 def counts(outcomes, p):
-    point = next(one for one in curve(tuple(outcomes), "eager").points if one.p == p)
-    return point.sure, point.likely, point.possible
+    point = next(one for one in compute_fast_p_curve(tuple(outcomes), "eager").points if one.p == p)
+    return point.count_low, point.count, point.count_high
 
 
 def test_right_is_enough_at_nought_even_where_nothing_was_timed():
@@ -49,4 +49,4 @@ def test_fast_and_wrong_counts_for_nothing():
 def test_of_several_candidates_the_best_counts_once():
     several = [outcome("a", 1.1, 1.2, 1.3), outcome("a", 2.1, 2.2, 2.3), outcome("b", 0.5, 0.6, 0.7)]
     assert counts(several, 2.0) == (1, 1, 1)
-    assert curve(tuple(several), "eager").problems == 2
+    assert compute_fast_p_curve(tuple(several), "eager").num_problems == 2

@@ -14,11 +14,11 @@ PROGRAMS = Path(__file__).with_name("unseen.py")
 def main(device="cpu", *names):
     if device == "cuda":
         os.environ["KW_SIZE"] = "gpu"
-    from kernelwright.sandbox.process_limits import POLICY
+    from kernelwright.sandbox.process_limits import DEFAULT_ENVIRONMENT
 
-    os.environ |= POLICY | os.environ
+    os.environ |= DEFAULT_ENVIRONMENT | os.environ
     from kernelwright.diagnosis import why
-    from kernelwright.evidence.recommendation_check import make_moves
+    from kernelwright.evidence.recommendation_check import apply_recommendations
 
     sys.path.insert(0, str(PROGRAMS.parent))
     from unseen import NAMES
@@ -29,11 +29,11 @@ def main(device="cpu", *names):
     )
     for name in names or NAMES:
         target = Path(f"{PROGRAMS}:{name}")
-        for made in make_moves(target, why(str(target), device=device), device):
-            errors.append(made.error)
+        for made in apply_recommendations(target, why(str(target), device=device), device):
+            errors.append(made.prediction_error)
             off = made.predicted_us / made.achieved_us - 1
             figures = f"{made.before_us:,.1f} | {made.predicted_us:,.1f} | {made.achieved_us:,.1f} | {off:+.0%}"
-            print(f"| {name} | {made.kind} | {figures} | {made.made_by} |", flush=True)
+            print(f"| {name} | {made.kind} | {figures} | {made.implemented_by} |", flush=True)
     print(f"\n{len(errors)} moves, median error {median(errors):.0%}")
 
 

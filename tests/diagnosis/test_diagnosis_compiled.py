@@ -7,7 +7,14 @@ from tiers import slow
 import kernelwright
 from kernelwright.core.errors import ProblemError
 from kernelwright.core.records import Machine, MemoryLevel, Operator, ProgramWork, Work
-from kernelwright.diagnosis.compiled import Node, _as_compiled, _compiled, _dealt, _stretches, observe_compiled
+from kernelwright.diagnosis.compiled import (
+    PlannedKernel,
+    _assign_work,
+    _compile_and_record,
+    _distribute_bytes,
+    _split_at_extern,
+    observe_compiled,
+)
 from kernelwright.measure.kernels import KernelTime
 from kernelwright.problems import Problem
 
@@ -20,14 +27,14 @@ CPU = Machine(
     vector_tflop_s={"float32": 0.05},
     dispatch_us=1.0,
 )
-RELU = KernelTime("fused_relu_0", 10.0, called=False)
-SUM = KernelTime("fused_sum_1", 30.0, called=False)
-MM = KernelTime("mm", 50.0, called=True)
-SORT = KernelTime("sort", 50.0, called=True)
+RELU = KernelTime("fused_relu_0", 10.0, is_extern=False)
+SUM = KernelTime("fused_sum_1", 30.0, is_extern=False)
+MM = KernelTime("mm", 50.0, is_extern=True)
+SORT = KernelTime("sort", 50.0, is_extern=True)
 
 
 def planned(total, written=0, called=False):
-    return Node(called=called, bytes_total=total, bytes_written=written)
+    return PlannedKernel(is_extern=called, total_bytes=total, written_bytes=written)
 
 
 def op(name, kind="pointwise", written=0, known=True, **flops):
@@ -37,7 +44,7 @@ def op(name, kind="pointwise", written=0, known=True, **flops):
         index=0,
         name=name,
         kind=kind,
-        known=known,
+        flops_known=known,
         work=Work(flops=units, bytes_written=written),
         shapes=f"shapes of {name}",
         module=f"net.{name}",
@@ -50,7 +57,7 @@ def program(*operators, coverage=1.0):
 
 
 def bytes_of(items):
-    return [(item.bytes_total, item.bytes_written) for item in items]
+    return [(item.total_bytes, item.written_bytes) for item in items]
 
 
 def flops_of(work):
@@ -61,41 +68,41 @@ def flops_of(work):
 
 
 def test_a_called_kernel_stands_alone_between_the_stretches_of_others():
-    assert _stretches([RELU, SUM, MM, MM, RELU]) == [[RELU, SUM], [MM], [], [MM], [RELU]]
-    assert _stretches([]) == [[]]
+    assert _split_at_extern([RELU, SUM, MM, MM, RELU]) == [[RELU, SUM], [MM], [], [MM], [RELU]]
+    assert _split_at_extern([]) == [[]]
 
 
 def test_kernels_that_run_as_planned_move_what_was_planned():
     nodes = [planned(100, 40), planned(900, 300, called=True), planned(60, 20)]
-    assert _dealt([RELU, MM, SUM], nodes) == nodes
+    assert _distribute_bytes([RELU, MM, SUM], nodes) == nodes
 
 
 def test_two_planned_kernels_that_run_as_one_move_the_bytes_of_both():
     nodes = [planned(100, 40), planned(60, 20), planned(900, 300, called=True)]
-    assert bytes_of(_dealt([RELU, MM], nodes)) == [(160, 60), (900, 300)]
+    assert bytes_of(_distribute_bytes([RELU, MM], nodes)) == [(160, 60), (900, 300)]
 
 
 def test_a_planned_kernel_that_runs_as_two_is_dealt_out_by_time():
     # 10 us and 30 us: a quarter and three quarters.
-    assert bytes_of(_dealt([RELU, SUM], [planned(400, 80)])) == [(100, 20), (300, 60)]
+    assert bytes_of(_distribute_bytes([RELU, SUM], [planned(400, 80)])) == [(100, 20), (300, 60)]
 
 
 def test_a_stretch_that_ran_otherwise_leaves_the_others_alone():
     nodes = [planned(100, 40), planned(60, 20), planned(900, 300, called=True), planned(8, 4)]
-    assert bytes_of(_dealt([RELU, MM, SUM], nodes)) == [(160, 60), (900, 300), (8, 4)]
+    assert bytes_of(_distribute_bytes([RELU, MM, SUM], nodes)) == [(160, 60), (900, 300), (8, 4)]
 
 
 @pytest.mark.parametrize("times_us", [(1.0, 1.0, 1.0), (0.1, 7.3, 20.9), (0.0, 0.0, 5.0)])
 def test_dealing_out_by_time_neither_makes_nor_loses_bytes(times_us):
-    kernels = [KernelTime(f"fused_{i}", time_us, called=False) for i, time_us in enumerate(times_us)]
-    dealt = _dealt(kernels, [planned(1000, 250), planned(234, 117)])
-    for name, whole in (("bytes_total", 1234), ("bytes_written", 367)):
+    kernels = [KernelTime(f"fused_{i}", time_us, is_extern=False) for i, time_us in enumerate(times_us)]
+    dealt = _distribute_bytes(kernels, [planned(1000, 250), planned(234, 117)])
+    for name, whole in (("total_bytes", 1234), ("written_bytes", 367)):
         assert whole - len(kernels) < sum(getattr(node, name) for node in dealt) <= whole, "rounded down by less than 1"
-    assert all(0 <= node.bytes_written <= node.bytes_total for node in dealt)
+    assert all(0 <= node.written_bytes <= node.total_bytes for node in dealt)
 
 
 def test_kernels_beyond_the_plan_move_nothing_that_anybody_told():
-    assert bytes_of(_dealt([RELU, MM, SUM, MM], [planned(100, 40), planned(900, 300, called=True)])) == [
+    assert bytes_of(_distribute_bytes([RELU, MM, SUM, MM], [planned(100, 40), planned(900, 300, called=True)])) == [
         (100, 40),
         (900, 300),
         (0, 0),
@@ -106,7 +113,7 @@ def test_kernels_beyond_the_plan_move_nothing_that_anybody_told():
 def test_a_plan_that_never_ran_is_left_out():
     # A backward pass that was compiled and not called.
     nodes = [planned(900, 300, called=True), planned(100, 40), planned(800, 200, called=True), planned(60, 20)]
-    assert bytes_of(_dealt([MM, RELU], nodes)) == [(900, 300), (100, 40)]
+    assert bytes_of(_distribute_bytes([MM, RELU], nodes)) == [(900, 300), (100, 40)]
 
 
 # ---- FLOPs
@@ -114,12 +121,12 @@ def test_a_plan_that_never_ran_is_left_out():
 
 def test_a_called_product_has_its_own_flops_and_a_written_kernel_the_rest():
     written = program(op("mm", "matrix", 300, matrix=8000), op("relu", vector=75), op("exp", special=600))
-    work = _as_compiled(written, [MM, RELU], [planned(900, 300, called=True), planned(600, 300)])
+    work = _assign_work(written, [MM, RELU], [planned(900, 300, called=True), planned(600, 300)])
     product, fused = work.operators
     assert (product.kind, product.shapes, product.module) == ("matrix", "shapes of mm", "net.mm")
     assert (fused.kind, fused.shapes, fused.module) == ("other", "", "")
     assert flops_of(work) == [{"matrix/float32": 8000}, {"vector/float32": 75, "special/float32": 600}]
-    assert [(o.work.bytes_read, o.work.bytes_written, o.fresh_bytes) for o in work.operators] == [
+    assert [(o.work.bytes_read, o.work.bytes_written, o.allocated_bytes) for o in work.operators] == [
         (600, 300, 300),
         (300, 300, 300),
     ]
@@ -132,7 +139,7 @@ def test_a_called_product_has_its_own_flops_and_a_written_kernel_the_rest():
 def test_the_rest_is_spread_by_bytes_over_the_kernels_that_were_written():
     written = program(op("mm", "matrix", 300, matrix=8000), op("relu", vector=100))
     nodes = [planned(100, 50), planned(900, 300, called=True), planned(300, 10)]
-    assert flops_of(_as_compiled(written, [RELU, MM, SUM], nodes)) == [
+    assert flops_of(_assign_work(written, [RELU, MM, SUM], nodes)) == [
         {"vector/float32": 25},
         {"matrix/float32": 8000},
         {"vector/float32": 75},
@@ -142,7 +149,7 @@ def test_the_rest_is_spread_by_bytes_over_the_kernels_that_were_written():
 def test_each_product_has_the_flops_of_its_turn():
     written = program(op("mm", "matrix", 300, matrix=1), op("relu", vector=8), op("mm", "matrix", 300, matrix=2))
     nodes = [planned(900, 300, called=True), planned(600, 300), planned(900, 300, called=True)]
-    assert flops_of(_as_compiled(written, [MM, RELU, MM], nodes)) == [
+    assert flops_of(_assign_work(written, [MM, RELU, MM], nodes)) == [
         {"matrix/float32": 1},
         {"vector/float32": 8},
         {"matrix/float32": 2},
@@ -151,8 +158,8 @@ def test_each_product_has_the_flops_of_its_turn():
 
 def test_a_bias_that_is_counted_with_its_product_is_not_spread_again():
     written = program(op("addmm", "matrix", 300, matrix=8000, vector=75), op("relu", vector=75))
-    called = KernelTime("addmm", 50.0, called=True)
-    assert flops_of(_as_compiled(written, [called, RELU], [planned(900, 300, called=True), planned(600, 300)])) == [
+    called = KernelTime("addmm", 50.0, is_extern=True)
+    assert flops_of(_assign_work(written, [called, RELU], [planned(900, 300, called=True), planned(600, 300)])) == [
         {"matrix/float32": 8000, "vector/float32": 75},
         {"vector/float32": 75},
     ]
@@ -161,7 +168,7 @@ def test_a_bias_that_is_counted_with_its_product_is_not_spread_again():
 def test_a_product_that_inductor_calls_by_another_name_is_the_same_product():
     # x @ w + b, written as two operators, is called as one.
     written = program(op("mm", "matrix", 300, matrix=8000), op("add", vector=75))
-    work = _as_compiled(written, [KernelTime("addmm", 50.0, called=True)], [planned(900, 300, called=True)])
+    work = _assign_work(written, [KernelTime("addmm", 50.0, is_extern=True)], [planned(900, 300, called=True)])
     assert flops_of(work) == [{"matrix/float32": 8000, "vector/float32": 75}]
 
 
@@ -169,28 +176,28 @@ def test_a_product_that_inductor_calls_by_another_name_is_the_same_product():
 def test_a_called_kernel_that_is_no_product_takes_no_products_flops(name):
     # Dropout asks the library for its seed before the product.
     written = program(op("mm", "matrix", 300, matrix=8000), op("relu", vector=75))
-    kernels = [KernelTime(name, 1.0, called=True), MM, RELU]
+    kernels = [KernelTime(name, 1.0, is_extern=True), MM, RELU]
     nodes = [planned(8, 8, called=True), planned(900, 300, called=True), planned(600, 300)]
-    assert flops_of(_as_compiled(written, kernels, nodes)) == [{}, {"matrix/float32": 8000}, {"vector/float32": 75}]
+    assert flops_of(_assign_work(written, kernels, nodes)) == [{}, {"matrix/float32": 8000}, {"vector/float32": 75}]
 
 
 def test_a_called_operator_that_is_no_product_has_its_own_flops_too():
     written = program(op("relu", vector=75), op("sort", "other", 400, vector=9000))
-    work = _as_compiled(written, [RELU, SORT], [planned(800, 400), planned(800, 400, called=True)])
+    work = _assign_work(written, [RELU, SORT], [planned(800, 400), planned(800, 400, called=True)])
     assert flops_of(work) == [{"vector/float32": 75}, {"vector/float32": 9000}]
 
 
 def test_a_product_that_inductor_writes_itself_belongs_to_a_written_kernel():
     # x @ v becomes a sum inside a fused kernel; the product that is called writes 4,096 bytes, and so does x @ w.
     written = program(op("mv", "matrix", 256, matrix=4096), op("mm", "matrix", 4096, matrix=65536))
-    work = _as_compiled(written, [RELU, MM], [planned(8576, 256), planned(14340, 4096, called=True)])
+    work = _assign_work(written, [RELU, MM], [planned(8576, 256), planned(14340, 4096, called=True)])
     assert flops_of(work) == [{"matrix/float32": 4096}, {"matrix/float32": 65536}]
 
 
 def test_attention_is_found_under_the_name_of_the_librarys_kernel():
     written = program(op("mm", "matrix", 64, matrix=5), op("scaled_dot_product_attention", "attention", 64, matrix=7))
-    attention = KernelTime("_scaled_dot_product_flash_attention_for_cpu", 9.0, called=True)
-    work = _as_compiled(written, [attention, MM], [planned(256, 64, called=True), planned(128, 64, called=True)])
+    attention = KernelTime("_scaled_dot_product_flash_attention_for_cpu", 9.0, is_extern=True)
+    work = _assign_work(written, [attention, MM], [planned(256, 64, called=True), planned(128, 64, called=True)])
     assert [(o.kind, o.work.flops) for o in work.operators] == [
         ("attention", {"matrix/float32": 7}),
         ("matrix", {"matrix/float32": 5}),
@@ -199,20 +206,20 @@ def test_attention_is_found_under_the_name_of_the_librarys_kernel():
 
 def test_an_operator_without_a_formula_stays_unknown():
     written = program(op("relu", vector=75), op("mylib.scale", "other", 400, known=False), coverage=0.5)
-    work = _as_compiled(
+    work = _assign_work(
         written,
-        [RELU, KernelTime("mylib::scale", 5.0, called=True)],
+        [RELU, KernelTime("mylib::scale", 5.0, is_extern=True)],
         [planned(800, 400), planned(800, 400, called=True)],
     )
-    assert [o.known for o in work.operators] == [True, False]
+    assert [o.flops_known for o in work.operators] == [True, False]
     assert work.coverage == 0.5
 
 
 def test_a_kernel_of_which_nothing_was_told_is_not_known():
     # 10 us of 60 us were planned; the product ran without Inductor's saying what it moves.
     written = program(op("relu", vector=75), op("mm", "matrix", 300, matrix=8000))
-    work = _as_compiled(written, [RELU, MM], [planned(800, 400)])
-    assert [o.known for o in work.operators] == [True, False]
+    work = _assign_work(written, [RELU, MM], [planned(800, 400)])
+    assert [o.flops_known for o in work.operators] == [True, False]
     assert work.coverage == pytest.approx(10 / 60)
 
 
@@ -255,7 +262,7 @@ def side_by_side(x, w, v):
     ids=["softmax", "in place", "several results", "cat in place"],
 )
 def test_the_plan_names_the_bytes_of_what_will_run(function, shapes, nodes):
-    _, found = _compiled(function, ([torch.randn(shape) for shape in shapes], {}))
+    _, found = _compile_and_record(function, ([torch.randn(shape) for shape in shapes], {}))
     assert found == nodes
 
 
@@ -329,5 +336,5 @@ def test_the_kernels_of_a_graph_that_runs_again_are_not_known():
         return x
 
     seen = read(three_times, torch.randn(64, 64), torch.randn(64, 64), torch.randn(64))
-    assert [call.regime == "undetermined" for call in seen.calls] == [False, False, True, True, True, True]
+    assert [call.regime == "undetermined" for call in seen.operators] == [False, False, True, True, True, True]
     assert seen.work.coverage < 1

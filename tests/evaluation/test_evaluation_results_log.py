@@ -6,7 +6,7 @@ import pytest
 
 from kernelwright.core.errors import UsageError
 from kernelwright.core.records import Reason, Record
-from kernelwright.evaluation.results_log import Journal
+from kernelwright.evaluation.results_log import ResultsLog
 
 
 class Found(Record, frozen=True, kw_only=True, tag="found"):
@@ -20,7 +20,7 @@ def path(tmp_path):
 
 
 def journal(path):
-    return Journal[Found](path, Found, option="--results")
+    return ResultsLog[Found](path, Found, option="--results")
 
 
 @pytest.mark.parametrize("value", [1.5, math.inf, -math.inf])
@@ -29,14 +29,14 @@ def test_a_line_comes_back(path, value):
     with journal(path) as first:
         first.append(line)
     with journal(path) as second:
-        assert second.lines == [line]
+        assert second.records == [line]
 
 
 def test_no_number_comes_back_as_none(path):
     with journal(path) as first:
         first.append(Found(value=math.nan))
     with journal(path) as second:
-        assert math.isnan(second.lines[0].value)
+        assert math.isnan(second.records[0].value)
 
 
 def test_half_a_line_is_cut_off_and_the_next_one_is_whole(path):
@@ -45,10 +45,10 @@ def test_half_a_line_is_cut_off_and_the_next_one_is_whole(path):
         first.append(Found(value=2.0))
     path.write_bytes(path.read_bytes()[:-5])
     with journal(path) as second:
-        assert [one.value for one in second.lines] == [1.0]
+        assert [one.value for one in second.records] == [1.0]
         second.append(Found(value=3.0))
     with journal(path) as third:
-        assert [one.value for one in third.lines] == [1.0, 3.0]
+        assert [one.value for one in third.records] == [1.0, 3.0]
 
 
 def test_one_writer_at_a_time(path):

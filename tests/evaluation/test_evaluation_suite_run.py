@@ -30,11 +30,14 @@ def test_every_candidate_has_its_verdict_and_is_judged_once(kw, suite):
         one["candidate"]: (one["verdict"]["reason"] or {"code": ""})["code"] for one in answer.document["outcomes"]
     }
     assert codes == faults.EXPECTED
-    assert (answer.document["pace"]["verdicts"], answer.document["pace"]["workers"]) == (len(faults.EXPECTED), 2)
+    assert (answer.document["throughput"]["verdicts"], answer.document["throughput"]["workers"]) == (
+        len(faults.EXPECTED),
+        2,
+    )
     lines = results.read_bytes()
     (suite / "candidates" / "total_right.py").touch()
     answer, _ = run(kw, suite, "--baseline", "")
-    assert (answer.document["kept"], answer.document["pace"]) == (len(faults.EXPECTED), None)
+    assert (answer.document["reused_results"], answer.document["throughput"]) == (len(faults.EXPECTED), None)
     assert results.read_bytes() == lines
 
 
@@ -48,9 +51,9 @@ def test_what_is_accepted_is_timed_and_drawn(kw, suite, tmp_path):
     answer = kw("suite", "run", suite / "problems", "--candidates", mine, *words)
     assert answer.code == 0
     (outcome,), (curve,) = answer.document["outcomes"], answer.document["curves"]
-    assert [one["b"] for one in outcome["comparisons"]] == ["eager"]
-    assert (curve["problems"], curve["points"][0]["sure"]) == (1, 1)
-    assert answer.document["idle"] == ["affine", "total"]
+    assert [one["baseline"] for one in outcome["comparisons"]] == ["eager"]
+    assert (curve["num_problems"], curve["points"][0]["count_low"]) == (1, 1)
+    assert answer.document["problems_without_candidate"] == ["affine", "total"]
     assert "fast_p" in page.read_text()
     assert [json.loads(line)["type"] for line in results.read_text().splitlines()] == ["judged", "timed"]
 
@@ -76,7 +79,7 @@ class ModelNew(torch.nn.Module):
         (outcome,), (curve,) = answer.document["outcomes"], answer.document["curves"]
         assert (answer.code, outcome["verdict"]["accepted"]) == (1, False)
         assert outcome["verdict"]["reason"]["code"] in ("stale-output", "inaccurate")
-        assert curve["points"][0]["possible"] == 0
+        assert curve["points"][0]["count_high"] == 0
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelwright.evidence.digests import PACKAGE, combined, import_closure, normal_python, source_digest
+from kernelwright.evidence.digests import PACKAGE, combined_digest, import_closure, normalize_python, source_digest
 
 FUNCTION = '''
 def softmax(x, dim):
@@ -36,7 +36,7 @@ def softmax(x, dim):
 def test_names_of_local_variables_comments_and_docstrings_do_not_count(old, new):
     changed = FUNCTION.replace(old, new)
     assert changed != FUNCTION
-    assert normal_python(changed) == normal_python(FUNCTION)
+    assert normalize_python(changed) == normalize_python(FUNCTION)
 
 
 @pytest.mark.parametrize(
@@ -53,34 +53,34 @@ def test_names_of_local_variables_comments_and_docstrings_do_not_count(old, new)
 )
 def test_arithmetic_parameters_and_what_a_module_offers_count(old, new):
     changed = FUNCTION.replace(old, new).replace("max(dim)", "max(axis)" if "axis" in new else "max(dim)")
-    assert normal_python(changed) != normal_python(FUNCTION)
+    assert normalize_python(changed) != normalize_python(FUNCTION)
 
 
 def test_two_locals_that_trade_places_are_another_program():
     one = "def f(x):\n    a = x.sin()\n    b = x.cos()\n    return a / b\n"
-    assert normal_python(one) == normal_python(one.replace("a", "p").replace("pef", "def").replace("p", "q"))
-    assert normal_python(one) != normal_python(one.replace("a / b", "b / a"))
+    assert normalize_python(one) == normalize_python(one.replace("a", "p").replace("pef", "def").replace("p", "q"))
+    assert normalize_python(one) != normalize_python(one.replace("a / b", "b / a"))
 
 
 def test_a_parameter_that_hides_a_local_is_not_another_local():
     text = "def f():\n    a = 1\n    b = 2\n    def g(a):\n        c = 3\n        return {}\n    return g\n"
-    assert normal_python(text.format("b")) != normal_python(text.format("c"))
+    assert normalize_python(text.format("b")) != normalize_python(text.format("c"))
 
 
 def test_globals_stay_what_they_are():
     one = "def f(x):\n    global held\n    held = x\n"
-    assert normal_python(one) != normal_python(one.replace("held", "kept"))
-    assert normal_python("def f():\n    import math as m\n    return m\n") != normal_python(
+    assert normalize_python(one) != normalize_python(one.replace("held", "kept"))
+    assert normalize_python("def f():\n    import math as m\n    return m\n") != normalize_python(
         "def f():\n    import cmath as m\n    return m\n"
     )
 
 
 def test_one_definition_of_a_module():
     text = "A = 1\nclass C:\n    def f(self):\n        return A\n    def g(self):\n        return 2\n"
-    assert normal_python(text, "C.f") == normal_python(text.replace("return 2", "return 3"), "C.f")
-    assert normal_python(text, "C") != normal_python(text.replace("return 2", "return 3"), "C")
+    assert normalize_python(text, "C.f") == normalize_python(text.replace("return 2", "return 3"), "C.f")
+    assert normalize_python(text, "C") != normalize_python(text.replace("return 2", "return 3"), "C")
     with pytest.raises(KeyError):
-        normal_python(text, "C.h")
+        normalize_python(text, "C.h")
 
 
 def write(folder, name, text):
@@ -106,8 +106,8 @@ def test_json_by_its_content(tmp_path):
 def test_where_a_module_lies_does_not_count(tmp_path):
     one = write(tmp_path, "a.py", "from kernelwright.verification.transport.client import Line\n")
     other = write(tmp_path, "b.py", "from kernelwright.verification.client import Line\n")
-    assert combined([one]) == combined([other])
-    assert combined([one]) != combined(
+    assert combined_digest([one]) == combined_digest([other])
+    assert combined_digest([one]) != combined_digest(
         [write(tmp_path, "c.py", "from kernelwright.verification.transport.client import Other\n")]
     )
 

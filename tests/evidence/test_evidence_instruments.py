@@ -9,7 +9,7 @@ from kernelwright.evidence import instruments
 
 
 def test_every_instrument_is_as_its_registry_knows_it():
-    changed = instruments.changed()
+    changed = instruments.changed_instruments()
     assert not changed, (
         f"the sources of {', '.join(changed)} changed: does it still measure the same? "
         'kw evidence instrument NAME --same WHY, or --new WHAT --bound "by how much"'
@@ -28,21 +28,24 @@ def registry(tmp_path, monkeypatch):
 
 
 def test_a_new_version_is_newer_than_rows_that_used_the_old_one(registry):
-    rows = {"graph clock": instruments.versions(["graph clock"]), "work": instruments.versions(["work"])}
-    instruments.accept("graph clock", new="replays are led by one more", bound="0.1 us of a call")
-    assert instruments.older(rows["work"]) == []
-    (sentence,) = instruments.older(rows["graph clock"])
+    rows = {
+        "graph clock": instruments.current_versions(["graph clock"]),
+        "work": instruments.current_versions(["work"]),
+    }
+    instruments.record_change("graph clock", new="replays are led by one more", bound="0.1 us of a call")
+    assert instruments.changes_since(rows["work"]) == []
+    (sentence,) = instruments.changes_since(rows["graph clock"])
     assert "replays are led by one more (0.1 us of a call)" in sentence
     assert "replays are led" in registry.read_text()
 
 
 def test_a_change_that_measures_the_same_leaves_rows_as_they_are(registry, monkeypatch):
-    rows = instruments.versions(["event clock"])
-    sources = {**instruments.SOURCES, "event clock": ("measure/clock.py:HostClock",)}
-    monkeypatch.setattr(instruments, "SOURCES", sources)
-    assert instruments.changed() == ["event clock"]
-    instruments.accept("event clock", same="renamed")
-    assert instruments.changed() == []
-    assert instruments.older(rows) == []
+    rows = instruments.current_versions(["event clock"])
+    sources = {**instruments.INSTRUMENT_SOURCES, "event clock": ("measure/clock.py:HostClock",)}
+    monkeypatch.setattr(instruments, "INSTRUMENT_SOURCES", sources)
+    assert instruments.changed_instruments() == ["event clock"]
+    instruments.record_change("event clock", same="renamed")
+    assert instruments.changed_instruments() == []
+    assert instruments.changes_since(rows) == []
     with pytest.raises(NotFoundError, match="no instrument 'sundial'"):
-        instruments.accept("sundial", same="a shadow")
+        instruments.record_change("sundial", same="a shadow")

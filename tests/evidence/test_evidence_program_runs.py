@@ -12,17 +12,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "compiler"))
 from first_choice import FirstChoice, quick
 
 from kernelwright.compiler import precompile
-from kernelwright.compiler.backends import generator_for
-from kernelwright.compiler.pipeline import plan_of
-from kernelwright.compiler.program_suite import programs as programs_of
-from kernelwright.compiler.program_suite import run_one
+from kernelwright.compiler.backends import backend_for
+from kernelwright.compiler.pipeline import plan_problem
+from kernelwright.compiler.program_suite import load_programs as programs_of
+from kernelwright.compiler.program_suite import run_program
 from kernelwright.core.errors import CrashError, NotFoundError
-from kernelwright.core.optimization import SuiteRow
+from kernelwright.core.optimization import ProgramSuiteRow
 from kernelwright.evidence import program_runs, programs
-from kernelwright.evidence.kinds import Request
+from kernelwright.evidence.kinds import MeasureRequest
 from kernelwright.evidence.rows import read_rows, write_rows
-from kernelwright.evidence.status import status
-from kernelwright.machines import predicted_machine
+from kernelwright.evidence.status import compute_status
+from kernelwright.machines import machine_from_spec
 
 PROGRAMS = """
 import os
@@ -65,13 +65,15 @@ class Runs:
         self.done.append(problem.name)
         if problem.name in self.fails:
             raise KeyboardInterrupt
-        return SuiteRow(name=problem.name, accepted=True, times_us={"kernelwright": 1.0, "copy": 1.0, "eager": 2.0})
+        return ProgramSuiteRow(
+            name=problem.name, accepted=True, times_us={"kernelwright": 1.0, "copy": 1.0, "eager": 2.0}
+        )
 
 
 @pytest.fixture(autouse=True)
 def toy_machine(monkeypatch):
     """A machine that nobody has to measure."""
-    toy = msgspec.structs.replace(predicted_machine("h200"), name="toy machine", device="cpu")
+    toy = msgspec.structs.replace(machine_from_spec("h200"), name="toy machine", device="cpu")
     monkeypatch.setattr(program_runs, "machine_here", lambda device: toy)
     return toy
 
@@ -79,23 +81,27 @@ def toy_machine(monkeypatch):
 @pytest.fixture
 def suite(tmp_path, monkeypatch):
     # The sources of the compiler count in every row; here they would only cost time.
-    monkeypatch.setattr(programs, "_sources", lambda device: "compiler")
+    monkeypatch.setattr(programs, "_codegen_digest", lambda device: "compiler")
     made(tmp_path)
     folder = str(tmp_path / "evidence")
 
     def measure(*names, fails=(), run=None, **options):
         run = run or Runs(fails)
-        request = Request("cpu", folder, names, **options)
+        request = MeasureRequest("cpu", folder, names, **options)
         with pytest.raises(KeyboardInterrupt) if fails else nullcontext():
-            for row in program_runs.measure(request, programs.built, programs.KIND.sources, run=run, prepare=False):
+            for row in program_runs.measure_programs(
+                request, programs.build_program, programs.KIND.sources_digest, run=run, prepare=False
+            ):
                 write_rows([row], folder)
-        return getattr(run, "done", None), {row.workload: row.as_type(SuiteRow) for row in read_rows(folder)}
+        return getattr(run, "done", None), {
+            row.workload: row.decode_result(ProgramSuiteRow) for row in read_rows(folder)
+        }
 
     return measure, folder, tmp_path
 
 
 def states(folder):
-    return {one.workload: one.state for one in status(folder).rows}
+    return {one.workload: one.state for one in compute_status(folder).rows}
 
 
 BOTH = ["suite/toy:double", "suite/toy:halve"]
@@ -117,7 +123,7 @@ def test_another_program_supersedes_its_own_row_alone(suite):
     measure()
     made(tmp_path, body="return x / 3")
     assert states(folder) == {BOTH[0]: "current", BOTH[1]: "superseded"}
-    status(folder, update=True)
+    compute_status(folder, update=True)
     assert measure()[0] == ["toy:halve"]
     assert set(states(folder).values()) == {"current"}
 
@@ -148,11 +154,11 @@ def test_other_software_measures_all_rows_again(suite, toy_machine, monkeypatch)
 def test_a_run_that_was_ended_goes_on_after_what_ended_it(suite):
     measure, _, _ = suite
     _, found = measure(fails=["toy:double"])
-    assert [(one.accepted, one.reason) for one in found.values()] == [(False, program_runs.ENDED)]
+    assert [(one.accepted, one.reason) for one in found.values()] == [(False, program_runs.INTERRUPTED)]
     assert measure(fails=["toy:double"])[0] == ["toy:halve", "toy:double"]
     done, found = measure()
     assert done == []
-    assert [one.reason for one in found.values()] == [program_runs.ENDED_AGAIN, ""]
+    assert [one.reason for one in found.values()] == [program_runs.INTERRUPTED_TWICE, ""]
 
 
 def test_an_unknown_program_is_refused_with_what_is_meant(suite, tmp_path):
@@ -160,18 +166,18 @@ def test_an_unknown_program_is_refused_with_what_is_meant(suite, tmp_path):
     with pytest.raises(NotFoundError, match="'halved'") as caught:
         measure("halved")
     assert "toy:halve" in caught.value.next
-    request = Request("cpu", str(tmp_path / "elsewhere" / "evidence"))
+    request = MeasureRequest("cpu", str(tmp_path / "elsewhere" / "evidence"))
     with pytest.raises(NotFoundError, match="no suite"):
-        list(program_runs.measure(request, programs.built, programs.KIND.sources))
+        list(program_runs.measure_programs(request, programs.build_program, programs.KIND.sources_digest))
 
 
 def test_a_lost_device_ends_the_run_after_the_row(suite, monkeypatch):
     measure, folder, _ = suite
     with monkeypatch.context() as lost, pytest.raises(CrashError, match="toy:double; the next call goes on") as caught:
-        lost.setattr(program_runs, "alive", lambda device: False)
+        lost.setattr(program_runs, "is_device_alive", lambda device: False)
         measure()
     assert caught.value.next == "kw evidence record --kind optimize --device cuda"
-    assert read_rows(folder)[0].as_type(SuiteRow).accepted
+    assert read_rows(folder)[0].decode_result(ProgramSuiteRow).accepted
     assert measure()[0] == ["toy:halve"]
 
 
@@ -183,7 +189,9 @@ def compiled_quickly():
 
 def cheaply(problem):
     tuner = FirstChoice()
-    return run_one(problem, "cpu", tuner.machine, compile=False, sets=1, budget_s=0.01, tuner=tuner)
+    return run_program(
+        problem, "cpu", tuner.machine, use_torch_compile=False, num_input_sets=1, budget_s=0.01, tuner=tuner
+    )
 
 
 def test_one_broken_program_leaves_a_row_with_its_reason(suite):
@@ -205,9 +213,11 @@ def test_a_program_that_runs_as_it_was_is_eager_and_not_timed_against_itself(tmp
         FirstChoice(keep=better is not None, better=better),
         next(programs_of(str(tmp_path / "examples" / "suite"), "cpu")),
     )
-    row = run_one(problem, "cpu", tuner.machine, compile=False, sets=1, budget_s=0.01, tuner=tuner)
+    row = run_program(
+        problem, "cpu", tuner.machine, use_torch_compile=False, num_input_sets=1, budget_s=0.01, tuner=tuner
+    )
     assert row.accepted, row.reason
-    assert row.ratio("eager") == 1
+    assert row.speedup_over("eager") == 1
 
 
 def test_a_fault_that_is_nobodys_error_is_a_row_too(tmp_path, monkeypatch):
@@ -215,7 +225,7 @@ def test_a_fault_that_is_nobodys_error_is_a_row_too(tmp_path, monkeypatch):
         raise torch.OutOfMemoryError("no room")
 
     made(tmp_path)
-    monkeypatch.setattr("kernelwright.compiler.program_suite.with_kernels", full)
+    monkeypatch.setattr("kernelwright.compiler.program_suite.optimize_problem", full)
     row = cheaply(next(programs_of(str(tmp_path / "examples" / "suite"), "cpu")))
     assert (row.accepted, row.reason) == (False, "OutOfMemoryError: no room")
 
@@ -225,9 +235,13 @@ def test_every_choice_every_region_and_the_program_are_compiled_beforehand(tmp_p
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(precompile, "_compile", lambda program, *_: read.append(program))
     problem = next(programs_of(str(file.parent), "cpu"))
-    (part,) = plan_of(problem, "cpu").parts
-    precompile.prepare(problem, "cpu")
-    assert len(list((tmp_path / "cache" / "owned").glob("*.so"))) == len(generator_for("cpu").choices(part.region)) > 1
+    (part,) = plan_problem(problem, "cpu").regions
+    precompile.precompile_problem(problem, "cpu")
+    assert (
+        len(list((tmp_path / "cache" / "owned").glob("*.so")))
+        == len(backend_for("cpu").generate_configs(part.region))
+        > 1
+    )
     assert len(read) == 2
     assert read[1] is problem.program
 
@@ -237,6 +251,6 @@ def test_programs_are_compiled_in_processes_that_may_die(tmp_path, monkeypatch):
     file = made(tmp_path, "deadly", "os._exit(3)")
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    precompile.prepare_all(str(file.parent), ["toy:deadly", "toy:double"], "cpu")
+    precompile.precompile_suite(str(file.parent), ["toy:deadly", "toy:double"], "cpu")
     assert list((tmp_path / "cache" / "owned").glob("*.so"))
     assert list((tmp_path / "inductor").rglob("*.so"))

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from kernelwright.core.errors import NotFoundError, UsageError
-from kernelwright.core.evidence import EvidenceRow, raw
+from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.layout import FragmentOutcome
 from kernelwright.evidence import instruments, kernels, layouts
-from kernelwright.evidence.kinds import MODULES, Built, kind_of
+from kernelwright.evidence.kinds import KIND_MODULES, BuildResult, get_kind
 from kernelwright.evidence.rows import read_rows, write_rows
-from kernelwright.evidence.status import status
+from kernelwright.evidence.status import compute_status
 
 RESULT = layouts.LayoutResult(
-    fragments=(FragmentOutcome(instruction="mma", operand="A", layout="4:1", elements=4, wrong=0),)
+    fragments=(FragmentOutcome(instruction="mma", operand="A", layout="4:1", elements=4, mismatches=0),)
 )
 
 
@@ -31,7 +31,7 @@ def row(**changes):
         "instruments": {"layout probes": 1},
         "environment": {},
         "date": "2026-11-20",
-        "result": raw(RESULT),
+        "result": encode_result(RESULT),
     }
     return EvidenceRow(**(fields | changes))
 
@@ -39,15 +39,15 @@ def row(**changes):
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """A folder of rows, and what today's sources and code are said to be."""
-    today = {"sources": "s", "built": Built("p", "a")}
-    monkeypatch.setattr(layouts.LayoutRows, "sources", lambda self, row, root: today["sources"])
+    today = {"sources": "s", "built": BuildResult("p", "a")}
+    monkeypatch.setattr(layouts.LayoutRows, "sources_digest", lambda self, row, root: today["sources"])
     monkeypatch.setattr(layouts.LayoutRows, "build", lambda self, rows, root: [today["built"]] * len(rows))
     write_rows([row()], str(tmp_path))
     return str(tmp_path), today
 
 
 def state(folder, **options):
-    (found,) = status(folder, **options).rows
+    (found,) = compute_status(folder, **options).rows
     return found.state
 
 
@@ -59,7 +59,7 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     found = read_rows(str(tmp_path))
     assert sorted(one.key for one in found) == sorted(one.key for one in rows)
     assert {one.date for one in found if one.machine == "toy machine"} == {"2026-11-20", "2026-11-21"}
-    assert found[0].as_type(layouts.LayoutResult) == RESULT
+    assert found[0].decode_result(layouts.LayoutResult) == RESULT
 
 
 def test_other_sources_that_make_the_same_code_leave_a_row_current(toy):
@@ -67,19 +67,19 @@ def test_other_sources_that_make_the_same_code_leave_a_row_current(toy):
     today["sources"] = "renamed"
     assert state(folder) == "current"
     assert read_rows(folder)[0].sources == "s", "status alone writes nothing"
-    assert status(folder, update=True).updated == 1
+    assert compute_status(folder, update=True).updated == 1
     assert read_rows(folder)[0].sources == "renamed"
-    assert status(folder, update=True).updated == 0
+    assert compute_status(folder, update=True).updated == 0
 
 
 @pytest.mark.parametrize(
     ("built", "expected"),
     [
-        (Built("p", "other"), "superseded"),
-        (Built("other", "a"), "superseded"),
-        (Built("p", ""), "superseded"),
-        (Built("p", "a", "another compiler"), "unverified"),
-        (Built(failed="no compiler"), "unverified"),
+        (BuildResult("p", "other"), "superseded"),
+        (BuildResult("other", "a"), "superseded"),
+        (BuildResult("p", ""), "superseded"),
+        (BuildResult("p", "a", "another compiler"), "unverified"),
+        (BuildResult(failure="no compiler"), "unverified"),
     ],
 )
 def test_other_code_supersedes_a_row_and_what_cannot_be_built_is_said(toy, built, expected):
@@ -93,30 +93,30 @@ def test_a_newer_instrument_marks_the_rows_that_used_it(toy, monkeypatch):
     folder, _ = toy
     write_rows([row(workload="accesses", instruments={"counters": 1})], folder)
     known = instruments.instruments()
-    newer = instruments.Version(version=2, date="2026-11-27", change="another probe")
+    newer = instruments.InstrumentVersion(version=2, date="2026-11-27", change="another probe")
     one = msgspec.structs.replace(known["layout probes"], versions=(*known["layout probes"].versions, newer))
     monkeypatch.setitem(known, "layout probes", one)
-    found = {one.workload: one for one in status(folder).rows}
+    found = {one.workload: one for one in compute_status(folder).rows}
     assert (found["fragments"].state, found["accesses"].state) == ("older instrument", "current")
     assert "another probe" in found["fragments"].reason
 
 
 def test_an_empty_folder_is_no_proof_and_a_broken_line_is_named(tmp_path):
     with pytest.raises(NotFoundError, match="no rows"):
-        status(str(tmp_path))
+        compute_status(str(tmp_path))
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "layout.jsonl").write_text("{}\n")
     with pytest.raises(UsageError, match=r"layout\.jsonl"):
-        status(str(tmp_path))
+        compute_status(str(tmp_path))
     with pytest.raises(UsageError, match="no rows of kind 'sundial'"):
-        kind_of("sundial")
+        get_kind("sundial")
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", KIND_MODULES)
 def test_every_kind_can_read_its_own_rows(name):
-    kind = kind_of(name)
+    kind = get_kind(name)
     for one in read_rows("evidence", name):
-        one.as_type(kind.result)
+        one.decode_result(kind.result_type)
 
 
 def test_changed_arithmetic_changes_exactly_the_code_of_its_kernel(tmp_path, monkeypatch):
@@ -148,7 +148,7 @@ def test_changed_arithmetic_changes_exactly_the_code_of_its_kernel(tmp_path, mon
         plans = [LaunchPlan(machine_code.HOPPER) for _ in range(2)]
         for plan, kernel in zip(plans, (module.scale, module.shift), strict=True):
             plan.launches.append(TritonLaunch(kernel, (torch.empty(64), torch.empty(64)), {"N": 64, "num_warps": 1}))
-        return [machine_code.artifact(plan) for plan in plans]
+        return [machine_code.artifact_digest(plan) for plan in plans]
 
     before = codes("before", text)
     assert codes("renamed", renamed) == before
@@ -158,27 +158,27 @@ def test_changed_arithmetic_changes_exactly_the_code_of_its_kernel(tmp_path, mon
 def test_a_kernel_of_the_library_is_built_without_a_gpu():
     pytest.importorskip("triton")
     pytest.importorskip("cuda.bindings.nvrtc")
-    known = kernels._workloads("softmax")
+    known = kernels._workloads_by_id("softmax")
     rows = [one for one in read_rows("evidence", "kernel") if one.workload in list(known)[:2]]
     for one, code in zip(rows, kernels.KIND.build(rows, Path()), strict=True):
-        assert (code.failed, code.problem) == ("", one.problem)
+        assert (code.failure, code.problem) == ("", one.problem)
     (other,) = kernels.KIND.build([msgspec.structs.replace(rows[0], machine="NVIDIA A100-SXM4-80GB")], Path())
-    assert "A100" in other.failed, "no code is planned for a GPU that is not known"
-    gone = row(kind="kernel", workload="sundial/forward/1x1", result=raw({}))
+    assert "A100" in other.failure, "no code is planned for a GPU that is not known"
+    gone = row(kind="kernel", workload="sundial/forward/1x1", result=encode_result({}))
     assert kernels.KIND.build([gone], Path())[0].problem == "gone"
 
 
 def test_rungs_hang_on_their_own_sources_alone(tmp_path, monkeypatch):
     from kernelwright.evidence import ladders
-    from kernelwright.ladders import reading
+    from kernelwright.ladders import rungs
 
     home = tmp_path / "ladders"
-    shutil.copytree(reading.HOME / "gemm_cpu", home / "gemm_cpu")
-    monkeypatch.setattr(reading, "HOME", home)
+    shutil.copytree(rungs.LADDERS_DIR / "gemm_cpu", home / "gemm_cpu")
+    monkeypatch.setattr(rungs, "LADDERS_DIR", home)
     names = ("naive", "loop_order")
 
     def codes():
-        return [ladders._built("gemm_cpu", name).artifact for name in names]
+        return [ladders._build_rung("gemm_cpu", name).artifact for name in names]
 
     before = codes()
     path = home / "gemm_cpu" / "02_loop_order.cpp"

@@ -4,8 +4,8 @@ import pytest
 from tiers import slow
 
 from kernelwright.core.errors import UsageError
-from kernelwright.hwcheck.emulation import why_emulated
-from kernelwright.ladders import rung, task_of
+from kernelwright.hwcheck.emulation import diagnose_emulated
+from kernelwright.ladders import find_rung, task_path
 
 PROBLEM = """import torch
 
@@ -42,17 +42,17 @@ def why(tmp_path):
             assert was in source
             source = source.replace(was, now)
         (tmp_path / "turned.cu").write_text(source)
-        return why_emulated(str(tmp_path / "turned.py"), str(tmp_path / "turned.cu"))
+        return diagnose_emulated(str(tmp_path / "turned.py"), str(tmp_path / "turned.cu"))
 
     return asked
 
 
 def test_a_conflicting_tile_is_named_with_its_line_and_padding_mends_it(why):
     found = why()
-    assert found.sentence == "line 13: a request for shared memory costs 32 passes over the banks where 1 would do"
-    assert ["pad or swizzle" in move.what for move in found.moves] == [True]
+    assert found.summary == "line 13: a request for shared memory costs 32 passes over the banks where 1 would do"
+    assert ["pad or swizzle" in move.action for move in found.recommendations] == [True]
     padded = why(("tile[32][32]", "tile[32][33]"))
-    assert (padded.sentence, padded.moves) == ("every request costs about what its lanes need", ())
+    assert (padded.summary, padded.recommendations) == ("every request costs about what its lanes need", ())
     assert padded.global_bytes == 2 * 64 * 96 * 4
 
 
@@ -62,8 +62,8 @@ def test_reading_down_a_column_costs_a_sector_for_each_lane(why):
                  "[threadIdx.x][threadIdx.y] = x[(row + threadIdx.x) * N + column + threadIdx.y]"),
                 ("tile[32][32]", "tile[32][33]"))  # fmt: skip
     (load,) = [one for one in found.accesses if one.kind == "global load"]
-    assert (load.per_request, load.ideal, load.line) == (32, 4, 11)
-    assert "neighbouring threads" in found.moves[0].what
+    assert (load.transactions_per_request, load.ideal_transactions_per_request, load.line) == (32, 4, 11)
+    assert "neighbouring threads" in found.recommendations[0].action
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,18 @@ def test_reading_down_a_column_costs_a_sector_for_each_lane(why):
 )
 def test_what_a_sanitizer_sees_comes_first(why, change, kind, line):
     found = why(change)
-    assert kind in {fault.kind for fault in found.faults}
-    assert line in {fault.line for fault in found.faults}
-    assert found.moves[0].what.startswith("mend line")
+    assert kind in {fault.kind for fault in found.sanitizer_findings}
+    assert line in {fault.line for fault in found.sanitizer_findings}
+    assert found.recommendations[0].action.startswith("mend line")
 
 
 @pytest.mark.slow
 def test_the_two_wins_of_the_ladder_are_predicted():
     def cost(name, kind, operand=""):
-        found = why_emulated(str(task_of("gemm_fp32")), str(rung("gemm_fp32", name).path))
-        return [one.per_request for one in found.accesses if one.kind == kind and operand in ("", one.operand)]
+        found = diagnose_emulated(str(task_path("gemm_fp32")), str(find_rung("gemm_fp32", name).path))
+        return [
+            one.transactions_per_request for one in found.accesses if one.kind == kind and operand in ("", one.operand)
+        ]
 
     assert max(cost("naive", "global load", "a")) > 30 > 5 > max(cost("coalesced", "global load", "a"))
     assert max(cost("vectorised", "shared load")) == 2 * max(cost("conflict_free", "shared load"))
@@ -96,4 +98,4 @@ def test_only_cuda_is_emulated(tmp_path):
     (tmp_path / "turned.py").write_text(PROBLEM)
     (tmp_path / "other.cpp").write_text("")
     with pytest.raises(UsageError, match="not CUDA C"):
-        why_emulated(str(tmp_path / "turned.py"), str(tmp_path / "other.cpp"))
+        diagnose_emulated(str(tmp_path / "turned.py"), str(tmp_path / "other.cpp"))

@@ -75,14 +75,14 @@ def require_close(got, want, *, budget=4.0, terms=0.0, what=""):
 @contextmanager
 def recorded_launches():
     """The kernel and the constants of every launch meanwhile."""
-    from kernelwright.kernels.rows import launching
+    from kernelwright.kernels.rows import launcher
 
-    seen, start = [], launching.start
+    seen, start = [], launcher.launch_programs
 
     def watched(kernel, programs, device, arguments, **constants):
         seen.append((kernel, constants))
         start(kernel, programs, device, arguments, **constants)
 
-    launching.start = watched
+    launcher.launch_programs = watched
     yield seen
-    launching.start = start
+    launcher.launch_programs = start

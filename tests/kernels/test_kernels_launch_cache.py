@@ -101,7 +101,7 @@ def test_wrong_input_is_wrong_every_time():
 
 
 def test_not_everything_is_kept(monkeypatch):
-    monkeypatch.setattr(launch_cache, "MOST_KEPT", 2)
+    monkeypatch.setattr(launch_cache, "MAX_CACHED_CALLS", 2)
     for rows in (1, 2, 3, 4, 1, 2, 3):
         x = random(rows, 8)
         require_close(rms_norm(x), norm(x, eps=1e-6))
@@ -123,12 +123,14 @@ def test_a_launch_is_given_addresses_and_what_was_made_is_made_anew(no_device):
         ctypes.c_float.from_address(result).value = value.value + before.value + number
         before.value = 100.0
 
-    @launch_cache.repeated
+    @launch_cache.cached_launch
     def plus(x, number):
         calls.append(number)
-        made, result = launch_cache.scratch((3,), torch.float32, x.device, zero=True), torch.empty_like(x)
+        made, result = launch_cache.allocate_workspace((3,), torch.float32, x.device, zero=True), torch.empty_like(x)
         run(77, x.data_ptr(), made.data_ptr(), result.data_ptr(), number)
-        launch_cache.watched(lambda: launch_codegen.Launch(run, (launch_codegen.STREAM,), (x, made, result, number)))
+        launch_cache.record_launch(
+            lambda: launch_codegen.RecordedLaunch(run, (launch_codegen.CURRENT_STREAM,), (x, made, result, number))
+        )
         return result
 
     for value in (1.0, 2.0, 3.0):
@@ -144,12 +146,12 @@ def doubled(no_device):
     def run(x, result):
         ctypes.c_float.from_address(result).value = 2 * ctypes.c_float.from_address(x).value
 
-    @launch_cache.repeated
+    @launch_cache.cached_launch
     def double(x, other=None, scale=1.0):
         calls.append(scale)
         result = x.new_empty(x.shape)
         run(x.data_ptr(), result.data_ptr())
-        launch_cache.watched(lambda: launch_codegen.Launch(run, (), (x, result)))
+        launch_cache.record_launch(lambda: launch_codegen.RecordedLaunch(run, (), (x, result)))
         return result
 
     return double, calls
@@ -206,12 +208,14 @@ def test_a_seed_may_be_another_each_time(no_device):
     def run(x, result, seed):
         ctypes.c_float.from_address(result).value = ctypes.c_float.from_address(x).value + seed
 
-    @launch_cache.repeated
+    @launch_cache.cached_launch
     def plus(x, p=3, *, seed=3):
         calls.append(seed)
         result = torch.empty_like(x)
         run(x.data_ptr(), result.data_ptr(), seed)
-        launch_cache.watched(lambda: launch_codegen.Launch(run, (), (x, result, launch_codegen.Seed(seed))))
+        launch_cache.record_launch(
+            lambda: launch_codegen.RecordedLaunch(run, (), (x, result, launch_codegen.SeedArg(seed)))
+        )
         return result
 
     x = torch.ones(1)
@@ -227,11 +231,11 @@ def test_a_seed_may_be_another_each_time(no_device):
 def test_what_only_its_own_way_can_do_is_done_that_way(no_device):
     calls = []
 
-    @launch_cache.repeated
+    @launch_cache.cached_launch
     def ones(x):
         calls.append(x)
-        launch_cache.watched(lambda: launch_codegen.Launch(lambda *_: None, (), (x,)))
-        launch_cache.watched(lambda: None)
+        launch_cache.record_launch(lambda: launch_codegen.RecordedLaunch(lambda *_: None, (), (x,)))
+        launch_cache.record_launch(lambda: None)
         return torch.ones_like(x)
 
     assert [ones(torch.zeros(1)).item() for _ in range(3)] == [1.0] * 3 and len(calls) == 3
@@ -246,12 +250,12 @@ def difference(no_device):
         x, y = (ctypes.c_float.from_address(one).value for one in (x, y))
         ctypes.c_float.from_address(result).value = x - 10 * y
 
-    @launch_cache.repeated
+    @launch_cache.cached_launch
     def of(x, y, z=None):
         calls.append(x)
         result = torch.empty_like(x)
         run(x.data_ptr(), y.data_ptr(), result.data_ptr())
-        launch_cache.watched(lambda: launch_codegen.Launch(run, (), (x, y, result)))
+        launch_cache.record_launch(lambda: launch_codegen.RecordedLaunch(run, (), (x, y, result)))
         return result
 
     return of, calls
@@ -290,10 +294,10 @@ def test_of_three_tensors_any_two_may_be_one(difference):
 def test_a_result_that_is_an_argument_is_not_repeated(no_device):
     calls = []
 
-    @launch_cache.repeated
+    @launch_cache.cached_launch
     def same(x):
         calls.append(x)
-        launch_cache.watched(lambda: launch_codegen.Launch(lambda *_: None, (), (x,)))
+        launch_cache.record_launch(lambda: launch_codegen.RecordedLaunch(lambda *_: None, (), (x,)))
         return x
 
     x, y = torch.ones(1), torch.zeros(1)

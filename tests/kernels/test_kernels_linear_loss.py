@@ -11,7 +11,7 @@ from on_device import DEVICE, poisoned, random, require_close, runs_kernels
 
 from kernelwright.core.errors import UsageError
 from kernelwright.kernels.losses import linear
-from kernelwright.kernels.losses.configs import rows_at_once
+from kernelwright.kernels.losses.configs import split_into_chunks
 from kernelwright.kernels.losses.linear import linear_cross_entropy
 from kernelwright.kernels.losses.reference import cross_entropy as reference
 from kernelwright.kernels.operators import ShapeError
@@ -36,7 +36,7 @@ def given():
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("rows", [[14], [4, 5, 5]], ids=["one chunk", "several"])
 def test_loss_and_gradients(given, rows, options, monkeypatch):
-    monkeypatch.setattr(linear, "rows_at_once", lambda M, N, itemsize: rows)
+    monkeypatch.setattr(linear, "split_into_chunks", lambda M, N, itemsize: rows)
     x, weight, target, bias = given
     got = poisoned(lambda: linear_cross_entropy(x, weight, target, bias, **options))
     logits = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
@@ -49,11 +49,11 @@ def test_loss_and_gradients(given, rows, options, monkeypatch):
 
 
 def test_rows_are_taken_in_few_parts_of_less_than_a_gigabyte_the_smallest_first():
-    assert rows_at_once(8192, 128256, 2) == [512, 3840, 3840]
-    assert rows_at_once(7680, 128256, 2) == [3840, 3840]
-    assert rows_at_once(7, 10**9, 4) == [7]
-    assert rows_at_once(0, 50, 2) == rows_at_once(0, 0, 2) == []
-    assert rows_at_once(5, 0, 2) == [5]
+    assert split_into_chunks(8192, 128256, 2) == [512, 3840, 3840]
+    assert split_into_chunks(7680, 128256, 2) == [3840, 3840]
+    assert split_into_chunks(7, 10**9, 4) == [7]
+    assert split_into_chunks(0, 50, 2) == split_into_chunks(0, 0, 2) == []
+    assert split_into_chunks(5, 0, 2) == [5]
 
 
 def test_gradients_of_what_asks_for_them_only(given):

@@ -22,13 +22,13 @@ from on_device import (
 )
 
 from kernelwright.core.errors import DeviceError, UsageError
-from kernelwright.kernels.norms import backward as gradients
+from kernelwright.kernels.norms import backward_launcher as gradients
 from kernelwright.kernels.norms.configs import backward_layout, backward_stages
 from kernelwright.kernels.norms.op import LayerNorm, RMSNorm, layer_norm, rms_norm
 from kernelwright.kernels.norms.reference import norm
 from kernelwright.kernels.operators import ShapeError
-from kernelwright.kernels.rows.launching import start
-from kernelwright.kernels.rows.layout import VECTOR_BYTES, WARP
+from kernelwright.kernels.rows.launcher import launch_programs
+from kernelwright.kernels.rows.layout import VECTOR_BYTES, WARP_SIZE
 
 pytestmark = runs_kernels
 SHAPES = ((1, 1), (7, 13), (1, 4096), (33, 64), (70, 33), (40, 200), (5, 1000), (3, LONG), (2, LONGER))
@@ -130,9 +130,9 @@ def test_short_rows_one_by_one_take_tiles_of_few_lanes():
 def test_a_thread_has_the_same_columns_of_the_weight_as_of_a_row(itemsize):
     for N in range(8, 16385, 8):
         layout, tiles = backward_layout(100, N, itemsize)
-        threads = WARP * layout.warps
-        assert layout.columns < threads or layout.columns * itemsize >= threads * VECTOR_BYTES, N
-        assert (tiles - 1) * layout.columns < N <= tiles * layout.parts * layout.columns, N
+        threads = WARP_SIZE * layout.num_warps
+        assert layout.block_n < threads or layout.block_n * itemsize >= threads * VECTOR_BYTES, N
+        assert (tiles - 1) * layout.block_n < N <= tiles * layout.num_splits * layout.block_n, N
 
 
 def test_a_bias_in_fp32_has_its_gradient_in_fp32():
@@ -145,7 +145,7 @@ def test_a_bias_in_fp32_has_its_gradient_in_fp32():
 def test_few_rows_have_a_small_tile():
     for N in (1, 13, 128, 500, 1024, 16384):
         (few, _), (many, _) = backward_layout(8, N, 2), backward_layout(9, N, 2)
-        assert few.rows == (8 if many.rows > 8 else 1) and few.columns == many.columns
+        assert few.block_m == (8 if many.block_m > 8 else 1) and few.block_n == many.block_n
         assert backward_stages(8, few, 1, N, (2, 2), 0, 226 * 2**10) == 1, "there is no second tile"
 
 
@@ -279,7 +279,7 @@ def test_what_does_not_fit_is_said():
         with pytest.raises(ShapeError, match=says):
             call()
     with pytest.raises(DeviceError, match="on meta"):
-        start(None, 1, torch.device("meta"), (), warps=1)
+        launch_programs(None, 1, torch.device("meta"), (), num_warps=1)
 
 
 def test_it_is_an_operator_of_torch():

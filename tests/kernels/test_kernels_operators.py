@@ -34,7 +34,7 @@ def gradients(call, x, weight):
 def test_past_the_dispatcher_everything_is_the_same(name, monkeypatch):
     x, weight, refused = random(5, 40), random(40), []
     direct = gradients(CALLS[name], x, weight)
-    monkeypatch.setattr(operators, "undisturbed", lambda: refused.append(1))
+    monkeypatch.setattr(operators, "is_plain_eager", lambda: refused.append(1))
     dispatched = gradients(CALLS[name], x, weight)
     assert all(map(torch.equal, direct, dispatched)) and refused
 
@@ -43,8 +43,8 @@ def test_plain_tensors_go_past_it_and_others_do_not(monkeypatch):
     def refuse(*_):
         raise AssertionError("dispatched")
 
-    monkeypatch.setattr(norms._NORM, "_of_torch", refuse)
-    monkeypatch.setattr(norms._NORM_BACKWARD, "_of_torch", refuse)
+    monkeypatch.setattr(norms._NORM, "_dispatched", refuse)
+    monkeypatch.setattr(norms._NORM_BACKWARD, "_dispatched", refuse)
     x, weight = random(3, 8, grad=True), random(8, grad=True)
     rms_norm(x, weight).sum().backward()
     assert x.grad.any() and weight.grad.any()

@@ -7,7 +7,7 @@ import pytest
 
 import kernelwright.kernels as kernels
 from kernelwright.core.errors import NotFoundError
-from kernelwright.kernels.catalog import KERNELS, library, sample
+from kernelwright.kernels.catalog import KERNELS, find_signature, list_kernels
 
 NAMES = {
     *("LayerNorm", "RMSNorm", "ShapeError", "activation", "cross_entropy", "dropout_add", "geglu", "gelu"),
@@ -37,15 +37,15 @@ def test_every_name_is_there_and_says_what_it_takes():
 
 
 def test_every_listed_kernel_is_public():
-    assert {one.call.partition(":")[2] for one in KERNELS.values()} <= NAMES
-    assert len(library().kernels) == len(KERNELS)
+    assert {one.entry_point.partition(":")[2] for one in KERNELS.values()} <= NAMES
+    assert len(list_kernels().kernels) == len(KERNELS)
 
 
 def test_unknown_kernels_are_said():
     with pytest.raises(NotFoundError, match="no kernel 'attention' in the library; there are rms_norm"):
-        sample("attention")
+        find_signature("attention")
     with pytest.raises(NotFoundError, match="softmax has no variant 'sideways'; there are forward, backward"):
-        sample("softmax:sideways")
+        find_signature("softmax:sideways")
 
 
 def test_listing_touches_nothing_of_torch():

@@ -13,7 +13,7 @@ from on_device import DEVICE, poisoned, random, require_close, runs_kernels
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rotary import op, reference
 from kernelwright.kernels.rotary.op import rotary_embedding
-from kernelwright.kernels.rows.launching import start
+from kernelwright.kernels.rows.launcher import launch_programs
 
 pytestmark = runs_kernels
 
@@ -37,7 +37,9 @@ def angles(*shape):
 def test_values_and_gradients(heads, D, R, interleaved, S, monkeypatch):
     launched = []
     monkeypatch.setattr(op, "multiprocessors", lambda device: 10)
-    monkeypatch.setattr(op, "start", lambda *given, **more: (launched.append(given[1]), start(*given, **more)))
+    monkeypatch.setattr(
+        op, "launch_programs", lambda *given, **more: (launched.append(given[1]), launch_programs(*given, **more))
+    )
     q, k = (random(2, S, H, D, grad=True) for H in heads)
     cos, sin = angles(S, R // 2)
     got = poisoned(lambda: rotary_embedding(q, k, cos, sin, interleaved=interleaved))
@@ -49,7 +51,7 @@ def test_values_and_gradients(heads, D, R, interleaved, S, monkeypatch):
     other = torch.autograd.grad(want, (q, k), (dq.double(), dk.double()))
     for mine, theirs in zip(one, other, strict=True):
         require_close(mine, theirs)
-    programs = 12 if S == 6 else 10 * sum(-(-H // op.HEADS_EACH) for H in heads)
+    programs = 12 if S == 6 else 10 * sum(-(-H // op.HEADS_PER_PROGRAM) for H in heads)
     assert launched == [programs] * 2
 
 

@@ -10,17 +10,17 @@ from tiers import fast_where
 
 from kernelwright.core.errors import ProblemError
 from kernelwright.hwcheck.ladder_counters import emulated_ratios
-from kernelwright.ladders import rungs, task_of
+from kernelwright.ladders import read_rungs, task_path
 from kernelwright.problems import load_candidate, load_problem
 from kernelwright.problems.importing import import_file
 
 LADDER = "gemm_fp32"
-NAMES = [one.name for one in rungs(LADDER)]
+NAMES = [one.name for one in read_rungs(LADDER)]
 
 
 def product(name, *given, device="cpu"):
-    (one,) = (one for one in rungs(LADDER) if one.name == name)
-    return load_candidate(str(one.path), load_problem(str(task_of(LADDER))), device).program(*given)
+    (one,) = (one for one in read_rungs(LADDER) if one.name == name)
+    return load_candidate(str(one.path), load_problem(str(task_path(LADDER))), device).program(*given)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +36,7 @@ def test_matrices_may_begin_anywhere(name, skipped):
 @pytest.mark.parametrize("k", [1, 4, 16, 20, 231, 700])
 def test_parts_of_a_tile_are_added_once_each(k):
     """Emulated, three blocks share what a chip's share: 2 tiles, 4 tiles, and 5 of which one is whole."""
-    task = import_file(task_of(LADDER), ProblemError)
+    task = import_file(task_path(LADDER), ProblemError)
     for m, n in ((129, 100), (300, 300), (520, 250)):
         a, b, c, *_ = task.inputs((m, n, k))
         c.fill_(float("nan"))
@@ -45,7 +45,7 @@ def test_parts_of_a_tile_are_added_once_each(k):
 
 @pytest.mark.slow
 def test_the_counts_predict_what_coalescing_and_padding_bring():
-    counts = {one.name: emulated_ratios(one) for one in rungs(LADDER)[:7]}
+    counts = {one.name: emulated_ratios(one) for one in read_rungs(LADDER)[:7]}
     assert counts["naive"]["sectors of a load"] > 6 * counts["coalesced"]["sectors of a load"]
     assert counts["naive"]["sectors of a store"] == 8 * counts["coalesced"]["sectors of a store"]
     padded = counts["conflict_free"]["passes over the ideal"]
@@ -65,7 +65,7 @@ def test_every_rung_is_clean_under_the_sanitizer(tool):
 
 
 def _launch_every_rung():
-    task = import_file(task_of(LADDER), ProblemError)
+    task = import_file(task_path(LADDER), ProblemError)
     for size in ((129, 67, 33), (33, 130, 67)):
         given = [one.cuda() if isinstance(one, torch.Tensor) else one for one in task.inputs(size, 1.25, 0.5)]
         for name in NAMES:

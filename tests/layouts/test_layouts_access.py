@@ -30,8 +30,8 @@ from kernelwright.layouts import ComposedLayout, Layout, LayoutError, Swizzle, b
 def test_passes_over_the_banks(layout, element_bytes, ways, wavefronts, access_bytes):
     found = bank_conflicts(layout, element_bytes)
     assert (found.ways, found.wavefronts, found.access_bytes) == (ways, wavefronts, access_bytes)
-    assert found.free == (ways == 1)
-    assert found.least <= found.wavefronts
+    assert found.is_conflict_free == (ways == 1)
+    assert found.ideal_wavefronts <= found.wavefronts
 
 
 def test_too_many_elements_are_not_looked_at():
@@ -42,11 +42,11 @@ def test_too_many_elements_are_not_looked_at():
 
 def test_threads_of_a_later_warp_are_named_by_their_number():
     first_is_free_and_second_is_not = Layout(((36, 2),), ((1, 64),))
-    assert bank_conflicts(first_is_free_and_second_is_not, 4).worst == (32, 36)
+    assert bank_conflicts(first_is_free_and_second_is_not, 4).conflicting_threads == (32, 36)
 
 
 def test_the_threads_that_meet_are_named():
-    assert bank_conflicts(Layout(32, 16), 4).worst == tuple(range(0, 32, 2))
+    assert bank_conflicts(Layout(32, 16), 4).conflicting_threads == tuple(range(0, 32, 2))
 
 
 def test_a_vector_must_be_whole_for_every_thread():
@@ -70,7 +70,7 @@ def test_a_vector_must_be_whole_for_every_thread():
 )
 def test_sectors_of_a_request(layout, element_bytes, requests, sectors, lines):
     found = coalescing(layout, element_bytes)
-    assert (found.requests, found.sectors, found.lines) == (requests, sectors, lines)
+    assert (found.requests, found.sectors, found.cache_lines) == (requests, sectors, lines)
 
 
 def test_the_share_of_the_bytes_that_somebody_wanted():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelwright.layouts import COPY_ATOMS, MMA_ATOMS, LayoutError, atom, holder, size, wgmma
+from kernelwright.layouts import COPY_ATOMS, MMA_ATOMS, LayoutError, element_owners, get_atom, size, wgmma_atom
 
 # (row, column) of value i in the thread with group g and place t within it
 PTX = {
@@ -25,7 +25,7 @@ PTX = {
 
 @pytest.mark.parametrize(("name", "which"), PTX, ids=" ".join)
 def test_a_fragment_of_mma_is_where_the_isa_says(name, which):
-    held, (rows, _) = atom(name).operand(which)
+    held, (rows, _) = get_atom(name).operand(which)
     for lane in range(32):
         for i in range(size(held[1])):
             row, column = PTX[name, which](lane // 4, lane % 4, i)
@@ -34,7 +34,7 @@ def test_a_fragment_of_mma_is_where_the_isa_says(name, which):
 
 @pytest.mark.parametrize("n", [8, 64, 256])
 def test_the_accumulators_of_wgmma_are_where_the_isa_says(n):
-    held = wgmma(n).c
+    held = wgmma_atom(n).c
     for thread in range(128):
         for i in range(n // 2):
             row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (i // 2 % 2)
@@ -44,10 +44,10 @@ def test_the_accumulators_of_wgmma_are_where_the_isa_says(n):
 
 @pytest.mark.parametrize("name", [*MMA_ATOMS, "wgmma.m64n24k16.f16.rs", "wgmma.m64n256k32.e4m3"])
 def test_every_element_is_held_once(name):
-    found = atom(name)
+    found = get_atom(name)
     for which in "ABC":
         if which == "C" or getattr(found, which.lower()) is not None:
-            holder(*found.operand(which))
+            element_owners(*found.operand(which))
 
 
 @pytest.mark.parametrize("name", COPY_ATOMS)
@@ -75,11 +75,11 @@ def test_a_matrix_copy_gives_each_thread_two_elements_of_each_matrix(name):
 )
 def test_an_instruction_that_is_none_is_refused(name, message):
     with pytest.raises(LayoutError, match=message):
-        atom(name)
+        get_atom(name)
 
 
 def test_an_operand_in_shared_memory_has_no_holder():
     with pytest.raises(LayoutError, match="shared memory"):
-        wgmma(64).operand("B")
+        wgmma_atom(64).operand("B")
     with pytest.raises(LayoutError, match="A, B or C"):
-        wgmma(64).operand("D")
+        wgmma_atom(64).operand("D")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.layouts.answering import explain
-from kernelwright.report import text
-from kernelwright.report.grid import svg
+from kernelwright.layouts.queries import explain
+from kernelwright.report import render_text
+from kernelwright.report.grid import render_layout_svg
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "layouts.md").read_text()
@@ -29,7 +29,7 @@ def test_the_python_examples():
 def test_the_commands(block):
     command, _, output = block.partition("\n")
     (expression,) = shlex.split(command)[3:]
-    assert text(explain(expression), 100) == output.rstrip()
+    assert render_text(explain(expression), 100) == output.rstrip()
 
 
 @pytest.mark.parametrize(("picture", "command"), DRAWINGS)
@@ -40,7 +40,7 @@ def test_the_drawings(picture, command):
     found = explain(
         expression, element_bytes=int(given.get("--element-bytes", 4)), colour=given.get("--colour", "offset")
     )
-    assert svg(found.drawing) == (ROOT / path).read_text()
+    assert render_layout_svg(found.drawing) == (ROOT / path).read_text()
 
 
 def test_every_drawing_is_shown():
@@ -50,4 +50,4 @@ def test_every_drawing_is_shown():
 def test_the_readme_shows_what_comes_out():
     shown = (ROOT / "README.md").read_text().partition("$ kw layout ")[2].partition("```")[0]
     command, _, output = shown.partition("\n")
-    assert text(explain(*shlex.split(command)), 100).startswith(output.rstrip())
+    assert render_text(explain(*shlex.split(command)), 100).startswith(output.rstrip())

@@ -1,8 +1,8 @@
 import pytest
 
 from kernelwright.layouts import Layout, LayoutError, composition
-from kernelwright.layouts.answering import explain
-from kernelwright.layouts.expressions import FUNCTIONS, evaluate, shown
+from kernelwright.layouts.expressions import FUNCTIONS, evaluate, format_value
+from kernelwright.layouts.queries import explain
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ from kernelwright.layouts.expressions import FUNCTIONS, evaluate, shown
     ],
 )
 def test_an_expression_comes_to_what_its_operations_give(text, result):
-    assert shown(evaluate(text).value) == result
+    assert format_value(evaluate(text).value) == result
 
 
 def test_every_operation_says_what_it_did_from_the_inside_out():
@@ -46,8 +46,8 @@ def test_every_operation_says_what_it_did_from_the_inside_out():
         "composition((6,2):(8,2), (4,3):(3,1))",
         "coalesce(((2,2),3):((24,2),8))",
     ]
-    assert "4:3 takes 4 elements, every 3rd: (2,2):(24,2)" in found.steps[0].words
-    assert all(step.words for step in found.steps)
+    assert "4:3 takes 4 elements, every 3rd: (2,2):(24,2)" in found.steps[0].explanation
+    assert all(step.explanation for step in found.steps)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_no_argument_breaks_an_operation(name):
 
 def test_a_layout_is_asked_about_banks_sectors_and_swizzles():
     found = explain("(64,64):(64,1)", element_bytes=2)
-    assert [question.about for question in found.questions] == ["bank conflicts", "coalescing", "swizzle"]
+    assert [question.topic for question in found.questions] == ["bank conflicts", "coalescing", "swizzle"]
     assert found.questions[2].values["swizzle"] == "Sw<3,3,3>"
     assert (found.size, found.cosize, found.rank, found.depth) == (4096, 4096, 2, 1)
 
@@ -110,8 +110,8 @@ def test_the_threads_of_a_question_can_be_named():
 
 def test_ldmatrix_gives_neighbours_to_one_thread():
     cells = explain("ldmatrix.x4").drawing.cells
-    assert [(cell.text, cell.under) for cell in cells[0][:3]] == [("T0", "V0"), ("T0", "V1"), ("T1", "V0")]
-    assert [(cell.text, cell.under) for cell in cells[9][:1]] == [("T4", "V2")]
+    assert [(cell.text, cell.subtext) for cell in cells[0][:3]] == [("T0", "V0"), ("T0", "V1"), ("T1", "V0")]
+    assert [(cell.text, cell.subtext) for cell in cells[9][:1]] == [("T4", "V2")]
 
 
 def test_the_size_of_an_element_holds_for_a_question_in_the_expression():
@@ -119,19 +119,19 @@ def test_the_size_of_an_element_holds_for_a_question_in_the_expression():
 
 
 def test_a_question_that_would_take_too_long_says_so():
-    assert "not answered unasked" in explain("(1024,1024)").questions[0].sentence
+    assert "not answered unasked" in explain("(1024,1024)").questions[0].answer
 
 
 @pytest.mark.parametrize("name", ["mma.m16n8k16.bf16.A", "ldmatrix.x4.trans", "stmatrix.x2.memory"])
 def test_a_fragment_is_drawn_as_who_holds_what(name):
     cells = explain(name).drawing.cells
-    held = {(cell.text, cell.under) for row in cells for cell in row}
+    held = {(cell.text, cell.subtext) for row in cells for cell in row}
     assert len(held) == sum(map(len, cells))
 
 
 def test_a_result_can_be_drawn_over_a_matrix():
     drawing = explain("((4,8),(2,2)):((32,1),(16,8))", tile=(16, 8)).drawing
-    assert (drawing.cells[9][3].text, drawing.cells[9][3].under) == ("T5", "V3")
+    assert (drawing.cells[9][3].text, drawing.cells[9][3].subtext) == ("T5", "V3")
     with pytest.raises(LayoutError, match="nobody holds"):
         explain("((4,8),(2,2)):((32,1),(16,8))", tile=(16, 9))
 
@@ -152,4 +152,4 @@ def test_a_colour_that_is_none_is_refused():
 
 
 def test_what_does_not_fit_a_drawing_is_said():
-    assert explain("(100,100)").drawing.cut == "64x64 of 100x100 cells are drawn"
+    assert explain("(100,100)").drawing.truncation_note == "64x64 of 100x100 cells are drawn"

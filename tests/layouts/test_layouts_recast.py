@@ -140,7 +140,7 @@ def test_a_recast_composed_layout_moves_its_beginning_too(swizzle, begin, layout
             upcast(composed, count)
         return
     found = upcast(composed, count)
-    assert (found.swizzle, found.begin, found.layout) == (
+    assert (found.swizzle, found.base_offset, found.layout) == (
         upcast(swizzle, count),
         begin // count,
         upcast(layout, count),

@@ -96,12 +96,12 @@ def test_swizzles_and_composed_layouts_are_values():
 @examples(100)
 @given(composed_layouts(100))
 def test_a_composed_layout_is_the_swizzle_after_the_offset_after_the_layout(composed):
-    wanted = [composed.swizzle(composed.begin + offset) for offset in offsets(composed.layout)]
+    wanted = [composed.swizzle(composed.base_offset + offset) for offset in offsets(composed.layout)]
     assert composed.offsets() == [composed(index) for index in range(size(composed))] == wanted
     assert [composed(crd) for crd in coordinates(composed.shape)] == wanted
     assert composed(np.arange(len(wanted))).tolist() == wanted
     assert composed.size() == size(composed) == len(wanted) and len(composed) == len(composed.layout)
-    assert [mode.offsets()[0] for mode in composed] == [composed.swizzle(composed.begin)] * len(composed)
+    assert [mode.offsets()[0] for mode in composed] == [composed.swizzle(composed.base_offset)] * len(composed)
 
 
 @examples(100)
@@ -116,7 +116,7 @@ def test_a_slice_of_a_composed_layout_begins_at_the_offset_of_the_closed_modes(c
         assert composed(*cut) == composed(cut)
         return
     wanted = [
-        composed.swizzle(composed.begin + composed.layout(*crd))
+        composed.swizzle(composed.base_offset + composed.layout(*crd))
         for crd in coordinates(tuple(sizes))
         if all(closed in (None, at) for closed, at in zip(cut, crd, strict=True))
     ]

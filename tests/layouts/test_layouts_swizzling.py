@@ -1,7 +1,7 @@
 import pytest
 
 from kernelwright.layouts import Layout, LayoutError, Swizzle, find_swizzle, recast
-from kernelwright.layouts.swizzling import candidates
+from kernelwright.layouts.swizzling import enumerate_swizzles
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from kernelwright.layouts.swizzling import candidates
 def test_the_standard_swizzles_are_found_again(tile, element_bytes, swizzle):
     found = find_swizzle(tile, element_bytes)
     assert found.swizzle == swizzle
-    assert all(one.free for one in found.after.values())
+    assert all(one.is_conflict_free for one in found.conflicts_after.values())
     assert str(found.layout) == f"{swizzle} o 0 o {tile}"
 
 
@@ -31,16 +31,16 @@ def test_in_bytes_it_is_the_one_that_the_hardware_has():
 def test_no_smaller_one_works_and_all_of_them_were_tried():
     tile = Layout((64, 64), (64, 1))
     found = find_swizzle(tile, 2)
-    fewer = {swizzle for swizzle in candidates(64 * 64) if swizzle.bits < found.swizzle.bits}
-    assert len(found.smaller) + found.broken == len(fewer)
-    assert set(found.smaller) <= fewer
-    assert all(ways > 1 for ways in found.smaller.values())
-    assert found.before["read"].ways == 8
+    fewer = {swizzle for swizzle in enumerate_swizzles(64 * 64) if swizzle.bits < found.swizzle.bits}
+    assert len(found.smaller_swizzles) + found.num_inapplicable == len(fewer)
+    assert set(found.smaller_swizzles) <= fewer
+    assert all(ways > 1 for ways in found.smaller_swizzles.values())
+    assert found.conflicts_before["read"].ways == 8
 
 
 def test_every_swizzle_within_the_tile_is_a_candidate():
-    everything = set(candidates(2**6))
-    assert len(everything) == len(list(candidates(2**6)))
+    everything = set(enumerate_swizzles(2**6))
+    assert len(everything) == len(list(enumerate_swizzles(2**6)))
     expected = {
         Swizzle(bits, base, sign * shift)
         for bits in range(1, 4)
@@ -55,8 +55,8 @@ def test_every_swizzle_within_the_tile_is_a_candidate():
 def test_a_transposing_kernel_needs_all_five_bits():
     found = find_swizzle(Layout((32, 32), (32, 1)), 4, "column")
     assert found.swizzle == Swizzle(5, 0, 5)
-    assert found.before["read"].ways == 32
-    assert found.after["write"].access_bytes == 4, "written in wider pieces no swizzle frees the columns"
+    assert found.conflicts_before["read"].ways == 32
+    assert found.conflicts_after["write"].access_bytes == 4, "written in wider pieces no swizzle frees the columns"
 
 
 def test_an_access_of_ones_own():
@@ -64,7 +64,7 @@ def test_an_access_of_ones_own():
     rows = Layout(((8, 8), 8), ((1, 64), 8))
     found = find_swizzle(tile, 2, rows)
     assert found.swizzle == Swizzle(3, 3, 3)
-    assert find_swizzle(tile, 2, {"only": rows}).before.keys() == {"only"}
+    assert find_swizzle(tile, 2, {"only": rows}).conflicts_before.keys() == {"only"}
 
 
 @pytest.mark.parametrize(

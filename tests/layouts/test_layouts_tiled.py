@@ -14,10 +14,10 @@ from kernelwright.layouts import (
     MmaAtom,
     TiledCopy,
     TiledMma,
-    atom,
-    holder,
+    element_owners,
+    get_atom,
     size,
-    wgmma,
+    wgmma_atom,
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -50,7 +50,7 @@ def test_the_published_atom_is_made_of_quadpairs():
 def test_the_published_atom_holds_every_element_once(which):
     held, shape = VOLTA.operand(which)
     assert sorted(offsets(held)) == list(range(shape[0] * shape[1]))
-    assert len({one for row in holder(held, shape) for one in row}) == shape[0] * shape[1]
+    assert len({one for row in element_owners(held, shape) for one in row}) == shape[0] * shape[1]
 
 
 @pytest.mark.parametrize(
@@ -94,18 +94,18 @@ def test_the_published_permutation_brings_the_values_of_a_together():
 def test_the_published_permutation_scatters_rows():
     old_to_new = [0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27]
     old_to_new += [4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31]
-    assert offsets(PERMUTED.tile[0]) == old_to_new
+    assert offsets(PERMUTED.permutation[0]) == old_to_new
     for thread in range(32):
         moved = [(old_to_new[row], column) for row, column in places(LARGE, "C", thread)]
         assert places(PERMUTED, "C", thread) == moved
 
 
 def test_the_published_accumulators_of_a_warpgroup():
-    assert str(wgmma(8, "f16").c) == "((4,8,4),(2,2)):((128,1,16),(64,8))"
-    assert str(wgmma(128, "f16").c) == "((4,8,4),(2,2,16)):((128,1,16),(64,8,512))"
+    assert str(wgmma_atom(8, "f16").c) == "((4,8,4),(2,2)):((128,1,16),(64,8))"
+    assert str(wgmma_atom(128, "f16").c) == "((4,8,4),(2,2,16)):((128,1,16),(64,8,512))"
 
 
-M16N8K16, F64 = atom("mma.m16n8k16.bf16"), atom("mma.m8n8k4.f64")
+M16N8K16, F64 = get_atom("mma.m16n8k16.bf16"), get_atom("mma.m8n8k4.f64")
 TILINGS = {
     "one warp": TiledMma(M16N8K16),
     "2x2": TiledMma(M16N8K16, Layout((2, 2, 1))),
@@ -118,8 +118,8 @@ TILINGS = {
     "volta 2x2": FOUR,
     "volta 32x32": LARGE,
     "volta permuted": PERMUTED,
-    "wgmma": TiledMma(wgmma(32)),
-    "two wgmma": TiledMma(wgmma(64, a_in_registers=True), Layout((2, 1, 1))),
+    "wgmma": TiledMma(wgmma_atom(32)),
+    "two wgmma": TiledMma(wgmma_atom(64, a_in_registers=True), Layout((2, 1, 1))),
 }
 
 OF_REGISTERS = {name: tiled for name, tiled in TILINGS.items() if tiled.atom.a and tiled.atom.b}
@@ -129,7 +129,7 @@ OF_REGISTERS = {name: tiled for name, tiled in TILINGS.items() if tiled.atom.a a
 def test_every_element_of_c_is_held_exactly_once(tiled):
     m, n, _ = tiled.shape
     held = tiled.thread_values("C")
-    found = holder(held, (m, n))
+    found = element_owners(held, (m, n))
     assert len(found) == m and all(len(row) == n for row in found)
     assert size(held) == m * n and size(held[0]) == size(tiled.threads)
 
@@ -139,7 +139,7 @@ def test_every_element_of_c_is_held_exactly_once(tiled):
 def test_a_and_b_are_broadcast_over_the_warps_of_the_other_mode(tiled, operand):
     rows, columns, others = (tiled.shape[0], tiled.shape[2], 1) if operand == "A" else (*tiled.shape[1:], 0)
     held = tiled.thread_values(operand)
-    count = size(tiled.warps[others]) if others < len(tiled.warps) else 1
+    count = size(tiled.atom_layout[others]) if others < len(tiled.atom_layout) else 1
     assert Counter(offsets(held)) == dict.fromkeys(range(rows * columns), count)
     lanes = size(tiled.atom.threads)
     numbers = [tiled.threads(lane, *warp) for lane in range(lanes) for warp in warps_of(tiled, others)]
@@ -150,7 +150,7 @@ def test_a_and_b_are_broadcast_over_the_warps_of_the_other_mode(tiled, operand):
 
 def warps_of(tiled, others):
     """The warps, those that differ only along `others` next to one another."""
-    counts = [size(mode) for mode in tiled.warps] + [1] * (3 - len(tiled.warps))
+    counts = [size(mode) for mode in tiled.atom_layout] + [1] * (3 - len(tiled.atom_layout))
     found = [(m, n, k) for k in range(counts[2]) for n in range(counts[1]) for m in range(counts[0])]
     return sorted(found, key=lambda warp: (warp[1 - others], warp[2], warp[others]))
 
@@ -172,10 +172,10 @@ def test_a_larger_tensor_is_covered_once_by_all_partitions(tiled, form):
     [
         lambda: TILINGS["2x2"].thread_values("C", Layout((48, 16))),
         lambda: TILINGS["2x2"].thread_values("D"),
-        lambda: TiledMma(wgmma(32)).thread_values("A"),
-        lambda: TiledMma(wgmma(32)).thread_values("B"),
-        lambda: TiledMma(wgmma(32), Layout((2, 1, 1))).thread_values("C", Layout((64, 32))),
-        lambda: TiledMma(M16N8K16, tile=(Layout(24), None, None)).thread_values("C"),
+        lambda: TiledMma(wgmma_atom(32)).thread_values("A"),
+        lambda: TiledMma(wgmma_atom(32)).thread_values("B"),
+        lambda: TiledMma(wgmma_atom(32), Layout((2, 1, 1))).thread_values("C", Layout((64, 32))),
+        lambda: TiledMma(M16N8K16, permutation=(Layout(24), None, None)).thread_values("C"),
     ],
 )
 def test_tiles_that_do_not_divide_and_operands_that_nobody_holds_are_refused(wrong):
@@ -190,10 +190,10 @@ def test_a_tile_that_the_warps_do_not_divide_is_refused():
 
 def test_holder_names_what_is_held_twice_or_by_nobody():
     with pytest.raises(LayoutError, match="by another"):
-        holder(Layout((4, 2), (1, 0)), (4, 2))
+        element_owners(Layout((4, 2), (1, 0)), (4, 2))
     with pytest.raises(LayoutError, match="nobody holds"):
-        holder(Layout((4, 2)), (4, 3))
-    assert holder(Layout((2, 2), (2, 1)), (2, 2)) == [[(0, 0), (1, 0)], [(0, 1), (1, 1)]]
+        element_owners(Layout((4, 2)), (4, 3))
+    assert element_owners(Layout((2, 2), (2, 1)), (2, 2)) == [[(0, 0), (1, 0)], [(0, 1), (1, 1)]]
 
 
 @st.composite
@@ -213,7 +213,7 @@ def copies(draw):
 def test_a_tiled_copy_covers_its_tile_once_where_its_arguments_say(copy):
     (rows, columns), (high, wide) = ([size(mode) for mode in one] for one in (copy.threads, copy.values))
     assert copy.shape == (rows * high, columns * wide)
-    found = holder(copy.thread_values(), copy.shape)
+    found = element_owners(copy.thread_values(), copy.shape)
     for row in range(copy.shape[0]):
         for column in range(copy.shape[1]):
             thread = copy.threads(row // high, column // wide)

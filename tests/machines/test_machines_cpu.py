@@ -10,7 +10,7 @@ from kernelwright.core import progress
 from kernelwright.core.records import MemoryLevel
 from kernelwright.machines import cpu, probes, refresh_memory
 from kernelwright.machines.caches import CpuCache, cpu_caches
-from kernelwright.machines.store import sound
+from kernelwright.machines.store import is_valid
 
 MIB = 2**20
 
@@ -54,15 +54,15 @@ def test_a_system_that_tells_nothing_or_nonsense_has_no_caches(tmp_path):
 
 
 def test_main_memory_is_measured_beyond_the_caches():
-    assert cpu.dram_working_set(32 * MIB, 64 << 30) == 256 * MIB
-    assert cpu.dram_working_set(256 * MIB, 64 << 30) == 1024 * MIB
-    assert cpu.dram_working_set(256 * MIB, 2 << 30) == 512 * MIB, "a quarter of what is free at most"
+    assert cpu.dram_working_set_bytes(32 * MIB, 64 << 30) == 256 * MIB
+    assert cpu.dram_working_set_bytes(256 * MIB, 64 << 30) == 1024 * MIB
+    assert cpu.dram_working_set_bytes(256 * MIB, 2 << 30) == 512 * MIB, "a quarter of what is free at most"
 
 
 def test_a_cache_is_measured_inside_itself():
-    assert cpu.cached_working_set(CpuCache("L2", MIB, 2)) == MIB
-    assert cpu.cached_working_set(CpuCache("L3", 32 * MIB, 1)) == 8 * MIB
-    assert cpu.cached_working_set(CpuCache("L3", 1024 * MIB, 1)) == cpu.MOST_CACHED_BYTES
+    assert cpu.cache_working_set_bytes(CpuCache("L2", MIB, 2)) == MIB
+    assert cpu.cache_working_set_bytes(CpuCache("L3", 32 * MIB, 1)) == 8 * MIB
+    assert cpu.cache_working_set_bytes(CpuCache("L3", 1024 * MIB, 1)) == cpu.MAX_CACHE_SET_BYTES
 
 
 def test_products_grow_while_they_are_short(monkeypatch):
@@ -74,9 +74,9 @@ def test_products_grow_while_they_are_short(monkeypatch):
         sizes.append(n)
         return {32: 100.0, 64: 1000.0, 128: 20_000.0}[n]
 
-    monkeypatch.setattr(cpu, "steady_us", steady_us)
-    monkeypatch.setattr(cpu, "PRODUCT_SIZES", (32, 64, 128, 256))
-    assert cpu._product_rate(torch.float32) == pytest.approx(2 * 32**3 / 100 / 1e6)
+    monkeypatch.setattr(cpu, "measure_steady_us", steady_us)
+    monkeypatch.setattr(cpu, "MATMUL_SIZES", (32, 64, 128, 256))
+    assert cpu._measure_matmul_rate(torch.float32) == pytest.approx(2 * 32**3 / 100 / 1e6)
     assert sizes == [32, 64, 128]
 
 
@@ -90,41 +90,41 @@ def made_up_clock(monkeypatch):
         budgets.append(how.get("budget_s", 0.3))
         return 100.0
 
-    monkeypatch.setattr(cpu, "steady_us", steady_us)
-    monkeypatch.setattr(cpu, "LEAST_DRAM_BYTES", 3 * MIB)
-    monkeypatch.setattr(cpu, "PRODUCT_SIZES", (64, 128))
-    monkeypatch.setattr(cpu, "FAULT_BYTES", MIB)
+    monkeypatch.setattr(cpu, "measure_steady_us", steady_us)
+    monkeypatch.setattr(cpu, "MIN_DRAM_SET_BYTES", 3 * MIB)
+    monkeypatch.setattr(cpu, "MATMUL_SIZES", (64, 128))
+    monkeypatch.setattr(cpu, "FAULT_TEST_BYTES", MIB)
     monkeypatch.setattr(cpu, "cpu_caches", lambda threads: (CpuCache("L1", 32768, 2), CpuCache("L2", MIB // 4, 2)))
     return budgets
 
 
 def test_the_whole_measurement_with_a_made_up_clock(made_up_clock):
     stages = []
-    progress.listen(lambda what, limit_s: stages.append(what))
+    progress.set_listener(lambda what, limit_s: stages.append(what))
     try:
         here = cpu.measure_cpu()
     finally:
-        progress.listen(None)
+        progress.set_listener(None)
     assert [level.name for level in here.levels] == ["L1", "L2", "DRAM"]
     assert here.levels[-1].triad_gb_s == pytest.approx(3 * MIB / 100 / 1e3, rel=0.01)
     assert here.levels[0].read_gb_s and here.levels[0].copy_gb_s is None
     assert here.matrix_tflop_s["float32"] == pytest.approx(2 * 128**3 / 100 / 1e6)
     assert here.vector_tflop_s["float32"] >= here.matrix_tflop_s["float32"]
     assert here.threads == torch.get_num_threads() and here.dispatch_us == 100
-    assert here.fault_us_per_mib == 0 and here.spec is None and here.launch_us is None
-    assert sound(here) and any("main memory" in stage for stage in stages)
+    assert here.page_fault_us_per_mib == 0 and here.spec is None and here.launch_us is None
+    assert is_valid(here) and any("main memory" in stage for stage in stages)
     assert sum(made_up_clock) < 8, "the budgets together are the time that it takes"
 
 
 def test_a_product_that_this_build_lacks_is_left_out_with_a_note(made_up_clock, monkeypatch):
     from kernelwright.machines import probes
 
-    def refuse(dtype, n, device, real=probes.product):
+    def refuse(dtype, n, device, real=probes.matmul_call):
         if dtype is torch.int8:
             raise RuntimeError("no int8 here\nsecond line")
         return real(dtype, n, device)
 
-    monkeypatch.setattr(probes, "product", refuse)
+    monkeypatch.setattr(probes, "matmul_call", refuse)
     here = cpu.measure_cpu()
     assert "int8" not in here.matrix_tflop_s and "float32" in here.matrix_tflop_s
     assert "no int8 product here: no int8 here" in here.notes
@@ -147,7 +147,7 @@ def test_the_cpu_has_a_name():
 def test_this_cpu_for_real(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
     here = kernelwright.machine("cpu")
-    assert sound(here) and kernelwright.machine("cpu") == here
+    assert is_valid(here) and kernelwright.machine("cpu") == here
     assert {"float32", "float64"} <= set(here.matrix_tflop_s)
 
 
@@ -157,7 +157,7 @@ def test_a_near_cache_is_never_slower_than_what_lies_behind_it():
         MemoryLevel(name="L3", read_gb_s=100.0, copy_gb_s=90.0),
         MemoryLevel(name="DRAM", read_gb_s=50.0, copy_gb_s=95.0),
     )
-    near, middle, far = probes.no_slower_than_farther(levels)
+    near, middle, far = probes.make_bandwidths_monotonic(levels)
     assert (near.read_gb_s, near.copy_gb_s) == (100.0, None)
     assert (middle.read_gb_s, middle.copy_gb_s) == (100.0, 95.0)
     assert far == levels[-1]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kernelwright.core.errors import InternalError
 from kernelwright.core.records import Machine, MemoryLevel, Work
-from kernelwright.machines.floor import bandwidth_gb_s, floor, hard_bound_us
-from kernelwright.machines.specs import spec_named
+from kernelwright.machines.floor import bandwidth_gb_s, datasheet_bound_us, floor
+from kernelwright.machines.specs import get_spec
 
 DRAM = MemoryLevel(name="DRAM", capacity_bytes=2**34, read_gb_s=100, write_gb_s=40, copy_gb_s=60, triad_gb_s=75)
 L2 = MemoryLevel(name="L2", capacity_bytes=2**20, read_gb_s=1000, write_gb_s=1000, copy_gb_s=1000, triad_gb_s=1000)
@@ -151,8 +151,8 @@ def test_more_work_never_takes_less_time(read, written, flops):
 
 
 def test_the_hard_bound_is_bytes_beyond_the_cache_at_the_peak():
-    spec = spec_named("h200")
+    spec = get_spec("h200")
     work = Work(flops={"matrix/float32": 10**18}, bytes_read=48 * 10**8, bytes_written=52_428_800)
-    assert hard_bound_us(work, spec) == pytest.approx(1000.0), "4.8 GB at 4.8 TB/s once 50 MiB stay in L2"
-    assert hard_bound_us(Work(bytes_read=10**6, flops={"vector/float32": 10**15}), spec) == 0
-    assert hard_bound_us(work, None) is None
+    assert datasheet_bound_us(work, spec) == pytest.approx(1000.0), "4.8 GB at 4.8 TB/s once 50 MiB stay in L2"
+    assert datasheet_bound_us(Work(bytes_read=10**6, flops={"vector/float32": 10**15}), spec) == 0
+    assert datasheet_bound_us(work, None) is None

@@ -9,8 +9,8 @@ import pytest
 
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.records import Work
-from kernelwright.machines.floor import floor, hard_bound_us
-from kernelwright.machines.specs import names, predicted_machine, spec_named, spec_of
+from kernelwright.machines.floor import datasheet_bound_us, floor
+from kernelwright.machines.specs import get_spec, machine_from_spec, match_spec, spec_names
 
 ASKED_FOR = (
     "a100", "h100", "h100-pcie", "h200", "gh200", "b200", "l40s", "rtx4090", "a6000", "mi300x", "tpu-v5e",
@@ -18,13 +18,13 @@ ASKED_FOR = (
 
 
 def test_every_machine_that_was_asked_for_is_there():
-    assert set(ASKED_FOR) <= set(names())
-    assert len(names()) == len(set(names()))
+    assert set(ASKED_FOR) <= set(spec_names())
+    assert len(spec_names()) == len(set(spec_names()))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spec_names())
 def test_a_datasheet_is_plausible_and_sourced(name):
-    spec = spec_named(name)
+    spec = get_spec(name)
     assert len(spec.source) > 30 and "http" not in spec.source
     assert spec.dram_gb_s > 100 and spec.dram_bytes > 10e9
     assert all(rate > 0 for rate in [*spec.matrix_tflop_s.values(), *spec.vector_tflop_s.values()])
@@ -49,14 +49,14 @@ def test_a_datasheet_is_plausible_and_sourced(name):
     ],
 )
 def test_tensor_figures_are_dense(name, dense_bf16, sparse_bf16):
-    rate = spec_named(name).matrix_tflop_s["bfloat16"]
+    rate = get_spec(name).matrix_tflop_s["bfloat16"]
     assert rate == pytest.approx(dense_bf16) and rate < 0.6 * sparse_bf16
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name != "tpu-v5e"])
+@pytest.mark.parametrize("name", [name for name in spec_names() if name != "tpu-v5e"])
 def test_narrower_formats_double_the_rate_at_most(name):
     """A sparse figure in one row and a dense one in the next would show as a factor of four."""
-    rates = spec_named(name).matrix_tflop_s
+    rates = get_spec(name).matrix_tflop_s
     assert rates["bfloat16"] == rates["float16"]
     assert rates["bfloat16"] / rates["tfloat32"] == pytest.approx(2, rel=0.03)
     assert rates.get("float8_e4m3fn", rates["bfloat16"]) / rates["bfloat16"] <= 2.03
@@ -87,30 +87,30 @@ def test_narrower_formats_double_the_rate_at_most(name):
     ],
 )
 def test_a_running_device_finds_its_own_datasheet_or_none(device_name, multiprocessors, expected):
-    spec = spec_of(device_name, multiprocessors)
+    spec = match_spec(device_name, multiprocessors)
     assert (spec.name if spec else None) == expected
 
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(NotFoundError) as caught:
-        predicted_machine("h900")
+        machine_from_spec("h900")
     assert "'h900'" in caught.value.message
     assert all(name in caught.value.next for name in ASKED_FOR)
 
 
 @pytest.mark.parametrize("written", ["H200", " h200 ", "H100 PCIe", "h100_pcie", "TPU v5e"])
 def test_a_name_may_be_written_as_people_write_it(written):
-    assert predicted_machine(written).provenance == "datasheet"
+    assert machine_from_spec(written).provenance == "datasheet"
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", spec_names())
 def test_every_predicted_machine_answers_with_a_floor(name):
-    here = predicted_machine(name)
+    here = machine_from_spec(name)
     work = Work(flops={"matrix/bfloat16": 10**12, "vector/float32": 10**9}, bytes_read=10**9, bytes_written=10**9)
     answer = floor(work, here)
     assert answer.provenance == "datasheet"
     assert answer.memory_us == pytest.approx(2e9 / here.spec.dram_gb_s / 1e3)
-    assert hard_bound_us(work, here.spec) <= answer.memory_us
+    assert datasheet_bound_us(work, here.spec) <= answer.memory_us
 
 
 def test_a_predicted_machine_needs_neither_torch_nor_a_gpu():
@@ -125,6 +125,6 @@ def test_a_predicted_machine_needs_neither_torch_nor_a_gpu():
 
 
 def test_launch_costs_of_a_prediction_are_marked_as_no_datasheet_figure():
-    here = predicted_machine("h200")
+    here = machine_from_spec("h200")
     assert here.launch_us and any("not from the datasheet" in note for note in here.notes)
-    assert predicted_machine("tpu-v5e").launch_us is None
+    assert machine_from_spec("tpu-v5e").launch_us is None

@@ -36,7 +36,7 @@ def measured(monkeypatch):
 
     def measure_cpu():
         runs.append(len(runs))
-        progress.stage("measuring")
+        progress.report_stage("measuring")
         return KNOWN
 
     monkeypatch.setattr(cpu, "measure_cpu", measure_cpu)
@@ -86,7 +86,7 @@ def test_a_damaged_file_is_not_believed(cache, damage):
 )
 def test_figures_that_cannot_be_are_not_believed(change):
     broken = msgspec.structs.replace(KNOWN, **change)
-    assert not store.sound(broken)
+    assert not store.is_valid(broken)
     store.save(KEY, broken)
     assert store.load(KEY) is None
 
@@ -121,13 +121,13 @@ def test_a_disturbed_measurement_is_made_again_by_the_next_process_and_only_rise
     quiet = msgspec.structs.replace(KNOWN, matrix_tflop_s={"float32": 1.0}, dispatch_us=1.0)
     runs = iter([low, quiet])
     monkeypatch.setattr(cpu, "measure_cpu", lambda: next(runs))
-    monkeypatch.setattr(room, "_MEASURED_HERE", [])
+    monkeypatch.setattr(room, "_MEASURED_KEYS", [])
     assert kernelwright.machine().matrix_tflop_s == {"float32": 0.1}
     assert kernelwright.machine().matrix_tflop_s == {"float32": 0.1}, "one process does not measure twice"
-    monkeypatch.setattr(room, "_MEASURED_HERE", [])
+    monkeypatch.setattr(room, "_MEASURED_KEYS", [])
     final = kernelwright.machine()
-    assert final.matrix_tflop_s == {"float32": 1.0} and not store.provisional(final)
-    monkeypatch.setattr(room, "_MEASURED_HERE", [])
+    assert final.matrix_tflop_s == {"float32": 1.0} and not store.is_provisional(final)
+    monkeypatch.setattr(room, "_MEASURED_KEYS", [])
     assert kernelwright.machine() == final, "a quiet measurement is final"
 
 
@@ -138,10 +138,10 @@ def test_the_better_of_two_measurements_figure_by_figure():
         matrix_tflop_s={"float32": 0.5, "int8": 2.0},
         dispatch_us=2.0,
     )
-    best = store.best_of(msgspec.structs.replace(KNOWN, dispatch_us=1.0, fault_us_per_mib=3.0), later)
+    best = store.merge_best(msgspec.structs.replace(KNOWN, dispatch_us=1.0, page_fault_us_per_mib=3.0), later)
     assert best.levels == (MemoryLevel(name="DRAM", read_gb_s=20, write_gb_s=10, copy_gb_s=10, triad_gb_s=10),)
     assert best.matrix_tflop_s == {"float32": 1.0, "int8": 2.0}
-    assert (best.dispatch_us, best.fault_us_per_mib, best.launch_us) == (1.0, 3.0, None)
+    assert (best.dispatch_us, best.page_fault_us_per_mib, best.launch_us) == (1.0, 3.0, None)
 
 
 def test_another_thread_count_is_another_measurement(measured):
@@ -179,6 +179,6 @@ def test_a_datasheet_is_never_measured(measured, cache):
 
 def test_a_box_that_is_never_quiet_is_measured_twice_and_says_so():
     low = msgspec.structs.replace(KNOWN, notes=(store.DISTURBED,))
-    final = store.best_of(low, low)
-    assert not store.provisional(final)
-    assert final.notes == (store.CROWDED,)
+    final = store.merge_best(low, low)
+    assert not store.is_provisional(final)
+    assert final.notes == (store.STILL_DISTURBED,)

@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from kernelwright.core.errors import MissingDependency, SetupError
-from kernelwright.measure.counters import counted
+from kernelwright.measure.counters import collect_metrics
 
 TABLE = """==PROF== Connected to process 1
 "ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
@@ -34,7 +34,7 @@ def tool(tmp_path, monkeypatch):
 
 def test_counters_come_launch_by_launch(tool):
     arguments = tool(TABLE)
-    found = counted(["prog", "x"], ["waves", "sectors"], "probe")
+    found = collect_metrics(["prog", "x"], ["waves", "sectors"], "probe")
     assert found == [{"waves": 1024.0, "sectors": 8.0}, {"waves": 2.0, "sectors": 0.5}]
     words = arguments.read_text().split()
     assert words[-2:] == ["prog", "x"]
@@ -45,10 +45,10 @@ def test_counters_come_launch_by_launch(tool):
 def test_no_counters_are_an_error_with_ncus_words(tool, table, code):
     tool(table, code)
     with pytest.raises(SetupError, match=table[-10:]):
-        counted(["prog"], ["waves"], "probe")
+        collect_metrics(["prog"], ["waves"], "probe")
 
 
 def test_without_ncu_it_says_so(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with pytest.raises(MissingDependency, match="no ncu"):
-        counted(["prog"], ["waves"], "probe")
+        collect_metrics(["prog"], ["waves"], "probe")

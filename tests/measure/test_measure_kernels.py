@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelwright.measure.kernels import KernelTime, kernel_times
+from kernelwright.measure.kernels import KernelTime, time_kernels
 
 
 def event(name, parent=None, start=0, host_us=0.0, device_us=()):
@@ -55,21 +55,21 @@ def read(monkeypatch):
 
         monkeypatch.setattr(torch.profiler, "profile", Profiler)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-        return kernel_times(lambda: None, device, passes=len(runs))
+        return time_kernels(lambda: None, device, passes=len(runs))
 
     return kernels
 
 
 def test_a_cpu_kernel_that_inductor_wrote_takes_its_host_time(read):
     fused = inside("graph_3_cpp_fused_add_relu_0", host_us=12.0)
-    assert read([fused]) == [KernelTime("fused_add_relu_0", 12.0, called=False)]
+    assert read([fused]) == [KernelTime("fused_add_relu_0", 12.0, is_extern=False)]
 
 
 def test_a_triton_kernel_takes_its_device_time(read):
     # The host needs 30 us to launch what the device does in 7 us; the device's own event is told a second time.
     launched = inside("triton_poi_fused_relu_0", host_us=30.0, device_us=[7.0])
     on_device = event("triton_poi_fused_relu_0", host_us=0.0)
-    assert read([launched, on_device], device="cuda") == [KernelTime("triton_poi_fused_relu_0", 7.0, called=False)]
+    assert read([launched, on_device], device="cuda") == [KernelTime("triton_poi_fused_relu_0", 7.0, is_extern=False)]
 
 
 def test_an_operator_of_the_library_counts_once_with_all_that_it_launches(read):
@@ -77,7 +77,7 @@ def test_an_operator_of_the_library_counts_once_with_all_that_it_launches(read):
     product = inside("aten::addmm", device_us=[20.0])
     event("aten::sum", product, device_us=[3.0])
     found = read([product, *product.cpu_children], device="cuda")
-    assert found == [KernelTime("addmm", 23.0, called=True)]
+    assert found == [KernelTime("addmm", 23.0, is_extern=True)]
 
 
 @pytest.mark.parametrize("parent", [None, REGION, event("aten::sort", REGION)], ids=lambda e: e.name if e else "none")
@@ -102,12 +102,12 @@ def test_what_the_host_does_to_launch_is_no_kernel(read, name):
     ],
 )
 def test_every_operator_that_compiled_code_calls_is_called_whatever_its_name(read, name, says):
-    assert read([inside(name, host_us=4.0)]) == [KernelTime(says, 4.0, called=True)]
+    assert read([inside(name, host_us=4.0)]) == [KernelTime(says, 4.0, is_extern=True)]
 
 
 @pytest.mark.parametrize("name", ["scale_kernel_0", "my_fused_kernel_0"])
 def test_a_triton_kernel_of_the_persons_own_is_called(read, name):
-    assert read([inside(name, device_us=[6.0])], device="cuda") == [KernelTime(name, 6.0, called=True)]
+    assert read([inside(name, device_us=[6.0])], device="cuda") == [KernelTime(name, 6.0, is_extern=True)]
 
 
 def test_kernels_stand_in_the_order_of_their_launches(read):
@@ -125,7 +125,7 @@ def test_each_kernel_takes_the_median_of_its_runs(read):
 def test_a_run_with_other_kernels_than_most_is_left_out(read, others, odd):
     usual = [[inside("aten::mm", 0, t), inside("graph_0_cpp_fused_relu_0", 1, t)] for t in (4.0, 6.0)]
     usual.insert(odd, [inside(name, i, 900.0) for i, name in enumerate(others)])
-    assert read(*usual) == [KernelTime("mm", 5.0, called=True), KernelTime("fused_relu_0", 5.0, called=False)]
+    assert read(*usual) == [KernelTime("mm", 5.0, is_extern=True), KernelTime("fused_relu_0", 5.0, is_extern=False)]
 
 
 @pytest.mark.parametrize("run", [[], None, [event("aten::view")]], ids=["empty", "nothing told", "only outside"])
@@ -138,7 +138,7 @@ def test_a_compiled_program_is_told_kernel_by_kernel_on_the_device():
     x, w = (torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     compiled = torch.compile(lambda x, w: (x @ w).relu() + 1, dynamic=False)
     compiled(x, w)
-    product, fused = kernel_times(lambda: compiled(x, w), "cuda")
-    assert (product.name, product.called, fused.called) == ("mm", True, False)
+    product, fused = time_kernels(lambda: compiled(x, w), "cuda")
+    assert (product.name, product.is_extern, fused.is_extern) == ("mm", True, False)
     assert product.time_us > 0
     assert fused.time_us > 0

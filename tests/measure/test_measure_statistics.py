@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernelwright.core.records import MARGIN
-from kernelwright.measure.statistics import compare_processes, compare_rounds, median_interval, verdict
+from kernelwright.core.records import EQUIVALENCE_MARGIN
+from kernelwright.measure.statistics import classify_ratio, compare_processes, compare_rounds, median_interval
 
 times = st.lists(st.floats(min_value=1.0, max_value=1e6), min_size=5, max_size=40)
 
@@ -23,7 +23,7 @@ times = st.lists(st.floats(min_value=1.0, max_value=1e6), min_size=5, max_size=4
     ],
 )
 def test_a_claim_needs_the_whole_interval(low, high, says):
-    assert verdict(low, high) == says
+    assert classify_ratio(low, high) == says
 
 
 @settings(max_examples=100, deadline=None)
@@ -40,9 +40,9 @@ def test_swapping_the_arms_turns_the_verdict_round(a, factor):
     b = [t * factor for t in a]
     for compare in (compare_rounds, compare_processes):
         one, other = compare("a", a, "b", b), compare("b", b, "a", a)
-        assert math.isclose(one.ratio * other.ratio, 1, rel_tol=1e-9)
+        assert math.isclose(one.speedup * other.speedup, 1, rel_tol=1e-9)
         turned = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
-        edge = math.log1p(MARGIN)
+        edge = math.log1p(EQUIVALENCE_MARGIN)
         assert (
             any(math.isclose(abs(math.log(end)), edge, rel_tol=1e-9) for end in (one.low, one.high))
             or turned.get(one.verdict, one.verdict) == other.verdict
@@ -69,7 +69,7 @@ def test_a_constant_factor_is_seen_through_noise_that_both_arms_share():
     noise = random.Random(1)
     a = [100 * math.exp(noise.gauss(0, 0.3)) for _ in range(40)]
     found = compare_rounds("a", a, "b", [1.1 * t for t in a])
-    assert (found.verdict, round(found.ratio, 6)) == ("FASTER", 1.1)
+    assert (found.verdict, round(found.speedup, 6)) == ("FASTER", 1.1)
 
 
 def test_noise_alone_makes_no_claim():
@@ -86,4 +86,4 @@ def test_four_process_pairs_are_too_few():
 
 
 def test_the_margin_is_two_per_cent():
-    assert MARGIN == 0.02
+    assert EQUIVALENCE_MARGIN == 0.02

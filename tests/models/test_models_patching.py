@@ -16,7 +16,7 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 from on_device import DEVICE, runs_kernels
 
-from kernelwright.models.patching import Patched, PatchError, PatchWarning, patch, patched, unpatch
+from kernelwright.models.patching import PatchCounts, PatchError, PatchWarning, count_patched, patch, unpatch
 
 pytestmark = runs_kernels
 WIDE, HEAD, HEADS, VOCABULARY = 32, 8, 4, 50
@@ -147,7 +147,7 @@ def tanh_gelu(x):
 @pytest.mark.parametrize("act_fn", fast_first(1, [F.silu, tanh_gelu, F.gelu]))
 def test_a_patched_model_computes_what_it_did(norm, act_fn, dtype):
     model = patch(made(norm, act_fn, dtype), check=True)
-    assert patched(model) == Patched(norms=2, gates=1, rotary=1, loss=True)
+    assert count_patched(model) == PatchCounts(norms=2, gates=1, rotary=1, loss=True)
 
 
 def test_everything_is_taken_out():
@@ -159,7 +159,7 @@ def test_everything_is_taken_out():
     unpatch(model)
     after = unpatch(model)(ids, ids)
     assert [(type(module), sorted(vars(module))) for module in model.modules()] == names
-    assert not any(patched(model))
+    assert not any(count_patched(model))
     assert torch.equal(before.logits, after.logits)
     assert torch.equal(before.loss, after.loss)
 
@@ -176,7 +176,7 @@ def test_a_copy_of_a_patched_model_is_its_own():
 def test_unpatching_a_copy_leaves_the_original():
     model = patch(made())
     unpatch(copy.deepcopy(model))
-    assert patched(model) == Patched(norms=2, gates=1, rotary=1, loss=True)
+    assert count_patched(model) == PatchCounts(norms=2, gates=1, rotary=1, loss=True)
 
 
 class OtherMLP(TinyMLP):
@@ -195,7 +195,7 @@ def test_other_formulas_of_the_same_parts_are_left_alone():
     model.mlp.__class__ = OtherMLP
     with pytest.warns(PatchWarning) as caught:
         patch(model)
-    assert patched(model) == Patched(norms=0, gates=0, rotary=1, loss=True)
+    assert count_patched(model) == PatchCounts(norms=0, gates=0, rotary=1, loss=True)
     norms, gates = [str(one.message) for one in caught]
     assert norms.startswith("norms: not found in TinyModel (") and "2 BiasedRMSNorm: it needs a weight" in norms
     assert gates.startswith("gates: not found in TinyModel (") and "1 OtherMLP: it is not down_proj(" in gates
@@ -206,7 +206,7 @@ def test_a_forward_that_somebody_has_replaced_is_left_alone():
     model.mlp.forward = lambda x: x
     with pytest.warns(PatchWarning, match="gates: not found .* 1 TinyMLP: its forward has been replaced"):
         patch(model)
-    assert patched(model).gates == 0
+    assert count_patched(model).gates == 0
 
 
 def test_parameters_that_are_not_there_are_left_alone():
@@ -216,7 +216,7 @@ def test_parameters_that_are_not_there_are_left_alone():
         nn.Parameter(torch.empty(8, device="meta")),
     )
     with pytest.warns(PatchWarning, match=r"norms: 1 of 2 patched .* 1 TinyRMSNorm: its weight is \(0,\)"):
-        assert patched(patch(model)).norms == 1  # on the meta device the values are to come
+        assert count_patched(patch(model)).norms == 1  # on the meta device the values are to come
 
 
 def test_a_wider_weight_gives_a_wider_result():
@@ -242,7 +242,7 @@ def test_defaults_and_random_numbers_are_left_alone():
     finally:
         torch.set_default_dtype(torch.float32)
     assert torch.equal(torch.get_rng_state(), state)
-    assert patched(model).norms == 2
+    assert count_patched(model).norms == 2
 
 
 @pytest.mark.slow
@@ -255,7 +255,7 @@ def test_a_patched_model_is_compiled_whole():
 def test_what_is_named_alike_is_left_alone():
     with pytest.warns(PatchWarning):
         model = patch(made(OddRMSNorm, torch.tanh))
-    assert patched(model) == Patched(norms=0, gates=0, rotary=1, loss=True)
+    assert count_patched(model) == PatchCounts(norms=0, gates=0, rotary=1, loss=True)
 
 
 def test_a_model_of_something_else_is_refused():
@@ -351,7 +351,7 @@ def test_rotation_is_found_behind_decorators(forward, monkeypatch):
     monkeypatch.setattr(rotation, "rotary_embedding", lambda *args, **kwargs: calls.append(1) or ours(*args, **kwargs))
     x = torch.randn(2, 7, WIDE, device=DEVICE)
     want = model.attention(x)
-    assert patched(patch(model)).rotary == 1
+    assert count_patched(patch(model)).rotary == 1
     torch.testing.assert_close(model.attention(x), want)
     assert len(calls) == 1, "our rotation runs"
     other.attention(x)
@@ -384,7 +384,7 @@ def test_an_attention_module_of_transformers_5_24_keeps_its_decorator():
     angles = torch.randn(1, 3, HEAD // 2, device=DEVICE).repeat(1, 1, 2)
     given = {"position_embeddings": (angles.cos(), angles.sin()), "past_key_values": "cached"}
     want, signature = model[0](q, k, **given), inspect.signature(model[0].forward)
-    assert patched(patch(model, parts=["rotary"])).rotary == 1
+    assert count_patched(patch(model, parts=["rotary"])).rotary == 1
     got = model[0](q, k, **given)
     torch.testing.assert_close(got[:2], want[:2])
     assert got[2] == "cached"
@@ -404,7 +404,7 @@ def test_a_rotation_that_cannot_be_replaced_is_reported(forward, reason):
     model = attention_with(forward)
     with pytest.warns(PatchWarning, match=f"rotary: not found in TinyModel .* 1 DecoratedAttention: .*{reason}"):
         patch(model)
-    assert patched(model) == Patched(norms=2, gates=1, rotary=0, loss=True)
+    assert count_patched(model) == PatchCounts(norms=2, gates=1, rotary=0, loss=True)
 
 
 def without(part):
@@ -421,29 +421,29 @@ def without(part):
 @pytest.mark.parametrize("part", ["norms", "gates", "rotary"])
 def test_a_part_that_a_model_does_not_have_is_reported(part, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(__version__="5.24.0"))
-    others = [one for one in Patched._fields if one != part]
+    others = [one for one in PatchCounts._fields if one != part]
     with pytest.warns(PatchWarning) as caught:
         patch(without(part))
     assert len(caught) == 1
     message = str(caught[0].message)
     assert message.startswith(f"{part}: not found in TinyModel (transformers 5.24.0): it does not have a module ")
     assert message.endswith(f"pass parts={others} to patch only what is there")
-    found = patched(patch(without(part), parts=others))  # no warning: the caller has said so
-    assert [bool(count) for count in found] == [one != part for one in Patched._fields]
+    found = count_patched(patch(without(part), parts=others))  # no warning: the caller has said so
+    assert [bool(count) for count in found] == [one != part for one in PatchCounts._fields]
 
 
 @pytest.mark.parametrize("part", ["norms", "gates", "rotary"])
 def test_a_part_that_is_named_has_to_be_there(part):
     model = without(part)
     with pytest.raises(PatchError, match=f"{part}: not found in TinyModel") as caught:
-        patch(model, parts=Patched._fields)
+        patch(model, parts=PatchCounts._fields)
     assert "pass parts=[" in caught.value.next
-    assert not any(patched(model))
+    assert not any(count_patched(model))
 
 
 def test_only_the_parts_that_are_named_are_patched():
-    assert patched(patch(made(), parts=["rotary"])) == Patched(norms=0, gates=0, rotary=1, loss=False)
-    assert patched(patch(made(), parts=("loss", "norms"))) == Patched(norms=2, gates=0, rotary=0, loss=True)
+    assert count_patched(patch(made(), parts=["rotary"])) == PatchCounts(norms=0, gates=0, rotary=1, loss=False)
+    assert count_patched(patch(made(), parts=("loss", "norms"))) == PatchCounts(norms=2, gates=0, rotary=0, loss=True)
 
 
 @pytest.mark.parametrize("parts", [["rope"], "norms"])
@@ -470,7 +470,7 @@ def test_a_model_that_computes_no_loss_has_none():
     model = made()
     model.__class__ = BaseModel
     with pytest.warns(PatchWarning, match="loss: not found in BaseModel"):
-        assert not patched(patch(model)).loss
+        assert not count_patched(patch(model)).loss
 
 
 def other_loss(logits, labels, vocab_size):
@@ -481,12 +481,12 @@ def test_a_loss_of_another_name_is_reported():
     model = made()
     model._loss_function = other_loss
     with pytest.warns(PatchWarning, match="loss: not found .* its loss_function is other_loss, not ForCausalLMLoss"):
-        assert not patched(patch(model)).loss
+        assert not count_patched(patch(model)).loss
 
 
 def test_parts_are_added_to_those_that_are_patched():
     model = patch(made(), parts=["norms"])
-    assert patched(patch(model)) == Patched(norms=2, gates=1, rotary=1, loss=True)
+    assert count_patched(patch(model)) == PatchCounts(norms=2, gates=1, rotary=1, loss=True)
 
 
 try:
@@ -511,7 +511,7 @@ if transformers:
     def test_the_models_of_hugging_face(name):
         config = getattr(transformers, f"{name}Config")(**SMALL)
         model = getattr(transformers, f"{name}ForCausalLM")(config).to(DEVICE)
-        found = patched(patch(model, check=True))
+        found = count_patched(patch(model, check=True))
         assert (found.gates, found.rotary, found.loss) == (2, 2, True)
         assert found.norms >= 5
 
@@ -520,5 +520,5 @@ if transformers:
         with pytest.warns(
             PatchWarning, match=f"loss: not found in LlamaModel .transformers {transformers.__version__}"
         ):
-            found = patched(patch(model))
+            found = count_patched(patch(model))
         assert (found.norms, found.gates, found.rotary, found.loss) == (5, 2, 2, False)

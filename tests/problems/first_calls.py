@@ -9,17 +9,17 @@ import sys
 import time
 
 from kernelwright import verification
-from kernelwright.redteam.corpus import SAMPLES
-from kernelwright.sandbox import Nursery
-from kernelwright.verification.transport.runners import PRELOAD
+from kernelwright.redteam.corpus import SAMPLES_DIR
+from kernelwright.sandbox import ForkServer
+from kernelwright.verification.transport.runners import PRELOAD_MODULES
 
 
 def main(seconds: float) -> int:
-    problem, candidate = SAMPLES / "problems/softmax.py", SAMPLES / "honest/kept_output.py"
+    problem, candidate = SAMPLES_DIR / "problems/softmax.py", SAMPLES_DIR / "honest/kept_output.py"
     end, verdicts, rejected = time.monotonic() + seconds, 0, 0
-    with Nursery(PRELOAD) as nursery:
+    with ForkServer(PRELOAD_MODULES) as nursery:
         while time.monotonic() < end:
-            verdict = verification(str(problem), str(candidate), nursery=nursery, sets=1)
+            verdict = verification(str(problem), str(candidate), fork_server=nursery, sets=1)
             verdicts += 1
             if not verdict.accepted:
                 rejected += 1

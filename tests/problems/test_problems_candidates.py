@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kernelwright.core.errors import CandidateError, MissingDependency, NotFoundError, SignatureError
-from kernelwright.problems import Candidate, load_candidate, load_problem, loaders, register
-from kernelwright.problems.importing import absolute
+from kernelwright.problems import Candidate, load_candidate, load_problem, loaders, register_loader
+from kernelwright.problems.importing import absolute_target
 
 PROBLEM = """
     import torch
@@ -193,11 +193,11 @@ def test_what_is_not_there_is_missed_before_anything_runs(tmp_path, write, monke
     """Not by the worker, in whose scratch folder a relative path would be looked for."""
     monkeypatch.chdir(tmp_path)
     write("", "candidate.py")
-    assert absolute("candidate.py:own") == f"{tmp_path / 'candidate.py'}:own"
-    assert absolute("package.module:own") == "package.module:own"
+    assert absolute_target("candidate.py:own") == f"{tmp_path / 'candidate.py'}:own"
+    assert absolute_target("package.module:own") == "package.module:own"
     for target in ("candidat.py", "candidat.py:own"):
         with pytest.raises(NotFoundError, match=r"no file candidat\.py") as caught:
-            absolute(target)
+            absolute_target(target)
         assert caught.value.where == str(tmp_path) and "candidate.py" in caught.value.next
 
 
@@ -232,6 +232,6 @@ def test_a_language_is_added_by_one_registration(write, plus, monkeypatch):
         def load(self, path, name, problem, device):
             return Candidate(path.stem, lambda x, y: x + y, str(path), "rust")
 
-    monkeypatch.setattr(loaders, "LOADERS", dict(loaders.LOADERS))
-    register(".rs", Loader())
+    monkeypatch.setattr(loaders, "SOURCE_LOADERS", dict(loaders.SOURCE_LOADERS))
+    register_loader(".rs", Loader())
     assert load_candidate(write("", "kernel.rs"), plus).language == "rust"

@@ -10,7 +10,7 @@ import torch
 
 from kernelwright.core.errors import SignatureError
 from kernelwright.problems import Problem, load_candidate
-from kernelwright.problems.cuda import passed
+from kernelwright.problems.cuda import convert_scalar
 from kernelwright.problems.prototype import find_prototype
 
 PAGE = Path(__file__).parents[2] / "docs" / "candidates.md"
@@ -107,7 +107,7 @@ def test_what_a_kernel_says_of_its_launch_is_no_part_of_its_prototype():
 def test_a_number_passes_as_what_the_kernel_takes(number, parameter, given):
     prototype = find_prototype(f"void f({parameter}) {{}}", "f")
     assert prototype
-    assert passed(number, prototype.parameters[0]) == given
+    assert convert_scalar(number, prototype.parameters[0]) == given
 
 
 NAMED = """// kw: entry  fill

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.problems.integer_expressions import evaluate, names, parse
+from kernelwright.problems.integer_expressions import evaluate, parse, variable_names
 
 VALUES = {"M": 7, "N": 12, "scale": 0.5}
 FUNCTIONS = {"cdiv": lambda a, b: -(-a // b), "max": max, "numel": lambda name: {"x": 84}[name]}
@@ -91,4 +91,4 @@ def test_unknown_names_are_named():
 
 
 def test_names_are_the_variables():
-    assert names(parse("cdiv(M, 2) * N")) == {"M", "N"}
+    assert variable_names(parse("cdiv(M, 2) * N")) == {"M", "N"}

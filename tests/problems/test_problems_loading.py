@@ -10,7 +10,7 @@ import torch
 
 from kernelwright.core.errors import NotFoundError, ProblemError, UsageError
 from kernelwright.problems import Problem, load_problem
-from kernelwright.problems.loading import arguments
+from kernelwright.problems.loading import split_arguments
 
 MODEL = """
     import torch
@@ -49,7 +49,7 @@ def run(problem: Problem, seed: int = 1):
 def test_kernelbench_form(write):
     problem = load_problem(write(MODEL))
     assert problem.name == "problem"
-    assert problem.text == "relu(linear(x)) * scale"
+    assert problem.summary == "relu(linear(x)) * scale"
     assert problem.init_inputs == (4, 2.0)
     assert isinstance(problem.module, torch.nn.Module)
     assert run(problem).shape == (5, 3)
@@ -93,7 +93,7 @@ def test_inputs_depend_on_the_seed_alone(write):
     ],
 )
 def test_what_an_inputs_function_may_return(returned, args, kwargs):
-    assert arguments(returned) == (args, kwargs)
+    assert split_arguments(returned) == (args, kwargs)
 
 
 def test_inputs_of_every_kind(write):
@@ -111,7 +111,7 @@ def test_inputs_of_every_kind(write):
 
 
 def test_example_has_shapes_and_no_values(write):
-    args, _ = load_problem(write(MODEL)).example
+    args, _ = load_problem(write(MODEL)).meta_inputs
     assert args[0].device.type == "meta"
     assert args[0].shape == (5, 4)
 
@@ -131,8 +131,8 @@ FUNCTIONS = """
 def test_function_in_a_file_with_its_own_inputs_or_the_files(write):
     path = write(FUNCTIONS)
     double, triple = load_problem(f"{path}:double"), load_problem(f"{path}:triple")
-    assert (double.name, double.text, run(double).tolist()) == ("double", "2 * x", [2, 2])
-    assert (triple.name, triple.text, run(triple).tolist()) == ("triple", "Two programs in one file.", [3, 3, 3])
+    assert (double.name, double.summary, run(double).tolist()) == ("double", "2 * x", [2, 2])
+    assert (triple.name, triple.summary, run(triple).tolist()) == ("triple", "Two programs in one file.", [3, 3, 3])
 
 
 def test_function_in_a_package_found_from_the_working_folder(write, tmp_path, monkeypatch):

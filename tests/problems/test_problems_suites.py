@@ -3,7 +3,7 @@
 import pytest
 
 from kernelwright.core.errors import NotFoundError
-from kernelwright.problems.suites import pairs_in
+from kernelwright.problems.suites import find_pairs
 
 MODEL = "class Model:\n    pass\n\n\ndef get_inputs():\n    return []\n"
 
@@ -19,7 +19,7 @@ def place(tmp_path):
 
 
 def matched(place, candidates="mine"):
-    found = pairs_in(str(place.folder / "suite"), str(place.folder / candidates) if candidates else None)
+    found = find_pairs(str(place.folder / "suite"), str(place.folder / candidates) if candidates else None)
     return [(pair.problem, pair.candidate) for pair in found.pairs]
 
 
@@ -48,9 +48,9 @@ def test_a_name_that_two_problems_have_needs_its_folder(place):
     place("mine/1_Same.py")
     place("mine/level2/1_Same.py")
     assert matched(place) == [("level2/1_Same", "level2/1_Same.py")]
-    found = pairs_in(str(place.folder / "suite"), str(place.folder / "mine"))
-    assert found.lost == ("1_Same.py",)
-    assert found.idle == ("level1/1_Same",)
+    found = find_pairs(str(place.folder / "suite"), str(place.folder / "mine"))
+    assert found.candidates_without_problem == ("1_Same.py",)
+    assert found.problems_without_candidate == ("level1/1_Same",)
 
 
 def test_the_longest_name_wins_and_numbers_are_in_their_order(place):
@@ -66,9 +66,9 @@ def test_a_function_of_the_files_name_is_a_problem_too_and_helpers_are_none(plac
     place("suite/_private.py", MODEL)
     place("suite/broken.py", "def (")
     place("mine/rows.py")
-    found = pairs_in(str(place.folder / "suite"), str(place.folder / "mine"))
+    found = find_pairs(str(place.folder / "suite"), str(place.folder / "mine"))
     assert [pair.problem for pair in found.pairs] == ["rows"]
-    assert found.unread == ("broken.py",)
+    assert found.unreadable_files == ("broken.py",)
 
 
 def test_without_a_folder_of_candidates_a_file_holds_its_own(place):
@@ -88,9 +88,9 @@ def test_candidates_may_lie_among_the_problems(place):
 def test_where_nothing_is_found_it_is_said(place):
     place("suite/helpers.py", "x = 1\n")
     with pytest.raises(NotFoundError, match="no problem among 1 Python file"):
-        pairs_in(str(place.folder / "suite"))
+        find_pairs(str(place.folder / "suite"))
     place("suite/rows.py", MODEL)
     with pytest.raises(NotFoundError, match="no file holds a ModelNew"):
-        pairs_in(str(place.folder / "suite"))
+        find_pairs(str(place.folder / "suite"))
     with pytest.raises(NotFoundError, match="no folder"):
-        pairs_in(str(place.folder / "elsewhere"))
+        find_pairs(str(place.folder / "elsewhere"))

@@ -5,22 +5,22 @@ from collections import Counter
 import pytest
 
 from kernelwright.core.errors import DeviceError, NotFoundError, UsageError
-from kernelwright.redteam.corpus import SAMPLES, check_corpus, samples
+from kernelwright.redteam.corpus import SAMPLES_DIR, check_corpus, load_samples
 
-ALL = samples()
+ALL = load_samples()
 
 
 def test_there_are_enough_of_both_kinds():
     kinds = Counter(one.kind for one in ALL)
-    assert kinds["dishonest"] >= 70
-    assert kinds["honest"] >= 40
+    assert kinds["cheat"] >= 70
+    assert kinds["legitimate"] >= 40
 
 
 def test_every_sample_names_a_problem_that_is_there_and_a_device():
     for one in ALL:
-        assert (SAMPLES / "problems" / f"{one.problem}.py").is_file(), one.name
+        assert (SAMPLES_DIR / "problems" / f"{one.problem}.py").is_file(), one.name
         assert one.device in ("cpu", "cuda", "both"), one.name
-        assert one.what.endswith("."), one.name
+        assert one.description.endswith("."), one.name
 
 
 def test_no_two_samples_share_a_name():
@@ -29,8 +29,8 @@ def test_no_two_samples_share_a_name():
 
 def test_the_judge_meets_a_sample_without_what_it_says_of_itself():
     for said in ("Code:", "Problem:"):
-        assert not [one.name for one in ALL if said in one.bare]
-    assert not [one.name for one in ALL if one.what in one.bare]
+        assert not [one.name for one in ALL if said in one.stripped_source]
+    assert not [one.name for one in ALL if one.description in one.stripped_source]
 
 
 SMOKE = (
@@ -54,7 +54,7 @@ def test_samples_are_judged(kw, tmp_path):
     }
     assert (answer.code, wrong) == (0, {})
     assert len(outcomes) == len(SMOKE)
-    assert "22 of 22 dishonest rejected by the right code, 3 of 3 honest accepted" in page.read_text()
+    assert "22 of 22 cheats rejected by the right code, 3 of 3 legitimate candidates accepted" in page.read_text()
 
 
 def test_nothing_is_judged_that_is_not_there():

@@ -7,32 +7,32 @@ import random
 import msgspec
 
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
-from kernelwright.core.emulation import Access, CountedMove, Emulation, Fault
-from kernelwright.core.ladder import Climb, RungOutcome, SizeTime
+from kernelwright.core.emulation import Emulation, EmulationRecommendation, MemoryAccess, SanitizerFinding
+from kernelwright.core.ladder import LadderRun, RungOutcome, SizeTiming
 from kernelwright.core.machine_code import CodeChange, CodeDifference, Instruction, Loop, MachineCode, Occupancy, Spills
-from kernelwright.core.optimization import Attempt, Left, Optimization, RegionOutcome
+from kernelwright.core.optimization import Attempt, FallbackOperator, Optimization, RegionOutcome
 from kernelwright.core.records import (
     Accuracy,
-    Arm,
     Bench,
     Comparison,
     Conditions,
     Diagnosis,
-    Evidence,
     Floors,
     Machine,
     MemoryLevel,
-    Move,
-    OperatorReading,
+    MetricEvidence,
+    OperatorSummary,
     Reason,
+    Recommendation,
     Spec,
     Timing,
+    VariantTiming,
     Verdict,
     WorkSummary,
 )
-from kernelwright.core.suite_run import Outcome, SuiteRun, curve
-from kernelwright.core.throughput import Pace
-from kernelwright.layouts.answering import explain
+from kernelwright.core.suite_run import CaseOutcome, SuiteRun, compute_fast_p_curve
+from kernelwright.core.throughput import Throughput
+from kernelwright.layouts.queries import explain
 
 LAPTOP = Machine(
     name="AMD EPYC 9R14",
@@ -48,7 +48,7 @@ LAPTOP = Machine(
     vector_tflop_s={"float32": 0.094, "float64": 0.047},
     threads=2,
     dispatch_us=1.1,
-    fault_us_per_mib=61.0,
+    page_fault_us_per_mib=61.0,
     software={"torch": "2.13.0", "python": "3.11.9"},
     notes=("transparent huge pages are off: fresh memory costs a fault every 4 KiB",),
 )  # fmt: skip
@@ -96,16 +96,16 @@ PREDICTED = Machine(
 )
 
 
-def _reading(name: str, time_us: float, total_us: float, floor_us: float, **rest) -> OperatorReading:
+def _reading(name: str, time_us: float, total_us: float, floor_us: float, **rest) -> OperatorSummary:
     fields = {"module": "", "calls": 1, "regime": "memory-bound", "kind": "pointwise", "gain_us": time_us - floor_us}
-    return OperatorReading(name=name, time_us=time_us, share=time_us / total_us, floor_us=floor_us, **(fields | rest))
+    return OperatorSummary(name=name, time_us=time_us, share=time_us / total_us, floor_us=floor_us, **(fields | rest))
 
 
 MEMORY = Diagnosis(
     problem="add_scale_bias_relu",
     program="relu((x + y) * scale + bias)",
     regime="memory-bound",
-    sentence="memory-bound: it moves 2.7 GB where 1.1 GB would do, at 91 % of this machine's 29.1 GB/s",
+    summary="memory-bound: it moves 2.7 GB where 1.1 GB would do, at 91 % of this machine's 29.1 GB/s",
     coverage=1.0,
     time_us=101_300.0,
     floors=Floors(as_written_us=92_200.0, fused_us=36_900.0, limiter="DRAM"),
@@ -116,37 +116,39 @@ MEMORY = Diagnosis(
         _reading("add", 30_100, 101_300, 27_900, bytes=805_306_368, flops=67_108_864, gain_us=15_000),
         _reading("relu", 21_100, 101_300, 18_500, bytes=536_870_912, flops=67_108_864, gain_us=9_000),
     ),
-    moves=(
-        Move(
+    recommendations=(
+        Recommendation(
             kind="fuse",
-            what="fuse all four into one pass",
+            action="fuse all four into one pass",
             predicted_us=39_200.0,
-            why="three intermediate results of 268 MB are written and read again",
+            reason="three intermediate results of 268 MB are written and read again",
             command="kw optimize examples/add_scale_bias_relu.py",
         ),
-        Move(kind="stop", what="nothing else: after that it is at the memory's speed", predicted_us=39_200.0),
+        Recommendation(
+            kind="stop", action="nothing else: after that it is at the memory's speed", predicted_us=39_200.0
+        ),
     ),
     evidence=(
-        Evidence(
+        MetricEvidence(
             metric="DRAM bandwidth reached", value="26.5 GB/s, 91 %", threshold="80 % or more", source="bytes over time"
         ),
-        Evidence(
+        MetricEvidence(
             metric="arithmetic reached", value="2.65 GFLOP/s, 2.8 %", threshold="80 % or more", source="FLOPs over time"
         ),
-        Evidence(
+        MetricEvidence(
             metric="dispatch", value="4.40 us, 0.004 %", threshold="under 10 %", source="4 operators at 1.10 us each"
         ),
-        Evidence(metric="page faults", value="309 per call", threshold="under 1,000", source="getrusage"),
+        MetricEvidence(metric="page faults", value="309 per call", threshold="under 1,000", source="getrusage"),
     ),
     machine=LAPTOP,
-    fault_us=6_200.0,
+    page_fault_us=6_200.0,
 )
 
 OVERHEAD = Diagnosis(
     problem="tiny_chain",
     program="tiny_chain",
     regime="overhead-bound",
-    sentence="the device waits for the host for 88 % of the time: 68 operators of 0.7 us each, launched one by one",
+    summary="the device waits for the host for 88 % of the time: 68 operators of 0.7 us each, launched one by one",
     coverage=0.97,
     time_us=412.0,
     floors=Floors(as_written_us=47.0, fused_us=0.9, limiter="DRAM"),
@@ -166,24 +168,29 @@ OVERHEAD = Diagnosis(
         )
         for i in range(64)
     ),
-    moves=(
-        Move(
+    recommendations=(
+        Recommendation(
             kind="graph",
-            what="capture the 68 launches in one CUDA graph",
+            action="capture the 68 launches in one CUDA graph",
             predicted_us=96.0,
-            why="a launch in a graph costs 1.10 us instead of 4.60 us",
+            reason="a launch in a graph costs 1.10 us instead of 4.60 us",
             command="kw optimize examples/tiny_chain.py --graph",
         ),
-        Move(kind="fuse", what="fuse the pointwise operators between the products", predicted_us=61.0),
-        Move(
-            kind="batch", what="batch 8 inputs into one call", predicted_us=58.0, why="the same launches do more work"
+        Recommendation(kind="fuse", action="fuse the pointwise operators between the products", predicted_us=61.0),
+        Recommendation(
+            kind="batch",
+            action="batch 8 inputs into one call",
+            predicted_us=58.0,
+            reason="the same launches do more work",
         ),
     ),
     evidence=(
-        Evidence(
+        MetricEvidence(
             metric="wall time over device time", value="8.4x", threshold="under 1.2x", source="host clock and events"
         ),
-        Evidence(metric="device idle between launches", value="88 %", threshold="under 10 %", source="CUDA events"),
+        MetricEvidence(
+            metric="device idle between launches", value="88 %", threshold="under 10 %", source="CUDA events"
+        ),
     ),
     machine=H200,
     overhead_us=363.0,
@@ -194,7 +201,7 @@ COMPUTE = Diagnosis(
     problem="matmul_bf16",
     program="a @ b",
     regime="compute-bound",
-    sentence="the tensor cores run at 97 % of the 771 TFLOP/s that a product of this dtype reaches here",
+    summary="the tensor cores run at 97 % of the 771 TFLOP/s that a product of this dtype reaches here",
     coverage=1.0,
     time_us=1_466.0,
     floors=Floors(as_written_us=1_426.0, fused_us=1_426.0, limiter="matrix/bfloat16"),
@@ -212,10 +219,12 @@ COMPUTE = Diagnosis(
             kind="matrix",
         ),
     ),
-    moves=(),
+    recommendations=(),
     evidence=(
-        Evidence(metric="matrix rate reached", value="750 TFLOP/s, 97 %", threshold="80 % or more", source="FLOP/s"),
-        Evidence(metric="DRAM bandwidth reached", value="275 GB/s, 6.3 %", threshold="80 % or more", source="bytes/s"),
+        MetricEvidence(metric="matrix rate reached", value="750 TFLOP/s, 97 %", threshold="80 % or more",
+                       source="FLOP/s"),
+        MetricEvidence(metric="DRAM bandwidth reached", value="275 GB/s, 6.3 %", threshold="80 % or more",
+                       source="bytes/s"),
     ),
     machine=H200,
 )  # fmt: skip
@@ -224,13 +233,13 @@ UNDETERMINED = Diagnosis(
     problem="custom",
     program="my_ops.mix(x)",
     regime="undetermined",
-    sentence="the FLOPs of 71 % of the bytes are unknown",
+    summary="the FLOPs of 71 % of the bytes are unknown",
     coverage=0.29,
     time_us=8_100.0,
     floors=Floors(as_written_us=2_100.0, fused_us=2_100.0, limiter="DRAM"),
     work=WorkSummary(flops=0, bytes_as_written=61_000_000, bytes_fused=61_000_000),
     operators=(),
-    moves=(),
+    recommendations=(),
     evidence=(),
     machine=LAPTOP,
 )
@@ -239,7 +248,7 @@ FORESEEN = Diagnosis(
     problem="add_scale_bias_relu",
     program="relu((x + y) * scale + bias)",
     regime="memory-bound",
-    sentence="memory-bound: it would move 2.7 GB where 1.1 GB would do",
+    summary="memory-bound: it would move 2.7 GB where 1.1 GB would do",
     coverage=1.0,
     time_us=None,
     floors=Floors(as_written_us=559.0, fused_us=224.0, limiter="DRAM"),
@@ -248,7 +257,7 @@ FORESEEN = Diagnosis(
         _reading(o.name, o.floor_us / 165, 559.0, o.floor_us / 165, bytes=o.bytes, flops=o.flops, gain_us=0.0)
         for o in MEMORY.operators
     ),
-    moves=(Move(kind="fuse", what="fuse all four into one pass", predicted_us=224.0),),
+    recommendations=(Recommendation(kind="fuse", action="fuse all four into one pass", predicted_us=224.0),),
     evidence=(),
     machine=PREDICTED,
     predicted=True,
@@ -260,21 +269,21 @@ ACCEPTED = Verdict(
     problem="add_scale_bias_relu",
     candidate="examples/add_scale_bias_relu.cpp",
     device="cpu",
-    sets=12,
+    input_sets=12,
     golden="FP64",
     accuracy=Accuracy(
         policy="budget",
         error=6.1e-8,
         reference_error=6.1e-8,
         limit=4.9e-7,
-        times_reference=1.0,
-        times_limit=0.124,
+        error_over_reference=1.0,
+        error_over_limit=0.124,
         metric="largest error over the local scale",
         distribution="normal",
         output="",
         index=(),
         got="",
-        right="",
+        expected="",
     ),
     sandbox=("own process", "no network", "8 GB of memory", "60 s"),
     notes=("inputs intact", "deterministic"),
@@ -287,21 +296,21 @@ REJECTED = Verdict(
     problem="softmax",
     candidate="examples/wrong/softmax_fp16.py",
     device="cpu",
-    sets=3,
+    input_sets=3,
     golden="FP64",
     accuracy=Accuracy(
         policy="budget",
         error=7.05e-4,
         reference_error=1.72e-7,
         limit=1.85e-5,
-        times_reference=4_100.0,
-        times_limit=38.1,
+        error_over_reference=4_100.0,
+        error_over_limit=38.1,
         metric="largest error over the local scale",
         distribution="wide: normal times 2^uniform(-12, 12)",
         output="",
         index=(17, 903),
         got="0.0009765625",
-        right="0.0009770393",
+        expected="0.0009770393",
     ),
     sandbox=("own process", "no network", "8 GB of memory", "60 s"),
     notes=("looks like half-precision arithmetic",),
@@ -320,14 +329,14 @@ def _timing(name: str, time_us: float, spread: float, seed: int, disturbed: int 
         repetitions=5,
         conditions=Conditions(device="cpu", clock="host", cache="cold", allocation="huge pages", threads=2),
         disturbed=disturbed,
-        faults_per_call=309.0,
+        page_faults_per_call=309.0,
     )
 
 
-def _arm(name: str, time_us: float, spread: float, seed: int, **rest) -> Arm:
+def _arm(name: str, time_us: float, spread: float, seed: int, **rest) -> VariantTiming:
     timing = _timing(name, time_us, spread, seed)
-    fields = {"floor_us": 36_900.0, "hard_bound_us": 23_300.0, "suspicious": None}
-    return Arm(
+    fields = {"floor_us": 36_900.0, "datasheet_bound_us": 23_300.0, "suspicious": None}
+    return VariantTiming(
         name=name, time_us=time_us, low_us=timing.low_us, high_us=timing.high_us, timing=timing, **(fields | rest)
     )
 
@@ -335,13 +344,15 @@ def _arm(name: str, time_us: float, spread: float, seed: int, **rest) -> Arm:
 BENCH = Bench(
     problem="add_scale_bias_relu",
     machine=LAPTOP,
-    arms=(
+    variants=(
         _arm("candidate", 39_600.0, 0.010, 1),
         _arm("eager", 101_300.0, 0.022, 2),
         _arm("torch.compile", 41_000.0, 0.012, 3),
     ),
     comparisons=tuple(
-        Comparison(a="candidate", b=b, verdict=v, ratio=r, low=low, high=high, pairs=60, method="interleaved")
+        Comparison(
+            variant="candidate", baseline=b, verdict=v, speedup=r, low=low, high=high, pairs=60, method="interleaved"
+        )
         for b, v, r, low, high in (
             ("eager", "FASTER", 2.56, 2.53, 2.59),
             ("torch.compile", "FASTER", 1.04, 1.02, 1.06),
@@ -352,16 +363,16 @@ BENCH = Bench(
 SUSPICIOUS = Bench(
     problem="add_scale_bias_relu",
     machine=LAPTOP,
-    arms=(
+    variants=(
         _arm("candidate", 1_200.0, 0.3, 4, suspicious="19 times faster than the datasheet's memory allows"),
-        _arm("eager", 101_300.0, 0.022, 2, floor_us=None, hard_bound_us=None),
+        _arm("eager", 101_300.0, 0.022, 2, floor_us=None, datasheet_bound_us=None),
     ),
     comparisons=(
         Comparison(
-            a="candidate",
-            b="eager",
+            variant="candidate",
+            baseline="eager",
             verdict="UNCLEAR",
-            ratio=84.4,
+            speedup=84.4,
             low=0.9,
             high=120.0,
             pairs=5,
@@ -371,13 +382,15 @@ SUSPICIOUS = Bench(
 )
 
 REFUSED = msgspec.structs.replace(BENCH, verdicts=(REJECTED, ACCEPTED))
-ALL_REFUSED = Bench(problem="softmax", machine=LAPTOP, arms=(), comparisons=(), verdicts=(REJECTED,))
+ALL_REFUSED = Bench(problem="softmax", machine=LAPTOP, variants=(), comparisons=(), verdicts=(REJECTED,))
 
 FORETOLD = Bench(
     problem="add_scale_bias_relu",
     machine=H200,
-    arms=tuple(
-        Arm(name=name, time_us=time_us, low_us=time_us, high_us=time_us, floor_us=25.2, hard_bound_us=14.7)
+    variants=tuple(
+        VariantTiming(
+            name=name, time_us=time_us, low_us=time_us, high_us=time_us, floor_us=25.2, datasheet_bound_us=14.7
+        )
         for name, time_us in (("candidate", 26.0), ("eager", 75.5))
     ),
     comparisons=(),
@@ -388,15 +401,22 @@ FORETOLD = Bench(
 
 def cpu_attempt(time_us: float | None, accepted: bool | None = True, reason: str = "", **choice) -> Attempt:
     """An attempt as the tuner records it: its name spells its choice."""
-    choice = {"lanes": "i0", "threads": True, "parts": 1, "past_caches": False} | choice
+    choice = {"vector_axis": "i0", "parallel": True, "num_splits": 1, "nontemporal_stores": False} | choice
     name = ", ".join(f"{key} {value}" for key, value in choice.items())
-    return Attempt(name=name, choice=choice, time_us=time_us, accepted=accepted, reason=reason)
+    return Attempt(name=name, config=choice, time_us=time_us, accepted=accepted, reason=reason)
 
 
 def cuda_attempt(time_us: float | None, accepted: bool | None = True, reason: str = "", **choice) -> Attempt:
-    choice = {"outer": 1, "inner": 1024, "warps": 2, "stages": 1, "parts": 1, "keep": True} | choice
+    choice = {
+        "BLOCK_M": 1,
+        "BLOCK_N": 1024,
+        "num_warps": 2,
+        "num_stages": 1,
+        "num_splits": 1,
+        "evict_last": True,
+    } | choice
     name = ", ".join(f"{key} {value}" for key, value in choice.items())
-    return Attempt(name=name, choice=choice, time_us=time_us, accepted=accepted, reason=reason)
+    return Attempt(name=name, config=choice, time_us=time_us, accepted=accepted, reason=reason)
 
 
 def _region(at: int, summary: str, times: tuple[float, float, float, float], *attempts: Attempt, **rest):
@@ -410,7 +430,7 @@ def _region(at: int, summary: str, times: tuple[float, float, float, float], *at
         "text": f"region_{at}: i0=1,024, rows of one element each\n  x_in = x[i0]  float32\n  out[i0] = x_in  float32",
         "bytes_moved": int(floor_us * 25_000),
         "limiter": "DRAM",
-        "why": why,
+        "winner_reason": why,
     }
     return RegionOutcome(
         summary=summary,
@@ -427,22 +447,22 @@ def _region(at: int, summary: str, times: tuple[float, float, float, float], *at
 OPTIMIZED = Optimization(
     problem="add_scale_bias_relu",
     machine=LAPTOP,
-    diagnosis=msgspec.structs.replace(MEMORY, inputs="float32, 64 M elements"),
+    diagnosis=msgspec.structs.replace(MEMORY, input_summary="float32, 64 M elements"),
     regions=(
         _region(
             0,
             "add, mul, add, relu; 67,108,864 elements",
             (36_900.0, 101_300.0, 38_700.0, 39_600.0),
             cpu_attempt(51_200.0),
-            cpu_attempt(39_600.0, past_caches=True),
-            cpu_attempt(73_000.0, None, threads=False),
-            cpu_attempt(None, False, "CompileError: no such instruction: vexp512", lanes="r0"),
+            cpu_attempt(39_600.0, nontemporal_stores=True),
+            cpu_attempt(73_000.0, None, parallel=False),
+            cpu_attempt(None, False, "CompileError: no such instruction: vexp512", vector_axis="r0"),
             Attempt(name="torch", time_us=101_300.0),
             Attempt(name="torch.compile", time_us=41_000.0),
         ),
     ),
-    left=(),
-    file="examples/add_scale_bias_relu_optimized.py",
+    fallbacks=(),
+    output_file="examples/add_scale_bias_relu_optimized.py",
     source='"""Kernels."""\n\nimport torch\n\n\nclass ModelNew(torch.nn.Module):\n    less = 1 < 2 and "a" != \'b\'\n',
     verdict=ACCEPTED,
     bench=BENCH,
@@ -457,24 +477,24 @@ DECODER = Optimization(
             0,
             "pow, mean, add, rsqrt, mul, mul; 512 rows of 4,096",
             (2.1, 31.0, 2.6, 2.9),
-            cuda_attempt(2.9, outer=1, inner=4096, warps=8),
-            cuda_attempt(3.4, inner=1024, parts=16, stages=3, keep=False),
-            cuda_attempt(1.1, False, "4,100 times the reference's own error, 38 times the limit", inner=512),
+            cuda_attempt(2.9, BLOCK_M=1, BLOCK_N=4096, num_warps=8),
+            cuda_attempt(3.4, BLOCK_N=1024, num_splits=16, num_stages=3, evict_last=False),
+            cuda_attempt(1.1, False, "4,100 times the reference's own error, 38 times the limit", BLOCK_N=512),
             Attempt(name="torch", time_us=31.0),
-            copies=24,
+            num_occurrences=24,
         ),
         _region(
             1,
             "sigmoid, mul, mul; 2,097,152 elements",
             (5.7, 6.0, 5.9, 6.0),
-            why="no gain to be had: it is at 1.05x its floor",
+            winner_reason="no gain to be had: it is at 1.05x its floor",
         ),
         _region(
             2,
             "max, sub, exp, sum, div; 16,384 rows of 512",
             (7.6, 22.0, 9.5, 8.9),
             Attempt(name="torch.compile", time_us=8.9),
-            cuda_attempt(9.3, outer=4, inner=512),
+            cuda_attempt(9.3, BLOCK_M=4, BLOCK_N=512),
             Attempt(name="torch", time_us=22.0),
         ),
         *(
@@ -482,21 +502,21 @@ DECODER = Optimization(
                 at,
                 "add; 524,288 elements",
                 (1.5, 4.0 + at / 10, 1.8, 1.9),
-                cuda_attempt(1.9, outer=1024, inner=1, warps=4),
+                cuda_attempt(1.9, BLOCK_M=1024, BLOCK_N=1, num_warps=4),
                 Attempt(name="torch", time_us=4.0 + at / 10),
             )
             for at in range(3, 12)
         ),
     ),
-    left=(
-        Left(
+    fallbacks=(
+        FallbackOperator(
             operator="aten.linear.default",
             reason="aten.linear.default is not pointwise, not a reduction and no view",
             count=7,
         ),
-        *(Left(operator=f"aten.op_{at}.default", reason="a tensor without elements") for at in range(8)),
+        *(FallbackOperator(operator=f"aten.op_{at}.default", reason="a tensor without elements") for at in range(8)),
     ),
-    file="decoder_optimized.py",
+    output_file="decoder_optimized.py",
     source="import torch\n",
     verdict=msgspec.structs.replace(ACCEPTED, problem="decoder", candidate="decoder_optimized.py", device="cuda"),
     bench=None,
@@ -507,11 +527,15 @@ BROKEN = msgspec.structs.replace(OPTIMIZED, verdict=REJECTED, bench=None)
 NOTHING = msgspec.structs.replace(
     OPTIMIZED,
     regions=(),
-    left=(Left(operator="aten.mm.default", reason="aten.mm.default is not pointwise, not a reduction and no view"),),
+    fallbacks=(
+        FallbackOperator(
+            operator="aten.mm.default", reason="aten.mm.default is not pointwise, not a reduction and no view"
+        ),
+    ),
     diagnosis=None,
     bench=None,
 )
-PLAN = msgspec.structs.replace(OPTIMIZED, verdict=None, bench=None, diagnosis=None, file="", source="")
+PLAN = msgspec.structs.replace(OPTIMIZED, verdict=None, bench=None, diagnosis=None, output_file="", source="")
 
 HOSTILE = '<script>alert("x")</script>\x1b[31m\n& co'
 
@@ -521,31 +545,40 @@ FRAGMENT = explain("mma.m16n8k16.bf16.A")
 EMULATED = Emulation(
     problem="gemm_fp32",
     candidate="01_naive.cu",
-    sentence="line 21: each load touches 32 sectors where 4 would do",
+    summary="line 21: each load touches 32 sectors where 4 would do",
     accesses=(
-        Access(
+        MemoryAccess(
             kernel="gemm_naive", line=21, code="sum += a[row * k + i] * b[i * n + column];", kind="global load",
-            operand="a", access_bytes=4, requests=1_048_576, per_request=32.0, ideal=4.0,
+            operand="a", access_bytes=4, requests=1_048_576, transactions_per_request=32.0,
+            ideal_transactions_per_request=4.0,
         ),
     ),
-    faults=(Fault(kernel="gemm_naive", kind="race", line=40, message="two threads reach tile[17], one writes"),),
+    sanitizer_findings=(SanitizerFinding(kernel="gemm_naive", kind="race", line=40,
+                                        message="two threads reach tile[17], one writes"),),
     flops=2_097_152,
     global_bytes=1_073_741_824,
-    moves=(CountedMove(what="line 21: let neighbouring threads read neighbouring addresses"),),
+    recommendations=(EmulationRecommendation(action="line 21: let neighbouring threads read neighbouring addresses"),),
 )  # fmt: skip
 
 
-def _against_cublas(size: tuple[int, int, int], rate_gflop_s: float) -> SizeTime:
+def _against_cublas(size: tuple[int, int, int], rate_gflop_s: float) -> SizeTiming:
     m, n, k = size
     flops, ratio = 2 * m * n * k, rate_gflop_s / 50e3
-    return SizeTime(
+    return SizeTiming(
         size=size,
         flops=flops,
         bytes=4 * (m * n + n * k + k * m),
         time_us=flops / rate_gflop_s / 1e3,
-        peer_us=flops / 50e6,
-        compared=Comparison(
-            a="rung", b="cuBLAS", verdict="SLOWER", ratio=ratio, low=ratio, high=ratio, pairs=7, method="alternating"
+        baseline_us=flops / 50e6,
+        comparison=Comparison(
+            variant="rung",
+            baseline="cuBLAS",
+            verdict="SLOWER",
+            speedup=ratio,
+            low=ratio,
+            high=ratio,
+            pairs=7,
+            method="alternating",
         ),
     )
 
@@ -561,15 +594,15 @@ def _rung(number: int, name: str) -> RungOutcome:
         hypothesis="Half of the time.",
         next="Ask for less.",
         accepted=True,
-        shapes=49,
+        num_shapes=49,
         times=tuple(_against_cublas(size, rate_gflop_s) for size in sizes),
     )
 
 
-CLIMB = Climb(
+CLIMB = LadderRun(
     ladder="gemm_fp32",
     machine=H200,
-    peer="cuBLAS",
+    baseline="cuBLAS",
     rungs=tuple(
         _rung(at, name)
         for at, name in enumerate(
@@ -586,12 +619,20 @@ _FMAS = tuple(
         opcode="FFMA",
         operands=f"R{at},R{at + 1},R69.reuse,R{at}",
         group="float math",
-        words="one FP32 multiply-add",
+        description="one FP32 multiply-add",
         line=186,
     )
     for at in range(12)
 )
-_HOT = Loop(first=0, last=176, depth=1, count=12, mix={"float math": 12}, hot=True, instructions=_FMAS)
+_HOT = Loop(
+    first_address=0,
+    last_address=176,
+    depth=1,
+    num_instructions=12,
+    instruction_mix={"float math": 12},
+    is_hot=True,
+    instructions=_FMAS,
+)
 CODE = MachineCode(
     kernel="gemm_lean_loop",
     arch="sm_90a",
@@ -599,33 +640,34 @@ CODE = MachineCode(
     shared_bytes=65_536,
     spills=Spills(),
     stack_bytes=0,
-    occupancy=Occupancy(blocks=1, warps=8, share=0.125, limiter="registers", threads=256),
-    mix={"float math": 12},
-    widths={},
+    occupancy=Occupancy(blocks_per_sm=1, warps_per_sm=8, fraction=0.125, limiter="registers", threads_per_block=256),
+    instruction_mix={"float math": 12},
+    access_widths={},
     loops=(_HOT,),
-    reading="FFMA is 100 % of the loop's instructions. No spills.",
-    count=12,
+    summary="FFMA is 100 % of the loop's instructions. No spills.",
+    num_instructions=12,
     instructions=_FMAS,
     notes=("occupancy is that of the largest block that the kernel allows",),
 )
 CHANGED = CodeDifference(
     before=CODE,
     after=msgspec.structs.replace(CODE, kernel="gemm_even_shares"),
-    changes=(CodeChange(what="spill stores, bytes", before="4", after="0", better=True),),
+    changes=(CodeChange(metric="spill stores, bytes", before="4", after="0", is_better=True),),
 )
 
 
-def _case(at: int, name: str) -> Outcome:
+def _case(at: int, name: str) -> CaseOutcome:
     """A candidate that is rejected every fourth time, faster than eager the later it comes."""
     accepted = at % 4 != 3
     ratios = (("eager", 0.6 * 1.4**at), ("torch.compile", 0.5 * 1.2**at))
-    return Outcome(
+    return CaseOutcome(
         problem=name,
         candidate=f"{name}.py",
         verdict=msgspec.structs.replace(ACCEPTED if accepted else REJECTED, problem=name, candidate=f"{name}.py"),
         comparisons=tuple(
             Comparison(
-                a="candidate", b=b, verdict="FASTER" if r > 1.05 else "SLOWER", ratio=r, low=0.9 * r, high=r / 0.9,
+                variant="candidate", baseline=b, verdict="FASTER" if r > 1.05 else "SLOWER", speedup=r,
+                low=0.9 * r, high=r / 0.9,
                 pairs=7, method="process pairs",
             )
             for b, r in ratios * accepted
@@ -645,11 +687,11 @@ SUITE = SuiteRun(
     machine=H200,
     baselines=("eager", "torch.compile"),
     outcomes=_CASES,
-    curves=tuple(curve(_CASES, name) for name in ("eager", "torch.compile")),
-    results="level1.results.jsonl",
-    idle=("level1/9_sum",),
-    kept=4,
-    pace=Pace(verdicts=7, time_s=61.0),
+    curves=tuple(compute_fast_p_curve(_CASES, name) for name in ("eager", "torch.compile")),
+    results_file="level1.results.jsonl",
+    problems_without_candidate=("level1/9_sum",),
+    reused_results=4,
+    throughput=Throughput(verdicts=7, time_s=61.0),
 )
 
 JUDGED = CorpusReport(
@@ -658,15 +700,17 @@ JUDGED = CorpusReport(
     sandbox=("own process", "no network"),
     outcomes=tuple(
         SampleOutcome(
-            name=name, kind=kind, problem="cross_entropy", what="Returns what eager left in the allocator's cache.",
+            name=name, kind=kind, problem="cross_entropy",
+            description="Returns what eager left in the allocator's cache.",
             expected=expected, got=got, time_s=1.0, detail=detail,
         )
         for name, kind, expected, got, detail in (
-            ("stale_memory_of_the_allocator.py", "dishonest", ("stale",), "stale", ""),
-            ("online_softmax_in_two_passes.py", "honest", (), "inaccurate", "4,100 times the reference's own error"),
+            ("stale_memory_of_the_allocator.py", "cheat", ("stale",), "stale", ""),
+            ("online_softmax_in_two_passes.py", "legitimate", (), "inaccurate",
+             "4,100 times the reference's own error"),
         )
     ),
-    pace=Pace(verdicts=2, time_s=12.0),
+    throughput=Throughput(verdicts=2, time_s=12.0),
 )  # fmt: skip
 
 EVERY = {

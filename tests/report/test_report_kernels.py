@@ -2,18 +2,18 @@
 
 import pytest
 
-from kernelwright.core.evidence import Measured, RowState
-from kernelwright.core.library import ArmTime, KernelRow
-from kernelwright.report.kernels import brief, markdown, sentence
+from kernelwright.core.evidence import RowGroup, RowState
+from kernelwright.core.library import KernelRow, VariantResult
+from kernelwright.report.kernels import kernel_summary, markdown, summary_table
 
 
 def row(size, ours, eager, quack, copy=50.0, moved=2**26, **more):
     arms = (
-        ArmTime(name="kernelwright", time_us=ours, errors=(2e-3, 1e-3), **more),
-        ArmTime(name="eager", time_us=eager, errors=(1e-3, 1e-3), **more),
-        ArmTime(name="quack", time_us=quack) if quack else ArmTime(name="quack", failed="too wide"),
+        VariantResult(name="kernelwright", time_us=ours, errors=(2e-3, 1e-3), **more),
+        VariantResult(name="eager", time_us=eager, errors=(1e-3, 1e-3), **more),
+        VariantResult(name="quack", time_us=quack) if quack else VariantResult(name="quack", failure="too wide"),
     )
-    return KernelRow(what="forward", size=size, bytes=moved, copy_us=copy, arms=arms)
+    return KernelRow(use_case="forward", size=size, bytes=moved, copy_us=copy, variants=arms)
 
 
 ROWS = (row((4, 8), 100.0, 400.0, 200.0), row((8, 8), 100.0, 50.0, None), row((1, 8), 1.0, 4.0, 1.0, moved=64))
@@ -21,7 +21,7 @@ ROWS = (row((4, 8), 100.0, 400.0, 200.0), row((8, 8), 100.0, 50.0, None), row((1
 
 def section(*rows, states=()):
     known = dict(zip(range(len(rows)), states, strict=False))
-    return Measured(
+    return RowGroup(
         name="softmax",
         machine="NVIDIA H200",
         device="cuda",
@@ -47,14 +47,14 @@ RECORD = section(*ROWS)
 
 
 def test_a_row_is_beside_the_best_of_the_others():
-    assert [one.gain for one in ROWS] == [2.0, 0.5, 1.0]
-    assert [one.best.name for one in ROWS] == ["quack", "eager", "quack"]
-    assert ROWS[0].of_copy == 0.5
-    assert ROWS[0].accuracy == 2.0
+    assert [one.speedup for one in ROWS] == [2.0, 0.5, 1.0]
+    assert [one.best_other.name for one in ROWS] == ["quack", "eager", "quack"]
+    assert ROWS[0].fraction_of_copy_speed == 0.5
+    assert ROWS[0].error_over_eager == 2.0
 
 
 def test_who_fails_is_not_the_best():
-    assert ROWS[1].best.name == "eager"
+    assert ROWS[1].best_other.name == "eager"
 
 
 def test_a_table_for_each_use():
@@ -64,12 +64,12 @@ def test_a_table_for_each_use():
 
 
 def test_the_brief_row():
-    line = brief([RECORD]).splitlines()[-1]
+    line = summary_table([RECORD]).splitlines()[-1]
     assert line == "| softmax | forward | 3 | 1.00x | 0.50x | 0.50 | 2.00 | 2026-11-22 |"
 
 
 def test_the_sentence_names_the_others():
-    assert sentence(RECORD) == "1.00x the best of eager, quack in 3 comparisons on NVIDIA H200, 2026-11-22"
+    assert kernel_summary(RECORD) == "1.00x the best of eager, quack in 3 comparisons on NVIDIA H200, 2026-11-22"
 
 
 def test_a_call_from_python_is_told_where_it_was_timed():
@@ -77,14 +77,14 @@ def test_a_call_from_python_is_told_where_it_was_timed():
     assert "A call from Python at 1x8: 7.50 us, eager 7.50 us." in markdown([section(called)])
 
 
-@pytest.mark.parametrize("table", [markdown, brief])
+@pytest.mark.parametrize("table", [markdown, summary_table])
 def test_nothing_recorded(table):
     assert "kw evidence record --kind kernel" in table([])
 
 
 def test_what_is_not_current_says_so_beside_its_figures():
     old = section(*ROWS, states=("superseded",))
-    assert sentence(old).endswith("2026-11-22, of 3 rows 1 superseded")
+    assert kernel_summary(old).endswith("2026-11-22, of 3 rows 1 superseded")
     assert "| 2026-11-22, abc: superseded |" in markdown([old])
-    assert brief([old]).endswith("\n\nNVIDIA H200, superseded: softmax (1 row). Its code has changed.\n")
-    assert "superseded" not in brief([RECORD])
+    assert summary_table([old]).endswith("\n\nNVIDIA H200, superseded: softmax (1 row). Its code has changed.\n")
+    assert "superseded" not in summary_table([RECORD])

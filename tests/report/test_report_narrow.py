@@ -12,9 +12,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from kernelwright.report import charts, page, suite_run
-from kernelwright.report.axes import NARROWEST, ticks
-from kernelwright.report.roofline import roofline, rung_roofline
+from kernelwright.report import charts, render_page, suite_run
+from kernelwright.report.axes import MIN_PAGE_WIDTH, place_ticks
+from kernelwright.report.roofline import render_ladder_roofline, render_roofline
 
 _spec = spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
 assert _spec and _spec.loader
@@ -22,7 +22,7 @@ samples = module_from_spec(_spec)
 _spec.loader.exec_module(samples)
 
 replace = msgspec.structs.replace
-PHONES = (NARROWEST, 357)
+PHONES = (MIN_PAGE_WIDTH, 357)
 """Pixels that a drawing has on a phone of 320 and of 390 px."""
 SIZES = {"tick": 11.5, "label": 11.5, "small": 10.0}
 SMALLEST_TEXT = 9.0
@@ -81,26 +81,26 @@ def on_a_phone(markup: str, width: float) -> list[Drawing]:
 
 CLOSE = replace(
     samples.BENCH,
-    comparisons=tuple(replace(one, ratio=r, low=r / 1.01, high=r * 1.01)
+    comparisons=tuple(replace(one, speedup=r, low=r / 1.01, high=r * 1.01)
                       for one, r in zip(samples.BENCH.comparisons, (1.0, 1.2), strict=True)),
 )  # fmt: skip
 SLOWER = replace(
     samples.BENCH,
-    comparisons=tuple(replace(one, verdict="SLOWER", ratio=r, low=r, high=r)
+    comparisons=tuple(replace(one, verdict="SLOWER", speedup=r, low=r, high=r)
                       for one, r in zip(samples.BENCH.comparisons, (0.1, 0.9), strict=True)),
 )  # fmt: skip
 TINY_ERROR = replace(samples.REJECTED.accuracy, reference_error=1e-290, limit=1e-150, error=1.0)
 CHARTS = {
-    **{f"roofline of {name}": roofline(found.machine, found) for name, found in samples.EVERY.items()
+    **{f"roofline of {name}": render_roofline(found.machine, found) for name, found in samples.EVERY.items()
        if name in ("memory", "overhead", "compute", "foreseen")},
-    **{f"ceilings of {name}": roofline(samples.EVERY[name]) for name in ("machine", "predicted", "h200")},
-    "rungs": rung_roofline(samples.CLIMB),
-    "fast_p": suite_run.curves(samples.SUITE),
-    **{f"comparisons of {name}": charts.comparisons(bench) for name, bench in
+    **{f"ceilings of {name}": render_roofline(samples.EVERY[name]) for name in ("machine", "predicted", "h200")},
+    "rungs": render_ladder_roofline(samples.CLIMB),
+    "fast_p": suite_run.render_curves(samples.SUITE),
+    **{f"comparisons of {name}": charts.render_comparisons(bench) for name, bench in
        {"two": samples.BENCH, "a wide interval": samples.SUSPICIOUS, "close": CLOSE, "slower": SLOWER}.items()},
-    "samples": charts.strips(samples.BENCH),
-    "errors": charts.error_line(samples.REJECTED.accuracy),
-    "errors over many decades": charts.error_line(TINY_ERROR),
+    "samples": charts.render_sample_strips(samples.BENCH),
+    "errors": charts.render_error_line(samples.REJECTED.accuracy),
+    "errors over many decades": charts.render_error_line(TINY_ERROR),
 }  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def test_all_words_of_a_chart_are_large_enough_and_on_the_paper(name, width):
 
 
 def test_a_chart_that_needs_two_forms_is_shown_in_one_of_them():
-    assert "@media (max-width: 640px)" in page(samples.SUITE)
+    assert "@media (max-width: 640px)" in render_page(samples.SUITE)
     for name in ("fast_p", "rungs", "roofline of memory"):
         kinds = re.findall(r'<svg class="\w+ (\w+)" viewBox="0 0 (\d+)', CHARTS[name])
         assert [kind for kind, _ in kinds] == ["wide", "narrow"]
@@ -172,7 +172,7 @@ class Cells(HTMLParser):
 
 @pytest.mark.parametrize("name", samples.EVERY)
 def test_every_page_is_made_for_the_width_of_its_reader(name):
-    markup = page(samples.EVERY[name])
+    markup = render_page(samples.EVERY[name])
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in markup
     cells = Cells(markup)
     assert not cells.unnamed, "the head of a table is not shown on a phone"
@@ -181,7 +181,7 @@ def test_every_page_is_made_for_the_width_of_its_reader(name):
 
 
 def test_the_words_for_an_instruction_stand_under_it_on_a_phone():
-    markup = page(samples.CODE)
+    markup = render_page(samples.CODE)
     narrow = markup.partition("@media (max-width: 640px)")[2].partition("@media print")[0]
     assert re.search(r"\.listing td\.words \{ grid-area: 2 / ", narrow)
     assert markup.count('<td class="apart words" data-label="in words">') == 12
@@ -189,16 +189,19 @@ def test_the_words_for_an_instruction_stand_under_it_on_a_phone():
 
 
 def test_ticks_that_would_touch_are_left_out():
-    assert [tick.text for tick in ticks([(0, "1,000"), (20, "2,000"), (70, "3,000")], 0, 100)] == ["1,000", "3,000"]
-    first, middle, last = ticks([(0, "0"), (100, "median"), (200, "100")], 0, 200)
+    assert [tick.text for tick in place_ticks([(0, "1,000"), (20, "2,000"), (70, "3,000")], 0, 100)] == [
+        "1,000",
+        "3,000",
+    ]
+    first, middle, last = place_ticks([(0, "0"), (100, "median"), (200, "100")], 0, 200)
     assert (first.anchor, middle.anchor, last.anchor) == ("start", "mid", "end")
-    assert ticks([(0, "0")], 0, 100, overhang=10)[0].anchor == "mid"
+    assert place_ticks([(0, "0")], 0, 100, overhang=10)[0].anchor == "mid"
 
 
 def test_memory_levels_of_one_speed_share_a_label():
     first, second, third, last = samples.LAPTOP.levels
     same = replace(samples.LAPTOP, levels=(first, second, replace(third, read_gb_s=190, write_gb_s=90), last))
-    wide, narrow = roofline(same).split("</svg>")[:2]
+    wide, narrow = render_roofline(same).split("</svg>")[:2]
     assert "L3, L2 up to 190" in wide
     assert ">L3, L2<" in narrow
     assert ">L1<" in narrow

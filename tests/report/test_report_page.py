@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernelwright.core.document import decode, document, encode
+from kernelwright.core.document import build_document, decode, encode
 from kernelwright.core.records import Bench, Diagnosis, Machine, MemoryLevel, Work
-from kernelwright.report import charts, html_fragment, optimization, page
-from kernelwright.report.axes import LinearScale, LogScale, around
-from kernelwright.report.drawing import bound, environment
-from kernelwright.report.roofline import left_out, roofline
+from kernelwright.report import charts, optimization, render_fragment, render_page
+from kernelwright.report.axes import LinearScale, LogScale, padded_range
+from kernelwright.report.drawing import jinja_environment, join_units
+from kernelwright.report.roofline import count_unplaced_operators, render_roofline
 
 _spec = spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
 assert _spec and _spec.loader
@@ -68,7 +68,7 @@ def between(markup: str, start: str, end: str) -> str:
 
 @pytest.mark.parametrize("name", samples.EVERY)
 def test_a_page_stands_alone(name):
-    markup = page(samples.EVERY[name])
+    markup = render_page(samples.EVERY[name])
     outline = Outline(markup)
     assert len(markup.encode()) < 1_000_000
     assert not {"script", "link", "img", "iframe", "object", "form"} & {tag for tag, _ in outline.tags}
@@ -82,7 +82,7 @@ def test_a_page_stands_alone(name):
 
 
 @pytest.mark.parametrize("name", samples.EVERY)
-@pytest.mark.parametrize("draw", [page, html_fragment])
+@pytest.mark.parametrize("draw", [render_page, render_fragment])
 def test_names_are_escaped_everywhere(name, draw):
     markup = draw(samples.poisoned(samples.EVERY[name], samples.HOSTILE))
     outline = Outline(markup)
@@ -96,17 +96,19 @@ def test_names_are_escaped_everywhere(name, draw):
 @pytest.mark.parametrize("name", samples.EVERY)
 def test_the_page_carries_its_json(name):
     record = samples.EVERY[name]
-    assert decode(html.unescape(between(page(record), "<pre>", "</pre>")), type(record)) == record
+    assert decode(html.unescape(between(render_page(record), "<pre>", "</pre>")), type(record)) == record
 
 
 def test_the_page_holds_the_document_of_the_run():
-    kept = html.unescape(between(page(samples.BENCH, status="finding", next=["kw verify a b"]), "<pre>", "</pre>"))
-    assert kept == encode(document("bench", samples.BENCH, status="finding", next=["kw verify a b"]))
+    kept = html.unescape(
+        between(render_page(samples.BENCH, status="finding", next=["kw verify a b"]), "<pre>", "</pre>")
+    )
+    assert kept == encode(build_document("bench", samples.BENCH, status="finding", next=["kw verify a b"]))
 
 
 def test_a_page_of_thousands_of_operators_stays_small():
     many = replace(samples.OVERHEAD, operators=samples.OVERHEAD.operators * 100)
-    markup = page(many)
+    markup = render_page(many)
     assert len(markup.encode()) < 1_000_000
     assert "<pre>" not in markup
     assert "too large for this page" in markup
@@ -114,12 +116,12 @@ def test_a_page_of_thousands_of_operators_stays_small():
 
 
 def test_the_verdict_sentence_is_the_headline():
-    said = Outline(between(page(samples.MEMORY), "</p>", "</h1>") + "</h1>").text
+    said = Outline(between(render_page(samples.MEMORY), "</p>", "</h1>") + "</h1>").text
     assert said == "memory-bound it moves 2.7 GB where 1.1 GB would do, at 91 % of this machine's 29.1 GB/s"
 
 
 def test_why_shows_gap_evidence_operators_and_moves():
-    said = Outline(page(samples.MEMORY)).text
+    said = Outline(render_page(samples.MEMORY)).text
     assert "64.4 ms above the fused floor, 2.75x" in said
     assert "DRAM bandwidth reached 26.5 GB/s, 91 % 80 % or more bytes over time" in said
     assert "relu 21.1 ms 21 % 537 MB 0.12 memory 1.14x" in said
@@ -128,13 +130,13 @@ def test_why_shows_gap_evidence_operators_and_moves():
 
 
 def test_the_page_says_stop_when_nothing_is_left():
-    assert "stop nothing is left that would make it faster" in Outline(page(samples.COMPUTE)).text
-    assert "<b>stop</b>" not in page(samples.UNDETERMINED)
-    assert "<b>stop</b>" not in page(samples.OVERHEAD)
+    assert "stop nothing is left that would make it faster" in Outline(render_page(samples.COMPUTE)).text
+    assert "<b>stop</b>" not in render_page(samples.UNDETERMINED)
+    assert "<b>stop</b>" not in render_page(samples.OVERHEAD)
 
 
 def test_a_rejection_shows_reason_accuracy_and_sandbox():
-    said = Outline(page(samples.REJECTED)).text
+    said = Outline(render_page(samples.REJECTED)).text
     assert "rejected inaccurate: 4,100 times the reference's own error" in said
     assert "candidate 7.05e-4 4,100x 38.1x" in said
     assert "[17, 903]" in said
@@ -144,22 +146,24 @@ def test_a_rejection_shows_reason_accuracy_and_sandbox():
 
 def test_a_rejection_without_numbers_still_has_its_page():
     bare = replace(samples.REJECTED, accuracy=None, reason=replace(samples.REJECTED.reason, code="timeout"))
-    assert "timeout" in Outline(page(bare)).text
-    endless = replace(samples.REJECTED.accuracy, error=math.inf, times_reference=math.inf, times_limit=math.nan)
-    assert "inf" in Outline(page(replace(samples.REJECTED, accuracy=endless))).text
+    assert "timeout" in Outline(render_page(bare)).text
+    endless = replace(
+        samples.REJECTED.accuracy, error=math.inf, error_over_reference=math.inf, error_over_limit=math.nan
+    )
+    assert "inf" in Outline(render_page(replace(samples.REJECTED, accuracy=endless))).text
 
 
 def test_bench_page_shows_arms_intervals_and_conditions():
-    said = Outline(page(samples.BENCH)).text
+    said = Outline(render_page(samples.BENCH)).text
     assert "FASTER candidate is FASTER than eager, 2.56x [2.53, 2.59]" in said
     assert "eager 101 ms" in said
     assert "60 pairs, interleaved, cold cache, no disturbed samples" in said
-    assert "suspicious: 19 times faster" in Outline(page(samples.SUSPICIOUS)).text
-    empty = Bench(problem="p", machine=samples.LAPTOP, arms=(), comparisons=())
-    assert "nothing to compare" in Outline(page(empty)).text
+    assert "suspicious: 19 times faster" in Outline(render_page(samples.SUSPICIOUS)).text
+    empty = Bench(problem="p", machine=samples.LAPTOP, variants=(), comparisons=())
+    assert "nothing to compare" in Outline(render_page(empty)).text
 
 
-@pytest.mark.parametrize("draw", [page, html_fragment])
+@pytest.mark.parametrize("draw", [render_page, render_fragment])
 def test_a_bench_says_who_was_rejected_and_why_beside_what_was_timed(draw):
     said = Outline(draw(samples.REFUSED)).text.partition("The same as JSON")[0]
     assert "FASTER candidate is FASTER than eager" in said
@@ -168,14 +172,14 @@ def test_a_bench_says_who_was_rejected_and_why_beside_what_was_timed(draw):
 
 
 def test_a_bench_of_nothing_but_rejected_candidates_is_headed_by_the_first():
-    said = Outline(page(samples.ALL_REFUSED)).text.partition("The same as JSON")[0]
+    said = Outline(render_page(samples.ALL_REFUSED)).text.partition("The same as JSON")[0]
     assert "rejected examples/wrong/softmax_fp16.py: inaccurate: 4,100 times the reference's own error" in said
     assert "Arms" not in said
     assert "Samples" not in said
 
 
 def test_a_fragment_is_no_page():
-    markup = html_fragment(samples.MEMORY)
+    markup = render_fragment(samples.MEMORY)
     tags = {tag for tag, _ in Outline(markup).tags}
     assert not {"html", "head", "body", "details"} & tags
     assert "it moves 2.7" in markup.replace("\u00a0", " ")
@@ -184,14 +188,14 @@ def test_a_fragment_is_no_page():
 
 def test_an_unknown_record_has_no_page():
     with pytest.raises(TypeError, match="Work"):
-        page(Work())  # pyright: ignore[reportArgumentType]
+        render_page(Work())  # pyright: ignore[reportArgumentType]
 
 
 def test_every_template_is_shipped_and_compiles():
-    names = environment().list_templates()
+    names = jinja_environment().list_templates()
     assert {"page.html.j2", "fragment.html.j2", "roofline.svg.j2", "bars.svg.j2", "arms.svg.j2"} <= set(names)
     for name in names:
-        environment().get_template(name)
+        jinja_environment().get_template(name)
 
 
 # ---- an optimised program
@@ -199,7 +203,7 @@ def test_every_template_is_shipped_and_compiles():
 
 def shown(record) -> str:
     """What the page says, without the JSON at its end."""
-    return Outline(page(record)).text.partition("The same as JSON")[0]
+    return Outline(render_page(record)).text.partition("The same as JSON")[0]
 
 
 def test_optimize_is_headed_by_what_it_waited_on_its_kernels_and_their_worth():
@@ -235,7 +239,7 @@ def test_optimize_counts_kernels(winners, said):
 def test_optimize_shows_every_attempt_the_fastest_first_and_marks_the_winner():
     said = shown(samples.OPTIMIZED)
     ways = [
-        "C++, vectors along i0, all threads, stores past the caches 39.6 ms 1.00x winner",
+        "C++, vectors along i0, all threads, non-temporal stores 39.6 ms 1.00x winner",
         "torch.compile 41.0 ms 1.04x -",
         "C++, vectors along i0, all threads 51.2 ms 1.29x accepted",
         "C++, vectors along i0, one thread 73.0 ms 1.84x not checked",
@@ -243,7 +247,7 @@ def test_optimize_shows_every_attempt_the_fastest_first_and_marks_the_winner():
         "C++, vectors along r0, all threads - - rejected: CompileError: no such instruction: vexp512",
     ]
     assert " ".join(ways) in said
-    assert len(Outline(page(samples.OPTIMIZED)).with_class("winner")) == 1
+    assert len(Outline(render_page(samples.OPTIMIZED)).with_class("winner")) == 1
     wrong = "Triton, tiles of 1 x 512, 2 warps 1.10 us 0.38x rejected: 4,100 times the reference's own error"
     assert wrong in shown(samples.DECODER)
 
@@ -258,19 +262,19 @@ def test_optimize_shows_verdict_bench_file_and_what_is_left():
 
 
 def test_optimize_draws_a_region_in_proportion_on_its_own_scale():
-    outline = Outline(charts.region(samples.OPTIMIZED.regions[0]))
+    outline = Outline(charts.render_region(samples.OPTIMIZED.regions[0]))
     widths = [float((attrs["width"] or "").rstrip("%")) for attrs in outline.with_class("seg")]
     assert widths == pytest.approx([100, 100 * 38.7 / 101.3, 100 * 39.6 / 101.3], abs=0.01)
     assert float((outline.with_class("mark")[0]["x1"] or "").rstrip("%")) == pytest.approx(100 * 36.9 / 101.3, abs=0.01)
     idle = replace(samples.OPTIMIZED.regions[0], floor_us=0.0, before_us=0.0, predicted_us=0.0, after_us=0.0)
-    assert "NaN" not in charts.region(idle)
+    assert "NaN" not in charts.render_region(idle)
 
 
 def test_a_long_file_and_many_long_regions_leave_the_page_small():
     source = 'x = "<&>"\n' * 40_000
     region = replace(samples.OPTIMIZED.regions[0], text='  a["<&>"] = b\n' * 5_000)
     many = replace(samples.OPTIMIZED, source=source, regions=(region,) * 200)
-    markup = page(many)
+    markup = render_page(many)
     assert len(markup.encode()) < 1_000_000
     assert "40,000 lines of Python, 400 KB, too long for this page" in Outline(markup).text
     assert "and 4,900 more lines" in Outline(markup).text
@@ -280,14 +284,14 @@ def test_a_long_file_and_many_long_regions_leave_the_page_small():
 
 def test_a_notebook_draws_an_optimization():
     assert "its one region became a kernel" in str(samples.OPTIMIZED._repr_html_())
-    assert "details" not in {tag for tag, _ in Outline(html_fragment(samples.OPTIMIZED)).tags}
+    assert "details" not in {tag for tag, _ in Outline(render_fragment(samples.OPTIMIZED)).tags}
 
 
 # ---- drawings
 
 
 def test_bars_are_in_proportion():
-    found = Outline(charts.bars(samples.MEMORY)).with_class("seg")
+    found = Outline(charts.render_time_bars(samples.MEMORY)).with_class("seg")
     width = {attrs["class"]: float((attrs["width"] or "").rstrip("%")) for attrs in found}
     assert width["seg now"] == 100
     assert width["seg written"] == pytest.approx(100 * 92.2 / 101.3, abs=0.01)
@@ -296,8 +300,8 @@ def test_bars_are_in_proportion():
 
 
 def test_arms_stand_against_floor_and_bound():
-    outline = Outline(charts.arms(samples.BENCH))
-    longest = max(arm.high_us for arm in samples.BENCH.arms)
+    outline = Outline(charts.render_variants(samples.BENCH))
+    longest = max(arm.high_us for arm in samples.BENCH.variants)
     floors = {attrs["x1"] for attrs in outline.with_class("mark", "floor")}
     bounds = {attrs["x1"] for attrs in outline.with_class("mark", "bound")}
     assert floors == {f"{round(100 * 36_900 / longest, 3)}%"}
@@ -306,8 +310,8 @@ def test_arms_stand_against_floor_and_bound():
 
 def test_an_interval_inside_the_band_is_drawn_inside_it():
     def ends(low: float, high: float) -> tuple[float, float, float, float]:
-        found = replace(samples.BENCH.comparisons[0], verdict="SAME", ratio=1.0, low=low, high=high)
-        outline = Outline(charts.comparisons(replace(samples.BENCH, comparisons=(found,))))
+        found = replace(samples.BENCH.comparisons[0], verdict="SAME", speedup=1.0, low=low, high=high)
+        outline = Outline(charts.render_comparisons(replace(samples.BENCH, comparisons=(found,))))
         band, bar = outline.with_class("band")[0], outline.with_class("SAME")[0]
         start = float((band["x"] or "").rstrip("%"))
         end = start + float((band["width"] or "").rstrip("%"))
@@ -319,16 +323,16 @@ def test_an_interval_inside_the_band_is_drawn_inside_it():
 
 
 def test_every_sample_is_drawn_and_a_far_one_stands_at_the_edge():
-    arm = samples.BENCH.arms[0]
+    arm = samples.BENCH.variants[0]
     timing = replace(arm.timing, samples_us=(arm.time_us, arm.time_us * 3))
-    outline = Outline(charts.strips(replace(samples.BENCH, arms=(replace(arm, timing=timing),))))
+    outline = Outline(charts.render_sample_strips(replace(samples.BENCH, variants=(replace(arm, timing=timing),))))
     assert [attrs["cx"] for attrs in outline.with_class("sample")] == ["50.0%", "100.0%"]
     assert len(outline.with_class("sample", "beyond")) == 1
 
 
 def wide_drawing(diagnosis: Diagnosis) -> Outline:
     """The first of the two drawings."""
-    return Outline(str(roofline(diagnosis.machine, diagnosis)).partition("</svg>")[0] + "</svg>")
+    return Outline(str(render_roofline(diagnosis.machine, diagnosis)).partition("</svg>")[0] + "</svg>")
 
 
 def dots(diagnosis: Diagnosis, kind: str) -> list[tuple[float, float]]:
@@ -339,8 +343,8 @@ def dots(diagnosis: Diagnosis, kind: str) -> list[tuple[float, float]]:
 def test_roofline_has_a_dot_per_operator_and_one_for_the_whole():
     assert len(dots(samples.MEMORY, "operator")) == 4
     assert len(dots(samples.MEMORY, "whole")) == len(dots(samples.MEMORY, "goal")) == 1
-    assert len(dots(samples.OVERHEAD, "operator")) + left_out(samples.OVERHEAD) == 64
-    assert left_out(samples.OVERHEAD) == 13
+    assert len(dots(samples.OVERHEAD, "operator")) + count_unplaced_operators(samples.OVERHEAD) == 64
+    assert count_unplaced_operators(samples.OVERHEAD) == 13
 
 
 def test_a_program_at_a_ceiling_is_drawn_on_its_line():
@@ -369,34 +373,34 @@ def test_nothing_is_drawn_outside_the_axes(name):
 
 def test_a_machine_without_ceilings_has_no_roofline():
     bare = Machine(name="x", device="cpu", provenance="measured", levels=(MemoryLevel(name="DRAM"),), matrix_tflop_s={})
-    assert roofline(bare) == ""
-    assert "no ceiling is known" in Outline(page(bare)).text
+    assert render_roofline(bare) == ""
+    assert "no ceiling is known" in Outline(render_page(bare)).text
 
 
 def test_scales():
     scale = LogScale(1, 1000, 0, 300)
-    assert [scale.at(value) for value in (0, 1, 10, 1000, 1e9, math.nan)] == [0, 0, 100, 300, 300, 0]
+    assert [scale.position(value) for value in (0, 1, 10, 1000, 1e9, math.nan)] == [0, 0, 100, 300, 300, 0]
     assert scale.decades() == [1, 10, 100, 1000]
-    assert LinearScale(0, 10, 100, 0).at(2.5) == 75
-    assert around([]) == (1.0, 10.0)
-    assert around([2.0, 0.0, math.inf], decades=1) == pytest.approx((0.2, 20))
+    assert LinearScale(0, 10, 100, 0).position(2.5) == 75
+    assert padded_range([]) == (1.0, 10.0)
+    assert padded_range([2.0, 0.0, math.inf], decades=1) == pytest.approx((0.2, 20))
 
 
 def test_a_number_never_parts_from_its_unit():
-    assert bound("at 91 % of 29.1 GB/s, [2.53, 2.59]") == "at 91\u00a0% of 29.1\u00a0GB/s, [2.53,\u00a02.59]"
-    assert bound("4 operators in 3 steps") == "4 operators in 3 steps"
+    assert join_units("at 91 % of 29.1 GB/s, [2.53, 2.59]") == "at 91\u00a0% of 29.1\u00a0GB/s, [2.53,\u00a02.59]"
+    assert join_units("4 operators in 3 steps") == "4 operators in 3 steps"
 
 
 def test_verdict_pages_take_the_colour_of_the_verdict():
-    assert '<body class="kw bad">' in page(samples.REJECTED)
-    assert '<body class="kw good">' in page(samples.ACCEPTED)
+    assert '<body class="kw bad">' in render_page(samples.REJECTED)
+    assert '<body class="kw good">' in render_page(samples.ACCEPTED)
 
 
 @pytest.mark.parametrize("verb", ["ladder", "emulation"])
 def test_pages_of_climbs_and_emulations_hold_every_line(verb):
-    from kernelwright.core.emulation import Access, CountedMove, Emulation
-    from kernelwright.core.ladder import Climb, RungOutcome
-    from kernelwright.machines import predicted_machine
+    from kernelwright.core.emulation import Emulation, EmulationRecommendation, MemoryAccess
+    from kernelwright.core.ladder import LadderRun, RungOutcome
+    from kernelwright.machines import machine_from_spec
 
     rung = RungOutcome(
         number=1,
@@ -406,20 +410,20 @@ def test_pages_of_climbs_and_emulations_hold_every_line(verb):
         hypothesis="So.",
         next="On.",
         accepted=True,
-        shapes=49,
+        num_shapes=49,
     )
-    access = Access(
+    access = MemoryAccess(
         kernel="f", line=3, code="x[i] < 1", kind="global load", operand="x", access_bytes=4, requests=9,
-        per_request=32.0, ideal=4.0,
+        transactions_per_request=32.0, ideal_transactions_per_request=4.0,
     )  # fmt: skip
     records = {
-        "ladder": Climb(ladder="gemm", machine=predicted_machine("h200"), peer="cuBLAS", rungs=(rung,)),
+        "ladder": LadderRun(ladder="gemm", machine=machine_from_spec("h200"), baseline="cuBLAS", rungs=(rung,)),
         "emulation": Emulation(
-            problem="p", candidate="k.cu", sentence="line 3: costly", accesses=(access,), faults=(), flops=2,
-            global_bytes=64, moves=(CountedMove(what="line 3: let neighbours"),),
+            problem="p", candidate="k.cu", summary="line 3: costly", accesses=(access,), sanitizer_findings=(), flops=2,
+            global_bytes=64, recommendations=(EmulationRecommendation(action="line 3: let neighbours"),),
         ),
     }  # fmt: skip
-    text = page(records[verb])
+    text = render_page(records[verb])
     for said in {"ladder": ("1 naive", "A &lt;b&gt; title", "Why?"), "emulation": ("x[i] &lt; 1", "line 3: let")}[verb]:
         assert said in text
 
@@ -432,7 +436,7 @@ def sections(markup: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["memory", "overhead", "compute", "undetermined", "foreseen", "emulated"])
-@pytest.mark.parametrize("draw", [page, html_fragment])
+@pytest.mark.parametrize("draw", [render_page, render_fragment])
 def test_what_to_do_next_comes_first(draw, name):
     found = sections(draw(samples.EVERY[name]))
     assert found[0] == "What to do next"
@@ -442,11 +446,11 @@ def test_what_to_do_next_comes_first(draw, name):
 
 @pytest.mark.parametrize("name", sorted(samples.EVERY))
 def test_the_steps_of_the_document_stand_first_on_every_page(name):
-    markup = page(samples.EVERY[name], next=["line 21: fix <it>"])
+    markup = render_page(samples.EVERY[name], next=["line 21: fix <it>"])
     assert sections(markup)[0] == "What to do next"
     if not isinstance(samples.EVERY[name], Diagnosis):
         assert "fix &lt;it&gt;" in markup.partition("</ol>")[0]
 
 
 def test_a_page_without_a_next_step_has_no_section_for_it():
-    assert "What to do next" not in page(samples.BENCH)
+    assert "What to do next" not in render_page(samples.BENCH)

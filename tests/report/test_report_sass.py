@@ -10,14 +10,14 @@ from rich.console import Console
 
 from kernelwright.core.machine_code import Instruction, Loop, MachineCode, Occupancy, Spills
 from kernelwright.report.terminal import sass
-from kernelwright.report.terminal.console import Paper
-from kernelwright.toolchain.sass import difference
+from kernelwright.report.terminal.console import TerminalWriter
+from kernelwright.toolchain.sass import diff_machine_code
 
 replace = msgspec.structs.replace
 
 
 def row(at: int, opcode: str, operands: str, group, words: str, **more) -> Instruction:
-    return Instruction(address=16 * at, opcode=opcode, operands=operands, group=group, words=words, **more)
+    return Instruction(address=16 * at, opcode=opcode, operands=operands, group=group, description=words, **more)
 
 
 LOAD = row(0, "LDG.E.128", "R12,desc[UR6][R4.64]", "global load", "one 16-byte load, four floats")
@@ -26,12 +26,12 @@ BACK = row(9, "BRA", "0x0", "branch", "back to 0x0", predicate="@!P0")
 END = row(10, "EXIT", "", "branch", "the thread ends")
 BODY = (LOAD, *FMAS, BACK)
 HOT = Loop(
-    first=0,
-    last=144,
+    first_address=0,
+    last_address=144,
     depth=1,
-    count=10,
-    mix={"float math": 8, "global load": 1, "branch": 1},
-    hot=True,
+    num_instructions=10,
+    instruction_mix={"float math": 8, "global load": 1, "branch": 1},
+    is_hot=True,
     instructions=BODY,
 )
 SMALL = MachineCode(
@@ -41,33 +41,33 @@ SMALL = MachineCode(
     shared_bytes=8192,
     spills=Spills(),
     stack_bytes=0,
-    occupancy=Occupancy(blocks=6, warps=48, share=0.75, limiter="registers", threads=256),
-    mix={"float math": 8, "branch": 2, "global load": 1},
-    widths={"global load": {16: 1}},
+    occupancy=Occupancy(blocks_per_sm=6, warps_per_sm=48, fraction=0.75, limiter="registers", threads_per_block=256),
+    instruction_mix={"float math": 8, "branch": 2, "global load": 1},
+    access_widths={"global load": {16: 1}},
     loops=(HOT,),
-    reading="The one global load is 16 bytes wide. No spills.",
-    count=11,
+    summary="The one global load is 16 bytes wide. No spills.",
+    num_instructions=11,
     instructions=(*BODY, END),
 )
-SPILL = row(5, "STL", "[R1+0x8],R7", "local memory", "spills a register", spill=True)
+SPILL = row(5, "STL", "[R1+0x8],R7", "local memory", "spills a register", is_spill=True)
 SPILLING = replace(
     SMALL,
     kernel="crowded",
     spills=Spills(stored_bytes=2912, loaded_bytes=2672, instructions=1),
     stack_bytes=896,
-    mix=SMALL.mix | {"local memory": 1},
-    loops=(replace(HOT, count=11, instructions=(LOAD, SPILL, *FMAS, BACK)),),
+    instruction_mix=SMALL.instruction_mix | {"local memory": 1},
+    loops=(replace(HOT, num_instructions=11, instructions=(LOAD, SPILL, *FMAS, BACK)),),
     notes=("occupancy is that of the largest block that the kernel allows, 256 threads",),
 )
 LONG = replace(
     SMALL,
     kernel="a_kernel_with_a_name_" + "x" * 200,
-    loops=(replace(HOT, count=200, instructions=BODY * 20),),
-    tensor={"HGMMA.64x128x16.F32.BF16": 8},
-    mix=SMALL.mix | {"tensor": 8},
+    loops=(replace(HOT, num_instructions=200, instructions=BODY * 20),),
+    tensor_instructions={"HGMMA.64x128x16.F32.BF16": 8},
+    instruction_mix=SMALL.instruction_mix | {"tensor": 8},
 )
 BARE = replace(SMALL, kernel="flat", loops=(), occupancy=None)
-UNKNOWN = replace(SMALL, occupancy=Occupancy(blocks=None, warps=48, share=0.75))
+UNKNOWN = replace(SMALL, occupancy=Occupancy(blocks_per_sm=None, warps_per_sm=48, fraction=0.75))
 LINES = replace(
     SMALL,
     loops=(replace(HOT, instructions=tuple(replace(one, file="a/b.cu", line=3 + (one is BACK)) for one in BODY)),),
@@ -81,7 +81,7 @@ def printed(found: MachineCode, width: int = 100, encoding: str = "utf-8") -> st
 
 def on_paper(write, width: int = 100, encoding: str = "utf-8") -> str:
     sink = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
-    write(Paper.of(Console(file=sink, width=width, color_system=None, force_terminal=False)))
+    write(TerminalWriter.from_console(Console(file=sink, width=width, color_system=None, force_terminal=False)))
     sink.seek(0)
     return sink.read()
 
@@ -98,7 +98,7 @@ def test_a_terminal_without_unicode_gets_ascii(name):
 
 
 def test_a_name_cannot_drive_the_terminal():
-    hostile = replace(SMALL, kernel="\x1b[31mred\r\n", reading="\x07bell", notes=("\x1b]0;title\x07",))
+    hostile = replace(SMALL, kernel="\x1b[31mred\r\n", summary="\x07bell", notes=("\x1b]0;title\x07",))
     assert not any(c in printed(hostile) for c in "\x1b\r\x07")
 
 
@@ -145,14 +145,14 @@ def test_source_lines_stand_where_they_change():
 
 
 def test_only_what_changed_is_in_the_difference():
-    shown = on_paper(lambda paper: sass.write_difference(difference(SPILLING, SMALL), paper))
+    shown = on_paper(lambda paper: sass.write_difference(diff_machine_code(SPILLING, SMALL), paper))
     assert "crowded (sm_90a)  ->  saxpy (sm_90a)" in shown
     assert any(line.split() == ["stack", "bytes", "896", "0", "better"] for line in shown.splitlines())
     assert "registers" not in shown
-    back = on_paper(lambda paper: sass.write_difference(difference(SMALL, SPILLING), paper))
+    back = on_paper(lambda paper: sass.write_difference(diff_machine_code(SMALL, SPILLING), paper))
     assert "worse" in back and "better" not in back
 
 
 def test_no_difference_is_said():
-    shown = on_paper(lambda paper: sass.write_difference(difference(SMALL, SMALL), paper))
+    shown = on_paper(lambda paper: sass.write_difference(diff_machine_code(SMALL, SMALL), paper))
     assert "no figure of the two differs" in shown

@@ -2,9 +2,17 @@
 
 import pytest
 
-from kernelwright.core.evidence import Measured, RowState
-from kernelwright.core.optimization import SuiteRow
-from kernelwright.report.suite import HEAD, brief, is_slower, markdown, summary, summary_lines, who_won
+from kernelwright.core.evidence import RowGroup, RowState
+from kernelwright.core.optimization import ProgramSuiteRow
+from kernelwright.report.suite import (
+    COLUMNS,
+    is_slower,
+    markdown,
+    summarize_rows,
+    summary_lines,
+    summary_table,
+    winners_text,
+)
 
 MB = 1_000_000
 
@@ -12,24 +20,24 @@ MB = 1_000_000
 def row(name, ours, copy, compiled, eager, moved=MB, **changes):
     times = {"kernelwright": ours, "copy": copy, "torch.compile": compiled, "eager": eager}
     fields = {"accepted": True, "compulsory_bytes": moved, "floor_us": 1.0, "times_us": times}
-    return SuiteRow(name=name, **(fields | changes))
+    return ProgramSuiteRow(name=name, **(fields | changes))
 
 
 ROWS = [
     row("a:large", 100.0, 50.0, 100.0, 400.0, 50 * MB),
     row("a:small", 8.0, 1.0, 4.0, 8.0),
     row("b:wrong", 1.0, 1.0, 100.0, 100.0, accepted=False, reason="inaccurate: 3 | 4"),
-    SuiteRow(name="b:broken", accepted=False, reason="ProblemError: no"),
+    ProgramSuiteRow(name="b:broken", accepted=False, reason="ProblemError: no"),
 ]
 
 
 def test_means_are_geometric_and_over_what_was_accepted():
-    found = summary(ROWS)
+    found = summarize_rows(ROWS)
     assert (found.programs, found.accepted, found.large) == (4, 2, 1)
-    assert found.over_copy == pytest.approx(4.0)
-    assert found.over_copy_large == pytest.approx(2.0)
-    assert found.faster_than_compile == pytest.approx(0.5**0.5)
-    assert found.faster_than_eager == pytest.approx(2.0)
+    assert found.time_over_copy == pytest.approx(4.0)
+    assert found.time_over_copy_large == pytest.approx(2.0)
+    assert found.speedup_over_compile == pytest.approx(0.5**0.5)
+    assert found.speedup_over_eager == pytest.approx(2.0)
     assert (found.slower_than_compile, found.slower_than_eager) == (1, 0)
 
 
@@ -44,14 +52,14 @@ def test_slower_needs_two_per_cent_and_two_microseconds(ours, other, slower):
 def test_without_torch_compile_nobody_is_compared_with_it():
     only = row("a:x", 2.0, 1.0, 1.0, 4.0)
     del only.times_us["torch.compile"]
-    found = summary([only])
-    assert (found.faster_than_compile, found.slower_than_compile) == (None, 0)
-    assert found.faster_than_eager == pytest.approx(2.0)
+    found = summarize_rows([only])
+    assert (found.speedup_over_compile, found.slower_than_compile) == (None, 0)
+    assert found.speedup_over_eager == pytest.approx(2.0)
 
 
 def test_a_suite_of_which_nothing_was_timed_has_no_means():
-    found = summary(ROWS[3:])
-    assert (found.programs, found.accepted, found.over_copy, found.faster_than_eager) == (1, 0, None, None)
+    found = summarize_rows(ROWS[3:])
+    assert (found.programs, found.accepted, found.time_over_copy, found.speedup_over_eager) == (1, 0, None, None)
     assert dict(summary_lines(ROWS[3:]))["faster than eager"] == "-"
 
 
@@ -67,9 +75,9 @@ def test_the_lines_say_the_numbers():
 
 def test_who_won_counts_regions():
     ways = ("region_0: outer 1, warps 4, 2.0x faster", "region_1: torch.compile, 1.1x faster", "region_2: torch, ")
-    assert who_won(row("a:x", 1, 1, 1, 1, winners=(*ways, ways[0]))) == "2 kernels, 1 torch, 1 torch.compile"
-    assert who_won(row("a:x", 1, 1, 1, 1, winners=(*ways, "whole: torch.compile"))) == "as a whole torch.compile"
-    assert who_won(row("a:x", 1, 1, 1, 1)) == "no regions"
+    assert winners_text(row("a:x", 1, 1, 1, 1, winners=(*ways, ways[0]))) == "2 kernels, 1 torch, 1 torch.compile"
+    assert winners_text(row("a:x", 1, 1, 1, 1, winners=(*ways, "whole: torch.compile"))) == "as a whole torch.compile"
+    assert winners_text(row("a:x", 1, 1, 1, 1)) == "no regions"
 
 
 def entry(rows=tuple(ROWS), state="current", **changes):
@@ -87,14 +95,14 @@ def entry(rows=tuple(ROWS), state="current", **changes):
         for row in rows
     )
     fields = {"name": "suite", "device": "cpu", "machine": "toy machine", "environment": {"torch": "2"}}
-    return Measured(**(fields | {"results": rows, "states": states} | changes))
+    return RowGroup(**(fields | {"results": rows, "states": states} | changes))
 
 
 def test_the_page_has_a_line_for_every_program():
     page = markdown([entry(), entry(machine="other", rows=())])
     table = [line for line in page.splitlines() if line.startswith("|")]
     assert len(table) == 2 + 4 + 2
-    assert {line.replace("\\|", "").count("|") for line in table} == {len(HEAD) + 1}
+    assert {line.replace("\\|", "").count("|") for line in table} == {len(COLUMNS) + 1}
     assert "| a:large | 50.0 MB | 1.00 us | 100 us | 50.0 us | 100 us | 400 us | 2.00x | 1.00x | 4.00x |" in page
     assert "| 2026-11-20, abc |" in page
     assert "rejected: inaccurate: 3 \\| 4" in page
@@ -106,6 +114,6 @@ def test_a_page_without_records_says_how_to_make_one():
 
 
 def test_a_brief_says_what_is_not_current():
-    assert brief([entry(state="superseded")]).endswith(
+    assert summary_table([entry(state="superseded")]).endswith(
         "\n\ntoy machine, superseded: suite (4 rows). Its code has changed.\n"
     )

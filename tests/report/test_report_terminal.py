@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from kernelwright.core.errors import CompileError, UsageError
-from kernelwright.core.records import Bench, Move, Work
-from kernelwright.evidence.library import library
-from kernelwright.report import optimization, show, text
+from kernelwright.core.records import Bench, Recommendation, Work
+from kernelwright.evidence.library import load_library
+from kernelwright.report import optimization, render_text, show
 
 _spec = spec_from_file_location("report_samples", Path(__file__).with_name("samples.py"))
 assert _spec and _spec.loader
@@ -35,7 +35,7 @@ def printed(record, *, width: int = 100, encoding: str = "utf-8", **console) -> 
 @pytest.mark.parametrize("name", samples.EVERY)
 @pytest.mark.parametrize("width", [80, 100, 132, 160, 400])
 def test_no_line_is_wider_than_the_terminal(name, width):
-    assert max(map(len, text(samples.EVERY[name], width).splitlines())) <= min(width, 160)
+    assert max(map(len, render_text(samples.EVERY[name], width).splitlines())) <= min(width, 160)
 
 
 @pytest.mark.parametrize("name", samples.EVERY)
@@ -51,7 +51,7 @@ def test_ascii_bars_are_hashes():
 
 @pytest.mark.parametrize("name", samples.EVERY)
 def test_hostile_names_cannot_drive_the_terminal(name):
-    hostile = text(samples.poisoned(samples.EVERY[name], "\x1b[31m\r\n\x07"), 160)
+    hostile = render_text(samples.poisoned(samples.EVERY[name], "\x1b[31m\r\n\x07"), 160)
     assert not any(c in hostile for c in "\x1b\r\x07")
 
 
@@ -64,7 +64,7 @@ def test_colour_only_on_a_terminal_that_wants_it(monkeypatch):
 
 
 def test_why_reads_like_the_tour():
-    lines = text(samples.MEMORY, 100).splitlines()
+    lines = render_text(samples.MEMORY, 100).splitlines()
     assert lines[0].startswith("relu((x + y) * scale + bias)")
     assert lines[0].endswith("1.07 GB in and out, on AMD EPYC 9R14 (2 threads)")
     assert lines[2] == "  memory-bound: it moves 2.7 GB where 1.1 GB would do, at 91 % of this machine's 29.1 GB/s"
@@ -77,58 +77,58 @@ def test_why_reads_like_the_tour():
 
 
 def test_bars_are_in_proportion():
-    now, _, fused = [line.count("█") for line in text(samples.MEMORY, 160).splitlines() if "█" in line]
+    now, _, fused = [line.count("█") for line in render_text(samples.MEMORY, 160).splitlines() if "█" in line]
     assert now == 40
     assert fused == round(40 * 36_900 / 101_300)
 
 
 def test_a_long_table_shows_what_gains_most():
-    said = text(samples.OVERHEAD, 120)
+    said = render_text(samples.OVERHEAD, 120)
     assert "and 52 more" in said
     best = max(samples.OVERHEAD.operators, key=lambda row: row.gain_us)
     worst = min(samples.OVERHEAD.operators, key=lambda row: row.gain_us)
     assert f"{best.time_us:.2f} us" in said
     assert f" {worst.time_us:.2f} us" not in said
-    assert "…decoder" not in text(samples.OVERHEAD, 80)
+    assert "…decoder" not in render_text(samples.OVERHEAD, 80)
 
 
 def test_stop_is_said_only_when_nothing_is_left():
-    assert "  stop: nothing is left" in text(samples.COMPUTE)
-    assert "stop" not in text(samples.UNDETERMINED)
-    assert "evidence for one is missing" in text(samples.UNDETERMINED)
-    assert "stop" not in text(samples.OVERHEAD)
+    assert "  stop: nothing is left" in render_text(samples.COMPUTE)
+    assert "stop" not in render_text(samples.UNDETERMINED)
+    assert "evidence for one is missing" in render_text(samples.UNDETERMINED)
+    assert "stop" not in render_text(samples.OVERHEAD)
 
 
 def test_a_prediction_says_that_nothing_was_run():
-    said = text(samples.FORESEEN)
+    said = render_text(samples.FORESEEN)
     assert "predicted: nothing was run" in said
     assert "  now " not in said
     assert "559 -> about 220 us" in said
 
 
 def test_a_gain_across_units_names_both():
-    moved = replace(samples.MEMORY, moves=(Move(kind="fuse", what="fuse", predicted_us=812.0),))
-    assert "101 ms -> about 810 us" in text(moved)
+    moved = replace(samples.MEMORY, recommendations=(Recommendation(kind="fuse", action="fuse", predicted_us=812.0),))
+    assert "101 ms -> about 810 us" in render_text(moved)
 
 
 def test_verdicts():
-    assert text(samples.ACCEPTED, 120) == (
+    assert render_text(samples.ACCEPTED, 120) == (
         "accepted   as accurate as the reference against FP64, 12 input sets, inputs intact, deterministic"
     )
-    lines = text(samples.REJECTED, 120).splitlines()
+    lines = render_text(samples.REJECTED, 120).splitlines()
     assert lines[0] == ("rejected   inaccurate: 4,100 times the reference's own error against FP64, 38 times the limit")
     assert lines[1] == "           worst at [17, 903]: got 0.0009765625, right 0.0009770393"
     assert lines[2] == "           looks like half-precision arithmetic"
 
 
 def test_a_verdict_worse_than_the_reference_says_by_how_much():
-    accuracy = replace(samples.ACCEPTED.accuracy, times_reference=1.8, times_limit=0.22)
-    said = text(replace(samples.ACCEPTED, accuracy=accuracy), 140)
+    accuracy = replace(samples.ACCEPTED.accuracy, error_over_reference=1.8, error_over_limit=0.22)
+    said = render_text(replace(samples.ACCEPTED, accuracy=accuracy), 140)
     assert "1.80x the reference's own error against FP64, 0.22x the limit" in said
 
 
 def test_bench_puts_every_time_beside_its_floor():
-    lines = text(samples.BENCH, 120).splitlines()
+    lines = render_text(samples.BENCH, 120).splitlines()
     assert lines[0].split() == ["candidate", "39.6", "ms", "1.07x", "its", "floor"]
     assert lines[2].split() == ["torch.compile", "41.0", "ms", "1.11x"]
     assert lines[3].startswith("FASTER than eager           2.56x  [2.53, 2.59]")
@@ -136,63 +136,63 @@ def test_bench_puts_every_time_beside_its_floor():
 
 
 def test_bench_names_the_first_arm_where_there_are_several():
-    other = replace(samples.BENCH.comparisons[0], a="second", verdict="SLOWER")
-    said = text(replace(samples.BENCH, comparisons=(samples.BENCH.comparisons[0], other)))
+    other = replace(samples.BENCH.comparisons[0], variant="second", verdict="SLOWER")
+    said = render_text(replace(samples.BENCH, comparisons=(samples.BENCH.comparisons[0], other)))
     assert "candidate FASTER than eager" in said
     assert "second SLOWER than eager" in said
 
 
 def test_a_suspicious_time_says_why():
-    said = text(samples.SUSPICIOUS)
+    said = render_text(samples.SUSPICIOUS)
     assert "suspicious  19 times faster than the datasheet's memory allows" in said
     assert "UNCLEAR against eager" in said
     assert "no floor" in said
 
 
 def test_a_bench_says_who_was_rejected_and_why_before_what_was_timed():
-    lines = text(samples.REFUSED, 140).splitlines()
-    verdict = text(samples.REJECTED, 140).splitlines()
+    lines = render_text(samples.REFUSED, 140).splitlines()
+    verdict = render_text(samples.REJECTED, 140).splitlines()
     named = verdict[0].replace("rejected   ", "rejected   examples/wrong/softmax_fp16.py: ")
     assert " ".join(" ".join(lines).split()).startswith(" ".join(" ".join([named, *verdict[1:]]).split()))
     assert any(line.startswith("FASTER than eager") for line in lines)
 
 
 def test_a_bench_of_nothing_but_rejected_candidates_says_nothing_of_times():
-    lines = text(samples.ALL_REFUSED, 140).splitlines()
+    lines = render_text(samples.ALL_REFUSED, 140).splitlines()
     assert lines[0].startswith("rejected   examples/wrong/softmax_fp16.py: inaccurate")
     assert not any("pairs" in line or "cache" in line for line in lines)
 
 
 def test_an_empty_bench_still_prints():
-    assert text(Bench(problem="p", machine=samples.LAPTOP, arms=(), comparisons=())) == ""
+    assert render_text(Bench(problem="p", machine=samples.LAPTOP, variants=(), comparisons=())) == ""
 
 
 def test_machine_tables():
-    said = text(samples.H200)
+    said = render_text(samples.H200)
     assert "measured ceilings" in said
     assert "78 % of 989 TFLOP/s" in said
     assert "launch inside a graph         1.10 us" in said
     assert "triad" not in said
-    assert "triad" in text(samples.LAPTOP)
-    assert "ceilings of the datasheet, not measured here" in text(samples.PREDICTED)
+    assert "triad" in render_text(samples.LAPTOP)
+    assert "ceilings of the datasheet, not measured here" in render_text(samples.PREDICTED)
 
 
 def test_a_kernel_of_the_library_keeps_its_name_whatever_is_said_of_it():
-    found = library()
+    found = load_library()
     found = replace(
         found, kernels=tuple(replace(one, evidence="1.15x " + "the best of all " * 20) for one in found.kernels)
     )
-    said = text(found, 80)
+    said = render_text(found, 80)
     assert all(f"  {one.name} " in said for one in found.kernels)
 
 
 def test_an_error_names_the_value_and_the_next_step():
-    said = text(UsageError("no file examples/nope.py", next="kw why examples/softmax.py", where="load"))
+    said = render_text(UsageError("no file examples/nope.py", next="kw why examples/softmax.py", where="load"))
     assert said.splitlines() == ["error: no file examples/nope.py", "where: load", "next:  kw why examples/softmax.py"]
 
 
 def test_a_compiler_message_keeps_its_lines():
-    said = text(CompileError("a.cpp:3: error: expected ';'\n  3 | int x\n"))
+    said = render_text(CompileError("a.cpp:3: error: expected ';'\n  3 | int x\n"))
     assert said.splitlines()[:2] == ["error: a.cpp:3: error: expected ';'", "       3 | int x"]
 
 
@@ -212,19 +212,19 @@ def test_the_terminal_does_not_pay_for_pages():
 
 
 def test_optimize_reads_head_regime_regions_verdict_bench_file():
-    lines = text(samples.OPTIMIZED, 132).splitlines()
+    lines = render_text(samples.OPTIMIZED, 132).splitlines()
     assert lines[0] == f"add_scale_bias_relu{' ' * 10}float32, 64 M elements, on AMD EPYC 9R14 (2 threads)"
     assert lines[2].startswith("  memory-bound: it moves 2.7 GB")
     assert lines[4].split() == ["region", "computes", "before", "predicted", "after", "of", "its", "floor"]
     assert lines[5].split("   ")[-1] == "1.07x"
-    assert lines[6] == "    by C++, vectors along i0, all threads, stores past the caches"
+    assert lines[6] == "    by C++, vectors along i0, all threads, non-temporal stores"
     assert lines[8].startswith("accepted   as accurate as the reference")
     assert any(line.startswith("FASTER than eager") for line in lines)
     assert lines[-1] == "wrote examples/add_scale_bias_relu_optimized.py"
 
 
 def test_the_words_leave_the_rows_when_there_is_no_room():
-    wide, narrow = (text(samples.DECODER, width).splitlines() for width in (160, 80))
+    wide, narrow = (render_text(samples.DECODER, width).splitlines() for width in (160, 80))
     assert wide[4].endswith("of its floor   by")
     assert wide[5].endswith("1.38x          Triton, tiles of 1 x 4096, 8 warps")
     assert narrow[6].split() == ["region", "before", "predicted", "after", "of", "its", "floor"]
@@ -234,7 +234,7 @@ def test_the_words_leave_the_rows_when_there_is_no_room():
 
 
 def test_eight_regions_and_why_the_others_were_left():
-    said = text(samples.DECODER, 160)
+    said = render_text(samples.DECODER, 160)
     assert sum(line.startswith("  region_") and "x  " in line for line in said.splitlines()) == 8
     assert "and 4 more; these gained the most" in said
     assert "region_1: no kernel, no gain to be had: it is at 1.05x its floor" in said
@@ -244,11 +244,11 @@ def test_eight_regions_and_why_the_others_were_left():
 
 
 def test_a_plan_is_the_text_of_its_regions():
-    assert text(samples.PLAN, 100) == samples.PLAN.regions[0].text
+    assert render_text(samples.PLAN, 100) == samples.PLAN.regions[0].text
 
 
 def test_a_program_without_regions_says_so():
-    said = text(samples.NOTHING, 100)
+    said = render_text(samples.NOTHING, 100)
     assert "  nothing in it can become a kernel" in said
     assert "left to torch: mm, it is not pointwise" in said
 
@@ -256,37 +256,52 @@ def test_a_program_without_regions_says_so():
 @pytest.mark.parametrize(
     ("choice", "said"),
     [
-        ({"lanes": "i0", "threads": True, "parts": 1, "past_caches": False}, "C++, vectors along i0, all threads"),
         (
-            {"lanes": "i1", "inner": "r0", "in_order": True, "threads": True, "parts": 1},
-            "C++, vectors along i1 and r0, all threads, memory in order",
-        ),
-        ({"lanes": "i0", "inner": "", "in_order": False}, "C++, vectors along i0, all threads"),
-        (
-            {"lanes": "r0", "threads": False, "parts": 64, "past_caches": True},
-            "C++, vectors along r0, one thread, in 64 parts, stores past the caches",
+            {"vector_axis": "i0", "parallel": True, "num_splits": 1, "nontemporal_stores": False},
+            "C++, vectors along i0, all threads",
         ),
         (
-            {"outer": 1, "inner": 1024, "warps": 2, "stages": 1, "parts": 1, "keep": True},
+            {
+                "vector_axis": "i1",
+                "inner_vector_axis": "r0",
+                "loop_interchange": True,
+                "parallel": True,
+                "num_splits": 1,
+            },
+            "C++, vectors along i1 and r0, all threads, loops interchanged",
+        ),
+        (
+            {"vector_axis": "i0", "inner_vector_axis": "", "loop_interchange": False},
+            "C++, vectors along i0, all threads",
+        ),
+        (
+            {"vector_axis": "r0", "parallel": False, "num_splits": 64, "nontemporal_stores": True},
+            "C++, vectors along r0, one thread, 64 splits, non-temporal stores",
+        ),
+        (
+            {"BLOCK_M": 1, "BLOCK_N": 1024, "num_warps": 2, "num_stages": 1, "num_splits": 1, "evict_last": True},
             "Triton, tiles of 1 x 1024, 2 warps",
         ),
         (
-            {"outer": 32, "inner": 64, "warps": 1, "stages": 3, "parts": 16, "keep": False},
-            "Triton, tiles of 32 x 64, 1 warp, 3 stages, in 16 parts, nothing kept in the cache",
+            {"BLOCK_M": 32, "BLOCK_N": 64, "num_warps": 1, "num_stages": 3, "num_splits": 16, "evict_last": False},
+            "Triton, tiles of 32 x 64, 1 warp, 3 stages, 16 splits, no evict_last",
         ),
-        ({"lanes": "i0", "unrolled": 4}, "C++, vectors along i0, all threads, unrolled 4"),
-        ({"outer": 4, "inner": 8}, "Triton, tiles of 4 x 8"),
+        ({"vector_axis": "i0", "unrolled": 4}, "C++, vectors along i0, all threads, unrolled 4"),
+        ({"BLOCK_M": 4, "BLOCK_N": 8}, "Triton, tiles of 4 x 8"),
         ({"block_m": 128}, "block m 128"),
     ],
 )
 def test_a_choice_reads_as_words(choice, said):
-    assert optimization.choice_text(choice) == said
+    assert optimization.config_text(choice) == said
 
 
 def test_a_reason_names_choices_in_words():
-    long, short = (samples.cpu_attempt(1.0, parts=parts) for parts in (16, 1))
+    long, short = (samples.cpu_attempt(1.0, num_splits=parts) for parts in (16, 1))
     region = replace(samples.OPTIMIZED.regions[0], attempts=(short, long), winner="torch")
-    why = replace(region, why=f"1.20x faster than the next, {long.name}")
-    assert optimization.why_text(why) == "1.20x faster than the next, C++, vectors along i0, all threads, in 16 parts"
+    why = replace(region, winner_reason=f"1.20x faster than the next, {long.name}")
+    assert (
+        optimization.winner_reason_text(why)
+        == "1.20x faster than the next, C++, vectors along i0, all threads, 16 splits"
+    )
     copied = replace(region, summary="; 1,024 elements")
-    assert optimization.computes_text(copied) == "copy; 1,024 elements"
+    assert optimization.computation_text(copied) == "copy; 1,024 elements"

@@ -21,9 +21,9 @@ from kernelwright.core.errors import (
     SignatureError,
     TimeLimitError,
 )
-from kernelwright.sandbox import Limits, Nursery, TaskError, protections
+from kernelwright.sandbox import ForkServer, Limits, TaskError, protections
 
-SOON = Limits(time_s=30)
+SOON = Limits(call_timeout_s=30)
 TASKS = """
 import ctypes, os, signal, subprocess, sys, threading, time
 from kernelwright.core import progress
@@ -80,7 +80,7 @@ def daemonises(p):
     return 1
 def forks_twice(p): os.fork(); return 1
 def unanswerable(p): return object()
-def stages(p): progress.stage("first", 5.0); progress.stage("second"); return 1
+def stages(p): progress.report_stage("first", 5.0); progress.report_stage("second"); return 1
 def forges(p): os.write(3, b"\\xff" * 64); time.sleep(1000)
 def kills_nursery(p): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)
 """
@@ -97,7 +97,7 @@ def tasks(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nursery(tasks):
-    with Nursery(preload=()) as warm:
+    with ForkServer(preload=()) as warm:
         yield warm
 
 
@@ -127,7 +127,7 @@ def test_every_run_has_a_fresh_child(run):
 
 
 def test_one_child_takes_several_calls_and_keeps_what_it_imported(nursery):
-    with nursery.child(SOON) as child:
+    with nursery.fork_child(SOON) as child:
         first, second = (child.call("sandbox_tasks:pid", {}) for _ in range(2))
         with pytest.raises(TaskError):
             child.call("sandbox_tasks:raises", {})
@@ -136,14 +136,14 @@ def test_one_child_takes_several_calls_and_keeps_what_it_imported(nursery):
 
 
 def test_one_child_at_a_time(nursery):
-    with nursery.child(SOON) as child:
+    with nursery.fork_child(SOON) as child:
         with pytest.raises(InternalError, match="one child at a time"):
             nursery.run("sandbox_tasks:pid", {}, SOON)
         assert child.call("sandbox_tasks:echo", {}) == {}
 
 
 def test_after_its_end_a_child_takes_no_call_but_the_nursery_does(nursery):
-    with nursery.child(Limits(time_s=0.2)) as child:
+    with nursery.fork_child(Limits(call_timeout_s=0.2)) as child:
         with pytest.raises(TimeLimitError):
             child.call("sandbox_tasks:sleeps", {})
         with pytest.raises(CrashError):
@@ -197,13 +197,13 @@ def test_our_own_errors_cross_whole(run):
 @pytest.mark.parametrize("task", ["sleeps", "closes_and_sleeps"])
 def test_the_time_limit_ends_it(run, task):
     with pytest.raises(TimeLimitError, match=r"0\.3 s"):
-        run(task, limits=Limits(time_s=0.3))
+        run(task, limits=Limits(call_timeout_s=0.3))
     assert run("echo", {"a": 1}) == {"a": 1}
 
 
 def test_the_memory_limit_ends_it(run):
     with pytest.raises(MemoryLimitError, match="the limit is 200 MB"):
-        run("hogs", limits=Limits(time_s=60, memory_bytes=200_000_000))
+        run("hogs", limits=Limits(call_timeout_s=60, memory_bytes=200_000_000))
 
 
 def test_output_never_reaches_ours_and_stdin_is_empty(run, capfd):
@@ -250,11 +250,11 @@ def asleep():
 
 def test_stages_in_the_child_reach_this_process(run):
     heard = []
-    progress.listen(lambda what, limit_s: heard.append((what, limit_s)))
+    progress.set_listener(lambda what, limit_s: heard.append((what, limit_s)))
     try:
         run("stages")
     finally:
-        progress.listen(None)
+        progress.set_listener(None)
     assert heard == [("first", 5.0), ("second", None)]
 
 
@@ -267,21 +267,21 @@ def test_a_killed_nursery_is_a_crash_and_the_next_run_starts_another(run):
 
 def test_the_memory_of_what_has_lost_its_parent_counts(run):
     with pytest.raises(MemoryLimitError, match="held"):
-        run("hogs_by_an_orphan", limits=Limits(time_s=60, memory_bytes=400_000_000))
+        run("hogs_by_an_orphan", limits=Limits(call_timeout_s=60, memory_bytes=400_000_000))
 
 
 def test_torch_out_of_memory_is_the_memory_limit(tasks):
-    with Nursery() as warm, pytest.raises(MemoryLimitError, match="allocate"):
+    with ForkServer() as warm, pytest.raises(MemoryLimitError, match="allocate"):
         warm.run("sandbox_tasks:torch_too_much", {}, SOON)
 
 
 def test_a_sandbox_that_does_not_start_is_nobodys_crash(tasks):
-    with Nursery(preload=("no_such_module",)) as warm, pytest.raises(SetupError, match="no_such_module"):
+    with ForkServer(preload=("no_such_module",)) as warm, pytest.raises(SetupError, match="no_such_module"):
         warm.run("sandbox_tasks:echo", {}, SOON)
 
 
 def test_a_sandbox_that_dies_before_the_program_is_nobodys_crash(tasks, monkeypatch):
-    with Nursery(preload=()) as warm:
+    with ForkServer(preload=()) as warm:
         warm.run("sandbox_tasks:echo", {}, SOON)
         monkeypatch.setattr(warm, "_start", lambda: None)
         psutil.Process(warm._process.pid).kill()
@@ -292,9 +292,9 @@ def test_a_sandbox_that_dies_before_the_program_is_nobodys_crash(tasks, monkeypa
 
 ASKER = """
 import os, signal, sys
-from kernelwright.sandbox import Limits, Nursery
+from kernelwright.sandbox import Limits, ForkServer
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it, and so would we
-with Nursery(preload=()) as warm:
+with ForkServer(preload=()) as warm:
     warm.run("sandbox_tasks:echo", {}, Limits(10))
     print("ready", flush=True)
     try:
@@ -332,7 +332,7 @@ def wait_until(condition):
 
 
 def test_protections_are_named():
-    assert protections(Limits(time_s=60)) == (
+    assert protections(Limits(call_timeout_s=60)) == (
         "own process",
         "time limit 60 s",
         "memory limit",

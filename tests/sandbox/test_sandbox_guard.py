@@ -12,11 +12,11 @@ PRELUDE = """
 import ctypes, json, os, subprocess, sys, threading, time
 from kernelwright.core import progress
 from kernelwright.core.errors import KernelwrightError, ProblemError
-from kernelwright.sandbox import Limits, Nursery, TaskError, guard
+from kernelwright.sandbox import ForkServer, Limits, TaskError, run_supervised
 stages = []
 def ask(task, **options):
     try:
-        told = guard(task, on_stage=stages.append, **options).decode()
+        told = run_supervised(task, on_stage=stages.append, **options).decode()
         fault = None
     except KernelwrightError as error:
         told, fault = None, [error.code, error.message, error.next, error.where, error.exit_code]
@@ -49,24 +49,24 @@ def test_bytes_come_back_and_prints_go_to_stderr(ask):
 
 
 def test_stages_are_told_and_their_limit_enforced(ask):
-    seen = ask("def task(): progress.stage('counting'); progress.stage('waiting', 0.2); time.sleep(1000)")
+    seen = ask("def task(): progress.report_stage('counting'); progress.report_stage('waiting', 0.2); time.sleep(1000)")
     assert seen["stages"] == ["counting", "waiting"]
     assert seen["fault"][0] == "timeout"
     assert "0.2 s at: waiting" in seen["fault"][1]
 
 
 def test_a_stage_ends_the_limit_of_the_one_before(ask):
-    body = "def task(): progress.stage('a', 0.2); progress.stage('b'); time.sleep(0.5); return b'done'"
+    body = "def task(): progress.report_stage('a', 0.2); progress.report_stage('b'); time.sleep(0.5); return b'done'"
     assert ask(body)["told"] == "done"
 
 
 def test_stages_of_a_nursery_child_come_through(ask, tmp_path):
     (tmp_path / "inner_tasks.py").write_text(
-        "from kernelwright.core import progress\ndef work(p): progress.stage('inside'); return {}\n"
+        "from kernelwright.core import progress\ndef work(p): progress.report_stage('inside'); return {}\n"
     )
     seen = ask("""
 def task():
-    with Nursery(preload=()) as nursery:
+    with ForkServer(preload=()) as nursery:
         nursery.run("inner_tasks:work", {}, Limits(20))
     return b"done"
 """)
@@ -123,7 +123,7 @@ def task():
 def test_nothing_is_left_running(ask, tmp_path, end):
     ask(f"""
 def task():
-    progress.stage("starting", 1.0)
+    progress.report_stage("starting", 1.0)
     one = subprocess.Popen(["sleep", "1001"])
     with open({str(tmp_path / "pids")!r}, "w") as file: file.write(str(one.pid))
     threading.Thread(target=time.sleep, args=(1000,), daemon=False).start()
@@ -146,10 +146,10 @@ def test_what_a_person_has_set_of_the_policy_is_kept(ask):
     variables = {"OMP_WAIT_POLICY": "ACTIVE", "THP_MEM_ALLOC_ENABLE": "0"}
     seen = ask(
         """
-from kernelwright.sandbox.process_limits import environment
+from kernelwright.sandbox.process_limits import filter_environment
 def task():
     names = ("OMP_WAIT_POLICY", "THP_MEM_ALLOC_ENABLE")
-    return json.dumps([[given[name] for name in names] for given in (os.environ, environment())]).encode()
+    return json.dumps([[given[name] for name in names] for given in (os.environ, filter_environment())]).encode()
 """,
         **variables,
     )

@@ -9,11 +9,11 @@ from contextlib import nullcontext
 
 import pytest
 
-from kernelwright.core.errors import ForgedError
-from kernelwright.sandbox import Cage, Limits, Nursery, landlock, process_memory
+from kernelwright.core.errors import TamperingError
+from kernelwright.sandbox import ForkServer, Isolation, Limits, landlock, process_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has these walls")
-SOON = Limits(time_s=60)
+SOON = Limits(call_timeout_s=60)
 TASKS = """
 import ctypes, mmap, os, socket, threading, time
 def attempt(what):
@@ -61,11 +61,11 @@ def caged(tmp_path, monkeypatch):
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key").write_text("none of your business")
     monkeypatch.syspath_prepend(str(tmp_path / "open"))
-    with Nursery(()) as warm, warm.child(SOON, Cage((), str(tmp_path / "store"))) as child:
+    with ForkServer(()) as warm, warm.fork_child(SOON, Isolation((), str(tmp_path / "store"))) as child:
         yield child
 
 
-@pytest.mark.skipif(landlock.version() < 6, reason="no Landlock here that knows signals")
+@pytest.mark.skipif(landlock.abi_version() < 6, reason="no Landlock here that knows signals")
 def test_a_stranger_reaches_its_scratch_its_store_and_nobody(caged, tmp_path):
     import socket
 
@@ -81,7 +81,7 @@ def test_a_stranger_reaches_its_scratch_its_store_and_nobody(caged, tmp_path):
     assert {what for what, worked in done.items() if worked} == {"scratch", "store", "readable"}
 
 
-@pytest.mark.skipif(not landlock.version(), reason="no Landlock here")
+@pytest.mark.skipif(not landlock.abi_version(), reason="no Landlock here")
 def test_what_others_compiled_is_found_and_cannot_be_changed(tmp_path, monkeypatch):
     shared = tmp_path / "cache" / "cpp"
     shared.mkdir(parents=True)
@@ -96,14 +96,14 @@ def test_what_others_compiled_is_found_and_cannot_be_changed(tmp_path, monkeypat
     )
     monkeypatch.syspath_prepend(str(tmp_path / "tasks"))
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
-    with Nursery(()) as warm, warm.child(SOON, Cage((), str(tmp_path / "store"))) as child:
+    with ForkServer(()) as warm, warm.fork_child(SOON, Isolation((), str(tmp_path / "store"))) as child:
         assert child.call("finding_tasks:finds", {}) == "compiled"
     assert (shared / "kernel.so").read_text() == "compiled"
 
 
 def test_its_protections_are_named(caged):
     assert "process limit" in caged.protections
-    if landlock.version():
+    if landlock.abi_version():
         assert any("Landlock" in one for one in caged.protections)
 
 
@@ -135,19 +135,19 @@ def test_pieces_beyond_what_one_call_takes_come_in_order():
     numbers = (ctypes.c_uint32 * 3000)(*range(3000))
     start = ctypes.addressof(numbers)
     pieces = [(start + 4 * at, 4) for at in reversed(range(3000))]
-    read = process_memory.read_pieces(os.getpid(), pieces)
+    read = process_memory.read_extents(os.getpid(), pieces)
     assert [int.from_bytes(read[4 * at : 4 * at + 4], "little") for at in range(3000)] == [*reversed(range(3000))]
 
 
 @pytest.mark.skipif(not process_memory.can_inspect(), reason="children cannot be looked into here")
 def test_threads_that_wait_do_not_compute(caged):
-    caged.start("caged_tasks:sleeps", {})
+    caged.start_call("caged_tasks:sleeps", {})
     time.sleep(0.3)
     caged.stop()
-    assert process_memory.computing_at(caged.pid) == {}
+    assert process_memory.find_running_threads(caged.pid) == {}
     caged.resume()
-    assert caged.answer() == 1
-    assert any("python" in path for _, _, path in process_memory.code_of(caged.pid))
+    assert caged.wait_result() == 1
+    assert any("python" in path for _, _, path in process_memory.list_code_mappings(caged.pid))
 
 
 @pytest.mark.skipif(not process_memory.can_inspect(), reason="children cannot be looked into here")
@@ -158,7 +158,7 @@ def test_what_has_lost_its_parent_is_stopped_too(caged):
         counted = bytes(process_memory.read(caged.pid, address, 8))
         time.sleep(0.05)
         assert counted == bytes(process_memory.read(caged.pid, address, 8)) != bytes(8)
-        caged.stood()
+        caged.check_stopped()
         caged.resume()
         time.sleep(0.05)
         assert counted != bytes(process_memory.read(caged.pid, address, 8))
@@ -168,9 +168,9 @@ def test_what_has_lost_its_parent_is_stopped_too(caged):
 def test_who_goes_on_while_it_is_stopped_is_found(caged):
     caged.call("caged_tasks:place", {})
     caged.stop()
-    caged.stood()
+    caged.check_stopped()
     for times in range(2):
         os.kill(caged.pid, signal.SIGCONT)
         time.sleep(0.05)
-        with pytest.raises(ForgedError, match="while the judge had stopped it") if times else nullcontext():
-            caged.stood()
+        with pytest.raises(TamperingError, match="while the judge had stopped it") if times else nullcontext():
+            caged.check_stopped()

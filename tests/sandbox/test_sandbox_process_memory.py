@@ -15,9 +15,9 @@ PATIENCE_S = 20.0
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("import os; os.read(os.pipe()[0], 1)", process_memory.waits_for_another),
-        ("import subprocess; subprocess.run(['sleep', '60'])", process_memory.waits_for_another),
-        ("import threading; threading.Event().wait()", process_memory.waiting_at),
+        ("import os; os.read(os.pipe()[0], 1)", process_memory.waits_for_process_or_file),
+        ("import subprocess; subprocess.run(['sleep', '60'])", process_memory.waits_for_process_or_file),
+        ("import threading; threading.Event().wait()", process_memory.find_futex_stack),
     ],
 )
 def test_who_waits_for_another_process_does_not_wait_for_a_thread(code, told):
@@ -26,7 +26,7 @@ def test_who_waits_for_another_process_does_not_wait_for_a_thread(code, told):
         end = time.monotonic() + PATIENCE_S
         while not _asked(process.pid, told):
             assert time.monotonic() < end
-        other = {process_memory.waits_for_another, process_memory.waiting_at} - {told}
+        other = {process_memory.waits_for_process_or_file, process_memory.find_futex_stack} - {told}
         assert not any(_asked(process.pid, one) for one in other)
     finally:
         process.kill()

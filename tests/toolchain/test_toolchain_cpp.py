@@ -57,7 +57,7 @@ def test_whatever_decides_the_code_is_in_the_key(monkeypatch, change):
     elif change == "compiler":
         monkeypatch.setattr(toolchain, "compiler_version", lambda compiler: "another version")
     else:
-        monkeypatch.setattr(toolchain, "processor", lambda: "another processor")
+        monkeypatch.setattr(toolchain, "cpu_fingerprint", lambda: "another processor")
     with pytest.raises(AssertionError, match="compiled again"):
         compile_shared(source, flags=flags)
 

@@ -6,7 +6,7 @@ import pytest
 
 from kernelwright.core.errors import CompileError, DeviceError, MissingDependency, UsageError
 from kernelwright.toolchain import cuda
-from kernelwright.toolchain.cuda import compiling, launching
+from kernelwright.toolchain.cuda import compiler, launcher
 
 SOURCE = (
     'extern "C" __global__ void fill(float* x) { x[threadIdx.x] = 1.0f; asm volatile("wgmma.fence.sync.aligned;"); }'
@@ -15,54 +15,54 @@ PLAIN = 'extern "C" __global__ void f(float* x) { x[0] = 1; }'
 
 
 @pytest.fixture
-def compiler(tmp_path, monkeypatch):
+def nvrtc(tmp_path, monkeypatch):
     pytest.importorskip("cuda.core", reason="CUDA C++ needs the extra cuda")
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
     return tmp_path
 
 
-def test_hopper_code_compiles_without_a_gpu(compiler):
+def test_hopper_code_compiles_without_a_gpu(nvrtc):
     assert cuda.compile_cubin(SOURCE).code.startswith(b"\x7fELF")
 
 
-def test_the_same_source_is_compiled_once(compiler, monkeypatch):
+def test_the_same_source_is_compiled_once(nvrtc, monkeypatch):
     first = cuda.compile_cubin(SOURCE)
-    monkeypatch.setattr(compiling.cuda_core(), "Program", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiler.import_cuda_core(), "Program", lambda *_: pytest.fail("compiled again"))
     assert cuda.compile_cubin(SOURCE) == first
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"arch": "sm_80"}, {"defines": {"VALUE": "2"}}, {"registers": 32}, {"name": "other.cu"}],
+    [{"arch": "sm_80"}, {"defines": {"VALUE": "2"}}, {"max_registers": 32}, {"name": "other.cu"}],
     ids=lambda one: next(iter(one)),
 )
-def test_whatever_it_is_made_from_makes_other_entries(compiler, changed):
+def test_whatever_it_is_made_from_makes_other_entries(nvrtc, changed):
     cuda.compile_cubin(PLAIN)
     cuda.compile_cubin(PLAIN, **changed)
-    assert len(list(compiler.rglob("*.sha256"))) == 2
+    assert len(list(nvrtc.rglob("*.sha256"))) == 2
 
 
-def test_a_define_is_a_macro(compiler):
+def test_a_define_is_a_macro(nvrtc):
     with pytest.raises(CompileError, match="VALUE"):
         cuda.compile_cubin(PLAIN.replace("= 1", "= VALUE"))
     assert cuda.compile_cubin(PLAIN.replace("= 1", "= VALUE"), defines={"VALUE": "2"}).code
 
 
-def test_a_header_is_found_and_its_content_counts(compiler, tmp_path):
+def test_a_header_is_found_and_its_content_counts(nvrtc, tmp_path):
     folder = tmp_path / "mine"
     (folder / "deep").mkdir(parents=True)
     (folder / "one.cuh").write_text('#include "deep/two.cuh"\n')
     (folder / "deep" / "two.cuh").write_text('#include "three.cuh"\n')
     (folder / "deep" / "three.cuh").write_text("#define VALUE 1\n")
     source = '#include "one.cuh"\n' + PLAIN.replace("= 1", "= VALUE")
-    first = cuda.compile_cubin(source, folders=[folder]).code
+    first = cuda.compile_cubin(source, include_dirs=[folder]).code
     (folder / "deep" / "three.cuh").write_text("#define VALUE 7\n")
-    assert cuda.compile_cubin(source, folders=[folder]).code != first
+    assert cuda.compile_cubin(source, include_dirs=[folder]).code != first
 
 
-def test_a_file_that_was_cut_short_is_made_again(compiler):
+def test_a_file_that_was_cut_short_is_made_again(nvrtc):
     code = cuda.compile_cubin(PLAIN).code
-    (path,) = compiler.rglob("*.cubin")
+    (path,) = nvrtc.rglob("*.cubin")
     path.write_bytes(code[:100])
     assert cuda.compile_cubin(PLAIN).code == code
     assert path.read_bytes() == code
@@ -72,42 +72,42 @@ def _compile(_):
     return len(cuda.compile_cubin(PLAIN).code)
 
 
-def test_two_processes_may_compile_the_same_source(compiler):
+def test_two_processes_may_compile_the_same_source(nvrtc):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert len(set(pool.map(_compile, range(4)))) == 1
-    assert not list(compiler.rglob(".partial*"))
+    assert not list(nvrtc.rglob(".partial*"))
 
 
-def test_what_the_compiler_refuses_is_said_with_the_line_that_it_means(compiler):
+def test_what_the_compiler_refuses_is_said_with_the_line_that_it_means(nvrtc):
     source = 'extern "C" __global__ void f(float* x) {\n    x[0] = nothing;\n    y = 2;\n}\n'
     with pytest.raises(CompileError, match='identifier "nothing" is undefined') as caught:
         cuda.compile_cubin(source, name="my folder/kernel.cu")
     assert "x[0] = nothing;" in caught.value.message
     assert 'identifier "y" is undefined' in caught.value.message
     assert caught.value.where == "my folder/kernel.cu:2"
-    assert not list(compiler.rglob("*.cubin"))
+    assert not list(nvrtc.rglob("*.cubin"))
 
 
-def test_a_header_that_is_not_there_is_named(compiler):
+def test_a_header_that_is_not_there_is_named(nvrtc):
     with pytest.raises(CompileError, match=r'"nowhere\.cuh"') as caught:
         cuda.compile_cubin('#include "nowhere.cuh"\n')
     assert caught.value.where == "kernel.cu:1"
 
 
-def test_too_much_shared_memory_is_the_compilers_word(compiler):
+def test_too_much_shared_memory_is_the_compilers_word(nvrtc):
     body = "__shared__ float s[70000]; s[threadIdx.x] = x[1]; __syncthreads(); x[0] = s[5];"
     with pytest.raises(CompileError, match="too much shared data"):
         cuda.compile_cubin(PLAIN.replace("x[0] = 1;", body))
 
 
-def test_warnings_are_kept(compiler):
+def test_warnings_are_kept(nvrtc):
     source = PLAIN.replace("x[0]", "int unused; x[0]")
     assert "unused" in cuda.compile_cubin(source).warnings
     assert "unused" in cuda.compile_cubin(source).warnings
 
 
 @pytest.mark.parametrize("arch", ["sm_9", "hopper", "sm_90a --evil", ""])
-def test_an_architecture_that_cannot_be_is_refused(compiler, arch):
+def test_an_architecture_that_cannot_be_is_refused(nvrtc, arch):
     with pytest.raises(UsageError, match="no architecture"):
         cuda.compile_cubin(PLAIN, arch)
 
@@ -122,7 +122,7 @@ def test_without_cuda_core_the_install_line_is_printed(monkeypatch):
 def test_without_a_device_nothing_hangs(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(DeviceError, match="no CUDA device"):
-        launching.CudaKernel(SOURCE, "fill")
+        launcher.CudaKernel(SOURCE, "fill")
 
 
 @pytest.mark.gpu
@@ -132,7 +132,7 @@ def test_a_kernel_runs_on_torchs_stream():
 
     with torch.cuda.stream(torch.cuda.Stream()):
         x = torch.zeros(128, device="cuda")  # a warpgroup, which the fence wants whole
-        launching.CudaKernel(SOURCE, "fill")(1, 128, [x])
+        launcher.CudaKernel(SOURCE, "fill")(1, 128, [x])
         assert x.sum().item() == 128
 
 
@@ -156,7 +156,7 @@ def test_numbers_pass_as_the_kernel_takes_them_and_shared_memory_may_be_large():
     import torch
 
     out = torch.zeros(64, device="cuda")
-    kernel = launching.CudaKernel(MIXED, "mixed")
+    kernel = launcher.CudaKernel(MIXED, "mixed")
     for shared_bytes in (128, 100_000):
         kernel((2, 1), (32,), [out, 1, 0.5, 2**20, 0.25, True], shared_bytes)
         assert out.tolist() == [31 + 1 + 0.5 + 2**20 + 0.25 + 1] * 64
@@ -175,7 +175,7 @@ def test_clusters_and_graphs():
     import torch
 
     out = torch.zeros(8, dtype=torch.int32, device="cuda")
-    kernel = launching.CudaKernel(MIXED, "together")
+    kernel = launcher.CudaKernel(MIXED, "together")
     kernel(8, 1, [out], cluster=4)
     assert out.tolist() == [0 + 4, 104, 204, 304] * 2
     graph = torch.cuda.CUDAGraph()
@@ -191,11 +191,11 @@ def test_a_launch_is_made_again_of_addresses_and_typed_numbers():
     import torch
 
     out, other = torch.zeros(2, 64, device="cuda")
-    kernel, given = launching.CudaKernel(MIXED, "mixed"), [out, 1, 0.5, 2**20, 0.25, True]
+    kernel, given = launcher.CudaKernel(MIXED, "mixed"), [out, 1, 0.5, 2**20, 0.25, True]
     kernel(2, 32, given, 128)
-    address, *numbers = kernel.typed(given)
+    address, *numbers = kernel.convert_scalars(given)
     assert address is out
-    kernel.launcher(2, 32, 128, 1)(torch.cuda.current_stream().cuda_stream, other.data_ptr(), *numbers)
+    kernel.make_launcher(2, 32, 128, 1)(torch.cuda.current_stream().cuda_stream, other.data_ptr(), *numbers)
     assert torch.equal(out, other) and out.all()
 
 
@@ -216,15 +216,17 @@ extern "C" __global__ void copied(const int* x, int* y) {
 def test_what_begins_early_finds_what_was_written_before():
     import torch
 
-    slow, copied = (launching.CudaKernel(SLOW, name) for name in ("slow", "copied"))
+    slow, copied = (launcher.CudaKernel(SLOW, name) for name in ("slow", "copied"))
     x, y = torch.zeros(2, 4096, device="cuda", dtype=torch.int32)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         slow(4096, 1, [x, 1])
-        copied(4096, 1, [x, y], early=True)
+        copied(4096, 1, [x, y], use_pdl=True)
     for value in (2, 3):
         slow(4096, 1, [x, value])
-        copied.launcher(4096, 1, 0, 1, early=True)(torch.cuda.current_stream().cuda_stream, x.data_ptr(), y.data_ptr())
+        copied.make_launcher(4096, 1, 0, 1, use_pdl=True)(
+            torch.cuda.current_stream().cuda_stream, x.data_ptr(), y.data_ptr()
+        )
         assert (y == value).all()
         graph.replay()
         assert (y == 1).all()
@@ -235,8 +237,8 @@ def test_what_begins_early_finds_what_was_written_before():
 def test_as_many_clusters_run_at_once_as_find_room():
     import torch
 
-    kernel = launching.CudaKernel(MIXED, "together")
-    some, fewer, alone = (kernel.clusters_at_once(1024, 100_000, cluster) for cluster in (2, 4, 1))
+    kernel = launcher.CudaKernel(MIXED, "together")
+    some, fewer, alone = (kernel.max_active_clusters(1024, 100_000, cluster) for cluster in (2, 4, 1))
     assert alone == 2 * torch.cuda.get_device_properties().multi_processor_count
     assert alone // 2 >= some >= 2 * fewer > 0
 
@@ -244,6 +246,6 @@ def test_as_many_clusters_run_at_once_as_find_room():
 @pytest.mark.gpu
 def test_machine_code_that_does_not_run_here_is_said():
     with pytest.raises(DeviceError, match="sm_120a"):
-        launching.CudaKernel(cuda.compile_cubin(PLAIN, "sm_120a"), "f")
+        launcher.CudaKernel(cuda.compile_cubin(PLAIN, "sm_120a"), "f")
     with pytest.raises(UsageError, match="no kernel 'g'"):
-        launching.CudaKernel(PLAIN, "g")
+        launcher.CudaKernel(PLAIN, "g")

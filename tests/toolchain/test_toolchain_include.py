@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kernelwright.toolchain.cuda import compile_cubin
-from kernelwright.toolchain.cuda.headers import INCLUDE
+from kernelwright.toolchain.cuda.includes import INCLUDE_DIR
 from kernelwright.toolchain.sass.disassembly import disassemble
 
 WRAPPERS = {
@@ -66,7 +66,7 @@ def test_a_wrapper_becomes_its_instruction(name):
 
 
 def test_every_wrapper_is_tested():
-    text = "".join(path.read_text() for path in INCLUDE.rglob("*.cuh"))
+    text = "".join(path.read_text() for path in INCLUDE_DIR.rglob("*.cuh"))
     declared = set(re.findall(r"__forceinline__ \w+ (\w+)\(", text)) - {
         "shared_address",
         "forget",

@@ -16,13 +16,13 @@ SCRIPT = """
 import json, sys
 from kernelwright.core.document import encode
 from kernelwright.core.errors import KernelwrightError
-from kernelwright.sandbox import guard
+from kernelwright.sandbox import run_supervised
 def task():
     import kernelwright as kw
-    return encode(kw.verify("f.py", "g.py", sets=1, time_s=float(sys.argv[1]))).encode()
+    return encode(kw.verify("f.py", "g.py", sets=1, call_timeout_s=float(sys.argv[1]))).encode()
 stages = []
 try:
-    told = json.loads(guard(task, on_stage=stages.append))
+    told = json.loads(run_supervised(task, on_stage=stages.append))
 except KernelwrightError as error:
     told = {"code": error.code, "message": error.message, "where": error.where}
 print(json.dumps(told | {"stages": stages}))

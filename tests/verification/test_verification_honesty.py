@@ -4,9 +4,9 @@ import pytest
 from tiers import slow
 
 import kernelwright as kw
-from kernelwright.sandbox import Nursery, can_inspect
-from kernelwright.verification.attacks.code_attribution import LEAST_OWN
-from kernelwright.verification.transport.runners import PRELOAD
+from kernelwright.sandbox import ForkServer, can_inspect
+from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE
+from kernelwright.verification.transport.runners import PRELOAD_MODULES
 
 pytestmark = pytest.mark.skipif(not can_inspect(), reason="the memory of children cannot be reached here")
 
@@ -63,7 +63,7 @@ def f(x): return torch.nn.functional.gelu(x.double()).float()
 FORGED = """
 import os, struct, msgspec
 def f(x):
-    data = msgspec.msgpack.encode({"answer": {"outline": "Tensor", "leaves": {}, "places": {}}})
+    data = msgspec.msgpack.encode({"answer": {"structure": "Tensor", "leaves": {}, "state_descriptors": {}}})
     os.write(3, struct.pack("<Q", len(data)) + data)
     return torch.nn.functional.gelu(x)
 """
@@ -89,7 +89,7 @@ extern "C" void gelu(const float* x, float* out, int64_t n) {
 
 @pytest.fixture(scope="module")
 def nursery():
-    with Nursery(PRELOAD) as warm:
+    with ForkServer(PRELOAD_MODULES) as warm:
         yield warm
 
 
@@ -99,7 +99,7 @@ def verdict(tmp_path, nursery):
         (tmp_path / "f.py").write_text(problem)
         path = tmp_path / f"candidate{suffix}"
         path.write_text("import torch\n" * (suffix == ".py") + candidate)
-        return kw.verify(str(tmp_path / "f.py"), str(path), **{"sets": 2, "nursery": nursery} | options)
+        return kw.verify(str(tmp_path / "f.py"), str(path), **{"sets": 2, "fork_server": nursery} | options)
 
     return call
 
@@ -125,7 +125,7 @@ def test_dishonest_work_is_called_by_its_name(verdict, candidate, code):
 def test_a_library_is_not_ones_own_kernel(verdict):
     assert verdict(TORCH).accepted
     seen = verdict(TORCH, own_kernels=True)
-    assert seen.reason, seen.own_share
+    assert seen.reason, seen.own_kernel_share
     assert seen.reason.code == "not-own-kernels"
     assert "libtorch_cpu" in seen.reason.detail
 
@@ -133,7 +133,7 @@ def test_a_library_is_not_ones_own_kernel(verdict):
 def test_a_kernel_of_ones_own_is(verdict):
     seen = verdict(OWN, suffix=".cpp", own_kernels=True)
     assert seen.accepted, seen.reason
-    assert seen.own_share >= LEAST_OWN
+    assert seen.own_kernel_share >= MIN_OWN_SHARE
 
 
 def test_a_verdict_knows_the_time_of_a_call_by_two_clocks(verdict):

@@ -7,10 +7,10 @@ from statistics import median
 import pytest
 
 from kernelwright.problems import load_problem
-from kernelwright.sandbox import Limits, Nursery
+from kernelwright.sandbox import ForkServer, Limits
 from kernelwright.verification.reference import Reference
-from kernelwright.verification.timed_calls import TimedCalls
-from kernelwright.verification.transport.runners import PRELOAD, ByMemory
+from kernelwright.verification.timed_calls import TimedVerification
+from kernelwright.verification.transport.runners import PRELOAD_MODULES, InspectedRunner
 
 TRACED = 7
 KERNELS = {
@@ -45,20 +45,22 @@ def test_the_judges_time_is_that_of_the_kernel(name, nursery, tmp_path):
     source = f"import torch\ndef problem(x): return {program}\ndef get_inputs(): return [torch.randn({shape})]\n"
     path = tmp_path / "problem.py"
     path.write_text(source)
-    reference = Reference(load_problem(str(path)), "cuda", seed=1, change_parameters=False)
-    with ByMemory(str(path), str(path), "cuda", Limits(60.0), nursery) as runner:
-        runner.load(reference.inputs(0), reference.probe())
+    reference = Reference(load_problem(str(path)), "cuda", seed=1, perturb_parameters=False)
+    with InspectedRunner(str(path), str(path), "cuda", Limits(60.0), nursery) as runner:
+        runner.load(reference.make_inputs(0), reference.probe())
         for at in range(3):
-            runner.line.call(reference.inputs(at), look=False)
-        calls = TimedCalls(runner, reference, first=10)
-        for _ in calls.seen():
+            runner.client.call(reference.make_inputs(at), read_outputs=False)
+        calls = TimedVerification(runner, reference, first_index=10)
+        for _ in calls.run():
             pass
-        traced = [runner.line.call(reference.inputs(30 + at), look=False, trace=True) for at in range(TRACED)]
-    cupti_us, judged = median(sum(one.time_us for one in call.kernels) for call in traced), calls.clocks
+        traced = [
+            runner.client.call(reference.make_inputs(30 + at), read_outputs=False, trace=True) for at in range(TRACED)
+        ]
+    cupti_us, judged = median(sum(one.time_us for one in call.kernels) for call in traced), calls.clock_comparison
     assert cupti_us > 15, traced[0].kernels
     print(
         f"{name:22s} CUPTI {cupti_us:9.2f}  judged {judged.time_us:9.2f}  claimed {judged.claimed_us:9.2f}"
-        f"  window {judged.judged_us:9.2f}  {judged.low_us:9.2f} to {judged.high_us:9.2f}"
+        f"  window {judged.external_us:9.2f}  {judged.external_low_us:9.2f} to {judged.external_high_us:9.2f}"
     )
     allowed_us = 0.03 * cupti_us + (2.0 if cupti_us < 150 else 0.0)
     assert abs(judged.time_us - cupti_us) <= allowed_us
@@ -66,5 +68,5 @@ def test_the_judges_time_is_that_of_the_kernel(name, nursery, tmp_path):
 
 @pytest.fixture(scope="module")
 def nursery():
-    with Nursery(PRELOAD) as warm:
+    with ForkServer(PRELOAD_MODULES) as warm:
         yield warm

@@ -45,12 +45,12 @@ if SEED in "".join([*sys.argv, *os.environ.values()]) or any(SEED.encode() in on
 @pytest.mark.parametrize("text", fast_first(1, [HONEST, HALF]))
 def test_the_same_seed_gives_the_same_verdict(file, text, monkeypatch):
     monkeypatch.setattr(
-        "kernelwright.verification.verdict.SETS_BUDGET_S", 1000.0
+        "kernelwright.verification.verdict.SETS_TIMEOUT_S", 1000.0
     )  # a busy machine gets through fewer sets
     problem, candidate = file("problem.py", PROBLEM), file("candidate.py", text)
     first = kw.verify(problem, candidate)
     again = kw.verify(problem, candidate, seed=first.seed)
-    for field in ("accepted", "reason", "accuracy", "near_limit", "seed", "sets", "golden"):
+    for field in ("accepted", "reason", "accuracy", "near_limit", "seed", "input_sets", "golden"):
         assert getattr(again, field) == getattr(first, field), field
     assert kw.verify(problem, candidate).seed != first.seed, "else it is secret"
     assert f"--seed {first.seed}" in str(first)
@@ -60,10 +60,10 @@ def test_the_same_seed_gives_the_same_verdict(file, text, monkeypatch):
 
 @pytest.mark.slow
 def test_a_replay_has_time_for_every_set(file, monkeypatch):
-    monkeypatch.setattr("kernelwright.verification.verdict.SETS_BUDGET_S", 0.0)
+    monkeypatch.setattr("kernelwright.verification.verdict.SETS_TIMEOUT_S", 0.0)
     problem, candidate = file("problem.py", PROBLEM), file("candidate.py", HONEST)
     first = kw.verify(problem, candidate)
-    assert (first.sets, kw.verify(problem, candidate, seed=first.seed).sets) == (4, 11)
+    assert (first.input_sets, kw.verify(problem, candidate, seed=first.seed).input_sets) == (4, 11)
 
 
 @pytest.mark.slow
@@ -95,8 +95,8 @@ SLOW_TO_LOAD = "import time\ntime.sleep(3)\n"
 def test_loading_has_a_limit_of_its_own(file):
     problem = file("problem.py", PROBLEM)
     slow = file("slow.py", HONEST + SLOW_TO_LOAD)
-    assert kw.verify(problem, slow, time_s=2.0, build_s=60.0, sets=1).accepted, "no call takes so long"
-    found = kw.verify(problem, slow, time_s=60.0, build_s=1.0, sets=1).reason
+    assert kw.verify(problem, slow, call_timeout_s=2.0, build_timeout_s=60.0, sets=1).accepted, "no call takes so long"
+    found = kw.verify(problem, slow, call_timeout_s=60.0, build_timeout_s=1.0, sets=1).reason
     assert found.code == "timeout"
     assert "1 s of being loaded: imported, compiled" in found.detail
 
@@ -106,5 +106,5 @@ def test_the_limit_of_loading_is_none_of_a_call(file):
     slow = file(
         "slow.py", HONEST.replace("def forward(self, x):", "def forward(self, x):\n        import time; time.sleep(9);")
     )
-    found = kw.verify(file("problem.py", PROBLEM), slow, time_s=1.0, build_s=60.0, sets=1).reason
+    found = kw.verify(file("problem.py", PROBLEM), slow, call_timeout_s=1.0, build_timeout_s=60.0, sets=1).reason
     assert (found.code, "stopped after 1 s" in found.detail, "loaded" in found.detail) == ("timeout", True, False)

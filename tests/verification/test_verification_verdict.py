@@ -13,10 +13,10 @@ import kernelwright as kw
 from kernelwright.core.errors import MemoryLimitError, NotFoundError, ProblemError, SetupError, UsageError
 from kernelwright.core.records import REJECTIONS
 from kernelwright.problems import Problem
-from kernelwright.sandbox import Limits, Nursery
+from kernelwright.sandbox import ForkServer, Limits
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
 from kernelwright.verification.reference import Reference
-from kernelwright.verification.transport.runners import PRELOAD
+from kernelwright.verification.transport.runners import PRELOAD_MODULES
 
 LINEAR = """
 import torch
@@ -38,7 +38,7 @@ def get_inputs(): return [torch.randn(300, 7), torch.randn(300, 7)]
 
 @pytest.fixture(scope="module")
 def nursery():
-    with Nursery(PRELOAD) as warm:
+    with ForkServer(PRELOAD_MODULES) as warm:
         yield warm
         left = [grandchild for child in psutil.Process().children() for grandchild in child.children()]
         assert psutil.wait_procs(left, timeout=20)[1] == [], "a process that held a GPU takes a moment to go"
@@ -52,7 +52,7 @@ def verdict(tmp_path, nursery):
         (tmp_path / "f.py").write_text(textwrap.dedent(problem))
         path = tmp_path / f"candidate{suffix}"
         path.write_text("import torch\n" * (suffix == ".py") + textwrap.dedent(candidate))
-        options = {"sets": 3, "nursery": nursery} | options
+        options = {"sets": 3, "fork_server": nursery} | options
         return kw.verify(str(tmp_path / "f.py"), str(path), **options)
 
     return call
@@ -76,8 +76,8 @@ REJECTED = [
     ("def f(x, y): return x + missing", {}, "runtime-error", "NameError: name 'missing' is not defined"),
     ("def f(x, y): raise SystemExit(2)", {}, "runtime-error", "sys.exit(2)"),
     ("def f(x, y): return x @ y", {}, "runtime-error", "RuntimeError"),
-    (SLEEP, {"time_s": 1.0}, "timeout", "1 s"),
-    ("import time; time.sleep(100)", {"build_s": 1.0}, "timeout", "1 s"),
+    (SLEEP, {"call_timeout_s": 1.0}, "timeout", "1 s"),
+    ("import time; time.sleep(100)", {"build_timeout_s": 1.0}, "timeout", "1 s"),
     (HOG, {"memory_bytes": 800_000_000}, "out-of-memory", "the limit is 800 MB"),
     ("def f(x, y): return torch.empty(1 << 50)", {}, "out-of-memory", "allocate"),
     ("import ctypes\ndef f(x, y): ctypes.string_at(0)", {}, "crash", "SIGSEGV"),
@@ -149,7 +149,7 @@ def test_a_cpp_candidate_stays_within_its_buffers(verdict, write, code, detail):
 
 def test_a_sandbox_that_does_not_start_rejects_nobody(verdict):
     with pytest.raises(SetupError, match="did not start"):
-        verdict(ADD, "def f(x, y): return x + y", nursery=Nursery(("no_such_module",)))
+        verdict(ADD, "def f(x, y): return x + y", fork_server=ForkServer(("no_such_module",)))
 
 
 @pytest.mark.slow
@@ -233,10 +233,10 @@ def test_who_is_right_for_the_given_shape_alone_is_rejected_where_the_problem_de
 
 def test_who_is_right_for_every_declared_shape_is_accepted(verdict):
     seen = verdict(MANY_SHAPES, "def f(x): return torch.softmax(x.clone(), -1)")
-    assert (seen.accepted, seen.sets, seen.held_out) == (True, 3, 3), seen.reason
+    assert (seen.accepted, seen.input_sets, seen.held_out_sets) == (True, 3, 3), seen.reason
     assert "3 held-out shapes" in " ".join(str(seen).split())
     live = kw.verify(Problem.from_callable(torch.relu, torch.randn(9)), torch.relu, sets=1)
-    assert (live.accepted, live.held_out) == (True, 0)
+    assert (live.accepted, live.held_out_sets) == (True, 0)
 
 
 def test_declared_shapes_may_give_another_structure(verdict):
@@ -303,9 +303,9 @@ def test_a_tail_that_is_never_written_is_seen(verdict, rows):
 def test_honest_candidates_with_parameters_are_accepted(verdict):
     seen = verdict(SOFTMAX, softmax_by("(x @ self.linear.weight.T + self.linear.bias).softmax(1)"))
     assert seen.accepted, seen.reason
-    assert (seen.sets, seen.golden, seen.problem, seen.candidate) == (3, "FP64", "f", "candidate")
+    assert (seen.input_sets, seen.golden, seen.problem, seen.candidate) == (3, "FP64", "f", "candidate")
     assert "own process" in seen.sandbox
-    assert seen.accuracy.times_limit <= 1
+    assert seen.accuracy.error_over_limit <= 1
     assert seen.time_s > 0
 
 
@@ -552,7 +552,7 @@ def test_sets_are_counted_and_a_seed_repeats_a_run(verdict):
     first, second = (verdict(ADD, "def f(x, y): return (x.half() + y).float()", sets=5, seed=7) for _ in range(2))
     assert first.reason == second.reason
     assert (
-        verdict(ADD, "def f(x, y): return y + x", sets=None).sets == len(DISTRIBUTIONS) - 2
+        verdict(ADD, "def f(x, y): return y + x", sets=None).input_sets == len(DISTRIBUTIONS) - 2
     )  # it does not scale with x alone
 
 
@@ -601,7 +601,7 @@ def test_a_reference_that_runs_out_of_memory_says_so(verdict):
 def test_a_missing_candidate_is_an_error_not_a_rejection(tmp_path, nursery):
     (tmp_path / "f.py").write_text(ADD)
     with pytest.raises(NotFoundError):
-        kw.verify(str(tmp_path / "f.py"), str(tmp_path / "candidat.py"), nursery=nursery)
+        kw.verify(str(tmp_path / "f.py"), str(tmp_path / "candidat.py"), fork_server=nursery)
 
 
 @pytest.mark.slow
@@ -609,7 +609,7 @@ def test_a_relative_target_is_found_from_the_sandbox(tmp_path, nursery, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f.py").write_text(ADD)
     (tmp_path / "g.py").write_text("def f(x, y): return y + x\n")
-    assert kw.verify("f.py:f", "g.py:f", sets=1, nursery=nursery).accepted
+    assert kw.verify("f.py:f", "g.py:f", sets=1, fork_server=nursery).accepted
 
 
 def test_a_live_callable_runs_here():
@@ -706,7 +706,7 @@ def test_a_set_is_gone_before_the_next_is_drawn(tmp_path, monkeypatch, candidate
 
         return drawing
 
-    for name in ("draw", "set_of"):
+    for name in ("draw_set", "make_set"):
         monkeypatch.setattr(Reference, name, watched(getattr(Reference, name)))
     assert kw.verify(str(path), candidate, sets=4).accepted
     assert len(alive) >= 5 and set(alive) == {0}

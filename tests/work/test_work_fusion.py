@@ -10,8 +10,8 @@ from kernelwright.core.records import Work
 
 
 def runs(program, *args):
-    seen = work.count(program, args)
-    groups = work.fusible_runs(seen)
+    seen = work.count_work(program, args)
+    groups = work.fusion_groups(seen)
     return [[o.name for o in run] for run in groups], [work.fused_work(run, seen) for run in groups], seen
 
 

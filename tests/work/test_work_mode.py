@@ -68,7 +68,7 @@ def test_program_runs_once_and_its_result_is_not_kept():
         results.append(weakref.ref(y))
         return y
 
-    work.count(program, (torch.ones(4),))
+    work.count_work(program, (torch.ones(4),))
     gc.collect()
     assert len(calls) == 1
     assert results[0]() is None
@@ -78,7 +78,7 @@ def test_error_of_the_program_comes_through_and_hooks_are_gone():
     hooks = torch.nn.modules.module._global_forward_pre_hooks
     before = len(hooks)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        work.count(torch.nn.Linear(4, 4), (torch.ones(2, 3),))
+        work.count_work(torch.nn.Linear(4, 4), (torch.ones(2, 3),))
     assert len(hooks) == before
 
 
@@ -92,7 +92,7 @@ def test_reused_address_gets_a_new_number():
 
 
 def test_no_tensor_is_kept_alive_and_dead_storages_are_swept(monkeypatch):
-    monkeypatch.setattr("kernelwright.work.storages.FIRST_SWEEP", 64)
+    monkeypatch.setattr("kernelwright.work.storages.MIN_SWEEP_COUNT", 64)
     mode = work.CountingMode()
     with mode:
         for _ in range(300):
@@ -122,44 +122,44 @@ def test_running_code_keeps_what_is_still_alive():
 
 def test_saved_activations_are_no_output_but_gradients_are():
     weight = torch.ones(10, requires_grad=True)
-    forward = work.count(lambda w: (w.exp() * 2).sum(), (weight,))
+    forward = work.count_work(lambda w: (w.exp() * 2).sum(), (weight,))
     assert forward.fused.bytes_written == 4
-    backward = work.count(lambda w: (w.exp() * 2).sum().backward(), (weight,))
+    backward = work.count_work(lambda w: (w.exp() * 2).sum().backward(), (weight,))
     assert backward.fused.bytes_written == 40
     weight.grad = None
 
 
 def test_unregistered_operator_lowers_coverage_until_it_is_registered(formulas):
     x = torch.ones(100)
-    seen = work.count(lambda x: double(x) + 1, (x,))
+    seen = work.count_work(lambda x: double(x) + 1, (x,))
     custom = seen.operators[0]
-    assert (custom.name, custom.known, custom.kind) == ("kwtest.double", False, "other")
+    assert (custom.name, custom.flops_known, custom.kind) == ("kwtest.double", False, "other")
     # It reads and writes 400 bytes, as does the addition: half of the bytes are known.
     assert custom.work.total_bytes == 800
     assert seen.coverage == 0.5
     assert seen.as_written.flops == {"vector/float32": 100}
-    work.register("kwtest::double", lambda call: call.out_numel, kind="pointwise")
-    seen = work.count(lambda x: double(x) + 1, (x,))
+    work.register_flop_formula("kwtest::double", lambda call: call.out_numel, kind="pointwise")
+    seen = work.count_work(lambda x: double(x) + 1, (x,))
     assert seen.coverage == 1.0
     assert seen.as_written.flops == {"vector/float32": 200}
-    work.register(torch.ops.kwtest.double, lambda call: {"matrix/float16": 7})
-    assert work.count(double, (x,)).as_written.flops == {"matrix/float16": 7}
+    work.register_flop_formula(torch.ops.kwtest.double, lambda call: {"matrix/float16": 7})
+    assert work.count_work(double, (x,)).as_written.flops == {"matrix/float16": 7}
 
 
 def test_formula_that_does_not_fit_makes_the_operator_unknown(formulas):
-    work.register("kwtest::double", lambda call: call.shape("nothing")[0])
-    seen = work.count(double, (torch.ones(100),))
+    work.register_flop_formula("kwtest::double", lambda call: call.shape("nothing")[0])
+    seen = work.count_work(double, (torch.ones(100),))
     assert (seen.coverage, seen.as_written.flops) == (0.0, {})
 
 
 def test_view_in_place_moves_nothing():
-    seen = work.count(lambda x: x.clone().t_().unsqueeze_(0), (torch.ones(4, 6),))
+    seen = work.count_work(lambda x: x.clone().t_().unsqueeze_(0), (torch.ones(4, 6),))
     assert seen.as_written.total_bytes == 2 * 96
     assert seen.coverage == 1.0
 
 
 def test_aten_operator_without_a_formula_is_unknown():
-    seen = work.count(torch.linalg.svdvals, (torch.eye(8),))
+    seen = work.count_work(torch.linalg.svdvals, (torch.eye(8),))
     assert seen.coverage < 1.0
 
 
@@ -170,10 +170,10 @@ def test_count_on_a_machine_that_is_not_there():
     def inputs(device):
         return [torch.empty(shape, device=device) for shape in ((32, 64), (16, 64), (16,))]
 
-    real = work.count(program, inputs("cpu"))
+    real = work.count_work(program, inputs("cpu"))
     with FakeTensorMode():
-        fake = work.count(program, inputs("cuda"))
-    meta = work.count(program, inputs("meta"))
+        fake = work.count_work(program, inputs("cuda"))
+    meta = work.count_work(program, inputs("meta"))
     for other in (fake, meta):
         assert other.as_written == real.as_written
         assert other.fused == real.fused
@@ -184,7 +184,7 @@ def test_symbolic_sizes_count_by_their_hint():
 
     with FakeTensorMode(shape_env=ShapeEnv()) as fake:
         x = fake.from_tensor(torch.ones(6, 8), static_shapes=False)
-        seen = work.count(lambda x: torch.relu(x @ x.t()), (x,))
+        seen = work.count_work(lambda x: torch.relu(x @ x.t()), (x,))
     assert seen.as_written.flops == {"matrix/float32": 2 * 6 * 8 * 6, "vector/float32": 36}
     assert seen.fused.bytes_read == 192
 
@@ -200,13 +200,13 @@ def test_symbolic_sizes_count_by_their_hint():
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_odd_tensors_do_not_break_the_count(program):
-    seen = work.count(program, ())
+    seen = work.count_work(program, ())
     assert seen.operators
     assert 0 <= seen.coverage < 1
 
 
 def test_complex_numbers_count_in_their_dtype():
-    seen = work.count(lambda x: x * x, (torch.ones(10, dtype=torch.complex64),))
+    seen = work.count_work(lambda x: x * x, (torch.ones(10, dtype=torch.complex64),))
     # Six real operations each.
     assert seen.as_written.flops == {"vector/complex64": 60}
     assert seen.as_written.bytes_read == 80
@@ -224,14 +224,14 @@ def doubled_through_a_pointer(x):
 
 @pytest.mark.parametrize("program", [doubled_by_numpy, doubled_through_a_pointer])
 def test_code_that_torch_cannot_see_is_not_covered(program):
-    assert work.count(program, (torch.ones(100),)).coverage == 0.0
+    assert work.count_work(program, (torch.ones(100),)).coverage == 0.0
 
 
 def test_coverage_is_the_share_of_bytes_where_torch_sees_half_of_a_program():
     x = torch.ones(100)
     # 400 bytes made unseen, 400 read and 400 written by the addition.
-    assert work.count(lambda x: doubled_through_a_pointer(x) + 1, (x,)).coverage == pytest.approx(2 / 3)
-    assert work.count(lambda x: (x + 1, doubled_by_numpy(x)), (x,)).coverage == pytest.approx(2 / 3)
+    assert work.count_work(lambda x: doubled_through_a_pointer(x) + 1, (x,)).coverage == pytest.approx(2 / 3)
+    assert work.count_work(lambda x: (x + 1, doubled_by_numpy(x)), (x,)).coverage == pytest.approx(2 / 3)
 
 
 WEIGHT = torch.ones(10)
@@ -252,23 +252,23 @@ WEIGHT = torch.ones(10)
     ],
 )
 def test_what_was_there_before_or_was_seen_to_be_written_is_covered(program):
-    assert work.count(program, (torch.ones(10),)).coverage == 1.0
+    assert work.count_work(program, (torch.ones(10),)).coverage == 1.0
 
 
 def test_empty_tensors_move_nothing():
-    seen = work.count(lambda x: torch.relu(x + 1), (torch.ones(0, 4),))
+    seen = work.count_work(lambda x: torch.relu(x + 1), (torch.ones(0, 4),))
     assert seen.as_written.total_bytes == 0
     assert seen.coverage == 1.0
 
 
 def test_keyword_arguments_and_nested_outputs():
-    seen = work.count(lambda x, *, scale: {"a": [x * scale], "b": (x + 1, 3)}, (torch.ones(10),), {"scale": 2.0})
+    seen = work.count_work(lambda x, *, scale: {"a": [x * scale], "b": (x + 1, 3)}, (torch.ones(10),), {"scale": 2.0})
     assert seen.output_bytes == 80
     assert (seen.fused.bytes_read, seen.fused.bytes_written) == (40, 80)
 
 
 def test_looking_at_a_value_reads_one_element():
-    seen = work.count(lambda x: x[3].item(), (torch.ones(10),))
+    seen = work.count_work(lambda x: x[3].item(), (torch.ones(10),))
     assert (seen.operators[-1].name, seen.as_written.bytes_read) == ("item", 4)
 
 
@@ -277,7 +277,7 @@ def test_higher_order_operators_pass_through():
     from torch.nn.attention.flex_attention import flex_attention
 
     q = torch.ones(1, 1, 16, 8)
-    seen = work.count(flex_attention, (q, q, q))
+    seen = work.count_work(flex_attention, (q, q, q))
     assert seen.operators[-1].work.bytes_written >= 0
     assert seen.output_bytes == q.nbytes
 
@@ -285,5 +285,5 @@ def test_higher_order_operators_pass_through():
 def test_record_goes_to_json_and_back():
     import msgspec
 
-    seen = work.count(lambda x: torch.relu(x @ x), (torch.ones(4, 4),))
+    seen = work.count_work(lambda x: torch.relu(x @ x), (torch.ones(4, 4),))
     assert msgspec.json.decode(msgspec.json.encode(seen), type=ProgramWork) == seen

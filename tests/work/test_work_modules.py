@@ -37,7 +37,7 @@ def modules_of(seen, name):
 
 def test_forward_paths_are_those_of_named_modules():
     net, x = Net(), torch.ones(2, 8)
-    seen = work.count(lambda x: net(x) * 2, (x,))
+    seen = work.count_work(lambda x: net(x) * 2, (x,))
     assert modules_of(seen, "addmm") == [f"layers.{i}.{part}" for i in (0, 1) for part in ("attn", "mlp.0")]
     assert modules_of(seen, "gelu") == ["layers.0.mlp.1", "layers.1.mlp.1"]
     assert modules_of(seen, "add") == ["layers.0", "layers.1"]
@@ -47,7 +47,7 @@ def test_forward_paths_are_those_of_named_modules():
 
 def test_backward_belongs_to_the_module_that_made_the_node():
     net, x = Net(), torch.ones(2, 8, requires_grad=True)
-    seen = work.count(lambda x: net(x).sum().backward(), (x,))
+    seen = work.count_work(lambda x: net(x).sum().backward(), (x,))
     assert modules_of(seen, "gelu_backward") == ["layers.1.mlp.1", "layers.0.mlp.1"]
     products = modules_of(seen, "mm")
     expected = ["layers.1.mlp.0", "layers.1.attn", "layers.0.mlp.0", "layers.0.attn"]
@@ -57,21 +57,21 @@ def test_backward_belongs_to_the_module_that_made_the_node():
 
 def test_recomputed_forward_keeps_its_path():
     net, x = Net(recompute=True), torch.ones(2, 8, requires_grad=True)
-    seen = work.count(lambda x: net(x).sum().backward(), (x,))
+    seen = work.count_work(lambda x: net(x).sum().backward(), (x,))
     forward = [f"layers.{i}.{part}" for i in (0, 1) for part in ("attn", "mlp.0")]
     assert modules_of(seen, "addmm") == forward + forward[2:] + forward[:2]
 
 
 def test_module_called_outside_a_tree_goes_by_its_class():
     layer = torch.nn.Linear(8, 8)
-    seen = work.count(lambda x: F.relu(layer(x)), (torch.ones(2, 8),))
+    seen = work.count_work(lambda x: F.relu(layer(x)), (torch.ones(2, 8),))
     assert modules_of(seen, "addmm") == ["Linear"]
     assert modules_of(seen, "relu") == [""]
 
 
 def test_second_model_is_told_apart():
     first, second = Net(), Block()
-    seen = work.count(lambda x: second(first(x)), (torch.ones(2, 8),))
+    seen = work.count_work(lambda x: second(first(x)), (torch.ones(2, 8),))
     assert modules_of(seen, "addmm")[-2:] == ["Block.attn", "Block.mlp.0"]
 
 
@@ -85,7 +85,7 @@ def test_module_that_calls_itself():
             x = self.inner(x)
             return self(x, again=False).relu() if again else x.exp()
 
-    seen = work.count(Twice(), (torch.ones(2, 8),))
+    seen = work.count_work(Twice(), (torch.ones(2, 8),))
     assert modules_of(seen, "addmm") == ["inner", "inner"]
     assert modules_of(seen, "relu") == ["Twice"]
 
@@ -95,7 +95,7 @@ def test_shared_module_that_is_made_on_the_way():
         def forward(self, x):
             return torch.nn.Softmax(-1)(x) + 1
 
-    seen = work.count(Lazy(), (torch.ones(2, 8),))
+    seen = work.count_work(Lazy(), (torch.ones(2, 8),))
     assert modules_of(seen, "softmax") == ["Softmax"]
     assert modules_of(seen, "add") == ["Lazy"]
 
@@ -116,7 +116,7 @@ def test_exception_inside_a_module_leaves_the_stack_clean():
             except ValueError:
                 return x.exp()
 
-    seen = work.count(lambda x: Careful()(x) * 2, (torch.ones(2),))
+    seen = work.count_work(lambda x: Careful()(x) * 2, (torch.ones(2),))
     assert modules_of(seen, "exp") == ["Careful"]
     assert modules_of(seen, "mul") == [""]
 
@@ -124,7 +124,7 @@ def test_exception_inside_a_module_leaves_the_stack_clean():
 def test_functional_call_and_vmap():
     net = Net()
     parameters = dict(net.named_parameters())
-    seen = work.count(lambda x: torch.func.functional_call(net, parameters, (x,)), (torch.ones(2, 8),))
+    seen = work.count_work(lambda x: torch.func.functional_call(net, parameters, (x,)), (torch.ones(2, 8),))
     assert modules_of(seen, "gelu") == ["layers.0.mlp.1", "layers.1.mlp.1"]
-    seen = work.count(torch.func.vmap(lambda x: x.sin().sum()), (torch.ones(3, 4),))
+    seen = work.count_work(torch.func.vmap(lambda x: x.sin().sum()), (torch.ones(3, 4),))
     assert seen.as_written.flops["vector/float32"] > 0

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.work.regions import MOST_STRIDED, Region, RegionSet, region_of
+from kernelwright.work.regions import MAX_STRIDED, ByteRange, ByteRangeSet, view_byte_range
 
 SIZE = 64
 
@@ -31,7 +31,7 @@ def strided_views(draw):
 
 
 def region(view):
-    return region_of(tuple(view.shape), view.stride(), view.storage_offset(), 2, 2 * SIZE)
+    return view_byte_range(tuple(view.shape), view.stride(), view.storage_offset(), 2, 2 * SIZE)
 
 
 @given(strided_views())
@@ -40,53 +40,53 @@ def test_region_holds_every_byte_and_never_more_than_it_spans(view):
     seen, real = region(view), byte_set(view)
     assert seen.start == min(real)
     assert seen.end == max(real) + 1
-    assert len(real) <= seen.touched <= seen.end - seen.start
+    assert len(real) <= seen.touched_bytes <= seen.end - seen.start
 
 
 @given(st.lists(dense_views(), max_size=8), dense_views())
 @settings(max_examples=200, deadline=None)
 def test_union_of_dense_views_is_exact(views, other):
-    union = RegionSet(map(region, views))
+    union = ByteRangeSet(map(region, views))
     real = set().union(*map(byte_set, views))
-    assert union.touched == len(real)
-    missing = RegionSet(union.missing(region(other)))
-    assert missing.touched == len(byte_set(other) - real)
+    assert union.touched_bytes == len(real)
+    missing = ByteRangeSet(union.missing(region(other)))
+    assert missing.touched_bytes == len(byte_set(other) - real)
     assert union.covers(region(other)) == (byte_set(other) <= real)
 
 
 @given(st.lists(st.one_of(dense_views(), strided_views()), min_size=1, max_size=8))
 @settings(max_examples=200, deadline=None)
 def test_union_is_bounded_by_its_hull_and_its_parts_do_not_share(views):
-    union = RegionSet(map(region, views))
+    union = ByteRangeSet(map(region, views))
     real = set().union(*map(byte_set, views))
-    assert union.touched <= max(real, default=-1) + 1 - min(real, default=0)
-    assert sum(part.touched for part in union.parts()) == union.touched
+    assert union.touched_bytes <= max(real, default=-1) + 1 - min(real, default=0)
+    assert sum(part.touched_bytes for part in union.disjoint_ranges()) == union.touched_bytes
 
 
 def test_interleaved_slices_make_a_whole():
     x = torch.empty(SIZE, dtype=torch.int16)
-    assert RegionSet([region(x[::2]), region(x[1::2])]).touched == 2 * SIZE - 2 + 2
-    assert RegionSet([region(x[::2]), region(x[::2])]).touched == SIZE
+    assert ByteRangeSet([region(x[::2]), region(x[1::2])]).touched_bytes == 2 * SIZE - 2 + 2
+    assert ByteRangeSet([region(x[::2]), region(x[::2])]).touched_bytes == SIZE
 
 
 def test_picks_from_one_table_add_up_to_the_table():
     table = region(torch.empty(SIZE, dtype=torch.int16))
-    pick = table.picked(40)
-    assert RegionSet([pick, pick]).touched == 80
-    assert RegionSet([pick, pick, table.picked(30)]).touched == 110
-    assert RegionSet([pick] * 10).touched == 2 * SIZE
-    assert RegionSet([pick, table]).touched == RegionSet([table, pick]).touched == 2 * SIZE
-    assert table.picked(4 * SIZE) == table
+    pick = table.with_gathered(40)
+    assert ByteRangeSet([pick, pick]).touched_bytes == 80
+    assert ByteRangeSet([pick, pick, table.with_gathered(30)]).touched_bytes == 110
+    assert ByteRangeSet([pick] * 10).touched_bytes == 2 * SIZE
+    assert ByteRangeSet([pick, table]).touched_bytes == ByteRangeSet([table, pick]).touched_bytes == 2 * SIZE
+    assert table.with_gathered(4 * SIZE) == table
 
 
 def test_picks_from_a_strided_table_add_up_to_its_own_bytes():
     column = region(torch.empty(SIZE, dtype=torch.int16)[::4])
-    assert RegionSet([column.picked(20)] * 2).touched == column.touched
-    assert RegionSet([column.picked(20), column]).touched == column.touched
-    assert not RegionSet([column.picked(20)]).covers(column.picked(20))
+    assert ByteRangeSet([column.with_gathered(20)] * 2).touched_bytes == column.touched_bytes
+    assert ByteRangeSet([column.with_gathered(20), column]).touched_bytes == column.touched_bytes
+    assert not ByteRangeSet([column.with_gathered(20)]).covers(column.with_gathered(20))
 
 
 def test_many_strided_regions_stay_bounded():
-    union = RegionSet(Region(8 * i, 8 * i + 8, 4) for i in range(10 * MOST_STRIDED))
-    assert len(union.parts()) <= MOST_STRIDED + 1
-    assert union.touched <= 80 * MOST_STRIDED
+    union = ByteRangeSet(ByteRange(8 * i, 8 * i + 8, 4) for i in range(10 * MAX_STRIDED))
+    assert len(union.disjoint_ranges()) <= MAX_STRIDED + 1
+    assert union.touched_bytes <= 80 * MAX_STRIDED

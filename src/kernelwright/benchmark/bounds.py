@@ -7,36 +7,36 @@ from dataclasses import dataclass
 
 from kernelwright.core.records import Machine
 from kernelwright.core.units import time_text
-from kernelwright.machines.floor import floor, hard_bound_us, last_cache_bytes
-from kernelwright.work import first_reads
+from kernelwright.machines.floor import datasheet_bound_us, floor, last_cache_bytes
+from kernelwright.work import first_read_bytes
 from kernelwright.work.counting import ProgramWork
 
 
 @dataclass(frozen=True)
-class Least:
+class LowerBounds:
     """What the work takes on a machine at the least, as far as it can be known."""
 
     machine: Machine
     work: ProgramWork
 
     @property
-    def bound_us(self) -> float:
+    def datasheet_bound_us(self) -> float:
         """The hard bound of the datasheet. A CPU has none here: twice the best that its memory was seen to give."""
         if self.machine.spec:
-            return hard_bound_us(self.work.fused, self.machine.spec) or 0.0
+            return datasheet_bound_us(self.work.fused, self.machine.spec) or 0.0
         memory = self.machine.levels[-1]
         best_gb_s = max(filter(None, (memory.read_gb_s, memory.write_gb_s, memory.copy_gb_s, memory.triad_gb_s)))
         beyond_bytes = max(0, self.work.fused.total_bytes - last_cache_bytes(self.machine))
         return beyond_bytes / (2 * best_gb_s) / 1e3
 
     def floor_us(self, *, cold: bool) -> float:
-        cold_bytes = sum(first_reads(self.work).values()) if cold else 0
+        cold_bytes = sum(first_read_bytes(self.work).values()) if cold else 0
         return floor(self.work.fused, self.machine, cold_bytes=cold_bytes).time_us
 
     @property
-    def bound_text(self) -> str:
-        return f"the {time_text(self.bound_us)} in which the compulsory bytes can cross the peak bandwidth"
+    def datasheet_bound_text(self) -> str:
+        return f"the {time_text(self.datasheet_bound_us)} in which the compulsory bytes can cross the peak bandwidth"
 
-    def doubts(self, time_us: float) -> bool:
+    def is_implausible(self, time_us: float) -> bool:
         """Whether a time is less than can be."""
-        return time_us < self.bound_us
+        return time_us < self.datasheet_bound_us

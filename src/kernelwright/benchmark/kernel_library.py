@@ -11,61 +11,61 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.core.library import COMPILED, EAGER, OURS, ArmTime, KernelRow
-from kernelwright.core.progress import stage
-from kernelwright.core.pytree import tensors
-from kernelwright.kernels.catalog import family_of
-from kernelwright.kernels.workload import Workload, gradients
-from kernelwright.measure.buffers import MOST_COPIES
-from kernelwright.measure.clock import EventClock, GraphClock, capture
-from kernelwright.measure.paired import time_arms
+from kernelwright.core.library import EAGER, OURS, TORCH_COMPILE, KernelRow, VariantResult
+from kernelwright.core.progress import report_stage
+from kernelwright.core.pytree import tensor_leaves
+from kernelwright.kernels.catalog import family_package
+from kernelwright.kernels.workload import Workload, make_backward
+from kernelwright.measure.buffers import MAX_COPIES
+from kernelwright.measure.clock import EventClock, GraphClock, capture_graph
+from kernelwright.measure.paired import time_variants
 
-_COPIES = {"copy": torch.clone, "pass": torch.bitwise_not}
+_COPY_FUNCTIONS = {"copy": torch.clone, "pass": torch.bitwise_not}
 """The memory's own copy, and an element-wise kernel: the faster one is the measure."""
 BUDGET_S = 0.15
 """For each arm of a row."""
-WRONG = 0.05
+MAX_RELATIVE_ERROR = 0.05
 """An error of this share of a result is no rounding."""
-SMALL_BYTES = 2**20
+SMALL_WORKLOAD_BYTES = 2**20
 """What moves less is over before Python has asked for the next: the call is timed too."""
 
 
-def workloads(name: str) -> Iterator[Workload]:
+def load_workloads(name: str) -> Iterator[Workload]:
     """What a kernel of the library is measured on."""
-    return import_module(f"{family_of(name)}.workloads").workloads(name)
+    return import_module(f"{family_package(name)}.workloads").workloads(name)
 
 
-def measure(workload: Workload) -> KernelRow:
+def measure_workload(workload: Workload) -> KernelRow:
     """Everybody's results against FP64, then everybody's time in turns."""
-    stage(f"{workload.kernel} {workload.what} {'x'.join(map(str, workload.size))}")
+    report_stage(f"{workload.kernel} {workload.use_case} {'x'.join(map(str, workload.size))}")
     torch._dynamo.reset()
-    _let_go()
-    compiled = torch.compile(workload.programs[EAGER], dynamic=False)
-    programs = {**workload.programs, COMPILED: compiled}
-    arms = {name: _Arm(workload, run) for name, run in programs.items()}
-    errors, failed = _errors(workload, arms)
+    _free_cuda_memory()
+    compiled = torch.compile(workload.implementations[EAGER], dynamic=False)
+    programs = {**workload.implementations, TORCH_COMPILE: compiled}
+    arms = {name: _TimedProgram(workload, run) for name, run in programs.items()}
+    errors, failed = _measure_errors(workload, arms)
     alive = {name: arm for name, arm in arms.items() if name not in failed}
-    inputs, cache_bytes = (workload.inputs(), {}), torch.cuda.get_device_properties().L2_cache_size
+    inputs, cache_bytes = (workload.make_inputs(), {}), torch.cuda.get_device_properties().L2_cache_size
     moved = workload.work.bytes_read + workload.work.bytes_written
-    copies = {name: _Copy(how, moved, cache_bytes) for name, how in _COPIES.items()}
+    copies = {name: _CopyBaseline(how, moved, cache_bytes) for name, how in _COPY_FUNCTIONS.items()}
     timed = {**alive, **copies}
     sets = 2 + 2 * cache_bytes // max(1, sum(one.nbytes for one in inputs[0]))
     given: dict[str, Any] = {"device": "cuda", "last_cache_bytes": cache_bytes, "budget_s": BUDGET_S * len(timed)}
-    with _kept_buffers():
-        times = time_arms(timed, inputs, **given, clock=GraphClock(), warmup=min(sets, MOST_COPIES)).timings
-        small = moved < SMALL_BYTES
-        calls = time_arms(dict(alive), inputs, **given, clock=EventClock()).timings if small else {}
+    with _without_donated_buffers():
+        times = time_variants(timed, inputs, **given, clock=GraphClock(), warmup=min(sets, MAX_COPIES)).timings
+        small = moved < SMALL_WORKLOAD_BYTES
+        calls = time_variants(dict(alive), inputs, **given, clock=EventClock()).timings if small else {}
     for arm in arms.values():
-        arm.forget()
+        arm.clear()
     return KernelRow(
-        what=workload.what,
+        use_case=workload.use_case,
         size=workload.size,
         bytes=moved,
         copy_us=min(times[name].time_us for name in copies),
-        arms=tuple(
-            ArmTime(name=name, failed=failed[name])
+        variants=tuple(
+            VariantResult(name=name, failure=failed[name])
             if name in failed
-            else ArmTime(
+            else VariantResult(
                 name=name,
                 time_us=times[name].time_us,
                 low_us=times[name].low_us,
@@ -73,18 +73,18 @@ def measure(workload: Workload) -> KernelRow:
                 call_us=calls[name].time_us if name in calls else None,
                 errors=errors[name],
             )
-            for name in sorted(arms, key=(OURS, EAGER, COMPILED, *arms).index)
+            for name in sorted(arms, key=(OURS, EAGER, TORCH_COMPILE, *arms).index)
         ),
     )
 
 
-def _let_go() -> None:
+def _free_cuda_memory() -> None:
     """What graphs of earlier rows held is not there for later ones, and in fragments."""
     gc.collect()
     torch.cuda.empty_cache()
 
 
-def _kept_buffers() -> Any:
+def _without_donated_buffers() -> Any:
     """Compiled programs give the same gradients more than once."""
     from torch._functorch import config
 
@@ -98,12 +98,12 @@ def _capture_stream() -> torch.cuda.Stream:
     return graph.default_capture_stream
 
 
-class _Arm:
+class _TimedProgram:
     """A program as what is timed of it; for gradients alone, the results are there once for each set of buffers."""
 
     def __init__(self, workload: Workload, program: Callable[..., Any]) -> None:
         self.direction, self.program = workload.direction, program
-        self._prepared: dict[int, Callable[[], Any]] = {}
+        self._backward_calls: dict[int, Callable[[], Any]] = {}
 
     def __call__(self, *inputs: Tensor) -> Any:
         if self.direction == "forward":
@@ -113,71 +113,73 @@ class _Arm:
             result = self.program(*inputs)
             return result.detach(), *torch.autograd.grad(result, [one for one in inputs if one.requires_grad])
         key = inputs[0].data_ptr()
-        if key not in self._prepared:
+        if key not in self._backward_calls:
             stream, here = _capture_stream(), torch.cuda.current_stream()
             stream.wait_stream(here)
             with torch.cuda.stream(stream):
-                self._prepared[key] = gradients(inputs, self.program(*inputs))
+                self._backward_calls[key] = make_backward(inputs, self.program(*inputs))
             here.wait_stream(stream)
-        return self._prepared[key]()
+        return self._backward_calls[key]()
 
-    def forget(self) -> None:
-        self._prepared.clear()
+    def clear(self) -> None:
+        self._backward_calls.clear()
 
 
-class _Copy:
+class _CopyBaseline:
     """Reads and writes so many bytes, of memory that the cache does not hold."""
 
     def __init__(self, how: Callable[[Tensor], Tensor], moved: int, cache_bytes: int) -> None:
         words = max(1, moved // 8)
-        sets = min(MOST_COPIES, 2 * cache_bytes // (4 * words) + 2)
-        self._how = how
-        self._turn = cycle([torch.zeros(words, dtype=torch.int32, device="cuda") for _ in range(sets)])
+        sets = min(MAX_COPIES, 2 * cache_bytes // (4 * words) + 2)
+        self._copy = how
+        self._buffers = cycle([torch.zeros(words, dtype=torch.int32, device="cuda") for _ in range(sets)])
 
     def __call__(self, *_: Tensor) -> Tensor:
-        return self._how(next(self._turn))
+        return self._copy(next(self._buffers))
 
 
-def _errors(workload: Workload, arms: dict[str, _Arm]) -> tuple[dict[str, tuple[float, ...]], dict[str, str]]:
+def _measure_errors(
+    workload: Workload, programs: dict[str, _TimedProgram]
+) -> tuple[dict[str, tuple[float, ...]], dict[str, str]]:
     """Of each program the errors of its results, or why it has none."""
-    inputs = workload.inputs()
-    want = _expected(workload, inputs) if workload.reference else []
+    inputs = workload.make_inputs()
+    want = _compute_expected(workload, inputs) if workload.reference else []
     errors, failed = {}, {}
-    for name, arm in arms.items():
+    for name, arm in programs.items():
         try:
-            errors[name] = _errors_of(arm, inputs, want)
+            errors[name] = _result_errors(arm, inputs, want)
         except Exception as error:
             if name in (OURS, EAGER):
                 raise
             failed[name] = (str(error).splitlines() or [type(error).__name__])[0]
-            capture(
+            capture_graph(
                 lambda: torch.zeros(1, device="cuda")
             )  # a capture that failed holds torch's generator until another
-        arm.forget()
+        arm.clear()
     return errors, failed
 
 
-def _errors_of(arm: _Arm, inputs: Sequence[Tensor], want: Sequence[Tensor]) -> tuple[float, ...]:
+def _result_errors(program: _TimedProgram, inputs: Sequence[Tensor], expected: Sequence[Tensor]) -> tuple[float, ...]:
     """
     Raises:
         ValueError: another number of results, or one that is nothing like what is wanted.
     """
     own = tuple(one.detach().clone().requires_grad_(one.requires_grad) for one in inputs)
-    with _kept_buffers():
-        got = tensors(arm(*own))
-        found = tuple(_rms_error(a, b) for a, b in zip(got, want, strict=True)) if want else ()
-        if not all(error < WRONG for error in found):
+    with _without_donated_buffers():
+        got = tensor_leaves(program(*own))
+        found = tuple(_rms_error(a, b) for a, b in zip(got, expected, strict=True)) if expected else ()
+        if not all(error < MAX_RELATIVE_ERROR for error in found):
             raise ValueError(f"wrong: errors of {', '.join(f'{error:.2g}' for error in found)}")
-        capture(lambda: arm(*own))  # who cannot be captured cannot be timed
+        capture_graph(lambda: program(*own))  # who cannot be captured cannot be timed
     return found
 
 
-def _expected(workload: Workload, inputs: Sequence[Tensor]) -> list[Tensor]:
+def _compute_expected(workload: Workload, inputs: Sequence[Tensor]) -> list[Tensor]:
     wide = [
         one.detach().double().requires_grad_(one.requires_grad) if one.is_floating_point() else one for one in inputs
     ]
     assert workload.reference
-    return [one.detach() for one in tensors(_Arm(workload, workload.reference)(*wide))]
+    return [one.detach() for one in tensor_leaves(_TimedProgram(workload, workload.reference)(*wide))]
 
 
 def _rms_error(got: Tensor, want: Tensor) -> float:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernelwright.core.records import Arm, Bench, Machine, Verdict
-from kernelwright.diagnosis.why import hidden, predicted
-from kernelwright.machines.floor import hard_bound_us
+from kernelwright.core.records import Bench, Machine, VariantTiming, Verdict
+from kernelwright.diagnosis.why import bypasses_dispatcher, predict_problem
+from kernelwright.machines.floor import datasheet_bound_us
 from kernelwright.problems import Candidate, Problem, load_candidate
 
 
-def predicted_bench(
+def predict_bench(
     problem: Problem,
     machine: Machine,
     candidates: dict[str, Any],
@@ -20,26 +20,28 @@ def predicted_bench(
     verdicts: tuple[Verdict, ...],
 ) -> Bench:
     """Eager and each candidate in which torch sees operators; whatever has no prediction is named in the notes."""
-    original, notes, arms = predicted(problem, machine), [], []
-    bound_us = hard_bound_us(original.work.fused, machine.spec)
+    original, notes, arms = predict_problem(problem, machine), [], []
+    bound_us = datasheet_bound_us(original.work.fused, machine.spec)
 
-    def arm(name: str, time_us: float) -> Arm:
-        return Arm(
+    def arm(name: str, time_us: float) -> VariantTiming:
+        return VariantTiming(
             name=name,
             time_us=time_us,
             low_us=time_us,
             high_us=time_us,
-            floor_us=original.fused.time_us,
-            hard_bound_us=bound_us,
+            floor_us=original.fused_floor.time_us,
+            datasheet_bound_us=bound_us,
         )
 
     for name, candidate in candidates.items():
-        loaded = load_candidate(candidate, problem, "cpu") if isinstance(candidate, str) else _live(name, candidate)
+        loaded = (
+            load_candidate(candidate, problem, "cpu") if isinstance(candidate, str) else _as_candidate(name, candidate)
+        )
         read = replace(problem, name=name, program=loaded.program, module=None)
-        if hidden(read, original.work, "cpu"):
+        if bypasses_dispatcher(read, original.work, "cpu"):
             notes.append(f"{name} is not predicted: what it does is not done by operators that torch sees")
         else:
-            arms.append(arm(name, predicted(read, machine).time_us))
+            arms.append(arm(name, predict_problem(read, machine).time_us))
     if "eager" in baselines:
         arms.append(arm("eager", original.time_us))
     if "compile" in baselines:
@@ -47,7 +49,7 @@ def predicted_bench(
     return Bench(
         problem=problem.name,
         machine=machine,
-        arms=tuple(sorted(arms, key=lambda arm: arm.time_us)),
+        variants=tuple(sorted(arms, key=lambda arm: arm.time_us)),
         comparisons=(),
         verdicts=verdicts,
         predicted=True,
@@ -55,5 +57,5 @@ def predicted_bench(
     )
 
 
-def _live(name: str, candidate: Any) -> Candidate:
+def _as_candidate(name: str, candidate: Any) -> Candidate:
     return candidate if isinstance(candidate, Candidate) else Candidate(name, candidate)

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from kernelwright.core.errors import UsageError
-from kernelwright.measure.paired import Rounds, time_arms
+from kernelwright.measure.paired import InterleavedTimings, time_variants
 from kernelwright.problems import Problem
-from kernelwright.problems.problem import stem
+from kernelwright.problems.problem import source_stem
 
 BASELINES = ("eager", "compile")
 BASELINE_NAMES = {"eager": "eager", "compile": "torch.compile"}
@@ -24,11 +24,11 @@ def require_baselines(names: Iterable[str]) -> None:
         raise UsageError(message, next=f"--baseline {','.join(BASELINES)}")
 
 
-def named(candidates: Sequence[Any]) -> dict[str, Any]:
+def name_candidates(candidates: Sequence[Any]) -> dict[str, Any]:
     """Candidates by the names in the report: one file is `candidate`, several have their file names, live objects
     their own; a name that repeats, or is a baseline's, is numbered."""
     alone = len(candidates) == 1 and isinstance(candidates[0], str)
-    names = ["candidate"] if alone else [_own_name(c, index) for index, c in enumerate(candidates, 1)]
+    names = ["candidate"] if alone else [_candidate_name(c, index) for index, c in enumerate(candidates, 1)]
     taken = {*BASELINE_NAMES.values(), *(name for name in names if names.count(name) > 1)}
     found: dict[str, Any] = {}
     for index, (name, candidate) in enumerate(zip(names, candidates, strict=True), 1):
@@ -37,16 +37,16 @@ def named(candidates: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _own_name(candidate: Any, index: int) -> str:
+def _candidate_name(candidate: Any, index: int) -> str:
     if isinstance(candidate, str):
-        return stem(candidate)
+        return source_stem(candidate)
     return getattr(candidate, "name", None) or getattr(candidate, "__name__", f"candidate {index}")
 
 
-def baseline_program(which: str, problem: Problem, device: str) -> Callable[..., Any]:
+def make_baseline(baseline: str, problem: Problem, device: str) -> Callable[..., Any]:
     """The reference as torch runs it: `eager`, or `compile` with static shapes, as a person would call it."""
-    program = problem.on(device)
-    if which == "eager":
+    program = problem.program_on(device)
+    if baseline == "eager":
         return program
     import torch
 
@@ -62,13 +62,13 @@ def time_in_process(
     seed: int,
     cache_bytes: int,
     budget_s: float,
-) -> Rounds:
+) -> InterleavedTimings:
     """Rounds over programs that may share this process, on inputs drawn with `seed`, without recording gradients."""
     import torch
 
     inputs = problem.inputs(device, seed)
-    with torch.set_grad_enabled(problem.records_gradients(inputs)):
-        return time_arms(programs, inputs, device=device, last_cache_bytes=cache_bytes, budget_s=budget_s)
+    with torch.set_grad_enabled(problem.needs_grad(inputs)):
+        return time_variants(programs, inputs, device=device, last_cache_bytes=cache_bytes, budget_s=budget_s)
 
 
 def time_task(payload: dict) -> dict:
@@ -80,7 +80,7 @@ def time_task(payload: dict) -> dict:
         program = load_candidate(payload["candidate"], problem, device).program
         programs = {payload["name"]: program}
     else:
-        programs = {BASELINE_NAMES[w]: baseline_program(w, problem, device) for w in payload["baselines"]}
+        programs = {BASELINE_NAMES[w]: make_baseline(w, problem, device) for w in payload["baselines"]}
     rounds = time_in_process(
         programs,
         problem,

@@ -13,12 +13,12 @@ from multiprocessing import connection, get_context
 from typing import Any, TypeVar
 
 from kernelwright.core.errors import CrashError, InternalError, KernelwrightError, UsageError
-from kernelwright.sandbox import Nursery
-from kernelwright.sandbox.process_limits import die_with
-from kernelwright.verification.transport.runners import PRELOAD
+from kernelwright.sandbox import ForkServer
+from kernelwright.sandbox.process_limits import die_with_parent
+from kernelwright.verification.transport.runners import PRELOAD_MODULES
 
-MOST_TRIES = 3
-END_LIMIT_S = 5.0
+MAX_ATTEMPTS = 3
+SHUTDOWN_TIMEOUT_S = 5.0
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -27,25 +27,27 @@ class _Worker:
     def __init__(self, work: Callable[[Any], Any]) -> None:
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_live, args=(theirs, work, os.getpid()))
+        self._process = context.Process(target=_worker_main, args=(theirs, work, os.getpid()))
         self._process.start()
         theirs.close()
         self.task = -1
 
-    def give(self, index: int, payload: Any) -> None:
+    def submit(self, index: int, payload: Any) -> None:
         self.task = index
         with contextlib.suppress(BrokenPipeError):  # it died before it had anything to do: its pipe says so next
             self.pipe.send(payload)
 
-    def end(self) -> None:
+    def shut_down(self) -> None:
         self.pipe.close()
-        self._process.join(END_LIMIT_S)
+        self._process.join(SHUTDOWN_TIMEOUT_S)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
 
 
-def done_by(workers: int, work: Callable[[T], R], tasks: Sequence[T]) -> Iterator[tuple[int, R | KernelwrightError]]:
+def map_unordered(
+    workers: int, work: Callable[[T], R], tasks: Sequence[T]
+) -> Iterator[tuple[int, R | KernelwrightError]]:
     """What `work` makes of each task, with the task's index, as they are done; or the error that it raised.
 
     Args:
@@ -61,7 +63,7 @@ def done_by(workers: int, work: Callable[[T], R], tasks: Sequence[T]) -> Iterato
         while waiting or crew:
             while waiting and len(crew) < workers:
                 crew.append(_Worker(work))
-                _give_next(crew[-1], waiting, tasks)
+                _submit_next(crew[-1], waiting, tasks)
             ready = connection.wait([one.pipe for one in crew])
             for worker in [one for one in crew if one.pipe in ready]:
                 index = worker.task
@@ -69,40 +71,40 @@ def done_by(workers: int, work: Callable[[T], R], tasks: Sequence[T]) -> Iterato
                     answer = worker.pipe.recv()
                 except (EOFError, OSError):
                     crew.remove(worker)
-                    worker.end()
+                    worker.shut_down()
                     tries[index] += 1
-                    if tries[index] < MOST_TRIES:
+                    if tries[index] < MAX_ATTEMPTS:
                         waiting.appendleft(index)
                         continue
-                    answer = CrashError(f"the process that did this died {MOST_TRIES} times")
+                    answer = CrashError(f"the process that did this died {MAX_ATTEMPTS} times")
                 else:
                     if waiting:
-                        _give_next(worker, waiting, tasks)
+                        _submit_next(worker, waiting, tasks)
                     else:
                         crew.remove(worker)
-                        worker.end()
+                        worker.shut_down()
                 yield index, answer
     finally:
         for worker in crew:
-            worker.end()
+            worker.shut_down()
 
 
 @functools.cache
-def warm_nursery() -> Nursery:
+def shared_fork_server() -> ForkServer:
     """That of this process: its child for each candidate is there in milliseconds."""
-    nursery = Nursery(PRELOAD)
+    nursery = ForkServer(PRELOAD_MODULES)
     atexit.register(nursery.close)
     return nursery
 
 
-def _give_next(worker: _Worker, waiting: deque[int], tasks: Sequence[Any]) -> None:
+def _submit_next(worker: _Worker, waiting: deque[int], tasks: Sequence[Any]) -> None:
     index = waiting.popleft()
-    worker.give(index, tasks[index])
+    worker.submit(index, tasks[index])
 
 
-def _live(pipe: connection.Connection, work: Callable[[Any], Any], parent: int) -> None:
+def _worker_main(pipe: connection.Connection, work: Callable[[Any], Any], parent: int) -> None:
     """A worker's whole life: it ends with its pipe, and with whoever asked."""
-    die_with(parent)
+    die_with_parent(parent)
     while True:
         try:
             task = pipe.recv()

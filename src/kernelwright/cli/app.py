@@ -24,7 +24,7 @@ from kernelwright.cli import (
     verify,
     why,
 )
-from kernelwright.cli.answer import INTERRUPTED, fail
+from kernelwright.cli.runner import EXIT_INTERRUPTED, print_error
 from kernelwright.cli.streams import tolerate_closed_streams
 from kernelwright.core.errors import InternalError, UsageError
 
@@ -78,7 +78,7 @@ def kw(
     """Says what a program waits on, writes the faster version, and proves it."""
 
 
-_UsageFault = typer.BadParameter.__mro__[1]
+_ParserUsageError = typer.BadParameter.__mro__[1]
 """The class of all usage errors of the parser that Typer carries, wherever this release keeps it."""
 
 
@@ -99,18 +99,18 @@ def _run(arguments: list[str]) -> int:
         return command.main(args=arguments, prog_name="kw", standalone_mode=False) or 0
     except typer.Exit as leave:
         return leave.exit_code
-    except _UsageFault as fault:  # pyright: ignore[reportGeneralTypeIssues]
-        return fail(verb, UsageError(fault.format_message(), next=f"{_path_of(fault)} --help"), json=json)
+    except _ParserUsageError as fault:  # pyright: ignore[reportGeneralTypeIssues]
+        return print_error(verb, UsageError(fault.format_message(), next=f"{_command_path(fault)} --help"), json=json)
     except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except Exception as fault:
         if debug:
             raise
-        return fail(
+        return print_error(
             verb, InternalError(f"{type(fault).__name__}: {fault}", next="run it again with --debug"), json=json
         )
 
 
-def _path_of(fault: Any) -> str:
+def _command_path(fault: Any) -> str:
     """The command whose usage is wrong, such as `kw suite run`."""
     return fault.ctx.command_path if fault.ctx else "kw"

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, JsonOption
+from kernelwright.cli.runner import OutputOptions, resolve_device, run_command
 from kernelwright.core.errors import UsageError
 from kernelwright.core.evidence import EvidenceRun, EvidenceStatus
 
@@ -59,14 +59,14 @@ def record(
     """
 
     def call() -> EvidenceRun:
-        from kernelwright.evidence.kinds import Request
-        from kernelwright.evidence.recording import record
+        from kernelwright.evidence.kinds import MeasureRequest
+        from kernelwright.evidence.recording import record_rows
 
         _require_kind(kind)
-        request = Request(choose_device(device), folder, tuple(names or ()), suite, fresh, rounds, workers)
-        return record(kind, request)
+        request = MeasureRequest(resolve_device(device), folder, tuple(names or ()), suite, fresh, rounds, workers)
+        return record_rows(kind, request)
 
-    return answer("evidence", call, EvidenceRun, Manner(json=json, debug=debug), _finish_run)
+    return run_command("evidence", call, EvidenceRun, OutputOptions(json=json, debug=debug), _finish_run)
 
 
 @app.command("status")
@@ -87,12 +87,12 @@ def status(
     """
 
     def call() -> EvidenceStatus:
-        from kernelwright.evidence.status import status
+        from kernelwright.evidence.status import compute_status
 
         _require_kind(kind or KINDS[0])
-        return status(folder, update=update, kind=kind)
+        return compute_status(folder, update=update, kind=kind)
 
-    return answer("evidence", call, EvidenceStatus, Manner(json=json, debug=debug), _finish)
+    return run_command("evidence", call, EvidenceStatus, OutputOptions(json=json, debug=debug), _finish)
 
 
 @app.command("refresh")
@@ -109,13 +109,13 @@ def refresh(
     """
 
     def call() -> EvidenceRun:
-        from kernelwright.evidence.kinds import Request
-        from kernelwright.evidence.recording import refresh
+        from kernelwright.evidence.kinds import MeasureRequest
+        from kernelwright.evidence.recording import refresh_rows
 
         _require_kind(kind or KINDS[0])
-        return refresh(Request(choose_device(device), folder), kind=kind)
+        return refresh_rows(MeasureRequest(resolve_device(device), folder), kind=kind)
 
-    return answer("evidence", call, EvidenceRun, Manner(json=json, debug=debug), _finish_run)
+    return run_command("evidence", call, EvidenceRun, OutputOptions(json=json, debug=debug), _finish_run)
 
 
 @app.command("table")
@@ -147,7 +147,7 @@ def table(
         wanted = [kind or KINDS[0]] if into else [one for one in PAGES if one.startswith(kind)]
         return EvidenceRun(written=tuple(write_tables(folder, wanted, into)))
 
-    return answer("evidence", call, EvidenceRun, Manner(json=json, debug=debug), _finish_table)
+    return run_command("evidence", call, EvidenceRun, OutputOptions(json=json, debug=debug), _finish_table)
 
 
 @app.command("instrument")
@@ -165,13 +165,13 @@ def instrument(
     """
 
     def call() -> EvidenceRun:
-        from kernelwright.evidence.instruments import accept
+        from kernelwright.evidence.instruments import record_change
 
         if bool(same) == bool(new):
             raise UsageError("say either --same WHY or --new WHAT", next="kw evidence instrument --help")
-        return EvidenceRun(written=(f"{name} {accept(name, same=same, new=new, bound=bound).version}",))
+        return EvidenceRun(written=(f"{name} {record_change(name, same=same, new=new, bound=bound).version}",))
 
-    return answer("evidence", call, EvidenceRun, Manner(json=json, debug=debug), lambda _: ("ok", []))
+    return run_command("evidence", call, EvidenceRun, OutputOptions(json=json, debug=debug), lambda _: ("ok", []))
 
 
 def _require_kind(kind: str) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
-from kernelwright.cli.steps import command
+from kernelwright.cli.runner import OutputOptions, resolve_device, run_command
+from kernelwright.cli.steps import format_command
 from kernelwright.core.corpus import CorpusReport
 
 
@@ -30,11 +30,11 @@ def judge_check(
     def call() -> CorpusReport:
         from kernelwright.redteam.corpus import check_corpus
 
-        return check_corpus(device=choose_device(device), rounds=rounds, only=only or (), workers=workers)
+        return check_corpus(device=resolve_device(device), rounds=rounds, only=only or (), workers=workers)
 
     def finish(found: CorpusReport) -> tuple[str, list[str]]:
-        return ("finding" if found.wrong else "ok"), [
-            command("judge-check", one.name, device=device, options=["--json"]) for one in found.wrong
+        return ("finding" if found.wrong_outcomes else "ok"), [
+            format_command("judge-check", one.name, device=device, options=["--json"]) for one in found.wrong_outcomes
         ]
 
-    return answer("judge-check", call, CorpusReport, Manner(json, html, debug), finish)
+    return run_command("judge-check", call, CorpusReport, OutputOptions(json, html, debug), finish)

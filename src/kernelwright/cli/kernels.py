@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernelwright.cli.answer import Manner, answer
 from kernelwright.cli.options import DebugOption, JsonOption
-from kernelwright.core.library import Library
+from kernelwright.cli.runner import OutputOptions, run_command
+from kernelwright.core.library import KernelLibrary
 
 
 def kernels(json: JsonOption = False, debug: DebugOption = False) -> int:
@@ -15,9 +15,9 @@ def kernels(json: JsonOption = False, debug: DebugOption = False) -> int:
     Example: kw sass kernels/rms_norm:backward
     """
 
-    def call() -> Library:
-        from kernelwright.evidence.library import library
+    def call() -> KernelLibrary:
+        from kernelwright.evidence.library import load_library
 
-        return library()
+        return load_library()
 
-    return answer("kernels", call, Library, Manner(json, None, debug))
+    return run_command("kernels", call, KernelLibrary, OutputOptions(json, None, debug))

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import DEVICES, Manner, answer
 from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
-from kernelwright.cli.steps import command
+from kernelwright.cli.runner import DEVICES, OutputOptions, run_command
+from kernelwright.cli.steps import format_command
 from kernelwright.core.errors import UsageError
-from kernelwright.core.ladder import Climb
+from kernelwright.core.ladder import LadderRun
 
 
 def ladder(
@@ -34,25 +34,27 @@ def ladder(
     Example: kw ladder gemm_cpu --size 512
     """
 
-    def call() -> Climb:
-        from kernelwright.commands.ladder_code import with_code
+    def call() -> LadderRun:
+        from kernelwright.commands.ladder_code import add_machine_code
 
-        return with_code(climbed()) if html else climbed()
+        return add_machine_code(climbed()) if html else climbed()
 
-    def climbed() -> Climb:
-        from kernelwright.evidence.climbs import climb_or_recorded, recorded_climb
+    def climbed() -> LadderRun:
+        from kernelwright.evidence.ladder_runs import load_recorded_run, run_or_load_ladder
 
-        which, sizes = rung or (), [_size(text) for text in size or ()]
+        which, sizes = rung or (), [_parse_size(text) for text in size or ()]
         if recorded:
-            return recorded_climb(name, recorded, which, sizes)
+            return load_recorded_run(name, recorded, which, sizes)
         if device and device not in DEVICES:
-            raise UsageError(f"no device {device!r}; there are {', '.join(DEVICES)}", next=command("ladder", name))
-        return climb_or_recorded(name, which, sizes, device)
+            raise UsageError(
+                f"no device {device!r}; there are {', '.join(DEVICES)}", next=format_command("ladder", name)
+            )
+        return run_or_load_ladder(name, which, sizes, device)
 
-    return answer("ladder", call, Climb, Manner(json, html, debug), _finish)
+    return run_command("ladder", call, LadderRun, OutputOptions(json, html, debug), _finish)
 
 
-def _size(text: str) -> tuple[int, ...]:
+def _parse_size(text: str) -> tuple[int, ...]:
     parts = text.split("x")
     if len(parts) not in (1, 3) or not all(part.isdigit() and len(part) < 7 for part in parts):
         raise UsageError(f"--size {text!r} is neither N nor MxNxK", next="--size 1024")
@@ -62,9 +64,9 @@ def _size(text: str) -> tuple[int, ...]:
     return (numbers[0],) * 3 if len(numbers) == 1 else (numbers[0], numbers[1], numbers[2])
 
 
-def _finish(found: Climb) -> tuple[str, list[str]]:
+def _finish(found: LadderRun) -> tuple[str, list[str]]:
     rejected = [rung for rung in found.rungs if not rung.accepted]
     if not rejected:
         return "ok", [found.rungs[-1].next]
     advice = [f"fix rung {rung.number}, {rung.name}: {rung.reason}" for rung in rejected]
-    return "finding", [*advice, command("ladder", found.ladder, options=["--rung", rejected[0].name])]
+    return "finding", [*advice, format_command("ladder", found.ladder, options=["--rung", rejected[0].name])]

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer
 from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
+from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.core.errors import UsageError
-from kernelwright.core.layout import LayoutAnswer
+from kernelwright.core.layout import LayoutEvaluation
 
 
 def layout(
@@ -43,18 +43,18 @@ def layout(
 
     import kernelwright.layouts.errors  # noqa: F401 - so that the child's error is known here by its code
 
-    def call() -> LayoutAnswer:
-        from kernelwright.layouts.answering import explain
+    def call() -> LayoutEvaluation:
+        from kernelwright.layouts.queries import explain
 
-        found = explain(expression, element_bytes=element_bytes, threads=threads, tile=_tile(tile), colour=colour)
+        found = explain(expression, element_bytes=element_bytes, threads=threads, tile=_parse_tile(tile), colour=colour)
         if svg:
-            _draw(found, Path(svg))
+            _write_svg(found, Path(svg))
         return found
 
-    return answer("layout", call, LayoutAnswer, Manner(json, html, debug))
+    return run_command("layout", call, LayoutEvaluation, OutputOptions(json, html, debug))
 
 
-def _tile(text: str | None) -> tuple[int, int] | None:
+def _parse_tile(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     if not (found := re.fullmatch(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})", text)):
@@ -62,13 +62,13 @@ def _tile(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _draw(found: LayoutAnswer, path: Path) -> None:
-    from kernelwright.report.grid import svg
+def _write_svg(found: LayoutEvaluation, path: Path) -> None:
+    from kernelwright.report.grid import render_layout_svg
 
     if found.drawing is None:
         raise UsageError(f"{found.result} is no layout that could be drawn", next="leave --svg out")
     try:
-        path.write_text(svg(found.drawing), encoding="utf-8")
+        path.write_text(render_layout_svg(found.drawing), encoding="utf-8")
     except OSError as fault:
         raise UsageError(
             f"cannot write {path}: {fault.strerror}", next="name a file in a folder that exists"

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
+from kernelwright.cli.runner import OutputOptions, resolve_device, run_command
 from kernelwright.core.records import Machine
 
 
@@ -27,6 +27,6 @@ def machine(
     def call() -> Machine:
         from kernelwright.machines import machine
 
-        return machine(choose_device(device), spec=spec, remeasure=remeasure)
+        return machine(resolve_device(device), spec=spec, remeasure=remeasure)
 
-    return answer("machine", call, Machine, Manner(json, html, debug))
+    return run_command("machine", call, Machine, OutputOptions(json, html, debug))

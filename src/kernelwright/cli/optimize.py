@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
-from kernelwright.cli.steps import command
+from kernelwright.cli.runner import OutputOptions, resolve_device, run_command
+from kernelwright.cli.steps import format_command
 from kernelwright.core.errors import DeviceError, UsageError
 from kernelwright.core.optimization import Optimization
 
@@ -42,8 +42,8 @@ def optimize(
 
         if show not in (None, "regions"):
             raise UsageError(f"--show {show!r}", next="--show regions")
-        where = choose_device(device)
-        options = {"baselines": baseline.split(","), "train": train, "only_plan": show == "regions"}
+        where = resolve_device(device)
+        options = {"baselines": baseline.split(","), "train": train, "plan_only": show == "regions"}
         try:
             return optimize_file(problem, out, device=where, **options)
         except DeviceError as fault:
@@ -51,9 +51,9 @@ def optimize(
 
     def finish(found: Optimization) -> tuple[str, list[str]]:
         if found.verdict is None:
-            return "ok", [command("optimize", problem, device=device)]
+            return "ok", [format_command("optimize", problem, device=device)]
         if found.verdict.accepted:
-            return "ok", [command("why", problem, found.file, device=device)]
-        return "finding", [command("verify", problem, found.file, device=device)]
+            return "ok", [format_command("why", problem, found.output_file, device=device)]
+        return "finding", [format_command("verify", problem, found.output_file, device=device)]
 
-    return answer("optimize", call, Optimization, Manner(json, html, debug), finish)
+    return run_command("optimize", call, Optimization, OutputOptions(json, html, debug), finish)

@@ -36,7 +36,7 @@ BuildTimeOption = Annotated[
 ]
 
 
-def _hidden(seed: int | None) -> int | None:
+def _hide_seed(seed: int | None) -> int | None:
     """The candidate's process can read the command lines of others."""
     from kernelwright.sandbox.process_limits import hide_argument
 
@@ -50,13 +50,13 @@ SeedOption = Annotated[
     typer.Option(
         "--seed",
         help="The seed of an earlier verdict: draws the same inputs, parameters and order again.",
-        callback=_hidden,
+        callback=_hide_seed,
         metavar="N",
     ),
 ]
 
 
-def owns_kernels(policy: str) -> bool:
+def parse_policy(policy: str) -> bool:
     """
     Raises:
         UsageError: neither of the two.
@@ -66,7 +66,7 @@ def owns_kernels(policy: str) -> bool:
     return policy == "own-kernels"
 
 
-def tolerance_of(text: str | None) -> tuple[float, float] | None:
+def parse_tolerance(text: str | None) -> tuple[float, float] | None:
     """Absolute and relative; both 0 is exact, None the error budget.
 
     Raises:

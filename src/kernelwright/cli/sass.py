@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer
 from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
+from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.core.errors import UsageError
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 
@@ -32,24 +32,24 @@ def sass(
 
     Example: kw sass ladders/gemm_fp32:5 --diff ladders/gemm_fp32:6
     """
-    options = {"arch": arch, "defines": dict(map(_define, define or ())), "signature": signature}
+    options = {"arch": arch, "defines": dict(map(_parse_define, define or ())), "signature": signature}
 
     def one() -> MachineCode:
-        from kernelwright.commands.sass import machine_code
+        from kernelwright.commands.sass import disassemble
 
-        return machine_code(target, **options)
+        return disassemble(target, **options)
 
     def both() -> CodeDifference:
-        from kernelwright.commands.sass import machine_codes_differ
+        from kernelwright.commands.sass import compare_machine_code
 
-        return machine_codes_differ(target, str(diff), **options)
+        return compare_machine_code(target, str(diff), **options)
 
     if diff:
-        return answer("sass", both, CodeDifference, Manner(json, html, debug))
-    return answer("sass", one, MachineCode, Manner(json, html, debug))
+        return run_command("sass", both, CodeDifference, OutputOptions(json, html, debug))
+    return run_command("sass", one, MachineCode, OutputOptions(json, html, debug))
 
 
-def _define(text: str) -> tuple[str, str]:
+def _parse_define(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name.isidentifier():
         raise UsageError(f"--define {text!r} is not NAME or NAME=VALUE", next="--define BK=16")

@@ -17,10 +17,10 @@ def tolerate_closed_streams() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
-    sys.stdout, sys.stderr = _tolerant(sys.stdout, 1), _tolerant(sys.stderr, 2)
+    sys.stdout, sys.stderr = _tolerate_closed(sys.stdout, 1), _tolerate_closed(sys.stderr, 2)
 
 
-class _Tolerant(io.FileIO):
+class _ClosedPipeTolerant(io.FileIO):
     def write(self, data: Any, /) -> int | None:
         try:
             return super().write(data)
@@ -28,15 +28,15 @@ class _Tolerant(io.FileIO):
             return len(data)
 
 
-def _tolerant(stream: Any, number: int) -> Any:
+def _tolerate_closed(stream: Any, number: int) -> Any:
     """The same stream over the same descriptor; what is no text stream over it, as in a test, stays."""
     if stream is None:
-        return io.TextIOWrapper(io.BufferedWriter(_Tolerant(number, "w", closefd=False)), encoding="utf-8")
-    if not isinstance(stream, io.TextIOWrapper) or not _is_over(stream, number):
+        return io.TextIOWrapper(io.BufferedWriter(_ClosedPipeTolerant(number, "w", closefd=False)), encoding="utf-8")
+    if not isinstance(stream, io.TextIOWrapper) or not _wraps_descriptor(stream, number):
         return stream
     stream.flush()
     return io.TextIOWrapper(
-        io.BufferedWriter(_Tolerant(number, "w", closefd=False)),
+        io.BufferedWriter(_ClosedPipeTolerant(number, "w", closefd=False)),
         encoding=stream.encoding,
         errors=stream.errors,
         line_buffering=stream.line_buffering,
@@ -44,7 +44,7 @@ def _tolerant(stream: Any, number: int) -> Any:
     )
 
 
-def _is_over(stream: Any, number: int) -> bool:
+def _wraps_descriptor(stream: Any, number: int) -> bool:
     try:
         return stream.fileno() == number
     except (OSError, ValueError):

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, answer, choose_device
 from kernelwright.cli.options import (
     BuildTimeOption,
     DebugOption,
@@ -17,14 +16,15 @@ from kernelwright.cli.options import (
     PolicyOption,
     TimeOption,
     ToleranceOption,
-    owns_kernels,
-    tolerance_of,
+    parse_policy,
+    parse_tolerance,
 )
-from kernelwright.cli.steps import command
+from kernelwright.cli.runner import OutputOptions, resolve_device, run_command
+from kernelwright.cli.steps import format_command
 from kernelwright.core.suite_run import SuiteRun
 
 app = typer.Typer(help="Judge folders of problems.", no_args_is_help=True, rich_markup_mode=None)
-MOST_NEXT = 5
+MAX_NEXT_STEPS = 5
 
 
 @app.callback()
@@ -61,8 +61,8 @@ def run(
     device: DeviceOption = "cpu",
     tolerance: ToleranceOption = None,
     policy: PolicyOption = "any",
-    time_s: TimeOption = 60.0,
-    build_s: BuildTimeOption = 300.0,
+    call_timeout_s: TimeOption = 60.0,
+    build_timeout_s: BuildTimeOption = 300.0,
     json: JsonOption = False,
     html: HtmlOption = None,
     debug: DebugOption = False,
@@ -74,31 +74,31 @@ def run(
     """
 
     def call() -> SuiteRun:
-        from kernelwright.evaluation.suite_run import Manner as Judging
+        from kernelwright.evaluation.suite_run import SuiteOptions as Judging
         from kernelwright.evaluation.suite_run import run_suite
 
         manner = Judging(
-            device=choose_device(device),
+            device=resolve_device(device),
             baselines=tuple(filter(None, baseline.split(","))),
-            tolerance=tolerance_of(tolerance),
-            own_kernels=owns_kernels(policy),
-            time_s=time_s,
-            build_s=build_s,
+            tolerance=parse_tolerance(tolerance),
+            own_kernels=parse_policy(policy),
+            call_timeout_s=call_timeout_s,
+            build_timeout_s=build_timeout_s,
             pairs=pairs,
         )
-        return run_suite(folder, candidates, results=results, workers=workers, manner=manner)
+        return run_suite(folder, candidates, results=results, workers=workers, options=manner)
 
     def finish(found: SuiteRun) -> tuple[str, list[str]]:
         wrong = [one for one in found.outcomes if one.error or not one.accepted]
         root, within = Path(folder), Path(candidates or folder)
         steps = [
             step
-            for one in wrong[:MOST_NEXT]
+            for one in wrong[:MAX_NEXT_STEPS]
             for step in (
-                command("verify", f"{root / one.problem}.py", str(within / one.candidate), device=device),
-                f"fix {one.candidate}: {one.standing}",
+                format_command("verify", f"{root / one.problem}.py", str(within / one.candidate), device=device),
+                f"fix {one.candidate}: {one.status_text}",
             )
         ]
         return ("finding" if wrong else "ok"), steps
 
-    return answer("suite", call, SuiteRun, Manner(json, html, debug), finish)
+    return run_command("suite", call, SuiteRun, OutputOptions(json, html, debug), finish)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.answer import Manner, again, answer, choose_device
 from kernelwright.cli.options import (
     BuildTimeOption,
     DebugOption,
@@ -18,10 +17,11 @@ from kernelwright.cli.options import (
     SpecOption,
     TimeOption,
     ToleranceOption,
-    owns_kernels,
-    tolerance_of,
+    parse_policy,
+    parse_tolerance,
 )
-from kernelwright.cli.steps import command
+from kernelwright.cli.runner import OutputOptions, rerun_command, resolve_device, run_command
+from kernelwright.cli.steps import format_command
 from kernelwright.core.records import Verdict
 
 
@@ -31,8 +31,8 @@ def verify(
     device: DeviceOption = "cpu",
     tolerance: ToleranceOption = None,
     policy: PolicyOption = "any",
-    time_s: TimeOption = 60.0,
-    build_s: BuildTimeOption = 300.0,
+    call_timeout_s: TimeOption = 60.0,
+    build_timeout_s: BuildTimeOption = 300.0,
     seed: SeedOption = None,
     spec: SpecOption = None,
     json: JsonOption = False,
@@ -48,22 +48,22 @@ def verify(
         from kernelwright.verification import verify
 
         options = {
-            "tolerance": tolerance_of(tolerance),
-            "time_s": time_s,
-            "build_s": build_s,
+            "tolerance": parse_tolerance(tolerance),
+            "call_timeout_s": call_timeout_s,
+            "build_timeout_s": build_timeout_s,
             "seed": seed,
             "spec": spec,
-            "own_kernels": owns_kernels(policy),
+            "own_kernels": parse_policy(policy),
         }
-        return verify(problem, candidate, device=choose_device(device), question=True, **options)
+        return verify(problem, candidate, device=resolve_device(device), check_problem=True, **options)
 
     def finish(found: Verdict) -> tuple[str, list[str]]:
         if found.accepted:  # the time of an emulation says nothing
             verb = "why" if device == "emulated" else "bench"
             options = ["--spec", spec] if spec else []
-            return "ok", [command(verb, problem, candidate, device=device, options=options)]
+            return "ok", [format_command(verb, problem, candidate, device=device, options=options)]
         advice = f"fix {candidate}: {found.reason.detail if found.reason else ''}"
-        first = [command("why", problem, candidate, device=device)] if device == "emulated" else []
-        return "finding", [*first, again(), advice]
+        first = [format_command("why", problem, candidate, device=device)] if device == "emulated" else []
+        return "finding", [*first, rerun_command(), advice]
 
-    return answer("verify", call, Verdict, Manner(json, html, debug), finish)
+    return run_command("verify", call, Verdict, OutputOptions(json, html, debug), finish)

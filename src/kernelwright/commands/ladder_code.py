@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.commands.sass import LADDERS, largest_kernel
+from kernelwright.commands.sass import LADDER_PREFIX, disassemble_largest
 from kernelwright.core.errors import CompileError, SetupError
-from kernelwright.core.ladder import Climb, RungOutcome
+from kernelwright.core.ladder import LadderRun, RungOutcome
 from kernelwright.core.machine_code import MachineCode
-from kernelwright.ladders import device_of
-from kernelwright.toolchain.sass import difference
+from kernelwright.ladders import ladder_device
+from kernelwright.toolchain.sass import diff_machine_code
 
 
-def with_code(found: Climb) -> Climb:
+def add_machine_code(found: LadderRun) -> LadderRun:
     """The climb with the machine code of its rungs, compiled here; as it was where that cannot be done."""
-    if device_of(found.ladder) != "cuda":
+    if ladder_device(found.ladder) != "cuda":
         return found
     try:
-        codes = [largest_kernel(f"{LADDERS}{found.ladder}:{rung.number}") for rung in found.rungs]
+        codes = [disassemble_largest(f"{LADDER_PREFIX}{found.ladder}:{rung.number}") for rung in found.rungs]
     except (CompileError, SetupError):
         return found
     before = [None, *codes]
-    rungs = tuple(_with_code(*each) for each in zip(found.rungs, before, codes, strict=False))
+    rungs = tuple(_add_rung_code(*each) for each in zip(found.rungs, before, codes, strict=False))
     return msgspec.structs.replace(found, rungs=rungs)
 
 
-def _with_code(rung: RungOutcome, before: MachineCode | None, code: MachineCode) -> RungOutcome:
-    hot = tuple(loop for loop in code.loops if loop.hot)
+def _add_rung_code(rung: RungOutcome, before: MachineCode | None, code: MachineCode) -> RungOutcome:
+    hot = tuple(loop for loop in code.loops if loop.is_hot)
     short = msgspec.structs.replace(code, instructions=() if hot else code.instructions, loops=hot)
-    changes = difference(before, code).changes if before else ()
-    return msgspec.structs.replace(rung, code=short, changes=changes)
+    changes = diff_machine_code(before, code).changes if before else ()
+    return msgspec.structs.replace(rung, machine_code=short, code_changes=changes)

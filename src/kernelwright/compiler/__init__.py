@@ -23,9 +23,9 @@ def optimize(model: Any, *args: Any, **kwargs: Any) -> torch.nn.Module:
     Raises:
         ProblemError: the model cannot be captured.
     """
-    from kernelwright.compiler.in_memory import optimized
+    from kernelwright.compiler.in_memory import optimize_in_memory
 
-    return optimized(model, args, kwargs)
+    return optimize_in_memory(model, args, kwargs)
 
 
 def optimize_file(*args: Any, **kwargs: Any) -> Optimization:

@@ -6,32 +6,32 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from kernelwright.compiler.cpp.configs import choices as cpu_choices
+from kernelwright.compiler.cpp.configs import generate_configs as cpu_choices
 from kernelwright.compiler.kernel_source import (
     CPU_IMPORTS,
     CUDA_IMPORTS,
-    Kernel,
-    compiled_text,
-    cpu_text,
-    cuda_text,
+    RegionKernel,
+    emit_cpp,
+    emit_torch_compile,
+    emit_triton,
     load,
 )
 from kernelwright.compiler.regions.region import Region
-from kernelwright.compiler.triton.configs import choices as cuda_choices
+from kernelwright.compiler.triton.configs import generate_configs as cuda_choices
 
 
-class Generator(Protocol):
+class Backend(Protocol):
     """Prints kernels for one device."""
 
     imports: str
-    absent: str
+    missing_kernels_check: str
     """How a file says, before anything else, that its kernels did not compile: `... or `, or nothing."""
 
-    def choices(self, region: Region) -> Sequence[Any]:
+    def generate_configs(self, region: Region) -> Sequence[Any]:
         """The ways in which it can run a region, as records, the likeliest first."""
         ...
 
-    def text(self, kernels: Sequence[Kernel]) -> str:
+    def emit(self, kernels: Sequence[RegionKernel]) -> str:
         """Python that defines one function for each kernel, without its imports.
 
         Raises:
@@ -39,7 +39,7 @@ class Generator(Protocol):
         """
         ...
 
-    def module(self, kernels: Sequence[Kernel]) -> str:
+    def emit_module(self, kernels: Sequence[RegionKernel]) -> str:
         """The same with its imports: a module of its own."""
         ...
 
@@ -48,34 +48,39 @@ class Generator(Protocol):
         ...
 
 
-class _Printed:
+class _TemplateBackend:
     """A generator that is a space and a printer."""
 
     def __init__(
         self, imports: str, space: Callable[[Region], Sequence[Any]], printer: Callable[..., str], absent: str = ""
     ) -> None:
-        self.imports, self._space, self._printer, self.absent = imports, space, printer, absent
+        self.imports, self._generate_configs, self._printer, self.missing_kernels_check = (
+            imports,
+            space,
+            printer,
+            absent,
+        )
 
-    def choices(self, region: Region) -> Sequence[Any]:
-        return self._space(region)
+    def generate_configs(self, region: Region) -> Sequence[Any]:
+        return self._generate_configs(region)
 
-    def text(self, kernels: Sequence[Kernel]) -> str:
-        """See `Generator.text`; regions that torch.compile won stand behind the others as plain torch."""
-        own = [kernel for kernel in kernels if not kernel.code]
-        plain = [compiled_text(kernel) for kernel in kernels if kernel.code]
+    def emit(self, kernels: Sequence[RegionKernel]) -> str:
+        """See `Backend.text`; regions that torch.compile won stand behind the others as plain torch."""
+        own = [kernel for kernel in kernels if not kernel.torch_source]
+        plain = [emit_torch_compile(kernel) for kernel in kernels if kernel.torch_source]
         return "\n\n".join([*([self._printer(own)] if own else []), *plain])
 
-    def module(self, kernels: Sequence[Kernel]) -> str:
-        return f"{self.imports}\n\n{self.text(kernels)}"
+    def emit_module(self, kernels: Sequence[RegionKernel]) -> str:
+        return f"{self.imports}\n\n{self.emit(kernels)}"
 
     def load(self, text: str) -> ModuleType:
         return load(text)
 
 
-CPP = _Printed(CPU_IMPORTS, cpu_choices, cpu_text, "KERNELS is None or ")
-TRITON = _Printed(CUDA_IMPORTS, cuda_choices, cuda_text)
+CPP = _TemplateBackend(CPU_IMPORTS, cpu_choices, emit_cpp, "KERNELS is None or ")
+TRITON = _TemplateBackend(CUDA_IMPORTS, cuda_choices, emit_triton)
 
 
-def generator_for(device: str) -> Generator:
+def backend_for(device: str) -> Backend:
     """C++ with vectors and threads for the CPU, Triton for CUDA."""
     return {"cpu": CPP, "cuda": TRITON}[device]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kernelwright.compiler.capture.backward import Gradient
-from kernelwright.compiler.forward_codegen import Forward, Part
-from kernelwright.compiler.kernel_source import wrapped
+from kernelwright.compiler.forward_codegen import ForwardCodegen, PlannedRegion
+from kernelwright.compiler.kernel_source import wrap_call
 from kernelwright.compiler.regions.region import Region
 
-CALL = "run({name}_function, {given})"
-RUN = '''
+AUTOGRAD_CALL_TEMPLATE = "run({name}_function, {given})"
+RUN_SOURCE = '''
 def run(function, *tensors):
     """A region's kernel, recorded where a backward pass will come."""
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
@@ -21,30 +21,30 @@ def run(function, *tensors):
 '''
 
 
-class Differentiable(NamedTuple):
+class RegionGradient(NamedTuple):
     """A region, its gradient, and the parts of that which run as kernels."""
 
     region: Region
     gradient: Gradient
-    parts: tuple[Part, ...]
+    regions: tuple[PlannedRegion, ...]
 
 
-def functions(regions: Sequence[Differentiable]) -> str:
+def emit_autograd_functions(regions: Sequence[RegionGradient]) -> str:
     """Python that defines `run` and, for each region, `NAME_function`."""
-    return "\n\n".join([RUN.lstrip(), *map(_function, regions)])
+    return "\n\n".join([RUN_SOURCE.lstrip(), *map(_emit_autograd_function, regions)])
 
 
-def _function(found: Differentiable) -> str:
+def _emit_autograd_function(found: RegionGradient) -> str:
     name = found.region.name
     inputs, outputs = found.region.reads, found.region.writes
-    lines = Forward(found.gradient.captured, found.parts).lines("")
+    lines = ForwardCodegen(found.gradient.captured, found.regions).lines("")
     given = {int(source.name): node for node, source in found.gradient.captured.sources.items()}
     names = [node.name for _, node in sorted(given.items(), key=lambda pair: pair[0])]
     kept, gradients = names[: len(inputs)], names[len(inputs) :]
-    taken = [gradients[found.gradient.floating.index(at)] if at in found.gradient.floating else "_"
+    taken = [gradients[found.gradient.output_indices.index(at)] if at in found.gradient.output_indices else "_"
              for at in range(len(outputs))]  # fmt: skip
     returned = lines.pop().removeprefix("return ").strip("()").rstrip(",").split(", ")
-    by_input = dict(zip(found.gradient.wanted, returned, strict=True))
+    by_input = dict(zip(found.gradient.input_indices, returned, strict=True))
     result = ", ".join(by_input.get(at, "None") for at in range(len(inputs)))
     backward = [
         f"{', '.join(kept)}{',' * (len(kept) == 1)} = ctx.saved_tensors",
@@ -62,7 +62,7 @@ def _function(found: Differentiable) -> str:
             "    @staticmethod",
             f"    def forward(ctx, {', '.join(inputs)}):",
             f"        ctx.save_for_backward({', '.join(inputs)})",
-            f"        return {wrapped(f'{name}({chr(44).join(inputs)})')}",
+            f"        return {wrap_call(f'{name}({chr(44).join(inputs)})')}",
             "",
             "    @staticmethod",
             "    @torch.autograd.function.once_differentiable",

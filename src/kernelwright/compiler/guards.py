@@ -10,11 +10,11 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from kernelwright.compiler.capture.capture import Captured
-from kernelwright.compiler.forward_codegen import Forward
+from kernelwright.compiler.capture.capture import CapturedProgram
+from kernelwright.compiler.forward_codegen import ForwardCodegen
 from kernelwright.problems import Problem
 
-GUARD = '''
+GUARD_TEMPLATE = '''
 def as_proved(*tensors) -> bool:
     """Whether the kernels were proved for such tensors{reservation}."""
     if {refusal}torch.compiler.is_compiling() or followed():
@@ -76,27 +76,30 @@ GUARD_NAMES = frozenset(("PROVED", "LIKE", "as_proved", "like_these", "followed"
 """What it defines."""
 
 
-def guard(forward: Forward, device: str, asking: Set[fx.Node], trains: bool, absent: str) -> str:
+def emit_guard(
+    forward: ForwardCodegen, device: str, trainable: Set[fx.Node], has_gradients: bool, missing_kernels_check: str
+) -> str:
     """`PROVED` and the functions that hold tensors against it.
 
     Args:
-        asking: the nodes that asked for a gradient when it was proved.
-        absent: how the file says that its kernels did not compile.
+        trainable: the nodes that asked for a gradient when it was proved.
+        missing_kernels_check: how the file says that its kernels did not compile.
     """
-    reservation = "" if trains else "; nothing here computes gradients"
-    return f"{_proved(forward, asking)}\n{GUARD.format(device=device, reservation=reservation, refusal=absent)}"
+    reservation = "" if has_gradients else "; nothing here computes gradients"
+    guard = GUARD_TEMPLATE.format(device=device, reservation=reservation, refusal=missing_kernels_check)
+    return f"{_emit_layout_table(forward, trainable)}\n{guard}"
 
 
-def _proved(forward: Forward, asking: Set[fx.Node]) -> str:
-    rows = [_layout(node.meta["val"], node in asking) for node in forward.inputs("self").values()]
+def _emit_layout_table(forward: ForwardCodegen, asking: Set[fx.Node]) -> str:
+    rows = [_layout_row(node.meta["val"], node in asking) for node in forward.inputs("self").values()]
     return "PROVED = (\n" + "".join(f"    {row},\n" for row in rows) + ")\n"
 
 
-def _layout(tensor: torch.Tensor, trained: bool) -> str:
+def _layout_row(tensor: torch.Tensor, trained: bool) -> str:
     return f"({tensor.dtype}, {tuple(map(int, tensor.shape))}, {tuple(map(int, tensor.stride()))}, {trained})"
 
 
-def in_mode(training: tuple[bool, ...]) -> str:
+def emit_mode_check(training: tuple[bool, ...]) -> str:
     """Whether every module is in the mode that it was proved in."""
     if len(training) == 1:
         return "self.training" if training[0] else "not self.training"
@@ -105,15 +108,17 @@ def in_mode(training: tuple[bool, ...]) -> str:
     return f"{'all' if training[0] else 'not any'}(part.training for part in self.modules())"
 
 
-def apart(tensors: Sequence[str]) -> str:
+def emit_no_alias_check(tensors: Sequence[str]) -> str:
     """Whether no two tensors share memory: what is written into one must not be seen in another."""
     places = ", ".join(f"{tensor}.untyped_storage().data_ptr()" for tensor in tensors)
     return f"len({{{places}}}) == {len(tensors)}"
 
 
-def arguments(problem: Problem, captured: Captured, signature: inspect.Signature) -> tuple[list[str], list[str]]:
+def emit_argument_checks(
+    problem: Problem, captured: CapturedProgram, signature: inspect.Signature
+) -> tuple[list[str], list[str]]:
     """Lines that name the tensors among the arguments, and conditions on everything else."""
-    args, kwargs = problem.example
+    args, kwargs = problem.meta_inputs
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     leaves = pytree.tree_leaves((bound.args, bound.kwargs))
@@ -122,28 +127,28 @@ def arguments(problem: Problem, captured: Captured, signature: inspect.Signature
     lines: list[str] = []
     conditions: list[str] = []
     for name, value in bound.arguments.items():
-        conditions += _structure(name, value)
+        conditions += _structure_checks(name, value)
         for path, leaf in pytree.tree_flatten_with_path(value)[0]:
             text, node = name + pytree.keystr(path), node_of.get(id(leaf))
             if not isinstance(leaf, torch.Tensor):
-                conditions.append(_same(text, leaf))
+                conditions.append(_equality_check(text, leaf))
             elif node is not None and node.users and node.name != text:
                 lines.append(f"{node.name} = {text}")
     return lines, conditions
 
 
-def _structure(text: str, value: Any) -> list[str]:
+def _structure_checks(text: str, value: Any) -> list[str]:
     """Conditions that hold for containers with as many members, under the same keys."""
     if isinstance(value, dict):
-        inside = [one for key, member in value.items() for one in _structure(f"{text}[{key!r}]", member)]
+        inside = [one for key, member in value.items() for one in _structure_checks(f"{text}[{key!r}]", member)]
         return [f"list({text}) == {list(value)!r}", *inside]
     if isinstance(value, (list, tuple)):
-        inside = [one for at, member in enumerate(value) for one in _structure(f"{text}[{at}]", member)]
+        inside = [one for at, member in enumerate(value) for one in _structure_checks(f"{text}[{at}]", member)]
         return [f"len({text}) == {len(value)}", *inside]
     return []
 
 
-def _same(text: str, value: Any) -> str:
+def _equality_check(text: str, value: Any) -> str:
     if value is None or isinstance(value, bool):
         return f"{text} is {value}"
     literal = repr(value)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Set
 
 
-class Apart:
+class Renamer:
     """Gives what the file defines other names where the program has the same; called with a text, renames there.
 
     Args:
@@ -16,14 +16,14 @@ class Apart:
     """
 
     def __init__(self, own: Set[str], taken: Set[str]) -> None:
-        self._new = {name: f"{name}_of_file" for name in own & taken}
+        self._new_names = {name: f"{name}_of_file" for name in own & taken}
 
     def __call__(self, text: str) -> str:
         """Attributes keep their names, but for the functions of a library, which are the file's."""
-        return re.sub(r"(?<!(?<!KERNELS)\.)\b\w+", lambda word: self._new.get(word[0], word[0]), text)
+        return re.sub(r"(?<!(?<!KERNELS)\.)\b\w+", lambda word: self._new_names.get(word[0], word[0]), text)
 
 
-def defined_names(source: str) -> Iterator[str]:
+def list_defined_names(source: str) -> Iterator[str]:
     """The names that a module gives to what is its own."""
     for node in ast.parse(source).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -33,7 +33,7 @@ def defined_names(source: str) -> Iterator[str]:
             yield from (name.id for name in names if isinstance(name.ctx, ast.Store))
 
 
-def known_names(source: str) -> set[str]:
+def list_used_names(source: str) -> set[str]:
     """Every name that a program knows or gives."""
     nodes = list(ast.walk(ast.parse(source)))
     known = {node.id for node in nodes if isinstance(node, ast.Name)}

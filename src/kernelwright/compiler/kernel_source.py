@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
-from kernelwright.compiler.cpp.prelude import prelude_for
+from kernelwright.compiler.cpp.prelude import select_prelude
 from kernelwright.compiler.cpp.printer import print_cpp
 from kernelwright.compiler.regions.region import Region, Store
-from kernelwright.compiler.triton.printer import START, print_triton
+from kernelwright.compiler.triton.printer import LAUNCHER_TEMPLATE, print_triton
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.toolchain.cpp import FLAGS
 
 WIDTH = 100
-HOMES = {"device": "torch", "inf": "math", "nan": "math"}
+IMPORT_MODULES = {"device": "torch", "inf": "math", "nan": "math"}
 """Where words of a printed graph come from."""
 CPU_IMPORTS = """import ctypes, hashlib, os, platform, subprocess, tempfile, warnings
 from pathlib import Path
@@ -32,7 +32,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.runtime import driver
 """
-COMPILED = '''
+COMPILE_TEMPLATE = '''
 FLAGS = "{flags}".split()
 
 
@@ -63,100 +63,105 @@ except (OSError, RuntimeError) as fault:
 """Whoever wants to know that they compile makes an error of the warning."""
 
 
-class Kernel(NamedTuple):
+class RegionKernel(NamedTuple):
     """One way to compute a region: a generator's choice, or plain torch code for torch.compile; `in_place` names the
     inputs into which some of its results are written."""
 
     region: Region
-    choice: Any
-    code: str = ""
+    config: Any
+    torch_source: str = ""
     in_place: Mapping[str, str] = MappingProxyType({})
 
 
-def cpu_text(kernels: Sequence[Kernel]) -> str:
+def emit_cpp(kernels: Sequence[RegionKernel]) -> str:
     """Python that defines a function for each region: tensors in, new tensors out.
 
     Raises:
         Misfit: a step that C++ has no form for.
     """
-    body = "\n".join(print_cpp(kernel.region, kernel.choice, kernel.in_place) for kernel in kernels)
+    body = "\n".join(print_cpp(kernel.region, kernel.config, kernel.in_place) for kernel in kernels)
     counts = {one.region.name: len(one.region.reads) + len(one.region.writes) for one in kernels}
-    source = f'SOURCE = r"""{prelude_for(body)}\n{body}"""\n'
+    source = f'SOURCE = r"""{select_prelude(body)}\n{body}"""\n'
     declared = "\n".join(
         f"    KERNELS.{name}.argtypes, KERNELS.{name}.restype = [ctypes.c_void_p] * {count}, None"
         for name, count in counts.items()
     )
-    functions = "\n\n".join(map(_cpu_function, kernels))
-    compile_it = COMPILED.format(flags=" ".join(FLAGS), declared=declared).lstrip()
+    functions = "\n\n".join(map(_emit_cpp_function, kernels))
+    compile_it = COMPILE_TEMPLATE.format(flags=" ".join(FLAGS), declared=declared).lstrip()
     return f"{source}\n{compile_it}\n\n{functions}"
 
 
-def cuda_text(kernels: Sequence[Kernel]) -> str:
+def emit_triton(kernels: Sequence[RegionKernel]) -> str:
     """The same in Triton.
 
     Raises:
         Misfit: a step that Triton has no form for.
     """
-    printed = [print_triton(kernel.region, kernel.choice) for kernel in kernels]
+    printed = [print_triton(kernel.region, kernel.config) for kernel in kernels]
     helpers = dict.fromkeys(helper for one in printed for helper in one.helpers)
     functions = [
-        "\n\n".join([one.kernels, one.launch, _cuda_function(kernel, one.name)])
+        "\n\n".join([one.kernels, one.launcher, _emit_triton_function(kernel, one.launcher_name)])
         for one, kernel in zip(printed, kernels, strict=True)
     ]
-    return "\n\n".join([START, *helpers, *functions])
+    return "\n\n".join([LAUNCHER_TEMPLATE, *helpers, *functions])
 
 
-def compiled_text(kernel: Kernel) -> str:
+def emit_torch_compile(kernel: RegionKernel) -> str:
     """Plain torch code that torch.compile makes a kernel of wherever the file runs."""
     name = kernel.region.name
     imports = "".join(
-        f"from {home} import {word}\n" for word, home in HOMES.items() if re.search(rf"\b{word}\b", kernel.code)
+        f"from {home} import {word}\n"
+        for word, home in IMPORT_MODULES.items()
+        if re.search(rf"\b{word}\b", kernel.torch_source)
     )
-    return f"{imports}\n{kernel.code}\n\n\n{name} = torch.compile({name}_plain, dynamic=False)\n".lstrip()
+    return f"{imports}\n{kernel.torch_source}\n\n\n{name} = torch.compile({name}_plain, dynamic=False)\n".lstrip()
 
 
-def _cuda_function(kernel: Kernel, launch: str) -> str:
+def _emit_triton_function(kernel: RegionKernel, launch: str) -> str:
     inputs, outputs = kernel.region.reads, kernel.region.writes
-    made = _outputs(kernel, "cuda")
-    called = wrapped(f"{launch}({', '.join([*inputs, *outputs])})")
-    return function(kernel.region, inputs, [*made, called, returned(outputs)])
+    made = _allocate_outputs(kernel, "cuda")
+    called = wrap_call(f"{launch}({', '.join([*inputs, *outputs])})")
+    return emit_function(kernel.region, inputs, [*made, called, emit_return(outputs)])
 
 
-def _cpu_function(kernel: Kernel) -> str:
+def _emit_cpp_function(kernel: RegionKernel) -> str:
     region = kernel.region
     inputs, outputs = region.reads, region.writes
-    made = _outputs(kernel, "cpu")
+    made = _allocate_outputs(kernel, "cpu")
     pointers = ", ".join(f"{name}.data_ptr()" for name in (*inputs, *outputs))
-    return function(region, inputs, [*made, wrapped(f"KERNELS.{region.name}({pointers})"), returned(outputs)])
+    return emit_function(region, inputs, [*made, wrap_call(f"KERNELS.{region.name}({pointers})"), emit_return(outputs)])
 
 
-def function(region: Region, inputs: Sequence[str], body: Sequence[str]) -> str:
+def emit_function(region: Region, inputs: Sequence[str], body: Sequence[str]) -> str:
     """A function of the region's name with its first line of text as the docstring."""
-    head = wrapped(f"def {region.name}({', '.join(inputs)}):")
-    return "\n".join([head, *(textwrap.indent(line, "    ") for line in (f'"""{summary(region)}."""', *body))]) + "\n"
+    head = wrap_call(f"def {region.name}({', '.join(inputs)}):")
+    return "\n".join([head, *(textwrap.indent(line, "    ") for line in (f'"""{summarize(region)}."""', *body))]) + "\n"
 
 
-def summary(region: Region) -> str:
+def summarize(region: Region) -> str:
     """`relu of add, mul, add: 16,777,216 elements` or `div of exp, sum over rows: 4,096 rows of 1,000`."""
     names = [step.op for step in region.steps if step.op not in ("cast", "constant", "index")]
     shown = ", ".join(names if len(names) <= 6 else [*names[:3], "...", *names[-2:]])
     shown = shown or "copy"
-    size = f"{region.rows:,} rows of {region.row_size:,}" if region.row else f"{region.rows:,} elements"
+    size = f"{region.num_rows:,} rows of {region.row_size:,}" if region.row else f"{region.num_rows:,} elements"
     return f"{shown}; {size}"
 
 
-def returned(outputs: Sequence[str]) -> str:
+def emit_return(outputs: Sequence[str]) -> str:
     return f"return {', '.join(outputs)}"
 
 
-def _outputs(kernel: Kernel, device: str) -> list[str]:
+def _allocate_outputs(kernel: RegionKernel, device: str) -> list[str]:
     """Lines that make the tensors it writes, each once."""
     stores = {store.buffer: store for store in kernel.region.stores}
     given = {load.buffer: load.dtype for load in kernel.region.loads}
-    return [f"{name} = {kernel.in_place.get(name) or _empty(store, given, device)}" for name, store in stores.items()]
+    return [
+        f"{name} = {kernel.in_place.get(name) or _allocate_output(store, given, device)}"
+        for name, store in stores.items()
+    ]
 
 
-def _empty(store: Store, given: Mapping[str, str], device: str) -> str:
+def _allocate_output(store: Store, given: Mapping[str, str], device: str) -> str:
     """Memory like that of something it is given: torch's default dtype and device may be others when it runs."""
     layout, dtype = f"{store.shape}, {store.shape_strides}", f"dtype=torch.{store.dtype}"
     if not given:
@@ -167,7 +172,7 @@ def _empty(store: Store, given: Mapping[str, str], device: str) -> str:
     return f"{call}{layout}{asked})"
 
 
-def wrapped(line: str, width: int = WIDTH) -> str:
+def wrap_call(line: str, width: int = WIDTH) -> str:
     """A call or a signature, its arguments on lines of their own where it is too long."""
     if len(line) <= width or "(" not in line:
         return line

@@ -10,119 +10,123 @@ from typing import Any
 
 import torch
 
-from kernelwright.benchmark.variants import baseline_program
-from kernelwright.compiler.backends import generator_for
-from kernelwright.compiler.in_memory import with_kernels
+from kernelwright.benchmark.variants import make_baseline
+from kernelwright.compiler.backends import backend_for
+from kernelwright.compiler.in_memory import optimize_problem
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import KernelwrightError, ProblemError
-from kernelwright.core.optimization import COMPILED, WHOLE, Optimization, SuiteRow
-from kernelwright.core.progress import stage
+from kernelwright.core.optimization import TORCH_COMPILE, WHOLE_PROGRAM_PREFIX, Optimization, ProgramSuiteRow
+from kernelwright.core.progress import report_stage
 from kernelwright.core.records import Machine
 from kernelwright.machines.floor import floor, last_cache_bytes
-from kernelwright.measure.paired import time_arms
+from kernelwright.measure.paired import time_variants
 from kernelwright.problems import Problem, load_problem
-from kernelwright.problems.device_inputs import made_on
+from kernelwright.problems.device_inputs import draw_inputs_on
 from kernelwright.problems.importing import import_file
 from kernelwright.problems.problem import Args
-from kernelwright.work import count, first_reads
+from kernelwright.work import count_work, first_read_bytes
 
 OURS, COPY, EAGER = "kernelwright", "copy", "eager"
 BUDGET_S = 2.0
-REASON_LENGTH = 400
+MAX_REASON_CHARS = 400
 
 
-def programs(folder: str, device: str) -> Iterator[Problem]:
+def load_programs(folder: str, device: str) -> Iterator[Problem]:
     """The programs of a folder: functions with their `NAME_inputs(scale)`, sized for the device by `GPU_SCALE`, and
     problem files in KernelBench's form, as they are."""
     for path in sorted(Path(folder).glob("*.py")):
         module = import_file(path, ProblemError)
         if not hasattr(module, "GPU_SCALE"):
             problem = load_problem(str(path))
-            yield replace(problem, make_inputs=made_on(device, problem.make_inputs))
+            yield replace(problem, make_inputs=draw_inputs_on(device, problem.make_inputs))
             continue
         for name, scale in module.GPU_SCALE.items():
             make = functools.partial(getattr(module, f"{name}_inputs"), scale if device == "cuda" else 1)
-            yield Problem(f"{path.stem}:{name}", getattr(module, name), _as_call(make, device), source=f"{path}:{name}")
+            yield Problem(
+                f"{path.stem}:{name}", getattr(module, name), _make_call(make, device), source=f"{path}:{name}"
+            )
 
 
-def run_one(
+def run_program(
     problem: Problem,
     device: str,
     machine: Machine,
     *,
-    compile: bool = True,
-    sets: int | None = None,
+    use_torch_compile: bool = True,
+    num_input_sets: int | None = None,
     budget_s: float | None = None,
     tuner: Tuner | None = None,
-) -> SuiteRow:
+) -> ProgramSuiteRow:
     """Optimises one program and times what came of it; whatever goes wrong is the row's reason.
 
     Args:
-        compile: let torch.compile compete.
-        sets: how many sets of inputs the result is proved on; None is what `kw verify` takes.
-        budget_s: for timing the whole program; None is `BUDGET_S`.
+        use_torch_compile: let torch.compile compete.
+        num_input_sets: how many sets of inputs the result is proved on; None is what `kw verify` takes.
+        budget_s: for timing the whole program; None is `SAMPLING_TIMEOUT_S`.
         tuner: who tries the ways to compute a region.
     """
-    stage(problem.name)
-    tuner = tuner or Tuner(generator_for(device), device, machine, compile=compile)
+    report_stage(problem.name)
+    tuner = tuner or Tuner(backend_for(device), device, machine, use_torch_compile=use_torch_compile)
     try:
-        return _run(problem, tuner, compile, sets, budget_s or BUDGET_S)
+        return _optimize_and_time(problem, tuner, use_torch_compile, num_input_sets, budget_s or BUDGET_S)
     except KernelwrightError as fault:
-        return SuiteRow(name=problem.name, accepted=False, reason=str(fault))
+        return ProgramSuiteRow(name=problem.name, accepted=False, reason=str(fault))
     except Exception as fault:  # out of memory, a CUDA error, a bug of ours: the next program may be fine
-        said = " ".join(str(fault).split())[:REASON_LENGTH]
-        return SuiteRow(name=problem.name, accepted=False, reason=f"{type(fault).__name__}: {said}")
+        said = " ".join(str(fault).split())[:MAX_REASON_CHARS]
+        return ProgramSuiteRow(name=problem.name, accepted=False, reason=f"{type(fault).__name__}: {said}")
 
 
-def _run(problem: Problem, tuner: Tuner, compile: bool, sets: int | None, budget_s: float) -> SuiteRow:
+def _optimize_and_time(
+    problem: Problem, tuner: Tuner, compile: bool, sets: int | None, budget_s: float
+) -> ProgramSuiteRow:
     device, machine = tuner.device, tuner.machine
     with torch.no_grad():
-        ours = with_kernels(problem, tuner, sets)
+        ours = optimize_problem(problem, tuner, sets)
         found: Any = ours.optimization
         inputs = problem.inputs(device, 0)
-        work = count(problem.on(device), *inputs)
+        work = count_work(problem.program_on(device), *inputs)
         moved = work.fused.total_bytes
         arms: dict[str, Callable[..., Any]] = {OURS: ours}
-        if not found.as_it_was:
-            arms[EAGER] = baseline_program("eager", problem, device)
+        if not found.is_unchanged:
+            arms[EAGER] = make_baseline("eager", problem, device)
         if compile:
-            arms[COMPILED] = baseline_program("compile", problem, device)
-        rounds = time_arms(
-            arms | {COPY: _copy(moved, device)},
+            arms[TORCH_COMPILE] = make_baseline("compile", problem, device)
+        rounds = time_variants(
+            arms | {COPY: _copy_baseline(moved, device)},
             inputs,
             device=device,
             last_cache_bytes=last_cache_bytes(machine),
             budget_s=budget_s,
         )
     times = {name: timing.time_us for name, timing in rounds.timings.items()}
-    if found.as_it_was:
+    if found.is_unchanged:
         times[EAGER] = times[OURS]
-    return SuiteRow(
+    return ProgramSuiteRow(
         name=problem.name,
         accepted=found.verdict.accepted,
         reason=found.verdict.reason.detail if found.verdict.reason else "",
         compulsory_bytes=moved,
-        floor_us=floor(work.fused, machine, cold_bytes=sum(first_reads(work).values())).time_us,
+        floor_us=floor(work.fused, machine, cold_bytes=sum(first_read_bytes(work).values())).time_us,
         times_us=times,
-        winners=tuple(_winners(found)),
-        left=tuple(left.operator for left in found.left),
+        winners=tuple(_winner_lines(found)),
+        fallbacks=tuple(left.operator for left in found.fallbacks),
     )
 
 
-def _winners(found: Optimization) -> Iterator[str]:
+def _winner_lines(found: Optimization) -> Iterator[str]:
     """Who computes each region, and who the whole program where that is another."""
     for region in found.regions:
-        yield f"{region.name}: {region.winner}, {region.why}"
-    if found.whole:
-        yield f"{WHOLE}{found.whole}"
+        yield f"{region.name}: {region.winner}, {region.winner_reason}"
+    if found.whole_program_winner:
+        yield f"{WHOLE_PROGRAM_PREFIX}{found.whole_program_winner}"
 
 
-def _copy(moved: int, device: str) -> Callable[..., Any]:
+def _copy_baseline(moved: int, device: str) -> Callable[..., Any]:
     """A copy that moves as many bytes as a program must, half of them read; it takes any arguments."""
     source = torch.empty(max(moved // 2, 1), dtype=torch.uint8, device=device).fill_(1)
     target = torch.empty_like(source)
     return lambda *_: target.copy_(source)
 
 
-def _as_call(make: Callable[[], list[torch.Tensor]], device: str) -> Callable[[], Args]:
-    return made_on(device, lambda: (make(), {}))
+def _make_call(make: Callable[[], list[torch.Tensor]], device: str) -> Callable[[], Args]:
+    return draw_inputs_on(device, lambda: (make(), {}))

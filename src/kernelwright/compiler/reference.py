@@ -9,21 +9,21 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelwright.compiler.capture.calls import call_name, values_of_calls
-from kernelwright.compiler.capture.capture import Captured, normal_call
-from kernelwright.compiler.forward_codegen import Part
-from kernelwright.compiler.regions.nodes import constant_of, made_anywhere, node_at
-from kernelwright.compiler.regions.operators import packet
+from kernelwright.compiler.capture.calls import map_calls_to_values, source_call_name
+from kernelwright.compiler.capture.capture import CapturedProgram, normalize_call
+from kernelwright.compiler.forward_codegen import PlannedRegion
+from kernelwright.compiler.regions.nodes import fill_value, is_rematerializable, node_arg
+from kernelwright.compiler.regions.operators import op_name
 
 aten = torch.ops.aten
 
 
-def reference_of(captured: Captured, part: Part) -> fx.GraphModule:
+def build_reference(captured: CapturedProgram, part: PlannedRegion) -> fx.GraphModule:
     """A module that takes the region's inputs and returns its outputs as a tuple."""
-    return _of_calls(captured, part) or _of_operators(captured, part)
+    return _from_calls(captured, part) or _from_operators(captured, part)
 
 
-def source_of(reference: fx.GraphModule, name: str) -> str:
+def format_reference(reference: fx.GraphModule, name: str) -> str:
     """The module as a plain function, for a file; a single output stands without its tuple."""
     code = (
         reference.code.strip()
@@ -35,7 +35,9 @@ def source_of(reference: fx.GraphModule, name: str) -> str:
     return "\n".join(lines)
 
 
-def inputs_of(captured: Captured, parts: Sequence[Part], values: Sequence[Any]) -> list[list[torch.Tensor]]:
+def record_region_inputs(
+    captured: CapturedProgram, parts: Sequence[PlannedRegion], values: Sequence[Any]
+) -> list[list[torch.Tensor]]:
     """The tensors that each region is given in one run of the program.
 
     Args:
@@ -58,11 +60,11 @@ def inputs_of(captured: Captured, parts: Sequence[Part], values: Sequence[Any]) 
     return [[seen[by_name[name]] for name in part.region.reads] for part in parts]
 
 
-def placeholder_values(captured: Captured, program: Any, args: Any, kwargs: Any) -> list[Any]:
+def bind_placeholders(captured: CapturedProgram, program: Any, args: Any, kwargs: Any) -> list[Any]:
     """What the graph is given in a call of the program."""
     from torch.utils import _pytree as pytree
 
-    leaves = pytree.tree_leaves(normal_call(program, args, kwargs))
+    leaves = pytree.tree_leaves(normalize_call(program, args, kwargs))
 
     def value(kind: str, name: str, constant: Any) -> Any:
         match kind:
@@ -76,28 +78,30 @@ def placeholder_values(captured: Captured, program: Any, args: Any, kwargs: Any)
     return [value(*source) for source in captured.sources.values()]
 
 
-def _of_calls(captured: Captured, part: Part) -> fx.GraphModule | None:
-    names, inside = {call_name(node) for node in part.nodes}, set(part.nodes)
-    value_of = values_of_calls(captured)
-    calls = [node for node in captured.original.graph.nodes if node.name in names and node.op == "call_function"]
+def _from_calls(captured: CapturedProgram, part: PlannedRegion) -> fx.GraphModule | None:
+    names, inside = {source_call_name(node) for node in part.nodes}, set(part.nodes)
+    value_of = map_calls_to_values(captured)
+    calls = [node for node in captured.exported.graph.nodes if node.name in names and node.op == "call_function"]
     whole = all(
-        node in inside for node in captured.graph.nodes if node.op == "call_function" and call_name(node) in names
+        node in inside
+        for node in captured.graph.nodes
+        if node.op == "call_function" and source_call_name(node) in names
     )
     plain = all(isinstance(c.target, torch._ops.OpOverload) and not c.target._schema.is_mutable for c in calls)
     if not calls or not whole or not plain:
         return None
-    return _built(captured, part, calls, lambda node: value_of.get(node))
+    return _build_graph(captured, part, calls, lambda node: value_of.get(node))
 
 
-def _of_operators(captured: Captured, part: Part) -> fx.GraphModule:
-    built = _built(captured, part, part.nodes, lambda node: node)
+def _from_operators(captured: CapturedProgram, part: PlannedRegion) -> fx.GraphModule:
+    built = _build_graph(captured, part, part.nodes, lambda node: node)
     assert built, "a region is made of its own nodes"
     return built
 
 
-def _built(
-    captured: Captured,
-    part: Part,
+def _build_graph(
+    captured: CapturedProgram,
+    part: PlannedRegion,
     nodes: Sequence[fx.Node],
     value_of: Callable[[fx.Node], fx.Node | None],
 ) -> fx.GraphModule | None:
@@ -116,10 +120,10 @@ def _built(
         if value_of(node) in known:
             return known[value_of(node)]
         if node not in copied:
-            if node not in wanted and (node.op != "call_function" or not made_anywhere(node)):
+            if node not in wanted and (node.op != "call_function" or not is_rematerializable(node)):
                 raise KeyError(node.name)
-            alone = packet(node.target).endswith("_like") and value_of(node_at(node, 0)) not in known
-            copied[node] = _constant_alone(graph, node) if alone else graph.node_copy(node, copy)
+            alone = op_name(node.target).endswith("_like") and value_of(node_arg(node, 0)) not in known
+            copied[node] = _standalone_constant(graph, node) if alone else graph.node_copy(node, copy)
         return copied[node]
 
     try:
@@ -133,9 +137,9 @@ def _built(
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
-def _constant_alone(graph: fx.Graph, node: fx.Node) -> fx.Node:
+def _standalone_constant(graph: fx.Graph, node: fx.Node) -> fx.Node:
     """A constant that is like a tensor of which the region reads nothing."""
     like = node.meta["val"]
     about = {"dtype": like.dtype, "device": like.device}
     memory = graph.call_function(aten.empty_strided.default, (list(like.shape), list(like.stride())), about)
-    return graph.call_function(aten.fill.Scalar, (memory, constant_of(node)))
+    return graph.call_function(aten.fill.Scalar, (memory, fill_value(node)))

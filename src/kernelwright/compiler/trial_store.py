@@ -10,21 +10,21 @@ from kernelwright.core.optimization import Attempt
 from kernelwright.core.records import Machine
 
 
-class Trials:
+class TrialStore:
     """Attempts at one region on one machine, kept in the cache folder one file each."""
 
     def __init__(self, region: Region, machine: Machine) -> None:
         software = [f"{name} {version}" for name, version in sorted(machine.software.items())]
         self._key = (str(region), machine.name, str(machine.threads), *software)
 
-    def known(self, source: str) -> Attempt | None:
+    def get(self, source: str) -> Attempt | None:
         """The attempt with this source text, if one was made and its file is whole."""
         try:
             return msgspec.json.decode(self._path(source).read_bytes(), type=Attempt)
         except (OSError, msgspec.DecodeError):
             return None
 
-    def keep(self, source: str, attempt: Attempt) -> None:
+    def put(self, source: str, attempt: Attempt) -> None:
         write_atomic(self._path(source), msgspec.json.encode(attempt))
 
     def _path(self, source: str):

@@ -30,7 +30,7 @@ def is_command(text: str) -> bool:
     return is_program and not any(map(_PLACEHOLDER.fullmatch, unquoted))
 
 
-def divided(steps: Iterable[str]) -> tuple[list[str], list[str]]:
+def split_commands(steps: Iterable[str]) -> tuple[list[str], list[str]]:
     """The steps that are commands, and the advice that is left."""
     commands, advice = [], []
     for step in filter(None, steps):
@@ -38,12 +38,12 @@ def divided(steps: Iterable[str]) -> tuple[list[str], list[str]]:
     return commands, advice
 
 
-def with_options(command: Sequence[str], options: str) -> str | None:
+def add_options(command: Sequence[str], options: str) -> str | None:
     """The command again with other options, such as `--device cpu`; None where `options` is not only options.
 
     Options that the command has already are replaced. What follows `--` stays as it is.
     """
-    new = _parsed(options)
+    new = _parse_options(options)
     if not new:
         return None
     end = command.index("--") if "--" in command else len(command)
@@ -59,7 +59,7 @@ def with_options(command: Sequence[str], options: str) -> str | None:
     return shlex.join([*kept, *given, *command[end:]])
 
 
-def _parsed(options: str) -> dict[str, str | None]:
+def _parse_options(options: str) -> dict[str, str | None]:
     """Each option with its value, or None without one; empty where there is anything else, or a placeholder."""
     found: dict[str, str | None] = {}
     last = None

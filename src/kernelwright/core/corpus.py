@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kernelwright.core.records import Device, Record
-from kernelwright.core.throughput import Pace
+from kernelwright.core.throughput import Throughput
 
 
 class SampleOutcome(Record, frozen=True, kw_only=True):
@@ -16,8 +16,8 @@ class SampleOutcome(Record, frozen=True, kw_only=True):
     """
 
     name: str
-    kind: Literal["honest", "dishonest"]
-    what: str
+    kind: Literal["legitimate", "cheat"]
+    description: str
     problem: str
     expected: tuple[str, ...]
     got: str
@@ -25,7 +25,7 @@ class SampleOutcome(Record, frozen=True, kw_only=True):
     time_s: float = 0.0
 
     @property
-    def right(self) -> bool:
+    def is_correct(self) -> bool:
         return self.got in self.expected if self.expected else not self.got
 
 
@@ -36,28 +36,28 @@ class CorpusReport(Record, frozen=True, kw_only=True):
     rounds: int
     sandbox: tuple[str, ...]
     outcomes: tuple[SampleOutcome, ...]
-    pace: Pace
+    throughput: Throughput
     skipped: tuple[str, ...] = ()
 
     @property
-    def wrong(self) -> tuple[SampleOutcome, ...]:
-        return tuple(one for one in self.outcomes if not one.right)
+    def wrong_outcomes(self) -> tuple[SampleOutcome, ...]:
+        return tuple(one for one in self.outcomes if not one.is_correct)
 
 
 class SampleCounts(Record, frozen=True, kw_only=True):
-    """One sample in all rounds: `got` counts the codes that rejected it, and as "" how often it was accepted; `faults`
-    tells of every verdict that was wrong."""
+    """One sample in all rounds: `verdict_counts` counts the codes that rejected it, and as "" how often it was
+    accepted; `wrong_verdicts` tells of every verdict that was wrong."""
 
     name: str
-    kind: Literal["honest", "dishonest"]
-    what: str
+    kind: Literal["legitimate", "cheat"]
+    description: str
     problem: str
     expected: tuple[str, ...]
-    got: dict[str, int]
+    verdict_counts: dict[str, int]
     slowest_s: float
-    faults: tuple[str, ...] = ()
+    wrong_verdicts: tuple[str, ...] = ()
 
     @property
-    def wrong(self) -> int:
+    def num_wrong(self) -> int:
         right = self.expected or ("",)
-        return sum(times for code, times in self.got.items() if code not in right)
+        return sum(times for code, times in self.verdict_counts.items() if code not in right)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kernelwright.core.commands import divided, with_options
+from kernelwright.core.commands import add_options, split_commands
 from kernelwright.core.errors import InternalError, KernelwrightError, UsageError
 
 SCHEMA_VERSION = 1
@@ -15,7 +15,7 @@ STATUSES = ("ok", "finding", "error")
 T = TypeVar("T")
 
 
-def document(
+def build_document(
     verb: str, record: msgspec.Struct | dict[str, Any], *, status: str = "ok", next: Sequence[str] = ()
 ) -> dict:
     """The record's fields inside the envelope `schema`, `verb`, `status`, `next`, `advice`.
@@ -26,7 +26,7 @@ def document(
         ValueError: a field of the record would hide one of the envelope.
     """
     fields = msgspec.to_builtins(record)
-    commands, advice = divided(next)
+    commands, advice = split_commands(next)
     envelope = {
         "schema": {"name": f"kernelwright.{verb}", "version": SCHEMA_VERSION},
         "verb": verb,
@@ -41,7 +41,7 @@ def document(
     return envelope | fields
 
 
-def error_document(verb: str, error: KernelwrightError, command: Sequence[str] = ()) -> dict:
+def build_error_document(verb: str, error: KernelwrightError, command: Sequence[str] = ()) -> dict:
     """The document of a verb that could not answer. Its `next` has a command, the verb's help at least.
 
     Args:
@@ -49,14 +49,14 @@ def error_document(verb: str, error: KernelwrightError, command: Sequence[str] =
             `--device cpu`, names the same command with it.
     """
     fault = {"code": error.code, "message": error.message, "where": error.where}
-    steps = error.next.splitlines() if error.next != KernelwrightError.usual_next else []
-    if again := with_options(command, error.next):
+    steps = error.next.splitlines() if error.next != KernelwrightError.default_next else []
+    if again := add_options(command, error.next):
         steps = [again]
     elif isinstance(error, InternalError):
-        steps = [with_options(command, "--debug") or "", *steps]
-    elif not divided(steps)[0]:
+        steps = [add_options(command, "--debug") or "", *steps]
+    elif not split_commands(steps)[0]:
         steps = ["kw --help" if verb == "kw" else f"kw {verb} --help", *steps]
-    return document(verb, {"error": fault}, status="error", next=steps)
+    return build_document(verb, {"error": fault}, status="error", next=steps)
 
 
 def encode(doc: dict | msgspec.Struct) -> str:

@@ -9,9 +9,10 @@ import msgspec
 from kernelwright.core.records import Record
 
 
-class Access(Record, frozen=True, kw_only=True):
-    """One place in a source that reaches memory. `per_request` counts what a request of one warp costs, 32-byte sectors
-    of global memory or passes over the banks of shared memory; `ideal` is what its lanes need at least."""
+class MemoryAccess(Record, frozen=True, kw_only=True):
+    """One place in a source that reaches memory. `transactions_per_request` counts what a request of one warp costs,
+    32-byte sectors of global memory or passes over the banks of shared memory; `ideal_transactions_per_request` is what
+    its lanes need at least."""
 
     kernel: str
     line: int
@@ -20,16 +21,20 @@ class Access(Record, frozen=True, kw_only=True):
     operand: str
     access_bytes: int
     requests: int
-    per_request: float
-    ideal: float
+    transactions_per_request: float
+    ideal_transactions_per_request: float
 
     @property
-    def excess(self) -> float:
+    def excess_ratio(self) -> float:
         """How many times more than need be."""
-        return self.per_request / self.ideal if self.ideal else 1.0
+        return (
+            self.transactions_per_request / self.ideal_transactions_per_request
+            if self.ideal_transactions_per_request
+            else 1.0
+        )
 
 
-class Fault(Record, frozen=True, kw_only=True):
+class SanitizerFinding(Record, frozen=True, kw_only=True):
     """Something wrong that a sanitizer saw."""
 
     kernel: str
@@ -38,10 +43,10 @@ class Fault(Record, frozen=True, kw_only=True):
     line: int
 
 
-class CountedMove(Record, frozen=True, kw_only=True):
+class EmulationRecommendation(Record, frozen=True, kw_only=True):
     """What to do next, without a time: emulation has none."""
 
-    what: str
+    action: str
     predicted_us: float | None = None
 
 
@@ -50,13 +55,13 @@ class Emulation(Record, frozen=True, kw_only=True):
 
     problem: str
     candidate: str
-    sentence: str
-    accesses: tuple[Access, ...]
-    faults: tuple[Fault, ...]
+    summary: str
+    accesses: tuple[MemoryAccess, ...]
+    sanitizer_findings: tuple[SanitizerFinding, ...]
     flops: int
     global_bytes: int
     """What all sectors hold: traffic before any cache helps."""
-    moves: tuple[CountedMove, ...]
+    recommendations: tuple[EmulationRecommendation, ...]
     regime: str = "undetermined"
     coverage: float = 0.0
     time_us: float | None = None

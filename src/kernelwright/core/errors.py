@@ -35,11 +35,11 @@ class KernelwrightError(Exception):
 
     code = "error"
     exit_code = 2
-    usual_next = "kw --help"
+    default_next = "kw --help"
 
     def __init__(self, message: str, *, next: str = "", where: str = "") -> None:
         super().__init__(message)
-        self.message, self.next, self.where = message, next or self.usual_next, where
+        self.message, self.next, self.where = message, next or self.default_next, where
 
 
 class UsageError(KernelwrightError):
@@ -84,31 +84,31 @@ class LimitError(KernelwrightError):
 
 class TimeLimitError(LimitError):
     code = "timeout"
-    usual_next = "try smaller inputs, or allow more time"
+    default_next = "try smaller inputs, or allow more time"
 
 
 class MemoryLimitError(LimitError):
     code = "out-of-memory"
-    usual_next = "try smaller inputs, or a machine with more memory"
+    default_next = "try smaller inputs, or a machine with more memory"
 
 
 class CrashError(LimitError):
     code = "crash"
-    usual_next = "run the file by itself, without kw, to see what kills it"
+    default_next = "run the file by itself, without kw, to see what kills it"
 
 
-class ForgedError(CrashError):
+class TamperingError(CrashError):
     code = "forged-answer"
-    usual_next = "return plain tensors, and leave the process around the program alone"
+    default_next = "return plain tensors, and leave the process around the program alone"
 
 
 class InternalError(KernelwrightError):
     code = "internal"
     exit_code = 101
-    usual_next = "run it again with --debug and report what it says"
+    default_next = "run it again with --debug and report what it says"
 
 
-def by_code() -> dict[str, type[KernelwrightError]]:
+def error_types_by_code() -> dict[str, type[KernelwrightError]]:
     """Every error class of the tree by its code, so that an error can cross a process boundary."""
     found, todo = {}, [KernelwrightError]
     while todo:

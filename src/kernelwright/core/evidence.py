@@ -25,7 +25,7 @@ class EvidenceRow(Record, frozen=True, kw_only=True):
         artifact: digest of the code that ran; empty where none of this package ran.
         toolchain: the compilers that made the artifact from the sources; empty for text.
         sources: digest of the sources that made the artifact. Equal sources make an equal artifact; others may.
-        superseded_at: digest of sources that were found to make other code, so that they are not built again.
+        superseded_sources: digest of sources that were found to make other code, so that they are not built again.
         instruments: versions of what measured it, by name.
         environment: versions of GPU driver, torch and the like.
         commit: of the sources, as git names it; empty where there was no repository.
@@ -46,13 +46,13 @@ class EvidenceRow(Record, frozen=True, kw_only=True):
     variant: str = ""
     toolchain: str = ""
     commit: str = ""
-    superseded_at: str = ""
+    superseded_sources: str = ""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
         return self.kind, self.machine, self.workload, self.variant
 
-    def as_state(self, state: State, reason: str = "") -> RowState:
+    def to_row_state(self, state: State, reason: str = "") -> RowState:
         return RowState(
             kind=self.kind,
             workload=self.workload,
@@ -64,7 +64,7 @@ class EvidenceRow(Record, frozen=True, kw_only=True):
             commit=self.commit,
         )
 
-    def as_type(self, type: type[T]) -> T:
+    def decode_result(self, type: type[T]) -> T:
         """The result.
 
         Raises:
@@ -105,12 +105,12 @@ class EvidenceRun(Record, frozen=True, kw_only=True):
     failed: tuple[str, ...] = ()
 
 
-def raw(result: Any) -> msgspec.Raw:
+def encode_result(result: Any) -> msgspec.Raw:
     """A result as a row holds it."""
     return msgspec.Raw(msgspec.json.encode(result))
 
 
-class Measured(Record, frozen=True, kw_only=True):
+class RowGroup(Record, frozen=True, kw_only=True):
     """Rows that one table or section shows: results of one name on one machine, each with its state."""
 
     name: str

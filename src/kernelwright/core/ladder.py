@@ -7,25 +7,25 @@ from kernelwright.core.machine_code import CodeChange, MachineCode
 from kernelwright.core.records import Comparison, Machine, Record
 
 
-class SizeTime(Record, frozen=True, kw_only=True):
-    """One rung on one size beside its peer, in one run with the two alternating. `compared` says by how much `a`, the
+class SizeTiming(Record, frozen=True, kw_only=True):
+    """One rung on one size beside its peer, in one run with the two alternating. `comparison` says by how much `a`, the
     rung, is faster."""
 
     size: tuple[int, ...]
     flops: int
     bytes: int
     time_us: float
-    peer_us: float
-    compared: Comparison
+    baseline_us: float
+    comparison: Comparison
 
     @property
-    def of_peer(self) -> float:
+    def fraction_of_baseline(self) -> float:
         """The rung's speed as a share of the peer's."""
-        return self.compared.ratio
+        return self.comparison.speedup
 
 
 class RungOutcome(Record, frozen=True, kw_only=True):
-    """What became of a rung: right on `shapes` shapes or the reason why not, and its times."""
+    """What became of a rung: right on `num_shapes` shapes or the reason why not, and its times."""
 
     number: int
     name: str
@@ -34,35 +34,35 @@ class RungOutcome(Record, frozen=True, kw_only=True):
     hypothesis: str
     next: str
     accepted: bool
-    shapes: int
+    num_shapes: int
     reason: str = ""
-    times: tuple[SizeTime, ...] = ()
+    times: tuple[SizeTiming, ...] = ()
     notes: tuple[str, ...] = ()
-    code: MachineCode | None = None
+    machine_code: MachineCode | None = None
     """Of its largest kernel, with the instructions of the hot loop alone; None where nobody asked."""
-    changes: tuple[CodeChange, ...] = ()
+    code_changes: tuple[CodeChange, ...] = ()
     """What of it is not as on the rung before."""
 
 
-class Climb(Record, frozen=True, kw_only=True):
-    """A ladder in `dtype` climbed here and now, or, where `recorded` holds a date, as it was then on `machine`."""
+class LadderRun(Record, frozen=True, kw_only=True):
+    """A ladder in `dtype` climbed here and now, or, where `recorded_date` holds a date, as it was then on `machine`."""
 
     ladder: str
     machine: Machine
-    peer: str
+    baseline: str
     rungs: tuple[RungOutcome, ...]
-    recorded: str = ""
+    recorded_date: str = ""
     dtype: str = "float32"
     notes: tuple[str, ...] = ()
 
 
-class RungCount(Record, frozen=True, kw_only=True):
+class CounterComparison(Record, frozen=True, kw_only=True):
     """What emulation and the hardware's counters say of one ratio: sectors of a request to global memory, or passes
     over the banks of shared memory by the least that would do."""
 
     number: int
     name: str
-    what: str
+    metric: str
     emulated: float
     counted: float
 
@@ -70,15 +70,15 @@ class RungCount(Record, frozen=True, kw_only=True):
 class RungResult(Record, frozen=True, kw_only=True):
     """What a row of evidence holds: a climb of one rung, and its counts."""
 
-    climb: Climb
-    counts: tuple[RungCount, ...] = ()
+    run: LadderRun
+    counts: tuple[CounterComparison, ...] = ()
 
 
-class LadderClimb(Record, frozen=True, kw_only=True):
+class RecordedLadderRun(Record, frozen=True, kw_only=True):
     """A ladder on one machine, put together from the rows of its rungs; `states` has one for each rung."""
 
-    climb: Climb
-    counts: tuple[RungCount, ...]
+    run: LadderRun
+    counts: tuple[CounterComparison, ...]
     states: tuple[RowState, ...]
 
     @property

@@ -11,7 +11,7 @@ class Cell(NamedTuple):
     """A square of a drawing: what stands in it, what stands small below, and which colour it has (0 to 7)."""
 
     text: str
-    under: str = ""
+    subtext: str = ""
     colour: int = 0
 
 
@@ -22,16 +22,16 @@ class LayoutDrawing(msgspec.Struct, frozen=True):
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     texts: tuple[tuple[str, ...], ...]
-    under: tuple[tuple[str, ...], ...]
+    subtexts: tuple[tuple[str, ...], ...]
     colours: tuple[tuple[int, ...], ...]
     legend: str = ""
-    cut: str = ""
+    truncation_note: str = ""
     """What does not fit, in words; empty when all of it is drawn."""
 
     @property
     def cells(self) -> list[list[Cell]]:
         """Row by row."""
-        under = self.under or tuple(("",) * len(row) for row in self.texts)
+        under = self.subtexts or tuple(("",) * len(row) for row in self.texts)
         rows = zip(self.texts, under, self.colours, strict=True)
         return [[Cell(*one) for one in zip(*row, strict=True)] for row in rows]
 
@@ -41,18 +41,18 @@ class LayoutStep(msgspec.Struct, frozen=True):
 
     call: str
     result: str
-    words: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = ()
 
 
 class LayoutQuestion(msgspec.Struct, frozen=True):
     """One of the three questions about an access, answered."""
 
-    about: str
-    sentence: str
+    topic: str
+    answer: str
     values: dict[str, float | int | str] = {}
 
 
-class LayoutAnswer(msgspec.Struct, frozen=True):
+class LayoutEvaluation(msgspec.Struct, frozen=True):
     """What `kw layout` found.
 
     `kind` is layout, composed, thread-values, swizzle, number, tuple or finding; the figures of a layout are None for
@@ -81,7 +81,7 @@ class FragmentOutcome(msgspec.Struct, frozen=True, kw_only=True):
     layout: str
     elements: int
     """How many were predicted, one by one."""
-    wrong: int
+    mismatches: int
 
 
 class AccessOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,4 +93,4 @@ class AccessOutcome(msgspec.Struct, frozen=True, kw_only=True):
     access_bytes: int
     predicted: int
     """Passes over the banks, or sectors."""
-    counted: int
+    measured: int

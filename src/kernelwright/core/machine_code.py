@@ -9,7 +9,7 @@ import msgspec
 from kernelwright.core.records import Record
 
 Limiter = Literal["registers", "shared memory", "threads", "blocks", ""]
-Group = Literal[
+InstructionGroup = Literal[
     "tensor",
     "float math",
     "special",
@@ -29,7 +29,7 @@ holds moves, constants, predicates and votes; "local memory" is what spills and 
 
 
 class Instruction(Record, frozen=True, kw_only=True):
-    """One instruction. `words` say what it does; they are empty where that is not known for sure."""
+    """One instruction. `description` say what it does; they are empty where that is not known for sure."""
 
     address: int
     """Bytes from the start of the kernel."""
@@ -38,40 +38,40 @@ class Instruction(Record, frozen=True, kw_only=True):
     operands: str = ""
     predicate: str = ""
     """Such as @!P0; empty where it always runs."""
-    group: Group = "other"
-    words: str = ""
+    group: InstructionGroup = "other"
+    description: str = ""
     file: str = ""
     line: int | None = None
     """Of the source, where the code was built with line information."""
-    spill: bool = False
+    is_spill: bool = False
     """It stores a register to local memory for want of registers, or loads it back."""
 
 
 class Loop(Record, frozen=True, kw_only=True):
     """A natural loop. Depth 1 is outermost; `instructions` holds the text of the hot loop and is empty for others."""
 
-    first: int
-    last: int
+    first_address: int
+    last_address: int
     """Addresses of its first and last instruction; code of others may stand between them."""
     depth: int
-    count: int
-    mix: dict[str, int]
-    hot: bool = False
+    num_instructions: int
+    instruction_mix: dict[str, int]
+    is_hot: bool = False
     instructions: tuple[Instruction, ...] = ()
 
 
 class Occupancy(Record, frozen=True, kw_only=True):
     """How much of a multiprocessor its blocks can fill.
 
-    Where the block size is not known, `blocks` is None, the limiter is empty, and warps and share are the most that
-    the registers allow. Dynamic shared memory counts only where it was told.
+    Where the block size is not known, `blocks_per_sm` is None, the limiter is empty, and warps and share are the most
+    that the registers allow. Dynamic shared memory counts only where it was told.
     """
 
-    blocks: int | None
-    warps: int
-    share: float
+    blocks_per_sm: int | None
+    warps_per_sm: int
+    fraction: float
     limiter: Limiter = ""
-    threads: int | None = None
+    threads_per_block: int | None = None
     """Of a block, as given, or as the kernel itself demands."""
     dynamic_shared_bytes: int = 0
 
@@ -79,22 +79,22 @@ class Occupancy(Record, frozen=True, kw_only=True):
 class Spills(Record, frozen=True, kw_only=True):
     """Bytes that each thread spills, summed over the instructions that do it, as `ptxas -v` counts them.
 
-    An instruction in a loop counts once. `certain` is false where an old compiler left no record and the instructions
+    An instruction in a loop counts once. `is_exact` is false where an old compiler left no record and the instructions
     alone had to tell.
     """
 
     stored_bytes: int = 0
     loaded_bytes: int = 0
     instructions: int = 0
-    certain: bool = True
+    is_exact: bool = True
 
 
 class MachineCode(Record, frozen=True, kw_only=True):
     """One kernel as the machine runs it.
 
-    `shared_bytes` is static, without the 1024 bytes that the driver keeps of each block. `widths` counts loads and
-    stores by what a thread moves: {"global load": {16: 4}}. `tensor` counts tensor instructions by their full name.
-    `stack_bytes` holds spills and local arrays both.
+    `shared_bytes` is static, without the 1024 bytes that the driver keeps of each block. `access_widths` counts loads
+    and stores by what a thread moves: {"global load": {16: 4}}. `tensor_instructions` counts tensor instructions by
+    their full name. `stack_bytes` holds spills and local arrays both.
     """
 
     kernel: str
@@ -105,29 +105,29 @@ class MachineCode(Record, frozen=True, kw_only=True):
     stack_bytes: int
     occupancy: Occupancy | None
     """None for an architecture whose limits are not in the table."""
-    mix: dict[str, int]
-    widths: dict[str, dict[int, int]]
-    tensor: dict[str, int] = msgspec.field(default_factory=dict)
+    instruction_mix: dict[str, int]
+    access_widths: dict[str, dict[int, int]]
+    tensor_instructions: dict[str, int] = msgspec.field(default_factory=dict)
     loops: tuple[Loop, ...] = ()
-    reading: str
-    count: int
+    summary: str
+    num_instructions: int
     """Instructions that can be reached, without the slow paths of divisions, which ordinary numbers never take."""
     instructions: tuple[Instruction, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def hot(self) -> Loop | None:
+    def hot_loop(self) -> Loop | None:
         """The loop in which the time is most likely spent."""
-        return next((loop for loop in self.loops if loop.hot), None)
+        return next((loop for loop in self.loops if loop.is_hot), None)
 
 
 class CodeChange(Record, frozen=True, kw_only=True):
-    """One figure of two kernels that is not the same. `better` is None where neither is."""
+    """One figure of two kernels that is not the same. `is_better` is None where neither is."""
 
-    what: str
+    metric: str
     before: str
     after: str
-    better: bool | None = None
+    is_better: bool | None = None
 
 
 class CodeDifference(Record, frozen=True, kw_only=True):

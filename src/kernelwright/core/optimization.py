@@ -6,31 +6,31 @@ import msgspec
 
 from kernelwright.core.records import Bench, Diagnosis, Machine, Record, Verdict
 
-TORCH, COMPILED = "torch", "torch.compile"
+TORCH, TORCH_COMPILE = "torch", "torch.compile"
 """Winners that are no kernel: torch's own operators, and what torch.compile makes of them."""
-WHOLE = "whole: "
+WHOLE_PROGRAM_PREFIX = "whole: "
 """Before the winner of a whole program, among those of its regions."""
-Setting = dict[str, str | int | float | bool]
+ConfigValues = dict[str, str | int | float | bool]
 
 
 class Attempt(Record, frozen=True, kw_only=True):
     """One way to compute a region: a generator's with its choices, or torch's own (no choices).
 
-    `time_us` is None for what was not timed; `accepted` is None for what nobody asked about. `alone_us` is what a
-    kernel shorter than its launch takes the device, in a CUDA graph of many.
+    `outputs_read_us` is None for what was not timed; `accepted` is None for what nobody asked about. `device_time_us`
+    is what a kernel shorter than its launch takes the device, in a CUDA graph of many.
     """
 
     name: str
-    choice: Setting = msgspec.field(default_factory=dict)
+    config: ConfigValues = msgspec.field(default_factory=dict)
     time_us: float | None = None
-    alone_us: float | None = None
+    device_time_us: float | None = None
     accepted: bool | None = None
     reason: str = ""
 
 
 class RegionOutcome(Record, frozen=True, kw_only=True):
     """A region before, predicted and after, with everything that was tried. `text` is the region as people read it;
-    `copies` says how often it stands in the program; `after_us` is that of the winner."""
+    `num_occurrences` says how often it stands in the program; `after_us` is that of the winner."""
 
     name: str
     summary: str
@@ -42,12 +42,12 @@ class RegionOutcome(Record, frozen=True, kw_only=True):
     predicted_us: float
     after_us: float
     winner: str
-    why: str
+    winner_reason: str
     attempts: tuple[Attempt, ...] = ()
-    copies: int = 1
+    num_occurrences: int = 1
 
 
-class Left(Record, frozen=True, kw_only=True):
+class FallbackOperator(Record, frozen=True, kw_only=True):
     """Operators that stay with torch, and why."""
 
     operator: str
@@ -58,29 +58,33 @@ class Left(Record, frozen=True, kw_only=True):
 class Optimization(Record, frozen=True, kw_only=True):
     """What became of a program: the file that was written, proved by `verdict` and timed by `bench`.
 
-    `whole` names the way of torch's that the file takes for all of the program, because it is faster than its kernels;
-    empty where these run.
+    `whole_program_winner` names the way of torch's that the file takes for all of the program, because it is faster
+    than its kernels; empty where these run.
     """
 
     problem: str
     machine: Machine
     diagnosis: Diagnosis | None
     regions: tuple[RegionOutcome, ...]
-    left: tuple[Left, ...]
-    file: str
+    fallbacks: tuple[FallbackOperator, ...]
+    output_file: str
     source: str
     verdict: Verdict | None
     bench: Bench | None
-    whole: str = ""
+    whole_program_winner: str = ""
     notes: tuple[str, ...] = ()
 
     @property
-    def as_it_was(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the program runs as it was: nothing was faster."""
-        return self.whole == TORCH if self.whole else all(region.winner == TORCH for region in self.regions)
+        return (
+            self.whole_program_winner == TORCH
+            if self.whole_program_winner
+            else all(region.winner == TORCH for region in self.regions)
+        )
 
 
-class SuiteRow(Record, frozen=True, kw_only=True):
+class ProgramSuiteRow(Record, frozen=True, kw_only=True):
     """One program of a suite, timed in one process beside eager, torch.compile and a copy of its compulsory bytes.
 
     `times_us` holds the median of every arm by its name; it is empty where the program could not be optimised. A
@@ -94,8 +98,8 @@ class SuiteRow(Record, frozen=True, kw_only=True):
     floor_us: float = 0.0
     times_us: dict[str, float] = msgspec.field(default_factory=dict)
     winners: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
 
-    def ratio(self, other: str) -> float:
+    def speedup_over(self, other: str) -> float:
         """How many times faster than another arm."""
         return self.times_us[other] / self.times_us["kernelwright"]

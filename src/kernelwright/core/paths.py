@@ -8,7 +8,7 @@ from pathlib import Path
 from kernelwright.core.errors import UsageError
 
 
-def require_place(path: Path, option: str) -> None:
+def require_writable(path: Path, option: str) -> None:
     """
     Args:
         option: with which a person names the file, such as `--out`.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 
-Listener = Callable[[str, float | None], None]
-_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+StageListener = Callable[[str, float | None], None]
+_listener: ContextVar[StageListener | None] = ContextVar("listener", default=None)
 
 
-def stage(what: str, limit_s: float | None = None) -> None:
-    """Says that `what` begins now, ending whatever was said before; `limit_s` is how long it may take."""
+def report_stage(description: str, limit_s: float | None = None) -> None:
+    """Says that `description` begins now, ending whatever was said before; `limit_s` is how long it may take."""
     if listener := _listener.get():
-        listener(what, limit_s)
+        listener(description, limit_s)
 
 
-def listen(listener: Listener | None) -> None:
+def set_listener(listener: StageListener | None) -> None:
     """Sends every later stage of this context to `listener`."""
     _listener.set(listener)

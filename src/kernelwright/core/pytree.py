@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 
-def tensors(tree: Any) -> list[torch.Tensor]:
+def tensor_leaves(tree: Any) -> list[torch.Tensor]:
     """Every tensor of a tree, in its order."""
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
@@ -23,5 +23,5 @@ def clone_inputs(inputs: Any) -> Any:
 
 def storage_bytes(tree: Any) -> int:
     """Bytes of all storages behind a tree, each counted once."""
-    handles = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors(tree)}
+    handles = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensor_leaves(tree)}
     return sum(handles.values())

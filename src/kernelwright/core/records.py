@@ -13,7 +13,7 @@ from kernelwright.core import renderers
 
 Device = Literal["cpu", "cuda", "emulated"]
 Regime = Literal["compute-bound", "memory-bound", "overhead-bound", "latency-bound", "undetermined"]
-Outcome = Literal["FASTER", "SAME", "SLOWER", "UNCLEAR"]
+ComparisonVerdict = Literal["FASTER", "SAME", "SLOWER", "UNCLEAR"]
 Provenance = Literal["measured", "datasheet"]
 REJECTIONS = (
     "compile-error",
@@ -43,10 +43,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all records. Printing one, or showing it in a notebook, draws it wherever `report` is there."""
 
     def __str__(self) -> str:
-        return renderers.drawn("text", self) or repr(self)
+        return renderers.render_record("text", self) or repr(self)
 
     def _repr_html_(self) -> str | None:
-        return renderers.drawn("html", self)
+        return renderers.render_record("html", self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
@@ -102,7 +102,7 @@ class Machine(Record, frozen=True, kw_only=True):
     dispatch_us: float | None = None
     launch_us: float | None = None
     graph_launch_us: float | None = None
-    fault_us_per_mib: float | None = None
+    page_fault_us_per_mib: float | None = None
     spec: Spec | None = None
     software: dict[str, str] = {}
     notes: tuple[str, ...] = ()
@@ -146,15 +146,15 @@ class Operator(Record, frozen=True, kw_only=True):
     """One call of one operator as the program made it.
 
     `reads` and `writes` number the storages it touches, so that a reader can follow a value from one call to the
-    next; `known` is False when nobody registered a formula for its FLOPs; `module` is the path of the nn.Module
-    that made the call, empty outside one; `fresh_bytes` is what it allocated. A span says which bytes of a storage:
+    next; `flops_known` is False when nobody registered a formula for its FLOPs; `module` is the path of the nn.Module
+    that made the call, empty outside one; `allocated_bytes` is what it allocated. A span says which bytes of a storage:
     its number, the first byte, the end, and how many are touched between; no byte is in two spans of one call.
     """
 
     index: int
     name: str
     kind: OperatorKind
-    known: bool
+    flops_known: bool
     work: Work
     shapes: str
     module: str = ""
@@ -162,7 +162,7 @@ class Operator(Record, frozen=True, kw_only=True):
     writes: tuple[int, ...] = ()
     read_spans: tuple[tuple[int, int, int, int], ...] = ()
     write_spans: tuple[tuple[int, int, int, int], ...] = ()
-    fresh_bytes: int = 0
+    allocated_bytes: int = 0
 
 
 class ProgramWork(Record, frozen=True, kw_only=True):
@@ -208,7 +208,7 @@ class Conditions(Record, frozen=True, kw_only=True):
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """Samples of one arm. `low_us` and `high_us` bound the median at 95 %.
+    """Samples of one arm. `external_low_us` and `external_high_us` bound the median at 95 %.
 
     `disturbed` counts samples during which others took the processor or the clock was held back: they are kept in
     `samples_us` and left out of the median, unless too few would be left.
@@ -222,21 +222,21 @@ class Timing(Record, frozen=True, kw_only=True):
     repetitions: int
     conditions: Conditions
     disturbed: int = 0
-    faults_per_call: float | None = None
+    page_faults_per_call: float | None = None
     notes: tuple[str, ...] = ()
 
 
-MARGIN = 0.02
+EQUIVALENCE_MARGIN = 0.02
 """Differences below this are not worth a claim: FASTER and SLOWER need the whole interval beyond it, SAME inside it."""
 
 
 class Comparison(Record, frozen=True, kw_only=True):
-    """`ratio` is time of `b` over time of `a`: above 1, `a` is faster. The interval is at 99 %."""
+    """`speedup` is time of `baseline` over time of `variant`: above 1, `variant` is faster. The interval is at 99 %."""
 
-    a: str
-    b: str
-    verdict: Outcome
-    ratio: float
+    variant: str
+    baseline: str
+    verdict: ComparisonVerdict
+    speedup: float
     low: float
     high: float
     pairs: int
@@ -254,44 +254,44 @@ class Reason(Record, frozen=True, kw_only=True):
 
 
 class Accuracy(Record, frozen=True, kw_only=True):
-    """The error of the worst input set. `times_reference` is the candidate's error over the reference's own,
-    both against the golden; `times_limit` above 1 rejects."""
+    """The error of the worst input set. `error_over_reference` is the candidate's error over the reference's own,
+    both against the golden; `error_over_limit` above 1 rejects."""
 
     policy: str
     error: float
     reference_error: float
     limit: float
-    times_reference: float
-    times_limit: float
+    error_over_reference: float
+    error_over_limit: float
     metric: str
     distribution: str
     output: str
     index: tuple[int, ...]
     got: str
-    right: str
+    expected: str
 
 
 class NearLimit(Record, frozen=True, kw_only=True):
-    """Accuracy so near to its limit that `sets` input sets of one distribution were drawn to decide: in how many it was
-    `over`, and its largest share of the limit in each, by root mean square and in the worst. It is rejected where `rms`
-    is above 1, or where half of the sets or more are over."""
+    """Accuracy so near to its limit that `input_sets` input sets of one distribution were drawn to decide: in how many
+    it was `sets_over_limit`, and its largest share of the limit in each, by root mean square and in the worst. It is
+    rejected where `rms_over_limit` is above 1, or where half of the sets or more are over."""
 
     distribution: str
-    sets: int
-    over: int
-    rms: float
-    worst: float
+    input_sets: int
+    sets_over_limit: int
+    rms_over_limit: float
+    max_over_limit: float
 
 
 class Verdict(Record, frozen=True, kw_only=True):
     """`accepted`, or rejected with one named reason and the evidence.
 
-    `sets` counts the input sets that were run, `held_out` those of other shapes, which the problem declares; `golden`
-    names how the right answer was made; `sandbox` lists the protections that were active; `call_us` is the median time
-    of a call, where the judge's own clock ran beside; `own_share` is how much of the work the candidate's own code did,
-    where that was asked and can be seen; `degenerate` says why the problem itself proves little, each in a sentence;
-    `near_limit` is what was drawn besides where the accuracy was near its limit; `seed` draws the same inputs,
-    parameters and order again.
+    `input_sets` counts the input sets that were run, `held_out_sets` those of other shapes, which the problem declares;
+    `golden` names how the right answer was made; `sandbox` lists the protections that were active; `call_us` is the
+    median time of a call, where the judge's own clock ran beside; `own_kernel_share` is how much of the work the
+    candidate's own code did, where that was asked and can be seen; `problem_warnings` says why the problem itself
+    proves little, each in a sentence; `near_limit` is what was drawn besides where the accuracy was near its limit;
+    `seed` draws the same inputs, parameters and order again.
     """
 
     accepted: bool
@@ -299,14 +299,14 @@ class Verdict(Record, frozen=True, kw_only=True):
     problem: str
     candidate: str
     device: Device
-    sets: int
+    input_sets: int
     golden: str
-    held_out: int = 0
+    held_out_sets: int = 0
     accuracy: Accuracy | None = None
     sandbox: tuple[str, ...] = ()
     call_us: float | None = None
-    own_share: float | None = None
-    degenerate: tuple[str, ...] = ()
+    own_kernel_share: float | None = None
+    problem_warnings: tuple[str, ...] = ()
     near_limit: NearLimit | None = None
     seed: int | None = None
     notes: tuple[str, ...] = ()
@@ -316,7 +316,7 @@ class Verdict(Record, frozen=True, kw_only=True):
 # ---- Benchmark
 
 
-class Arm(Record, frozen=True, kw_only=True):
+class VariantTiming(Record, frozen=True, kw_only=True):
     """One arm of a benchmark beside its floor and its hard bound; `suspicious` says why, or is None. `timing` is None
     for a prediction."""
 
@@ -325,7 +325,7 @@ class Arm(Record, frozen=True, kw_only=True):
     low_us: float
     high_us: float
     floor_us: float | None
-    hard_bound_us: float | None
+    datasheet_bound_us: float | None
     suspicious: str | None = None
     timing: Timing | None = None
 
@@ -338,7 +338,7 @@ class Bench(Record, frozen=True, kw_only=True):
 
     problem: str
     machine: Machine
-    arms: tuple[Arm, ...]
+    variants: tuple[VariantTiming, ...]
     comparisons: tuple[Comparison, ...]
     verdicts: tuple[Verdict, ...] = ()
     predicted: bool = False
@@ -348,7 +348,7 @@ class Bench(Record, frozen=True, kw_only=True):
 # ---- Diagnosis
 
 
-class OperatorReading(Record, frozen=True, kw_only=True):
+class OperatorSummary(Record, frozen=True, kw_only=True):
     """One line of the operator table; `calls` operators of one name and module together."""
 
     name: str
@@ -369,7 +369,7 @@ class OperatorReading(Record, frozen=True, kw_only=True):
         return self.flops / self.bytes if self.bytes else None
 
 
-class ModuleReading(Record, frozen=True, kw_only=True):
+class ModuleSummary(Record, frozen=True, kw_only=True):
     """The calls that one nn.Module made itself, without its children's; `gain_us` is what could be saved there."""
 
     module: str
@@ -380,7 +380,7 @@ class ModuleReading(Record, frozen=True, kw_only=True):
     regime: Regime
 
 
-class Evidence(Record, frozen=True, kw_only=True):
+class MetricEvidence(Record, frozen=True, kw_only=True):
     """One metric with the threshold that it was held against and where it comes from."""
 
     metric: str
@@ -389,13 +389,13 @@ class Evidence(Record, frozen=True, kw_only=True):
     source: str
 
 
-class Move(Record, frozen=True, kw_only=True):
+class Recommendation(Record, frozen=True, kw_only=True):
     """What to do next. `kind` is stable (`fuse`, `graph`, `dtype`, `batch`, `layout`, `split`, `stop`)."""
 
     kind: str
-    what: str
+    action: str
     predicted_us: float
-    why: str = ""
+    reason: str = ""
     command: str = ""
     operators: tuple[int, ...] = ()
 
@@ -415,46 +415,46 @@ class WorkSummary(Record, frozen=True, kw_only=True):
 class Diagnosis(Record, frozen=True, kw_only=True):
     """What a program waits on, how far it is from the floor, and what to do next.
 
-    `time_us` is None for a predicted machine, where nothing was run. `fault_us` is the part of the time that goes
-    to page faults, `overhead_us` the part in which the device waits for the host. `inputs` says what it works on
-    (`float32, 16.8 M elements`).
+    `outputs_read_us` is None for a predicted machine, where nothing was run. `page_fault_us` is the part of the time
+    that goes to page faults, `overhead_us` the part in which the device waits for the host. `input_summary` says what
+    it works on (`float32, 16.8 M elements`).
     """
 
     problem: str
     program: str
     regime: Regime
-    sentence: str
+    summary: str
     coverage: float
     time_us: float | None
     floors: Floors
     work: WorkSummary
-    operators: tuple[OperatorReading, ...]
-    moves: tuple[Move, ...]
-    evidence: tuple[Evidence, ...]
+    operators: tuple[OperatorSummary, ...]
+    recommendations: tuple[Recommendation, ...]
+    evidence: tuple[MetricEvidence, ...]
     machine: Machine
     predicted: bool = False
-    fault_us: float | None = None
+    page_fault_us: float | None = None
     overhead_us: float | None = None
-    inputs: str = ""
+    input_summary: str = ""
     timing: Timing | None = None
-    modules: tuple[ModuleReading, ...] = ()
+    modules: tuple[ModuleSummary, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 # ---- Evidence
 
 
-class MoveOutcome(Record, frozen=True, kw_only=True):
-    """A move of a diagnosis, predicted and then made: `made_by` says with what."""
+class RecommendationOutcome(Record, frozen=True, kw_only=True):
+    """A move of a diagnosis, predicted and then made: `implemented_by` says with what."""
 
     kind: str
-    what: str
+    action: str
     before_us: float
     predicted_us: float
     achieved_us: float
-    made_by: str
+    implemented_by: str
 
     @property
-    def error(self) -> float:
+    def prediction_error(self) -> float:
         """How far the prediction was off, as a share of what was achieved."""
         return abs(self.predicted_us - self.achieved_us) / self.achieved_us

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Draw = Callable[[Any], str]
-_drawers: dict[str, tuple[tuple[type, ...], Draw]] = {}
+Renderer = Callable[[Any], str]
+_renderers: dict[str, tuple[tuple[type, ...], Renderer]] = {}
 
 
-def register(manner: str, kinds: tuple[type, ...], draw: Draw) -> None:
+def register_renderer(output_format: str, record_types: tuple[type, ...], renderer: Renderer) -> None:
     """Says how records of these kinds are drawn in a manner: `text` or `html`."""
-    _drawers[manner] = (kinds, draw)
+    _renderers[output_format] = (record_types, renderer)
 
 
-def drawn(manner: str, record: object) -> str | None:
+def render_record(output_format: str, record: object) -> str | None:
     """The record drawn, None when nobody here draws such a record."""
-    kinds, draw = _drawers.get(manner, ((), repr))
+    kinds, draw = _renderers.get(output_format, ((), repr))
     return draw(record) if isinstance(record, kinds) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelwright.core.records import Record
 
 
-class Pace(Record, frozen=True, kw_only=True):
+class Throughput(Record, frozen=True, kw_only=True):
     """So many verdicts in so much wall-clock time, by `workers` judges beside each other, their start included."""
 
     verdicts: int
@@ -13,5 +13,5 @@ class Pace(Record, frozen=True, kw_only=True):
     workers: int = 1
 
     @property
-    def a_minute(self) -> float:
+    def verdicts_per_minute(self) -> float:
         return 60 * self.verdicts / self.time_s if self.time_s else 0.0

@@ -10,139 +10,147 @@ from msgspec import structs
 from kernelwright.core.records import (
     Diagnosis,
     Floors,
-    ModuleReading,
-    OperatorReading,
+    ModuleSummary,
+    OperatorSummary,
     Regime,
     WorkSummary,
 )
-from kernelwright.diagnosis.observation import Call, Observation
-from kernelwright.diagnosis.recommendations import attainable_us, moves
-from kernelwright.diagnosis.regime import evidence, regime_of, sentence
+from kernelwright.diagnosis.observation import Observation, TimedOperator
+from kernelwright.diagnosis.recommendations import attainable_us, recommend
+from kernelwright.diagnosis.regime import classify_regime, collect_evidence, summarize
 
-BEATEN = 1.1
+EXCEEDED_FACTOR = 1.1
 """Times over its ceiling from which on a call puts the ceiling in doubt, and not the noise of the two measurements."""
-FEW_CALLS = 12
+MAX_UNGROUPED_CALLS = 12
 """Up to this many calls each has its own row, in the order of the program."""
 
 
-def diagnosis(seen: Observation, problem: str, inputs: str = "", *, ranked: bool = False) -> Diagnosis:
-    """The whole reading of an observation; `ranked` sorts rows by what could be gained instead of by program order."""
-    seen = _without_root(seen)
-    regime = regime_of(seen)
-    best = attainable_us(seen)
-    rows = _ranked_rows(seen, best) if ranked else _rows(seen, best)
+def build_diagnosis(
+    observation: Observation, problem: str, inputs: str = "", *, rank_by_gain: bool = False
+) -> Diagnosis:
+    """The whole reading of an observation; `rank_by_gain` sorts rows by what could be gained instead of by program
+    order."""
+    observation = _strip_root_module(observation)
+    regime = classify_regime(observation)
+    best = attainable_us(observation)
+    rows = _build_ranked_rows(observation, best) if rank_by_gain else _build_rows(observation, best)
     return Diagnosis(
         problem=problem,
-        program=seen.program,
+        program=observation.program,
         regime=regime,
-        sentence=sentence(seen, regime),
-        coverage=seen.work.coverage,
-        time_us=None if seen.predicted else seen.time_us,
+        summary=summarize(observation, regime),
+        coverage=observation.work.coverage,
+        time_us=None if observation.is_predicted else observation.time_us,
         floors=Floors(
-            as_written_us=max(seen.as_written_us, seen.fused.time_us),
-            fused_us=seen.fused.time_us,
-            limiter=seen.fused.limiter,
+            as_written_us=max(observation.as_written_floor_us, observation.fused_floor.time_us),
+            fused_us=observation.fused_floor.time_us,
+            limiter=observation.fused_floor.limiter,
         ),
         work=WorkSummary(
-            flops=seen.work.as_written.total_flops,
-            bytes_as_written=seen.work.as_written.total_bytes,
-            bytes_fused=seen.work.fused.total_bytes,
+            flops=observation.work.as_written.total_flops,
+            bytes_as_written=observation.work.as_written.total_bytes,
+            bytes_fused=observation.work.fused.total_bytes,
         ),
         operators=tuple(rows),
-        moves=moves(seen) if regime != "undetermined" else (),
-        evidence=evidence(seen),
-        machine=seen.machine,
-        predicted=seen.predicted,
-        fault_us=seen.fault_us,
-        overhead_us=seen.idle_us + sum(c.net_us for c in seen.calls if c.regime == "overhead-bound"),
-        timing=seen.timing,
-        modules=_modules(seen, best),
-        inputs=inputs,
-        notes=_doubts(seen),
+        recommendations=recommend(observation) if regime != "undetermined" else (),
+        evidence=collect_evidence(observation),
+        machine=observation.machine,
+        predicted=observation.is_predicted,
+        page_fault_us=observation.fault_us,
+        overhead_us=observation.idle_us + sum(c.net_us for c in observation.operators if c.regime == "overhead-bound"),
+        timing=observation.timing,
+        modules=_build_module_rows(observation, best),
+        input_summary=inputs,
+        notes=_ceiling_warnings(observation),
     )
 
 
-def _doubts(seen: Observation) -> tuple[str, ...]:
+def _ceiling_warnings(observation: Observation) -> tuple[str, ...]:
     """A ceiling that a call beats was measured while something held the machine back."""
     beaten = {
-        c.floor.limiter for c in seen.calls if c.floor.time_us > BEATEN * c.net_us and c.time_us > seen.time_us / 10
+        c.floor.limiter
+        for c in observation.operators
+        if c.floor.time_us > EXCEEDED_FACTOR * c.net_us and c.time_us > observation.time_us / 10
     }
     return tuple(f"faster than the {name} ceiling measured earlier: kw machine --remeasure" for name in sorted(beaten))
 
 
-def _without_root(seen: Observation) -> Observation:
+def _strip_root_module(observation: Observation) -> Observation:
     """Module paths without the first name where all share it: the root module says nothing."""
-    paths = [call.operator.module for call in seen.calls]
+    paths = [call.operator.module for call in observation.operators]
     roots = {path.partition(".")[0] for path in paths if path}
     if len(roots) != 1:
-        return seen
+        return observation
     calls = [
-        replace(c, operator=structs.replace(c.operator, module=c.operator.module.partition(".")[2])) for c in seen.calls
+        replace(c, operator=structs.replace(c.operator, module=c.operator.module.partition(".")[2]))
+        for c in observation.operators
     ]
-    return replace(seen, calls=tuple(calls))
+    return replace(observation, operators=tuple(calls))
 
 
-def _rows(seen: Observation, best: dict[int, float]) -> list[OperatorReading]:
-    calls = [call for call in seen.calls if call.operator.kind != "view"]
-    if len(calls) <= FEW_CALLS:
-        return [_row([call], seen, best) for call in calls]
-    groups = _grouped(calls, lambda c: (c.operator.module, c.operator.name, c.operator.shapes))
-    return [_row(group, seen, best) for group in groups]
+def _build_rows(observation: Observation, best_us: dict[int, float]) -> list[OperatorSummary]:
+    calls = [call for call in observation.operators if call.operator.kind != "view"]
+    if len(calls) <= MAX_UNGROUPED_CALLS:
+        return [_build_row([call], observation, best_us) for call in calls]
+    groups = _group_by(calls, lambda c: (c.operator.module, c.operator.name, c.operator.shapes))
+    return [_build_row(group, observation, best_us) for group in groups]
 
 
-def _ranked_rows(seen: Observation, best: dict[int, float]) -> list[OperatorReading]:
+def _build_ranked_rows(observation: Observation, best_us: dict[int, float]) -> list[OperatorSummary]:
     """Code that ran for a while makes the same calls many times: one row for each operator of each module."""
-    calls = [call for call in seen.calls if call.operator.kind != "view"]
-    groups = _grouped(calls, lambda c: (c.operator.module, c.operator.name))
-    return sorted((_row(group, seen, best) for group in groups), key=lambda row: -row.gain_us)
+    calls = [call for call in observation.operators if call.operator.kind != "view"]
+    groups = _group_by(calls, lambda c: (c.operator.module, c.operator.name))
+    return sorted((_build_row(group, observation, best_us) for group in groups), key=lambda row: -row.gain_us)
 
 
-def _row(group: list[Call], seen: Observation, best: dict[int, float]) -> OperatorReading:
+def _build_row(group: list[TimedOperator], observation: Observation, best_us: dict[int, float]) -> OperatorSummary:
     time_us = sum(call.time_us for call in group)
     first = group[0].operator
-    return OperatorReading(
+    return OperatorSummary(
         name=first.name,
         module=first.module,
         calls=len(group),
         time_us=time_us,
-        share=time_us / seen.time_us if seen.time_us else 0.0,
+        share=time_us / observation.time_us if observation.time_us else 0.0,
         floor_us=sum(call.floor.time_us for call in group),
-        regime=_usual_regime(group),
+        regime=_dominant_regime(group),
         bytes=sum(call.operator.work.total_bytes for call in group),
         flops=sum(call.operator.work.total_flops for call in group),
-        gain_us=sum(call.time_us - best[call.operator.index] for call in group),
+        gain_us=sum(call.time_us - best_us[call.operator.index] for call in group),
         kind=first.kind,
     )
 
 
-def _modules(seen: Observation, best: dict[int, float]) -> tuple[ModuleReading, ...]:
+def _build_module_rows(observation: Observation, best_us: dict[int, float]) -> tuple[ModuleSummary, ...]:
     """Modules by what could be gained in them, the most first; none when no call came from a module."""
-    groups = _grouped(seen.calls, lambda c: c.operator.module)
+    groups = _group_by(observation.operators, lambda c: c.operator.module)
     if all(not group[0].operator.module for group in groups):
         return ()
     readings = [
-        ModuleReading(
+        ModuleSummary(
             module=group[0].operator.module,
             calls=len(group),
             time_us=(time_us := sum(call.time_us for call in group)),
-            share=time_us / seen.time_us if seen.time_us else 0.0,
-            gain_us=sum(call.time_us - best[call.operator.index] for call in group),
-            regime=_usual_regime(group),
+            share=time_us / observation.time_us if observation.time_us else 0.0,
+            gain_us=sum(call.time_us - best_us[call.operator.index] for call in group),
+            regime=_dominant_regime(group),
         )
         for group in groups
     ]
     return tuple(sorted(readings, key=lambda reading: -reading.gain_us))
 
 
-def _usual_regime(group: list[Call]) -> Regime:
+def _dominant_regime(group: list[TimedOperator]) -> Regime:
     spent: dict[Regime, float] = {}
     for call in group:
         spent[call.regime] = spent.get(call.regime, 0.0) + call.net_us
     return max(spent, key=lambda regime: spent[regime])
 
 
-def _grouped(calls: tuple[Call, ...] | list[Call], key: Callable[[Call], Hashable]) -> list[list[Call]]:
-    groups: dict[Hashable, list[Call]] = {}
+def _group_by(
+    calls: tuple[TimedOperator, ...] | list[TimedOperator], key: Callable[[TimedOperator], Hashable]
+) -> list[list[TimedOperator]]:
+    groups: dict[Hashable, list[TimedOperator]] = {}
     for call in calls:
         groups.setdefault(key(call), []).append(call)
     return list(groups.values())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernelwright.core.errors import MemoryLimitError, ProblemError
-from kernelwright.sandbox.exceptions import place, task_error
+from kernelwright.sandbox.exceptions import find_location, to_task_error
 
 
 def run_once(program: Callable[..., Any], inputs: Any) -> None:
@@ -17,21 +17,21 @@ def run_once(program: Callable[..., Any], inputs: Any) -> None:
         ProblemError: it raised.
         MemoryLimitError: it ran out of memory.
     """
-    with blaming_the_program():
+    with reraise_as_problem_error():
         program(*inputs[0], **inputs[1])
 
 
 @contextlib.contextmanager
-def blaming_the_program() -> Iterator[None]:
+def reraise_as_problem_error() -> Iterator[None]:
     """Turns whatever is raised inside into a ProblemError, or into the limit that it met."""
     try:
         yield
     except Exception as fault:
-        error = task_error(fault)
+        error = to_task_error(fault)
         if isinstance(error, MemoryLimitError):
             raise error from fault
         raise ProblemError(
             f"the program raised {error.message}",
-            where=place(fault),
+            where=find_location(fault),
             next="run the file by itself first, with the inputs of get_inputs()",
         ) from fault

@@ -10,10 +10,10 @@ from msgspec import structs
 from kernelwright.core.records import Diagnosis, Machine, ProgramWork
 from kernelwright.core.units import time_text
 from kernelwright.diagnosis.observation import ASSUMED_LAUNCH_US, observe
-from kernelwright.diagnosis.record_builder import diagnosis
+from kernelwright.diagnosis.record_builder import build_diagnosis
 from kernelwright.machines import machine as machine_here
 from kernelwright.measure.clock import wall_s
-from kernelwright.measure.operators import OperatorTimes, clocked
+from kernelwright.measure.operators import OperatorTimes, record_operator_times
 from kernelwright.work import CountingMode
 
 
@@ -39,7 +39,7 @@ class watch:
 
     def __enter__(self) -> watch:
         self._machine = machine_here(self.device)
-        self._times = self._stack.enter_context(clocked(self.device))
+        self._times = self._stack.enter_context(record_operator_times(self.device))
         self._counting = self._stack.enter_context(CountingMode())
         self._start_s = wall_s()
         return self
@@ -51,10 +51,12 @@ class watch:
         self._stack.close()
         times = self._times()
         work = self._counting.finish()
-        times = OperatorTimes(times.times_us[: len(work.operators)], times.faulted)  # the last call may have raised
-        seen = observe(self.name, self._machine, work, times, _undisturbed_us(self._machine, work, times))
+        times = OperatorTimes(
+            times.times_us[: len(work.operators)], times.faulted_calls
+        )  # the last call may have raised
+        seen = observe(self.name, self._machine, work, times, _unprofiled_us(self._machine, work, times))
         note = f"the block took {time_text(wall_us)} while watched, everything outside of torch's operators included"
-        found = diagnosis(seen, self.name, ranked=True)
+        found = build_diagnosis(seen, self.name, rank_by_gain=True)
         self.diagnosis = structs.replace(found, notes=(note, *found.notes))
 
     def __str__(self) -> str:
@@ -64,7 +66,7 @@ class watch:
         return self.diagnosis._repr_html_() if self.diagnosis else None
 
 
-def _undisturbed_us(machine: Machine, work: ProgramWork, times: OperatorTimes) -> float:
+def _unprofiled_us(machine: Machine, work: ProgramWork, times: OperatorTimes) -> float:
     """What the operators take when nobody watches. Watching costs the host some 70 us a call, so the wall clock says
     little: on the CPU it is the sum of the calls; a GPU needs its kernels' time or the host's for launching them."""
     busy_us = sum(times.times_us)

@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 from kernelwright.core.errors import ProblemError, UsageError
-from kernelwright.core.progress import stage
+from kernelwright.core.progress import report_stage
 from kernelwright.core.records import Diagnosis, Machine, Operator, ProgramWork
 from kernelwright.core.units import count_text
-from kernelwright.diagnosis.observation import FAULTS_FROM, Observation, observe, predict
-from kernelwright.diagnosis.record_builder import diagnosis
-from kernelwright.diagnosis.run_once import blaming_the_program, run_once
+from kernelwright.diagnosis.observation import MIN_FAULTS_PER_CALL, Observation, observe, predict
+from kernelwright.diagnosis.record_builder import build_diagnosis
+from kernelwright.diagnosis.run_once import reraise_as_problem_error, run_once
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.machines.floor import last_cache_bytes
-from kernelwright.measure.buffers import Rotation
-from kernelwright.measure.operators import OperatorTimes, operator_times
-from kernelwright.measure.paired import time_arms
+from kernelwright.measure.buffers import RotatingBuffers
+from kernelwright.measure.operators import OperatorTimes, time_operators
+from kernelwright.measure.paired import time_variants
 from kernelwright.problems import Problem, load_candidate, load_problem
-from kernelwright.problems.problem import tensors
-from kernelwright.work import CountingMode, count, first_reads
+from kernelwright.problems.problem import tensor_leaves
+from kernelwright.work import CountingMode, count_work, first_read_bytes
 
 RUN_LIMIT_S = 120.0
 TIMING_BUDGET_S = 2.0
@@ -51,19 +51,21 @@ def why(
     """
     if spec and compiled:
         raise UsageError("what torch.compile would fuse is known only where it runs", next="leave --compile out")
-    problem = _problem(target, args, kwargs)
+    problem = _as_problem(target, args, kwargs)
     where = device or _device_of(args, kwargs)
     here = machine_here(where, spec=spec)
     if spec:
-        stage("counting the work", limit_s)
-        return diagnosis(predicted(problem, here, reference), problem.name, inputs_text(problem))
-    with problem.untouched():
+        report_stage("counting the work", limit_s)
+        return build_diagnosis(predict_problem(problem, here, reference), problem.name, describe_inputs(problem))
+    with problem.restore_buffers():
         if compiled:
             from kernelwright.diagnosis.compiled import observe_compiled
 
             seen = observe_compiled(problem, here, where, limit_s)
-            return diagnosis(seen, f"{problem.name}, compiled", inputs_text(problem))
-        return diagnosis(_observe(problem, here, where, limit_s, reference), problem.name, inputs_text(problem))
+            return build_diagnosis(seen, f"{problem.name}, compiled", describe_inputs(problem))
+        return build_diagnosis(
+            _observe(problem, here, where, limit_s, reference), problem.name, describe_inputs(problem)
+        )
 
 
 def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
@@ -79,67 +81,73 @@ def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
         return why(problem, **options)
     device = options.get("device") or "cpu"
     candidate = load_candidate(targets[1], problem, device)
-    stage("counting the work", 2 * options.get("limit_s", RUN_LIMIT_S))
-    reference = counted(problem, device)
+    report_stage("counting the work", 2 * options.get("limit_s", RUN_LIMIT_S))
+    reference = count_problem(problem, device)
     read = replace(problem, name=f"{problem.name}: {candidate.name}", program=candidate.program, module=None)
-    return why(read, reference=reference if hidden(read, reference, device) else None, **options)
+    return why(read, reference=reference if bypasses_dispatcher(read, reference, device) else None, **options)
 
 
-def hidden(candidate: Problem, reference: ProgramWork, device: str) -> bool:
+def bypasses_dispatcher(candidate: Problem, reference: ProgramWork, device: str) -> bool:
     """Whether a candidate computes where torch sees no operators (C++, Triton, NumPy): fewer bytes pass through those
     that it sees than the problem needs at least."""
-    return counted(candidate, device).as_written.total_bytes < reference.fused.total_bytes
+    return count_problem(candidate, device).as_written.total_bytes < reference.fused.total_bytes
 
 
-def predicted(problem: Problem, machine: Machine, reference: ProgramWork | None = None) -> Observation:
+def predict_problem(problem: Problem, machine: Machine, reference: ProgramWork | None = None) -> Observation:
     """What the program would do on a machine that is not there: counted here, on the CPU, timed nowhere."""
-    work = as_one(problem.name, reference) if reference else counted(problem, "cpu")
-    return predict(problem.text, machine, work)
+    work = as_single_operator(problem.name, reference) if reference else count_problem(problem, "cpu")
+    return predict(problem.summary, machine, work)
 
 
-def _problem(target: Problem | Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Problem:
+def _as_problem(target: Problem | Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Problem:
     if isinstance(target, str):
         return load_problem(target)
     return target if isinstance(target, Problem) else Problem.from_callable(target, *args, **kwargs)
 
 
 def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    return "cuda" if any(tensor.is_cuda for tensor in tensors((args, kwargs))) else "cpu"
+    return "cuda" if any(tensor.is_cuda for tensor in tensor_leaves((args, kwargs))) else "cpu"
 
 
-def inputs_text(problem: Problem) -> str:
+def describe_inputs(problem: Problem) -> str:
     """What the program works on, by its largest input or parameter: `float32, 16.8 M elements`."""
     parameters = list(problem.module.parameters()) if problem.module else []
-    largest = max([*tensors(problem.example), *parameters], key=lambda tensor: tensor.numel(), default=None)
+    largest = max([*tensor_leaves(problem.meta_inputs), *parameters], key=lambda tensor: tensor.numel(), default=None)
     if largest is None:
         return ""
     return f"{str(largest.dtype).removeprefix('torch.')}, {count_text(largest.numel())} elements"
 
 
 def _observe(
-    problem: Problem, here: Machine, device: str, limit_s: float, reference: ProgramWork | None
+    problem: Problem, machine: Machine, device: str, limit_s: float, reference: ProgramWork | None
 ) -> Observation:
     import torch
 
-    program, inputs = problem.on(device), problem.inputs(device, seed=0)
-    with torch.set_grad_enabled(problem.records_gradients(inputs)):
-        stage("running the program once", limit_s)
+    program, inputs = problem.program_on(device), problem.inputs(device, seed=0)
+    with torch.set_grad_enabled(problem.needs_grad(inputs)):
+        report_stage("running the program once", limit_s)
         run_once(program, inputs)
-        here = refresh_memory(here)  # which takes seconds where a cache is large: whoever raises is told before
-        stage("counting the work", 2 * limit_s)
-        work = as_one(problem.name, reference) if reference else count(program, *inputs)
-        stage("timing the program")
-        timing = time_arms(
-            {"now": program}, inputs, device=device, last_cache_bytes=last_cache_bytes(here), budget_s=TIMING_BUDGET_S
+        machine = refresh_memory(machine)  # which takes seconds where a cache is large: whoever raises is told before
+        report_stage("counting the work", 2 * limit_s)
+        work = as_single_operator(problem.name, reference) if reference else count_work(program, *inputs)
+        report_stage("timing the program")
+        timing = time_variants(
+            {"now": program},
+            inputs,
+            device=device,
+            last_cache_bytes=last_cache_bytes(machine),
+            budget_s=TIMING_BUDGET_S,
         ).timings["now"]
         if reference:
-            faulted = {0} if device == "cpu" and (timing.faults_per_call or 0) >= FAULTS_FROM else set()
-            return observe(problem.text, here, work, OperatorTimes([timing.time_us], faulted), timing.time_us, timing)
-        stage("clocking each operator")
-        call = Rotation(inputs, last_cache_bytes(here)).bind(program)
+            faulted = {0} if device == "cpu" and (timing.page_faults_per_call or 0) >= MIN_FAULTS_PER_CALL else set()
+            return observe(
+                problem.summary, machine, work, OperatorTimes([timing.time_us], faulted), timing.time_us, timing
+            )
+        report_stage("clocking each operator")
+        call = RotatingBuffers(inputs, last_cache_bytes(machine)).bind(program)
         times = _operator_times(call, device, len(work.operators), timing.time_us)
     try:
-        return observe(problem.text, here, work, times, timing.time_us, timing)
+        return observe(problem.summary, machine, work, times, timing.time_us, timing)
     except ValueError as fault:
         raise ProblemError(
             f"the program makes other calls every time it runs: {fault}",
@@ -150,23 +158,23 @@ def _observe(
 def _operator_times(call: Callable[[], Any], device: str, calls: int, time_us: float) -> OperatorTimes:
     """Clocks the calls that were counted; where counting took composite operators apart, the clock sees the same."""
     passes = 3 if time_us > 1e6 else 7
-    times = operator_times(call, device, passes)
-    return times if len(times.times_us) == calls else operator_times(call, device, passes, around=CountingMode)
+    times = time_operators(call, device, passes)
+    return times if len(times.times_us) == calls else time_operators(call, device, passes, outer_mode=CountingMode)
 
 
-def as_one(name: str, reference: ProgramWork) -> ProgramWork:
+def as_single_operator(name: str, reference: ProgramWork) -> ProgramWork:
     """Code in which torch sees no operators, as one operator that does the reference's compulsory work."""
-    fetched = sum(first_reads(reference).values())
+    fetched = sum(first_read_bytes(reference).values())
     operator = Operator(
         index=0,
         name=name.rpartition(": ")[2],
         kind="other",
-        known=reference.coverage >= 1,
+        flops_known=reference.coverage >= 1,
         work=reference.fused,
         shapes="",
         reads=(0,),
         read_spans=((0, 0, fetched, fetched),),
-        fresh_bytes=reference.output_bytes,
+        allocated_bytes=reference.output_bytes,
     )
     return ProgramWork(
         operators=(operator,),
@@ -178,10 +186,10 @@ def as_one(name: str, reference: ProgramWork) -> ProgramWork:
     )
 
 
-def counted(problem: Problem, device: str) -> ProgramWork:
+def count_problem(problem: Problem, device: str) -> ProgramWork:
     """The work of one run of a problem on a device."""
     import torch
 
     inputs = problem.inputs(device, seed=0)
-    with torch.set_grad_enabled(problem.records_gradients(inputs)), blaming_the_program():
-        return count(problem.on(device), *inputs)
+    with torch.set_grad_enabled(problem.needs_grad(inputs)), reraise_as_problem_error():
+        return count_work(problem.program_on(device), *inputs)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import NotFoundError
-from kernelwright.core.evidence import EvidenceRow, raw
-from kernelwright.core.progress import stage
-from kernelwright.core.records import Diagnosis, MoveOutcome, Record
+from kernelwright.core.evidence import EvidenceRow, encode_result
+from kernelwright.core.progress import report_stage
+from kernelwright.core.records import Diagnosis, RecommendationOutcome, Record
 from kernelwright.evidence.digests import source_digest
-from kernelwright.evidence.instruments import versions
-from kernelwright.evidence.kinds import Built, Request
-from kernelwright.evidence.rows import current_commit, today
+from kernelwright.evidence.instruments import current_versions
+from kernelwright.evidence.kinds import BuildResult, MeasureRequest
+from kernelwright.evidence.rows import current_commit, current_date
 
 EXAMPLES = "examples"
 CLOCK = {"cuda": "event clock", "cpu": "host clock"}
@@ -24,31 +24,39 @@ class DiagnosisResult(Record, frozen=True, kw_only=True):
     """A diagnosis, and its recommendations as they were followed."""
 
     diagnosis: Diagnosis
-    moves: tuple[MoveOutcome, ...] = ()
+    recommendation_outcomes: tuple[RecommendationOutcome, ...] = ()
 
 
 class DiagnosisRows:
     name = "diagnosis"
-    result = DiagnosisResult
+    result_type = DiagnosisResult
 
-    def sources(self, row: EvidenceRow, root: Path) -> str:
-        return _code(row.workload, row.as_type(DiagnosisResult).moves, root).artifact or "gone"
+    def sources_digest(self, row: EvidenceRow, root: Path) -> str:
+        return (
+            _build_example(row.workload, row.decode_result(DiagnosisResult).recommendation_outcomes, root).artifact
+            or "gone"
+        )
 
-    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[Built]:
-        return [_code(row.workload, row.as_type(DiagnosisResult).moves, root) for row in rows]
+    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
+        return [
+            _build_example(row.workload, row.decode_result(DiagnosisResult).recommendation_outcomes, root)
+            for row in rows
+        ]
 
-    def measure(self, request: Request) -> Iterator[EvidenceRow]:
+    def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
         from kernelwright.diagnosis import why
-        from kernelwright.evidence.recommendation_check import make_moves
+        from kernelwright.evidence.recommendation_check import apply_recommendations
         from kernelwright.machines import machine
 
-        paths = _examples(request.root, request.names)
+        paths = _select_examples(request.root, request.names)
         machine(request.device, remeasure=True)  # ceilings that were measured on a busy machine would be in every row
         for path in paths:
-            stage(f"evidence for {path.stem}")
+            report_stage(f"evidence for {path.stem}")
             found = why(str(path), device=request.device)
-            result = DiagnosisResult(diagnosis=found, moves=tuple(make_moves(path, found, request.device)))
-            built = _code(path.stem, result.moves, request.root)
+            result = DiagnosisResult(
+                diagnosis=found, recommendation_outcomes=tuple(apply_recommendations(path, found, request.device))
+            )
+            built = _build_example(path.stem, result.recommendation_outcomes, request.root)
             yield EvidenceRow(
                 kind=self.name,
                 workload=path.stem,
@@ -57,28 +65,28 @@ class DiagnosisRows:
                 problem=built.problem,
                 artifact=built.artifact,
                 sources=built.artifact,
-                instruments=versions([CLOCK[found.machine.device], *INSTRUMENTS]),
+                instruments=current_versions([CLOCK[found.machine.device], *INSTRUMENTS]),
                 environment=found.machine.software,
                 commit=current_commit(request.root),
-                date=today(),
-                result=raw(result),
+                date=current_date(),
+                result=encode_result(result),
             )
 
 
 KIND = DiagnosisRows()
 
 
-def _code(workload: str, moves: Sequence[MoveOutcome], root: Path) -> Built:
+def _build_example(workload: str, moves: Sequence[RecommendationOutcome], root: Path) -> BuildResult:
     """The example, and the candidates beside it that a recommendation was followed with."""
     path = root / EXAMPLES / f"{workload}.py"
     if not path.exists():
-        return Built(problem="gone")
+        return BuildResult(problem="gone")
     problem = source_digest(path)
-    made = sorted({path.with_name(one.made_by) for one in moves if path.with_name(one.made_by).is_file()})
-    return Built(problem, digest(problem, *map(source_digest, made)))
+    made = sorted({path.with_name(one.implemented_by) for one in moves if path.with_name(one.implemented_by).is_file()})
+    return BuildResult(problem, digest(problem, *map(source_digest, made)))
 
 
-def _examples(root: Path, names: Sequence[str]) -> list[Path]:
+def _select_examples(root: Path, names: Sequence[str]) -> list[Path]:
     there = {p.stem: p for p in sorted((root / EXAMPLES).glob("*.py")) if "def get_inputs" in p.read_text()}
     if unknown := [name for name in names if name not in there]:
         raise NotFoundError(f"no example {unknown[0]!r}", next=f"there are {', '.join(there)}")

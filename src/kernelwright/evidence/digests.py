@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernelwright.core.cache import digest
-from kernelwright.toolchain.cuda.headers import INCLUDE, included
+from kernelwright.toolchain.cuda.includes import INCLUDE_DIR, read_includes
 
 PACKAGE = Path(__file__).resolve().parent.parent
 DATA_SUFFIXES = (".json", ".h")
@@ -26,27 +26,27 @@ def source_digest(path: Path) -> str:
     The same under every supported Python version. A `// kw:` header of a C++ source is a comment with a meaning and
     counts.
     """
-    return digest(_normal_text(path, path.stat().st_mtime_ns))
+    return digest(_normalized_text(path, path.stat().st_mtime_ns))
 
 
 @functools.lru_cache(maxsize=4096)
-def _normal_text(path: Path, _modified_ns: int) -> str:
+def _normalized_text(path: Path, _modified_ns: int) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        return normal_python(text)
+        return normalize_python(text)
     if path.suffix == ".json":
         return json.dumps(json.loads(text), sort_keys=True)
-    return normal_cpp(text)
+    return normalize_cpp(text)
 
 
-def normal_cpp(text: str) -> str:
+def normalize_cpp(text: str) -> str:
     """The tokens of C++ or CUDA C++, with its `kw:` header."""
     header = [line for line in text.splitlines() if line.lstrip().startswith("// kw:")]
     return " ".join([*header, *_C_COMMENT.sub(" ", text).split()])
 
 
 @functools.lru_cache(maxsize=4096)
-def normal_python(text: str, qualname: str = "") -> str:
+def normalize_python(text: str, qualname: str = "") -> str:
     """The syntax tree as text, local variables numbered in order of appearance.
 
     Args:
@@ -59,11 +59,11 @@ def normal_python(text: str, qualname: str = "") -> str:
     except SyntaxError:  # a sample of the corpus that is meant to be invalid
         return text
     for name in filter(None, qualname.split(".")):
-        tree = _definition(tree, name)
-    return "".join(_written(tree, {}))
+        tree = _find_definition(tree, name)
+    return "".join(_serialize(tree, {}))
 
 
-def _definition(tree: ast.AST, name: str) -> ast.AST:
+def _find_definition(tree: ast.AST, name: str) -> ast.AST:
     for node in ast.iter_child_nodes(tree):
         if getattr(node, "name", None) == name:
             return node
@@ -73,12 +73,12 @@ def _definition(tree: ast.AST, name: str) -> ast.AST:
     raise KeyError(name)
 
 
-def _written(node: object, names: Names) -> Iterator[str]:
+def _serialize(node: object, names: Names) -> Iterator[str]:
     """`ast.dump` changes with the Python version (empty fields, quotes); this does not."""
     if isinstance(node, list):
         yield "["
         for one in node:
-            yield from _written(one, names)
+            yield from _serialize(one, names)
             yield ","
         yield "]"
         return
@@ -90,9 +90,9 @@ def _written(node: object, names: Names) -> Iterator[str]:
         return
     inner = names
     if isinstance(node, (*_FUNCTIONS, ast.Lambda)):
-        inner = _function_names(node, names)
+        inner = _rename_locals(node, names)
     elif isinstance(node, _COMPREHENSIONS):
-        inner = _numbered(_targets(one.target for one in node.generators), names)
+        inner = _number_names(_target_names(one.target for one in node.generators), names)
     yield f"{type(node).__name__}("
     for field, value in ast.iter_fields(node):
         if field in ("ctx", "kind") or value in (None, [], ()):
@@ -108,11 +108,11 @@ def _written(node: object, names: Names) -> Iterator[str]:
         if field == "name" and isinstance(value, str):
             yield names.get(value, value)  # of an inner function, a class or an exception
         else:
-            yield from _written(value, names if outside else inner)
+            yield from _serialize(value, names if outside else inner)
     yield ")"
 
 
-def _function_names(node: ast.AST, names: Names) -> Names:
+def _rename_locals(node: ast.AST, names: Names) -> Names:
     """The numbers of a function's local variables; parameters and imported names keep theirs, which callers and
     modules know."""
     arguments: ast.arguments = node.args  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def _function_names(node: ast.AST, names: Names) -> Names:
     if isinstance(node, ast.Lambda):
         return inside
     bound: dict[str, None] = {}
-    for one in _scope(node):
+    for one in _scope_nodes(node):
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
             bound[one.id] = None
         elif isinstance(one, (*_FUNCTIONS, ast.ClassDef)) or (isinstance(one, ast.ExceptHandler) and one.name):
@@ -131,10 +131,10 @@ def _function_names(node: ast.AST, names: Names) -> Names:
             kept |= set(one.names)
         elif isinstance(one, ast.Import | ast.ImportFrom):
             kept |= {alias.asname or alias.name.partition(".")[0] for alias in one.names}
-    return _numbered([name for name in bound if name not in kept], inside)
+    return _number_names([name for name in bound if name not in kept], inside)
 
 
-def _scope(function: ast.AST) -> Iterator[ast.AST]:
+def _scope_nodes(function: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function's own scope, in order; of inner functions and classes only the definition."""
     todo = list(reversed(function.body))  # type: ignore[attr-defined]
     while todo:
@@ -148,11 +148,11 @@ def _scope(function: ast.AST) -> Iterator[ast.AST]:
         todo.extend(reversed(list(ast.iter_child_nodes(node))))
 
 
-def _targets(targets: Iterable[ast.expr]) -> list[str]:
+def _target_names(targets: Iterable[ast.expr]) -> list[str]:
     return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
 
 
-def _numbered(bound: Sequence[str], names: Names) -> Names:
+def _number_names(bound: Sequence[str], names: Names) -> Names:
     start = 1 + max((int(number[1:]) for number in names.values()), default=-1)
     return {**names, **{name: f"%{start + at}" for at, name in enumerate(dict.fromkeys(bound))}}
 
@@ -171,24 +171,24 @@ def import_closure(*modules: str, leave_out: Sequence[str] = ()) -> tuple[Path, 
     Args:
         leave_out: path prefixes inside the package, such as `report/`.
     """
-    todo, seen = [path for module in modules for path in _files(module)], set()
+    todo, seen = [path for module in modules for path in _module_files(module)], set()
     while todo:
         path = todo.pop()
         if path in seen or str(path.relative_to(PACKAGE)).startswith(tuple(leave_out)):
             continue
         seen.add(path)
-        todo.extend(file for name in imported(path) for file in _files(name))
+        todo.extend(file for name in imported_modules(path) for file in _module_files(name))
     data = {one for path in seen for one in path.parent.iterdir() if one.suffix in DATA_SUFFIXES}
     return tuple(sorted(seen | data))
 
 
-def imported(path: Path) -> frozenset[str]:
+def imported_modules(path: Path) -> frozenset[str]:
     """The names inside this package that a file imports, in functions as well."""
-    return _imported(path, path.stat().st_mtime_ns)
+    return _imported_modules(path, path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=4096)
-def _imported(path: Path, _modified_ns: int) -> frozenset[str]:
+def _imported_modules(path: Path, _modified_ns: int) -> frozenset[str]:
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -198,23 +198,23 @@ def _imported(path: Path, _modified_ns: int) -> frozenset[str]:
     return frozenset(name for name in names if name.startswith("kernelwright."))
 
 
-def _files(module: str) -> list[Path]:
+def _module_files(module: str) -> list[Path]:
     """The file of a module, or of a package that is named itself; nothing for a name that is no module."""
     base = PACKAGE.joinpath(*module.split(".")[1:])
     return [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
 
 
-def headers_of(sources: Iterable[Path], folder: Path) -> list[Path]:
+def find_headers(sources: Iterable[Path], folder: Path) -> list[Path]:
     """Every header that CUDA C++ among the sources includes, from their own folder or this package's."""
     texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix == ".cu"]
-    return sorted({path for text in texts for path in included(text, [folder, INCLUDE])})
+    return sorted({path for text in texts for path in read_includes(text, [folder, INCLUDE_DIR])})
 
 
-def combined(paths: Iterable[Path]) -> str:
+def combined_digest(paths: Iterable[Path]) -> str:
     """One digest of many sources; file names do not count, so that a module can be renamed."""
     return digest(*sorted(source_digest(path) for path in paths))
 
 
-def slug(machine: str) -> str:
+def machine_slug(machine: str) -> str:
     """A machine's name as its folder."""
     return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")

@@ -11,12 +11,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from kernelwright.kernels.operators import RUNS
+from kernelwright.kernels.operators import OP_IMPLS
 
 _RESHAPES_IN_PLACE = ("resize_", "set_", "as_strided_", "squeeze_", "unsqueeze_", "transpose_", "t_", "detach_")
 
 
-class _OnCpu(TorchFunctionMode):
+class _RedirectToCpu(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if kwargs.get("device") is not None:
@@ -28,14 +28,14 @@ def _is_cuda(argument: object) -> bool:
     return isinstance(argument, str | torch.device) and str(argument).startswith("cuda")
 
 
-class _Allocating(TorchDispatchMode):
+class _AllocateOnly(TorchDispatchMode):
     """Operators allocate their results and compute nothing; this package's own run, to launch."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func.namespace == "kernelwright":
             with self:
-                return RUNS[func._opname](*args, **kwargs)
+                return OP_IMPLS[func._opname](*args, **kwargs)
         written = [one.name for one in func._schema.arguments if one.alias_info and one.alias_info.is_write]
         if len(written) == 1 and len(func._schema.returns) == 1 and func._opname not in _RESHAPES_IN_PLACE:
             names = [one.name for one in func._schema.arguments]
@@ -54,5 +54,5 @@ class _Allocating(TorchDispatchMode):
 @contextmanager
 def dry_run() -> Iterator[None]:
     """Inside, factory functions and operators take no time and no memory, whatever the sizes."""
-    with _Allocating(), _OnCpu():
+    with _AllocateOnly(), _RedirectToCpu():
         yield

@@ -17,16 +17,20 @@ import msgspec
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.records import Record
-from kernelwright.evidence.digests import PACKAGE, normal_python, source_digest
+from kernelwright.evidence.digests import PACKAGE, normalize_python, source_digest
 
 REGISTRY = Path(__file__).with_name("instruments.json")
-SOURCES: Mapping[str, tuple[str, ...]] = {
-    "host clock": ("measure/clock.py:HostClock", "measure/clock.py:steady_us", "measure/clock.py:repetitions_for"),
-    "event clock": ("measure/clock.py:EventClock", "measure/clock.py:_between_events_us"),
+INSTRUMENT_SOURCES: Mapping[str, tuple[str, ...]] = {
+    "host clock": (
+        "measure/clock.py:HostClock",
+        "measure/clock.py:measure_steady_us",
+        "measure/clock.py:choose_repetitions",
+    ),
+    "event clock": ("measure/clock.py:EventClock", "measure/clock.py:_event_elapsed_us"),
     "graph clock": (
         "measure/clock.py:GraphClock",
-        "measure/clock.py:_between_events_us",
-        "measure/clock.py:capture",
+        "measure/clock.py:_event_elapsed_us",
+        "measure/clock.py:capture_graph",
     ),
     "paired comparison": ("measure/paired.py", "measure/statistics.py", "measure/buffers.py"),
     "external clock": (
@@ -47,7 +51,7 @@ SOURCES: Mapping[str, tuple[str, ...]] = {
 """By instrument files, folders, and definitions inside a file."""
 
 
-class Version(Record, frozen=True, kw_only=True):
+class InstrumentVersion(Record, frozen=True, kw_only=True):
     """One version: what it changed and by how much at most; `bound` is empty for the first."""
 
     version: int
@@ -60,8 +64,8 @@ class Instrument(Record, frozen=True, kw_only=True):
     """Its sources' digest as they are known to measure what the last version does."""
 
     digest: str
-    versions: tuple[Version, ...]
-    same: tuple[str, ...] = ()
+    versions: tuple[InstrumentVersion, ...]
+    unchanged_notes: tuple[str, ...] = ()
 
     @property
     def version(self) -> int:
@@ -74,41 +78,41 @@ def instruments() -> dict[str, Instrument]:
     return msgspec.json.decode(REGISTRY.read_bytes(), type=dict[str, Instrument])
 
 
-def versions(names: Sequence[str]) -> dict[str, int]:
+def current_versions(names: Sequence[str]) -> dict[str, int]:
     """Today's version of each, for a row that is measured now."""
     return {name: instruments()[name].version for name in names}
 
 
-def changed() -> list[str]:
+def changed_instruments() -> list[str]:
     """Instruments whose sources are not those that the registry knows."""
-    return [name for name in SOURCES if instruments()[name].digest != digest_of(name)]
+    return [name for name in INSTRUMENT_SOURCES if instruments()[name].digest != instrument_digest(name)]
 
 
-def digest_of(name: str) -> str:
-    return digest(*(part for one in SOURCES[name] for part in _parts(one)))
+def instrument_digest(name: str) -> str:
+    return digest(*(part for one in INSTRUMENT_SOURCES[name] for part in _source_texts(one)))
 
 
-def accept(name: str, *, same: str = "", new: str = "", bound: str = "") -> Instrument:
+def record_change(name: str, *, same: str = "", new: str = "", bound: str = "") -> Instrument:
     """Notes that changed sources measure the same, or are a new version.
 
     Raises:
         NotFoundError: no such instrument.
     """
-    if name not in SOURCES:
-        raise NotFoundError(f"no instrument {name!r}", next=f"there are {', '.join(SOURCES)}")
+    if name not in INSTRUMENT_SOURCES:
+        raise NotFoundError(f"no instrument {name!r}", next=f"there are {', '.join(INSTRUMENT_SOURCES)}")
     known = instruments()
     one, date = known[name], datetime.now(UTC).date().isoformat()
     if new:
-        fresh = Version(version=one.version + 1, date=date, change=new, bound=bound)
-        one = msgspec.structs.replace(one, versions=(*one.versions, fresh), same=())
+        fresh = InstrumentVersion(version=one.version + 1, date=date, change=new, bound=bound)
+        one = msgspec.structs.replace(one, versions=(*one.versions, fresh), unchanged_notes=())
     else:
-        one = msgspec.structs.replace(one, same=(*one.same, f"{date}: {same}"))
-    known[name] = msgspec.structs.replace(one, digest=digest_of(name))
+        one = msgspec.structs.replace(one, unchanged_notes=(*one.unchanged_notes, f"{date}: {same}"))
+    known[name] = msgspec.structs.replace(one, digest=instrument_digest(name))
     REGISTRY.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
     return known[name]
 
 
-def older(row: Mapping[str, int]) -> list[str]:
+def changes_since(row: Mapping[str, int]) -> list[str]:
     """What changed in the instruments of a row since it was measured: a sentence for each."""
     found = []
     for name, version in row.items():
@@ -117,10 +121,10 @@ def older(row: Mapping[str, int]) -> list[str]:
     return found
 
 
-def _parts(place: str) -> list[str]:
+def _source_texts(place: str) -> list[str]:
     path, _, name = place.partition(":")
     if name:
-        return [normal_python((PACKAGE / path).read_text("utf-8"), name)]
+        return [normalize_python((PACKAGE / path).read_text("utf-8"), name)]
     if path.endswith("/"):
         files = (one for one in sorted((PACKAGE / path).rglob("*")) if one.suffix in (".py", ".json", ".h", ".cpp"))
         return sorted(source_digest(one) for one in files)

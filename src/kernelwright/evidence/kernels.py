@@ -8,46 +8,48 @@ from pathlib import Path
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError
-from kernelwright.core.evidence import EvidenceRow, raw
+from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.library import KernelRow
-from kernelwright.evidence.digests import PACKAGE, combined, headers_of, import_closure, source_digest
-from kernelwright.evidence.instruments import versions
-from kernelwright.evidence.kinds import Built, Request
-from kernelwright.evidence.rows import current_commit, today
-from kernelwright.kernels.catalog import KERNELS, family_of, sample
-from kernelwright.kernels.rows.planning import Target, planned
-from kernelwright.kernels.workload import OURS, Workload, gradients
+from kernelwright.evidence.digests import PACKAGE, combined_digest, find_headers, import_closure, source_digest
+from kernelwright.evidence.instruments import current_versions
+from kernelwright.evidence.kinds import BuildResult, MeasureRequest
+from kernelwright.evidence.rows import current_commit, current_date
+from kernelwright.kernels.catalog import KERNELS, family_package, find_signature
+from kernelwright.kernels.rows.planning import Target, plan_launches
+from kernelwright.kernels.workload import OURS, Workload, make_backward
 
 INSTRUMENTS = ("graph clock", "paired comparison")
-CALL_INSTRUMENT = "event clock"
+CALL_CLOCK = "event clock"
 """Times calls from Python, for small rows alone."""
 
 
 class KernelRows:
     name = "kernel"
-    result = KernelRow
+    result_type = KernelRow
 
-    def sources(self, row: EvidenceRow, root: Path) -> str:
-        return _sources(row.workload.partition("/")[0])
+    def sources_digest(self, row: EvidenceRow, root: Path) -> str:
+        return _sources_digest(row.workload.partition("/")[0])
 
-    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[Built]:
-        known = {key: one for name in {_kernel(row) for row in rows} for key, one in _workloads(name).items()}
-        return [_built(known.get(row.workload), row.machine) for row in rows]
+    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
+        known = {
+            key: one for name in {_kernel_name(row) for row in rows} for key, one in _workloads_by_id(name).items()
+        }
+        return [_build_workload(known.get(row.workload), row.machine) for row in rows]
 
-    def measure(self, request: Request) -> Iterator[EvidenceRow]:
-        from kernelwright.benchmark.kernel_library import measure
-        from kernelwright.hwcheck.mma_fragments import device
+    def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
+        from kernelwright.benchmark.kernel_library import measure_workload
+        from kernelwright.hwcheck.mma_fragments import describe_device
 
-        machine, environment = device()
-        names = [name for name in KERNELS if _wants(request, name)]
+        machine, environment = describe_device()
+        names = [name for name in KERNELS if _is_requested(request, name)]
         for name in [name for name in request.names if "/" not in name] or names:
-            sample(name)
+            find_signature(name)
         for name in names:
-            for key, workload in _workloads(name).items():
+            for key, workload in _workloads_by_id(name).items():
                 if request.names and not {key, name} & set(request.names):
                     continue
-                built, row = _built(workload, machine), measure(workload)
-                timed = [CALL_INSTRUMENT] if row.ours.call_us else []
+                built, row = _build_workload(workload, machine), measure_workload(workload)
+                timed = [CALL_CLOCK] if row.ours.call_us else []
                 yield EvidenceRow(
                     kind=self.name,
                     workload=key,
@@ -56,12 +58,12 @@ class KernelRows:
                     problem=built.problem,
                     artifact=built.artifact,
                     toolchain=built.toolchain,
-                    sources=_sources(name),
-                    instruments=versions([*INSTRUMENTS, *timed]),
+                    sources=_sources_digest(name),
+                    instruments=current_versions([*INSTRUMENTS, *timed]),
                     environment=environment,
                     commit=current_commit(request.root),
-                    date=today(),
-                    result=raw(row),
+                    date=current_date(),
+                    result=encode_result(row),
                 )
 
 
@@ -72,59 +74,59 @@ def workload_id(kernel: str, what: str, size: Sequence[int]) -> str:
     return f"{kernel}/{what}/{'x'.join(map(str, size))}"
 
 
-def _kernel(row: EvidenceRow) -> str:
+def _kernel_name(row: EvidenceRow) -> str:
     return row.workload.partition("/")[0]
 
 
-def _wants(request: Request, kernel: str) -> bool:
+def _is_requested(request: MeasureRequest, kernel: str) -> bool:
     return not request.names or any(name.partition("/")[0] == kernel for name in request.names)
 
 
-def _workloads(kernel: str) -> dict[str, Workload]:
+def _workloads_by_id(kernel: str) -> dict[str, Workload]:
     if kernel not in KERNELS:
         return {}
-    from kernelwright.benchmark.kernel_library import workloads
+    from kernelwright.benchmark.kernel_library import load_workloads
 
-    return {workload_id(kernel, one.what, one.size): one for one in workloads(kernel)}
+    return {workload_id(kernel, one.use_case, one.size): one for one in load_workloads(kernel)}
 
 
-def _built(workload: Workload | None, machine: str) -> Built:
+def _build_workload(workload: Workload | None, machine: str) -> BuildResult:
     if workload is None:
-        return Built(problem="gone")
+        return BuildResult(problem="gone")
     try:
         from kernelwright.evidence import machine_code
 
-        target = machine_code.target_of(machine)
+        target = machine_code.target_from_spec(machine)
     except (ImportError, KernelwrightError) as fault:
-        return Built(failed=f"its code cannot be compiled here: {fault}")
-    reference = PACKAGE.joinpath(*family_of(workload.kernel).split(".")[1:]) / "reference.py"
-    problem = digest(workload.what, workload.direction, repr(workload.size), source_digest(reference))
-    return Built(problem, _artifact(workload, target), machine_code.TOOLCHAIN)
+        return BuildResult(failure=f"its code cannot be compiled here: {fault}")
+    reference = PACKAGE.joinpath(*family_package(workload.kernel).split(".")[1:]) / "reference.py"
+    problem = digest(workload.use_case, workload.direction, repr(workload.size), source_digest(reference))
+    return BuildResult(problem, _artifact_digest(workload, target), machine_code.TOOLCHAIN)
 
 
-def _artifact(workload: Workload, target: Target) -> str:
+def _artifact_digest(workload: Workload, target: Target) -> str:
     """Digest of the PTX of all kernels that a call launches; of its gradients where these are timed."""
     import torch
 
     from kernelwright.evidence import machine_code
     from kernelwright.evidence.dry_run import dry_run
 
-    program = workload.programs[OURS]
-    with dry_run(), planned(target) as plan:
-        inputs = workload.inputs()
+    program = workload.implementations[OURS]
+    with dry_run(), plan_launches(target) as plan:
+        inputs = workload.make_inputs()
         with torch.set_grad_enabled(workload.direction != "forward"):
             results = program(*inputs)
         if workload.direction == "backward":
             plan.launches.clear()
         if workload.direction != "forward":
-            gradients(inputs, results)()
-    return machine_code.artifact(plan)
+            make_backward(inputs, results)()
+    return machine_code.artifact_digest(plan)
 
 
 @cache
-def _sources(kernel: str) -> str:
+def _sources_digest(kernel: str) -> str:
     if kernel not in KERNELS:
         return "gone"
-    modules = import_closure(f"{family_of(kernel)}.workloads", leave_out=("report/",))
+    modules = import_closure(f"{family_package(kernel)}.workloads", leave_out=("report/",))
     cuda = sorted({path for one in modules for path in one.parent.glob("*.cu")})
-    return combined([*modules, *cuda, *headers_of(cuda, PACKAGE / "kernels" / "rows")])
+    return combined_digest([*modules, *cuda, *find_headers(cuda, PACKAGE / "kernels" / "rows")])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from kernelwright.core.errors import UsageError
 from kernelwright.core.evidence import EvidenceRow
 
-MODULES = {
+KIND_MODULES = {
     "diagnosis": "diagnoses",
     "optimize": "programs",
     "layout": "layouts",
@@ -21,39 +21,39 @@ MODULES = {
 """The module of each kind, in this package; its `KIND` is the kind."""
 
 
-class Built(NamedTuple):
+class BuildResult(NamedTuple):
     """What today's code is for a row: digests of its problem and of what would run, and the compilers that made it.
 
-    `failed` says why it cannot be built here.
+    `failure` says why it cannot be built here.
     """
 
     problem: str = ""
     artifact: str = ""
     toolchain: str = ""
-    failed: str = ""
+    failure: str = ""
 
 
-class Kind(Protocol):
+class RowKind(Protocol):
     """One kind of rows."""
 
     name: str
-    result: type[Any]
+    result_type: type[Any]
     """Of `EvidenceRow.result`."""
 
-    def sources(self, row: EvidenceRow, root: Path) -> str:
+    def sources_digest(self, row: EvidenceRow, root: Path) -> str:
         """Digest of everything in today's sources that can change the code of a row: quick."""
         ...
 
-    def build(self, rows: Sequence[EvidenceRow], root: Path) -> Sequence[Built]:
+    def build(self, rows: Sequence[EvidenceRow], root: Path) -> Sequence[BuildResult]:
         """Today's code of rows, one for each."""
         ...
 
-    def measure(self, request: Request) -> Iterator[EvidenceRow]:
+    def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
         """Rows measured on this machine, each as soon as it is there."""
         ...
 
 
-class Request(NamedTuple):
+class MeasureRequest(NamedTuple):
     """What to measure.
 
     Attributes:
@@ -75,11 +75,11 @@ class Request(NamedTuple):
         return Path(self.folder).resolve().parent
 
 
-def kind_of(name: str) -> Kind:
+def get_kind(name: str) -> RowKind:
     """
     Raises:
         UsageError: no such kind.
     """
-    if name not in MODULES:
-        raise UsageError(f"no rows of kind {name!r}", next=f"--kind {' or --kind '.join(MODULES)}")
-    return import_module(f"kernelwright.evidence.{MODULES[name]}").KIND
+    if name not in KIND_MODULES:
+        raise UsageError(f"no rows of kind {name!r}", next=f"--kind {' or --kind '.join(KIND_MODULES)}")
+    return import_module(f"kernelwright.evidence.{KIND_MODULES[name]}").KIND

@@ -8,17 +8,18 @@ from pathlib import Path
 import msgspec
 
 from kernelwright.core.cache import digest
-from kernelwright.core.errors import NotFoundError, SetupError
-from kernelwright.core.evidence import EvidenceRow, raw
-from kernelwright.core.ladder import Climb, RungCount, RungResult
-from kernelwright.evidence.digests import PACKAGE, combined, headers_of, normal_cpp, source_digest
-from kernelwright.evidence.instruments import versions
-from kernelwright.evidence.kinds import Built, Request
-from kernelwright.evidence.rows import current_commit, today
-from kernelwright.ladders import device_of, ladder_names, rungs, task_of
-from kernelwright.toolchain.cuda.compiling import compile_ptx, compiler_version
+from kernelwright.core.errors import NotFoundError, ProblemError, SetupError
+from kernelwright.core.evidence import EvidenceRow, encode_result
+from kernelwright.core.ladder import CounterComparison, LadderRun, RungResult
+from kernelwright.evidence.digests import PACKAGE, combined_digest, find_headers, normalize_cpp, normalize_python
+from kernelwright.evidence.instruments import current_versions
+from kernelwright.evidence.kinds import BuildResult, MeasureRequest
+from kernelwright.evidence.rows import current_commit, current_date
+from kernelwright.ladders import ladder_device, ladder_names, read_rungs, task_path
+from kernelwright.problems.importing import import_file
+from kernelwright.toolchain.cuda.compiler import compile_ptx, nvrtc_version
 
-COUNTED = "gemm_fp32"
+COUNTED_LADDER = "gemm_fp32"
 """The ladder whose rungs are emulated and counted."""
 ARCH = "sm_90a"
 CLOCK = {"cuda": "graph clock", "cpu": "host clock"}
@@ -26,38 +27,38 @@ CLOCK = {"cuda": "graph clock", "cpu": "host clock"}
 
 class LadderRows:
     name = "ladder"
-    result = RungResult
+    result_type = RungResult
 
-    def sources(self, row: EvidenceRow, root: Path) -> str:
-        path = _path(row.workload, row.variant)
+    def sources_digest(self, row: EvidenceRow, root: Path) -> str:
+        path = _rung_path(row.workload, row.variant)
         if path is None:
             return "gone"
-        compiles = PACKAGE / "toolchain" / ("cuda/compiling.py" if row.device == "cuda" else "cpp.py")
-        return combined([path, *headers_of([path], path.parent), task_of(row.workload), compiles])
+        compiles = PACKAGE / "toolchain" / ("cuda/compiler.py" if row.device == "cuda" else "cpp.py")
+        return combined_digest([path, *find_headers([path], path.parent), task_path(row.workload), compiles])
 
-    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[Built]:
-        return [_built(row.workload, row.variant) for row in rows]
+    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
+        return [_build_rung(row.workload, row.variant) for row in rows]
 
-    def measure(self, request: Request) -> Iterator[EvidenceRow]:
-        from kernelwright.benchmark.ladder import climb
-        from kernelwright.hwcheck.ladder_counters import rung_counts
+    def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
+        from kernelwright.benchmark.ladder import run_ladder
+        from kernelwright.hwcheck.ladder_counters import compare_counters
 
-        names = request.names or tuple(name for name in ladder_names() if device_of(name) == request.device)
+        names = request.names or tuple(name for name in ladder_names() if ladder_device(name) == request.device)
         for name in names:
             ladder, _, which = name.partition("/")
-            found = climb(ladder, which=[which] if which else [], device=request.device)
-            counts = list(rung_counts()) if ladder == COUNTED and request.device == "cuda" else []
-            yield from rows_of(found, counts, root=request.root)
+            found = run_ladder(ladder, rung_names=[which] if which else [], device=request.device)
+            counts = list(compare_counters()) if ladder == COUNTED_LADDER and request.device == "cuda" else []
+            yield from make_rows(found, counts, root=request.root)
 
 
 KIND = LadderRows()
 
 
-def rows_of(found: Climb, counts: Iterable[RungCount], *, root: Path) -> Iterator[EvidenceRow]:
+def make_rows(found: LadderRun, counts: Iterable[CounterComparison], *, root: Path) -> Iterator[EvidenceRow]:
     """A climb that was made here and now as rows."""
     device, counts = found.machine.device, list(counts)
     for rung in found.rungs:
-        built = _built(found.ladder, rung.name)
+        built = _build_rung(found.ladder, rung.name)
         own = tuple(one for one in counts if one.name == rung.name)
         measured = [CLOCK[device], "paired comparison", "quick check", *(["counters", "emulation"] if own else [])]
         row = EvidenceRow(
@@ -70,34 +71,43 @@ def rows_of(found: Climb, counts: Iterable[RungCount], *, root: Path) -> Iterato
             artifact=built.artifact,
             toolchain=built.toolchain,
             sources="",
-            instruments=versions(measured),
+            instruments=current_versions(measured),
             environment=found.machine.software,
             commit=current_commit(root),
-            date=today(),
-            result=raw(RungResult(climb=msgspec.structs.replace(found, rungs=(rung,)), counts=own)),
+            date=current_date(),
+            result=encode_result(RungResult(run=msgspec.structs.replace(found, rungs=(rung,)), counts=own)),
         )
-        yield msgspec.structs.replace(row, sources=KIND.sources(row, root))
+        yield msgspec.structs.replace(row, sources=KIND.sources_digest(row, root))
 
 
-def _path(ladder: str, name: str) -> Path | None:
+def _rung_path(ladder: str, name: str) -> Path | None:
     try:
-        return next((one.path for one in rungs(ladder) if one.name == name), None)
+        return next((one.path for one in read_rungs(ladder) if one.name == name), None)
     except NotFoundError:
         return None
 
 
-def _built(ladder: str, name: str) -> Built:
-    path = _path(ladder, name)
-    if path is None:
-        return Built(problem="gone")
-    problem = digest(source_digest(task_of(ladder)))
-    source = path.read_text("utf-8")
-    if device_of(ladder) == "cpu":
-        return Built(problem, digest(normal_cpp(source)))
-    try:
-        from kernelwright.evidence.machine_code import normal_ptx
+def _problem_digest(ladder: str) -> str:
+    """What the rungs are to compute, on which sizes, next to which library; the names of the constants do not count."""
+    task, text = import_file(task_path(ladder), ProblemError), task_path(ladder).read_text("utf-8")
+    functions = (ladder, "inputs", "flops", "bytes_moved")
+    baseline = normalize_python(text, "baseline").partition("args=")[2]
+    constants = (task.BASELINE, repr(task.SIZES), repr(task.SHAPES))
+    return digest(*constants, baseline, *(normalize_python(text, name) for name in functions))
 
-        text = normal_ptx(compile_ptx(source, ARCH, folders=[path.parent], name=str(path)))
-        return Built(problem, digest(text), f"nvrtc {compiler_version()}")
+
+def _build_rung(ladder: str, name: str) -> BuildResult:
+    path = _rung_path(ladder, name)
+    if path is None:
+        return BuildResult(problem="gone")
+    problem = _problem_digest(ladder)
+    source = path.read_text("utf-8")
+    if ladder_device(ladder) == "cpu":
+        return BuildResult(problem, digest(normalize_cpp(source)))
+    try:
+        from kernelwright.evidence.machine_code import normalize_ptx
+
+        text = normalize_ptx(compile_ptx(source, ARCH, include_dirs=[path.parent], name=str(path)))
+        return BuildResult(problem, digest(text), f"nvrtc {nvrtc_version()}")
     except (ImportError, SetupError) as fault:
-        return Built(failed=f"its code cannot be compiled here: {fault}")
+        return BuildResult(failure=f"its code cannot be compiled here: {fault}")

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 
 from kernelwright.core.cache import digest
-from kernelwright.core.evidence import EvidenceRow, raw
+from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.layout import AccessOutcome, FragmentOutcome
 from kernelwright.core.records import Record
-from kernelwright.evidence.digests import combined, import_closure
-from kernelwright.evidence.instruments import versions
-from kernelwright.evidence.kinds import Built, Request
-from kernelwright.evidence.rows import current_commit, today
+from kernelwright.evidence.digests import combined_digest, import_closure
+from kernelwright.evidence.instruments import current_versions
+from kernelwright.evidence.kinds import BuildResult, MeasureRequest
+from kernelwright.evidence.rows import current_commit, current_date
 
 FRAGMENTS, ACCESSES = "fragments", "accesses"
 INSTRUMENTS = {FRAGMENTS: ("layout probes",), ACCESSES: ("layout probes", "counters")}
@@ -29,22 +29,22 @@ class LayoutResult(Record, frozen=True, kw_only=True):
 
 class LayoutRows:
     name = "layout"
-    result = LayoutResult
+    result_type = LayoutResult
 
-    def sources(self, row: EvidenceRow, root: Path) -> str:
-        return combined(import_closure("kernelwright.layouts", "kernelwright.layouts.atoms"))
+    def sources_digest(self, row: EvidenceRow, root: Path) -> str:
+        return combined_digest(import_closure("kernelwright.layouts", "kernelwright.layouts.atoms"))
 
-    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[Built]:
-        return [Built("layouts", _predicted(row.workload)) for row in rows]
+    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
+        return [BuildResult("layouts", _predictions_digest(row.workload)) for row in rows]
 
-    def measure(self, request: Request) -> Iterator[EvidenceRow]:
-        from kernelwright.hwcheck.access_counters import access_outcomes
-        from kernelwright.hwcheck.mma_fragments import device, outcomes
+    def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
+        from kernelwright.hwcheck.access_counters import measure_accesses
+        from kernelwright.hwcheck.mma_fragments import check_fragments, describe_device
 
-        machine, environment = device()
+        machine, environment = describe_device()
         results = {
-            FRAGMENTS: lambda: LayoutResult(fragments=tuple(outcomes())),
-            ACCESSES: lambda: LayoutResult(accesses=tuple(access_outcomes())),
+            FRAGMENTS: lambda: LayoutResult(fragments=tuple(check_fragments())),
+            ACCESSES: lambda: LayoutResult(accesses=tuple(measure_accesses())),
         }
         for workload, result in results.items():
             if request.names and workload not in request.names:
@@ -55,27 +55,27 @@ class LayoutRows:
                 machine=machine,
                 device="cuda",
                 problem="layouts",
-                artifact=_predicted(workload),
+                artifact=_predictions_digest(workload),
                 sources="",
-                instruments=versions(INSTRUMENTS[workload]),
+                instruments=current_versions(INSTRUMENTS[workload]),
                 environment=environment,
                 commit=current_commit(request.root),
-                date=today(),
-                result=raw(result()),
+                date=current_date(),
+                result=encode_result(result()),
             )
-            yield msgspec.structs.replace(row, sources=self.sources(row, request.root))
+            yield msgspec.structs.replace(row, sources=self.sources_digest(row, request.root))
 
 
 KIND = LayoutRows()
 
 
-def _predicted(workload: str) -> str:
+def _predictions_digest(workload: str) -> str:
     """Digest of what the algebra says of everything that is probed."""
-    from kernelwright.hwcheck.access_counters import predictions
-    from kernelwright.hwcheck.mma_fragments import WGMMA
+    from kernelwright.hwcheck.access_counters import predict_accesses
+    from kernelwright.hwcheck.mma_fragments import WGMMA_ATOMS
     from kernelwright.layouts import COPY_ATOMS, MMA_ATOMS
 
     if workload == ACCESSES:
-        return digest(*(f"{layout} {predicted}" for _, layout, _, predicted in predictions()))
-    atoms = [*MMA_ATOMS.values(), *WGMMA, *COPY_ATOMS.values()]
+        return digest(*(f"{layout} {predicted}" for _, layout, _, predicted in predict_accesses()))
+    atoms = [*MMA_ATOMS.values(), *WGMMA_ATOMS, *COPY_ATOMS.values()]
     return digest(*map(repr, atoms))

@@ -12,20 +12,20 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.core.errors import NotFoundError
-from kernelwright.evidence.digests import normal_python
+from kernelwright.evidence.digests import normalize_python
 from kernelwright.kernels.rows.planning import CudaLaunch, LaunchPlan, Target, TritonLaunch
-from kernelwright.toolchain.cuda.compiling import compile_ptx, compiler_version
+from kernelwright.toolchain.cuda.compiler import compile_ptx, nvrtc_version
 from kernelwright.toolchain.triton_target import compiling_for
 
-TOOLCHAIN = f"triton {triton.__version__}, nvrtc {compiler_version()}"
+TOOLCHAIN = f"triton {triton.__version__}, nvrtc {nvrtc_version()}"
 HOPPER = Target(multiprocessors=132, shared_bytes=232_448, capability=(9, 0))
 """H100 SXM and H200, which differ in memory alone."""
 _DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{.*?\n\s*\}", re.DOTALL)
-_DROPPED = re.compile(r"\s*(//|\.loc\b|\.file\b|\.version\b|\$L__tmp|\$L__func_|\$L__info)")
+_DROPPED_LINE = re.compile(r"\s*(//|\.loc\b|\.file\b|\.version\b|\$L__tmp|\$L__func_|\$L__info)")
 _NAME = re.compile(r"\.(?:entry|func(?:\s*\([^)]*\))?)\s+([\w$]+)")
 
 
-def target_of(machine: str) -> Target:
+def target_from_spec(machine: str) -> Target:
     """The GPU that code of a machine is built for.
 
     Raises:
@@ -36,40 +36,44 @@ def target_of(machine: str) -> Target:
     raise NotFoundError(f"launches on {machine} cannot be planned without it; only H100 SXM and H200 are known")
 
 
-def artifact(plan: LaunchPlan) -> str:
+def artifact_digest(plan: LaunchPlan) -> str:
     """Digest of the code of all launches in order."""
     major, minor = plan.target.capability
-    return digest(*(_ptx(one, 10 * major + minor) for one in plan.launches))
+    return digest(*(_compile_launch(one, 10 * major + minor) for one in plan.launches))
 
 
-def normal_ptx(text: str) -> str:
+def normalize_ptx(text: str) -> str:
     """PTX without line information, compiler version and the names of its functions."""
     text = _DEBUG_SECTION.sub("", text)
     for at, name in enumerate(dict.fromkeys(_NAME.findall(text))):
         text = re.sub(rf"(?<![\w$]){re.escape(name)}(?=(_param_\d+)?(?![\w$]))", f"function{at}", text)
-    lines = (line.partition("//")[0].strip() for line in text.splitlines() if not _DROPPED.match(line))
+    lines = (line.partition("//")[0].strip() for line in text.splitlines() if not _DROPPED_LINE.match(line))
     return "\n".join(filter(None, lines))
 
 
-def _ptx(launch: TritonLaunch | CudaLaunch, capability: int) -> str:
+def _compile_launch(launch: TritonLaunch | CudaLaunch, capability: int) -> str:
     if isinstance(launch, CudaLaunch):
         source = launch.source.read_text("utf-8")
-        return normal_ptx(compile_ptx(source, f"sm_{capability}a", defines=launch.macros, folders=[launch.include]))
-    function, signature, constants, attributes, options = _specialized(launch, GPUTarget("cuda", capability, 32))
+        return normalize_ptx(
+            compile_ptx(source, f"sm_{capability}a", defines=launch.macros, include_dirs=[launch.include])
+        )
+    function, signature, constants, attributes, options = _specialize(launch, GPUTarget("cuda", capability, 32))
     settings = {key: value for key, value in vars(options).items() if isinstance(value, str | int | float | bool)}
     asked = [repr(sorted(one.items(), key=str)) for one in (signature, constants, attributes, settings)]
-    key = digest(TOOLCHAIN, str(capability), _source(function), *(re.sub(r"0x[0-9a-f]+", "", one) for one in asked))
+    key = digest(
+        TOOLCHAIN, str(capability), _kernel_source(function), *(re.sub(r"0x[0-9a-f]+", "", one) for one in asked)
+    )
     entry = cache_dir("ptx") / f"{key}.ptx"
     if not entry.exists():
         source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
         target = GPUTarget("cuda", capability, 32)
         with compiling_for(target):
             compiled = compile(source, target=target, options=options.__dict__)
-        write_atomic(entry, normal_ptx(compiled.asm["ptx"]).encode())
+        write_atomic(entry, normalize_ptx(compiled.asm["ptx"]).encode())
     return entry.read_text("utf-8")
 
 
-def _source(function: Any) -> str:
+def _kernel_source(function: Any) -> str:
     """A kernel with all that it calls, local variables numbered."""
     known: dict[int, Any] = {}
     todo = [function]
@@ -81,7 +85,7 @@ def _source(function: Any) -> str:
         used = getattr(one.fn, "__globals__", {})
         names = one.fn.__code__.co_names
         todo += [used[name] for name in names if isinstance(used.get(name), triton.runtime.JITFunction)]
-    texts = sorted(normal_python(one.src) for one in known.values())
+    texts = sorted(normalize_python(one.src) for one in known.values())
     constants = sorted(
         f"{name}={value!r}"
         for one in known.values()
@@ -91,7 +95,7 @@ def _source(function: Any) -> str:
     return "\n".join([*texts, *constants])
 
 
-def _specialized(launch: TritonLaunch, target: GPUTarget) -> tuple[Any, Any, Any, Any, Any]:
+def _specialize(launch: TritonLaunch, target: GPUTarget) -> tuple[Any, Any, Any, Any, Any]:
     """What Triton would compile the kernel for, from the arguments of the launch."""
     function, backend = launch.kernel, make_backend(target)
     bind = create_function_from_signature(function.signature, function.params, backend)

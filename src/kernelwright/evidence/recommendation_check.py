@@ -14,106 +14,111 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernelwright.benchmark.variants import baseline_program
-from kernelwright.core.progress import stage
-from kernelwright.core.records import Diagnosis, Move, MoveOutcome
-from kernelwright.diagnosis.recommendations import BATCH
+from kernelwright.benchmark.variants import make_baseline
+from kernelwright.core.progress import report_stage
+from kernelwright.core.records import Diagnosis, Recommendation, RecommendationOutcome
+from kernelwright.diagnosis.recommendations import BATCH_SIZE
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines.floor import last_cache_bytes
 from kernelwright.measure.clock import clock_for
-from kernelwright.measure.paired import time_arms
+from kernelwright.measure.paired import time_variants
 from kernelwright.problems import Problem, load_candidate, load_problem
-from kernelwright.sandbox import Limits, Nursery
+from kernelwright.sandbox import ForkServer, Limits
 
 Call = Callable[..., Any]
-MAKE_LIMIT_S = 240.0
+APPLY_LIMIT_S = 240.0
 COMPILER = "torch.compile"
 """What fuses where no candidate lies beside the problem."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
-def make_moves(path: Path, found: Diagnosis, device: str) -> list[MoveOutcome]:
+def apply_recommendations(path: Path, found: Diagnosis, device: str) -> list[RecommendationOutcome]:
     """Every move of a diagnosis for which there is a way to make it, with what it achieved. A candidate makes one, the
     first: what it does besides is not the doing of another."""
     outcomes, made = [], set()
-    with Nursery() as nursery:
-        for move in found.moves:
-            by = maker(move, path, device)
+    with ForkServer() as nursery:
+        for move in found.recommendations:
+            by = find_implementation(move, path, device)
             if by is None or by in made:
                 continue
             made |= {by} if Path(by).is_file() else set()
-            stage(f"making the move: {move.what}")
+            report_stage(f"making the move: {move.action}")
             payload = {"problem": str(path.resolve()), "device": device, "kind": move.kind, "by": by}
             answer = nursery.run(
-                "kernelwright.evidence.recommendation_check:make_task", payload, Limits(time_s=MAKE_LIMIT_S)
+                "kernelwright.evidence.recommendation_check:apply_task", payload, Limits(call_timeout_s=APPLY_LIMIT_S)
             )
             outcomes.append(
-                MoveOutcome(
+                RecommendationOutcome(
                     kind=move.kind,
-                    what=move.what,
+                    action=move.action,
                     before_us=answer["before_us"],
                     predicted_us=move.predicted_us,
                     achieved_us=answer["after_us"],
-                    made_by=Path(by).name,
+                    implemented_by=Path(by).name,
                 )
             )
     return outcomes
 
 
-def maker(move: Move, path: Path, device: str) -> str | None:
+def find_implementation(move: Recommendation, path: Path, device: str) -> str | None:
     """With what a move can be made: a candidate beside the problem, or a word for what this module does itself."""
     if move.kind in ("fuse", "split"):
         endings = ("_triton.py", "_compile.py") if device == "cuda" else (".cpp", "_compile.py")
         beside = [path.with_name(path.stem + ending) for ending in endings]
         otherwise = COMPILER if move.kind == "fuse" else None
         return next((str(file.resolve()) for file in beside if file.exists()), otherwise)
-    return {"graph": "CUDA graph", "dtype": "bfloat16", "batch": f"{BATCH} rows", "reuse": "mallopt"}.get(move.kind)
+    return {"graph": "CUDA graph", "dtype": "bfloat16", "batch": f"{BATCH_SIZE} rows", "reuse": "mallopt"}.get(
+        move.kind
+    )
 
 
-def make_task(payload: dict) -> dict:
+def apply_task(payload: dict) -> dict:
     """Runs in a nursery's child: times the program before and after one move."""
     import torch
 
     problem, device = load_problem(payload["problem"]), payload["device"]
     here = machine_here(device)
-    program, inputs = problem.on(device), problem.inputs(device, seed=1)
+    program, inputs = problem.program_on(device), problem.inputs(device, seed=1)
     # One clock for both: a graph around a single kernel would hide the launch that the program pays for.
     clock = clock_for(device)
     options = {"device": device, "last_cache_bytes": last_cache_bytes(here), "budget_s": 3.0, "clock": clock}
-    with torch.set_grad_enabled(problem.records_gradients(inputs)):
-        made = _MAKERS[payload["kind"]](problem, program, inputs, payload["by"], device)
+    with torch.set_grad_enabled(problem.needs_grad(inputs)):
+        made = _IMPLEMENTATIONS[payload["kind"]](problem, program, inputs, payload["by"], device)
         if made is None:  # the move changes the process, not the program
-            before = time_arms({"before": program}, inputs, **options).timings["before"].time_us
-            _keep_freed_memory()
-            return {"before_us": before, "after_us": time_arms({"a": program}, inputs, **options).timings["a"].time_us}
+            before = time_variants({"before": program}, inputs, **options).timings["before"].time_us
+            _disable_memory_trim()
+            return {
+                "before_us": before,
+                "after_us": time_variants({"a": program}, inputs, **options).timings["a"].time_us,
+            }
         after, after_inputs, shared_by = made
-        before_us, after_us = _times_us(program, inputs, after, after_inputs, options)
+        before_us, after_us = _time_before_after(program, inputs, after, after_inputs, options)
     return {"before_us": before_us, "after_us": after_us / shared_by}
 
 
-def _times_us(program: Call, inputs: Any, after: Call, after_inputs: Any, options: Any) -> tuple[float, float]:
+def _time_before_after(program: Call, inputs: Any, after: Call, after_inputs: Any, options: Any) -> tuple[float, float]:
     """In rounds where both take the same inputs, else one after the other."""
     if after_inputs is inputs:
-        timings = time_arms({"before": program, "after": after}, inputs, **options).timings
+        timings = time_variants({"before": program, "after": after}, inputs, **options).timings
         return timings["before"].time_us, timings["after"].time_us
-    before = time_arms({"before": program}, inputs, **options).timings["before"]
-    return before.time_us, time_arms({"after": after}, after_inputs, **options).timings["after"].time_us
+    before = time_variants({"before": program}, inputs, **options).timings["before"]
+    return before.time_us, time_variants({"after": after}, after_inputs, **options).timings["after"].time_us
 
 
-def _by_candidate(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
+def _apply_candidate(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
     if by == COMPILER:
-        return baseline_program("compile", problem, device), inputs, 1
+        return make_baseline("compile", problem, device), inputs, 1
     return load_candidate(by, problem, device).program, inputs, 1
 
 
-def _by_graph(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
-    from kernelwright.measure.clock import capture
+def _apply_cuda_graph(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
+    from kernelwright.measure.clock import capture_graph
 
-    replay = capture(lambda: program(*inputs[0], **inputs[1])).replay
+    replay = capture_graph(lambda: program(*inputs[0], **inputs[1])).replay
     return (lambda *args, **kwargs: replay()), inputs, 1
 
 
-def _by_dtype(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
+def _apply_dtype(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
     import torch
     from torch.utils import _pytree as pytree
 
@@ -124,21 +129,25 @@ def _by_dtype(problem: Problem, program: Call, inputs: Any, by: str, device: str
     return narrowed, pytree.tree_map_only(torch.Tensor, narrow, inputs), 1
 
 
-def _by_batch(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
+def _apply_batching(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
     import torch
     from torch.utils import _pytree as pytree
 
     def widen(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.repeat(BATCH, *[1] * (tensor.dim() - 1)) if tensor.dim() > 1 and tensor.shape[0] == 1 else tensor
+        return (
+            tensor.repeat(BATCH_SIZE, *[1] * (tensor.dim() - 1))
+            if tensor.dim() > 1 and tensor.shape[0] == 1
+            else tensor
+        )
 
-    return program, pytree.tree_map_only(torch.Tensor, widen, inputs), BATCH
+    return program, pytree.tree_map_only(torch.Tensor, widen, inputs), BATCH_SIZE
 
 
-def _by_reuse(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
+def _apply_memory_reuse(problem: Problem, program: Call, inputs: Any, by: str, device: str) -> Any:
     return None
 
 
-def _keep_freed_memory() -> None:
+def _disable_memory_trim() -> None:
     """glibc: never give freed memory back to the system, so that no page is faulted in twice."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -146,11 +155,11 @@ def _keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-_MAKERS: dict[str, Callable[[Problem, Call, Any, str, str], Any]] = {
-    "fuse": _by_candidate,
-    "split": _by_candidate,
-    "graph": _by_graph,
-    "dtype": _by_dtype,
-    "batch": _by_batch,
-    "reuse": _by_reuse,
+_IMPLEMENTATIONS: dict[str, Callable[[Problem, Call, Any, str, str], Any]] = {
+    "fuse": _apply_candidate,
+    "split": _apply_candidate,
+    "graph": _apply_cuda_graph,
+    "dtype": _apply_dtype,
+    "batch": _apply_batching,
+    "reuse": _apply_memory_reuse,
 }

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from kernelwright.core.evidence import EvidenceRun
-from kernelwright.core.optimization import SuiteRow
-from kernelwright.evidence.kinds import MODULES, Request, kind_of
+from kernelwright.core.optimization import ProgramSuiteRow
+from kernelwright.evidence.kinds import KIND_MODULES, MeasureRequest, get_kind
 from kernelwright.evidence.rows import write_rows
-from kernelwright.evidence.status import status
+from kernelwright.evidence.status import compute_status
 from kernelwright.machines import machine
 
 
-def record(kind: str, request: Request) -> EvidenceRun:
+def record_rows(kind: str, request: MeasureRequest) -> EvidenceRun:
     """Measures rows of one kind and writes each as soon as it is there.
 
     Raises:
         UsageError: no such kind. NotFoundError: nothing of that name. DeviceError: the device is not here.
     """
     written, failed = [], {}
-    for row in kind_of(kind).measure(request):
+    for row in get_kind(kind).measure(request):
         write_rows([row], request.folder)
         name = f"{row.workload}{f'/{row.variant}' if row.variant else ''}"
         written.append(name)
         failed.pop(name, None)
-        if row.kind == "optimize" and not (found := row.as_type(SuiteRow)).accepted:
+        if row.kind == "optimize" and not (found := row.decode_result(ProgramSuiteRow)).accepted:
             failed[name] = found.reason
     return EvidenceRun(
         written=tuple(dict.fromkeys(written)), failed=tuple(f"{name}: {reason}" for name, reason in failed.items())
     )
 
 
-def refresh(request: Request, *, kind: str = "") -> EvidenceRun:
+def refresh_rows(request: MeasureRequest, *, kind: str = "") -> EvidenceRun:
     """Measures the rows of this machine and device that are not current.
 
     Raises:
@@ -37,12 +37,12 @@ def refresh(request: Request, *, kind: str = "") -> EvidenceRun:
     """
     here = machine(request.device)
     names: dict[str, list[str]] = {}
-    for one in status(request.folder, update=True, kind=kind).rows:
+    for one in compute_status(request.folder, update=True, kind=kind).rows:
         if one.machine == here.name and one.state not in ("current", "unverified"):
             names.setdefault(one.kind, []).append(_request_name(one.kind, one.workload, one.variant))
     runs = [
-        record(name, request._replace(names=tuple(dict.fromkeys(names[name])), fresh=True))
-        for name in MODULES
+        record_rows(name, request._replace(names=tuple(dict.fromkeys(names[name])), fresh=True))
+        for name in KIND_MODULES
         if name in names
     ]
     return EvidenceRun(

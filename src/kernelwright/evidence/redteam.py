@@ -12,14 +12,14 @@ import msgspec
 
 from kernelwright.core.cache import digest
 from kernelwright.core.corpus import CorpusReport, SampleCounts, SampleOutcome
-from kernelwright.core.evidence import EvidenceRow, raw
+from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.records import Record
 from kernelwright.evidence.digests import source_digest
-from kernelwright.evidence.instruments import versions
-from kernelwright.evidence.kinds import Built, Request
-from kernelwright.evidence.rows import current_commit, read_rows, today
+from kernelwright.evidence.instruments import current_versions
+from kernelwright.evidence.kinds import BuildResult, MeasureRequest
+from kernelwright.evidence.rows import current_commit, current_date, read_rows
 from kernelwright.machines import machine
-from kernelwright.redteam.corpus import SAMPLES, Sample, check_corpus, samples
+from kernelwright.redteam.corpus import SAMPLES_DIR, CorpusSample, check_corpus, load_samples
 
 INSTRUMENTS = ("verification", "external clock")
 
@@ -33,22 +33,24 @@ class SampleResult(Record, frozen=True, kw_only=True):
 
 class SampleRows:
     name = "redteam"
-    result = SampleResult
+    result_type = SampleResult
 
-    def sources(self, row: EvidenceRow, root: Path) -> str:
+    def sources_digest(self, row: EvidenceRow, root: Path) -> str:
         return self.build([row], root)[0].artifact or "gone"
 
-    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[Built]:
+    def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
         there = _samples()
-        return [_built(there[row.workload]) if row.workload in there else Built(problem="gone") for row in rows]
+        return [
+            _build_sample(there[row.workload]) if row.workload in there else BuildResult(problem="gone") for row in rows
+        ]
 
-    def measure(self, request: Request) -> Iterator[EvidenceRow]:
+    def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
         here, there = machine(request.device), _samples()
         known = {row.workload: row for row in read_rows(request.folder, self.name) if row.machine == here.name}
         for _ in range(request.rounds):
             report = check_corpus(device=request.device, only=request.names, workers=request.workers)
-            for counts in _counted(report):
-                built = _built(there[counts.name])
+            for counts in _count_verdicts(report):
+                built = _build_sample(there[counts.name])
                 row = EvidenceRow(
                     kind=self.name,
                     workload=counts.name,
@@ -57,13 +59,13 @@ class SampleRows:
                     problem=built.problem,
                     artifact=built.artifact,
                     sources=built.artifact,
-                    instruments=versions(INSTRUMENTS),
+                    instruments=current_versions(INSTRUMENTS),
                     environment={"torch": here.software.get("torch", ""), "Python": platform.python_version()},
                     commit=current_commit(request.root),
-                    date=today(),
-                    result=raw(SampleResult(counts=counts, sandbox=report.sandbox)),
+                    date=current_date(),
+                    result=encode_result(SampleResult(counts=counts, sandbox=report.sandbox)),
                 )
-                known[counts.name] = _added(known.get(counts.name), row)
+                known[counts.name] = _merge_verdicts(known.get(counts.name), row)
                 yield known[counts.name]
 
 
@@ -71,16 +73,16 @@ KIND = SampleRows()
 
 
 @cache
-def _samples() -> dict[str, Sample]:
-    return {one.name: one for one in samples()}
+def _samples() -> dict[str, CorpusSample]:
+    return {one.name: one for one in load_samples()}
 
 
-def _built(sample: Sample) -> Built:
-    problem = source_digest(SAMPLES / "problems" / f"{sample.problem}.py")
-    return Built(problem, digest(source_digest(sample.path), problem))
+def _build_sample(sample: CorpusSample) -> BuildResult:
+    problem = source_digest(SAMPLES_DIR / "problems" / f"{sample.problem}.py")
+    return BuildResult(problem, digest(source_digest(sample.path), problem))
 
 
-def _counted(report: CorpusReport) -> Iterable[SampleCounts]:
+def _count_verdicts(report: CorpusReport) -> Iterable[SampleCounts]:
     each: dict[str, list[SampleOutcome]] = {}
     for one in report.outcomes:
         each.setdefault(one.name, []).append(one)
@@ -89,24 +91,26 @@ def _counted(report: CorpusReport) -> Iterable[SampleCounts]:
         yield SampleCounts(
             name=name,
             kind=first.kind,
-            what=first.what,
+            description=first.description,
             problem=first.problem,
             expected=first.expected,
-            got=dict(Counter(one.got for one in outcomes)),
+            verdict_counts=dict(Counter(one.got for one in outcomes)),
             slowest_s=round(max(one.time_s for one in outcomes), 2),
-            faults=tuple(f"{one.got or 'accepted'} {one.detail}".strip() for one in outcomes if not one.right),
+            wrong_verdicts=tuple(
+                f"{one.got or 'accepted'} {one.detail}".strip() for one in outcomes if not one.is_correct
+            ),
         )
 
 
-def _added(before: EvidenceRow | None, row: EvidenceRow) -> EvidenceRow:
+def _merge_verdicts(before: EvidenceRow | None, row: EvidenceRow) -> EvidenceRow:
     """A row with the verdicts of an earlier one on the same sample by the same judge."""
     if before is None or (before.artifact, before.instruments) != (row.artifact, row.instruments):
         return row
-    one, earlier = row.as_type(SampleResult), before.as_type(SampleResult).counts
+    one, earlier = row.decode_result(SampleResult), before.decode_result(SampleResult).counts
     counts = msgspec.structs.replace(
         one.counts,
-        got=dict(Counter(one.counts.got) + Counter(earlier.got)),
+        verdict_counts=dict(Counter(one.counts.verdict_counts) + Counter(earlier.verdict_counts)),
         slowest_s=max(one.counts.slowest_s, earlier.slowest_s),
-        faults=earlier.faults + one.counts.faults,
+        wrong_verdicts=earlier.wrong_verdicts + one.counts.wrong_verdicts,
     )
-    return msgspec.structs.replace(row, result=raw(msgspec.structs.replace(one, counts=counts)))
+    return msgspec.structs.replace(row, result=encode_result(msgspec.structs.replace(one, counts=counts)))

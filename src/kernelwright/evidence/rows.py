@@ -13,20 +13,20 @@ import msgspec
 from kernelwright.core.cache import write_atomic
 from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.evidence import EvidenceRow
-from kernelwright.evidence.digests import slug
+from kernelwright.evidence.digests import machine_slug
 
-FOLDER = "evidence"
+DEFAULT_FOLDER = "evidence"
 COMMIT_VARIABLE = "KERNELWRIGHT_COMMIT"
 """Names the commit where sources travel without their repository."""
 
 
-def read_rows(folder: str = FOLDER, kind: str = "*") -> list[EvidenceRow]:
+def read_rows(folder: str = DEFAULT_FOLDER, kind: str = "*") -> list[EvidenceRow]:
     """All rows, of one kind or of all.
 
     Raises:
         UsageError: a line that is no row.
     """
-    return [row for path in sorted(Path(folder).glob(f"*/{kind}.jsonl")) for row in _read(path)]
+    return [row for path in sorted(Path(folder).glob(f"*/{kind}.jsonl")) for row in _read_file(path)]
 
 
 def require_rows(folder: str) -> list[EvidenceRow]:
@@ -39,13 +39,13 @@ def require_rows(folder: str) -> list[EvidenceRow]:
     raise NotFoundError(f"no rows in {folder}", next="name a folder with rows (--folder DIR), or: kw evidence record")
 
 
-def write_rows(rows: Iterable[EvidenceRow], folder: str = FOLDER) -> None:
+def write_rows(rows: Iterable[EvidenceRow], folder: str = DEFAULT_FOLDER) -> None:
     """Adds rows to their files, in place of those with the same key."""
     files: dict[Path, list[EvidenceRow]] = {}
     for row in rows:
-        files.setdefault(Path(folder) / slug(row.machine) / f"{row.kind}.jsonl", []).append(row)
+        files.setdefault(Path(folder) / machine_slug(row.machine) / f"{row.kind}.jsonl", []).append(row)
     for path, fresh in files.items():
-        known = {row.key: row for row in (_read(path) if path.exists() else [])} | {row.key: row for row in fresh}
+        known = {row.key: row for row in (_read_file(path) if path.exists() else [])} | {row.key: row for row in fresh}
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (msgspec.json.encode(known[key]) for key in sorted(known))
         write_atomic(path, b"\n".join(lines) + b"\n")
@@ -64,11 +64,11 @@ def current_commit(root: Path) -> str:
     return commit.stdout.strip() + "+" * bool(changed.stdout)
 
 
-def today() -> str:
+def current_date() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def _read(path: Path) -> list[EvidenceRow]:
+def _read_file(path: Path) -> list[EvidenceRow]:
     try:
         return [msgspec.json.decode(line, type=EvidenceRow) for line in path.read_bytes().splitlines() if line.strip()]
     except msgspec.DecodeError as fault:

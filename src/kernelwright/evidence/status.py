@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 
 from kernelwright.core.evidence import STATES, EvidenceRow, EvidenceStatus, RowState, State
-from kernelwright.core.progress import stage
+from kernelwright.core.progress import report_stage
 from kernelwright.evidence import instruments
-from kernelwright.evidence.kinds import Built, Kind, kind_of
-from kernelwright.evidence.rows import FOLDER, require_rows, write_rows
+from kernelwright.evidence.kinds import BuildResult, RowKind, get_kind
+from kernelwright.evidence.rows import DEFAULT_FOLDER, require_rows, write_rows
 
 CHANGED = "its code or its problem has changed"
 
 
-def status(folder: str = FOLDER, *, update: bool = False, kind: str = "") -> EvidenceStatus:
+def compute_status(folder: str = DEFAULT_FOLDER, *, update: bool = False, kind: str = "") -> EvidenceStatus:
     """The state of every row.
 
     A row is current where its sources are as they were, or make the same code (`Kind.build`), and no instrument that
@@ -35,7 +35,7 @@ def status(folder: str = FOLDER, *, update: bool = False, kind: str = "") -> Evi
     states, fresh = {}, []
     rows.sort(key=lambda row: row.kind)
     for name in dict.fromkeys(row.kind for row in rows):
-        for row, state in _states(kind_of(name), [row for row in rows if row.kind == name], root):
+        for row, state in _row_states(get_kind(name), [row for row in rows if row.kind == name], root):
             states[row.key] = state
             fresh.append(row)
     noted = [row for row, before in zip(fresh, rows, strict=True) if row != before]
@@ -49,39 +49,39 @@ def status(folder: str = FOLDER, *, update: bool = False, kind: str = "") -> Evi
     )
 
 
-def _states(kind: Kind, rows: Sequence[EvidenceRow], root: Path) -> list[tuple[EvidenceRow, RowState]]:
+def _row_states(kind: RowKind, rows: Sequence[EvidenceRow], root: Path) -> list[tuple[EvidenceRow, RowState]]:
     """Each row, with what was found out of today's sources noted in it, and its state."""
-    now = {row.key: kind.sources(row, root) for row in rows}
-    changed = [row for row in rows if now[row.key] not in (row.sources, row.superseded_at)]
+    now = {row.key: kind.sources_digest(row, root) for row in rows}
+    changed = [row for row in rows if now[row.key] not in (row.sources, row.superseded_sources)]
     if changed:
-        stage(f"building the code of {len(changed)} rows of {kind.name}, whose sources changed")
+        report_stage(f"building the code of {len(changed)} rows of {kind.name}, whose sources changed")
     built = dict(zip((row.key for row in changed), kind.build(changed, root), strict=True)) if changed else {}
     found = []
     for row in rows:
         code, sources = built.get(row.key), now[row.key]
         known = "" if sources == row.sources else CHANGED
-        difference = known if code is None else _difference(row, code)
+        difference = known if code is None else _code_difference(row, code)
         if code and not difference:
-            row = msgspec.structs.replace(row, sources=sources, superseded_at="")
+            row = msgspec.structs.replace(row, sources=sources, superseded_sources="")
         elif code and difference == CHANGED:
-            row = msgspec.structs.replace(row, superseded_at=sources)
-        found.append((row, row.as_state(*_state(row, difference))))
+            row = msgspec.structs.replace(row, superseded_sources=sources)
+        found.append((row, row.to_row_state(*_row_state(row, difference))))
     return found
 
 
-def _difference(row: EvidenceRow, built: Built) -> str:
+def _code_difference(row: EvidenceRow, built: BuildResult) -> str:
     """What is not as it was when the row was measured, or why nobody can say; nothing where the same code runs."""
-    if built.failed:
-        return built.failed
+    if built.failure:
+        return built.failure
     if built.toolchain != row.toolchain:
         return f"its code was built by {row.toolchain}; here is {built.toolchain}"
     same = built.artifact and (built.problem, built.artifact) == (row.problem, row.artifact)
     return "" if same else CHANGED
 
 
-def _state(row: EvidenceRow, difference: str) -> tuple[State, str]:
+def _row_state(row: EvidenceRow, difference: str) -> tuple[State, str]:
     if difference:
         return ("superseded" if difference == CHANGED else "unverified"), difference
-    if older := instruments.older(row.instruments):
+    if older := instruments.changes_since(row.instruments):
         return "older instrument", "; ".join(older)
     return "current", ""

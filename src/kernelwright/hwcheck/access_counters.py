@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from kernelwright.core.layout import AccessOutcome
 from kernelwright.hwcheck.ptx_probes import access_source
 from kernelwright.layouts import ComposedLayout, Layout, Swizzle, bank_conflicts, coalescing
-from kernelwright.layouts.access import Accesses
-from kernelwright.measure.counters import counted
-from kernelwright.toolchain.cuda.launching import CudaKernel
+from kernelwright.layouts.access import VectorAccesses
+from kernelwright.measure.counters import collect_metrics
+from kernelwright.toolchain.cuda.launcher import CudaKernel
 
 METRICS = {
     "shared": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
     "global": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
 }
-SHARED: tuple[tuple[Layout | ComposedLayout, int], ...] = (
+SHARED_PATTERNS: tuple[tuple[Layout | ComposedLayout, int], ...] = (
     (Layout(32), 4),
     (Layout(32, 0), 4),
     (Layout(32, 2), 4),
@@ -47,7 +47,7 @@ SHARED: tuple[tuple[Layout | ComposedLayout, int], ...] = (
     (ComposedLayout(Swizzle(2, 3, 3), 0, Layout(((8, 4), 8), ((64, 8), 1))), 2),
     (ComposedLayout(Swizzle(5, 0, 5), 0, Layout(32, 32)), 4),
 )
-GLOBAL: tuple[tuple[Layout, int], ...] = (
+GLOBAL_PATTERNS: tuple[tuple[Layout, int], ...] = (
     (Layout(32), 4),
     (Layout(32, 2), 4),
     (Layout(32, 8), 4),
@@ -61,22 +61,22 @@ GLOBAL: tuple[tuple[Layout, int], ...] = (
 )
 
 
-def access_outcomes() -> Iterator[AccessOutcome]:
+def measure_accesses() -> Iterator[AccessOutcome]:
     """Every pattern, predicted and counted, in a process of its own under ncu."""
     command = [sys.executable, "-c", f"from {__name__} import run; run()"]
-    found = counted(command, list(METRICS.values()), "probe")
-    for (memory, layout, element_bytes, predicted), counters in zip(predictions(), found, strict=True):
-        accesses = Accesses.of(layout, element_bytes, None)
+    found = collect_metrics(command, list(METRICS.values()), "probe")
+    for (memory, layout, element_bytes, predicted), counters in zip(predict_accesses(), found, strict=True):
+        accesses = VectorAccesses.from_layout(layout, element_bytes, None)
         yield AccessOutcome(
             memory=memory,
             layout=f"{layout} x {element_bytes} B",
-            access_bytes=accesses.bytes,
+            access_bytes=accesses.access_bytes,
             predicted=predicted,
-            counted=round(counters[METRICS[memory]]),
+            measured=round(counters[METRICS[memory]]),
         )
 
 
-def predictions() -> Iterator[tuple[str, Layout | ComposedLayout, int, int]]:
+def predict_accesses() -> Iterator[tuple[str, Layout | ComposedLayout, int, int]]:
     """Memory, layout, element size in bytes, and the wavefronts or sectors that the layout says it costs."""
     for memory, layout, element_bytes in _patterns():
         conflicts = bank_conflicts(layout, element_bytes).wavefronts if memory == "shared" else 0
@@ -90,16 +90,16 @@ def run() -> None:
     data = torch.zeros(2**16, dtype=torch.int32, device="cuda")
     out = torch.zeros(32, dtype=torch.int32, device="cuda")
     for memory, layout, element_bytes in _patterns():
-        CudaKernel(source_of(memory, layout, element_bytes), "probe")(1, 32, [data, out])
+        CudaKernel(pattern_source(memory, layout, element_bytes), "probe")(1, 32, [data, out])
     torch.cuda.synchronize()
 
 
-def source_of(memory: str, layout: Layout | ComposedLayout, element_bytes: int) -> str:
+def pattern_source(memory: str, layout: Layout | ComposedLayout, element_bytes: int) -> str:
     """The kernel of one pattern."""
-    accesses = Accesses.of(layout, element_bytes, None)
+    accesses = VectorAccesses.from_layout(layout, element_bytes, None)
     addresses = [row for _, row in accesses.addresses()]
-    return access_source(addresses, accesses.bytes, memory, max(map(max, addresses)) + accesses.bytes)
+    return access_source(addresses, accesses.access_bytes, memory, max(map(max, addresses)) + accesses.access_bytes)
 
 
 def _patterns() -> list[tuple[str, Layout | ComposedLayout, int]]:
-    return [("shared", *one) for one in SHARED] + [("global", *one) for one in GLOBAL]
+    return [("shared", *one) for one in SHARED_PATTERNS] + [("global", *one) for one in GLOBAL_PATTERNS]

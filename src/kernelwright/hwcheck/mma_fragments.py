@@ -2,7 +2,7 @@
 
 Numbers are small integers, so that every sum is exact. An operand that threads hold is probed element by element: 1 in
 one place, 0 everywhere else, against a random matrix; the accumulators through products of random matrices. What
-stands in shared memory is laid there by `smem_image`. Of an mma whose A and B are both in registers, the order along K
+stands in shared memory is laid there by `pack_smem`. Of an mma whose A and B are both in registers, the order along K
 is seen up to a permutation that both share: no product depends on it, and nothing here could tell. With A in registers
 and B in shared memory wgmma fixes it, since memory has an order of its own.
 """
@@ -15,26 +15,26 @@ from typing import Any
 
 from kernelwright.core.errors import DeviceError
 from kernelwright.core.layout import FragmentOutcome
-from kernelwright.core.progress import stage
+from kernelwright.core.progress import report_stage
 from kernelwright.hwcheck.ptx_probes import copy_source, mma_source, wgmma_source
-from kernelwright.layouts import COPY_ATOMS, MMA_ATOMS, CopyAtom, Layout, MmaAtom, Swizzle, recast, size, wgmma
-from kernelwright.layouts.atoms import BITS
-from kernelwright.toolchain.cuda.launching import CudaKernel
+from kernelwright.layouts import COPY_ATOMS, MMA_ATOMS, CopyAtom, Layout, MmaAtom, Swizzle, recast, size, wgmma_atom
+from kernelwright.layouts.atoms import DTYPE_BITS
+from kernelwright.toolchain.cuda.launcher import CudaKernel
 
-FILLS = 16
-WGMMA = [
-    *(wgmma(n, "bf16") for n in (8, 16, 64, 128, 192, 256)),
-    *(wgmma(64, kind) for kind in ("f16", "tf32", "e4m3", "e5m2", "s8", "u8")),
-    *(wgmma(n, kind, a_in_registers=True) for n in (64, 256) for kind in ("bf16", "f16")),
-    *(wgmma(64, kind, a_in_registers=True) for kind in ("tf32", "e4m3", "s8")),
+NUM_RANDOM_PROBES = 16
+WGMMA_ATOMS = [
+    *(wgmma_atom(n, "bf16") for n in (8, 16, 64, 128, 192, 256)),
+    *(wgmma_atom(64, kind) for kind in ("f16", "tf32", "e4m3", "e5m2", "s8", "u8")),
+    *(wgmma_atom(n, kind, a_in_registers=True) for n in (64, 256) for kind in ("bf16", "f16")),
+    *(wgmma_atom(64, kind, a_in_registers=True) for kind in ("tf32", "e4m3", "s8")),
 ]
 SWIZZLES = {0: Swizzle(0, 0, 0), 128: Swizzle(3, 4, 3), 64: Swizzle(2, 4, 3), 32: Swizzle(1, 4, 3)}
 """Of byte addresses, by the width of a row that wgmma and TMA name them after."""
-_MODES = {0: 0, 128: 1, 64: 2, 32: 3}
+_SWIZZLE_MODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """In a descriptor of shared memory."""
 
 
-def device() -> tuple[str, dict[str, str]]:
+def describe_device() -> tuple[str, dict[str, str]]:
     """The name of the GPU and the versions of what compiles and launches.
 
     Raises:
@@ -48,86 +48,92 @@ def device() -> tuple[str, dict[str, str]]:
     return torch.cuda.get_device_name(), {**versions, "cuda": str(torch.version.cuda)}
 
 
-def outcomes() -> Iterator[FragmentOutcome]:
+def check_fragments() -> Iterator[FragmentOutcome]:
     """Every instruction, operand by operand."""
     for atom in MMA_ATOMS.values():
-        stage(f"asking {atom.name}")
-        yield from mma_outcomes(atom)
-    for atom in WGMMA:
-        stage(f"asking {atom.name}")
-        yield from wgmma_outcomes(atom)
+        report_stage(f"asking {atom.name}")
+        yield from check_mma(atom)
+    for atom in WGMMA_ATOMS:
+        report_stage(f"asking {atom.name}")
+        yield from check_wgmma(atom)
     for row_bytes in (128, 64, 32):
-        yield from wgmma_outcomes(wgmma(64, "bf16"), row_bytes)
+        yield from check_wgmma(wgmma_atom(64, "bf16"), row_bytes)
     for atom in COPY_ATOMS.values():
-        yield copy_outcome(atom)
+        yield check_copy(atom)
 
 
-def mma_outcomes(atom: MmaAtom) -> Iterator[FragmentOutcome]:
+def check_mma(atom: MmaAtom) -> Iterator[FragmentOutcome]:
     """A, B and C of an instruction that takes everything from registers."""
     assert atom.a and atom.b
-    counts = [_registers(held, kind) for held, kind in zip((atom.a, atom.b, atom.c), atom.types, strict=True)]
+    counts = [_num_registers(held, kind) for held, kind in zip((atom.a, atom.b, atom.c), atom.types, strict=True)]
     kernel = CudaKernel(mma_source(atom, tuple(counts)), "probe")  # type: ignore[arg-type]  # a tuple of three
     wrong = {}
-    for name, (a, b) in _probes(atom).items():
-        registers = in_registers(a, atom.a, atom.types[0]), in_registers(b, atom.b, atom.types[1])
-        out = _poisoned(len(a), atom, counts[2])
+    for name, (a, b) in _make_probes(atom).items():
+        registers = pack_registers(a, atom.a, atom.types[0]), pack_registers(b, atom.b, atom.types[1])
+        out = _poisoned_output(len(a), atom, counts[2])
         kernel(len(a), size(atom.threads), [*registers, out])
-        wrong[name] = _wrong(out, a, b, atom.c)
+        wrong[name] = _mismatch_mask(out, a, b, atom.c)
     for name, held in (("A", atom.a), ("B", atom.b), ("C", atom.c)):
         yield FragmentOutcome(
-            instruction=atom.name, operand=name, layout=str(held), elements=size(held), wrong=_missed(wrong[name], name)
+            instruction=atom.name,
+            operand=name,
+            layout=str(held),
+            elements=size(held),
+            mismatches=_count_mismatches(wrong[name], name),
         )
 
 
-def wgmma_outcomes(atom: MmaAtom, row_bytes: int = 0) -> Iterator[FragmentOutcome]:
+def check_wgmma(atom: MmaAtom, row_bytes: int = 0) -> Iterator[FragmentOutcome]:
     """C, and A where threads hold it; shared memory in rows of `row_bytes` with their swizzle, 0 for core matrices."""
     m, n, k = atom.shape
-    bits = BITS[atom.types[0]]
+    bits = DTYPE_BITS[atom.types[0]]
     count = size(atom.c[1])
-    (a_layout, a_swizzle, a_step), (b_layout, b_swizzle, b_step) = (smem(rows, k, bits, row_bytes) for rows in (m, n))
-    descriptors = tuple(_MODES[row_bytes] << 62 | step << 32 | (128 >> 4) << 16 for step in (a_step, b_step))
-    reach = [0 if atom.a else _reach(a_layout, bits), _reach(b_layout, bits)]
+    (a_layout, a_swizzle, a_step), (b_layout, b_swizzle, b_step) = (
+        smem_operand_layout(rows, k, bits, row_bytes) for rows in (m, n)
+    )
+    descriptors = tuple(_SWIZZLE_MODES[row_bytes] << 62 | step << 32 | (128 >> 4) << 16 for step in (a_step, b_step))
+    reach = [0 if atom.a else _image_bytes(a_layout, bits), _image_bytes(b_layout, bits)]
     # A tuple of two, which a comprehension does not tell the type checker.
     kernel = CudaKernel(wgmma_source(atom, count, (reach[0], reach[1]), descriptors), "probe")  # type: ignore[arg-type]
-    for name, (a, b) in _probes(atom).items():
+    for name, (a, b) in _make_probes(atom).items():
         kind = atom.types[0]
-        given = in_registers(a, atom.a, kind) if atom.a else smem_image(a, a_layout, a_swizzle, kind, reach[0])
-        out = _poisoned(len(a), atom, count)
+        given = pack_registers(a, atom.a, kind) if atom.a else pack_smem(a, a_layout, a_swizzle, kind, reach[0])
+        out = _poisoned_output(len(a), atom, count)
         shared_bytes = sum(reach)
-        kernel(len(a), 128, [given, smem_image(b, b_layout, b_swizzle, kind, reach[1]), out], shared_bytes)
+        kernel(len(a), 128, [given, pack_smem(b, b_layout, b_swizzle, kind, reach[1]), out], shared_bytes)
         held = atom.a if name == "A" and atom.a else atom.c
         yield FragmentOutcome(
             instruction=f"{atom.name}{f', rows of {row_bytes} B, {a_swizzle}' if row_bytes else ''}",
             operand=name,
             layout=str(held),
             elements=size(held),
-            wrong=_missed(_wrong(out, a, b, atom.c), name),
+            mismatches=_count_mismatches(_mismatch_mask(out, a, b, atom.c), name),
         )
 
 
-def copy_outcome(atom: CopyAtom) -> FragmentOutcome:
+def check_copy(atom: CopyAtom) -> FragmentOutcome:
     """ldmatrix from memory whose elements are numbered, stmatrix of registers that are numbered as the layout says."""
     import torch
 
     count = size(atom.memory)
     numbered = torch.arange(count, dtype=torch.int16, device="cuda")
-    expected = numbered[_places(atom.registers)]
+    expected = numbered[_register_offsets(atom.registers)]
     out = torch.full((count,), -1, dtype=torch.int16, device="cuda")
     loads = atom.name.startswith("ldmatrix")
     CudaKernel(copy_source(atom), "probe")(1, 32, [numbered if loads else expected, out])
     wrong = int((out != (expected if loads else numbered)).sum())
     return FragmentOutcome(
-        instruction=atom.name, operand="registers", layout=str(atom.registers), elements=count, wrong=wrong
+        instruction=atom.name, operand="registers", layout=str(atom.registers), elements=count, mismatches=wrong
     )
 
 
-def in_registers(matrices: Any, held: Layout, kind: str) -> Any:
+def pack_registers(matrices: Any, layout: Layout, kind: str) -> Any:
     """The registers of every thread of every probe that hold matrices (probe, row, column) as the layout says."""
     flat = matrices.transpose(1, 2).reshape(len(matrices), -1)
-    return _packed(flat[:, _places(held)], kind)
+    return _to_dtype(flat[:, _register_offsets(layout)], kind)
 
 
-def smem(rows: int, k: int, bits: int, row_bytes: int) -> tuple[Layout, Swizzle, int]:
+def smem_operand_layout(rows: int, k: int, bits: int, row_bytes: int) -> tuple[Layout, Swizzle, int]:
     """How an operand of wgmma lies in shared memory: (row, k) -> element, the swizzle of elements, and the step of a
     descriptor from 8 rows to the next, in 16 bytes."""
     wide = 128 // bits
@@ -139,19 +145,19 @@ def smem(rows: int, k: int, bits: int, row_bytes: int) -> tuple[Layout, Swizzle,
     return Layout((rows, k), (across, 1)), recast(SWIZZLES[row_bytes], 8, bits), 8 * row_bytes // 16
 
 
-def smem_image(matrices: Any, layout: Layout, swizzle: Swizzle, kind: str, reach: int) -> Any:
+def pack_smem(matrices: Any, layout: Layout, swizzle: Swizzle, kind: str, image_bytes: int) -> Any:
     """Bytes of shared memory that hold matrices (probe, row, k); what nobody should read is poison."""
     import torch
 
     flat = matrices.transpose(1, 2).reshape(len(matrices), -1)
-    elements = reach * 8 // BITS[kind]
+    elements = image_bytes * 8 // DTYPE_BITS[kind]
     image = torch.full((len(matrices), elements), 3, dtype=flat.dtype, device=flat.device)
     places = torch.tensor([swizzle(offset) for offset in layout.offsets()], device=flat.device)
     image[:, places] = flat
-    return _packed(image, kind)
+    return _to_dtype(image, kind)
 
 
-def _probes(atom: MmaAtom) -> dict[str, tuple[Any, Any]]:
+def _make_probes(atom: MmaAtom) -> dict[str, tuple[Any, Any]]:
     """Pairs of A (probe, M, K) and B (probe, N, K): one element of A at a time, one of B at a time, and random ones."""
     import torch
 
@@ -165,7 +171,7 @@ def _probes(atom: MmaAtom) -> dict[str, tuple[Any, Any]]:
     def one_by_one(rows: int) -> Any:
         return torch.eye(rows * k, dtype=torch.float64, device="cuda").reshape(rows * k, rows, k)
 
-    found = {"C": (random(FILLS, m, k), random(FILLS, n, k))}
+    found = {"C": (random(NUM_RANDOM_PROBES, m, k), random(NUM_RANDOM_PROBES, n, k))}
     if atom.a is not None:
         found["A"] = one_by_one(m), random(1, n, k).expand(m * k, n, k)
     if atom.b is not None:
@@ -173,30 +179,30 @@ def _probes(atom: MmaAtom) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def _wrong(out: Any, a: Any, b: Any, held: Layout) -> Any:
+def _mismatch_mask(out: Any, a: Any, b: Any, layout: Layout) -> Any:
     """Which elements (probe, M N) are not what A B is, read from registers as the layout says."""
     import torch
 
     expected = (a @ b.transpose(1, 2)).transpose(1, 2).reshape(len(a), -1)
     got = torch.full_like(expected, float("nan"))
-    got[:, _places(held)] = out.reshape(len(a), -1).double()
+    got[:, _register_offsets(layout)] = out.reshape(len(a), -1).double()
     return got != expected
 
 
-def _missed(wrong: Any, operand: str) -> int:
+def _count_mismatches(wrong: Any, operand: str) -> int:
     """Elements in the wrong place: of C by element, of A and B by probe, each of which has one element."""
     return int(wrong.any(dim=0 if operand == "C" else 1).sum())
 
 
-def _places(held: Layout) -> Any:
+def _register_offsets(layout: Layout) -> Any:
     """Offsets in the order of registers: thread by thread, and value by value in each."""
     import torch
 
-    offsets, threads = held.offsets(), size(held[0])
-    return torch.tensor([offsets[at + threads * value] for at in range(threads) for value in range(size(held[1]))])
+    offsets, threads = layout.offsets(), size(layout[0])
+    return torch.tensor([offsets[at + threads * value] for at in range(threads) for value in range(size(layout[1]))])
 
 
-def _packed(values: Any, kind: str) -> Any:
+def _to_dtype(values: Any, kind: str) -> Any:
     import torch
 
     types = {
@@ -212,18 +218,18 @@ def _packed(values: Any, kind: str) -> Any:
     return values.to(types[kind]).contiguous()
 
 
-def _registers(held: Layout, kind: str) -> int:
+def _num_registers(layout: Layout, kind: str) -> int:
     """How many registers a thread needs for its values: 32-bit ones, or 64-bit ones for doubles."""
-    return size(held[1]) * min(BITS.get(kind, 32), 32) // 32
+    return size(layout[1]) * min(DTYPE_BITS.get(kind, 32), 32) // 32
 
 
-def _poisoned(probes: int, atom: MmaAtom, count: int) -> Any:
+def _poisoned_output(probes: int, atom: MmaAtom, count: int) -> Any:
     import torch
 
     kinds = {"f64": torch.float64, "f32": torch.float32, "s32": torch.int32}
     return torch.full((probes, size(atom.c[0]), count), -77, dtype=kinds[atom.types[2]], device="cuda")
 
 
-def _reach(layout: Layout, bits: int) -> int:
+def _image_bytes(layout: Layout, bits: int) -> int:
     """Bytes of an image, rounded up to a whole swizzle of 1,024."""
     return -(-layout.cosize() * bits // 8 // 1024) * 1024

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from kernelwright.layouts import CopyAtom, MmaAtom, size
 
-HEAD = """
+PREAMBLE = """
 using uint = unsigned int;
 using ulong = unsigned long long;
 __device__ uint shared_address(const void* p) { return static_cast<uint>(__cvta_generic_to_shared(p)); }
 """
-_REGISTERS = {"f64": ("double", "d"), "f32": ("float", "f"), "s32": ("int", "r")}
+_REGISTER_TYPES = {"f64": ("double", "d"), "f32": ("float", "f"), "s32": ("int", "r")}
 """C++'s type and the constraint of a register by what it holds; everything else is packed into 32 bits."""
 
 
@@ -23,12 +23,12 @@ def mma_source(atom: MmaAtom, registers: tuple[int, int, int]) -> str:
         registers: of A, B and C in each thread.
     """
     (kind, _, total), (a, b, c) = atom.types, registers
-    packed, packed_name = _REGISTERS.get(kind, ("uint", "r"))
-    out, out_name = _REGISTERS[total]
+    packed, packed_name = _REGISTER_TYPES.get(kind, ("uint", "r"))
+    out, out_name = _REGISTER_TYPES[total]
     m, n, k = atom.shape
-    lists = _lists(c, a, b)
+    lists = _operand_lists(c, a, b)
     instruction = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{total}.{kind}.{kind}.{total}"
-    return f"""{HEAD}
+    return f"""{PREAMBLE}
 extern "C" __global__ void probe(const {packed}* a, const {packed}* b, {out}* d) {{
   const int who = blockIdx.x * {size(atom.threads)} + threadIdx.x;
   {packed} A[{a}], B[{b}];
@@ -36,7 +36,8 @@ extern "C" __global__ void probe(const {packed}* a, const {packed}* b, {out}* d)
   for (int i = 0; i < {a}; ++i) A[i] = a[who * {a} + i];
   for (int i = 0; i < {b}; ++i) B[i] = b[who * {b} + i];
   asm volatile("{instruction} {lists[0]}, {lists[1]}, {lists[2]}, {lists[0]};"
-               : {_bound("+" + out_name, "D", c)} : {_bound(packed_name, "A", a)}, {_bound(packed_name, "B", b)});
+               : {_asm_operands("+" + out_name, "D", c)}
+               : {_asm_operands(packed_name, "A", a)}, {_asm_operands(packed_name, "B", b)});
   for (int i = 0; i < {c}; ++i) d[who * {c} + i] = D[i];
 }}
 """
@@ -51,16 +52,16 @@ def wgmma_source(atom: MmaAtom, accumulators: int, image_bytes: tuple[int, int],
         descriptors: everything but the address, of A and of B.
     """
     kind, _, total = atom.types
-    out, out_name = _REGISTERS[total]
+    out, out_name = _REGISTER_TYPES[total]
     m, n, k = atom.shape
     held = atom.a is not None
-    lists = _lists(accumulators, 4)
+    lists = _operand_lists(accumulators, 4)
     a_text = lists[1] if held else f"%{accumulators}"
     b_at = accumulators + (4 if held else 1)
     scales = "" if total == "s32" else ", 1, 1"
     transposes = {True: ", 0", False: ", 0, 0"}[held] if kind in ("f16", "bf16") else ""
-    operands = _bound("r", "A", 4) if held else '"l"(a_at)'
-    return f"""{HEAD}
+    operands = _asm_operands("r", "A", 4) if held else '"l"(a_at)'
+    return f"""{PREAMBLE}
 extern "C" __global__ void __launch_bounds__(128) probe(const unsigned char* a, const unsigned char* b, {out}* d) {{
   extern __shared__ __align__(1024) unsigned char shared[];
   unsigned char *a_image = shared, *b_image = shared + {image_bytes[0]};
@@ -77,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(128) probe(const unsigned char* a, 
   asm volatile("{{ .reg .pred add; setp.ne.b32 add, %{b_at + 1}, 0;"
                " wgmma.mma_async.sync.aligned.m{m}n{n}k{k}.{total}.{kind}.{kind} {lists[0]}, {a_text}, %{b_at}, add"
                "{scales}{transposes}; }}"
-               : {_bound("+" + out_name, "D", accumulators)} : {operands}, "l"(b_at), "r"(1));
+               : {_asm_operands("+" + out_name, "D", accumulators)} : {operands}, "l"(b_at), "r"(1));
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
   for (int i = 0; i < {accumulators}; ++i) d[who * {accumulators} + i] = D[i];
@@ -95,15 +96,15 @@ def copy_source(atom: CopyAtom) -> str:
         move = f"""
   for (int i = threadIdx.x; i < {32 * count}; i += 32) image[i] = in[i];
   __syncwarp();
-  asm volatile("ldmatrix{rest} {{{names}}}, [%{count}];" : {_bound("=r", "R", count)} : "r"(address));
+  asm volatile("ldmatrix{rest} {{{names}}}, [%{count}];" : {_asm_operands("=r", "R", count)} : "r"(address));
   for (int i = 0; i < {count}; ++i) out[threadIdx.x * {count} + i] = R[i];"""
     else:
         move = f"""
   for (int i = 0; i < {count}; ++i) R[i] = in[threadIdx.x * {count} + i];
-  asm volatile("stmatrix{rest} [%{count}], {{{names}}};" :: {_bound("r", "R", count)}, "r"(address) : "memory");
+  asm volatile("stmatrix{rest} [%{count}], {{{names}}};" :: {_asm_operands("r", "R", count)}, "r"(address) : "memory");
   __syncwarp();
   for (int i = threadIdx.x; i < {32 * count}; i += 32) out[i] = image[i];"""
-    return f"""{HEAD}
+    return f"""{PREAMBLE}
 extern "C" __global__ void probe(const uint* in, uint* out) {{
   __shared__ __align__(16) uint image[{32 * count}];
   uint R[{count}];
@@ -113,13 +114,13 @@ extern "C" __global__ void probe(const uint* in, uint* out) {{
 """
 
 
-def access_source(addresses: list[list[int]], access_bytes: int, memory: str, reach: int) -> str:
+def access_source(addresses: list[list[int]], access_bytes: int, memory: str, extent_bytes: int) -> str:
     """`probe(memory, out)`: the instructions of one warp, at byte addresses that stand in constant memory.
 
     Args:
         addresses: for each instruction, of each thread.
         memory: shared or global.
-        reach: one more than the last byte that is touched.
+        extent_bytes: one more than the last byte that is touched.
     """
     table = ", ".join(str(address) for row in addresses for address in row)
     words = max(1, access_bytes // 4)
@@ -127,15 +128,15 @@ def access_source(addresses: list[list[int]], access_bytes: int, memory: str, re
     base, constraint = ("shared_address(image)", "r") if memory == "shared" else ("in", "l")
     address = f'"{constraint}"({base} + at[i * 32 + threadIdx.x])'
     names = "{" + ", ".join(f"%{i}" for i in range(words)) + "}" if words > 1 else "%0"
-    return f"""{HEAD}
+    return f"""{PREAMBLE}
 __constant__ int at[{len(addresses) * 32}] = {{{table}}};
 extern "C" __global__ void probe(const unsigned char* in, uint* out) {{
-  {f"__shared__ __align__(128) unsigned char image[{reach + 16}];" if memory == "shared" else ""}
+  {f"__shared__ __align__(128) unsigned char image[{extent_bytes + 16}];" if memory == "shared" else ""}
   uint sum = 0;
 #pragma unroll 1
   for (int i = 0; i < {len(addresses)}; ++i) {{
     uint R[{words}];
-    asm volatile("ld.{memory}.{kind} {names}, [%{words}];" : {_bound("=r", "R", words)} : {address});
+    asm volatile("ld.{memory}.{kind} {names}, [%{words}];" : {_asm_operands("=r", "R", words)} : {address});
     for (int j = 0; j < {words}; ++j) sum += R[j];
   }}
   out[threadIdx.x] = sum;
@@ -143,7 +144,7 @@ extern "C" __global__ void probe(const unsigned char* in, uint* out) {{
 """
 
 
-def _lists(*counts: int) -> list[str]:
+def _operand_lists(*counts: int) -> list[str]:
     """Operands of an instruction by number, one brace list for each count."""
     found, at = [], 0
     for count in counts:
@@ -152,5 +153,5 @@ def _lists(*counts: int) -> list[str]:
     return found
 
 
-def _bound(constraint: str, name: str, count: int) -> str:
+def _asm_operands(constraint: str, name: str, count: int) -> str:
     return ", ".join(f'"{constraint}"({name}[{i}])' for i in range(count))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernelwright.kernels.rotary.op import rotary_embedding
     from kernelwright.kernels.softmaxes.op import log_softmax, softmax
 
-_HOMES = {
+_LAZY_IMPORTS = {
     "LayerNorm": "norms.op",
     "RMSNorm": "norms.op",
     "ShapeError": "operators",
@@ -58,10 +58,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _LAZY_IMPORTS:
         raise AttributeError(f"module 'kernelwright.kernels' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"kernelwright.kernels.{_HOMES[name]}"), name)
+        return getattr(import_module(f"kernelwright.kernels.{_LAZY_IMPORTS[name]}"), name)
     except ModuleNotFoundError as fault:
         if fault.name != "triton":
             raise

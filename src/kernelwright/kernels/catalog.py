@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kernelwright.core.errors import NotFoundError
-from kernelwright.core.library import Library, LibraryKernel
+from kernelwright.core.library import KernelLibrary, LibraryKernel
 from kernelwright.kernels.activations.spec import KERNELS as ACTIVATIONS
-from kernelwright.kernels.kernel_spec import Kernel, Sample
+from kernelwright.kernels.kernel_spec import Kernel, OfflineSignature
 from kernelwright.kernels.losses.spec import KERNELS as LOSSES
 from kernelwright.kernels.norms.spec import KERNELS as NORMS
 from kernelwright.kernels.rotary.spec import KERNELS as ROTARY
@@ -14,30 +14,30 @@ from kernelwright.kernels.softmaxes.spec import KERNELS as SOFTMAXES
 KERNELS = {one.name: one for one in (*NORMS, *SOFTMAXES, *LOSSES, *ACTIVATIONS, *ROTARY)}
 
 
-def library() -> Library:
+def list_kernels() -> KernelLibrary:
     """All kernels, as people see them."""
-    return Library(kernels=tuple(map(_listed, KERNELS.values())))
+    return KernelLibrary(kernels=tuple(map(_to_record, KERNELS.values())))
 
 
-def _listed(one: Kernel) -> LibraryKernel:
-    module, _, function = one.call.partition(":")
+def _to_record(one: Kernel) -> LibraryKernel:
+    module, _, function = one.entry_point.partition(":")
     return LibraryKernel(
         name=one.name,
-        about=one.about,
-        call=f"from {module} import {function}",
+        description=one.summary,
+        import_path=f"from {module} import {function}",
         variants=tuple(one.variants),
         dtypes=one.dtypes,
-        limits=one.limits,
+        constraints=one.limits,
         source=one.source,
     )
 
 
-def family_of(name: str) -> str:
+def family_package(name: str) -> str:
     """The package that a kernel lives in."""
     return next(iter(KERNELS[name].variants.values())).function.rpartition(".")[0]
 
 
-def sample(target: str) -> Sample:
+def find_signature(target: str) -> OfflineSignature:
     """`NAME` or `NAME:VARIANT` as it compiles where no GPU is.
 
     Raises:

@@ -6,38 +6,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 DTYPES = ("float16", "bfloat16", "float32")
-Given = dict[str, str | int | float | bool]
+ParamMap = dict[str, str | int | float | bool]
 
 
 @dataclass(frozen=True)
-class Sample:
+class OfflineSignature:
     """One kernel on the device as it is launched for a usual shape.
 
     Attributes:
         function: module and name, `kernelwright.kernels.norms.kernel:norm_forward`.
-        given: parameters by name: types as Triton writes them (`*bf16`, `i32`), all else constants; those that are not
+        params: parameters by name: types as Triton writes them (`*bf16`, `i32`), all else constants; those that are not
             here are None.
     """
 
     function: str
-    given: Given
-    warps: int
+    params: ParamMap
+    num_warps: int
 
 
 @dataclass(frozen=True)
 class Kernel:
     """
     Attributes:
-        call: module and name of the function that people call.
+        entry_point: module and name of the function that people call.
         variants: samples by name; the first is what the kernel's name alone means.
         limits: what it does not take.
         source: the paper or document that it follows.
     """
 
     name: str
-    about: str
-    call: str
-    variants: Mapping[str, Sample]
+    summary: str
+    entry_point: str
+    variants: Mapping[str, OfflineSignature]
     limits: str
     source: str
     dtypes: tuple[str, ...] = DTYPES

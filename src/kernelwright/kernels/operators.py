@@ -13,36 +13,36 @@ from torch.autograd import forward_ad
 
 from kernelwright.core.errors import UsageError
 
-LIBRARY = torch.library.Library("kernelwright", "FRAGMENT")
+TORCH_LIBRARY = torch.library.Library("kernelwright", "FRAGMENT")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-RUNS: dict[str, Callable[..., Any]] = {}
+OP_IMPLS: dict[str, Callable[..., Any]] = {}
 """What each operator runs, by name: for a mode that calls it without torch's dispatcher."""
-_PLAIN = (Tensor, torch.nn.Parameter)
+_PLAIN_TENSOR_TYPES = (Tensor, torch.nn.Parameter)
 
 
-class _Call(threading.local):
+class _FastPath(threading.local):
     """
     Attributes:
-        plain: a function runs whose caller has found that nobody traces or transforms, and that no tensor of it is
+        enabled: a function runs whose caller has found that nobody traces or transforms, and that no tensor of it is
             another than it seems or wants a gradient: what it calls need not find that out again.
     """
 
-    plain: bool = False
+    enabled: bool = False
 
 
-CALL = _Call()
+FAST_PATH = _FastPath()
 
 
-def called_plainly() -> bool:
+def on_fast_path() -> bool:
     """Whether that is known; torch's compiler, which cannot trace what is of a thread, does not come to it."""
-    return not torch.compiler.is_compiling() and CALL.plain
+    return not torch.compiler.is_compiling() and FAST_PATH.enabled
 
 
 class ShapeError(UsageError):
     """Tensors whose shapes or dtypes do not go together, or that no kernel takes."""
 
     code = "wrong-shape"
-    usual_next = "kw kernels lists what each takes"
+    default_next = "kw kernels lists what each takes"
 
 
 class Operator:
@@ -51,50 +51,50 @@ class Operator:
 
     Args:
         schema: as torch writes one, `name(Tensor x, ...) -> ...`.
-        run: computes it on tensors of any device that the kernel runs on.
+        impl: computes it on tensors of any device that the kernel runs on.
         fake: gives empty results of the same shapes and dtypes.
         backward: of (ctx, *gradients of the results), the gradients of the arguments; of an operator that computes
             gradients None: it has none itself, and says so.
-        keep: of (ctx, inputs, output) by name, writes into ctx what `backward` needs.
+        setup_context: of (ctx, inputs, output) by name, writes into ctx what `backward` needs.
     """
 
     def __init__(
         self,
         schema: str,
-        run: Callable[..., Any],
+        impl: Callable[..., Any],
         fake: Callable[..., Any],
         backward: Callable[..., Any] | None = None,
-        keep: Callable[..., None] = lambda ctx, inputs, output: None,
+        setup_context: Callable[..., None] = lambda ctx, inputs, output: None,
     ) -> None:
         name = schema.partition("(")[0]
-        LIBRARY.define(schema, tags=(torch.Tag.needs_fixed_stride_order,))
-        LIBRARY.impl(name, run, "CompositeExplicitAutograd")
-        RUNS[name] = run
+        TORCH_LIBRARY.define(schema, tags=(torch.Tag.needs_fixed_stride_order,))
+        TORCH_LIBRARY.impl(name, impl, "CompositeExplicitAutograd")
+        OP_IMPLS[name] = impl
         full = f"kernelwright::{name}"
-        torch.library.register_fake(full, fake, lib=LIBRARY)
-        backward = backward or _refusing(full)
-        torch.library.register_autograd(full, backward, setup_context=keep, lib=LIBRARY)
+        torch.library.register_fake(full, fake, lib=TORCH_LIBRARY)
+        backward = backward or _make_unsupported_backward(full)
+        torch.library.register_autograd(full, backward, setup_context=setup_context, lib=TORCH_LIBRARY)
 
         def forward(ctx: Any, *inputs: Any) -> Any:  # a `setup_context` of its own has torch inspect signatures
-            output = run(*inputs)
-            keep(ctx, inputs, output)
+            output = impl(*inputs)
+            setup_context(ctx, inputs, output)
             return output
 
         parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        self._run, self._of_torch = run, getattr(torch.ops.kernelwright, name)
-        self._differentiable = type(name, (torch.autograd.Function,), parts).apply
+        self._impl, self._dispatched = impl, getattr(torch.ops.kernelwright, name)
+        self._autograd_apply = type(name, (torch.autograd.Function,), parts).apply
 
     def __call__(self, *arguments: Any) -> Any:
-        if called_plainly():
-            return self._run(*arguments)
+        if on_fast_path():
+            return self._impl(*arguments)
         tensors = [one for one in arguments if isinstance(one, Tensor)]
-        if not undisturbed() or not all(plain(one, False) for one in tensors):
-            return self._of_torch(*arguments)
+        if not is_plain_eager() or not all(is_plain_tensor(one, False) for one in tensors):
+            return self._dispatched(*arguments)
         asks = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
-        return self._differentiable(*arguments) if asks else self._run(*arguments)
+        return self._autograd_apply(*arguments) if asks else self._impl(*arguments)
 
 
-def _refusing(name: str) -> Callable[..., Any]:
+def _make_unsupported_backward(name: str) -> Callable[..., Any]:
     """Instead of a gradient of a gradient, which torch would take for 0."""
 
     def refuse(ctx: Any, *_: Any) -> None:
@@ -103,7 +103,7 @@ def _refusing(name: str) -> Callable[..., Any]:
     return refuse
 
 
-def refuse_forward_mode() -> None:
+def raise_if_forward_mode() -> None:
     """
     Raises:
         UsageError: somebody wants gradients forward, which torch would take for 0.
@@ -112,22 +112,22 @@ def refuse_forward_mode() -> None:
         raise UsageError("these kernels have no forward-mode gradients", next="use torch's own operator under jvp")
 
 
-def direct(*tensors: Tensor | None) -> bool:
+def can_skip_dispatcher(*tensors: Tensor | None) -> bool:
     """Whether the kernel may be launched without asking torch's dispatcher, which costs as much as a launch: nobody
     wants gradients, traces, transforms, or looks on.
 
     Raises:
         UsageError: somebody wants gradients forward.
     """
-    if called_plainly():
+    if on_fast_path():
         return True
-    if not undisturbed():
+    if not is_plain_eager():
         return False
     asks = torch.is_grad_enabled()
-    return all(plain(tensor, asks) for tensor in tensors if tensor is not None)
+    return all(is_plain_tensor(tensor, asks) for tensor in tensors if tensor is not None)
 
 
-def undisturbed() -> bool:
+def is_plain_eager() -> bool:
     """Whether nobody traces, transforms, or looks on.
 
     Raises:
@@ -135,32 +135,32 @@ def undisturbed() -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    refuse_forward_mode()
+    raise_if_forward_mode()
     return not (
         peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state()
     )
 
 
-def plain(tensor: Tensor, asks: bool) -> bool:
+def is_plain_tensor(tensor: Tensor, grad_enabled: bool) -> bool:
     """Whether it is what it seems, memory of a device, and, where somebody asks for gradients, wants none."""
     return (
-        type(tensor) in _PLAIN
-        and not (asks and tensor.requires_grad)
+        type(tensor) in _PLAIN_TENSOR_TYPES
+        and not (grad_enabled and tensor.requires_grad)
         and not (tensor.is_neg() or tensor.is_meta or is_legacy_batchedtensor(tensor))
     )
 
 
-def require(holds: bool, message: Callable[[], str]) -> None:
+def require(condition: bool, message: Callable[[], str]) -> None:
     """The message is made where it is needed: torch.compile cannot write symbols into a text.
 
     Raises:
         ShapeError: it does not hold.
     """
-    if not holds:
+    if not condition:
         raise ShapeError(message())
 
 
-def dense(tensor: Tensor | None) -> Tensor | None:
+def as_contiguous(tensor: Tensor | None) -> Tensor | None:
     """Its elements one after another."""
     return None if tensor is None else tensor.contiguous()
 

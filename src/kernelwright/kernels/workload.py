@@ -14,11 +14,22 @@ from torch import Tensor
 from kernelwright.core.library import EAGER, OURS
 from kernelwright.core.records import Work
 
-__all__ = ["EACH_WAY", "EAGER", "OURS", "Direction", "Program", "Workload", "gradients", "installed", "normal", "over"]
+__all__ = [
+    "DIRECTIONS",
+    "EAGER",
+    "OURS",
+    "Direction",
+    "Implementation",
+    "Workload",
+    "import_peers",
+    "make_backward",
+    "make_workloads",
+    "randn",
+]
 
 Direction = Literal["forward", "backward", "both"]
-EACH_WAY: tuple[Direction, ...] = ("forward", "backward")
-Program = Callable[..., Any]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+Implementation = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -26,57 +37,58 @@ class Workload:
     """
     Attributes:
         kernel: its name in the catalog.
-        what: which of its uses, a direction where it has one of each.
+        use_case: which of its uses, a direction where it has one of each.
         direction: what is timed: the results, the gradients of results that are there, or both.
-        inputs: drawn anew on the GPU at each call; those that want gradients say so.
-        programs: of the inputs, by name: `kernelwright`, `eager`, and the peers that are installed.
+        make_inputs: drawn anew on the GPU at each call; those that want gradients say so.
+        implementations: of the inputs, by name: `kernelwright`, `eager`, and the peers that are installed.
         reference: the same in FP64, of inputs in FP64; None where results are random.
         work: bytes that must pass.
     """
 
     kernel: str
-    what: str
+    use_case: str
     size: tuple[int, ...]
     direction: Direction
-    inputs: Callable[[], tuple[Tensor, ...]]
-    programs: Mapping[str, Program]
-    reference: Program | None
+    make_inputs: Callable[[], tuple[Tensor, ...]]
+    implementations: Mapping[str, Implementation]
+    reference: Implementation | None
     work: Work
 
 
-def over(
+def make_workloads(
     shapes: Iterable[tuple[int, ...]],
     *,
     kernel: str,
-    what: str,
+    use_case: str,
     direction: Direction,
-    programs: Mapping[str, Program],
-    reference: Program | None,
-    inputs: Callable[..., tuple[Tensor, ...]],
+    implementations: Mapping[str, Implementation],
+    reference: Implementation | None,
+    make_inputs: Callable[..., tuple[Tensor, ...]],
     work: Callable[..., Work],
 ) -> Iterator[Workload]:
-    """One use of a kernel on every shape: `work` is of a shape, `inputs` of that and of whether they want gradients."""
+    """One use of a kernel on every shape: `work` is of a shape, `make_inputs` of that and of whether they want
+    gradients."""
     for size in shapes:
         yield Workload(
             kernel=kernel,
-            what=what,
+            use_case=use_case,
             size=size,
             direction=direction,
-            inputs=partial(inputs, *size, direction != "forward"),
-            programs=programs,
+            make_inputs=partial(make_inputs, *size, direction != "forward"),
+            implementations=implementations,
             reference=reference,
             work=work(*size),
         )
 
 
-def normal(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = False) -> Tensor:
+def randn(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = False) -> Tensor:
     return torch.randn(shape, device="cuda", dtype=torch.float32).to(dtype).requires_grad_(grad)
 
 
-def installed(**peers: tuple[str, Callable[[Any], Program]]) -> dict[str, Program]:
+def import_peers(**peers: tuple[str, Callable[[Any], Implementation]]) -> dict[str, Implementation]:
     """Peers' programs by name, of those that are installed: where a function is, `module:name`, and how it is called
     here."""
-    found: dict[str, Program] = {}
+    found: dict[str, Implementation] = {}
     for name, (path, called) in peers.items():
         module, _, function = path.partition(":")
         try:
@@ -86,7 +98,7 @@ def installed(**peers: tuple[str, Callable[[Any], Program]]) -> dict[str, Progra
     return found
 
 
-def gradients(inputs: Iterable[Tensor], results: Any) -> Callable[[], tuple[Tensor, ...]]:
+def make_backward(inputs: Iterable[Tensor], results: Any) -> Callable[[], tuple[Tensor, ...]]:
     """A call that gives the gradients of results, each as if the next layers had given it values of its own size."""
     outputs = [one for one in (results if isinstance(results, tuple) else (results,)) if one.requires_grad]
     wanted = [one for one in inputs if one.requires_grad]

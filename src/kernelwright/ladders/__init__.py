@@ -1,5 +1,5 @@
 """The worklog kernels: a ladder is a folder of sources that each answer the question of the one before."""
 
-from kernelwright.ladders.reading import Rung, device_of, ladder_names, rung, rungs, task_of
+from kernelwright.ladders.rungs import Rung, find_rung, ladder_device, ladder_names, read_rungs, task_path
 
-__all__ = ["Rung", "device_of", "ladder_names", "rung", "rungs", "task_of"]
+__all__ = ["Rung", "find_rung", "ladder_device", "ladder_names", "read_rungs", "task_path"]

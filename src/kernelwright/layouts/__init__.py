@@ -12,7 +12,16 @@ from kernelwright.layouts.algebra import (
     nullspace,
     right_inverse,
 )
-from kernelwright.layouts.atoms import COPY_ATOMS, MMA_ATOMS, CopyAtom, MmaAtom, atom, fragment, holder, wgmma
+from kernelwright.layouts.atoms import (
+    COPY_ATOMS,
+    MMA_ATOMS,
+    CopyAtom,
+    MmaAtom,
+    element_owners,
+    fragment,
+    get_atom,
+    wgmma_atom,
+)
 from kernelwright.layouts.casting import downcast, recast, upcast
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import (
@@ -31,7 +40,7 @@ from kernelwright.layouts.layout import (
     take,
 )
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
-from kernelwright.layouts.swizzling import SwizzleFound, find_swizzle
+from kernelwright.layouts.swizzling import SwizzleSearchResult, find_swizzle
 from kernelwright.layouts.tiled import TiledCopy, TiledMma
 from kernelwright.layouts.tiling import (
     blocked_product,
@@ -77,12 +86,11 @@ __all__ = [
     "LayoutError",
     "MmaAtom",
     "Swizzle",
-    "SwizzleFound",
+    "SwizzleSearchResult",
     "TiledCopy",
     "TiledMma",
     "append",
     "as_layout",
-    "atom",
     "bank_conflicts",
     "blocked_product",
     "ceil_div",
@@ -96,14 +104,15 @@ __all__ = [
     "crd2idx",
     "depth",
     "downcast",
+    "element_owners",
     "filter",
     "find_swizzle",
     "flat_divide",
     "flat_product",
     "flatten",
     "fragment",
+    "get_atom",
     "group",
-    "holder",
     "idx2crd",
     "inner_product",
     "is_int",
@@ -134,7 +143,7 @@ __all__ = [
     "tiled_divide",
     "tiled_product",
     "upcast",
-    "wgmma",
+    "wgmma_atom",
     "zipped_divide",
     "zipped_product",
 ]

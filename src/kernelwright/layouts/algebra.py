@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout, as_layout, bounded, make_layout, plain, size, unchecked
+from kernelwright.layouts.layout import (
+    Layout,
+    as_layout,
+    make_layout,
+    make_unchecked,
+    require_bounded,
+    size,
+    without_swizzle,
+)
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
-from kernelwright.layouts.tuples import IntTuple, ceil_div, idx2crd, prefix_product, text
+from kernelwright.layouts.tuples import IntTuple, ceil_div, format_tuple, idx2crd, prefix_product
 
 Modes = list[tuple[int, int]]
-MOST_TRIED = 2**16
+MAX_SEARCHED_ELEMENTS = 2**16
 """A composition that the rules refuse is looked for point by point up to this size."""
 
 
@@ -32,7 +40,7 @@ def coalesce(layout: Any, profile: Any = None) -> Any:
         return layout.with_layout(coalesce(layout.layout, profile))
     layout = as_layout(layout)
     if isinstance(profile, tuple):
-        return by_mode(coalesce, layout, profile, "coalesce")
+        return apply_by_mode(coalesce, layout, profile, "coalesce")
     modes: Modes = []
     for shape, stride in layout.modes():
         if shape == 1:
@@ -41,7 +49,7 @@ def coalesce(layout: Any, profile: Any = None) -> Any:
             modes[-1] = modes[-1][0] * shape, modes[-1][1]
         else:
             modes.append((shape, stride))
-    return _from_modes(modes)
+    return _layout_from_modes(modes)
 
 
 def filter(layout: Any, profile: Any = None) -> Any:
@@ -50,8 +58,8 @@ def filter(layout: Any, profile: Any = None) -> Any:
         return layout.with_layout(filter(layout.layout, profile))
     layout = as_layout(layout)
     if isinstance(profile, tuple):
-        return by_mode(filter, layout, profile, "filter")
-    return coalesce(_from_modes([(shape, stride) for shape, stride in layout.modes() if stride]))
+        return apply_by_mode(filter, layout, profile, "filter")
+    return coalesce(_layout_from_modes([(shape, stride) for shape, stride in layout.modes() if stride]))
 
 
 def composition(a: Any, b: Any) -> Any:
@@ -72,35 +80,35 @@ def composition(a: Any, b: Any) -> Any:
         return a
     if isinstance(b, Swizzle | ComposedLayout) or (isinstance(a, Swizzle) and not isinstance(b, Layout)):
         raise LayoutError(
-            f"composition: {a} after {text(b)}: a swizzle stands on the left, over the offsets of a layout"
+            f"composition: {a} after {format_tuple(b)}: a swizzle stands on the left, over the offsets of a layout"
         )
     if isinstance(a, Swizzle):
         return ComposedLayout(a, 0, b)
     if isinstance(b, tuple):
-        return by_mode(composition, a, b, "composition")
+        return apply_by_mode(composition, a, b, "composition")
     if isinstance(a, ComposedLayout):
         return a.with_layout(composition(a.layout, b))
     b = as_layout(b)
-    found, reason = _by_rule(as_layout(a), b)
-    return bounded(_searched(a, b, reason) if reason else found)
+    found, reason = _compose_by_rule(as_layout(a), b)
+    return require_bounded(_compose_by_search(a, b, reason) if reason else found)
 
 
-def _by_rule(a: Layout, b: Layout) -> tuple[Layout, str]:
+def _compose_by_rule(a: Layout, b: Layout) -> tuple[Layout, str]:
     """The composition as CuTe's rules have it, and why that is wrong, or ""."""
-    modes, reason = endless(a), ""
+    modes, reason = unbounded_modes(a), ""
     room = [shape - 1 for shape, _ in modes[:-1]]
 
     def of(shape: IntTuple, stride: IntTuple) -> Layout:
         nonlocal reason
         if isinstance(shape, tuple):
             parts = [of(*part) for part in zip(shape, stride, strict=True)]
-            return unchecked(tuple(part.shape for part in parts), tuple(part.stride for part in parts))
-        digits, refusal = take_steps(modes, shape, stride)
+            return make_unchecked(tuple(part.shape for part in parts), tuple(part.stride for part in parts))
+        digits, refusal = stride_digits(modes, shape, stride)
         reason = reason or refusal
         for mode, count, step in digits:
             if mode < len(room):
                 room[mode] -= (count - 1) * step
-        return _from_modes([(count, step * modes[mode][1]) for mode, count, step in digits])
+        return _layout_from_modes([(count, step * modes[mode][1]) for mode, count, step in digits])
 
     found = of(b.shape, b.stride)
     if not reason and any(left < 0 for left in room):
@@ -109,10 +117,10 @@ def _by_rule(a: Layout, b: Layout) -> tuple[Layout, str]:
     return found, reason
 
 
-def endless(a: Layout) -> Modes:
+def unbounded_modes(a: Layout) -> Modes:
     """The modes of a, coalesced, the last one kept even if its size is 1: an index beyond the size goes on in it."""
     *before, last = a.modes()
-    modes = [mode for mode in _from_modes(before).modes() if mode[0] > 1] if before else []
+    modes = [mode for mode in _layout_from_modes(before).modes() if mode[0] > 1] if before else []
     merged: Modes = []
     for shape, stride in [*modes, last]:
         if merged and merged[-1][0] * merged[-1][1] == stride:
@@ -122,7 +130,7 @@ def endless(a: Layout) -> Modes:
     return merged
 
 
-def take_steps(modes: Sequence[tuple[int, int]], count: int, step: int) -> tuple[list[tuple[int, int, int]], str]:
+def stride_digits(modes: Sequence[tuple[int, int]], count: int, step: int) -> tuple[list[tuple[int, int, int]], str]:
     """The numbers 0, step, 2 step ... (count of them) in the mixed radix of modes.
 
     Returns:
@@ -164,7 +172,7 @@ def complement(layout: Any, cotarget: Any = 1) -> Layout:
             does not reach the cotarget.
     """
     layout, reach = as_layout(layout), size(as_layout(getattr(cotarget, "shape", cotarget)))
-    found = repetition(layout, reach)
+    found = complement_by_rule(layout, reach)
     if (together := make_layout(layout, found).cosize()) < reach:
         raise LayoutError(
             f"complement: {layout} leaves gaps that its repetition misses: it ends below {together}, not {reach}"
@@ -172,7 +180,7 @@ def complement(layout: Any, cotarget: Any = 1) -> Layout:
     return found
 
 
-def repetition(layout: Layout, reach: int) -> Layout:
+def complement_by_rule(layout: Layout, reach: int) -> Layout:
     """The complement by CuTe's rule, whether it reaches the cotarget or not.
 
     Raises:
@@ -188,7 +196,7 @@ def repetition(layout: Layout, reach: int) -> Layout:
         found.append((stride // covered, covered))
         covered = shape * stride
     found.append((ceil_div(reach, covered), covered))
-    return coalesce(_from_modes([mode for mode in found if mode[0] > 1]))
+    return coalesce(_layout_from_modes([mode for mode in found if mode[0] > 1]))
 
 
 def right_inverse(layout: Layout) -> Layout:
@@ -204,7 +212,7 @@ def right_inverse(layout: Layout) -> Layout:
         if shape > 1 and stride == reached:
             found.append((shape, start))
             reached = shape * stride
-    return coalesce(_from_modes(found))
+    return coalesce(_layout_from_modes(found))
 
 
 def left_inverse(layout: Layout) -> Layout:
@@ -228,7 +236,7 @@ def left_inverse(layout: Layout) -> Layout:
             raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} gives several coordinates one offset")
         found.append((stride // below, start_below))
         below, room, start_below = stride, shape, start
-    return coalesce(_from_modes([mode for mode in [*found, (room, start_below)] if mode[0] > 1]))
+    return coalesce(_layout_from_modes([mode for mode in [*found, (room, start_below)] if mode[0] > 1]))
 
 
 def nullspace(layout: Layout) -> Layout:
@@ -236,7 +244,7 @@ def nullspace(layout: Layout) -> Layout:
     layout = as_layout(layout)
     starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
     pairs = zip(layout.modes(), starts, strict=True)
-    return _from_modes([(shape, start) for (shape, stride), start in pairs if stride == 0 and shape > 1])
+    return _layout_from_modes([(shape, start) for (shape, stride), start in pairs if stride == 0 and shape > 1])
 
 
 def max_common_layout(a: Layout, b: Layout) -> Layout:
@@ -246,10 +254,10 @@ def max_common_layout(a: Layout, b: Layout) -> Layout:
     """
     a, b = as_layout(a), as_layout(b)
     inverse = right_inverse(b)
-    together, reason = _by_rule(a, inverse)
+    together, reason = _compose_by_rule(a, inverse)
     shape, stride = next(iter(coalesce(together).modes()))
     if reason:
-        counts = range(min(size(inverse), MOST_TRIED))
+        counts = range(min(size(inverse), MAX_SEARCHED_ELEMENTS))
         common = next((at for at in counts if a(inverse(at)) != at), len(counts))
     else:
         common = shape if stride == 1 else 1
@@ -261,7 +269,7 @@ def max_common_layout(a: Layout, b: Layout) -> Layout:
             reached *= count
         if count < shape:
             break
-    return _from_modes(found)
+    return _layout_from_modes(found)
 
 
 def max_common_vector(a: Layout, b: Layout) -> int:
@@ -269,51 +277,51 @@ def max_common_vector(a: Layout, b: Layout) -> int:
     return size(max_common_layout(a, b))
 
 
-def by_mode(deed: Callable, layout: Any, tiler: tuple, what: str) -> Any:
-    """`deed` with each part of a tiler on the mode in its place; modes beyond the tiler stay."""
-    inner = plain(layout)
+def apply_by_mode(operation: Callable, layout: Any, tiler: tuple, operation_name: str) -> Any:
+    """`operation` with each part of a tiler on the mode in its place; modes beyond the tiler stay."""
+    inner = without_swizzle(layout)
     if not 1 <= len(tiler) <= len(inner):
-        raise LayoutError(f"{what}: a tiler of {len(tiler)} modes for {layout}, which has {len(inner)}")
-    parts = [mode if part is None else deed(mode, part) for mode, part in zip(inner, tiler, strict=False)]
+        raise LayoutError(f"{operation_name}: a tiler of {len(tiler)} modes for {layout}, which has {len(inner)}")
+    parts = [mode if part is None else operation(mode, part) for mode, part in zip(inner, tiler, strict=False)]
     found = make_layout([*parts, *list(inner)[len(tiler) :]])
     return layout.with_layout(found) if isinstance(layout, ComposedLayout) else found
 
 
-def _from_modes(modes: Iterable[tuple[int, int]]) -> Layout:
+def _layout_from_modes(modes: Iterable[tuple[int, int]]) -> Layout:
     """A layout of depth at most 1; without modes the one element at 0."""
     modes = list(modes)
     if len(modes) == 1:
-        return unchecked(*modes[0])
-    return unchecked(*(tuple(part) for part in zip(*modes, strict=True))) if modes else unchecked(1, 0)
+        return make_unchecked(*modes[0])
+    return make_unchecked(*(tuple(part) for part in zip(*modes, strict=True))) if modes else make_unchecked(1, 0)
 
 
-def _searched(a: Layout, b: Layout, reason: str) -> Layout:
+def _compose_by_search(a: Layout, b: Layout, reason: str) -> Layout:
     """The composition looked for point by point, where the rules do not find it.
 
     Raises:
         LayoutError: there is none, with the coordinate that shows it; or too many points to look at.
     """
-    if size(b) > MOST_TRIED:
+    if size(b) > MAX_SEARCHED_ELEMENTS:
         many = f"{size(b):,} points are too many to look for a layout one by one"
         raise LayoutError(f"composition: {a} after {b}: {reason}, and {many}")
 
     def of(shape: IntTuple, stride: IntTuple) -> Layout:
         if isinstance(shape, tuple):
             return make_layout([of(*part) for part in zip(shape, stride, strict=True)])
-        return _fitted([a(at * stride) for at in range(shape)])
+        return _fit_layout([a(at * stride) for at in range(shape)])
 
     found = of(b.shape, b.stride)
     wrong = next((at for at, offset in enumerate(b.offsets()) if found(at) != a(offset)), None)
     if wrong is None:
         return found
-    where = text(idx2crd(wrong, b.shape))
+    where = format_tuple(idx2crd(wrong, b.shape))
     raise LayoutError(
         f"composition: {a} after {b} is no layout: {reason}; at {where} it would have to give {a(b(wrong))}, "
         f"where its modes one by one add up to {found(wrong)}"
     )
 
 
-def _fitted(offsets: Sequence[int]) -> Layout:
+def _fit_layout(offsets: Sequence[int]) -> Layout:
     """The only layout that can have these offsets: each mode is as long as its step holds."""
     modes, done = [], 1
     while done < len(offsets) and len(offsets) % done == 0:
@@ -322,4 +330,4 @@ def _fitted(offsets: Sequence[int]) -> Layout:
             count += 1
         modes.append((count, step))
         done *= count
-    return _from_modes(modes) if done == len(offsets) else Layout(len(offsets), 0)
+    return _layout_from_modes(modes) if done == len(offsets) else Layout(len(offsets), 0)

@@ -7,7 +7,7 @@ from math import gcd
 from typing import Any
 
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout, bounded, unchecked
+from kernelwright.layouts.layout import Layout, make_unchecked, require_bounded
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 from kernelwright.layouts.tuples import IntTuple, is_int, leaves
 
@@ -24,10 +24,10 @@ def upcast(layout: Any, count: int) -> Any:
     Raises:
         LayoutError: a group of elements would straddle two wide ones.
     """
-    _check(count)
+    _require_positive(count)
     if not isinstance(layout, Layout):
         return _recast_swizzled(layout, count, upcast)
-    found = _by_leaf(layout, lambda shape, stride: _wider(shape, stride, count, layout))
+    found = _map_modes(layout, lambda shape, stride: _widen_mode(shape, stride, count, layout))
     lengths = zip(leaves(layout.shape), leaves(found.shape), leaves(layout.stride), strict=True)
     if sum((before // after - 1) * stride for before, after, stride in lengths) >= count:
         raise LayoutError(f"upcast: the modes of {layout} that lie within {count} elements overlap")
@@ -42,12 +42,12 @@ def downcast(layout: Any, count: int) -> Any:
     Raises:
         LayoutError: no mode of stride 1 that could hold the parts, or several.
     """
-    _check(count)
+    _require_positive(count)
     if not isinstance(layout, Layout):
         return _recast_swizzled(layout, count, downcast)
     if count > 1 and (found := sum(stride == 1 for _, stride in layout.modes())) != 1:
         raise LayoutError(f"downcast: {layout} has {found} modes of stride 1, where one must hold the {count} parts")
-    return _by_leaf(layout, lambda shape, stride: (shape * count, 1) if stride == 1 else (shape, stride * count))
+    return _map_modes(layout, lambda shape, stride: (shape * count, 1) if stride == 1 else (shape, stride * count))
 
 
 def recast(layout: Any, old_bits: int, new_bits: int) -> Any:
@@ -56,15 +56,15 @@ def recast(layout: Any, old_bits: int, new_bits: int) -> Any:
     Raises:
         LayoutError: as for `upcast` and `downcast`.
     """
-    _check(old_bits)
-    _check(new_bits)
+    _require_positive(old_bits)
+    _require_positive(new_bits)
     common = gcd(old_bits, new_bits)
     narrower, wider = old_bits // common, new_bits // common
     found = downcast(layout, narrower) if narrower > 1 else layout
     return upcast(found, wider) if wider > 1 else found
 
 
-def _wider(shape: int, stride: int, count: int, layout: Layout) -> tuple[int, int]:
+def _widen_mode(shape: int, stride: int, count: int, layout: Layout) -> tuple[int, int]:
     if stride % count == 0:
         return shape, stride // count
     if count % stride == 0:
@@ -76,34 +76,36 @@ def _wider(shape: int, stride: int, count: int, layout: Layout) -> tuple[int, in
     raise LayoutError(f"upcast: {shape}:{stride} of {layout} does not fit elements that are {count} times as wide")
 
 
-def _by_leaf(layout: Layout, deed: Callable[[int, int], tuple[int, int]]) -> Layout:
+def _map_modes(layout: Layout, function: Callable[[int, int], tuple[int, int]]) -> Layout:
     def of(shape: IntTuple, stride: IntTuple) -> tuple[IntTuple, IntTuple]:
         if isinstance(shape, tuple):
             parts = [of(*part) for part in zip(shape, stride, strict=True)]
             return tuple(part[0] for part in parts), tuple(part[1] for part in parts)
-        return deed(shape, stride)
+        return function(shape, stride)
 
-    return bounded(unchecked(*of(layout.shape, layout.stride)))
+    return require_bounded(make_unchecked(*of(layout.shape, layout.stride)))
 
 
-def _recast_swizzled(layout: Any, count: int, deed: Callable) -> Any:
+def _recast_swizzled(layout: Any, count: int, cast: Callable) -> Any:
     """A swizzle moves its bits: those of whole elements stay the same bits of memory."""
     moved = count.bit_length() - 1
     if count != 1 << moved:
-        raise LayoutError(f"{deed.__name__}: a swizzle turns bits, and {count} is no power of 2")
+        raise LayoutError(f"{cast.__name__}: a swizzle turns bits, and {count} is no power of 2")
     if isinstance(layout, Swizzle):
-        base = layout.base - moved if deed is upcast else layout.base + moved
+        base = layout.base - moved if cast is upcast else layout.base + moved
         if base < 0:
             raise LayoutError(f"upcast: {layout} turns bits inside an element that is {count} times as wide")
         return Swizzle(layout.bits, base, layout.shift)
     if not isinstance(layout, ComposedLayout):
-        raise LayoutError(f"{deed.__name__}: {layout} is no layout")
-    if deed is upcast and layout.begin % count:
-        raise LayoutError(f"upcast: {layout} begins at {layout.begin}, inside an element that is {count} times as wide")
-    begin = layout.begin // count if deed is upcast else layout.begin * count
-    return ComposedLayout(deed(layout.swizzle, count), begin, deed(layout.layout, count))
+        raise LayoutError(f"{cast.__name__}: {layout} is no layout")
+    if cast is upcast and layout.base_offset % count:
+        raise LayoutError(
+            f"upcast: {layout} begins at {layout.base_offset}, inside an element that is {count} times as wide"
+        )
+    begin = layout.base_offset // count if cast is upcast else layout.base_offset * count
+    return ComposedLayout(cast(layout.swizzle, count), begin, cast(layout.layout, count))
 
 
-def _check(count: int) -> None:
+def _require_positive(count: int) -> None:
     if not is_int(count) or count < 1:
         raise LayoutError(f"{count!r} is no number of elements or bits")

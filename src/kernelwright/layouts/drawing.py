@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from kernelwright.core.layout import Cell, LayoutDrawing
-from kernelwright.layouts.access import BANKS, LINE_BYTES, WORD_BYTES
-from kernelwright.layouts.atoms import holder
+from kernelwright.layouts.access import CACHE_LINE_BYTES, NUM_BANKS, WORD_BYTES
+from kernelwright.layouts.atoms import element_owners
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import size
-from kernelwright.layouts.tuples import idx2crd, text
+from kernelwright.layouts.tuples import format_tuple, idx2crd
 
-COLOURS = 8
-MOST_ROWS, MOST_COLUMNS = 64, 64
-MANNERS = ("offset", "bank", "thread", "line")
+NUM_COLOURS = 8
+MAX_ROWS, MAX_COLUMNS = 64, 64
+COLOUR_MODES = ("offset", "bank", "thread", "line")
 
 
-def grid(layout: Any, *, colour: str = "offset", element_bytes: int = 4) -> LayoutDrawing:
+def draw_grid(layout: Any, *, colour: str = "offset", element_bytes: int = 4) -> LayoutDrawing:
     """A layout as a table: its first mode down, all others across; each cell holds its offset.
 
     Args:
@@ -27,21 +27,21 @@ def grid(layout: Any, *, colour: str = "offset", element_bytes: int = 4) -> Layo
     Raises:
         LayoutError: no such colour.
     """
-    if colour not in MANNERS:
-        raise LayoutError(f"no colour {colour!r}: {', '.join(MANNERS)}")
+    if colour not in COLOUR_MODES:
+        raise LayoutError(f"no colour {colour!r}: {', '.join(COLOUR_MODES)}")
     down = size(layout[0]) if len(layout) > 1 else 1
     across = size(layout) // down
     offsets, reach = layout.offsets(), 1 + max(layout.offsets())
     shade = {
-        "offset": lambda offset, _: offset * COLOURS // reach,
-        "bank": lambda offset, _: offset * element_bytes // WORD_BYTES % BANKS * COLOURS // BANKS,
-        "line": lambda offset, _: offset * element_bytes // LINE_BYTES % COLOURS,
-        "thread": lambda _, row: row % COLOURS,
+        "offset": lambda offset, _: offset * NUM_COLOURS // reach,
+        "bank": lambda offset, _: offset * element_bytes // WORD_BYTES % NUM_BANKS * NUM_COLOURS // NUM_BANKS,
+        "line": lambda offset, _: offset * element_bytes // CACHE_LINE_BYTES % NUM_COLOURS,
+        "thread": lambda _, row: row % NUM_COLOURS,
     }[colour]
 
     def cell(row: int, column: int) -> Cell:
         offset = offsets[row + down * column]
-        bank = f"b{offset * element_bytes // WORD_BYTES % BANKS}" if colour == "bank" else ""
+        bank = f"b{offset * element_bytes // WORD_BYTES % NUM_BANKS}" if colour == "bank" else ""
         return Cell(str(offset), bank, shade(offset, row))
 
     legend = {
@@ -50,46 +50,48 @@ def grid(layout: Any, *, colour: str = "offset", element_bytes: int = 4) -> Layo
         "line": f"colour: line of 128 bytes, with {element_bytes}-byte elements",
         "thread": "colour: coordinate of the first mode",
     }[colour]
-    return _drawn(str(layout), down, across, cell, legend, lambda at: _coordinate(layout, at))
+    return _build_drawing(str(layout), down, across, cell, legend, lambda at: _column_label(layout, at))
 
 
-def _coordinate(layout: Any, column: int) -> str:
+def _column_label(layout: Any, column: int) -> str:
     """The coordinate of a column in all modes but the first, where it is more than a number."""
     shape = layout.shape
     if not isinstance(shape, tuple) or len(shape) == 1:
         return str(column)
     rest = shape[1] if len(shape) == 2 else shape[1:]
-    return text(idx2crd(column, rest))
+    return format_tuple(idx2crd(column, rest))
 
 
-def holders(name: str, held: Any, shape: tuple[int, int]) -> LayoutDrawing:
+def draw_owners(name: str, tv_layout: Any, shape: tuple[int, int]) -> LayoutDrawing:
     """A matrix with the thread and the value that hold each element: TthreadVvalue, coloured by thread.
 
     Args:
-        held: (thread, value) -> row + rows * column.
+        tv_layout: (thread, value) -> row + rows * column.
         shape: (rows, columns) of the matrix.
     Raises:
         LayoutError: an element that nobody holds, or two hold.
     """
-    who = holder(held, shape)
+    who = element_owners(tv_layout, shape)
 
     def cell(row: int, column: int) -> Cell:
         thread, value = who[row][column]
-        return Cell(f"T{thread}", f"V{value}", thread % COLOURS)
+        return Cell(f"T{thread}", f"V{value}", thread % NUM_COLOURS)
 
-    return _drawn(f"{name}  {held}", *shape, cell, "T: thread, V: its value; colour: thread modulo 8", str)
+    return _build_drawing(f"{name}  {tv_layout}", *shape, cell, "T: thread, V: its value; colour: thread modulo 8", str)
 
 
-def _drawn(title: str, down: int, across: int, cell: Any, legend: str, label: Any) -> LayoutDrawing:
-    rows, columns = min(down, MOST_ROWS), min(across, MOST_COLUMNS)
+def _build_drawing(title: str, down: int, across: int, cell: Any, legend: str, label: Any) -> LayoutDrawing:
+    rows, columns = min(down, MAX_ROWS), min(across, MAX_COLUMNS)
     cells = [[cell(row, column) for column in range(columns)] for row in range(rows)]
     return LayoutDrawing(
         title=title,
         rows=tuple(map(str, range(rows))),
         columns=tuple(map(label, range(columns))),
         texts=tuple(tuple(one.text for one in row) for row in cells),
-        under=tuple(tuple(one.under for one in row) for row in cells) if cells[0][0].under else (),
+        subtexts=tuple(tuple(one.subtext for one in row) for row in cells) if cells[0][0].subtext else (),
         colours=tuple(tuple(one.colour for one in row) for row in cells),
         legend=legend,
-        cut="" if (rows, columns) == (down, across) else f"{rows}x{columns} of {down}x{across} cells are drawn",
+        truncation_note=""
+        if (rows, columns) == (down, across)
+        else f"{rows}x{columns} of {down}x{across} cells are drawn",
     )

@@ -9,4 +9,4 @@ class LayoutError(UsageError):
     """A layout that cannot be, or an operation that has no layout as its answer."""
 
     code = "layout"
-    usual_next = "docs/layouts.md explains every operation with examples"
+    default_next = "docs/layouts.md explains every operation with examples"

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelwright.layouts import access, algebra, casting, layout, swizzling, tiling, tuples
-from kernelwright.layouts.atoms import CopyAtom, MmaAtom, atom
+from kernelwright.layouts.atoms import CopyAtom, MmaAtom, get_atom
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.explaining import EXPLAINED
+from kernelwright.layouts.explanations import EXPLANATIONS
 from kernelwright.layouts.layout import Layout, as_layout
-from kernelwright.layouts.parsing import Node, located, parse
+from kernelwright.layouts.parsing import Node, parse, with_location
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
-from kernelwright.layouts.tuples import text
+from kernelwright.layouts.tuples import format_tuple
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     deed.__name__: deed
@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         *(access.bank_conflicts, access.coalescing, swizzling.find_swizzle),
     )
 }
-PLAIN = frozenset(
+SHAPE_FUNCTIONS = frozenset(
     [
         "rank",
         "depth",
@@ -55,7 +55,7 @@ PLAIN = frozenset(
 """Functions that take shapes as they are; all others take a shape for its compact layout in their first place."""
 
 
-ASKING = ("bank_conflicts", "coalescing", "find_swizzle")
+ACCESS_QUERIES = ("bank_conflicts", "coalescing", "find_swizzle")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Step:
 
     call: str
     result: str
-    words: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = ()
 
 
 @dataclass
@@ -98,24 +98,24 @@ def evaluate(source: str, element_bytes: int = 4) -> Evaluation:
     """
     found, node = Evaluation(source), parse(source)
     evaluator = _Evaluator(found, element_bytes)
-    found.value = evaluator.of(node)
+    found.value = evaluator.evaluate(node)
     if node.kind == "tuple":  # a shape by itself is its compact layout
-        found.value = evaluator.of(Node("compact", node.begin, node.end, found.value))
+        found.value = evaluator.evaluate(Node("compact", node.begin, node.end, found.value))
     return found
 
 
 class _Evaluator:
     def __init__(self, found: Evaluation, element_bytes: int) -> None:
-        self.found, self.element_bytes = found, element_bytes
+        self.evaluation, self.element_bytes = found, element_bytes
 
-    def of(self, node: Node) -> Any:
+    def evaluate(self, node: Node) -> Any:
         try:
             return getattr(self, f"_{node.kind}")(node)
         except LayoutError as fault:
-            raise located(fault, self.found.source, node) from fault
+            raise with_location(fault, self.evaluation.source, node) from fault
         except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as fault:
             wrong = LayoutError(f"what stands here does not go together: {fault}")
-            raise located(wrong, self.found.source, node) from fault
+            raise with_location(wrong, self.evaluation.source, node) from fault
 
     def _number(self, node: Node) -> int:
         return node.value
@@ -124,7 +124,7 @@ class _Evaluator:
         return None
 
     def _tuple(self, node: Node) -> tuple:
-        return tuple(map(self.of, node.parts))
+        return tuple(map(self.evaluate, node.parts))
 
     _tiler = _tuple
 
@@ -132,36 +132,36 @@ class _Evaluator:
         return as_layout(node.value)
 
     def _layout(self, node: Node) -> Layout:
-        return Layout(*map(self.of, node.parts))
+        return Layout(*map(self.evaluate, node.parts))
 
     def _swizzle(self, node: Node) -> Swizzle:
         if len(node.parts) != 3:
             raise LayoutError(f"a swizzle has 3 numbers, bits, base and shift, not {len(node.parts)}")
-        return Swizzle(*map(self.of, node.parts))
+        return Swizzle(*map(self.evaluate, node.parts))
 
     def _name(self, node: Node) -> Any:
         if node.value in FUNCTIONS:
             raise LayoutError(f"{node.value} takes its arguments in parentheses")
-        return node.value if node.value in swizzling.READERS else thread_values(node.value)
+        return node.value if node.value in swizzling.READ_ACCESSES else thread_values(node.value)
 
     def _chain(self, node: Node) -> Any:
-        values = [self.of(part) for part in node.parts]
+        values = [self.evaluate(part) for part in node.parts]
         if len(values) == 3 and isinstance(values[0], Swizzle) and tuples.is_int(values[1]):
             return ComposedLayout(values[0], values[1], as_layout(values[2]))
         *before, found = values
         for value in reversed(before):
-            found = self._do("composition", [_plain(value), _plain(found)])
+            found = self._apply("composition", [_to_layout(value), _to_layout(found)])
         return found
 
     def _at(self, node: Node) -> Any:
-        target, *coordinates = map(self.of, node.parts)
-        target = _plain(target)
+        target, *coordinates = map(self.evaluate, node.parts)
+        target = _to_layout(target)
         if isinstance(target, tuple):
             target = as_layout(target)
         if not isinstance(target, Layout | ComposedLayout | Swizzle):
             raise LayoutError(f"{target} is no layout that a coordinate could stand behind")
         found = target(*coordinates)
-        self.found.steps.append(Step(f"{target}({','.join(map(text, coordinates))})", text(found)))
+        self.evaluation.steps.append(Step(f"{target}({','.join(map(format_tuple, coordinates))})", format_tuple(found)))
         return found
 
     def _call(self, node: Node) -> Any:
@@ -171,26 +171,28 @@ class _Evaluator:
             )
         if node.value not in FUNCTIONS:
             raise LayoutError(f"no operation {node.value!r}", next=f"there are {', '.join(sorted(FUNCTIONS))}")
-        arguments = [_plain(self.of(part)) for part in node.parts]
-        return self._do(node.value, arguments)
+        arguments = [_to_layout(self.evaluate(part)) for part in node.parts]
+        return self._apply(node.value, arguments)
 
-    def _do(self, name: str, arguments: list[Any]) -> Any:
+    def _apply(self, name: str, arguments: list[Any]) -> Any:
         deed = FUNCTIONS[name]
-        if name in ASKING and len(arguments) == 1:
+        if name in ACCESS_QUERIES and len(arguments) == 1:
             arguments.append(self.element_bytes)
-        if name not in (*PLAIN, "make_layout") and isinstance(arguments[0], tuple | int):
+        if name not in (*SHAPE_FUNCTIONS, "make_layout") and isinstance(arguments[0], tuple | int):
             arguments[0] = as_layout(arguments[0])
         try:
             inspect.signature(deed).bind(*arguments)
         except TypeError:
-            raise LayoutError(f"{name} takes {_signature(deed)}, not {len(arguments)} arguments") from None
+            raise LayoutError(f"{name} takes {_format_parameters(deed)}, not {len(arguments)} arguments") from None
         try:
             found = deed(*arguments)
         except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as fault:
-            given = ", ".join(map(shown, arguments))
-            raise LayoutError(f"{name} cannot take {given}: it takes {_signature(deed)}") from fault
-        words = EXPLAINED[name](found, *arguments) if name in EXPLAINED and None not in arguments else []
-        self.found.steps.append(Step(f"{name}({', '.join(map(shown, arguments))})", shown(found), tuple(words)))
+            given = ", ".join(map(format_value, arguments))
+            raise LayoutError(f"{name} cannot take {given}: it takes {_format_parameters(deed)}") from fault
+        words = EXPLANATIONS[name](found, *arguments) if name in EXPLANATIONS and None not in arguments else []
+        self.evaluation.steps.append(
+            Step(f"{name}({', '.join(map(format_value, arguments))})", format_value(found), tuple(words))
+        )
         return found
 
 
@@ -202,7 +204,7 @@ def thread_values(name: str) -> ThreadValues:
     """
     head, _, last = name.rpartition(".")
     which = last if last in ("A", "B", "C", "memory", "registers") else ""
-    found = atom(head if which else name)
+    found = get_atom(head if which else name)
     if isinstance(found, MmaAtom):
         if not which:
             raise LayoutError(f"{name} has operands: {name}.A, {name}.B or {name}.C")
@@ -215,11 +217,11 @@ def thread_values(name: str) -> ThreadValues:
     return ThreadValues(name, algebra.composition(columns_first, held), (rows, 8))
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as it is written."""
     if isinstance(value, tuple):
-        return f"({','.join(map(shown, value))})"
-    if isinstance(value, swizzling.SwizzleFound):
+        return f"({','.join(map(format_value, value))})"
+    if isinstance(value, swizzling.SwizzleSearchResult):
         return str(value.layout)
     if isinstance(value, access.BankConflicts):
         return f"{value.ways}-way" if value.ways > 1 else "free"
@@ -228,10 +230,10 @@ def shown(value: Any) -> str:
     return "_" if value is None else str(value)
 
 
-def _plain(value: Any) -> Any:
+def _to_layout(value: Any) -> Any:
     return value.layout if isinstance(value, ThreadValues) else value
 
 
-def _signature(deed: Callable) -> str:
-    names = inspect.signature(deed).parameters
+def _format_parameters(function: Callable) -> str:
+    names = inspect.signature(function).parameters
     return f"({', '.join(str(part).partition(':')[0] for part in names.values())})"

@@ -9,16 +9,16 @@ from kernelwright.layouts import tuples
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.parsing import parse_parts
 from kernelwright.layouts.tuples import (
-    LIMIT,
+    OFFSET_LIMIT,
     IntTuple,
     crd2idx,
+    format_tuple,
     has_none,
     leaves,
+    normalize_coordinate,
     prefix_product,
     product,
     slice_,
-    sound_coordinate,
-    text,
 )
 
 
@@ -38,15 +38,15 @@ class Layout:
     stride: IntTuple
 
     def __init__(self, shape: IntTuple, stride: Any = None) -> None:
-        _check(shape, "shape", 1)
+        _validate_entries(shape, "shape", 1)
         if stride is None:
             stride = prefix_product(shape)
         else:
-            _check(stride, "stride", 0)
+            _validate_entries(stride, "stride", 0)
             tuples.require_congruent(shape, stride, "shape and stride")
-        _put(self, "shape", shape)
-        _put(self, "stride", stride)
-        bounded(self)
+        _set_attribute(self, "shape", shape)
+        _set_attribute(self, "stride", stride)
+        require_bounded(self)
 
     @classmethod
     def parse(cls, source: str) -> Layout:
@@ -78,7 +78,7 @@ class Layout:
         return hash((self.shape, self.stride))
 
     def __str__(self) -> str:
-        return f"{text(self.shape)}:{text(self.stride)}"
+        return f"{format_tuple(self.shape)}:{format_tuple(self.stride)}"
 
     def __repr__(self) -> str:
         return f"Layout({self.shape!r}, {self.stride!r})"
@@ -95,7 +95,7 @@ class Layout:
         """
         if not isinstance(mode, int) or not -len(self) <= mode < len(self):
             raise IndexError(f"{self} has {len(self)} modes, and no mode {mode}")
-        return unchecked(self.shape[mode], self.stride[mode]) if isinstance(self.shape, tuple) else self
+        return make_unchecked(self.shape[mode], self.stride[mode]) if isinstance(self.shape, tuple) else self
 
     def __iter__(self) -> Iterator[Layout]:
         return (self[mode] for mode in range(len(self)))
@@ -110,9 +110,9 @@ class Layout:
             LayoutError: a coordinate that does not fit the shape, or a negative one.
         """
         crd = coordinate[0] if len(coordinate) == 1 else coordinate
-        crd = sound_coordinate(crd)
+        crd = normalize_coordinate(crd)
         if has_none(crd):
-            return unchecked(slice_(crd, self.shape), slice_(crd, self.stride))
+            return make_unchecked(slice_(crd, self.shape), slice_(crd, self.stride))
         return crd2idx(crd, self.shape, self.stride)
 
     def offset(self, *coordinate: Any) -> Any:
@@ -122,7 +122,7 @@ class Layout:
             LayoutError: as for a call.
         """
         crd = coordinate[0] if len(coordinate) == 1 else coordinate
-        return crd2idx(sound_coordinate(crd), self.shape, self.stride)
+        return crd2idx(normalize_coordinate(crd), self.shape, self.stride)
 
     def offsets(self) -> list[int]:
         """All offsets in the order of the index: a million in under 0.1 s, without NumPy."""
@@ -136,8 +136,8 @@ class Layout:
         """Every (shape, stride) of integers, from left to right."""
         return zip(leaves(self.shape), leaves(self.stride), strict=True)
 
-    def flattened(self) -> Layout:
-        return unchecked(tuples.flatten(self.shape), tuples.flatten(self.stride))
+    def flatten(self) -> Layout:
+        return make_unchecked(tuples.flatten(self.shape), tuples.flatten(self.stride))
 
     def size(self) -> int:
         return product(self.shape)
@@ -147,38 +147,38 @@ class Layout:
         return 1 + sum((shape - 1) * stride for shape, stride in self.modes())
 
 
-_put = object.__setattr__
+_set_attribute = object.__setattr__
 
 
-def unchecked(shape: IntTuple, stride: IntTuple) -> Layout:
+def make_unchecked(shape: IntTuple, stride: IntTuple) -> Layout:
     """A layout whose parts are known to be sound."""
     made = Layout.__new__(Layout)
-    _put(made, "shape", shape)
-    _put(made, "stride", stride)
+    _set_attribute(made, "shape", shape)
+    _set_attribute(made, "stride", stride)
     return made
 
 
-def bounded(layout: Layout) -> Layout:
+def require_bounded(layout: Layout) -> Layout:
     """The layout, whose size and offsets stay below 2^63.
 
     Raises:
         LayoutError: they do not.
     """
-    if product(layout.shape) >= LIMIT or layout.cosize() > LIMIT:
+    if product(layout.shape) >= OFFSET_LIMIT or layout.cosize() > OFFSET_LIMIT:
         raise LayoutError(f"{layout}: 2^63 and more elements or offsets")
     return layout
 
 
-def _check(value: IntTuple, what: str, least: int) -> None:
+def _validate_entries(value: IntTuple, what: str, minimum: int) -> None:
     if isinstance(value, tuple):
         if not value:
             raise LayoutError(f"an empty tuple in a {what}: a layout has at least one mode")
         for part in value:
-            _check(part, what, least)
+            _validate_entries(part, what, minimum)
     elif not tuples.is_int(value):
         raise LayoutError(f"{what} {value!r}: {type(value).__name__}, not an integer or a tuple of them")
-    elif value < least:
-        raise LayoutError(f"{what} {value}: must be {least} or more")
+    elif value < minimum:
+        raise LayoutError(f"{what} {value}: must be {minimum} or more")
 
 
 def as_layout(value: Any) -> Layout:
@@ -192,7 +192,7 @@ def as_layout(value: Any) -> Layout:
     return value if isinstance(value, Layout) else Layout(value)
 
 
-def plain(layout: Any) -> Layout:
+def without_swizzle(layout: Any) -> Layout:
     """The layout under a swizzle; any other as it is."""
     return getattr(layout, "layout", layout)
 
@@ -218,8 +218,8 @@ def make_layout(*parts: Any) -> Layout:
     parts = tuple(map(as_layout, parts))
     if not parts:
         raise LayoutError("make_layout: no layouts")
-    made = unchecked(tuple(part.shape for part in parts), tuple(part.stride for part in parts))
-    return bounded(made)
+    made = make_unchecked(tuple(part.shape for part in parts), tuple(part.stride for part in parts))
+    return require_bounded(made)
 
 
 def size(value: Any) -> int:

@@ -35,18 +35,18 @@ class Swizzle:
             raise LayoutError(f"{self}: beyond 63 bits")
 
     @property
-    def turned(self) -> int:
+    def target_mask(self) -> int:
         """The mask of the bits that change."""
         return ((1 << self.bits) - 1) << (self.base - min(0, self.shift))
 
     @property
-    def turning(self) -> int:
+    def source_mask(self) -> int:
         """The mask of the bits that decide how."""
         return ((1 << self.bits) - 1) << (self.base + max(0, self.shift))
 
     def __call__(self, offset: Any) -> Any:
         """The swizzled offset; NumPy arrays give arrays. Its own inverse."""
-        chosen = offset & self.turning
+        chosen = offset & self.source_mask
         return offset ^ (chosen >> self.shift if self.shift >= 0 else chosen << -self.shift)
 
     def __str__(self) -> str:
@@ -58,12 +58,12 @@ class ComposedLayout:
     """Swizzle o offset o layout: the function swizzle(offset + layout(c)). CuTe's ComposedLayout."""
 
     swizzle: Swizzle
-    begin: int
+    base_offset: int
     layout: Layout
 
     def __post_init__(self) -> None:
-        if not is_int(self.begin) or self.begin < 0:
-            raise LayoutError(f"a layout that begins at {self.begin!r}: an offset is an integer from 0 on")
+        if not is_int(self.base_offset) or self.base_offset < 0:
+            raise LayoutError(f"a layout that begins at {self.base_offset!r}: an offset is an integer from 0 on")
 
     @property
     def shape(self) -> IntTuple:
@@ -79,18 +79,18 @@ class ComposedLayout:
         """As for a layout; an open mode gives a composed layout that begins at the offset of the others."""
         found = self.layout(*coordinate)
         if isinstance(found, Layout):
-            return ComposedLayout(self.swizzle, self.begin + self.layout.offset(*coordinate), found)
-        return self.swizzle(self.begin + found)
+            return ComposedLayout(self.swizzle, self.base_offset + self.layout.offset(*coordinate), found)
+        return self.swizzle(self.base_offset + found)
 
     def offsets(self) -> list[int]:
-        return [self.swizzle(self.begin + offset) for offset in self.layout.offsets()]
+        return [self.swizzle(self.base_offset + offset) for offset in self.layout.offsets()]
 
     def with_layout(self, layout: Layout) -> ComposedLayout:
         """The same swizzle over other coordinates."""
-        return ComposedLayout(self.swizzle, self.begin, layout)
+        return ComposedLayout(self.swizzle, self.base_offset, layout)
 
-    def flattened(self) -> ComposedLayout:
-        return self.with_layout(self.layout.flattened())
+    def flatten(self) -> ComposedLayout:
+        return self.with_layout(self.layout.flatten())
 
     def size(self) -> int:
         return self.layout.size()
@@ -100,4 +100,4 @@ class ComposedLayout:
         return 1 + max(self.offsets())
 
     def __str__(self) -> str:
-        return f"{self.swizzle} o {self.begin} o {self.layout}"
+        return f"{self.swizzle} o {self.base_offset} o {self.layout}"

@@ -7,33 +7,40 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
-from kernelwright.layouts.access import WIDEST_BYTES, Accesses, BankConflicts, conflicts_of, through, vector_length
+from kernelwright.layouts.access import (
+    MAX_ACCESS_BYTES,
+    BankConflicts,
+    VectorAccesses,
+    count_conflicts,
+    tile_offsets,
+    vector_length,
+)
 from kernelwright.layouts.errors import LayoutError
 from kernelwright.layouts.layout import Layout, cosize, size
 from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 
-MOST_ELEMENTS = 2**16
+MAX_TILE_ELEMENTS = 2**16
 
 
 @dataclass(frozen=True)
-class SwizzleFound:
+class SwizzleSearchResult:
     """The smallest swizzle that frees every access, with what was tried on the way."""
 
     swizzle: Swizzle
     layout: ComposedLayout
     """The tile with the swizzle over it."""
-    before: dict[str, BankConflicts]
+    conflicts_before: dict[str, BankConflicts]
     """Of each access without a swizzle."""
-    after: dict[str, BankConflicts]
-    smaller: dict[Swizzle, int]
+    conflicts_after: dict[str, BankConflicts]
+    smaller_swizzles: dict[Swizzle, int]
     """Every swizzle of fewer bits that could be used, and the ways of the first conflict that remains under it."""
-    broken: int
+    num_inapplicable: int
     """Further swizzles of fewer bits: they tear an access of several elements apart or lead out of the tile."""
 
 
 def find_swizzle(
     tile: Layout, element_bytes: int, access: str | Layout | Mapping[str, Layout] = "ldmatrix"
-) -> SwizzleFound:
+) -> SwizzleSearchResult:
     """The smallest swizzle under which every access to a tile in shared memory is free of bank conflicts.
 
     Args:
@@ -50,81 +57,87 @@ def find_swizzle(
     if element_bytes not in (1, 2, 4, 8, 16):
         raise LayoutError(f"an element of {element_bytes!r} bytes: 1, 2, 4, 8 or 16")
     if isinstance(access, Mapping):
-        return _smallest(tile, element_bytes, access)
-    if isinstance(access, str) and access not in READERS:
-        raise LayoutError(f"no access {access!r}: {', '.join(READERS)}, or a layout (thread, value) -> index")
-    reader = READERS[access](tile, element_bytes) if isinstance(access, str) else access
-    width = WIDEST_BYTES
+        return _find_smallest(tile, element_bytes, access)
+    if isinstance(access, str) and access not in READ_ACCESSES:
+        raise LayoutError(f"no access {access!r}: {', '.join(READ_ACCESSES)}, or a layout (thread, value) -> index")
+    reader = READ_ACCESSES[access](tile, element_bytes) if isinstance(access, str) else access
+    width = MAX_ACCESS_BYTES
     while True:
         try:
-            return _smallest(tile, element_bytes, {"write": by_row(tile, element_bytes, width), "read": reader})
+            return _find_smallest(
+                tile, element_bytes, {"write": row_access(tile, element_bytes, width), "read": reader}
+            )
         except LayoutError:
             if width <= element_bytes:
                 raise
             width //= 2
 
 
-def _smallest(tile: Layout, element_bytes: int, access: Mapping[str, Layout]) -> SwizzleFound:
+def _find_smallest(tile: Layout, element_bytes: int, access: Mapping[str, Layout]) -> SwizzleSearchResult:
     if not access:
         raise LayoutError("no access to the tile: nothing to look for")
-    if size(tile) > MOST_ELEMENTS:
-        raise LayoutError(f"a tile of {size(tile):,} elements: up to {MOST_ELEMENTS:,} are searched")
-    patterns = [Pattern(through(tile, layout), element_bytes) for layout in access.values()]
+    if size(tile) > MAX_TILE_ELEMENTS:
+        raise LayoutError(f"a tile of {size(tile):,} elements: up to {MAX_TILE_ELEMENTS:,} are searched")
+    patterns = [AccessPattern(tile_offsets(tile, layout), element_bytes) for layout in access.values()]
     reach, tried = cosize(tile), {}
-    for swizzle in candidates(reach):
-        if _leaves(tile, swizzle, reach) or any(pattern.tears(swizzle) for pattern in patterns):
+    for swizzle in enumerate_swizzles(reach):
+        if _leaves_tile(tile, swizzle, reach) or any(pattern.splits_access(swizzle) for pattern in patterns):
             tried[swizzle] = None
-        elif ways := next((ways for pattern in patterns if (ways := pattern.first_conflict(swizzle)) > 1), 0):
+        elif ways := next((ways for pattern in patterns if (ways := pattern.first_conflict_ways(swizzle)) > 1), 0):
             tried[swizzle] = ways
         else:
             less = {one: ways for one, ways in tried.items() if one.bits < swizzle.bits}
             before, after = (
-                {name: pattern.conflicts(one) for name, pattern in zip(access, patterns, strict=True)}
+                {name: pattern.count_conflicts(one) for name, pattern in zip(access, patterns, strict=True)}
                 for one in (Swizzle(0, 0, 0), swizzle)
             )
             whole = {one: ways for one, ways in less.items() if ways is not None}
-            return SwizzleFound(swizzle, ComposedLayout(swizzle, 0, tile), before, after, whole, len(less) - len(whole))
+            return SwizzleSearchResult(
+                swizzle, ComposedLayout(swizzle, 0, tile), before, after, whole, len(less) - len(whole)
+            )
     raise LayoutError(f"no swizzle within {tile} frees every access: {len(tried)} were tried")
 
 
 @dataclass(frozen=True)
-class Pattern:
+class AccessPattern:
     """One access to a tile: the offset of every value of every thread, without a swizzle."""
 
-    rows: list[list[int]]
+    offsets: list[list[int]]
     element_bytes: int
 
     @cached_property
-    def together(self) -> int:
+    def values_per_access(self) -> int:
         """Values of a thread in one instruction."""
-        return vector_length(self.rows, WIDEST_BYTES // self.element_bytes)
+        return vector_length(self.offsets, MAX_ACCESS_BYTES // self.element_bytes)
 
-    def tears(self, swizzle: Swizzle) -> bool:
+    def splits_access(self, swizzle: Swizzle) -> bool:
         """Whether the values of an instruction would no longer lie side by side."""
-        return bool((swizzle.turned | swizzle.turning) & (self.together - 1))
+        return bool((swizzle.target_mask | swizzle.source_mask) & (self.values_per_access - 1))
 
     def addresses(self, swizzle: Swizzle) -> Iterator[tuple[int, list[int]]]:
         """As `Accesses.addresses`, turned; the first element of each instruction stands for all."""
-        for first, plain in Accesses(self.rows, self.element_bytes, self.together).addresses():
+        for first, plain in VectorAccesses(self.offsets, self.element_bytes, self.values_per_access).addresses():
             yield first, [swizzle(address // self.element_bytes) * self.element_bytes for address in plain]
 
-    def conflicts(self, swizzle: Swizzle) -> BankConflicts:
-        return conflicts_of(self.addresses(swizzle), self.element_bytes * self.together)
+    def count_conflicts(self, swizzle: Swizzle) -> BankConflicts:
+        return count_conflicts(self.addresses(swizzle), self.element_bytes * self.values_per_access)
 
-    def first_conflict(self, swizzle: Swizzle) -> int:
+    def first_conflict_ways(self, swizzle: Swizzle) -> int:
         """The ways of the first instruction that collides, 1 where none does."""
-        each = (conflicts_of([one], self.element_bytes * self.together).ways for one in self.addresses(swizzle))
+        each = (
+            count_conflicts([one], self.element_bytes * self.values_per_access).ways for one in self.addresses(swizzle)
+        )
         return next((ways for ways in each if ways > 1), 1)
 
 
-def _leaves(tile: Layout, swizzle: Swizzle, reach: int) -> bool:
+def _leaves_tile(tile: Layout, swizzle: Swizzle, reach: int) -> bool:
     """Whether the swizzle leads out of the tile; never where its offsets end at a power of 2."""
     return bool(reach & (reach - 1)) and max(map(swizzle, tile.offsets())) >= reach
 
 
-def candidates(offsets: int) -> Iterator[Swizzle]:
+def enumerate_swizzles(num_offsets: int) -> Iterator[Swizzle]:
     """Every swizzle whose bits so many offsets have: fewer bits first, then shorter shifts, upwards first."""
-    width = (offsets - 1).bit_length()
+    width = (num_offsets - 1).bit_length()
     yield Swizzle(0, 0, 0)
     for bits in range(1, width // 2 + 1):
         for distance in range(bits, width - bits + 1):
@@ -133,34 +146,34 @@ def candidates(offsets: int) -> Iterator[Swizzle]:
                 yield Swizzle(bits, base, -distance)
 
 
-def by_row(tile: Layout, element_bytes: int, width: int = WIDEST_BYTES) -> Layout:
-    """Threads one after the other along the lines of a tile, `width` bytes each or as many as divide a line."""
-    lines, length, line, step = _lines(tile)
-    together = gcd(length, max(1, width // element_bytes))
+def row_access(tile: Layout, element_bytes: int, access_bytes: int = MAX_ACCESS_BYTES) -> Layout:
+    """Threads one after the other along the lines of a tile, `access_bytes` bytes each or as many as divide a line."""
+    lines, length, line, step = _contiguous_lines(tile)
+    together = gcd(length, max(1, access_bytes // element_bytes))
     return Layout(((length // together, lines), together), ((step * together, line), step))
 
 
-def by_matrix(tile: Layout, element_bytes: int) -> Layout:
+def ldmatrix_access(tile: Layout, element_bytes: int) -> Layout:
     """As ldmatrix: thread t takes 16 bytes of line t, over all lines and then further along them.
 
     Raises:
         LayoutError: lines that are no multiple of 8, or not whole and aligned in 16 bytes.
     """
-    lines, length, line, step = _lines(tile)
-    together = WIDEST_BYTES // element_bytes
+    lines, length, line, step = _contiguous_lines(tile)
+    together = MAX_ACCESS_BYTES // element_bytes
     whole = Layout(((lines, max(1, length // together)), together), ((line, step * together), step))
-    if lines % 8 or length % together or vector_length(through(tile, whole), together) < together:
+    if lines % 8 or length % together or vector_length(tile_offsets(tile, whole), together) < together:
         raise LayoutError(f"ldmatrix cannot read {tile} in {element_bytes}-byte elements: 8 lines of 16 aligned bytes")
     return whole
 
 
-def by_column(tile: Layout, element_bytes: int) -> Layout:
+def column_access(tile: Layout, element_bytes: int) -> Layout:
     """Threads one after the other across the lines, an element each, as a transposing kernel reads."""
-    lines, length, line, step = _lines(tile)
+    lines, length, line, step = _contiguous_lines(tile)
     return Layout(((lines, length), 1), ((line, step), 0))
 
 
-def _lines(tile: Layout) -> tuple[int, int, int, int]:
+def _contiguous_lines(tile: Layout) -> tuple[int, int, int, int]:
     """How many lines of contiguous elements a tile has, their length, and the steps of both in its index.
 
     Raises:
@@ -173,4 +186,4 @@ def _lines(tile: Layout) -> tuple[int, int, int, int]:
     return (columns, rows, rows, 1) if down else (rows, columns, 1, rows)
 
 
-READERS = {"ldmatrix": by_matrix, "column": by_column}
+READ_ACCESSES = {"ldmatrix": ldmatrix_access, "column": column_access}

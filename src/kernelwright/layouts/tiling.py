@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernelwright.layouts.algebra import by_mode, coalesce, complement, composition, repetition, right_inverse
+from kernelwright.layouts.algebra import (
+    apply_by_mode,
+    coalesce,
+    complement,
+    complement_by_rule,
+    composition,
+    right_inverse,
+)
 from kernelwright.layouts.errors import LayoutError
-from kernelwright.layouts.layout import Layout, append, as_layout, cosize, make_layout, plain, size
+from kernelwright.layouts.layout import Layout, append, as_layout, cosize, make_layout, size, without_swizzle
 from kernelwright.layouts.swizzle import ComposedLayout
 
 
@@ -28,7 +35,7 @@ def logical_divide(layout: Any, tiler: Any) -> Any:
     if tiler is None:
         return layout
     if isinstance(tiler, tuple):
-        return by_mode(logical_divide, layout, tiler, "logical_divide")
+        return apply_by_mode(logical_divide, layout, tiler, "logical_divide")
     tiler = as_layout(tiler)
     rest = complement(tiler, size(layout))
     if size(right_inverse(make_layout(tiler, rest))) < size(layout):
@@ -38,17 +45,17 @@ def logical_divide(layout: Any, tiler: Any) -> Any:
 
 def zipped_divide(layout: Any, tiler: Any) -> Any:
     """((tile of each mode), (rest of each mode)): mode 0 is composition(layout, tiler) where that names every mode."""
-    return _zipped(logical_divide, layout, tiler, "zipped_divide")
+    return _zip_modes(logical_divide, layout, tiler, "zipped_divide")
 
 
 def tiled_divide(layout: Any, tiler: Any) -> Any:
     """((tile of each mode), rest, rest, ...)."""
-    return _opened(zipped_divide(layout, tiler), tiles=False)
+    return _unpack_modes(zipped_divide(layout, tiler), tiles=False)
 
 
 def flat_divide(layout: Any, tiler: Any) -> Any:
     """(tile, tile, ..., rest, rest, ...)."""
-    return _opened(zipped_divide(layout, tiler), tiles=True)
+    return _unpack_modes(zipped_divide(layout, tiler), tiles=True)
 
 
 def logical_product(layout: Any, tiler: Any) -> Any:
@@ -67,29 +74,29 @@ def logical_product(layout: Any, tiler: Any) -> Any:
     if tiler is None:
         return layout
     if isinstance(tiler, tuple):
-        return by_mode(logical_product, layout, tiler, "logical_product")
+        return apply_by_mode(logical_product, layout, tiler, "logical_product")
     if isinstance(layout, ComposedLayout):
         return layout.with_layout(logical_product(layout.layout, tiler))
     layout, tiler = as_layout(layout), as_layout(tiler)
-    places = repetition(layout, size(layout) * cosize(tiler))
+    places = complement_by_rule(layout, size(layout) * cosize(tiler))
     if size(places) < cosize(tiler):  # its strides leave gaps that it does not fill itself: whole copies, one by one
-        places = repetition(layout, 2 * layout.cosize() * cosize(tiler))
+        places = complement_by_rule(layout, 2 * layout.cosize() * cosize(tiler))
     return make_layout(layout, composition(places, tiler))
 
 
 def zipped_product(layout: Any, tiler: Any) -> Any:
     """((layout of each mode), (repetitions of each mode))."""
-    return _zipped(logical_product, layout, tiler, "zipped_product")
+    return _zip_modes(logical_product, layout, tiler, "zipped_product")
 
 
 def tiled_product(layout: Any, tiler: Any) -> Any:
     """((layout of each mode), repetition, repetition, ...)."""
-    return _opened(zipped_product(layout, tiler), tiles=False)
+    return _unpack_modes(zipped_product(layout, tiler), tiles=False)
 
 
 def flat_product(layout: Any, tiler: Any) -> Any:
     """(mode, mode, ..., repetition, repetition, ...)."""
-    return _opened(zipped_product(layout, tiler), tiles=True)
+    return _unpack_modes(zipped_product(layout, tiler), tiles=True)
 
 
 def blocked_product(block: Any, tiler: Any) -> Any:
@@ -97,41 +104,41 @@ def blocked_product(block: Any, tiler: Any) -> Any:
 
     blocked_product((2,5):(5,1), (3,4):(1,3)) is a 6x20 matrix of 2x5 blocks.
     """
-    return _matched(block, tiler, lambda inner, outer: make_layout(inner, outer))
+    return _combine_mode_products(block, tiler, lambda inner, outer: make_layout(inner, outer))
 
 
 def raked_product(block: Any, tiler: Any) -> Any:
     """The block repeated element by element, a cyclic distribution: mode i is (tiler's mode i, block's mode i)."""
-    return _matched(block, tiler, lambda inner, outer: make_layout(outer, inner))
+    return _combine_mode_products(block, tiler, lambda inner, outer: make_layout(outer, inner))
 
 
-def _matched(block: Any, tiler: Any, together: Callable[[Layout, Layout], Layout]) -> Any:
+def _combine_mode_products(block: Any, tiler: Any, combine: Callable[[Layout, Layout], Layout]) -> Any:
     if isinstance(block, ComposedLayout):
-        return block.with_layout(_matched(block.layout, tiler, together))
+        return block.with_layout(_combine_mode_products(block.layout, tiler, combine))
     block, tiler = as_layout(block), as_layout(tiler)
     modes = max(len(block), len(tiler))
     block, tiler = (append(one, *[Layout(1, 0)] * (modes - len(one))) for one in (block, tiler))
     inner, outer = logical_product(block, tiler)
-    return make_layout([coalesce(together(*pair)) for pair in zip(inner, outer, strict=True)])
+    return make_layout([coalesce(combine(*pair)) for pair in zip(inner, outer, strict=True)])
 
 
-def _zipped(deed: Callable, layout: Any, tiler: Any, what: str) -> Any:
-    """What `deed` made of each mode, with the first parts together and the second ones together."""
+def _zip_modes(operation: Callable, layout: Any, tiler: Any, operation_name: str) -> Any:
+    """What `operation` made of each mode, with the first parts together and the second ones together."""
     if isinstance(layout, ComposedLayout):
-        return layout.with_layout(_zipped(deed, layout.layout, tiler, what))
+        return layout.with_layout(_zip_modes(operation, layout.layout, tiler, operation_name))
     if tiler is None:
         return make_layout(Layout(1, 0), layout)
     if not isinstance(tiler, tuple):
-        return deed(layout, tiler)
+        return operation(layout, tiler)
     if not 1 <= len(tiler) <= len(layout):
-        raise LayoutError(f"{what}: a tiler of {len(tiler)} modes for {layout}, which has {len(layout)}")
-    pairs = [_zipped(deed, mode, part, what) for mode, part in zip(layout, tiler, strict=False)]
+        raise LayoutError(f"{operation_name}: a tiler of {len(tiler)} modes for {layout}, which has {len(layout)}")
+    pairs = [_zip_modes(operation, mode, part, operation_name) for mode, part in zip(layout, tiler, strict=False)]
     tiles, rests = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return make_layout(make_layout(tiles), make_layout([*rests, *list(layout)[len(tiler) :]]))
 
 
-def _opened(zipped: Any, *, tiles: bool) -> Any:
+def _unpack_modes(zipped: Any, *, tiles: bool) -> Any:
     """The modes of the rest side by side; those of the tile too, or as one."""
-    tile, rest = plain(zipped)
+    tile, rest = without_swizzle(zipped)
     found = make_layout(*(tile if tiles else [tile]), *rest)
     return zipped.with_layout(found) if isinstance(zipped, ComposedLayout) else found

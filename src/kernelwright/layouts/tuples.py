@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelwright.layouts.errors import LayoutError
 
-LIMIT = 2**63
+OFFSET_LIMIT = 2**63
 """Sizes and offsets stay below: they are the 64-bit integers of a kernel."""
 IntTuple = Any
 """int | tuple[IntTuple, ...]: Python's type checkers do not follow the recursion through arithmetic."""
@@ -43,8 +43,8 @@ def leaves(value: IntTuple) -> Iterator[Any]:
 
 def flatten(value: Any) -> Any:
     """A tuple without inner tuples; an integer stays one. Layouts: the same for shape and stride."""
-    if hasattr(value, "flattened"):
-        return value.flattened()
+    if hasattr(value, "flatten"):
+        return value.flatten()
     return tuple(leaves(value)) if isinstance(value, tuple) else value
 
 
@@ -115,7 +115,7 @@ def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
     if isinstance(a, tuple):
         if isinstance(b, tuple):
             if len(a) != len(b):
-                raise LayoutError(f"shape_div: {text(a)} has {len(a)} modes and {text(b)} has {len(b)}")
+                raise LayoutError(f"shape_div: {format_tuple(a)} has {len(a)} modes and {format_tuple(b)} has {len(b)}")
             return tuple(shape_div(x, y) for x, y in zip(a, b, strict=True))
         parts, rest = [], b
         for part in a:
@@ -157,7 +157,7 @@ def compatible(a: Any, b: Any) -> bool:
 
 def require_congruent(a: IntTuple, b: IntTuple, what: str) -> None:
     if not congruent(a, b):
-        raise LayoutError(f"{what}: {text(a)} and {text(b)} do not have the same form")
+        raise LayoutError(f"{what}: {format_tuple(a)} and {format_tuple(b)} do not have the same form")
 
 
 def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
@@ -178,7 +178,7 @@ def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
 def _offset(crd: Any, shape: IntTuple, stride: IntTuple) -> Any:
     if isinstance(crd, tuple):
         if not isinstance(shape, tuple) or len(crd) != len(shape):
-            raise LayoutError(f"coordinate {text(crd)} does not fit the shape {text(shape)}")
+            raise LayoutError(f"coordinate {format_tuple(crd)} does not fit the shape {format_tuple(shape)}")
         return sum(map(_offset, crd, shape, stride))
     if crd is None:
         return 0
@@ -192,14 +192,14 @@ def _offset(crd: Any, shape: IntTuple, stride: IntTuple) -> Any:
     return offset + _offset(crd, shape[-1], stride[-1])
 
 
-def sound_coordinate(crd: Any) -> Any:
+def normalize_coordinate(crd: Any) -> Any:
     """A coordinate made of integers from 0 on, or of arrays of them, which become 64 bits wide.
 
     Raises:
         LayoutError: it is not.
     """
     if isinstance(crd, tuple):
-        return tuple(map(sound_coordinate, crd))
+        return tuple(map(normalize_coordinate, crd))
     if crd is None or (is_int(crd) and crd >= 0):
         return crd
     if not is_int(crd) and "int" not in str(getattr(crd, "dtype", "")):
@@ -224,7 +224,7 @@ def idx2crd(idx: Any, shape: IntTuple, stride: Any = None) -> IntTuple:
         require_congruent(shape, stride, "idx2crd")
     if isinstance(idx, tuple):
         if not isinstance(shape, tuple) or len(idx) != len(shape):
-            raise LayoutError(f"coordinate {text(idx)} does not fit the shape {text(shape)}")
+            raise LayoutError(f"coordinate {format_tuple(idx)} does not fit the shape {format_tuple(shape)}")
         strides = stride if isinstance(stride, tuple) else (None,) * len(shape)
         return tuple(map(idx2crd, idx, shape, strides))
     if isinstance(shape, tuple):
@@ -247,12 +247,12 @@ def slice_(crd: Any, value: IntTuple) -> IntTuple:
     if not isinstance(crd, tuple):
         return ()
     if not isinstance(value, tuple) or len(crd) != len(value):
-        raise LayoutError(f"coordinate {text(crd)} does not fit {text(value)}")
+        raise LayoutError(f"coordinate {format_tuple(crd)} does not fit {format_tuple(value)}")
     return tuple(chain(*((part,) if c is None else slice_(c, part) for c, part in zip(crd, value, strict=True))))
 
 
-def text(value: Any) -> str:
+def format_tuple(value: Any) -> str:
     """As CuTe prints it: (4,(2,2)), with _ for an open mode and (3) for a tuple of one."""
     if isinstance(value, tuple):
-        return f"({','.join(map(text, value))})"
+        return f"({','.join(map(format_tuple, value))})"
     return "_" if value is None else str(value)

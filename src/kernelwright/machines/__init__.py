@@ -6,17 +6,17 @@ import math
 import sys
 
 from kernelwright.core.errors import DeviceError
-from kernelwright.core.progress import stage
+from kernelwright.core.progress import report_stage
 from kernelwright.core.records import Machine
-from kernelwright.machines.specs import names, predicted_machine, spec_named
+from kernelwright.machines.specs import get_spec, machine_from_spec, spec_names
 
-__all__ = ["machine", "names", "predicted_machine", "refresh_memory", "spec_named"]
-_INSTEAD = "--spec h200 answers for a GPU that is not here; --device cpu measures this CPU"
-_MEASURED_HERE: list[dict[str, str]] = []
+__all__ = ["get_spec", "machine", "machine_from_spec", "refresh_memory", "spec_names"]
+_DEVICE_HINT = "--spec h200 answers for a GPU that is not here; --device cpu measures this CPU"
+_MEASURED_KEYS: list[dict[str, str]] = []
 """What this process measured itself: where other programs disturb every measurement, once per process is enough."""
 _MEASURED_AT_S: dict[str, float] = {}
-"""When this process last measured a device. Main memory of `STILL_NEW_S` ago is what it is now."""
-STILL_NEW_S = 15.0
+"""When this process last measured a device. Main memory of `MEMORY_MAX_AGE_S` ago is what it is now."""
+MEMORY_MAX_AGE_S = 15.0
 
 
 def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = False) -> Machine:
@@ -37,10 +37,10 @@ def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = F
     import kernelwright.report  # noqa: F401 - so that the machine prints and draws itself
 
     if spec is not None:
-        return predicted_machine(spec)
+        return machine_from_spec(spec)
     if device not in ("cpu", "cuda"):
-        raise DeviceError(f"there are no ceilings of device {device!r}, only of cpu and cuda", next=_INSTEAD)
-    return _measured(device, remeasure)
+        raise DeviceError(f"there are no ceilings of device {device!r}, only of cpu and cuda", next=_DEVICE_HINT)
+    return _load_or_measure(device, remeasure)
 
 
 def refresh_memory(known: Machine) -> Machine:
@@ -56,45 +56,45 @@ def refresh_memory(known: Machine) -> Machine:
         return known
     import msgspec
 
-    from kernelwright.machines.probes import no_slower_than_farther
+    from kernelwright.machines.probes import make_bandwidths_monotonic
     from kernelwright.measure.clock import wall_s
 
     last_cache_bytes = max((level.capacity_bytes or 0 for level in known.levels[:-1]), default=0)
-    stage("the bandwidth of main memory")
+    report_stage("the bandwidth of main memory")
     if known.device == "cuda":
         from kernelwright.machines import cuda
 
-        memory, _ = cuda.main_memory(last_cache_bytes)
-        return msgspec.structs.replace(known, levels=no_slower_than_farther((*known.levels[:-1], memory)))
+        memory, _ = cuda.measure_dram(last_cache_bytes)
+        return msgspec.structs.replace(known, levels=make_bandwidths_monotonic((*known.levels[:-1], memory)))
     from kernelwright.machines import cpu
 
-    fault_us = cpu.fault_cost_us_per_mib()
-    if wall_s() - _MEASURED_AT_S.get("cpu", -math.inf) < STILL_NEW_S:
-        return msgspec.structs.replace(known, fault_us_per_mib=fault_us)
-    memory, _ = cpu.main_memory(last_cache_bytes, budget_s=0.15)
-    levels = no_slower_than_farther((*known.levels[:-1], memory))
-    return msgspec.structs.replace(known, levels=levels, fault_us_per_mib=fault_us)
+    fault_us = cpu.measure_fault_us_per_mib()
+    if wall_s() - _MEASURED_AT_S.get("cpu", -math.inf) < MEMORY_MAX_AGE_S:
+        return msgspec.structs.replace(known, page_fault_us_per_mib=fault_us)
+    memory, _ = cpu.measure_dram(last_cache_bytes, budget_s=0.15)
+    levels = make_bandwidths_monotonic((*known.levels[:-1], memory))
+    return msgspec.structs.replace(known, levels=levels, page_fault_us_per_mib=fault_us)
 
 
-def _measured(device: str, remeasure: bool) -> Machine:
+def _load_or_measure(device: str, remeasure: bool) -> Machine:
     import msgspec
 
     from kernelwright.machines import store
     from kernelwright.measure.clock import wall_s
 
-    software = _software(device)
-    key = {"method": store.method_digest(), **_identity(device), **software}
+    software = _software_versions(device)
+    key = {"method": store.method_digest(), **_device_identity(device), **software}
     known = None if remeasure else store.load(key)
-    if known is None or (store.provisional(known) and key not in _MEASURED_HERE):
+    if known is None or (store.is_provisional(known) and key not in _MEASURED_KEYS):
         fresh = msgspec.structs.replace(_measure(device), software=software)
-        known = store.best_of(known, fresh) if known else fresh
+        known = store.merge_best(known, fresh) if known else fresh
         store.save(key, known)
-        _MEASURED_HERE.append(key)
+        _MEASURED_KEYS.append(key)
         _MEASURED_AT_S[device] = wall_s()
     return known
 
 
-def _identity(device: str) -> dict[str, str]:
+def _device_identity(device: str) -> dict[str, str]:
     """Which device it is: its name, and how much of it this process has."""
     if device == "cuda":
         from kernelwright.machines.cuda import cuda_identity
@@ -115,7 +115,7 @@ def _measure(device: str) -> Machine:
     return measure_cpu()
 
 
-def require_device(device: str, *, next: str = _INSTEAD) -> None:
+def require_device(device: str, *, next: str = _DEVICE_HINT) -> None:
     """Raises a DeviceError where torch sees no such device."""
     import torch
 
@@ -123,7 +123,7 @@ def require_device(device: str, *, next: str = _INSTEAD) -> None:
         raise DeviceError("torch sees no CUDA device here", next=next)
 
 
-def _software(device: str) -> dict[str, str]:
+def _software_versions(device: str) -> dict[str, str]:
     """The versions and policies that a measurement depends on."""
     import torch
 

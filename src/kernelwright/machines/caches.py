@@ -32,11 +32,11 @@ def cpu_caches(threads: int, *, sysfs: Path = SYSFS, cpus: set[int] | None = Non
     A cache that each core has for itself counts once for every thread used, one that all share counts once.
     """
     if sys.platform == "darwin" and sysfs == SYSFS:
-        return _from_sysctl(threads)
+        return _read_sysctl_caches(threads)
     found: dict[int, tuple[int, set[str]]] = {}
     for cpu in sorted(cpus if cpus is not None else _usable_cpus()):
         for folder in sorted((sysfs / f"cpu{cpu}" / "cache").glob("index*")):
-            entry = _read(folder)
+            entry = _read_sysfs_cache(folder)
             if entry is not None:
                 level, size, sharers = entry
                 found.setdefault(level, (size, set()))[1].add(sharers)
@@ -49,7 +49,7 @@ def _usable_cpus() -> set[int]:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
-def _read(folder: Path) -> tuple[int, int, str] | None:
+def _read_sysfs_cache(folder: Path) -> tuple[int, int, str] | None:
     """(level, bytes, which CPUs share it) of one sysfs entry; None for instructions and for what cannot be read."""
     try:
         kind, level, size, sharers = (
@@ -61,17 +61,17 @@ def _read(folder: Path) -> tuple[int, int, str] | None:
     return None if kind == "Instruction" else (int(level), int(digits) * _UNITS[unit], sharers)
 
 
-def _from_sysctl(threads: int) -> tuple[CpuCache, ...]:
+def _read_sysctl_caches(threads: int) -> tuple[CpuCache, ...]:
     """macOS: the performance cores where there are two kinds; their L2 is shared by a cluster."""
-    l1 = _sysctl("hw.perflevel0.l1dcachesize") or _sysctl("hw.l1dcachesize")
-    l2 = _sysctl("hw.perflevel0.l2cachesize") or _sysctl("hw.l2cachesize")
-    l3 = _sysctl("hw.l3cachesize")
-    sharing = _sysctl("hw.perflevel0.cpusperl2") or 1
+    l1 = _sysctl_int("hw.perflevel0.l1dcachesize") or _sysctl_int("hw.l1dcachesize")
+    l2 = _sysctl_int("hw.perflevel0.l2cachesize") or _sysctl_int("hw.l2cachesize")
+    l3 = _sysctl_int("hw.l3cachesize")
+    sharing = _sysctl_int("hw.perflevel0.cpusperl2") or 1
     sizes = (("L1", l1, threads), ("L2", l2, -(-threads // sharing)), ("L3", l3, 1))
     return tuple(CpuCache(name, size, count) for name, size, count in sizes if size)
 
 
-def _sysctl(name: str) -> int:
+def _sysctl_int(name: str) -> int:
     text = sysctl_text(name)
     return int(text) if text.isdigit() else 0
 

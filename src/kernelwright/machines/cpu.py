@@ -9,23 +9,23 @@ from pathlib import Path
 
 import torch
 
-from kernelwright.core.progress import stage
+from kernelwright.core.progress import report_stage
 from kernelwright.core.records import Machine, MemoryLevel
 from kernelwright.machines import probes
 from kernelwright.machines.caches import CpuCache, cpu_caches, sysctl_text
 from kernelwright.machines.store import DISTURBED
-from kernelwright.measure.clock import steady_us, wall_s
-from kernelwright.measure.conditions import Disturbance
+from kernelwright.measure.clock import measure_steady_us, wall_s
+from kernelwright.measure.conditions import SystemCounters
 
-LEAST_DRAM_BYTES = 256 * 2**20
-MOST_CACHED_BYTES = 64 * 2**20
-FAULT_BYTES = 64 * 2**20
-PRODUCT_SIZES = (128, 256, 512, 1024, 2048)
-CLIMB_BELOW_US = 16_000.0
+MIN_DRAM_SET_BYTES = 256 * 2**20
+MAX_CACHE_SET_BYTES = 64 * 2**20
+FAULT_TEST_BYTES = 64 * 2**20
+MATMUL_SIZES = (128, 256, 512, 1024, 2048)
+MATMUL_TIME_LIMIT_US = 16_000.0
 L1_CALL_BYTES = 2**24
 Caches = tuple[CpuCache, ...]
-EXP_FLOPS, EXP_COUNT = 8, 2**20
-DTYPES = ("float32", "bfloat16", "float64", "float16", "int8")
+EXP_FLOPS, EXP_ELEMENTS = 8, 2**20
+MATMUL_DTYPES = ("float32", "bfloat16", "float64", "float16", "int8")
 
 
 def measure_cpu() -> Machine:
@@ -33,15 +33,15 @@ def measure_cpu() -> Machine:
     threads = torch.get_num_threads()
     caches = cpu_caches(threads)
     notes: list[str] = []
-    before, start_s = Disturbance.now(), wall_s()
-    stage("the cost of one operator and of fresh memory")
-    dispatch_us = dispatch_cost_us()
-    fault_us = fault_cost_us_per_mib()
-    levels = _levels(caches, threads, dispatch_us, notes)
-    matrix = _matrix_rates(notes)
-    vector = _vector_rates(caches, dispatch_us, matrix, notes)
-    special = _special_rate()
-    if Disturbance.now().since(before).crowds(wall_s() - start_s, threads):
+    before, start_s = SystemCounters.now(), wall_s()
+    report_stage("the cost of one operator and of fresh memory")
+    dispatch_us = measure_dispatch_us()
+    fault_us = measure_fault_us_per_mib()
+    levels = _measure_levels(caches, threads, dispatch_us, notes)
+    matrix = _measure_matmul_rates(notes)
+    vector = _measure_vector_rates(caches, dispatch_us, matrix, notes)
+    special = _measure_special_rates()
+    if SystemCounters.now().since(before).shows_interference(wall_s() - start_s, threads):
         notes.append(DISTURBED)
     return Machine(
         name=cpu_name(),
@@ -53,7 +53,7 @@ def measure_cpu() -> Machine:
         special_tflop_s=special,
         threads=threads,
         dispatch_us=dispatch_us,
-        fault_us_per_mib=fault_us,
+        page_fault_us_per_mib=fault_us,
         notes=tuple(notes),
     )
 
@@ -75,64 +75,64 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def dispatch_cost_us() -> float:
+def measure_dispatch_us() -> float:
     """Host time of one eager operator on one element."""
     one = torch.ones(1, dtype=torch.float32, device="cpu")
-    return steady_us(partial(torch.add, one, one, out=one), "cpu", budget_s=0.1)
+    return measure_steady_us(partial(torch.add, one, one, out=one), "cpu", budget_s=0.1)
 
 
-def fault_cost_us_per_mib() -> float:
+def measure_fault_us_per_mib() -> float:
     """What memory that was never touched costs more than memory in use, under this process's allocation policy."""
-    values = torch.full((FAULT_BYTES // 4,), 1.0, dtype=torch.float32, device="cpu")
-    reused_us = steady_us(partial(torch.add, values, 1.0, out=torch.zeros_like(values)), "cpu", budget_s=0.15)
-    fresh_us = steady_us(partial(torch.add, values, 1.0), "cpu", budget_s=0.3)
-    return max(0.0, fresh_us - reused_us) / (FAULT_BYTES / 2**20)
+    values = torch.full((FAULT_TEST_BYTES // 4,), 1.0, dtype=torch.float32, device="cpu")
+    reused_us = measure_steady_us(partial(torch.add, values, 1.0, out=torch.zeros_like(values)), "cpu", budget_s=0.15)
+    fresh_us = measure_steady_us(partial(torch.add, values, 1.0), "cpu", budget_s=0.3)
+    return max(0.0, fresh_us - reused_us) / (FAULT_TEST_BYTES / 2**20)
 
 
-def dram_working_set(last_cache_bytes: int, available_bytes: int) -> int:
+def dram_working_set_bytes(last_cache_bytes: int, available_bytes: int) -> int:
     """Four times the last cache and 256 MiB at least, but no more than a quarter of the memory that is free."""
-    return min(max(4 * last_cache_bytes, LEAST_DRAM_BYTES), available_bytes // 4)
+    return min(max(4 * last_cache_bytes, MIN_DRAM_SET_BYTES), available_bytes // 4)
 
 
-def cached_working_set(cache: CpuCache) -> int:
+def cache_working_set_bytes(cache: CpuCache) -> int:
     """Half of a private cache; a quarter of a shared one, which a neighbour or another guest may be using too."""
     share = 2 if cache.name in ("L1", "L2") else 4
-    return min(cache.capacity_bytes // share, MOST_CACHED_BYTES)
+    return min(cache.capacity_bytes // share, MAX_CACHE_SET_BYTES)
 
 
-def main_memory(last_cache_bytes: int, budget_s: float = 0.3) -> tuple[MemoryLevel, int]:
+def measure_dram(last_cache_bytes: int, budget_s: float = 0.3) -> tuple[MemoryLevel, int]:
     """Main memory as it is now, and the bytes of the working set that it was measured with."""
     import psutil
 
     memory = psutil.virtual_memory()
-    size = dram_working_set(last_cache_bytes, memory.available)
-    best = partial(steady_us, device="cpu", budget_s=budget_s, best=True)
-    return probes.level("DRAM", memory.total, size, "cpu", best), size
+    size = dram_working_set_bytes(last_cache_bytes, memory.available)
+    best = partial(measure_steady_us, device="cpu", budget_s=budget_s, best=True)
+    return probes.measure_level("DRAM", memory.total, size, "cpu", best), size
 
 
-def _levels(caches: Caches, threads: int, dispatch_us: float, notes: list[str]) -> tuple[MemoryLevel, ...]:
+def _measure_levels(caches: Caches, threads: int, dispatch_us: float, notes: list[str]) -> tuple[MemoryLevel, ...]:
     levels = []
     for cache in caches:
-        stage(f"the bandwidth of {cache.name}")
+        report_stage(f"the bandwidth of {cache.name}")
         if cache.name == "L1":
-            levels.append(_l1(cache, threads, dispatch_us))
+            levels.append(_measure_l1(cache, threads, dispatch_us))
         else:
-            best = partial(steady_us, device="cpu", budget_s=0.15, best=True)
-            size = cached_working_set(cache)
-            levels.append(probes.level(cache.name, cache.capacity_bytes, size, "cpu", best, dispatch_us))
-    stage("the bandwidth of main memory")
-    memory, size = main_memory(max((cache.capacity_bytes for cache in caches), default=0))
+            best = partial(measure_steady_us, device="cpu", budget_s=0.15, best=True)
+            size = cache_working_set_bytes(cache)
+            levels.append(probes.measure_level(cache.name, cache.capacity_bytes, size, "cpu", best, dispatch_us))
+    report_stage("the bandwidth of main memory")
+    memory, size = measure_dram(max((cache.capacity_bytes for cache in caches), default=0))
     notes += _memory_notes(caches, size, dispatch_us)
-    return probes.no_slower_than_farther((*levels, memory))
+    return probes.make_bandwidths_monotonic((*levels, memory))
 
 
-def _l1(cache: CpuCache, threads: int, dispatch_us: float) -> MemoryLevel:
+def _measure_l1(cache: CpuCache, threads: int, dispatch_us: float) -> MemoryLevel:
     """Read only: one operator that sums the same short row again and again; a single pass would be all dispatch."""
     row = torch.ones(cache.instance_bytes // 8, dtype=torch.float32, device="cpu")
     rows = max(64 * threads, L1_CALL_BYTES // row.nbytes)
     sums = torch.empty(rows, dtype=torch.float32, device="cpu")
     call = partial(torch.sum, row.expand(rows, -1), 1, out=sums)
-    time_us = probes.less(steady_us(call, "cpu", budget_s=0.15, best=True), dispatch_us)
+    time_us = probes.subtract_overhead(measure_steady_us(call, "cpu", budget_s=0.15, best=True), dispatch_us)
     return MemoryLevel(
         name=cache.name, capacity_bytes=cache.capacity_bytes, read_gb_s=probes.gb_s(rows * row.nbytes, time_us)
     )
@@ -148,46 +148,48 @@ def _memory_notes(caches: Caches, dram_set_bytes: int, dispatch_us: float) -> li
     return notes
 
 
-def _matrix_rates(notes: list[str]) -> dict[str, float]:
+def _measure_matmul_rates(notes: list[str]) -> dict[str, float]:
     """The rate of a large square product per dtype, strict FP32; dtypes that this build lacks are left out."""
     found: dict[str, float] = {}
-    for name in DTYPES:
-        stage(f"the rate of a {name} product")
+    for name in MATMUL_DTYPES:
+        report_stage(f"the rate of a {name} product")
         try:
-            with probes.float32_products("ieee"):
-                found[name] = _product_rate(getattr(torch, name))
+            with probes.float32_matmul_precision("ieee"):
+                found[name] = _measure_matmul_rate(getattr(torch, name))
         except (RuntimeError, NotImplementedError) as fault:
             notes.append(f"no {name} product here: {str(fault).splitlines()[0][:80]}")
     return found
 
 
-def _product_rate(dtype: torch.dtype) -> float:
+def _measure_matmul_rate(dtype: torch.dtype) -> float:
     """TFLOP/s of the best size, climbing while one product stays short.
 
     Half precision without hardware support is very slow, so the size cannot be fixed; and a rate seen at a small
     size must not choose it, since where other programs use the cores the threads' meeting is all of a small product.
     """
     best = 0.0
-    for n in PRODUCT_SIZES:
-        time_us = steady_us(probes.product(dtype, n, "cpu"), "cpu", budget_s=0.1, best=True)
-        best = max(best, probes.tflop_s(probes.product_flops(n), time_us))
-        if time_us > CLIMB_BELOW_US:
+    for n in MATMUL_SIZES:
+        time_us = measure_steady_us(probes.matmul_call(dtype, n, "cpu"), "cpu", budget_s=0.1, best=True)
+        best = max(best, probes.tflop_s(probes.matmul_flops(n), time_us))
+        if time_us > MATMUL_TIME_LIMIT_US:
             break
     return best
 
 
-def _vector_rates(caches: Caches, dispatch_us: float, matrix: dict[str, float], notes: list[str]) -> dict[str, float]:
+def _measure_vector_rates(
+    caches: Caches, dispatch_us: float, matrix: dict[str, float], notes: list[str]
+) -> dict[str, float]:
     """FLOP/s outside of products.
 
     A pointwise operator of torch waits for its cache, not for the arithmetic (a * b + c makes 2 FLOPs of 16 bytes),
     so its rate would be far too low a ceiling for a fused one. A strict product runs on the same FMA units from
     registers: the better of the two counts, and the note tells both.
     """
-    stage("the rate of pointwise arithmetic")
+    report_stage("the rate of pointwise arithmetic")
     l2_bytes = next((cache.capacity_bytes for cache in caches if cache.name == "L2"), 2**20)
     found: dict[str, float] = {}
     for name in ("float32", "float64"):
-        pointwise = _pointwise_rate(getattr(torch, name), l2_bytes // 2, dispatch_us)
+        pointwise = _measure_pointwise_rate(getattr(torch, name), l2_bytes // 2, dispatch_us)
         found[name] = max(pointwise, matrix.get(name, 0.0))
         notes.append(
             f"vector/{name} is the FMA rate that its product reaches; a * b + c from L2 reaches "
@@ -196,19 +198,21 @@ def _vector_rates(caches: Caches, dispatch_us: float, matrix: dict[str, float], 
     return found
 
 
-def _special_rate() -> dict[str, float]:
+def _measure_special_rates() -> dict[str, float]:
     """What torch's own exp reaches per dtype on values in the last cache, at the 8 FLOPs that an exp counts as."""
     found = {}
     for name in ("float32", "float64", "bfloat16", "float16"):
-        values = torch.linspace(-4.0, 4.0, EXP_COUNT, dtype=torch.float32, device="cpu").to(getattr(torch, name))
-        time_us = steady_us(partial(torch.exp, values, out=torch.empty_like(values)), "cpu", budget_s=0.1, best=True)
-        found[name] = probes.tflop_s(EXP_FLOPS * EXP_COUNT, time_us)
+        values = torch.linspace(-4.0, 4.0, EXP_ELEMENTS, dtype=torch.float32, device="cpu").to(getattr(torch, name))
+        time_us = measure_steady_us(
+            partial(torch.exp, values, out=torch.empty_like(values)), "cpu", budget_s=0.1, best=True
+        )
+        found[name] = probes.tflop_s(EXP_FLOPS * EXP_ELEMENTS, time_us)
     return found
 
 
-def _pointwise_rate(dtype: torch.dtype, working_set_bytes: int, dispatch_us: float) -> float:
+def _measure_pointwise_rate(dtype: torch.dtype, working_set_bytes: int, dispatch_us: float) -> float:
     count = working_set_bytes // 4 // dtype.itemsize
     a, b, c, d = (torch.full((count,), 0.5, dtype=dtype, device="cpu") for _ in range(4))
     call = partial(torch.addcmul, a, b, c, out=d)
-    time_us = probes.less(steady_us(call, "cpu", budget_s=0.1, best=True), dispatch_us)
+    time_us = probes.subtract_overhead(measure_steady_us(call, "cpu", budget_s=0.1, best=True), dispatch_us)
     return probes.tflop_s(2 * count, time_us)

@@ -11,20 +11,20 @@ from typing import TypeVar
 
 import torch
 
-from kernelwright.core.progress import stage
+from kernelwright.core.progress import report_stage
 from kernelwright.core.records import Machine, MemoryLevel
 from kernelwright.machines import probes
-from kernelwright.machines.specs import spec_of
-from kernelwright.measure.clock import Call, HostClock, capture, steady_us
+from kernelwright.machines.specs import match_spec
+from kernelwright.measure.clock import BenchFn, HostClock, capture_graph, measure_steady_us
 
-LEAST_HBM_BYTES = 2**30
+MIN_DRAM_SET_BYTES = 2**30
 EAGER_CALLS = 300
 GRAPH_KERNELS = 1000
 L2_PASSES = 50
 FMA_CHAIN = 1024
 FMA_ELEMENTS = 2**24
 """Sixteen waves of full multiprocessors on an H200, so that the last one weighs little."""
-PRODUCTS = (
+MATMULS = (
     ("bfloat16", "bfloat16", 8192, 80),
     ("float16", "float16", 8192, 70),
     ("tfloat32", "float32", 8192, 80),
@@ -56,11 +56,11 @@ def measure_cuda() -> Machine:
     capability = properties.major * 10 + properties.minor
     notes: list[str] = []
     try:
-        stage("the cost of a launch")
-        dispatch_us, launch_us, graph_us = launch_costs(notes)
-        levels = _levels(properties, graph_us or 0.0, notes)
-        matrix = matrix_rates("cuda", capability, steady_best, notes)
-        vector = _vector_rates(matrix, notes)
+        report_stage("the cost of a launch")
+        dispatch_us, launch_us, graph_us = measure_launch_costs_us(notes)
+        levels = _measure_levels(properties, graph_us or 0.0, notes)
+        matrix = measure_matmul_rates("cuda", capability, measure_best_us, notes)
+        vector = _measure_vector_rates(matrix, notes)
     finally:
         torch.cuda.empty_cache()
     return Machine(
@@ -74,7 +74,7 @@ def measure_cuda() -> Machine:
         dispatch_us=dispatch_us,
         launch_us=launch_us,
         graph_launch_us=graph_us,
-        spec=spec_of(properties.name, properties.multi_processor_count),
+        spec=match_spec(properties.name, properties.multi_processor_count),
         notes=tuple(notes),
     )
 
@@ -106,37 +106,39 @@ def _driver_version() -> str:
         return "unknown"
 
 
-def steady_best(call: Call) -> float:
+def measure_best_us(call: BenchFn) -> float:
     """Device microseconds of one call at its best: a ceiling is what the device can do, not what it does on average."""
-    return steady_us(call, "cuda", budget_s=0.08, best=True)
+    return measure_steady_us(call, "cuda", budget_s=0.08, best=True)
 
 
-def in_graph(call: Call, passes: int, replayed_us: Callable[[Call], float] = steady_best) -> float:
+def measure_in_graph_us(call: BenchFn, passes: int, timer: Callable[[BenchFn], float] = measure_best_us) -> float:
     """Microseconds of one of `passes` calls that a CUDA graph replays."""
-    return replayed_us(capture(call, passes).replay) / passes
+    return timer(capture_graph(call, passes).replay) / passes
 
 
-def hbm_working_set(l2_bytes: int, free_bytes: int) -> int:
+def dram_working_set_bytes(l2_bytes: int, free_bytes: int) -> int:
     """A GiB and four times L2 at least, but no more than a quarter of the memory that is free."""
-    return min(max(4 * l2_bytes, LEAST_HBM_BYTES), free_bytes // 4)
+    return min(max(4 * l2_bytes, MIN_DRAM_SET_BYTES), free_bytes // 4)
 
 
-def l2_working_set(l2_bytes: int) -> int:
+def l2_working_set_bytes(l2_bytes: int) -> int:
     """A third of L2, so that the halves of a split L2 and its hashing leave room."""
     return l2_bytes // 3
 
 
-def launch_costs(notes: list[str]) -> tuple[float | None, float | None, float | None]:
+def measure_launch_costs_us(notes: list[str]) -> tuple[float | None, float | None, float | None]:
     """(host time of one eager operator, time from one eager kernel to the next, and the same inside a graph)."""
     one = torch.ones(1, dtype=torch.float32, device="cuda")
     tiny = partial(torch.add, one, one, out=one)
-    dispatch_us = _attempt("dispatch cost", partial(_host_cost_us, tiny), notes)
-    launch_us = _attempt("launch cost", partial(steady_us, tiny, "cuda", budget_s=0.08, least_us=1500.0), notes)
-    graph_us = _attempt("launch cost in a graph", partial(in_graph, tiny, GRAPH_KERNELS), notes)
+    dispatch_us = _measure_or_note("dispatch cost", partial(_measure_host_us, tiny), notes)
+    launch_us = _measure_or_note(
+        "launch cost", partial(measure_steady_us, tiny, "cuda", budget_s=0.08, min_sample_us=1500.0), notes
+    )
+    graph_us = _measure_or_note("launch cost in a graph", partial(measure_in_graph_us, tiny, GRAPH_KERNELS), notes)
     return dispatch_us, launch_us, graph_us
 
 
-def _host_cost_us(call: Call) -> float:
+def _measure_host_us(call: BenchFn) -> float:
     """Median host time of issuing a call; few enough in a row that the launch queue never fills."""
     clock, samples = HostClock(), []
     for _ in range(7):
@@ -146,76 +148,80 @@ def _host_cost_us(call: Call) -> float:
     return sorted(samples)[len(samples) // 2]
 
 
-def _levels(properties: object, graph_us: float, notes: list[str]) -> tuple[MemoryLevel, ...]:
+def _measure_levels(properties: object, graph_us: float, notes: list[str]) -> tuple[MemoryLevel, ...]:
     l2_bytes = int(getattr(properties, "L2_cache_size", 0) or 0)
     levels: list[MemoryLevel] = []
     if l2_bytes:
-        stage("the bandwidth of L2")
-        passes = partial(in_graph, passes=L2_PASSES)
-        size = l2_working_set(l2_bytes)
-        measured = _attempt("L2", lambda: probes.level("L2", l2_bytes, size, "cuda", passes, graph_us), notes)
+        report_stage("the bandwidth of L2")
+        passes = partial(measure_in_graph_us, passes=L2_PASSES)
+        size = l2_working_set_bytes(l2_bytes)
+        measured = _measure_or_note(
+            "L2", lambda: probes.measure_level("L2", l2_bytes, size, "cuda", passes, graph_us), notes
+        )
         levels.append(measured or MemoryLevel(name="L2", capacity_bytes=l2_bytes))
         notes.append(f"L2: {size >> 20} MiB in a graph, {graph_us:.2f} us of launch taken off each pass")
-    stage("the bandwidth of HBM")
-    memory, size = main_memory(l2_bytes)
+    report_stage("the bandwidth of HBM")
+    memory, size = measure_dram(l2_bytes)
     notes.append(f"main memory: {size >> 20} MiB; copy counts what is read and what is written")
-    return probes.no_slower_than_farther((*levels, memory))
+    return probes.make_bandwidths_monotonic((*levels, memory))
 
 
-def main_memory(last_cache_bytes: int) -> tuple[MemoryLevel, int]:
+def measure_dram(last_cache_bytes: int) -> tuple[MemoryLevel, int]:
     """Main memory of the current device as it is now, and the bytes of the working set that it was measured with."""
     free_bytes, total_bytes = torch.cuda.mem_get_info()
-    size = hbm_working_set(last_cache_bytes, free_bytes)
-    return probes.level("DRAM", total_bytes, size, "cuda", steady_best), size
+    size = dram_working_set_bytes(last_cache_bytes, free_bytes)
+    return probes.measure_level("DRAM", total_bytes, size, "cuda", measure_best_us), size
 
 
-def matrix_rates(device: str, capability: int, stopwatch: probes.Stopwatch, notes: list[str]) -> dict[str, float]:
+def measure_matmul_rates(device: str, capability: int, timer: probes.Timer, notes: list[str]) -> dict[str, float]:
     """TFLOP/s of a large square product per dtype on random values; tensor cores at 8192, FP32 and FP64 at 4096."""
     found: dict[str, float] = {}
-    for name, operands, n, least_capability in PRODUCTS:
+    for name, operands, n, least_capability in MATMULS:
         if capability < least_capability:
             notes.append(f"no {name} product: it needs compute capability {least_capability / 10:.1f}")
             continue
-        stage(f"the rate of a {name} product")
-        rate = _attempt(f"{name} product", partial(product_rate, name, operands, n, device, stopwatch), notes)
+        report_stage(f"the rate of a {name} product")
+        rate = _measure_or_note(
+            f"{name} product", partial(measure_matmul_rate, name, operands, n, device, timer), notes
+        )
         if rate is not None:
             found[name] = rate
     return found
 
 
-def product_rate(name: str, operands: str, n: int, device: str, stopwatch: probes.Stopwatch) -> float:
-    with probes.float32_products("tf32" if name == "tfloat32" else "ieee"):
-        time_us = stopwatch(probes.product(getattr(torch, operands), n, device))
-    return probes.tflop_s(probes.product_flops(n), time_us)
+def measure_matmul_rate(name: str, operand_dtype: str, n: int, device: str, timer: probes.Timer) -> float:
+    with probes.float32_matmul_precision("tf32" if name == "tfloat32" else "ieee"):
+        time_us = timer(probes.matmul_call(getattr(torch, operand_dtype), n, device))
+    return probes.tflop_s(probes.matmul_flops(n), time_us)
 
 
-def _vector_rates(matrix: dict[str, float], notes: list[str]) -> dict[str, float]:
+def _measure_vector_rates(matrix: dict[str, float], notes: list[str]) -> dict[str, float]:
     """FLOP/s outside of products: chains of FMAs in registers; where they do not compile, a strict product's rate."""
-    stage("the rate of vector arithmetic")
+    report_stage("the rate of vector arithmetic")
     found: dict[str, float] = {}
-    chained = _attempt("vector/float32", partial(_fma_rate, torch.float32), notes)
+    chained = _measure_or_note("vector/float32", partial(_measure_fma_rate, torch.float32), notes)
     if chained is not None or "float32" in matrix:
         found["float32"] = max(chained or 0.0, matrix.get("float32", 0.0))
         notes.append("vector/float32: chains of FMAs in registers" if chained else "vector/float32: a strict product")
-    doubled = _attempt("vector/float64", partial(_fma_rate, torch.float64), notes)
+    doubled = _measure_or_note("vector/float64", partial(_measure_fma_rate, torch.float64), notes)
     if doubled is not None:
         found["float64"] = doubled
     return found
 
 
-def _fma_rate(dtype: torch.dtype) -> float:
+def _measure_fma_rate(dtype: torch.dtype) -> float:
     """TFLOP/s of a pointwise kernel that does nothing but FMAs; compiled by the NVRTC that torch brings."""
     from torch.cuda.jiterator import _create_jit_fn
 
     chain = _create_jit_fn(_FMA_SOURCE.replace("CHAIN", str(FMA_CHAIN)))
     values = torch.full((FMA_ELEMENTS,), 0.5, dtype=dtype, device="cuda")
-    return probes.tflop_s(2 * FMA_CHAIN * FMA_ELEMENTS, steady_best(partial(chain, values)))
+    return probes.tflop_s(2 * FMA_CHAIN * FMA_ELEMENTS, measure_best_us(partial(chain, values)))
 
 
-def _attempt(what: str, deed: Callable[[], T], notes: list[str]) -> T | None:
+def _measure_or_note(what: str, measure: Callable[[], T], notes: list[str]) -> T | None:
     """The result of a measurement, or None and a note."""
     try:
-        return deed()
+        return measure()
     except (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError, ImportError) as fault:
         first = (str(fault).splitlines() or [type(fault).__name__])[0]
         notes.append(f"{what} could not be measured: {first[:100]}")

@@ -7,7 +7,7 @@ from typing import overload
 from kernelwright.core.errors import InternalError
 from kernelwright.core.records import Floor, Machine, MemoryLevel, Spec, Work
 
-_NO_SLOWER_THAN = {
+_RATE_AT_LEAST = {
     "float8_e4m3fn": ("float16", "bfloat16", "float32"),
     "float8_e5m2": ("float8_e4m3fn", "float16", "bfloat16", "float32"),
     "float16": ("float32",),
@@ -18,8 +18,8 @@ _NO_SLOWER_THAN = {
 widening is honest. A build of torch without half-precision products would otherwise set a rate a hundred times too
 low as the ceiling."""
 
-_NEAREST = {"uint8": ("int8",), "float16": ("bfloat16",), "bfloat16": ("float16",), "complex64": ("float32",)}
-_NEAREST |= {"complex128": ("float64",)}
+_FALLBACK_DTYPES = {"uint8": ("int8",), "float16": ("bfloat16",), "bfloat16": ("float16",), "complex64": ("float32",)}
+_FALLBACK_DTYPES |= {"complex128": ("float64",)}
 
 
 def floor(work: Work, machine: Machine, *, footprint_bytes: int | None = None, cold_bytes: int | None = None) -> Floor:
@@ -35,7 +35,7 @@ def floor(work: Work, machine: Machine, *, footprint_bytes: int | None = None, c
         InternalError: the machine has no bandwidth for main memory, or no arithmetic rate at all.
     """
     footprint = work.total_bytes if footprint_bytes is None else footprint_bytes
-    level = machine.levels[-1] if cold_bytes is None else _holding(machine, footprint)
+    level = machine.levels[-1] if cold_bytes is None else _smallest_level_for(machine, footprint)
     memory_us = _memory_us(work, level)
     cold_us = _memory_us(Work(bytes_read=cold_bytes or 0), machine.levels[-1])
     if cold_us > memory_us:
@@ -53,10 +53,10 @@ def floor(work: Work, machine: Machine, *, footprint_bytes: int | None = None, c
 
 
 @overload
-def hard_bound_us(work: Work, spec: Spec) -> float: ...
+def datasheet_bound_us(work: Work, spec: Spec) -> float: ...
 @overload
-def hard_bound_us(work: Work, spec: None) -> None: ...
-def hard_bound_us(work: Work, spec: Spec | None) -> float | None:
+def datasheet_bound_us(work: Work, spec: None) -> None: ...
+def datasheet_bound_us(work: Work, spec: Spec | None) -> float | None:
     """What no program can beat: the compulsory bytes, less what the last cache can still hold, at the peak bandwidth.
 
     FLOPs of the program as written are left out: a rewrite may need fewer. None without a datasheet (a CPU).
@@ -93,7 +93,7 @@ def _memory_us(work: Work, level: MemoryLevel) -> float:
     return work.total_bytes / gb_s / 1e3
 
 
-def _holding(machine: Machine, footprint_bytes: int) -> MemoryLevel:
+def _smallest_level_for(machine: Machine, footprint_bytes: int) -> MemoryLevel:
     """The smallest level with a known bandwidth that holds the footprint, else main memory."""
     for level in machine.levels[:-1]:
         fits = level.capacity_bytes is not None and footprint_bytes <= level.capacity_bytes
@@ -111,10 +111,10 @@ def _rate_tflop_s(machine: Machine, unit: str) -> float:
     """
     kind, _, dtype = unit.partition("/")
     rates = machine.matrix_tflop_s if kind == "matrix" else machine.vector_tflop_s
-    own = [rates[name] for name in (dtype, *_NO_SLOWER_THAN.get(dtype, ())) if name in rates]
+    own = [rates[name] for name in (dtype, *_RATE_AT_LEAST.get(dtype, ())) if name in rates]
     if own:
         return max(own)
-    for table, name in _stand_ins(machine, kind, dtype):
+    for table, name in _fallback_rates(machine, kind, dtype):
         if name in table:
             return table[name]
     fastest = max([*machine.matrix_tflop_s.values(), *machine.vector_tflop_s.values()], default=0.0)
@@ -123,10 +123,10 @@ def _rate_tflop_s(machine: Machine, unit: str) -> float:
     return fastest
 
 
-def _stand_ins(machine: Machine, kind: str, dtype: str) -> list[tuple[dict[str, float], str]]:
+def _fallback_rates(machine: Machine, kind: str, dtype: str) -> list[tuple[dict[str, float], str]]:
     """Where to look for a rate that nobody measured, in order; integers are never sent to FP32 matrix units."""
     rates = machine.matrix_tflop_s if kind == "matrix" else machine.vector_tflop_s
-    order = [(rates, name) for name in _NEAREST.get(dtype, ())]
+    order = [(rates, name) for name in _FALLBACK_DTYPES.get(dtype, ())]
     if kind == "matrix" and not dtype.startswith(("int", "uint", "bool")):
         order += [(machine.vector_tflop_s, dtype), (rates, "float32")]
     return [*order, (machine.vector_tflop_s, "float32")]

@@ -1,6 +1,6 @@
 """What is run to find a ceiling, and the arithmetic from its time to a rate. The same for CPU and CUDA.
 
-A `Stopwatch` gives the microseconds of one call; whoever measures hands one in, so the arithmetic can be tested with
+A `Timer` gives the microseconds of one call; whoever measures hands one in, so the arithmetic can be tested with
 a clock that is made up.
 """
 
@@ -14,57 +14,57 @@ import msgspec
 import torch
 
 from kernelwright.core.records import MemoryLevel
-from kernelwright.measure.clock import Call
+from kernelwright.measure.clock import BenchFn
 
-Stopwatch = Callable[[Call], float]
-MIXES = ("read", "write", "copy", "triad")
-LEAST_SHARE = 0.2
+Timer = Callable[[BenchFn], float]
+STREAM_PATTERNS = ("read", "write", "copy", "triad")
+MIN_TIME_SHARE = 0.2
 """At most this much of a time is left when a known overhead is taken off, so that noise cannot make it nothing."""
 
 
-def working_set(total_bytes: int, device: str) -> torch.Tensor:
+def allocate_working_set(total_bytes: int, device: str) -> torch.Tensor:
     """FP32 values in memory that has been touched, so that no page fault is in a time."""
     return torch.full((max(3, total_bytes // 4),), 1.0, dtype=torch.float32, device=device)
 
 
-def stream(mix: str, values: torch.Tensor) -> tuple[Call, int]:
+def stream_benchmark(pattern: str, values: torch.Tensor) -> tuple[BenchFn, int]:
     """One pass over a working set, and the bytes that it reads and writes by name.
 
     read: sum of all of it. write: fill all of it. copy: one half to the other. triad: a third = a third + 2 * a third.
     """
-    if mix == "read":
+    if pattern == "read":
         return partial(torch.sum, values, 0, out=values.new_empty(())), values.nbytes
-    if mix == "write":
+    if pattern == "write":
         return partial(values.fill_, 1.0), values.nbytes
-    parts = 2 if mix == "copy" else 3
+    parts = 2 if pattern == "copy" else 3
     size = values.numel() // parts
     target, *sources = (values[i * size : (i + 1) * size] for i in range(parts))
-    if mix == "copy":
+    if pattern == "copy":
         return partial(target.copy_, sources[0]), parts * size * 4
     return partial(torch.add, *sources, alpha=2.0, out=target), parts * size * 4
 
 
-def level(
+def measure_level(
     name: str,
     capacity_bytes: int | None,
     working_set_bytes: int,
     device: str,
-    stopwatch: Stopwatch,
+    timer: Timer,
     overhead_us: float = 0.0,
 ) -> MemoryLevel:
     """A level of memory with its bandwidth per mix, `overhead_us` of each call taken off."""
     figures: dict[str, float] = {}
-    values = working_set(working_set_bytes, device)
-    for mix in MIXES:
-        call, moved = stream(mix, values)
-        figures[f"{mix}_gb_s"] = gb_s(moved, less(stopwatch(call), overhead_us))
+    values = allocate_working_set(working_set_bytes, device)
+    for mix in STREAM_PATTERNS:
+        call, moved = stream_benchmark(mix, values)
+        figures[f"{mix}_gb_s"] = gb_s(moved, subtract_overhead(timer(call), overhead_us))
     return MemoryLevel(name=name, capacity_bytes=capacity_bytes, **figures)
 
 
-def no_slower_than_farther(levels: tuple[MemoryLevel, ...]) -> tuple[MemoryLevel, ...]:
+def make_bandwidths_monotonic(levels: tuple[MemoryLevel, ...]) -> tuple[MemoryLevel, ...]:
     """A near cache gives at least what the farther levels give: where a pass is so short that starting it is most of
     its time, the figure of the next level stands in (a CPU's L2 read 27 GB/s beside 100 GB/s of L3)."""
-    names = [f"{mix}_gb_s" for mix in MIXES]
+    names = [f"{mix}_gb_s" for mix in STREAM_PATTERNS]
     best: dict[str, float] = dict.fromkeys(names, 0.0)
     raised = []
     for level in reversed(levels):
@@ -74,9 +74,9 @@ def no_slower_than_farther(levels: tuple[MemoryLevel, ...]) -> tuple[MemoryLevel
     return tuple(reversed(raised))
 
 
-def less(time_us: float, overhead_us: float) -> float:
+def subtract_overhead(time_us: float, overhead_us: float) -> float:
     """A time without a known overhead."""
-    return max(time_us - overhead_us, LEAST_SHARE * time_us)
+    return max(time_us - overhead_us, MIN_TIME_SHARE * time_us)
 
 
 def gb_s(moved_bytes: int, time_us: float) -> float:
@@ -87,12 +87,12 @@ def tflop_s(flops: int, time_us: float) -> float:
     return flops / time_us / 1e6
 
 
-def product_flops(n: int) -> int:
+def matmul_flops(n: int) -> int:
     """FLOPs of the product of two (n, n) matrices."""
     return 2 * n**3
 
 
-def product(dtype: torch.dtype, n: int, device: str) -> Call:
+def matmul_call(dtype: torch.dtype, n: int, device: str) -> BenchFn:
     """The product of two (n, n) matrices of random normal values (int8: uniform), written to the same place each time.
 
     Raises:
@@ -112,7 +112,7 @@ def product(dtype: torch.dtype, n: int, device: str) -> Call:
 
 
 @contextmanager
-def float32_products(precision: str) -> Iterator[None]:
+def float32_matmul_precision(precision: str) -> Iterator[None]:
     """FP32 products at `ieee` or `tf32` inside, whatever was set before afterwards."""
     backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     before = [backend.fp32_precision for backend in backends]

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-Call = Callable[[], object]
+BenchFn = Callable[[], object]
 CROSS_CHECK_SLACK_US = 20.0
 
 
@@ -22,13 +22,13 @@ class Clock(Protocol):
 
     name: str
 
-    def time_us(self, call: Call, repetitions: int = 1) -> float: ...
+    def time_us(self, call: BenchFn, repetitions: int = 1) -> float: ...
 
 
 class HostClock:
     name = "host"
 
-    def time_us(self, call: Call, repetitions: int = 1) -> float:
+    def time_us(self, call: BenchFn, repetitions: int = 1) -> float:
         start = time.perf_counter_ns()
         for _ in range(repetitions):
             call()
@@ -44,8 +44,8 @@ class EventClock:
 
     name = "events"
 
-    def time_us(self, call: Call, repetitions: int = 1) -> float:
-        return _between_events_us(call, repetitions, led=True) / repetitions
+    def time_us(self, call: BenchFn, repetitions: int = 1) -> float:
+        return _event_elapsed_us(call, repetitions, with_lead_call=True) / repetitions
 
 
 class GraphClock:
@@ -54,21 +54,21 @@ class GraphClock:
     name = "graph"
 
     def __init__(self) -> None:
-        self._graphs: dict[tuple[int, int], tuple[Call, torch.cuda.CUDAGraph]] = {}
+        self._graphs: dict[tuple[int, int], tuple[BenchFn, torch.cuda.CUDAGraph]] = {}
 
-    def time_us(self, call: Call, repetitions: int = 1) -> float:
+    def time_us(self, call: BenchFn, repetitions: int = 1) -> float:
         key = (id(call), repetitions)
         if key not in self._graphs:
-            self._graphs[key] = (call, capture(call, repetitions))
-        return _between_events_us(self._graphs[key][1].replay, 1, led=False) / repetitions
+            self._graphs[key] = (call, capture_graph(call, repetitions))
+        return _event_elapsed_us(self._graphs[key][1].replay, 1, with_lead_call=False) / repetitions
 
 
-def _between_events_us(call: Call, repetitions: int, *, led: bool) -> float:
-    """All repetitions together, in microseconds; `led` by one more call that is not timed."""
+def _event_elapsed_us(call: BenchFn, repetitions: int, *, with_lead_call: bool) -> float:
+    """All repetitions together, in microseconds; `with_lead_call` by one more call that is not timed."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start = time.perf_counter_ns()
-    if led:
+    if with_lead_call:
         call()
     begin.record()
     for _ in range(repetitions):
@@ -82,7 +82,7 @@ def _between_events_us(call: Call, repetitions: int, *, led: bool) -> float:
     return device_us
 
 
-def capture(call: Call, repetitions: int = 1) -> torch.cuda.CUDAGraph:
+def capture_graph(call: BenchFn, repetitions: int = 1) -> torch.cuda.CUDAGraph:
     """A CUDA graph of `repetitions` calls, warmed up on a side stream as capture demands."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -110,19 +110,21 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def repetitions_for(call: Call, clock: Clock, least_us: float) -> int:
-    """How many calls make one sample last at least `least_us`."""
+def choose_repetitions(call: BenchFn, clock: Clock, min_sample_us: float) -> int:
+    """How many calls make one sample last at least `min_sample_us`."""
     call_us = max(clock.time_us(call), 1e-3)
-    if call_us < least_us:
-        call_us = max(clock.time_us(call, max(2, int(least_us / call_us / 4))), 1e-3)
-    return max(1, min(100_000, int(-(-least_us // call_us))))
+    if call_us < min_sample_us:
+        call_us = max(clock.time_us(call, max(2, int(min_sample_us / call_us / 4))), 1e-3)
+    return max(1, min(100_000, int(-(-min_sample_us // call_us))))
 
 
-def steady_us(call: Call, device: str, *, budget_s: float = 0.3, least_us: float = 200.0, best: bool = False) -> float:
+def measure_steady_us(
+    call: BenchFn, device: str, *, budget_s: float = 0.3, min_sample_us: float = 200.0, best: bool = False
+) -> float:
     """Median (or with `best` the least) microseconds of one call after warm-up; at least five samples, for ceilings."""
     clock = clock_for(device)
     call()
-    repetitions = repetitions_for(call, clock, least_us)
+    repetitions = choose_repetitions(call, clock, min_sample_us)
     samples: list[float] = []
     deadline = wall_s() + budget_s
     while len(samples) < 5 or (wall_s() < deadline and len(samples) < 200):

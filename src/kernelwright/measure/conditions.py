@@ -10,7 +10,7 @@ from pathlib import Path
 if sys.platform != "win32":
     import resource
 
-HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
+HUGE_PAGES_ENV = "THP_MEM_ALLOC_ENABLE"
 """Read by torch's CPU allocator once, at its first large allocation: set before that."""
 
 
@@ -20,54 +20,54 @@ def allocation_policy() -> str:
     kernel = setting.read_text() if setting.exists() else "[never]"
     if "[always]" in kernel:
         return "huge pages"
-    return "huge pages" if os.environ.get(HUGE_PAGES) == "1" and "[madvise]" in kernel else "4 KiB pages"
+    return "huge pages" if os.environ.get(HUGE_PAGES_ENV) == "1" and "[madvise]" in kernel else "4 KiB pages"
 
 
 TICKS_PER_S = 100
-LOST_SHARE = 0.1
+INTERFERENCE_SHARE = 0.1
 """Share of one processor that others take from which on a measurement is disturbed: another torch process on the same
 two cores made a product up to a thousand times slower."""
 
 
 @dataclass(frozen=True)
-class Disturbance:
+class SystemCounters:
     """Counters of this process and machine at one moment; the difference of two says what happened between.
 
-    `others_s` is processor time of every other process, good to some hundredths of a second.
+    `other_processes_s` is processor time of every other process, good to some hundredths of a second.
     """
 
-    faults: int
-    stolen_ticks: int
-    others_s: float
+    page_faults: int
+    steal_ticks: int
+    other_processes_s: float
 
     @classmethod
-    def now(cls) -> Disturbance:
+    def now(cls) -> SystemCounters:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        busy_ticks, stolen_ticks = _processor_ticks()
+        busy_ticks, stolen_ticks = _read_cpu_ticks()
         own_s = usage.ru_utime + usage.ru_stime
         return cls(usage.ru_minflt, stolen_ticks, busy_ticks / TICKS_PER_S - own_s if busy_ticks else 0.0)
 
-    def since(self, start: Disturbance) -> Disturbance:
-        return Disturbance(
-            self.faults - start.faults,
-            self.stolen_ticks - start.stolen_ticks,
-            self.others_s - start.others_s,
+    def since(self, start: SystemCounters) -> SystemCounters:
+        return SystemCounters(
+            self.page_faults - start.page_faults,
+            self.steal_ticks - start.steal_ticks,
+            self.other_processes_s - start.other_processes_s,
         )
 
-    def crowds(self, wall_s: float, threads: int | None) -> bool:
+    def shows_interference(self, wall_s: float, threads: int | None) -> bool:
         """Whether others, over `wall_s` seconds, wanted processor time that `threads` of this process had in use."""
         cores = os.cpu_count() or 1
         spare = max(0, cores - (threads or cores))
-        lost_s = self.stolen_ticks / TICKS_PER_S + self.others_s
-        return lost_s > (spare + LOST_SHARE) * max(wall_s, 1e-9)
+        lost_s = self.steal_ticks / TICKS_PER_S + self.other_processes_s
+        return lost_s > (spare + INTERFERENCE_SHARE) * max(wall_s, 1e-9)
 
 
-def page_faults() -> int:
+def count_page_faults() -> int:
     """Page faults of this process so far that needed no disk."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def _processor_ticks() -> tuple[int, int]:
+def _read_cpu_ticks() -> tuple[int, int]:
     """Hundredths of a second, over all processors, that something ran and that the hypervisor took; 0 if unknown."""
     try:
         with Path("/proc/stat").open() as stat:
@@ -77,7 +77,7 @@ def _processor_ticks() -> tuple[int, int]:
         return 0, 0
 
 
-class Throttle:
+class ThrottleMonitor:
     """Whether the GPU held its clock back; answers nothing where NVML is missing."""
 
     _BENIGN = 0x1 | 0x2  # idle, and clocks set by an application
@@ -99,6 +99,6 @@ class Throttle:
             return 0
         return self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle) & ~self._BENIGN
 
-    def text(self, mask: int) -> str:
+    def describe(self, mask: int) -> str:
         names = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "thermal", 0x40: "thermal", 0x80: "power brake"}
         return ", ".join(dict.fromkeys(name for bit, name in names.items() if mask & bit)) or hex(mask)

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 
 from kernelwright.core.errors import MissingDependency, SetupError
 
-LIMIT_S = 300
+NCU_TIMEOUT_S = 300
 
 
-def counted(command: Sequence[str], metrics: Sequence[str], kernel: str) -> list[dict[str, float]]:
+def collect_metrics(command: Sequence[str], metrics: Sequence[str], kernel_name: str) -> list[dict[str, float]]:
     """The values of some metrics for every launch of a kernel that a command makes, in order.
 
     Args:
         command: a program and its arguments.
         metrics: names as ncu has them.
-        kernel: the name of the kernel.
+        kernel_name: the name of the kernel.
     Raises:
         MissingDependency: no ncu on this machine.
         SetupError: ncu failed; the message holds its last line.
@@ -27,11 +27,11 @@ def counted(command: Sequence[str], metrics: Sequence[str], kernel: str) -> list
     tool = shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin:/opt/nvidia/nsight-compute")
     if tool is None:
         raise MissingDependency("no ncu on this machine", next="install NVIDIA Nsight Compute")
-    options = ["--csv", "--clock-control", "none", "--kernel-name", kernel, "--metrics", ",".join(metrics)]
+    options = ["--csv", "--clock-control", "none", "--kernel-name", kernel_name, "--metrics", ",".join(metrics)]
     try:
-        done = subprocess.run([tool, *options, *command], capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run([tool, *options, *command], capture_output=True, text=True, timeout=NCU_TIMEOUT_S)
     except subprocess.TimeoutExpired as fault:
-        raise SetupError(f"ncu took longer than {LIMIT_S} s", next="count fewer launches") from fault
+        raise SetupError(f"ncu took longer than {NCU_TIMEOUT_S} s", next="count fewer launches") from fault
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
     if done.returncode or not lines:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelwright.measure.clock import HostClock, steady_us
-from kernelwright.measure.conditions import page_faults
+from kernelwright.measure.clock import HostClock, measure_steady_us
+from kernelwright.measure.conditions import count_page_faults
 
-LABEL = "kw:"
-THREADS_FROM_NS = 100_000
-FAULTS_FROM_NS = 100_000
+PROFILER_LABEL = "kw:"
+MIN_THREADS_SPAN_NS = 100_000
+MIN_FAULTS_SPAN_NS = 100_000
 """Only calls this long can owe time to page faults; asking costs a microsecond."""
 
 
@@ -29,40 +29,40 @@ class ClockMode(TorchDispatchMode):
 
     Attributes:
         spans_ns: one entry a call. On CUDA this is host time: `device_times_us` has the device's.
-        busy_ns: the same in processor time of all threads together.
-        faulted: indices of the calls that met page faults.
+        cpu_time_ns: the same in processor time of all threads together.
+        faulted_calls: indices of the calls that met page faults.
     """
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__()
         self.spans_ns: list[int] = []
-        self.busy_ns: list[int] = []
-        self.faulted: set[int] = set()
-        self._label = device == "cuda"
+        self.cpu_time_ns: list[int] = []
+        self.faulted_calls: set[int] = set()
+        self._use_profiler = device == "cuda"
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._label:
-            with torch.profiler.record_function(f"{LABEL}{len(self.spans_ns)}"):
-                return self._clocked(func, args, kwargs)
-        faults = page_faults()
-        result = self._clocked(func, args, kwargs)
-        if self.spans_ns[-1] > FAULTS_FROM_NS and page_faults() > faults:
-            self.faulted.add(len(self.spans_ns) - 1)
+        if self._use_profiler:
+            with torch.profiler.record_function(f"{PROFILER_LABEL}{len(self.spans_ns)}"):
+                return self._time_call(func, args, kwargs)
+        faults = count_page_faults()
+        result = self._time_call(func, args, kwargs)
+        if self.spans_ns[-1] > MIN_FAULTS_SPAN_NS and count_page_faults() > faults:
+            self.faulted_calls.add(len(self.spans_ns) - 1)
         return result
 
-    def _clocked(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _time_call(self, func: Any, args: Any, kwargs: Any) -> Any:
         index = len(self.spans_ns)
         self.spans_ns.append(0)
-        self.busy_ns.append(0)
+        self.cpu_time_ns.append(0)
         busy, start = process_time_ns(), perf_counter_ns()
         try:
             result = func(*args, **kwargs)
         except BaseException:
-            del self.spans_ns[index:], self.busy_ns[index:]  # nobody counts a call that raised
+            del self.spans_ns[index:], self.cpu_time_ns[index:]  # nobody counts a call that raised
             raise
         self.spans_ns[index] = perf_counter_ns() - start
-        self.busy_ns[index] = process_time_ns() - busy
+        self.cpu_time_ns[index] = process_time_ns() - busy
         return result
 
 
@@ -70,12 +70,12 @@ class OperatorTimes:
     """Microseconds per call in order, which calls met page faults, and how many threads were busy in each."""
 
     def __init__(self, times_us: list[float], faulted: set[int], threads: Sequence[float | None] = ()) -> None:
-        self.times_us, self.faulted = times_us, faulted
-        self.threads = list(threads) or [None] * len(times_us)
+        self.times_us, self.faulted_calls = times_us, faulted
+        self.busy_threads = list(threads) or [None] * len(times_us)
 
 
 @contextlib.contextmanager
-def clocked(device: str) -> Iterator[Callable[[], OperatorTimes]]:
+def record_operator_times(device: str) -> Iterator[Callable[[], OperatorTimes]]:
     """Clocks every operator inside the block; the value answers after the block has ended.
 
     Other modes that are entered inside the block stay outside the clock's window.
@@ -83,7 +83,7 @@ def clocked(device: str) -> Iterator[Callable[[], OperatorTimes]]:
     mode = ClockMode(device)
     if device != "cuda":
         with mode:
-            yield lambda: OperatorTimes(_less_redispatch(mode.spans_ns), mode.faulted, _busy_threads(mode))
+            yield lambda: OperatorTimes(_subtract_redispatch(mode.spans_ns), mode.faulted_calls, _busy_threads(mode))
         return
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities, acc_events=True) as profile:
@@ -92,24 +92,24 @@ def clocked(device: str) -> Iterator[Callable[[], OperatorTimes]]:
             torch.zeros(1, device="cuda")
             torch.cuda.synchronize()
         with mode:
-            yield lambda: OperatorTimes(_device_times_us(profile, len(mode.spans_ns)), mode.faulted)
+            yield lambda: OperatorTimes(_device_times_us(profile, len(mode.spans_ns)), mode.faulted_calls)
             torch.cuda.synchronize()
 
 
-def operator_times(
+def time_operators(
     call: Callable[[], Any],
     device: str,
     passes: int = 5,
-    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    outer_mode: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> OperatorTimes:
     """Median time of each operator over several runs of `call`; runs with another number of calls are left out.
 
     Args:
-        around: a mode to enter outside the clock's window, such as one that takes composite operators apart.
+        outer_mode: a mode to enter outside the clock's window, such as one that takes composite operators apart.
     """
     seen: list[OperatorTimes] = []
     for _ in range(passes):
-        with clocked(device) as answer, around():
+        with record_operator_times(device) as answer, outer_mode():
             call()
         seen.append(answer())
     usual = max((len(s.times_us) for s in seen), key=[len(s.times_us) for s in seen].count)
@@ -117,27 +117,27 @@ def operator_times(
     times = [median(column) for column in zip(*(s.times_us for s in alike), strict=True)]
     threads = [
         median(b for b in column if b is not None) if None not in column else None
-        for column in zip(*(s.threads for s in alike), strict=True)
+        for column in zip(*(s.busy_threads for s in alike), strict=True)
     ]
-    return OperatorTimes(times, set.intersection(*(s.faulted for s in alike)), threads)
+    return OperatorTimes(times, set.intersection(*(s.faulted_calls for s in alike)), threads)
 
 
 def _busy_threads(mode: ClockMode) -> list[float | None]:
     """Processor time over time; None for calls so short that starting and waking threads is most of it."""
-    pairs = zip(mode.busy_ns, mode.spans_ns, strict=True)
-    return [busy / span if span > THREADS_FROM_NS else None for busy, span in pairs]
+    pairs = zip(mode.cpu_time_ns, mode.spans_ns, strict=True)
+    return [busy / span if span > MIN_THREADS_SPAN_NS else None for busy, span in pairs]
 
 
-def _less_redispatch(spans_ns: list[int]) -> list[float]:
+def _subtract_redispatch(spans_ns: list[int]) -> list[float]:
     """Host spans less what the mode's own call adds to the smallest operator, measured now."""
-    extra_us = redispatch_us() if spans_ns else 0.0
+    extra_us = measure_redispatch_us() if spans_ns else 0.0
     return [max(span / 1e3 - extra_us, 0.05) for span in spans_ns]
 
 
-def redispatch_us() -> float:
+def measure_redispatch_us() -> float:
     """How much longer a tiny operator takes under the mode's clock than by itself."""
     tiny = torch.ones(1)
-    plain = steady_us(lambda: tiny.add(tiny), "cpu", budget_s=0.01)
+    plain = measure_steady_us(lambda: tiny.add(tiny), "cpu", budget_s=0.01)
     mode = ClockMode()
     with mode:
         HostClock().time_us(lambda: tiny.add(tiny), 300)
@@ -147,12 +147,12 @@ def redispatch_us() -> float:
 def _device_times_us(profile: Any, calls: int) -> list[float]:
     times = [0.0] * calls
     for event in profile.events():
-        if event.name.startswith(LABEL) and event.device_type == torch.autograd.DeviceType.CPU:
-            times[int(event.name.removeprefix(LABEL))] = device_us(event)
+        if event.name.startswith(PROFILER_LABEL) and event.device_type == torch.autograd.DeviceType.CPU:
+            times[int(event.name.removeprefix(PROFILER_LABEL))] = sum_device_us(event)
     return times
 
 
-def device_us(event: Any) -> float:
+def sum_device_us(event: Any) -> float:
     """Device time of the kernels under a profiler event. Its own sum would count our label's span on the device too."""
-    own = sum(kernel.duration for kernel in event.kernels if not kernel.name.startswith(LABEL))
-    return float(own + sum(device_us(child) for child in event.cpu_children))
+    own = sum(kernel.duration for kernel in event.kernels if not kernel.name.startswith(PROFILER_LABEL))
+    return float(own + sum(sum_device_us(child) for child in event.cpu_children))

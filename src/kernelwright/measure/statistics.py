@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median, stdev
 
-from kernelwright.core.records import MARGIN, Comparison, Outcome
+from kernelwright.core.records import EQUIVALENCE_MARGIN, Comparison, ComparisonVerdict
 
 # Two-sided 99 % Student quantiles by degrees of freedom (NIST e-Handbook, table 1.3.6.7.2).
 _STUDENT_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947)
@@ -27,13 +27,13 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple
     return ordered[depth], ordered[count - 1 - depth]
 
 
-def verdict(low: float, high: float) -> Outcome:
+def classify_ratio(low: float, high: float) -> ComparisonVerdict:
     """What an interval of time(b) / time(a) says of `a`."""
-    if low > 1 + MARGIN:
+    if low > 1 + EQUIVALENCE_MARGIN:
         return "FASTER"
-    if high < 1 / (1 + MARGIN):
+    if high < 1 / (1 + EQUIVALENCE_MARGIN):
         return "SLOWER"
-    return "SAME" if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN else "UNCLEAR"
+    return "SAME" if low >= 1 / (1 + EQUIVALENCE_MARGIN) and high <= 1 + EQUIVALENCE_MARGIN else "UNCLEAR"
 
 
 def compare_rounds(name_a: str, a_us: Sequence[float], name_b: str, b_us: Sequence[float]) -> Comparison:
@@ -62,5 +62,12 @@ def compare_processes(name_a: str, a_us: Sequence[float], name_b: str, b_us: Seq
 def _comparison(a: str, b: str, centre: float, low: float, high: float, pairs: int, method: str) -> Comparison:
     ratio, least, most = math.exp(centre), math.exp(low), math.exp(high)
     return Comparison(
-        a=a, b=b, verdict=verdict(least, most), ratio=ratio, low=least, high=most, pairs=pairs, method=method
+        variant=a,
+        baseline=b,
+        verdict=classify_ratio(least, most),
+        speedup=ratio,
+        low=least,
+        high=most,
+        pairs=pairs,
+        method=method,
     )

@@ -23,7 +23,7 @@ class DeviceKernel(NamedTuple):
 
 
 @contextlib.contextmanager
-def device_trace() -> Iterator[list[DeviceKernel]]:
+def trace_device() -> Iterator[list[DeviceKernel]]:
     """What ran on the device within the block; there when it is left."""
     found: list[DeviceKernel] = []
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:

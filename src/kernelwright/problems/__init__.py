@@ -1,7 +1,7 @@
 """Problems and candidates, loaded from every accepted form."""
 
-from kernelwright.problems.loaders import SourceLoader, register
+from kernelwright.problems.loaders import SourceLoader, register_loader
 from kernelwright.problems.loading import load_candidate, load_problem
 from kernelwright.problems.problem import Candidate, Problem
 
-__all__ = ["Candidate", "Problem", "SourceLoader", "load_candidate", "load_problem", "register"]
+__all__ = ["Candidate", "Problem", "SourceLoader", "load_candidate", "load_problem", "register_loader"]

@@ -13,15 +13,15 @@ import torch
 
 from kernelwright.core.errors import SignatureError
 from kernelwright.problems.header import Header
-from kernelwright.problems.plan import Call, Plan, Planner, Values
+from kernelwright.problems.plan import InvocationPlan, InvocationPlanner, NamedValues, ResolvedLaunch
 from kernelwright.problems.problem import Problem
 from kernelwright.problems.signature import argument_names
-from kernelwright.problems.state import StateHolder, described, identifier, reference_state
+from kernelwright.problems.state import ReferenceState, describe_value, reference_state, to_identifier
 
-PLANS_KEPT = 256  # a float argument that changes with every call makes a plan each time
+MAX_CACHED_PLANS = 256  # a float argument that changes with every call makes a plan each time
 
 
-class CompiledProgram(StateHolder):
+class CompiledProgram(ReferenceState):
     """The program of a compiled candidate; holds the reference's parameters by name.
 
     Raises (on construction for the example inputs, later for others):
@@ -30,16 +30,18 @@ class CompiledProgram(StateHolder):
 
     device = "cpu"
 
-    def __init__(self, problem: Problem, header: Header, planner: Planner) -> None:
+    def __init__(self, problem: Problem, header: Header, planner: InvocationPlanner) -> None:
         super().__init__(problem)
         self._header, self._planner = header, planner
         self._positional = argument_names(problem)
-        self._own = {f"self_{name}": value for name, value in self.state().items()} | self.state()
-        self._plans: dict[Any, Plan] = {}
-        args, kwargs = problem.example
+        self._reference_values = {
+            f"self_{name}": value for name, value in self.tensors_by_name().items()
+        } | self.tensors_by_name()
+        self._plans: dict[Any, InvocationPlan] = {}
+        args, kwargs = problem.meta_inputs
         self._planner.plan(self._values(args, kwargs))
 
-    def launch(self, call: Call, given: list[Any]) -> None:
+    def launch(self, call: ResolvedLaunch, arguments: list[Any]) -> None:
         """Runs one function of the source on tensors and numbers."""
         raise NotImplementedError
 
@@ -50,46 +52,46 @@ class CompiledProgram(StateHolder):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         values = self._values(args, kwargs)
         plan = self._plan(values)
-        ready = {name: self.empty(shape, dtype) for name, shape, dtype in plan.fresh}
-        for call in plan.calls:
+        ready = {name: self.empty(shape, dtype) for name, shape, dtype in plan.allocations}
+        for call in plan.launches:
             for one in call.arguments:
                 if isinstance(one, str) and one not in ready:
                     value = values[one]
                     ready[one] = value if one in self._header.strided else value.contiguous()
             self.launch(call, [ready[one] if isinstance(one, str) else one for one in call.arguments])
-        return self._returned(values, ready)
+        return self._pack_outputs(values, ready)
 
-    def _values(self, args: Any, kwargs: dict[str, Any]) -> Values:
+    def _values(self, args: Any, kwargs: dict[str, Any]) -> NamedValues:
         """Everything that a header can name: parameters, and the leaves of the inputs, which win over them."""
-        values = dict(self._own)
+        values = dict(self._reference_values)
         for name, value in zip(self._positional, args, strict=True):
-            values.update(_leaves(name, value))
+            values.update(_flatten_named(name, value))
         for name, value in kwargs.items():
-            values.update(_leaves(name, value))
+            values.update(_flatten_named(name, value))
         return values
 
-    def _plan(self, values: Values) -> Plan:
-        key = (*values, *map(_trait, values.values()))
+    def _plan(self, values: NamedValues) -> InvocationPlan:
+        key = (*values, *map(_plan_key, values.values()))
         plan = self._plans.get(key)
         if plan is None:
             self._require_device(values)
-            if len(self._plans) >= PLANS_KEPT:
+            if len(self._plans) >= MAX_CACHED_PLANS:
                 self._plans.clear()
             plan = self._plans[key] = self._planner.plan(values)
         return plan
 
-    def _require_device(self, values: Values) -> None:
+    def _require_device(self, values: NamedValues) -> None:
         for name, value in values.items():
             if isinstance(value, torch.Tensor) and value.device.type != self.device:
                 message = f"{name} is on {value.device}; this candidate runs on {self.device}"
                 raise SignatureError(message, where=self._header.path)
 
-    def _returned(self, values: Values, ready: dict[str, torch.Tensor]) -> Any:
-        results: Values = {}
+    def _pack_outputs(self, values: NamedValues, tensors: dict[str, torch.Tensor]) -> Any:
+        results: NamedValues = {}
         for shape in self._header.outputs.values():
-            if shape.in_place and ready[shape.name] is not values[shape.name]:
-                values[shape.name].copy_(ready[shape.name])
-            results[shape.name] = values[shape.name] if shape.in_place else ready[shape.name]
+            if shape.in_place and tensors[shape.name] is not values[shape.name]:
+                values[shape.name].copy_(tensors[shape.name])
+            results[shape.name] = values[shape.name] if shape.in_place else tensors[shape.name]
         match self._header.returns:
             case "none":
                 return None
@@ -108,31 +110,31 @@ def check_reads_parameters(header: Header, problem: Problem) -> None:
     Raises:
         SignatureError: there is one.
     """
-    passed = {name.removeprefix("self_") for name in header.passed}
+    passed = {name.removeprefix("self_") for name in header.passed_names}
     missing = [
-        f"{name} {described(value)}"
+        f"{name} {describe_value(value)}"
         for name, value in reference_state(problem).items()
-        if identifier(name) not in passed
+        if to_identifier(name) not in passed
     ]  # fmt: skip
     if missing:
         message = f"other parameters than the reference: `kw: args` does not pass {', '.join(missing)}"
         header.fail(message, header.launches[0].args_line)
 
 
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flatten_named(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """`xs=(a, b)` is `xs_0` and `xs_1`; `options={"scale": s}` is `options_scale`."""
     match value:
         case tuple() | list():
             for i, one in enumerate(value):
-                yield from _leaves(f"{name}_{i}", one)
+                yield from _flatten_named(f"{name}_{i}", one)
         case dict():
             for key, one in value.items():
-                yield from _leaves(f"{name}_{key}", one)
+                yield from _flatten_named(f"{name}_{key}", one)
         case _:
             yield name, value
 
 
-def _trait(value: Any) -> Any:
+def _plan_key(value: Any) -> Any:
     """What a plan depends on: a tensor's shape, strides, dtype and place, anything else itself with its type."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype, value.device

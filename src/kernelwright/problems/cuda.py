@@ -13,18 +13,18 @@ import torch
 
 from kernelwright.core.errors import CandidateError, UsageError
 from kernelwright.problems.compiled import CompiledProgram, check_reads_parameters
-from kernelwright.problems.header import Header, Launch, parse_header
-from kernelwright.problems.plan import Call, Planner
+from kernelwright.problems.header import Header, LaunchDeclaration, parse_header
+from kernelwright.problems.plan import InvocationPlanner, ResolvedLaunch
 from kernelwright.problems.problem import Candidate, Problem
-from kernelwright.problems.prototype import Parameter, exported, find_prototype
+from kernelwright.problems.prototype import Parameter, find_extern_c_functions, find_prototype
 
-FLOATS = ("float", "double")
-BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
+FLOAT_TYPES = ("float", "double")
+INTEGER_BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
 EMULATED_SMS = 3
-OF_MATH_H = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
+MATH_H_DEFINES = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
 """What nvcc has without an include, and NVRTC has not."""
-Kernel = Callable[..., None]
-Make = Callable[[str, str, Path], Kernel]
+KernelLauncher = Callable[..., None]
+KernelCompiler = Callable[[str, str, Path], KernelLauncher]
 
 
 class CudaProgram(CompiledProgram):
@@ -35,7 +35,12 @@ class CudaProgram(CompiledProgram):
     """
 
     def __init__(
-        self, problem: Problem, header: Header, planner: Planner, kernels: dict[str, Kernel], device: str
+        self,
+        problem: Problem,
+        header: Header,
+        planner: InvocationPlanner,
+        kernels: dict[str, KernelLauncher],
+        device: str,
     ) -> None:
         self.device = device
         super().__init__(problem, header, planner)
@@ -43,14 +48,14 @@ class CudaProgram(CompiledProgram):
         if device == "cuda":
             self.to(device)
 
-    def launch(self, call: Call, given: list[Any]) -> None:
+    def launch(self, call: ResolvedLaunch, arguments: list[Any]) -> None:
         grid, block = call.sizes["grid"], call.sizes["block"]
         if 0 in grid:
             return  # nothing to compute
         (shared_bytes,) = call.sizes.get("shared", (0,))
         clustered = {"cluster": call.sizes["cluster"]} if "cluster" in call.sizes else {}
         try:
-            self._kernels[call.entry](grid, block, given, shared_bytes, **clustered)
+            self._kernels[call.entry](grid, block, arguments, shared_bytes, **clustered)
         except UsageError as fault:
             if fault.where:
                 raise
@@ -59,11 +64,13 @@ class CudaProgram(CompiledProgram):
             self._header.fail(fault.message, said[0] if said else launch.line)
 
 
-def cuda_program(path: Path, name: str, problem: Problem, device: str, make: Make) -> CudaProgram:
-    """The program of a source whose kernels `make` runs.
+def build_cuda_program(
+    path: Path, name: str, problem: Problem, device: str, compile_kernel: KernelCompiler
+) -> CudaProgram:
+    """The program of a source whose kernels `compile_kernel` runs.
 
     Args:
-        make: gives what is launched for a source, the name of a kernel in it, and its path.
+        compile_kernel: gives what is launched for a source, the name of a kernel in it, and its path.
     """
     source = path.read_text(encoding="utf-8", errors="replace")
     header = parse_header(source, str(path))
@@ -72,65 +79,71 @@ def cuda_program(path: Path, name: str, problem: Problem, device: str, make: Mak
     for launch in header.launches:
         _check_launch(header, launch, source)
     check_reads_parameters(header, problem)
-    kernels = {launch.entry: make(source, launch.entry, path) for launch in header.launches}
+    kernels = {launch.entry: compile_kernel(source, launch.entry, path) for launch in header.launches}
     prototypes = [find_prototype(source, launch.entry) for launch in header.launches]
-    return CudaProgram(problem, header, Planner(header, prototypes, passed, {"sms": _sms(device)}), kernels, device)
+    return CudaProgram(
+        problem,
+        header,
+        InvocationPlanner(header, prototypes, convert_scalar, {"sms": _sm_count(device)}),
+        kernels,
+        device,
+    )
 
 
 class CudaLoader:
     def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
-        if device not in MAKERS:
-            raise CandidateError(f"{path} runs on {' or '.join(MAKERS)}, not on {device}", where=str(path))
-        program = cuda_program(path, name, problem, device, MAKERS[device])
+        if device not in KERNEL_COMPILERS:
+            raise CandidateError(f"{path} runs on {' or '.join(KERNEL_COMPILERS)}, not on {device}", where=str(path))
+        program = build_cuda_program(path, name, problem, device, KERNEL_COMPILERS[device])
         notes = () if device == "cuda" else ("emulated on the CPU: it is right or wrong, its time says nothing",)
         return Candidate(path.stem, program, str(path), "cuda", notes)
 
 
-def passed(number: int | float, parameter: Parameter | None) -> Any:
+def convert_scalar(number: int | float, parameter: Parameter | None) -> Any:
     """The number as Python's that the parameter takes, or why it takes none such."""
     if parameter is None:
         return number
     if parameter.pointer:
         return f"passes as a number, but the parameter is `{parameter.text}`"
-    if parameter.type in FLOATS:
+    if parameter.type in FLOAT_TYPES:
         return float(number)
     if isinstance(number, float):
         return f"passes as a float, but the parameter is `{parameter.text}`"
-    bits = BITS.get(parameter.type, 64)
+    bits = INTEGER_BITS.get(parameter.type, 64)
     if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
         raise OverflowError(f"more than `{parameter.text}` holds")
     return number
 
 
-def _check_launch(header: Header, launch: Launch, source: str) -> None:
-    if launch.entry not in (there := exported(source)):
+def _check_launch(header: Header, launch: LaunchDeclaration, source: str) -> None:
+    if launch.entry not in (there := find_extern_c_functions(source)):
         found = ", ".join(there) or "nothing"
         header.fail(f'no extern "C" kernel {launch.entry}; the source exports {found}', launch.line)
     for kind in ("grid", "block"):
-        if not 1 <= len(launch.sizes.get(kind, ())) <= 3:
+        if not 1 <= len(launch.launch_sizes.get(kind, ())) <= 3:
             header.fail(f"`// kw: {kind} ...` of {launch.entry} needs one to three numbers", launch.line)
 
 
-def _sms(device: str) -> int:
+def _sm_count(device: str) -> int:
     """The device's multiprocessors; some where it is emulated."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device == "cuda" else EMULATED_SMS
 
 
-def _on_cuda(source: str, entry: str, path: Path) -> Kernel:
+def _compile_for_gpu(source: str, entry: str, path: Path) -> KernelLauncher:
     from kernelwright.toolchain.cuda import compile_cubin
-    from kernelwright.toolchain.cuda.launching import CudaKernel, arch_here
+    from kernelwright.toolchain.cuda.launcher import CudaKernel, current_arch
 
-    cubin = compile_cubin(source, arch_here(), folders=[path.parent], defines=OF_MATH_H, name=str(path))
+    cubin = compile_cubin(source, current_arch(), include_dirs=[path.parent], defines=MATH_H_DEFINES, name=str(path))
     return CudaKernel(cubin, entry)
 
 
-def _emulated(source: str, entry: str, path: Path) -> Kernel:
+def _compile_for_emulator(source: str, entry: str, path: Path) -> KernelLauncher:
     from kernelwright.toolchain.emulator import EmulatedKernel
 
     return EmulatedKernel(source, entry, path=str(path))
 
 
-MAKERS: dict[str, Make] = {"cuda": _on_cuda, "cpu": _emulated}
+KERNEL_COMPILERS: dict[str, KernelCompiler] = {"cuda": _compile_for_gpu, "cpu": _compile_for_emulator}
 
 
 LOADER = CudaLoader()

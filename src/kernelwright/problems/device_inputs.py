@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import torch
 
-from kernelwright.problems.problem import Args, seeded
+from kernelwright.problems.problem import Args, temporary_seed
 
 
-def made_on(device: str, make: Callable[[], Args]) -> Callable[[], Args]:
+def draw_inputs_on(device: str, make: Callable[[], Args]) -> Callable[[], Args]:
     """Makes the same kind of inputs on a device, from other random numbers; as it is where it cannot, such as with a
     generator of the host's."""
     if device == "cpu":
@@ -20,7 +20,7 @@ def made_on(device: str, make: Callable[[], Args]) -> Callable[[], Args]:
             return make()
 
     try:
-        with seeded(0):
+        with temporary_seed(0):
             call()
     except Exception:  # a person's code, which was written for the host: whatever it raises, it stays there
         return make

@@ -30,18 +30,18 @@ from typing import NoReturn
 from kernelwright.core.errors import SignatureError
 from kernelwright.core.units import DTYPE_BYTES
 from kernelwright.problems import integer_expressions
-from kernelwright.problems.state import identifier
+from kernelwright.problems.state import to_identifier
 
-KINDS = ("entry", "dims", "let", "out", "temp", "args", "returns", "strided")
-SIZES = ("grid", "block", "shared", "cluster")
-CONTAINERS = ("tuple", "list", "dict", "none")
+LINE_KINDS = ("entry", "dims", "let", "out", "temp", "args", "returns", "strided")
+LAUNCH_SIZE_KINDS = ("grid", "block", "shared", "cluster")
+RETURN_KINDS = ("tuple", "list", "dict", "none")
 _LINE = re.compile(r"^\s*//\s*kw:\s*(\w*)\s*(.*?)\s*$")
 _TENSOR = re.compile(r"^([A-Za-z_][\w.]*)\s*:\s*(?:(?P<dtype>\w+)\s*)?(?:\[(?P<inside>.*)\])?(?P<plain>.*)$")
 _NAME = re.compile(r"^[A-Za-z_][\w.]*$")
 
 
 @dataclass(frozen=True)
-class Shape:
+class TensorDeclaration:
     """A tensor of the header. `dims` is None when the line gives none; `like` names a tensor of the same shape."""
 
     name: str
@@ -57,14 +57,15 @@ class Shape:
 
 
 @dataclass
-class Launch:
-    """One function and what it is called with; `sizes` are those of a kernel's launch, by the word of their line."""
+class LaunchDeclaration:
+    """One function and what it is called with; `launch_sizes` are those of a kernel's launch, by the word of their
+    line."""
 
     entry: str = ""
     line: int = 1
     args: list[tuple[str, ast.expr]] = field(default_factory=list)
     args_line: int = 1
-    sizes: dict[str, tuple[ast.expr, ...]] = field(default_factory=dict)
+    launch_sizes: dict[str, tuple[ast.expr, ...]] = field(default_factory=dict)
     size_lines: dict[str, int] = field(default_factory=dict)
 
 
@@ -73,17 +74,17 @@ class Header:
     """What a `kw:` block says; names are one word, `norm.weight` is `norm_weight`."""
 
     path: str
-    launches: list[Launch] = field(default_factory=list)
-    dims: dict[str, Shape] = field(default_factory=dict)
-    outputs: dict[str, Shape] = field(default_factory=dict)
-    temporary: dict[str, Shape] = field(default_factory=dict)
-    named: dict[str, tuple[ast.expr, int]] = field(default_factory=dict)
+    launches: list[LaunchDeclaration] = field(default_factory=list)
+    dims: dict[str, TensorDeclaration] = field(default_factory=dict)
+    outputs: dict[str, TensorDeclaration] = field(default_factory=dict)
+    workspaces: dict[str, TensorDeclaration] = field(default_factory=dict)
+    named_expressions: dict[str, tuple[ast.expr, int]] = field(default_factory=dict)
     """Numbers that `let` lines name, with their lines, in order."""
     returns: str = ""
     strided: set[str] = field(default_factory=set)
 
     @property
-    def passed(self) -> set[str]:
+    def passed_names(self) -> set[str]:
         """What is passed by its name."""
         return {one.id for launch in self.launches for _, one in launch.args if isinstance(one, ast.Name)}
 
@@ -91,10 +92,10 @@ class Header:
         raise SignatureError(message, where=f"{self.path}:{line}", next="docs/candidates.md shows every kw: line")
 
 
-def _launch(header: Header) -> Launch:
+def _current_launch(header: Header) -> LaunchDeclaration:
     """The launch that a line belongs to: the last one; lines before the first `entry` are its too."""
     if not header.launches:
-        header.launches.append(Launch())
+        header.launches.append(LaunchDeclaration())
     return header.launches[-1]
 
 
@@ -109,7 +110,7 @@ def parse_header(source: str, path: str) -> Header:
         if text.strip() and not text.lstrip().startswith(("//", "/*", "*")):
             break
         if match := _LINE.match(text):
-            _read(header, match[1], match[2], number)
+            _parse_line(header, match[1], match[2], number)
     if not header.launches or not header.launches[0].entry:
         header.fail("no `// kw: entry NAME` in the comment at the top", 1)
     for launch in header.launches:
@@ -117,57 +118,57 @@ def parse_header(source: str, path: str) -> Header:
             header.fail(f"no `// kw: args ...` for {launch.entry} in the comment at the top", launch.line)
     if not header.outputs:
         header.fail("no `// kw: out ...` in the comment at the top: what does it compute?", header.launches[0].line)
-    passed = header.passed
+    passed = header.passed_names
     for shape in header.outputs.values():
         if shape.name not in passed:
             header.fail(f"output {shape.name} is not among `kw: args`, so nothing would write it", shape.line)
     return header
 
 
-def _read(header: Header, kind: str, text: str, line: int) -> None:
+def _parse_line(header: Header, kind: str, text: str, line: int) -> None:
     match kind:
         case "entry":
             if not header.launches or header.launches[-1].entry:
-                header.launches.append(Launch())
+                header.launches.append(LaunchDeclaration())
             header.launches[-1].entry, header.launches[-1].line = text, line
             if not text.isidentifier():
                 header.fail(f"entry {text!r} is not the name of a function", line)
         case "dims":
             for part in filter(None, map(str.strip, text.split(";"))):
-                shape = _dims(header, part, line)
+                shape = _parse_dims(header, part, line)
                 header.dims[shape.name] = shape
         case "let":
             name, sign, value = map(str.strip, text.partition("="))
             if not name.isidentifier() or not sign:
                 header.fail(f"let {text!r} must be like `tiles = cdiv(M, 32)`", line)
-            header.named[name] = _expression(header, value, line), line
+            header.named_expressions[name] = _parse_expression(header, value, line), line
         case "out":
-            shape = _out(header, text, line)
+            shape = _parse_out(header, text, line)
             if shape.name in header.outputs:
                 header.fail(f"output {shape.name} is named twice", line)
             header.outputs[shape.name] = shape
         case "args":
-            launch = _launch(header)
+            launch = _current_launch(header)
             launch.args_line = line if not launch.args else launch.args_line
-            launch.args += [(part, _expression(header, part, line)) for part in _split(text)]
+            launch.args += [(part, _parse_expression(header, part, line)) for part in _split_on_commas(text)]
         case "grid" | "block" | "shared" | "cluster":
-            launch = _launch(header)
-            launch.sizes[kind] = tuple(_expression(header, part, line) for part in _split(text))
+            launch = _current_launch(header)
+            launch.launch_sizes[kind] = tuple(_parse_expression(header, part, line) for part in _split_on_commas(text))
             launch.size_lines[kind] = line
         case "temp":
-            shape = _out(header, text, line)
-            header.temporary[shape.name] = shape
+            shape = _parse_out(header, text, line)
+            header.workspaces[shape.name] = shape
         case "returns":
             header.returns = text
-            if text not in CONTAINERS:
-                header.fail(f"returns {text!r} must be one of {', '.join(CONTAINERS)}", line)
+            if text not in RETURN_KINDS:
+                header.fail(f"returns {text!r} must be one of {', '.join(RETURN_KINDS)}", line)
         case "strided":
-            header.strided |= {identifier(name) for name in re.split(r"[\s,]+", text)}
+            header.strided |= {to_identifier(name) for name in re.split(r"[\s,]+", text)}
         case _:
-            header.fail(f"`kw: {kind}` is not one of {', '.join((*KINDS, *SIZES))}", line)
+            header.fail(f"`kw: {kind}` is not one of {', '.join((*LINE_KINDS, *LAUNCH_SIZE_KINDS))}", line)
 
 
-def _dims(header: Header, text: str, line: int) -> Shape:
+def _parse_dims(header: Header, text: str, line: int) -> TensorDeclaration:
     """`x: M N`, `x: float32[M, N]`, `x: [M, N]` or `x: float32`."""
     match = _TENSOR.match(text)
     if not match:
@@ -177,41 +178,46 @@ def _dims(header: Header, text: str, line: int) -> Shape:
         inside, dtype = ",".join([*([dtype] if dtype else []), *plain]), None
     elif plain:
         header.fail(f"dims {text!r}: write the shape of {match[1]} in brackets after its dtype", line)
-    return Shape(identifier(match[1]), _dtype(header, dtype, line), _shape(header, inside, line), line)
-
-
-def _out(header: Header, text: str, line: int) -> Shape:
-    """`out: float32[M, N]`, `out: like x`, or `x` for an argument that is written in place."""
-    if _NAME.match(text):
-        return Shape(identifier(text), None, None, line)
-    match = _TENSOR.match(text)
-    if match and match["dtype"] == "like" and _NAME.match(match["plain"].strip()):
-        return Shape(identifier(match[1]), None, None, line, like=identifier(match["plain"].strip()))
-    if not match or match["dtype"] is None or match["inside"] is None or match["plain"]:
-        header.fail(f"out {text!r} must be like `out: float32[M, N]`, `out: like x`, or the name of an argument", line)
-    return Shape(
-        identifier(match[1]), _dtype(header, match["dtype"], line), _shape(header, match["inside"], line), line
+    return TensorDeclaration(
+        to_identifier(match[1]), _require_dtype(header, dtype, line), _parse_shape(header, inside, line), line
     )
 
 
-def _dtype(header: Header, dtype: str | None, line: int) -> str | None:
+def _parse_out(header: Header, text: str, line: int) -> TensorDeclaration:
+    """`out: float32[M, N]`, `out: like x`, or `x` for an argument that is written in place."""
+    if _NAME.match(text):
+        return TensorDeclaration(to_identifier(text), None, None, line)
+    match = _TENSOR.match(text)
+    if match and match["dtype"] == "like" and _NAME.match(match["plain"].strip()):
+        return TensorDeclaration(to_identifier(match[1]), None, None, line, like=to_identifier(match["plain"].strip()))
+    if not match or match["dtype"] is None or match["inside"] is None or match["plain"]:
+        header.fail(f"out {text!r} must be like `out: float32[M, N]`, `out: like x`, or the name of an argument", line)
+    return TensorDeclaration(
+        to_identifier(match[1]),
+        _require_dtype(header, match["dtype"], line),
+        _parse_shape(header, match["inside"], line),
+        line,
+    )
+
+
+def _require_dtype(header: Header, dtype: str | None, line: int) -> str | None:
     if dtype is not None and dtype not in DTYPE_BYTES:
         header.fail(f"{dtype!r} is not a dtype: one of {', '.join(DTYPE_BYTES)}", line)
     return dtype
 
 
-def _shape(header: Header, inside: str | None, line: int) -> tuple[ast.expr, ...] | None:
-    return None if inside is None else tuple(_expression(header, part, line) for part in _split(inside))
+def _parse_shape(header: Header, inside: str | None, line: int) -> tuple[ast.expr, ...] | None:
+    return None if inside is None else tuple(_parse_expression(header, part, line) for part in _split_on_commas(inside))
 
 
-def _expression(header: Header, text: str, line: int) -> ast.expr:
+def _parse_expression(header: Header, text: str, line: int) -> ast.expr:
     try:
-        return integer_expressions.parse(identifier(text) if _NAME.match(text) else text)
+        return integer_expressions.parse(to_identifier(text) if _NAME.match(text) else text)
     except ValueError as fault:
         header.fail(str(fault), line)
 
 
-def _split(text: str) -> list[str]:
+def _split_on_commas(text: str) -> list[str]:
     """The parts between commas that are not inside parentheses."""
     parts = re.split(r",(?![^()]*\))", text)
     return [part.strip() for part in parts if part.strip()]

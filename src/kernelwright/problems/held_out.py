@@ -10,11 +10,11 @@ from pathlib import Path
 from types import ModuleType
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.problems.importing import guarded, split_target
-from kernelwright.problems.loading import arguments
+from kernelwright.problems.importing import split_target, wrap_with_reraise
+from kernelwright.problems.loading import split_arguments
 from kernelwright.problems.problem import Args, Problem
 
-DECLARED = "get_held_out_inputs"
+GENERATOR_NAME = "get_held_out_inputs"
 
 
 def held_out_inputs(problem: Problem) -> list[Args]:
@@ -23,19 +23,19 @@ def held_out_inputs(problem: Problem) -> list[Args]:
     Raises:
         ProblemError: their generator raises, or returns no list.
     """
-    module = _module_of(problem)
-    generator = getattr(module, DECLARED, None)
+    module = _find_module(problem)
+    generator = getattr(module, GENERATOR_NAME, None)
     if module is None or generator is None:
         return []
     path = Path(module.__file__) if module.__file__ else None
-    found = guarded(generator, path, ProblemError, f"raised in {DECLARED}()")()
+    found = wrap_with_reraise(generator, path, ProblemError, f"raised in {GENERATOR_NAME}()")()
     if not isinstance(found, (list, tuple)):
-        message = f"{DECLARED}() returned a {type(found).__name__}, not a list"
+        message = f"{GENERATOR_NAME}() returned a {type(found).__name__}, not a list"
         raise ProblemError(message, where=str(path), next="return a list, each entry as get_inputs() returns it")
-    return [arguments(one) for one in found]
+    return [split_arguments(one) for one in found]
 
 
-def _module_of(problem: Problem) -> ModuleType | None:
+def _find_module(problem: Problem) -> ModuleType | None:
     """That which the problem was loaded from; None for live objects."""
     if problem.source is None:
         return None

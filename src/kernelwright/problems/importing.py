@@ -22,10 +22,10 @@ from kernelwright.core.errors import (
     NotFoundError,
     UsageError,
 )
-from kernelwright.problems.local_imports import import_path, passing, settle
+from kernelwright.problems.local_imports import import_path, install_local_import, isolated_import_path
 
 SUFFIXES = (".py", ".cpp", ".cu")
-EXTRAS = {"triton": "pip install 'kernelwright[cuda]'"}
+INSTALL_COMMANDS = {"triton": "pip install 'kernelwright[cuda]'"}
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -34,40 +34,40 @@ def split_target(target: str) -> tuple[str, str]:
     return (place, name) if colon and place and name.isidentifier() else (target, "")
 
 
-def names_module(place: str, name: str) -> bool:
+def is_module_target(location: str, name: str) -> bool:
     """Whether `place:name` means a module that can be imported, not a file."""
-    dotted = bool(name) and all(part.isidentifier() for part in place.split("."))
-    return dotted and not place.endswith(".py") and not Path(place).exists()
+    dotted = bool(name) and all(part.isidentifier() for part in location.split("."))
+    return dotted and not location.endswith(".py") and not Path(location).exists()
 
 
-def absolute(target: str) -> str:
+def absolute_target(target: str) -> str:
     """The same target from any working folder: its file, when it names one, by its whole path.
 
     Raises:
         NotFoundError, UsageError: as `find_file`.
     """
     place, name = split_target(target)
-    if names_module(place, name):
+    if is_module_target(place, name):
         return target
     return f"{find_file(place).absolute()}{':' + name if name else ''}"
 
 
-def find_file(place: str) -> Path:
-    """The file at `place`.
+def find_file(location: str) -> Path:
+    """The file at `location`.
 
     Raises:
         NotFoundError: nothing is there; names the files beside it that are called nearly so.
         UsageError: it is a folder.
     """
-    path = Path(place).expanduser()
+    path = Path(location).expanduser()
     if path.is_file():
         return path
     if path.is_dir():
-        raise UsageError(f"{place} is a folder, not a file", next=_did_you_mean(_files(path)[:5]))
+        raise UsageError(f"{location} is a folder, not a file", next=_did_you_mean(_files(path)[:5]))
     beside = _files(path.parent) if path.parent.is_dir() else []
     close = set(difflib.get_close_matches(path.name, [file.name for file in beside], n=3, cutoff=0.6))
     near = [file for file in beside if file.name in close or file.stem == path.name]
-    raise NotFoundError(f"no file {place}", next=_did_you_mean(near), where=str(path.parent.absolute()))
+    raise NotFoundError(f"no file {location}", next=_did_you_mean(near), where=str(path.parent.absolute()))
 
 
 def import_file(path: Path, error: type[KernelwrightError]) -> ModuleType:
@@ -84,8 +84,8 @@ def import_file(path: Path, error: type[KernelwrightError]) -> ModuleType:
         raise error(f"{path} is not a Python file", where=str(path))
     module = importlib.util.module_from_spec(spec)
     folder = path.parent.absolute()
-    settle(module, folder)
-    with blaming(path, error, "does not import"), passing(folder):
+    install_local_import(module, folder)
+    with reraise_as(path, error, "does not import"), isolated_import_path(folder):
         sys.modules[name] = module  # dataclasses, torch.compile and Triton look a function's module up by name
         try:
             spec.loader.exec_module(module)
@@ -112,31 +112,31 @@ def import_module(name: str, error: type[KernelwrightError]) -> ModuleType:
         if found is None:
             hint = "give a path such as ./model.py, or package.module"
             raise NotFoundError(f"no file and no module {name}", next=hint)
-        with blaming(Path(found.origin or name), error, "does not import"):
+        with reraise_as(Path(found.origin or name), error, "does not import"):
             return importlib.import_module(name)
 
 
-def attribute(module: ModuleType, name: str, place: str, error: type[KernelwrightError]) -> Any:
+def get_attribute(module: ModuleType, name: str, location: str, error: type[KernelwrightError]) -> Any:
     """`module.name`; raises `error` with near names when it is not there."""
     if hasattr(module, name):
         return getattr(module, name)
-    own = own_callables(module)
+    own = defined_callables(module)
     near = difflib.get_close_matches(name, own, n=3)
-    raise error(f"{place} has no {name!r}; it defines {listed(own)}", next=_did_you_mean(near), where=place)
+    raise error(f"{location} has no {name!r}; it defines {join_names(own)}", next=_did_you_mean(near), where=location)
 
 
-def own_callables(module: ModuleType) -> list[str]:
+def defined_callables(module: ModuleType) -> list[str]:
     """The functions and classes that a module defines itself."""
     public = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
     return [name for name, value in public.items() if getattr(value, "__module__", None) == module.__name__]
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     return ", ".join(names) or "nothing"
 
 
 @contextlib.contextmanager
-def blaming(path: Path | None, error: type[KernelwrightError], what: str) -> Iterator[None]:
+def reraise_as(path: Path | None, error: type[KernelwrightError], what: str) -> Iterator[None]:
     """Turns whatever a person's code raises into `error` with the line of `path` at which it went wrong.
 
     Python that does not parse becomes a CompileError where `error` is a CandidateError, as C++ that does not compile.
@@ -147,32 +147,38 @@ def blaming(path: Path | None, error: type[KernelwrightError], what: str) -> Ite
     except KernelwrightError:
         raise
     except ModuleNotFoundError as fault:
-        if fault.name in EXTRAS:
-            raise MissingDependency(f"{path} needs {fault.name}", next=EXTRAS[fault.name], where=str(path)) from fault
+        if fault.name in INSTALL_COMMANDS:
+            raise MissingDependency(
+                f"{path} needs {fault.name}", next=INSTALL_COMMANDS[fault.name], where=str(path)
+            ) from fault
         hint = f"install {fault.name}, or mend the import"
-        raise error(f"{path} {what}: {fault}", where=own_line(fault, path), next=hint) from fault
+        raise error(f"{path} {what}: {fault}", where=error_location(fault, path), next=hint) from fault
     except (Exception, SystemExit) as fault:
         message = str(fault).partition("\n")[0]
         text = f"{path or 'it'} {what}: {type(fault).__name__}{': ' if message else ''}{message}"
         is_syntax = isinstance(fault, SyntaxError) and error is CandidateError
         raised = CompileError if is_syntax else error
-        raise raised(text, where=own_line(fault, path), next="fix that line, or run again with --debug") from fault
+        raise raised(
+            text, where=error_location(fault, path), next="fix that line, or run again with --debug"
+        ) from fault
 
 
-def own_line(fault: BaseException, path: Path | None) -> str:
+def error_location(error: BaseException, path: Path | None) -> str:
     """`file:line` of the innermost line of `path` in a traceback, or of the syntax error in it."""
-    if isinstance(fault, SyntaxError) and fault.filename:
-        return f"{fault.filename}:{fault.lineno}"
-    frames = traceback.extract_tb(fault.__traceback__)
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if path and Path(frame.filename) == path.absolute()]
     return f"{path}:{own[-1].lineno}" if own else str(path or "")
 
 
-def guarded(call: Callable[[], Any], path: Path | None, error: type[KernelwrightError], what: str) -> Callable[[], Any]:
+def wrap_with_reraise(
+    call: Callable[[], Any], path: Path | None, error: type[KernelwrightError], what: str
+) -> Callable[[], Any]:
     """`call`, whose exceptions become `error`."""
 
     def run() -> Any:
-        with blaming(path, error, what):
+        with reraise_as(path, error, what):
             return call()
 
     return run

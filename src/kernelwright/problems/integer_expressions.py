@@ -17,9 +17,9 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg,
 }
 Number = int | float
-PLAIN: dict[str, Callable[..., Number]] = {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
+NUMBER_FUNCTIONS: dict[str, Callable[..., Number]] = {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
 """Functions of numbers."""
-OF_TENSORS = ("numel", "size", "stride")
+TENSOR_FUNCTIONS = ("numel", "size", "stride")
 """Functions whose first argument is the name of a tensor."""
 
 
@@ -34,12 +34,12 @@ def parse(text: str) -> ast.expr:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
         raise ValueError(f"{text!r} is not an expression") from fault
     for node in ast.walk(tree):
-        if not isinstance(node, _ALLOWED):
+        if not isinstance(node, _ALLOWED_NODES):
             raise ValueError(f"{text!r} may hold numbers, names, + - * / // % and functions, not {type(node).__name__}")
     return tree
 
 
-def names(tree: ast.expr) -> set[str]:
+def variable_names(tree: ast.expr) -> set[str]:
     """The variables of an expression, without the functions that it calls."""
     calls = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in calls}
@@ -70,9 +70,9 @@ def evaluate(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[st
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
             if name not in functions:
                 raise ValueError(f"there is no function {name}")
-            named = [ast.unparse(one) for one in args[:1]] if name in OF_TENSORS else []
+            named = [ast.unparse(one) for one in args[:1]] if name in TENSOR_FUNCTIONS else []
             return functions[name](*named, *(evaluate(one, values, functions) for one in args[len(named) :]))
     raise ValueError(f"{ast.unparse(tree)} is not a number")
 
 
-_ALLOWED = (ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.BinOp, ast.Call, *OPERATORS)
+_ALLOWED_NODES = (ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.BinOp, ast.Call, *OPERATORS)

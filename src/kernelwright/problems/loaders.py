@@ -1,6 +1,6 @@
 """One interface for candidates in every language: a suffix and who loads it.
 
-To accept another language write a `SourceLoader` and name it in `LOADERS`, or `register` it from outside.
+To accept another language write a `SourceLoader` and name it in `SOURCE_LOADERS`, or `register_loader` it from outside.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ class SourceLoader(Protocol):
 
 
 # By the module that holds LOADER, so that a language costs nothing until a file of it is asked for.
-LOADERS: dict[str, str | SourceLoader] = {
+SOURCE_LOADERS: dict[str, str | SourceLoader] = {
     ".py": "kernelwright.problems.python",
     ".cpp": "kernelwright.problems.cpp",
     ".cu": "kernelwright.problems.cuda",
 }
 
 
-def register(suffix: str, loader: str | SourceLoader) -> None:
+def register_loader(suffix: str, loader: str | SourceLoader) -> None:
     """Accepts files that end in `suffix`; `loader` is one, or the module that holds it as `LOADER`."""
-    LOADERS[suffix] = loader
+    SOURCE_LOADERS[suffix] = loader
 
 
-def loader_for(path: Path) -> SourceLoader:
+def find_loader(path: Path) -> SourceLoader:
     """Who loads a file.
 
     Raises:
         CandidateError: nobody; lists the suffixes that are accepted.
     """
-    loader = LOADERS.get(path.suffix)
+    loader = SOURCE_LOADERS.get(path.suffix)
     if loader is None:
-        accepted = ", ".join(LOADERS)
+        accepted = ", ".join(SOURCE_LOADERS)
         raise CandidateError(
             f"{path} ends in {path.suffix or 'nothing'!r}; candidates end in {accepted}", where=str(path)
         )

@@ -24,15 +24,15 @@ from kernelwright.core.cache import digest
 PREFIX = "kernelwright_folder_"
 
 
-def settle(module: ModuleType, folder: Path) -> None:
+def install_local_import(module: ModuleType, folder: Path) -> None:
     """Gives a module that has not run yet the `import` of the files in `folder`."""
     name = PREFIX + digest(str(folder))[:8]
     if name not in sys.modules:
         sys.modules[name] = package = ModuleType(name, f"The files in {folder}.")
         package.__path__ = [str(folder)]
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
-    _give_import(module, name)
+    if not any(isinstance(finder, _FolderFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _FolderFinder())
+    _set_import(module, name)
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def import_path(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def passing(folder: Path) -> Iterator[None]:
+def isolated_import_path(folder: Path) -> Iterator[None]:
     """As `import_path`; what importlib takes from the folder meanwhile is not there for a file of another folder."""
     before = set(sys.modules)
     try:
@@ -58,7 +58,7 @@ def passing(folder: Path) -> Iterator[None]:
             yield
     finally:
         new = [name for name in sys.modules if name not in before]
-        tops = {name for name in new if "." not in name and _lies_in(folder, name)}
+        tops = {name for name in new if "." not in name and _is_loaded_from(folder, name)}
         for name in new:
             if name.partition(".")[0] in tops:
                 del sys.modules[name]
@@ -76,7 +76,7 @@ class _StandardLibrary:
         return PathFinder.find_spec(name, [place for place in sys.path if Path(place).resolve() != self._folder])
 
 
-class _Finder:
+class _FolderFinder:
     """Finds the modules of the folders, and gives each the `import` of its folder."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -84,17 +84,17 @@ class _Finder:
             return None
         spec = PathFinder.find_spec(name, path)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
-            spec.loader = _Loader(name, spec.loader.path)
+            spec.loader = _FolderLoader(name, spec.loader.path)
         return spec
 
 
-class _Loader(SourceFileLoader):
+class _FolderLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
-        _give_import(module, module.__name__.partition(".")[0])
+        _set_import(module, module.__name__.partition(".")[0])
         super().exec_module(module)
 
 
-def _give_import(module: ModuleType, package: str) -> None:
+def _set_import(module: ModuleType, package: str) -> None:
     vars(module)["__builtins__"] = vars(builtins) | {"__import__": functools.partial(_import, package)}
 
 
@@ -130,7 +130,7 @@ def _is_sibling(package: str, name: str) -> bool:
     return installed is None or installed.origin is None
 
 
-def _lies_in(folder: Path, name: str) -> bool:
+def _is_loaded_from(folder: Path, name: str) -> bool:
     spec = PathFinder.find_spec(name, [str(folder)])
     loaded = getattr(sys.modules[name], "__file__", None)
     return spec is not None and spec.origin is not None and spec.origin == loaded

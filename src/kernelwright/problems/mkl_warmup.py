@@ -12,7 +12,7 @@ import functools
 
 import torch
 
-FUNCTIONS = (
+MKL_FUNCTIONS = (
     torch.acos,
     torch.asin,
     torch.atan,
@@ -36,10 +36,10 @@ FUNCTIONS = (
 
 
 @functools.cache
-def settle_vector_math() -> None:
+def warm_up_mkl() -> None:
     """Makes the first call of each function, by this thread alone, once in a process; that takes 15 ms."""
     with torch.no_grad():
         for dtype in (torch.float32, torch.float64):
             one = torch.full((1,), 0.5, dtype=dtype, device="cpu")
-            for function in FUNCTIONS:
+            for function in MKL_FUNCTIONS:
                 function(one)

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from kernelwright.core.pytree import clone_inputs, tensors
-from kernelwright.problems.mkl_warmup import settle_vector_math
+from kernelwright.core.pytree import clone_inputs, tensor_leaves
+from kernelwright.problems.mkl_warmup import warm_up_mkl
 
 Args = tuple[list[Any], dict[str, Any]]
 MODEL_SEED = 0
-LINE_WIDTH = 80
+MAX_EXPRESSION_WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Problem:
         program: the callable that defines right: an nn.Module or a function.
         make_inputs: new example inputs as (args, kwargs), drawn from torch's current random state, on the CPU.
         source: the file or `module:function` it came from, None for live Python objects.
-        text: the program in one line, for the head of a report.
+        summary: the program in one line, for the head of a report.
         deterministic: a candidate must give the same bits twice.
         module: the nn.Module behind `program`, whose parameters a candidate receives by name.
         init_inputs: what `Model` was constructed with, and what `ModelNew` will be.
@@ -46,20 +46,20 @@ class Problem:
     program: Callable[..., Any]
     make_inputs: Callable[[], Args]
     source: str | None = None
-    text: str = ""
+    summary: str = ""
     deterministic: bool = False
     module: torch.nn.Module | None = None
     init_inputs: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
-        settle_vector_math()
+        warm_up_mkl()
 
     @classmethod
     def from_callable(cls, fn: Callable[..., Any], *args: Any, name: str = "", **kwargs: Any) -> Problem:
         """A problem from a function (or module) and example arguments; every run gets its own copy of them."""
         module = fn if isinstance(fn, torch.nn.Module) else None
         name = name or getattr(fn, "__name__", type(fn).__name__)
-        return cls(name, fn, lambda: clone_inputs((list(args), kwargs)), None, one_line(fn), module=module)
+        return cls(name, fn, lambda: clone_inputs((list(args), kwargs)), None, one_line_expression(fn), module=module)
 
     @classmethod
     def from_module(cls, model: torch.nn.Module, *args: Any, **kwargs: Any) -> Problem:
@@ -68,21 +68,21 @@ class Problem:
 
     def inputs(self, device: str, seed: int) -> Args:
         """Inputs drawn with `seed`, on `device`."""
-        with seeded(seed):
+        with temporary_seed(seed):
             return to_device(self.make_inputs(), device)
 
     @functools.cached_property
-    def example(self) -> Args:
+    def meta_inputs(self) -> Args:
         """Inputs whose tensors have shape, strides and dtype but no values, for checks before anything runs."""
         return to_device(self.inputs("cpu", 0), "meta")
 
-    def records_gradients(self, inputs: Args) -> bool:
+    def needs_grad(self, inputs: Args) -> bool:
         """Whether the program is to run with gradients: an input asks for them, or a live caller has them on."""
-        asked = any(tensor.requires_grad for tensor in tensors(inputs))
+        asked = any(tensor.requires_grad for tensor in tensor_leaves(inputs))
         return asked or (self.source is None and torch.is_grad_enabled())
 
     @contextlib.contextmanager
-    def untouched(self) -> Iterator[None]:
+    def restore_buffers(self) -> Iterator[None]:
         """Puts the buffers of a live module back afterwards (running statistics, caches): it is somebody's."""
         buffers = list(self.module.buffers()) if self.module is not None and self.source is None else []
         before = [(buffer, buffer.detach().clone()) for buffer in buffers]
@@ -94,7 +94,7 @@ class Problem:
                     if not torch.equal(buffer, value):  # its version says nothing: batch norm does not count it
                         buffer.copy_(value)
 
-    def on(self, device: str) -> Callable[..., Any]:
+    def program_on(self, device: str) -> Callable[..., Any]:
         """The program with its parameters on `device`; a copy where they have to move."""
         if self.module is None or device == "cpu":
             return self.program
@@ -113,7 +113,7 @@ class Candidate:
 
 
 @contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def temporary_seed(seed: int) -> Iterator[None]:
     """Seeds torch, `random`, and NumPy where it is loaded; all of them are put back afterwards."""
     numpy = sys.modules.get("numpy")
     python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
@@ -134,7 +134,7 @@ def to_device(inputs: Any, device: str) -> Any:
     return pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), inputs)
 
 
-def one_line(fn: Callable[..., Any]) -> str:
+def one_line_expression(fn: Callable[..., Any]) -> str:
     """The expression that a function or forward() is, when it is only one that fits in a line; else empty."""
     target = fn.forward if isinstance(fn, torch.nn.Module) else fn
     try:
@@ -145,13 +145,13 @@ def one_line(fn: Callable[..., Any]) -> str:
     if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
         return ""
     text = re.sub(r"\b(torch\.nn\.functional|nn\.functional|torch|F|self)\.(?=[a-z])", "", ast.unparse(body[0].value))
-    return text if len(text) <= LINE_WIDTH else ""
+    return text if len(text) <= MAX_EXPRESSION_WIDTH else ""
 
 
 def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def stem(source: str) -> str:
+def source_stem(source: str) -> str:
     """`examples/softmax.py:f` -> `softmax`."""
     return Path(source.partition(":")[0]).stem

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-ELEMENTS = {
+DTYPES_BY_C_TYPE = {
     "float": ("float32",),
     "double": ("float64",),
     "int64_t": ("int64",),
@@ -28,9 +28,9 @@ ELEMENTS = {
     "uint8_t": ("uint8", "bool"),
     "bool": ("bool",),
 }
-_BOUNDS = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)|__block_size__\s*\([^)]*\)")
+_LAUNCH_ATTRIBUTES = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)|__block_size__\s*\([^)]*\)")
 """What a kernel says of its launch, between its return type and its name."""
-WORDS = re.compile(r"\b(const|restrict|__restrict__|__restrict|std::|struct|signed)\b|std::")
+QUALIFIERS = re.compile(r"\b(const|restrict|__restrict__|__restrict|std::|struct|signed)\b|std::")
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class Parameter:
     type: str
     pointer: bool
 
-    def takes_scalar(self, passed: str) -> bool:
+    def accepts_scalar(self, c_type: str) -> bool:
         """Whether it takes `int64_t` or `double` by value."""
-        if self.pointer or self.type not in ELEMENTS:
+        if self.pointer or self.type not in DTYPES_BY_C_TYPE:
             return not self.pointer
-        return ELEMENTS[self.type] == ELEMENTS[passed]
+        return DTYPES_BY_C_TYPE[self.type] == DTYPES_BY_C_TYPE[c_type]
 
-    def takes(self, dtype: str) -> bool:
+    def accepts_tensor(self, dtype: str) -> bool:
         """Whether a tensor of this dtype can be passed; True for a type this table does not know, such as void*."""
-        return self.pointer and dtype in ELEMENTS.get(self.type, (dtype,))
+        return self.pointer and dtype in DTYPES_BY_C_TYPE.get(self.type, (dtype,))
 
 
 @dataclass(frozen=True)
@@ -61,31 +61,31 @@ class Prototype:
 
 def find_prototype(source: str, name: str) -> Prototype | None:
     """The definition of `name` in a C++ source; None where it cannot be read (a macro, a template)."""
-    code = _code(source)
+    code = _blank_comments(source)
     match = re.search(rf"([\w]+)\s+{re.escape(name)}\s*\(([^(){{}}]*)\)\s*(?:noexcept\s*)?\{{", code)
     if not match:
         return None
     parts = [part for part in match[2].split(",") if part.strip() and part.strip() != "void"]
     line = code.count("\n", 0, match.start()) + 1
-    return Prototype(line, match[1], tuple(map(_parameter, parts)))
+    return Prototype(line, match[1], tuple(map(_parse_parameter, parts)))
 
 
-def exported(source: str) -> list[str]:
+def find_extern_c_functions(source: str) -> list[str]:
     """The functions that a source declares extern "C"."""
-    code = _code(source)
+    code = _blank_comments(source)
     return re.findall(r'extern\s+"C"\s+(?:\w+\s+)+?(\w+)\s*\(', code)
 
 
-def _parameter(text: str) -> Parameter:
+def _parse_parameter(text: str) -> Parameter:
     text = " ".join(text.split())
     pointer = "*" in text or "[" in text
-    words = WORDS.sub(" ", text).replace("*", " ").split("[")[0].split()
+    words = QUALIFIERS.sub(" ", text).replace("*", " ").split("[")[0].split()
     named = words[:-1] if len(words) > 1 else words
     return Parameter(text, "".join(named), pointer)
 
 
-def _code(source: str) -> str:
+def _blank_comments(source: str) -> str:
     """The source with comments and what a kernel says of its launch blanked, and every newline kept."""
-    for blanked in (re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL), _BOUNDS):
+    for blanked in (re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL), _LAUNCH_ATTRIBUTES):
         source = blanked.sub(lambda found: " " + "\n" * found[0].count("\n"), source)
     return source

@@ -16,13 +16,20 @@ from typing import Any
 import torch
 
 from kernelwright.core.errors import CandidateError, SignatureError
-from kernelwright.problems.importing import attribute, blaming, import_file, listed, own_callables
-from kernelwright.problems.problem import MODEL_SEED, Candidate, Problem, seeded
-from kernelwright.problems.signature import check_call, signature_of
-from kernelwright.problems.state import State, StateHolder, copy_state, described, identifier, reference_state
+from kernelwright.problems.importing import defined_callables, get_attribute, import_file, join_names, reraise_as
+from kernelwright.problems.problem import MODEL_SEED, Candidate, Problem, temporary_seed
+from kernelwright.problems.signature import check_call, get_signature
+from kernelwright.problems.state import (
+    ReferenceState,
+    State,
+    copy_state,
+    describe_value,
+    reference_state,
+    to_identifier,
+)
 
 
-class WithState(StateHolder):
+class WithReferenceState(ReferenceState):
     """A stateless candidate that is handed the reference's parameters as keyword arguments."""
 
     def __init__(self, problem: Problem, program: Any) -> None:
@@ -30,34 +37,34 @@ class WithState(StateHolder):
         self._program = (program,)  # in a tuple: a module here would add its (no) parameters to the state's names
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._program[0](*args, **kwargs, **self.state())
+        return self._program[0](*args, **kwargs, **self.tensors_by_name())
 
 
 class PythonLoader:
     def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
         module = import_file(path, CandidateError)
-        found = self._pick(module, path, name, problem)
-        program = build(found, path, problem, device)
+        found = self._find_candidate(module, path, name, problem)
+        program = build_program(found, path, problem, device)
         return Candidate(path.stem + (f":{name}" if name else ""), program, str(path), "python")
 
-    def _pick(self, module: ModuleType, path: Path, name: str, problem: Problem) -> Any:
+    def _find_candidate(self, module: ModuleType, path: Path, name: str, problem: Problem) -> Any:
         if name:
-            return attribute(module, name, str(path), CandidateError)
+            return get_attribute(module, name, str(path), CandidateError)
         wanted = ["ModelNew", problem.name, path.stem]
         for one in wanted:
             if callable(getattr(module, one, None)):
                 return getattr(module, one)
-        own = own_callables(module)
+        own = defined_callables(module)
         hint = (
             f"rename Model to ModelNew in {path.name}"
             if "Model" in own
             else f"kw ... {path}:{own[0] if own else 'NAME'}"
         )
-        message = f"{path} has none of {listed(dict.fromkeys(wanted))}; it defines {listed(own)}"
+        message = f"{path} has none of {join_names(dict.fromkeys(wanted))}; it defines {join_names(own)}"
         raise CandidateError(message, where=str(path), next=hint)
 
 
-def build(found: Any, path: Path, problem: Problem, device: str = "cpu") -> Any:
+def build_program(found: Any, path: Path, problem: Problem, device: str = "cpu") -> Any:
     """What was found as a program that takes the problem's inputs, with the reference's parameters in place.
 
     Raises:
@@ -66,8 +73,8 @@ def build(found: Any, path: Path, problem: Problem, device: str = "cpu") -> Any:
     """
     where = str(path)
     if inspect.isclass(found):
-        with blaming(path, CandidateError, "does not construct"), seeded(MODEL_SEED):
-            found = _constructed(found, problem, where)
+        with reraise_as(path, CandidateError, "does not construct"), temporary_seed(MODEL_SEED):
+            found = _construct(found, problem, where)
     if not callable(found):
         raise CandidateError(f"{found!r} in {path} cannot be called", where=where)
     state = reference_state(problem)
@@ -75,33 +82,35 @@ def build(found: Any, path: Path, problem: Problem, device: str = "cpu") -> Any:
         copy_state(problem, found, where)
         names: list[str] = []
     else:
-        _check_takes_all(found, state, where)
-        names = [identifier(name) for name in state]
-    check_call(found, problem.example, where, names)
+        _check_takes_parameters(found, state, where)
+        names = [to_identifier(name) for name in state]
+    check_call(found, problem.meta_inputs, where, names)
     if isinstance(found, torch.nn.Module):
         found.to(device)
-    return WithState(problem, found).to(device) if names else found
+    return WithReferenceState(problem, found).to(device) if names else found
 
 
-def _constructed(cls: type, problem: Problem, where: str) -> Any:
-    signature = signature_of(cls)
+def _construct(cls: type, problem: Problem, where: str) -> Any:
+    signature = get_signature(cls)
     try:
         if signature:
             signature.bind(*problem.init_inputs)
     except TypeError as fault:
-        given = listed(map(repr, problem.init_inputs))
+        given = join_names(map(repr, problem.init_inputs))
         message = f"{cls.__name__}{signature} is constructed with {given}: {fault}"
         raise SignatureError(message, where=where, next="take what get_init_inputs() of the problem returns") from fault
     return cls(*problem.init_inputs)
 
 
-def _check_takes_all(program: Any, state: State, where: str) -> None:
-    signature = signature_of(program)
+def _check_takes_parameters(program: Any, state: State, where: str) -> None:
+    signature = get_signature(program)
     if signature is None or any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         return
-    missing = [f"{name} {described(state[name])}" for name in state if identifier(name) not in signature.parameters]
+    missing = [
+        f"{name} {describe_value(state[name])}" for name in state if to_identifier(name) not in signature.parameters
+    ]
     if missing:
-        message = f"other parameters than the reference: missing {listed(missing)}"
+        message = f"other parameters than the reference: missing {join_names(missing)}"
         hint = "hold them as parameters of the same names, or take them as keyword arguments"
         raise SignatureError(message, where=where, next=hint)
 

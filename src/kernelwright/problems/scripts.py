@@ -8,10 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 
-def watching(module: ModuleType, place: str) -> list[str]:
+def watch_hints(module: ModuleType, location: str) -> list[str]:
     """The command that watches the module's file while it runs, where that is a script."""
     path = Path(module.__file__ or "")
-    return [shlex.join(["kw", "why", "--", "python", place])] if path.suffix == ".py" and is_script(path) else []
+    return [shlex.join(["kw", "why", "--", "python", location])] if path.suffix == ".py" and is_script(path) else []
 
 
 def is_script(path: Path) -> bool:
@@ -22,10 +22,10 @@ def is_script(path: Path) -> bool:
     except (SyntaxError, ValueError, OSError):
         return False
     own = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    return any(_runs(node, own) for node in body)
+    return any(_is_executable_statement(node, own) for node in body)
 
 
-def _runs(node: ast.stmt, own: set[str]) -> bool:
+def _is_executable_statement(node: ast.stmt, own: set[str]) -> bool:
     match node:
         case ast.If(test=test):
             return any(isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(test))

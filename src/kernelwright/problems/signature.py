@@ -10,10 +10,10 @@ import torch
 
 from kernelwright.core.errors import SignatureError
 from kernelwright.problems.problem import Args, Problem
-from kernelwright.problems.state import described
+from kernelwright.problems.state import describe_value
 
 
-def signature_of(program: Callable[..., Any]) -> inspect.Signature | None:
+def get_signature(program: Callable[..., Any]) -> inspect.Signature | None:
     """The signature of a function or of a module's forward; None where Python cannot tell."""
     try:
         return inspect.signature(program.forward if isinstance(program, torch.nn.Module) else program)
@@ -29,14 +29,14 @@ def check_call(program: Callable[..., Any], args: Args, where: str, parameters: 
     Raises:
         SignatureError: the call would not fit.
     """
-    signature = signature_of(program)
+    signature = get_signature(program)
     if signature is None:
         return
     try:
         signature.bind(*args[0], **args[1], **dict.fromkeys(parameters))
     except TypeError as fault:
-        given = [described(value) for value in args[0]]
-        given += [f"{name}={described(value)}" for name, value in args[1].items()]
+        given = [describe_value(value) for value in args[0]]
+        given += [f"{name}={describe_value(value)}" for name, value in args[1].items()]
         given += [f"{name}=parameter" for name in parameters]
         message = f"takes {signature}, but is called with ({', '.join(given)}): {fault}"
         raise SignatureError(message, where=where, next="give it the signature of the reference") from fault
@@ -44,7 +44,7 @@ def check_call(program: Callable[..., Any], args: Args, where: str, parameters: 
 
 def argument_names(problem: Problem) -> list[str]:
     """The names of the positional inputs, from the reference's signature; `arg0`, `arg1` where it has none."""
-    signature, count = signature_of(problem.program), len(problem.example[0])
+    signature, count = get_signature(problem.program), len(problem.meta_inputs[0])
     names: list[str] = []
     for parameter in signature.parameters.values() if signature else ():
         if parameter.kind is parameter.VAR_POSITIONAL:

@@ -10,7 +10,7 @@ from kernelwright.core.errors import SignatureError
 from kernelwright.problems.problem import Problem
 
 State = dict[str, torch.Tensor]
-RULE = "parameters and buffers are copied by name: give the candidate the reference's names, shapes and dtypes"
+STATE_HINT = "parameters and buffers are copied by name: give the candidate the reference's names, shapes and dtypes"
 
 
 def reference_state(problem: Problem) -> State:
@@ -29,8 +29,8 @@ def copy_state(problem: Problem, candidate: torch.nn.Module, where: str) -> None
         SignatureError: parameters that are missing, extra, or of another shape or dtype; all of them are listed.
     """
     theirs, ours = reference_state(problem), candidate.state_dict()
-    if faults := differences(theirs, ours):
-        raise SignatureError("other parameters than the reference: " + "; ".join(faults), where=where, next=RULE)
+    if faults := find_state_differences(theirs, ours):
+        raise SignatureError("other parameters than the reference: " + "; ".join(faults), where=where, next=STATE_HINT)
     if problem.module is None:
         return
     known = {**dict(problem.module.named_buffers(remove_duplicate=False)), **theirs}
@@ -45,29 +45,29 @@ def copy_state(problem: Problem, candidate: torch.nn.Module, where: str) -> None
     candidate.train(problem.module.training)
 
 
-def differences(theirs: State, ours: State) -> list[str]:
+def find_state_differences(reference: State, candidate: State) -> list[str]:
     """What is wrong with a candidate's state, one phrase per name; empty when it is the reference's."""
-    faults = [f"missing {name} {described(value)}" for name, value in theirs.items() if name not in ours]
-    faults += [f"extra {name} {described(value)}" for name, value in ours.items() if name not in theirs]
-    for name, value in theirs.items():
-        if name in ours and described(ours[name]) != described(value):
-            faults.append(f"{name} is {described(ours[name])}, must be {described(value)}")
+    faults = [f"missing {name} {describe_value(value)}" for name, value in reference.items() if name not in candidate]
+    faults += [f"extra {name} {describe_value(value)}" for name, value in candidate.items() if name not in reference]
+    for name, value in reference.items():
+        if name in candidate and describe_value(candidate[name]) != describe_value(value):
+            faults.append(f"{name} is {describe_value(candidate[name])}, must be {describe_value(value)}")
     return faults
 
 
-def described(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """`float32[128, 64]`."""
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
     return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
 
 
-def identifier(name: str) -> str:
+def to_identifier(name: str) -> str:
     """A `state_dict` name as one word: `norm.weight` -> `norm_weight`."""
     return name.replace(".", "_")
 
 
-class StateHolder(torch.nn.Module):
+class ReferenceState(torch.nn.Module):
     """Copies of a reference's parameters under the same names, for a candidate that keeps none of its own.
 
     It lists them exactly as the reference does, so that whoever changes weights between calls can do so by name.
@@ -89,7 +89,7 @@ class StateHolder(torch.nn.Module):
             else:
                 home.register_buffer(leaf, copied)
 
-    def state(self) -> State:
+    def tensors_by_name(self) -> State:
         """The live values by one-word name."""
         values = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        return {identifier(name): value for name, value in values.items()}
+        return {to_identifier(name): value for name, value in values.items()}

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.core.errors import NotFoundError
-from kernelwright.problems.loaders import LOADERS
+from kernelwright.problems.loaders import SOURCE_LOADERS
 
-_GENERATED = re.compile(r"level_(\d+)_problem_(\d+)_sample_\d+(_kernel)?")
+_KERNELBENCH_SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_sample_\d+(_kernel)?")
 
 
 @dataclass(frozen=True)
-class Pair:
+class CandidatePair:
     """A problem's file and a candidate's, and what they are called."""
 
     problem: str
@@ -33,21 +33,21 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairingResult:
     """
     Attributes:
-        idle: problems without a candidate.
-        lost: candidates without a problem.
-        unread: Python files that are no problem.
+        problems_without_candidate: problems without a candidate.
+        candidates_without_problem: candidates without a problem.
+        unreadable_files: Python files that are no problem.
     """
 
-    pairs: tuple[Pair, ...]
-    idle: tuple[str, ...]
-    lost: tuple[str, ...]
-    unread: tuple[str, ...]
+    pairs: tuple[CandidatePair, ...]
+    problems_without_candidate: tuple[str, ...]
+    candidates_without_problem: tuple[str, ...]
+    unreadable_files: tuple[str, ...]
 
 
-def pairs_in(folder: str, candidates: str | None = None) -> Pairs:
+def find_pairs(folder: str, candidates: str | None = None) -> PairingResult:
     """Every candidate with its problem, by name.
 
     Raises:
@@ -55,9 +55,11 @@ def pairs_in(folder: str, candidates: str | None = None) -> Pairs:
     """
     root = _folder(folder)
     within = _folder(candidates) if candidates else None
-    files = [path for path in _sources(root, {".py"}) if not (within and within != root and within in path.parents)]
-    names = {path: _names(path) for path in files}
-    problems = {path: _called(path, root) for path in files if _is_problem(path, names[path])}
+    files = [
+        path for path in _source_files(root, {".py"}) if not (within and within != root and within in path.parents)
+    ]
+    names = {path: _top_level_names(path) for path in files}
+    problems = {path: _relative_name(path, root) for path in files if _is_problem(path, names[path])}
     if not problems:
         raise NotFoundError(
             f"no problem among {len(files)} Python files in {folder}",
@@ -67,9 +69,9 @@ def pairs_in(folder: str, candidates: str | None = None) -> Pairs:
         found = [(path, path) for path in problems if "ModelNew" in (names[path] or ())]
         lost: tuple[str, ...] = ()
     else:
-        others = [path for path in _sources(within, set(LOADERS)) if path not in problems]
-        match = _Matching(problems)
-        found = [(problem, path) for path in others if (problem := match.of(path, within))]
+        others = [path for path in _source_files(within, set(SOURCE_LOADERS)) if path not in problems]
+        match = _ProblemMatcher(problems)
+        found = [(problem, path) for path in others if (problem := match.find_problem(path, within))]
         lost = tuple(str(path.relative_to(within)) for path in others if path not in {one for _, one in found})
     if not found:
         where = f"{candidates} has no file called like" if within else "no file holds a ModelNew beside the Model of"
@@ -77,13 +79,17 @@ def pairs_in(folder: str, candidates: str | None = None) -> Pairs:
             f"{where} any of the {len(problems)} problems in {folder}",
             next=f"name them like the problems: kw suite run {folder} --candidates DIR",
         )
-    pairs = [Pair(problems[a], str(b.relative_to(within or root)), a, b) for a, b in found]
+    pairs = [CandidatePair(problems[a], str(b.relative_to(within or root)), a, b) for a, b in found]
     had = {pair.problem for pair in pairs}
-    return Pairs(
-        pairs=tuple(sorted(pairs, key=lambda one: (_natural(one.problem), _natural(one.candidate)))),
-        idle=tuple(sorted((one for one in problems.values() if one not in had), key=_natural)),
-        lost=lost,
-        unread=tuple(str(path.relative_to(root)) for path in files if path not in problems and names[path] is None),
+    return PairingResult(
+        pairs=tuple(sorted(pairs, key=lambda one: (_natural_key(one.problem), _natural_key(one.candidate)))),
+        problems_without_candidate=tuple(
+            sorted((one for one in problems.values() if one not in had), key=_natural_key)
+        ),
+        candidates_without_problem=lost,
+        unreadable_files=tuple(
+            str(path.relative_to(root)) for path in files if path not in problems and names[path] is None
+        ),
     )
 
 
@@ -94,26 +100,26 @@ def _folder(name: str) -> Path:
     return path
 
 
-def _sources(root: Path, wanted: set[str]) -> list[Path]:
+def _source_files(root: Path, wanted: set[str]) -> list[Path]:
     """Files with such a suffix; hidden folders and files that begin with an underscore are somebody's own affair."""
     found = (path for path in sorted(root.rglob("*")) if path.suffix in wanted and path.is_file())
     return [path for path in found if not any(part[0] in "._" for part in path.relative_to(root).parts)]
 
 
-def _called(path: Path, root: Path) -> str:
+def _relative_name(path: Path, root: Path) -> str:
     return str(path.relative_to(root).with_suffix(""))
 
 
-def _names(path: Path) -> set[str] | None:
+def _top_level_names(path: Path) -> set[str] | None:
     """What a file defines or imports at its top; None where it cannot be read."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return None
-    return set(_defined(tree))
+    return set(_iter_top_level_names(tree))
 
 
-def _defined(tree: ast.Module) -> Iterator[str]:
+def _iter_top_level_names(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
@@ -128,7 +134,7 @@ def _is_problem(path: Path, names: set[str] | None) -> bool:
     return bool(names) and bool({"Model", path.stem} & names) and bool({"get_inputs", f"{path.stem}_inputs"} & names)
 
 
-class _Matching:
+class _ProblemMatcher:
     """Problems by every name that a candidate may have."""
 
     def __init__(self, problems: dict[Path, str]) -> None:
@@ -137,18 +143,18 @@ class _Matching:
         self._by_stem = {path.stem: path for path in problems if stems[path.stem] == 1}
         self._by_number = {number: path for path in problems if (number := _level_and_number(path))}
 
-    def of(self, path: Path, root: Path) -> Path | None:
+    def find_problem(self, path: Path, root: Path) -> Path | None:
         place = path.relative_to(root).with_suffix("")
-        if made := _GENERATED.fullmatch(path.stem):
+        if made := _KERNELBENCH_SAMPLE.fullmatch(path.stem):
             return self._by_number.get((made[1], made[2]))
         for one in (place, *(parent for parent in place.parents if parent.name)):
-            for name in _shorter(one.name):
+            for name in _name_prefixes(one.name):
                 if found := self._by_place.get(str(one.with_name(name))) or self._by_stem.get(name):
                     return found
         return None
 
 
-def _shorter(name: str) -> Iterator[str]:
+def _name_prefixes(name: str) -> Iterator[str]:
     """softmax_triton_v2, softmax_triton, softmax."""
     while name:
         yield name
@@ -161,6 +167,6 @@ def _level_and_number(path: Path) -> tuple[str, str] | None:
     return (level[1], number[1]) if level and number else None
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_key(name: str) -> list[tuple[int, str]]:
     """2 before 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

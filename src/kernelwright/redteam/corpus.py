@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from kernelwright.benchmark.worker_pool import done_by, warm_nursery
+from kernelwright.benchmark.worker_pool import map_unordered, shared_fork_server
 from kernelwright.core import progress
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
 from kernelwright.core.errors import InternalError, KernelwrightError, NotFoundError, UsageError
 from kernelwright.core.records import REJECTIONS, Device
-from kernelwright.core.throughput import Pace
+from kernelwright.core.throughput import Throughput
 from kernelwright.machines import require_device
 from kernelwright.measure.clock import wall_s
 from kernelwright.verification import verify
 
-SAMPLES = Path(__file__).parent / "samples"
-TIME_S, ENDLESS_S = 60.0, 3.0
+SAMPLES_DIR = Path(__file__).parent / "samples"
+TIME_LIMIT_S, HANG_TIME_LIMIT_S = 60.0, 3.0
 MEMORY_BYTES = 2 << 30
 SUFFIXES = (".py", ".cpp", ".cu")
 _FIELD = re.compile(r"^(?://)?\s*(Problem|Code|Device|Policy):\s*(.+?)\s*$", re.MULTILINE)
@@ -31,20 +31,20 @@ _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Sample:
+class CorpusSample:
     """One file of the corpus.
 
     Attributes:
-        what: what it does, in one sentence.
-        codes: of which any one may reject it; none for an honest one.
+        description: what it does, in one sentence.
+        expected_codes: of which any one may reject it; none for a legitimate one.
         device: `cpu`, `cuda` or `both`.
     """
 
     path: Path
-    kind: Literal["honest", "dishonest"]
-    what: str
+    kind: Literal["legitimate", "cheat"]
+    description: str
     problem: str
-    codes: tuple[str, ...]
+    expected_codes: tuple[str, ...]
     device: str
     policy: str
 
@@ -55,12 +55,12 @@ class Sample:
     def runs_on(self, device: str) -> bool:
         return self.device in (device, "both")
 
-    def is_called(self, parts: Sequence[str]) -> bool:
+    def matches(self, parts: Sequence[str]) -> bool:
         """Whether one of these is its kind or its policy, or in its name."""
         return any(part in (self.kind, self.policy) or part in self.name for part in parts)
 
     @property
-    def bare(self) -> str:
+    def stripped_source(self) -> str:
         """Its source without the lines that say what it is."""
         text = self.path.read_text(encoding="utf-8")
         if self.path.suffix == ".py":
@@ -70,28 +70,29 @@ class Sample:
         return "".join(lines[told:])
 
 
-def samples(folder: Path = SAMPLES) -> list[Sample]:
+def load_samples(folder: Path = SAMPLES_DIR) -> list[CorpusSample]:
     """Every sample, by name.
 
     Raises:
         InternalError: one says too little of itself.
     """
-    return [_sample(path) for path in sorted(folder.glob("*honest/*")) if path.suffix in SUFFIXES]
+    files = [path for kind in ("cheats", "legitimate") for path in sorted((folder / kind).iterdir())]
+    return [_load_sample(path) for path in files if path.suffix in SUFFIXES]
 
 
-def _sample(path: Path) -> Sample:
+def _load_sample(path: Path) -> CorpusSample:
     text = path.read_text(encoding="utf-8")
     head = text[:1500]
     fields = dict(reversed(_FIELD.findall(head)))
-    kind = cast(Literal["honest", "dishonest"], path.parent.name)
+    kind: Literal["legitimate", "cheat"] = "cheat" if path.parent.name == "cheats" else "legitimate"
     codes = tuple(fields.get("Code", "").split(" or ")) if "Code" in fields else ()
-    if "Problem" not in fields or bool(codes) != (kind == "dishonest") or not set(codes) <= set(REJECTIONS):
+    if "Problem" not in fields or bool(codes) != (kind == "cheat") or not set(codes) <= set(REJECTIONS):
         raise InternalError(
-            f"{path} says {fields} of itself", next="name its Problem, Device, and the Code if dishonest"
+            f"{path} says {fields} of itself", next="name its Problem, Device, and the Code if it is a cheat"
         )
     what = text.lstrip('"/ ').partition("\n")[0].strip()
     policy = fields.get("Policy", "any")
-    return Sample(path, kind, what, fields["Problem"], codes, fields.get("Device", "cpu"), policy)
+    return CorpusSample(path, kind, what, fields["Problem"], codes, fields.get("Device", "cpu"), policy)
 
 
 def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = (), workers: int = 1) -> CorpusReport:
@@ -108,71 +109,73 @@ def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = 
     require_device(device, next="--device cpu")
     if min(rounds, workers) < 1:
         raise UsageError(f"{rounds} rounds by {workers} workers judge nothing", next="--rounds 1 --workers 1")
-    start, found = wall_s(), samples()
-    wanted = [one for one in found if not only or one.is_called(only)]
+    start, found = wall_s(), load_samples()
+    wanted = [one for one in found if not only or one.matches(only)]
     if not wanted:
         raise NotFoundError(
             f"no sample is called like {', '.join(only)}",
             next="name parts of samples' names, or none for all of them: kw judge-check",
         )
     chosen = [one for one in wanted if one.runs_on(device)]
-    outcomes, held = _judged_by(workers, chosen * rounds, device)
+    outcomes, held = _judge_all(workers, chosen * rounds, device)
     return CorpusReport(
         device=cast(Device, device),
         rounds=rounds,
         sandbox=held,
         outcomes=tuple(outcomes),
-        pace=Pace(verdicts=len(outcomes), time_s=wall_s() - start, workers=workers),
+        throughput=Throughput(verdicts=len(outcomes), time_s=wall_s() - start, workers=workers),
         skipped=tuple(one.name for one in wanted if one not in chosen),
     )
 
 
-def _judged_by(workers: int, chosen: list[Sample], device: str) -> tuple[list[SampleOutcome], tuple[str, ...]]:
+def _judge_all(workers: int, chosen: list[CorpusSample], device: str) -> tuple[list[SampleOutcome], tuple[str, ...]]:
     """The outcomes in the order of the samples, and what held the strangers."""
     outcomes: dict[int, SampleOutcome] = {}
     held: tuple[str, ...] = ()
-    progress.stage(f"0 of {len(chosen)} judged")
-    for index, done in done_by(min(workers, len(chosen) or 1), _judged, [(sample, device) for sample in chosen]):
+    progress.report_stage(f"0 of {len(chosen)} judged")
+    for index, done in map_unordered(
+        min(workers, len(chosen) or 1), _judge_sample, [(sample, device) for sample in chosen]
+    ):
         if isinstance(done, KernelwrightError):
-            done = _outcome(chosen[index], f"error: {done.code}", done.message), ()
+            done = _make_outcome(chosen[index], f"error: {done.code}", done.message), ()
         outcomes[index], held = done[0], done[1] or held
-        progress.stage(f"{len(outcomes)} of {len(chosen)} judged, the last was {done[0].name}")
+        progress.report_stage(f"{len(outcomes)} of {len(chosen)} judged, the last was {done[0].name}")
     return [outcomes[index] for index in sorted(outcomes)], held
 
 
-def _judged(task: tuple[Sample, str]) -> tuple[SampleOutcome, tuple[str, ...]]:
+def _judge_sample(task: tuple[CorpusSample, str]) -> tuple[SampleOutcome, tuple[str, ...]]:
     """What the judge says of one sample, which it meets as a file of no name."""
     (sample, device), start = task, wall_s()
-    time_s = ENDLESS_S if "timeout" in sample.codes else TIME_S
+    time_s = HANG_TIME_LIMIT_S if "timeout" in sample.expected_codes else TIME_LIMIT_S
     held: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix="kernelwright-corpus-") as folder:
         staged = Path(folder) / f"candidate{sample.path.suffix}"
-        staged.write_text(sample.bare, encoding="utf-8")
+        staged.write_text(sample.stripped_source, encoding="utf-8")
         try:
             verdict = verify(
-                str(SAMPLES / "problems" / f"{sample.problem}.py"),
+                str(SAMPLES_DIR / "problems" / f"{sample.problem}.py"),
                 str(staged),
                 device=device,
-                time_s=time_s,
-                build_s=time_s,
+                call_timeout_s=time_s,
+                build_timeout_s=time_s,
                 memory_bytes=MEMORY_BYTES,
-                nursery=warm_nursery(),
+                fork_server=shared_fork_server(),
                 own_kernels=sample.policy == "own-kernels",
             )
             held, reason = verdict.sandbox, verdict.reason
             got, detail = (reason.code, reason.detail) if reason else ("", "")
         except KernelwrightError as fault:
             got, detail = f"error: {fault.code}", fault.message
-    return _outcome(sample, got, detail, wall_s() - start), held
+    return _make_outcome(sample, got, detail, wall_s() - start), held
 
 
-def _outcome(sample: Sample, got: str, detail: str, time_s: float = 0.0) -> SampleOutcome:
+def _make_outcome(sample: CorpusSample, got: str, detail: str, time_s: float = 0.0) -> SampleOutcome:
     return SampleOutcome(
         name=sample.name,
         kind=sample.kind,
-        what=sample.what,
+        description=sample.description,
         problem=sample.problem,
-        expected=sample.codes,
+        expected=sample.expected_codes,
         got=got,
         detail=detail,
         time_s=time_s,

@@ -2,11 +2,11 @@
 
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
-from kernelwright.core.renderers import register
-from kernelwright.report.page import html_fragment, page
-from kernelwright.report.terminal import show, text
+from kernelwright.core.renderers import register_renderer
+from kernelwright.report.page import render_fragment, render_page
+from kernelwright.report.terminal import render_text, show
 
-_KINDS = (Bench, Diagnosis, Machine, Verdict, Optimization)
-register("text", _KINDS, text)
-register("html", _KINDS, html_fragment)
-__all__ = ["html_fragment", "page", "show", "text"]
+_RECORD_TYPES = (Bench, Diagnosis, Machine, Verdict, Optimization)
+register_renderer("text", _RECORD_TYPES, render_text)
+register_renderer("html", _RECORD_TYPES, render_fragment)
+__all__ = ["render_fragment", "render_page", "render_text", "show"]

@@ -16,7 +16,7 @@ class LogScale:
     start: float
     end: float
 
-    def at(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """The place of a value, kept inside the scale; NaN stands at its start."""
         value = min(max(self.low, value), self.high)
         share = math.log10(value / self.low) / math.log10(self.high / self.low)
@@ -42,12 +42,12 @@ class LinearScale:
     start: float
     end: float
 
-    def at(self, value: float) -> float:
+    def position(self, value: float) -> float:
         value = min(max(self.low, value), self.high)
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 3)
 
 
-def around(values: list[float], *, decades: float = 0.2) -> tuple[float, float]:
+def padded_range(values: list[float], *, decades: float = 0.2) -> tuple[float, float]:
     """The least and greatest of positive values with a margin of `decades` on both sides; (1, 10) for none."""
     kept = [value for value in values if value > 0 and math.isfinite(value)]
     if not kept:
@@ -58,27 +58,27 @@ def around(values: list[float], *, decades: float = 0.2) -> tuple[float, float]:
 
 # ---- ticks
 
-LETTER, APART = 7.4, 6.0
+CHAR_WIDTH, MIN_LABEL_GAP = 7.4, 6.0
 """Pixels: the widest digit of a tick's label, rounded up, and the least room between two labels."""
-NARROWEST = 284
+MIN_PAGE_WIDTH = 284
 """The width of a drawing on a page of 320 px, the narrowest phone."""
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A label under an axis; `anchor` is the class that says which end of it stands at `at`."""
+    """A label under an axis; `anchor` is the class that says which end of it stands at `position`."""
 
-    at: float
+    position: float
     text: str
     anchor: str
 
 
 def text_width(text: str) -> float:
     """The pixels that a label of 11.5 px takes at most."""
-    return LETTER * len(text)
+    return CHAR_WIDTH * len(text)
 
 
-def ticks(
+def place_ticks(
     places: Iterable[tuple[float, str]], start: float, end: float, *, pixels: float = 1.0, overhang: float = 0.0
 ) -> list[Tick]:
     """The labels that fit side by side between `start` and `end`: one that would touch the last is left out.
@@ -96,5 +96,5 @@ def ticks(
         left = at - {"start": 0.0, "mid": width / 2, "end": width}[anchor]
         if left >= edge:
             kept.append(Tick(at, text, anchor))
-            edge = left + width + APART / pixels
+            edge = left + width + MIN_LABEL_GAP / pixels
     return kept

@@ -10,7 +10,7 @@ from kernelwright.core.units import bandwidth_text, rate_text
 from kernelwright.report import format
 from kernelwright.report.axes import LogScale
 
-ROOF_APART, SLOPE_APART = 17.0, 11.0
+MIN_ROOF_GAP, MIN_SLOPE_GAP = 17.0, 11.0
 """Closer lines share a label."""
 
 
@@ -18,7 +18,7 @@ ROOF_APART, SLOPE_APART = 17.0, 11.0
 class Slope:
     """One memory level as a line, with its label along it at `angle` degrees; an empty label was merged away.
 
-    `height` is how far across its direction it lies, and `known` what the key says of it.
+    `height` is how far across its direction it lies, and `key_text` what the key says of it.
     """
 
     x1: float
@@ -28,9 +28,9 @@ class Slope:
     angle: float
     height: float
     name: str
-    known: str
+    key_text: str
     title: str
-    main: bool
+    is_main_memory: bool
     label: str = ""
 
 
@@ -38,18 +38,18 @@ class Slope:
 class Roof:
     """One arithmetic rate as a flat line from where the fastest memory meets it; an empty label was merged away.
 
-    `known` is what the key says of it, with the rate.
+    `key_text` is what the key says of it, with the rate.
     """
 
     x1: float
     x2: float
     y: float
     label: str
-    known: str
+    key_text: str
     title: str
 
 
-def slopes(machine: Machine, x: LogScale, y: LogScale, *, brief: bool = False) -> list[Slope]:
+def bandwidth_slopes(machine: Machine, x: LogScale, y: LogScale, *, brief: bool = False) -> list[Slope]:
     """The memory levels, fastest first; levels too close for two labels share the label of the first.
 
     Args:
@@ -59,44 +59,44 @@ def slopes(machine: Machine, x: LogScale, y: LogScale, *, brief: bool = False) -
     angle = round(math.degrees(math.atan2(y.per_decade, x.per_decade)), 2)
     found = []
     for level in machine.levels:
-        rate = format.best_gb_s(level)
+        rate = format.max_bandwidth_gb_s(level)
         start, end = (max(x.low, y.low * 1e3 / rate), min(x.high, top * 1e3 / rate)) if rate else (0.0, 0.0)
         if end <= start:
             continue
-        ends = (x.at(start), y.at(start * rate / 1e3), x.at(end), y.at(end * rate / 1e3))
-        mixes = ", ".join(f"{mix} {bandwidth_text(known)}" for mix, known in format.mixes(level) if known)
-        name, main = format.plain(level.name), level is machine.levels[-1]
+        ends = (x.position(start), y.position(start * rate / 1e3), x.position(end), y.position(end * rate / 1e3))
+        mixes = ", ".join(f"{mix} {bandwidth_text(known)}" for mix, known in format.bandwidths_by_mix(level) if known)
+        name, main = format.sanitize_line(level.name), level is machine.levels[-1]
         height = math.log10(rate) * abs(y.per_decade) * math.cos(math.radians(angle))
         found.append(Slope(*ends, angle, height, name, bandwidth_text(rate), f"{name}: {mixes}", main))
-    return _labelled(sorted(found, key=lambda slope: (slope.main, -slope.height)), brief)
+    return _add_labels(sorted(found, key=lambda slope: (slope.is_main_memory, -slope.height)), brief)
 
 
-def _labelled(found: list[Slope], brief: bool) -> list[Slope]:
+def _add_labels(found: list[Slope], brief: bool) -> list[Slope]:
     """Main memory has its label below its line, alone; of the others those that lie close share one above."""
     groups: list[list[Slope]] = []
     for slope in found:
-        if groups and not slope.main and groups[-1][-1].height - slope.height < SLOPE_APART:
+        if groups and not slope.is_main_memory and groups[-1][-1].height - slope.height < MIN_SLOPE_GAP:
             groups[-1].append(slope)
         else:
             groups.append([slope])
-    return [part for group in groups for part in _named(group, brief)]
+    return [part for group in groups for part in _share_label(group, brief)]
 
 
-def _named(group: list[Slope], brief: bool) -> list[Slope]:
-    names, known = ", ".join(slope.name for slope in group), group[0].known
-    said = f"{names}{' up to' if len({slope.known for slope in group}) > 1 else ''} {known}"
-    first = replace(group[0], label=names if brief else said, known=said)
-    return [first, *(replace(slope, known="") for slope in group[1:])]
+def _share_label(group: list[Slope], brief: bool) -> list[Slope]:
+    names, known = ", ".join(slope.name for slope in group), group[0].key_text
+    said = f"{names}{' up to' if len({slope.key_text for slope in group}) > 1 else ''} {known}"
+    first = replace(group[0], label=names if brief else said, key_text=said)
+    return [first, *(replace(slope, key_text="") for slope in group[1:])]
 
 
-def roofs(machine: Machine, x: LogScale, y: LogScale, *, brief: bool = False) -> list[Roof]:
+def arithmetic_roofs(machine: Machine, x: LogScale, y: LogScale, *, brief: bool = False) -> list[Roof]:
     """Flat lines, highest first; roofs too close for two labels share the label of the highest."""
-    fastest = max(format.best_gb_s(level) for level in machine.levels)
+    fastest = max(format.max_bandwidth_gb_s(level) for level in machine.levels)
     named = [(rate, name, "products") for name, rate in machine.matrix_tflop_s.items() if rate > 0]
     named += [(rate, name, "other arithmetic") for name, rate in machine.vector_tflop_s.items() if rate > 0]
     groups: list[list[tuple[float, str, str]]] = []
     for entry in sorted(named, reverse=True):
-        if groups and y.at(entry[0]) - y.at(groups[-1][-1][0]) < ROOF_APART:
+        if groups and y.position(entry[0]) - y.position(groups[-1][-1][0]) < MIN_ROOF_GAP:
             groups[-1].append(entry)
         else:
             groups.append([entry])
@@ -105,8 +105,10 @@ def roofs(machine: Machine, x: LogScale, y: LogScale, *, brief: bool = False) ->
         for i, (rate, name, what) in enumerate(group):
             known = "" if i else _roof_label(group)
             label = _brief_label(group) if brief and known else known
-            title = f"{format.plain(name)} {what}: {rate_text(rate)}"
-            found.append(Roof(x.at(max(x.low, rate * 1e3 / fastest)), x.end, y.at(rate), label, known, title))
+            title = f"{format.sanitize_line(name)} {what}: {rate_text(rate)}"
+            found.append(
+                Roof(x.position(max(x.low, rate * 1e3 / fastest)), x.end, y.position(rate), label, known, title)
+            )
     return found
 
 
@@ -124,4 +126,4 @@ def _brief_label(group: list[tuple[float, str, str]]) -> str:
 
 
 def _dtypes(group: list[tuple[float, str, str]]) -> list[str]:
-    return [f"{'' if what == 'products' else 'vector '}{format.plain(name)}" for _, name, what in group]
+    return [f"{'' if what == 'products' else 'vector '}{format.sanitize_line(name)}" for _, name, what in group]

@@ -17,7 +17,7 @@ _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTP]?B\b|[KMGTP]?FLOP|[umn]?s\b|[KMG
 
 
 @cache
-def environment() -> Environment:
+def jinja_environment() -> Environment:
     """Made at the first page, so that the terminal never pays for Jinja."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -35,30 +35,30 @@ def environment() -> Environment:
         rate=units.rate_text,
         count=units.count_text,
         percent=units.percent_text,
-        times=format.times_text,
-        plain=format.plain,
-        bound=bound,
-        dotted=dotted,
+        times=format.factor_text,
+        plain=format.sanitize_line,
+        bound=join_units,
+        dotted=breakable_path,
         error=format.error_text,
     )
-    made.globals.update(words=format, outcomes=optimization)
+    made.globals.update(format=format, optimization=optimization)
     return made
 
 
-def bound(text: str) -> str:
+def join_units(text: str) -> str:
     """The text with every number bound to its unit, so that a line never breaks between them."""
     return _BEFORE_UNIT.sub("\u00a0", text)
 
 
-def dotted(path: str) -> Markup:
+def breakable_path(path: str) -> Markup:
     """A dotted path that may break behind its dots."""
     from markupsafe import Markup, escape
 
     return Markup(".<wbr>").join(escape(part) for part in path.split("."))
 
 
-def render(template: str, **values: Any) -> Markup:
+def render_template(template: str, **values: Any) -> Markup:
     """One template with its values; what comes back is markup, already escaped."""
     from markupsafe import Markup
 
-    return Markup(environment().get_template(template).render(**values))
+    return Markup(jinja_environment().get_template(template).render(**values))

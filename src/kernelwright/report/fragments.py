@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelwright.core.evidence import Measured
+from kernelwright.core.evidence import RowGroup
 from kernelwright.report import row_states
 
 
-def markdown(records: Iterable[Measured]) -> str:
+def markdown(records: Iterable[RowGroup]) -> str:
     """A paragraph and two tables for each machine."""
-    return "\n".join(map(_machine, records))
+    return "\n".join(map(_machine_section, records))
 
 
-def _machine(record: Measured) -> str:
+def _machine_section(record: RowGroup) -> str:
     fragments = [one for result in record.results for one in result.fragments]
     accesses = [one for result in record.results for one in result.accesses]
-    elements, wrong = sum(one.elements for one in fragments), sum(one.wrong for one in fragments)
-    agree = sum(one.predicted == one.counted for one in accesses)
+    elements, wrong = sum(one.elements for one in fragments), sum(one.mismatches for one in fragments)
+    agree = sum(one.predicted == one.measured for one in accesses)
     software = ", ".join(f"{name} {version}" for name, version in record.environment.items())
-    when = row_states.measured_text(record.states)
+    when = row_states.dates_text(record.states)
     rows = [
         f"## {record.machine}",
         "",

@@ -4,73 +4,81 @@ from __future__ import annotations
 
 import html
 
-from kernelwright.core.optimization import COMPILED, TORCH, Attempt, Left, Optimization, RegionOutcome, Setting
+from kernelwright.core.optimization import (
+    TORCH,
+    TORCH_COMPILE,
+    Attempt,
+    ConfigValues,
+    FallbackOperator,
+    Optimization,
+    RegionOutcome,
+)
 from kernelwright.core.units import bytes_text, number_text
 from kernelwright.report import format
 
-_CPP = {"lanes", "inner", "in_order", "threads", "parts", "past_caches"}
-_TRITON = {"outer", "inner", "warps", "stages", "parts", "keep"}
+_CPP_FIELDS = {"vector_axis", "inner_vector_axis", "loop_interchange", "parallel", "num_splits", "nontemporal_stores"}
+_TRITON_FIELDS = {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "num_splits", "evict_last"}
 
-MOST_REGION_LINES, MOST_LINE = 100, 160
-MOST_SOURCE_BYTES = 300_000
+MAX_REGION_LINES, MAX_LINE_LENGTH = 100, 160
+MAX_SOURCE_BYTES = 300_000
 """A page stays under 1 MB: of a longer region the first lines stand on it, of a longer file only its size."""
 
 
 # ---- the ways to compute a region
 
 
-def choice_text(choice: Setting) -> str:
+def config_text(config: ConfigValues) -> str:
     """A generator's choice in words: `C++, vectors along i0, all threads`, `Triton, tiles of 1 x 1024, 2 warps`.
 
     What is not known here is said as it stands, so that two choices never read the same.
     """
-    if "lanes" in choice:
-        said, known = _cpp(choice), _CPP
-    elif {"outer", "inner"} <= choice.keys():
-        said, known = _triton(choice), _TRITON
+    if "vector_axis" in config:
+        said, known = _cpp_config_text(config), _CPP_FIELDS
+    elif {"BLOCK_M", "BLOCK_N"} <= config.keys():
+        said, known = _triton_config_text(config), _TRITON_FIELDS
     else:
         said, known = [], set()
-    rest = [f"{name.replace('_', ' ')} {value}" for name, value in choice.items() if name not in known]
-    return format.plain(", ".join([*said, *rest]))
+    rest = [f"{name.replace('_', ' ')} {value}" for name, value in config.items() if name not in known]
+    return format.sanitize_line(", ".join([*said, *rest]))
 
 
-def _cpp(choice: Setting) -> list[str]:
-    lanes = " and ".join(str(axis) for axis in (choice["lanes"], choice.get("inner")) if axis)
-    said = ["C++", f"vectors along {lanes}", "all threads" if choice.get("threads", True) else "one thread"]
-    flags = {"in_order": "memory in order", "past_caches": "stores past the caches"}
-    return [*said, *_parts(choice), *(text for name, text in flags.items() if choice.get(name))]
+def _cpp_config_text(choice: ConfigValues) -> list[str]:
+    lanes = " and ".join(str(axis) for axis in (choice["vector_axis"], choice.get("inner_vector_axis")) if axis)
+    said = ["C++", f"vectors along {lanes}", "all threads" if choice.get("parallel", True) else "one thread"]
+    flags = {"loop_interchange": "loops interchanged", "nontemporal_stores": "non-temporal stores"}
+    return [*said, *_splits_text(choice), *(text for name, text in flags.items() if choice.get(name))]
 
 
-def _triton(choice: Setting) -> list[str]:
-    said = ["Triton", f"tiles of {choice['outer']} x {choice['inner']}"]
-    if "warps" in choice:
-        said.append(number_text(int(choice["warps"]), "warp"))
-    if (stages := int(choice.get("stages", 1))) > 1:
+def _triton_config_text(choice: ConfigValues) -> list[str]:
+    said = ["Triton", f"tiles of {choice['BLOCK_M']} x {choice['BLOCK_N']}"]
+    if "num_warps" in choice:
+        said.append(number_text(int(choice["num_warps"]), "warp"))
+    if (stages := int(choice.get("num_stages", 1))) > 1:
         said.append(f"{stages} stages")
-    return [*said, *_parts(choice), *["nothing kept in the cache"] * (not choice.get("keep", True))]
+    return [*said, *_splits_text(choice), *["no evict_last"] * (not choice.get("evict_last", True))]
 
 
-def _parts(choice: Setting) -> list[str]:
-    parts = int(choice.get("parts", 1))
-    return [f"in {parts:,} parts"] if parts > 1 else []
+def _splits_text(choice: ConfigValues) -> list[str]:
+    parts = int(choice.get("num_splits", 1))
+    return [f"{parts:,} splits"] if parts > 1 else []
 
 
 def attempt_text(attempt: Attempt) -> str:
     """The choice in words; torch's own ways have none and keep their name."""
-    return choice_text(attempt.choice) if attempt.choice else format.plain(attempt.name)
+    return config_text(attempt.config) if attempt.config else format.sanitize_line(attempt.name)
 
 
-def attempts(region: RegionOutcome) -> list[Attempt]:
+def sorted_attempts(region: RegionOutcome) -> list[Attempt]:
     """Everything that was tried, the fastest first, what was not timed last."""
     return sorted(region.attempts, key=lambda attempt: (attempt.time_us is None, attempt.time_us or 0.0))
 
 
-def standing(attempt: Attempt, region: RegionOutcome) -> str:
+def attempt_status(attempt: Attempt, region: RegionOutcome) -> str:
     """What became of an attempt: `winner`, `accepted`, `rejected`, `not checked`; nothing for torch's own ways."""
     if attempt.name == region.winner:
         return "winner"
     if attempt.accepted is None:
-        return "not checked" if attempt.choice else ""
+        return "not checked" if attempt.config else ""
     return "accepted" if attempt.accepted else "rejected"
 
 
@@ -79,52 +87,54 @@ def standing(attempt: Attempt, region: RegionOutcome) -> str:
 
 def region_name(region: RegionOutcome) -> str:
     """`region_0 x4`: its name, and how often it stands in the program."""
-    return format.plain(region.name) + (f" x{region.copies:,}" if region.copies > 1 else "")
+    return format.sanitize_line(region.name) + (f" x{region.num_occurrences:,}" if region.num_occurrences > 1 else "")
 
 
-def computes_text(region: RegionOutcome) -> str:
+def computation_text(region: RegionOutcome) -> str:
     """What it computes, and on how much: `add, relu; 16,777,216 elements`; a region without operators is a copy."""
-    summary = format.plain(region.summary)
+    summary = format.sanitize_line(region.summary)
     return f"copy{summary}" if summary.startswith(";") else summary
 
 
 def winner_text(region: RegionOutcome) -> str:
     """The way that won, in words."""
-    return next((attempt_text(a) for a in region.attempts if a.name == region.winner), format.plain(region.winner))
+    return next(
+        (attempt_text(a) for a in region.attempts if a.name == region.winner), format.sanitize_line(region.winner)
+    )
 
 
 def is_kernel(region: RegionOutcome) -> bool:
     """Whether a generated kernel won; torch's own ways carry no choice."""
-    return any(attempt.choice for attempt in region.attempts if attempt.name == region.winner)
+    return any(attempt.config for attempt in region.attempts if attempt.name == region.winner)
 
 
-def why_text(region: RegionOutcome) -> str:
+def winner_reason_text(region: RegionOutcome) -> str:
     """Why this way won, with every choice in words: `2.10x faster than the next, torch`."""
-    why = region.why
+    why = region.winner_reason
     for attempt in sorted(region.attempts, key=lambda attempt: -len(attempt.name)):
-        if attempt.choice:
+        if attempt.config:
             why = why.replace(attempt.name, attempt_text(attempt))
-    return format.plain(why)
+    return format.sanitize_line(why)
 
 
-def left_alone_text(region: RegionOutcome) -> str:
+def no_kernel_text(region: RegionOutcome) -> str:
     """Why a region has no kernel of ours: `no kernel, no gain to be had: it is at 1.02x its floor`, or
     `torch.compile, 1.04x faster than the next, torch`."""
-    why = why_text(region)
+    why = winner_reason_text(region)
     if region.winner != TORCH:
         return ", ".join(filter(None, (winner_text(region), why)))
     return ", ".join(filter(None, ("no kernel", f"torch is {why}" if why[:1].isdigit() else why)))
 
 
-def gained_us(region: RegionOutcome) -> float:
-    return (region.before_us - region.after_us) * region.copies
+def gain_us(region: RegionOutcome) -> float:
+    return (region.before_us - region.after_us) * region.num_occurrences
 
 
-def rows(found: Optimization, limit: int) -> tuple[list[RegionOutcome], int]:
+def region_rows(found: Optimization, limit: int) -> tuple[list[RegionOutcome], int]:
     """All regions in the program's order, or the `limit` that gained most in that order and how many are left."""
     if len(found.regions) <= limit:
         return list(found.regions), 0
-    most = sorted(range(len(found.regions)), key=lambda at: -gained_us(found.regions[at]))[:limit]
+    most = sorted(range(len(found.regions)), key=lambda at: -gain_us(found.regions[at]))[:limit]
     return [found.regions[at] for at in sorted(most)], len(found.regions) - limit
 
 
@@ -136,25 +146,25 @@ def more_text(count: int) -> str:
 def region_lines(region: RegionOutcome) -> tuple[str, int]:
     """The first lines of a region as it is read, and how many are left."""
     lines = region.text.splitlines()
-    return "\n".join(line[:MOST_LINE] for line in lines[:MOST_REGION_LINES]), max(len(lines) - MOST_REGION_LINES, 0)
+    return "\n".join(line[:MAX_LINE_LENGTH] for line in lines[:MAX_REGION_LINES]), max(len(lines) - MAX_REGION_LINES, 0)
 
 
 # ---- what stays with torch
 
 
-def operator_text(left: Left) -> str:
+def fallback_operator_text(left: FallbackOperator) -> str:
     """`linear (7 times)`."""
     times = f" ({left.count:,} times)" if left.count > 1 else ""
-    return format.plain(_brief(left.operator)) + times
+    return format.sanitize_line(_short_operator_name(left.operator)) + times
 
 
-def left_reason(left: Left) -> str:
+def fallback_reason_text(left: FallbackOperator) -> str:
     """Why an operator stays with torch, without saying its name again."""
     reason = left.reason.replace(f"{left.operator} is ", "it is ")
-    return format.plain(reason.replace(left.operator, _brief(left.operator)))
+    return format.sanitize_line(reason.replace(left.operator, _short_operator_name(left.operator)))
 
 
-def _brief(operator: str) -> str:
+def _short_operator_name(operator: str) -> str:
     """`aten.linear.default` -> `linear`."""
     return operator.removeprefix("aten.").removesuffix(".default")
 
@@ -162,25 +172,28 @@ def _brief(operator: str) -> str:
 # ---- the whole program
 
 
-def setting_text(found: Optimization) -> str:
+def setup_text(found: Optimization) -> str:
     """What it works on and where: `float32, 16.8 M elements, on AMD EPYC (2 threads)`."""
     if found.diagnosis:
-        return format.setting_text(found.diagnosis)
+        return format.setup_text(found.diagnosis)
     return f"on {format.machine_text(found.machine)}"
 
 
 def kernels_text(found: Optimization) -> str:
     """How many regions became kernels: `2 of 3 regions became kernels, 1 goes to torch.compile`."""
-    if found.whole:
-        return f"as a whole it is faster {'as it was' if found.whole == TORCH else 'by ' + found.whole}"
-    count = sum(region.copies for region in found.regions)
-    made = sum(region.copies for region in found.regions if is_kernel(region))
-    compiled = sum(region.copies for region in found.regions if region.winner == COMPILED)
+    if found.whole_program_winner:
+        return (
+            "as a whole it is faster "
+            f"{'as it was' if found.whole_program_winner == TORCH else 'by ' + found.whole_program_winner}"
+        )
+    count = sum(region.num_occurrences for region in found.regions)
+    made = sum(region.num_occurrences for region in found.regions if is_kernel(region))
+    compiled = sum(region.num_occurrences for region in found.regions if region.winner == TORCH_COMPILE)
     if not count:
         return "nothing in it can become a kernel"
     if compiled not in (0, count):
         return f"{_made_text(made, count)}, {compiled:,} {'goes' if compiled == 1 else 'go'} to torch.compile"
-    return _made_text(made, count, COMPILED if compiled else TORCH)
+    return _made_text(made, count, TORCH_COMPILE if compiled else TORCH)
 
 
 def _made_text(made: int, count: int, rest: str = "") -> str:
@@ -201,29 +214,29 @@ def _possible_text(count: int) -> str:
     return "one region could become a kernel" if count else "nothing in it can become a kernel"
 
 
-def sentence(found: Optimization) -> str:
+def optimization_summary(found: Optimization) -> str:
     """The head line without its first word: what it waited on, how much of it became kernels, what that is worth."""
     if found.verdict is None:
         return f"{_possible_text(len(found.regions))}; nothing was generated"
     if not found.verdict.accepted:
-        return f"{format.verdict_sentence(found.verdict)}; {kernels_text(found)}"
-    worth = format.compared_text(found.bench) if found.bench else format.verdict_sentence(found.verdict)
+        return f"{format.verdict_summary(found.verdict)}; {kernels_text(found)}"
+    worth = format.comparisons_text(found.bench) if found.bench else format.verdict_summary(found.verdict)
     before = f"it was {found.diagnosis.regime}" if found.diagnosis else ""
     return "; ".join(filter(None, (before, kernels_text(found), worth)))
 
 
-def said(found: Optimization) -> tuple[str, str]:
+def headline(found: Optimization) -> tuple[str, str]:
     """The first word of the head line and its accent: the bench's, else the verdict's."""
     if found.verdict is None:
         return "plan", "undetermined"
     if not found.verdict.accepted:
         return "rejected", "bad"
-    return format.bench_word(found.bench) if found.bench else ("accepted", "good")
+    return format.bench_status(found.bench) if found.bench else ("accepted", "good")
 
 
-def fits(source: str) -> bool:
+def fits_on_page(source: str) -> bool:
     """Whether a file is short enough to stand on a page."""
-    return len(html.escape(source).encode()) <= MOST_SOURCE_BYTES
+    return len(html.escape(source).encode()) <= MAX_SOURCE_BYTES
 
 
 def source_text(found: Optimization) -> str:

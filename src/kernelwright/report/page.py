@@ -9,24 +9,26 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from kernelwright.core.corpus import CorpusReport
-from kernelwright.core.document import document, encode
+from kernelwright.core.document import build_document, encode
 from kernelwright.core.emulation import Emulation
-from kernelwright.core.ladder import Climb
-from kernelwright.core.layout import LayoutAnswer
+from kernelwright.core.ladder import LadderRun
+from kernelwright.core.layout import LayoutEvaluation
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
 from kernelwright.core.suite_run import SuiteRun
-from kernelwright.report import charts, corpora, format, grid, ladders, optimization, suite_run
-from kernelwright.report.drawing import render
-from kernelwright.report.roofline import left_out, roofline, rung_roofline
+from kernelwright.report import charts, corpus, format, grid, ladders, optimization, suite_run
+from kernelwright.report.drawing import render_template
+from kernelwright.report.roofline import count_unplaced_operators, render_ladder_roofline, render_roofline
 from kernelwright.report.terminal.sass import resources_text
 
-Measured = Diagnosis | Verdict | Bench | Machine | Optimization
-Shown = Measured | LayoutAnswer | Climb | MachineCode | CodeDifference | Emulation | SuiteRun | CorpusReport
-MOST_ROWS = 24
-MOST_ROWS_IN_A_NOTEBOOK = 12
-MOST_PAGE_BYTES = 950_000
+_CoreRecord = Diagnosis | Verdict | Bench | Machine | Optimization
+RenderableRecord = (
+    _CoreRecord | LayoutEvaluation | LadderRun | MachineCode | CodeDifference | Emulation | SuiteRun | CorpusReport
+)
+MAX_ROWS = 24
+MAX_NOTEBOOK_ROWS = 12
+MAX_PAGE_BYTES = 950_000
 """A page stays under 1 MB; a document that does not fit is left to `--json`."""
 _VERBS = {
     Diagnosis: "why",
@@ -34,15 +36,15 @@ _VERBS = {
     Bench: "bench",
     Machine: "machine",
     Optimization: "optimize",
-    LayoutAnswer: "layout",
-    Climb: "ladder",
+    LayoutEvaluation: "layout",
+    LadderRun: "ladder",
     MachineCode: "sass",
     CodeDifference: "sass",
     Emulation: "why",
     SuiteRun: "suite",
     CorpusReport: "judge-check",
 }
-_BODIES: dict[type, str] = {
+_BODY_TEMPLATES: dict[type, str] = {
     CodeDifference: "difference",
     Emulation: "emulation",
     SuiteRun: "suite_run",
@@ -52,16 +54,16 @@ _BODIES: dict[type, str] = {
 
 
 @dataclass(frozen=True)
-class Head:
+class PageHeader:
     """What a page opens with: who and where, the verdict's word, the sentence, and the accent that goes with it."""
 
-    kicker: tuple[str, ...]
-    word: str
-    sentence: str
+    context: tuple[str, ...]
+    status_word: str
+    summary: str
     accent: str
 
 
-def page(record: Shown, *, status: str = "ok", next: Sequence[str] = ()) -> str:
+def render_page(record: RenderableRecord, *, status: str = "ok", next: Sequence[str] = ()) -> str:
     """A whole page that needs no network, no script and no font.
 
     Args:
@@ -71,104 +73,121 @@ def page(record: Shown, *, status: str = "ok", next: Sequence[str] = ()) -> str:
     Raises:
         TypeError: no page is known for such a record.
     """
-    text = encode(document(_verb(record), record, status=status, next=next))
-    values = {"compact": False, "limit": MOST_ROWS, "json_bytes": len(text.encode()), "next": _steps(record, next)}
+    text = encode(build_document(_verb_of(record), record, status=status, next=next))
+    values = {"compact": False, "limit": MAX_ROWS, "json_bytes": len(text.encode()), "next": _next_steps(record, next)}
     without = _render("page.html.j2", record, json="", **values)
-    fits = len(without.encode()) + len(escape(text).encode()) <= MOST_PAGE_BYTES
+    fits = len(without.encode()) + len(escape(text).encode()) <= MAX_PAGE_BYTES
     return _render("page.html.j2", record, json=text, **values) if fits else without
 
 
-def html_fragment(record: Shown) -> str:
+def render_fragment(record: RenderableRecord) -> str:
     """The short form for a notebook: sentence, next moves, bars, operators, with its own style sheet.
 
     Raises:
         TypeError: no page is known for such a record.
     """
-    return _render("fragment.html.j2", record, compact=True, limit=MOST_ROWS_IN_A_NOTEBOOK, next=_steps(record))
+    return _render("fragment.html.j2", record, compact=True, limit=MAX_NOTEBOOK_ROWS, next=_next_steps(record))
 
 
-def _verb(record: Shown) -> str:
+def _verb_of(record: RenderableRecord) -> str:
     if type(record) not in _VERBS:
         raise TypeError(f"no page for a {type(record).__name__}")
     return _VERBS[type(record)]
 
 
-def _steps(record: Shown, next: Sequence[str] = ()) -> list[str]:
+def _next_steps(record: RenderableRecord, next: Sequence[str] = ()) -> list[str]:
     """What stands first on the page: the steps of the document, or those that the record itself holds."""
-    return list(next) or ([move.what for move in record.moves] if isinstance(record, Emulation) else [])
+    return list(next) or ([move.action for move in record.recommendations] if isinstance(record, Emulation) else [])
 
 
-def _drawn(record: Shown, machine: Machine, diagnosis: Diagnosis | None) -> Markup:
-    return rung_roofline(record) if isinstance(record, Climb) else roofline(machine, diagnosis)
+def _roofline_svg(record: RenderableRecord, machine: Machine, diagnosis: Diagnosis | None) -> Markup:
+    return render_ladder_roofline(record) if isinstance(record, LadderRun) else render_roofline(machine, diagnosis)
 
 
-def _render(template: str, record: Shown, **values: Any) -> str:
-    verb = _verb(record)
+def _render(template: str, record: RenderableRecord, **values: Any) -> str:
+    verb = _verb_of(record)
     machine = record if isinstance(record, Machine) else getattr(record, "machine", None)
     diagnosis = record if isinstance(record, Diagnosis) else getattr(record, "diagnosis", None)
     return str(
-        render(
+        render_template(
             template,
             record=record,
             verb=verb,
-            body=f"{_BODIES.get(type(record), verb)}.html.j2",
-            head=head(record),
+            body=f"{_BODY_TEMPLATES.get(type(record), verb)}.html.j2",
+            head=page_header(record),
             charts=charts,
-            corpora=corpora,
+            corpora=corpus,
             grid=grid,
             ladders=ladders,
             suite_run=suite_run,
-            drawn=_drawn(record, machine, diagnosis) if machine and not values["compact"] else "",
-            left_out=left_out(diagnosis) if diagnosis else 0,
+            drawn=_roofline_svg(record, machine, diagnosis) if machine and not values["compact"] else "",
+            left_out=count_unplaced_operators(diagnosis) if diagnosis else 0,
             setting=format.machine_text(machine) if machine else "",
             **values,
         )
     )
 
 
-def head(record: Shown) -> Head:
+def page_header(record: RenderableRecord) -> PageHeader:
     """The opening of the page of a record."""
     if isinstance(record, Diagnosis):
-        kicker = (format.program_text(record), format.setting_text(record))
-        return Head(kicker, record.regime, format.sentence(record), record.regime)
+        kicker = (format.program_text(record), format.setup_text(record))
+        return PageHeader(kicker, record.regime, format.diagnosis_summary(record), record.regime)
     if isinstance(record, Verdict):
-        kicker = (format.plain(record.candidate), f"for {format.plain(record.problem)}", f"on {record.device}")
+        kicker = (
+            format.sanitize_line(record.candidate),
+            f"for {format.sanitize_line(record.problem)}",
+            f"on {record.device}",
+        )
         word, accent = ("accepted", "good") if record.accepted else ("rejected", "bad")
-        return Head(kicker, word, format.verdict_sentence(record), accent)
+        return PageHeader(kicker, word, format.verdict_summary(record), accent)
     if isinstance(record, Bench):
-        kicker = (format.plain(record.problem), f"on {format.machine_text(record.machine)}")
-        word, accent = format.bench_word(record)
-        return Head(kicker, word, format.bench_sentence(record), accent)
+        kicker = (format.sanitize_line(record.problem), f"on {format.machine_text(record.machine)}")
+        word, accent = format.bench_status(record)
+        return PageHeader(kicker, word, format.bench_summary(record), accent)
     if isinstance(record, Optimization):
-        kicker = (format.plain(record.problem), optimization.setting_text(record))
-        word, accent = optimization.said(record)
-        return Head(kicker, word, optimization.sentence(record), accent)
-    if isinstance(record, LayoutAnswer):
-        kicker = (format.plain(record.expression), record.kind)
-        return Head(kicker, "layout", format.plain(record.result), "undetermined")
-    if isinstance(record, Climb):
-        when = f"recorded {record.recorded}" if record.recorded else f"towards {record.peer}"
-        kicker = (format.plain(record.ladder), when, f"on {format.machine_text(record.machine)}")
-        return Head(kicker, "ladder", ladders.sentence(record), "compute-bound")
+        kicker = (format.sanitize_line(record.problem), optimization.setup_text(record))
+        word, accent = optimization.headline(record)
+        return PageHeader(kicker, word, optimization.optimization_summary(record), accent)
+    if isinstance(record, LayoutEvaluation):
+        kicker = (format.sanitize_line(record.expression), record.kind)
+        return PageHeader(kicker, "layout", format.sanitize_line(record.result), "undetermined")
+    if isinstance(record, LadderRun):
+        when = f"recorded {record.recorded_date}" if record.recorded_date else f"towards {record.baseline}"
+        kicker = (format.sanitize_line(record.ladder), when, f"on {format.machine_text(record.machine)}")
+        return PageHeader(kicker, "ladder", ladders.ladder_summary(record), "compute-bound")
     if isinstance(record, MachineCode):
-        kicker = (format.plain(record.kernel), format.plain(record.arch), *resources_text(record).split("   "))
-        return Head(kicker, "machine code", format.plain(record.reading).partition(". ")[0], "undetermined")
+        kicker = (
+            format.sanitize_line(record.kernel),
+            format.sanitize_line(record.arch),
+            *resources_text(record).split("   "),
+        )
+        return PageHeader(
+            kicker, "machine code", format.sanitize_line(record.summary).partition(". ")[0], "undetermined"
+        )
     if isinstance(record, CodeDifference):
-        kicker = (format.plain(record.before.kernel), format.plain(record.after.kernel))
+        kicker = (format.sanitize_line(record.before.kernel), format.sanitize_line(record.after.kernel))
         said = "what changed in the machine code" if record.changes else "no figure of the two differs"
-        return Head(kicker, "difference", said, "undetermined")
+        return PageHeader(kicker, "difference", said, "undetermined")
     if isinstance(record, Emulation):
         kicker = (
-            format.plain(record.candidate),
-            f"for {format.plain(record.problem)}",
+            format.sanitize_line(record.candidate),
+            f"for {format.sanitize_line(record.problem)}",
             "emulated on the CPU: no times",
         )
-        return Head(kicker, "emulated", format.plain(record.sentence), "bad" if record.faults else "undetermined")
+        return PageHeader(
+            kicker,
+            "emulated",
+            format.sanitize_line(record.summary),
+            "bad" if record.sanitizer_findings else "undetermined",
+        )
     if isinstance(record, SuiteRun):
-        kicker = (format.plain(record.suite), f"on {format.machine_text(record.machine)}")
-        return Head(kicker, "judged", suite_run.sentence(record), "good" if record.outcomes else "undetermined")
+        kicker = (format.sanitize_line(record.suite), f"on {format.machine_text(record.machine)}")
+        return PageHeader(
+            kicker, "judged", suite_run.suite_summary(record), "good" if record.outcomes else "undetermined"
+        )
     if isinstance(record, CorpusReport):
         kicker = ("candidates that cheat, and honest ones", f"on {record.device}")
-        return Head(kicker, "judged", corpora.sentence(record), "bad" if record.wrong else "good")
+        return PageHeader(kicker, "judged", corpus.corpus_summary(record), "bad" if record.wrong_outcomes else "good")
     kicker = (format.machine_text(record), format.ceilings_text(record))
-    return Head(kicker, "ceilings", format.machine_sentence(record), "memory-bound")
+    return PageHeader(kicker, "ceilings", format.machine_summary(record), "memory-bound")

@@ -14,22 +14,23 @@ from dataclasses import dataclass
 import msgspec
 from markupsafe import Markup
 
-from kernelwright.core.ladder import Climb
-from kernelwright.core.records import Diagnosis, Machine, OperatorReading
+from kernelwright.core.ladder import LadderRun
+from kernelwright.core.records import Diagnosis, Machine, OperatorSummary
 from kernelwright.core.units import percent_text, rate_text, time_text
 from kernelwright.report import format, ladders
-from kernelwright.report.axes import LogScale, around, ticks
-from kernelwright.report.ceilings import roofs, slopes
-from kernelwright.report.drawing import render
+from kernelwright.report.axes import LogScale, padded_range, place_ticks
+from kernelwright.report.ceilings import arithmetic_roofs, bandwidth_slopes
+from kernelwright.report.drawing import render_template
 
 LARGEST_DOT, SMALLEST_DOT = 22.0, 3.0
 LINE_HEIGHT = 14.0
-MOST_DOTS = 200
+MAX_DOTS = 200
 
 
 @dataclass(frozen=True)
-class Frame:
-    """The drawing's size and the margins around the axes; `brief` has names on its lines and numbers in a key below."""
+class RooflineFrame:
+    """The drawing's size and the margins around the axes; `narrow` has names on its lines and numbers in a key
+    below."""
 
     width: int
     height: int
@@ -37,14 +38,14 @@ class Frame:
     top: int = 26
     right: int = 14
     bottom: int = 46
-    brief: bool = False
+    narrow: bool = False
 
 
 @dataclass(frozen=True)
 class Point:
     """Something to draw, by what it is: FLOP per byte and TFLOP/s, with the radius of its dot.
 
-    `brief` is the label on narrow paper.
+    `short_label` is the label on narrow paper.
     """
 
     intensity: float
@@ -53,7 +54,7 @@ class Point:
     kind: str
     title: str
     label: str = ""
-    brief: str = ""
+    short_label: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,19 +70,19 @@ class Dot:
     label_y: float
 
 
-WIDE, NARROW = Frame(760, 430), Frame(340, 370, left=46, brief=True)
+WIDE, NARROW = RooflineFrame(760, 430), RooflineFrame(340, 370, left=46, narrow=True)
 
 
-def roofline(machine: Machine, diagnosis: Diagnosis | None = None, points: Sequence[Point] = ()) -> Markup:
+def render_roofline(machine: Machine, diagnosis: Diagnosis | None = None, points: Sequence[Point] = ()) -> Markup:
     """The chart as inline SVG, once for wide paper and once for narrow; the style sheet shows one of them.
 
     Empty when the machine has no bandwidth or no arithmetic rate to draw.
     """
     placed = [*(_points(diagnosis) if diagnosis else ()), *points]
-    return _draw(machine, placed, WIDE, "wide") + _draw(machine, placed, NARROW, "narrow")
+    return _render_roofline(machine, placed, WIDE, "wide") + _render_roofline(machine, placed, NARROW, "narrow")
 
 
-def rung_roofline(climb: Climb) -> Markup:
+def render_ladder_roofline(climb: LadderRun) -> Markup:
     """Every rung under the roofs of the ladder's dtype; without times there is nothing to draw."""
     points = _rung_points(climb)
     here = climb.machine
@@ -92,12 +93,12 @@ def rung_roofline(climb: Climb) -> Markup:
     machine = (
         msgspec.structs.replace(here, matrix_tflop_s=products, vector_tflop_s=other) if products or other else here
     )
-    return roofline(machine, points=points) if points else Markup()
+    return render_roofline(machine, points=points) if points else Markup()
 
 
-def _rung_points(climb: Climb) -> list[Point]:
+def _rung_points(climb: LadderRun) -> list[Point]:
     """A dot for each rung on the size that shows them best, and the peer's, which is open."""
-    size = ladders.shown_size(climb)
+    size = ladders.representative_size(climb)
     timed = [(rung, time) for rung in climb.rungs for time in rung.times if time.size == size]
     found = [
         Point(
@@ -113,34 +114,34 @@ def _rung_points(climb: Climb) -> list[Point]:
     ]
     if timed:
         last = timed[-1][1]
-        rate = last.flops / last.peer_us / 1e6
-        title = f"{climb.peer}: {rate_text(rate)}"
-        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", title, climb.peer, climb.peer))
+        rate = last.flops / last.baseline_us / 1e6
+        title = f"{climb.baseline}: {rate_text(rate)}"
+        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", title, climb.baseline, climb.baseline))
     return found
 
 
-def left_out(diagnosis: Diagnosis) -> int:
+def count_unplaced_operators(diagnosis: Diagnosis) -> int:
     """How many rows of the operator table have no place on two logarithmic axes."""
-    return sum(not _has_place(row) for row in diagnosis.operators)
+    return sum(not _is_placeable(row) for row in diagnosis.operators)
 
 
-def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Markup:
+def _render_roofline(machine: Machine, points: list[Point], frame: RooflineFrame, name: str) -> Markup:
     scales = _scales(machine, points, frame)
     if scales is None:
         return Markup()
     x, y = scales
-    flat = roofs(machine, x, y, brief=frame.brief)
-    places = [(x.at(value), _intensity_tick(value)) for value in x.decades()]
-    return render(
+    flat = arithmetic_roofs(machine, x, y, brief=frame.narrow)
+    places = [(x.position(value), _intensity_tick(value)) for value in x.decades()]
+    return render_template(
         "roofline.svg.j2",
         frame=frame,
         name=name,
         x=x,
         y=y,
-        slopes=slopes(machine, x, y, brief=frame.brief),
+        slopes=bandwidth_slopes(machine, x, y, brief=frame.narrow),
         roofs=flat,
-        dots=_dots(points, x, y, [roof.y for roof in flat], frame.brief),
-        ticks=ticks(places, frame.left, x.end, overhang=frame.right),
+        dots=_dots(points, x, y, [roof.y for roof in flat], frame.narrow),
+        ticks=place_ticks(places, frame.left, x.end, overhang=frame.right),
         rate_tick=_rate_tick,
     )
 
@@ -148,24 +149,24 @@ def _draw(machine: Machine, points: list[Point], frame: Frame, name: str) -> Mar
 def _dots(points: Sequence[Point], x: LogScale, y: LogScale, lines: Sequence[float], brief: bool) -> list[Dot]:
     """Where they lie; labels are moved down until none hides another or is struck through by a roof."""
     heights, last = {}, -math.inf
-    for point in sorted(points, key=lambda point: y.at(point.tflop_s)):
+    for point in sorted(points, key=lambda point: y.position(point.tflop_s)):
         if point.label:
-            heights[id(point)] = last = _clear(max(last + LINE_HEIGHT, y.at(point.tflop_s)), lines)
+            heights[id(point)] = last = _avoid_lines(max(last + LINE_HEIGHT, y.position(point.tflop_s)), lines)
     return [
         Dot(
-            x.at(point.intensity),
-            here := y.at(point.tflop_s),
+            x.position(point.intensity),
+            here := y.position(point.tflop_s),
             point.radius,
             point.kind,
             point.title,
-            point.brief if brief else point.label,
+            point.short_label if brief else point.label,
             heights.get(id(point), here),
         )
         for point in points
     ]
 
 
-def _clear(height: float, lines: Sequence[float]) -> float:
+def _avoid_lines(height: float, lines: Sequence[float]) -> float:
     """The next height, downwards, at which no line of the drawing runs through a label."""
     for line in sorted(lines):
         if abs(height - line) < LINE_HEIGHT / 2:
@@ -185,15 +186,15 @@ def _intensity_tick(value: float) -> str:
 
 def _points(diagnosis: Diagnosis) -> list[Point]:
     """Every operator, largest first, then the fused floor and the whole program, which lie on top."""
-    placed = sorted(filter(_has_place, diagnosis.operators), key=lambda row: -row.time_us)
-    return [_operator_point(row) for row in placed[:MOST_DOTS]] + _whole_points(diagnosis)
+    placed = sorted(filter(_is_placeable, diagnosis.operators), key=lambda row: -row.time_us)
+    return [_operator_point(row) for row in placed[:MAX_DOTS]] + _program_points(diagnosis)
 
 
-def _has_place(row: OperatorReading) -> bool:
+def _is_placeable(row: OperatorSummary) -> bool:
     return row.flops > 0 and row.bytes > 0 and row.time_us > 0
 
 
-def _operator_point(row: OperatorReading) -> Point:
+def _operator_point(row: OperatorSummary) -> Point:
     radius = max(SMALLEST_DOT, LARGEST_DOT * math.sqrt(min(max(row.share, 0.0), 1.0)))
     rate = row.flops / row.time_us / 1e6
     title = (
@@ -204,8 +205,8 @@ def _operator_point(row: OperatorReading) -> Point:
     return Point(row.flops / row.bytes, rate, radius, "operator", title)
 
 
-def _whole_points(diagnosis: Diagnosis) -> list[Point]:
-    work, spent_us, fused_us = diagnosis.work, format.now_us(diagnosis), diagnosis.floors.fused_us
+def _program_points(diagnosis: Diagnosis) -> list[Point]:
+    work, spent_us, fused_us = diagnosis.work, format.current_time_us(diagnosis), diagnosis.floors.fused_us
     if min(work.flops, work.bytes_as_written, work.bytes_fused, spent_us, fused_us) <= 0:
         return []
     goal, here = work.flops / fused_us / 1e6, work.flops / spent_us / 1e6
@@ -218,17 +219,17 @@ def _whole_points(diagnosis: Diagnosis) -> list[Point]:
     ]
 
 
-def _scales(machine: Machine, points: list[Point], frame: Frame) -> tuple[LogScale, LogScale] | None:
+def _scales(machine: Machine, points: list[Point], frame: RooflineFrame) -> tuple[LogScale, LogScale] | None:
     """Axes that hold every dot, every roof, and the ridge of main memory with room for labels at its right."""
     rates = [rate for table in (machine.matrix_tflop_s, machine.vector_tflop_s) for rate in table.values() if rate > 0]
-    bandwidths = [rate for level in machine.levels if (rate := format.best_gb_s(level))]
+    bandwidths = [rate for level in machine.levels if (rate := format.max_bandwidth_gb_s(level))]
     if not rates or not bandwidths:
         return None
     ridge = max(rates) * 1e3 / min(bandwidths)
     beside = [point.intensity * (20 if point.intensity > ridge / 3 else 1) for point in points]
-    low_x, high_x = around([ridge * 5, *beside, *(point.intensity for point in points)], decades=0.5)
+    low_x, high_x = padded_range([ridge * 5, *beside, *(point.intensity for point in points)], decades=0.5)
     low_x = min(low_x / 4, min(rates) * 1e3 / max(bandwidths) / 10)
-    low_y, high_y = around([max(rates), min(rates) / 10, *(point.tflop_s for point in points)], decades=0.25)
+    low_y, high_y = padded_range([max(rates), min(rates) / 10, *(point.tflop_s for point in points)], decades=0.25)
     low_y = max(min(low_y, low_x * min(bandwidths) / 2e3), low_y / 30)
     return (
         LogScale(low_x, high_x, frame.left, frame.width - frame.right),

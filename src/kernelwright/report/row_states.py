@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kernelwright.core.evidence import STATES, Measured, RowState
+from kernelwright.core.evidence import STATES, RowGroup, RowState
 from kernelwright.core.units import number_text
 
 
-def measured_text(states: Sequence[RowState]) -> str:
+def dates_text(states: Sequence[RowState]) -> str:
     """`2026-11-22 to 2026-11-23, 3 of 26 rows superseded`."""
     dates = sorted({one.date for one in states})
     said = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "never"
@@ -23,13 +23,13 @@ def outdated_text(states: Sequence[RowState]) -> str:
     return f"of {number_text(len(states), 'row')} {', '.join(wrong)}" if wrong else ""
 
 
-def row_text(state: RowState) -> str:
+def row_state_text(state: RowState) -> str:
     """`2026-11-23, fa09184`, with the state where it is not current."""
     said = ", ".join(filter(None, (state.date, state.commit)))
     return said if state.state == "current" else f"{said}: {state.state}"
 
 
-def reasons(groups: Iterable[Measured]) -> list[str]:
+def reason_lines(groups: Iterable[RowGroup]) -> list[str]:
     """Lines of Markdown, each paragraph behind an empty one: the rows that are not current by reason."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for group in groups:

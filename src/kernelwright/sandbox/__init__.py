@@ -2,23 +2,23 @@
 
 from kernelwright.sandbox.child import Child
 from kernelwright.sandbox.exceptions import TaskError
-from kernelwright.sandbox.fork_client import Nursery
-from kernelwright.sandbox.isolation import COMPILED, Cage
+from kernelwright.sandbox.fork_client import ForkServer
+from kernelwright.sandbox.isolation import COMPILE_CACHES, Isolation
 from kernelwright.sandbox.limits import Limits
 from kernelwright.sandbox.process_limits import protections
 from kernelwright.sandbox.process_memory import can_inspect
 from kernelwright.sandbox.stage_lines import StageLines
-from kernelwright.sandbox.supervised import guard
+from kernelwright.sandbox.supervised import run_supervised
 
 __all__ = [
-    "COMPILED",
-    "Cage",
+    "COMPILE_CACHES",
     "Child",
+    "ForkServer",
+    "Isolation",
     "Limits",
-    "Nursery",
     "StageLines",
     "TaskError",
     "can_inspect",
-    "guard",
     "protections",
+    "run_supervised",
 ]

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 HEADER = struct.Struct("<Q")
-LARGEST_MESSAGE_BYTES = 64 << 30
+MAX_MESSAGE_BYTES = 64 << 30
 CHUNK_BYTES = 1 << 20
 TAIL_BYTES = 16 << 10
-TICK_S = 0.05
+POLL_INTERVAL_S = 0.05
 
 
 def pack(tree: Any) -> bytearray:
@@ -39,13 +39,13 @@ def receive(sock: socket.socket) -> Any:
     Raises:
         EOFError: the other side closed before a whole message came.
     """
-    inbox = Inbox()
+    inbox = MessageReader()
     while (tree := inbox.read(sock)) is None:
         pass
     return tree
 
 
-class Inbox:
+class MessageReader:
     """Puts messages together from what a socket delivers."""
 
     def __init__(self) -> None:
@@ -70,13 +70,13 @@ class Inbox:
         if count == 0:
             raise EOFError
         self._filled += count
-        return self._whole() if self._filled == len(self._buffer) else None
+        return self._finish_part() if self._filled == len(self._buffer) else None
 
-    def _whole(self) -> Any:
+    def _finish_part(self) -> Any:
         data, was_header = self._buffer, self._is_header
         if was_header:
             (count,) = HEADER.unpack(data)
-            if not 0 < count <= LARGEST_MESSAGE_BYTES:
+            if not 0 < count <= MAX_MESSAGE_BYTES:
                 raise ValueError(f"a message of {count} bytes")
             self._expect(count, is_header=False)
             return None
@@ -84,7 +84,7 @@ class Inbox:
         return msgspec.msgpack.decode(data)
 
 
-class Requests:
+class RequestReader:
     """The small messages with descriptors that come through one socket, whole and in order.
 
     A kernel may join two packets; the length in front of each keeps them apart, and descriptors keep their order.
@@ -107,9 +107,9 @@ class Requests:
             raise EOFError
         self._data += data
         self._descriptors += descriptors
-        return list(self._whole())
+        return list(self._complete_messages())
 
-    def _whole(self) -> Iterator[tuple[Any, list[int]]]:
+    def _complete_messages(self) -> Iterator[tuple[Any, list[int]]]:
         while len(self._data) >= HEADER.size:
             end = HEADER.size + HEADER.unpack_from(self._data)[0]
             if len(self._data) < end:
@@ -121,7 +121,7 @@ class Requests:
             yield message, taken
 
 
-class Tail:
+class OutputTail:
     """The last 16 KB of what a child wrote."""
 
     def __init__(self) -> None:
@@ -145,13 +145,13 @@ class Tail:
         return self._kept.decode(errors="replace").strip()
 
 
-def follow(
+def exchange_messages(
     channel: socket.socket,
     tick: Callable[[], bool],
     on_message: Callable[[Any], bool],
     *,
     outgoing: bytes | bytearray | memoryview = b"",
-    output: tuple[socket.socket, Tail] | None = None,
+    output: tuple[socket.socket, OutputTail] | None = None,
 ) -> bool:
     """Feeds a child and hears it until it has answered.
 
@@ -166,18 +166,18 @@ def follow(
     Raises:
         ValueError: the child sent something that is not a message.
     """
-    inbox, left, ended = Inbox(), memoryview(outgoing), False
+    inbox, left, ended = MessageReader(), memoryview(outgoing), False
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_READ | (selectors.EVENT_WRITE if left else 0))
         if output:
             selector.register(output[0], selectors.EVENT_READ)
         while True:
             was_ended, ended = ended, tick()
-            mask = {key.fileobj: mask for key, mask in selector.select(0 if ended else TICK_S)}
+            mask = {key.fileobj: mask for key, mask in selector.select(0 if ended else POLL_INTERVAL_S)}
             if output and output[0] in mask and output[1].read(output[0]) is False:
                 selector.unregister(output[0])
             if mask.get(channel, 0) & selectors.EVENT_WRITE:
-                left = push(channel, left)
+                left = send_available(channel, left)
                 if not left:
                     selector.modify(channel, selectors.EVENT_READ)
             if mask.get(channel, 0) & selectors.EVENT_READ:
@@ -194,11 +194,11 @@ def follow(
                 return False
 
 
-def push(channel: socket.socket, left: memoryview) -> memoryview:
+def send_available(channel: socket.socket, remaining: memoryview) -> memoryview:
     """Sends what a non-blocking channel takes now; the rest is given back."""
     try:
-        return left[channel.send(left[:CHUNK_BYTES]) :]
+        return remaining[channel.send(remaining[:CHUNK_BYTES]) :]
     except BlockingIOError:
-        return left
+        return remaining
     except OSError:
         return memoryview(b"")  # the child is gone: reading the channel tells the rest

@@ -15,14 +15,14 @@ from typing import IO, Any
 
 from kernelwright.core.errors import InternalError, SetupError
 from kernelwright.sandbox import channel as wire
-from kernelwright.sandbox.child import END_LIMIT_S, START_LIMIT_S, Child
-from kernelwright.sandbox.exceptions import PACKAGE
-from kernelwright.sandbox.isolation import Cage
-from kernelwright.sandbox.limits import Limits, kill_family
-from kernelwright.sandbox.process_limits import environment
+from kernelwright.sandbox.child import START_TIMEOUT_S, TERMINATE_TIMEOUT_S, Child
+from kernelwright.sandbox.exceptions import PACKAGE_DIR
+from kernelwright.sandbox.isolation import Isolation
+from kernelwright.sandbox.limits import Limits, kill_process_tree
+from kernelwright.sandbox.process_limits import filter_environment
 
 
-class Nursery:
+class ForkServer:
     """A warm process that has imported torch, and bears a fresh child for every run in about 16 ms.
 
     Used as a context manager; one child at a time (other threads wait). It starts when it is entered, or by the first
@@ -41,7 +41,7 @@ class Nursery:
         self._errors: IO[bytes] | None = None
         self._ready = self._busy = False
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> ForkServer:
         self._start()  # the imports take over a second: let them run while the caller does something else
         return self
 
@@ -49,30 +49,30 @@ class Nursery:
         self.close()
 
     def run(self, task: str, payload: dict[str, Any], limits: Limits) -> Any:
-        """Calls `module:function` with the payload in a fresh child: `child` with a single call."""
-        with self.child(limits) as child:
+        """Calls `module:function` with the payload in a fresh child: `fork_child` with a single call."""
+        with self.fork_child(limits) as child:
             return child.call(task, payload)
 
     @contextlib.contextmanager
-    def child(self, limits: Limits, cage: Cage | None = None) -> Iterator[Child]:
+    def fork_child(self, limits: Limits, isolation: Isolation | None = None) -> Iterator[Child]:
         """A fresh child for several calls, gone with everything it started when the block ends.
 
         Args:
-            cage: for a stranger's code: what it may still read, and where it may write.
+            isolation: for a stranger's code: what it may still read, and where it may write.
         Raises:
             SetupError: the warm process cannot be started or dies: our own failure, and nobody's rejection.
         """
         with self._lock:
             if self._busy:
                 raise InternalError("a nursery bears one child at a time: take a second nursery")
-            self._ensure()
+            self._wait_until_ready()
             scratch = tempfile.mkdtemp(prefix="kernelwright-")
-            child, self._busy = Child(self, scratch, limits, cage), True
+            child, self._busy = Child(self, scratch, limits, isolation), True
             try:
-                child.begin()
+                child.launch()
                 yield child
             finally:
-                child.end()
+                child.terminate()
                 self._busy = False
                 shutil.rmtree(scratch, ignore_errors=True)
 
@@ -90,9 +90,9 @@ class Nursery:
             control.close()  # the nursery reads end-of-file, sweeps and leaves
         if process:
             try:
-                process.wait(END_LIMIT_S)
+                process.wait(TERMINATE_TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                kill_family(process.pid)
+                kill_process_tree(process.pid)
                 process.wait()
         if errors:
             errors.close()
@@ -110,18 +110,18 @@ class Nursery:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
-                env=_nursery_environment(),
+                env=_server_environment(),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is ours to handle: the nursery must live to clean up
             )
 
-    def _ensure(self) -> None:
+    def _wait_until_ready(self) -> None:
         """Waits until the warm process is ready for requests."""
         self._start()
         if self._ready:
             return
         try:
-            self._ready = self.hear(START_LIMIT_S)["ready"]
+            self._ready = self.receive_reply(START_TIMEOUT_S)["ready"]
         except (EOFError, TimeoutError) as fault:
             assert self._errors
             self._errors.seek(0)
@@ -131,26 +131,26 @@ class Nursery:
             if not self._ready:
                 self.close()
 
-    def tell(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+    def send_request(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
         """Sends one request. A dead nursery is found when its answer is awaited."""
         if self._control is None:
             return
         with contextlib.suppress(OSError):
-            self._control.settimeout(END_LIMIT_S)
+            self._control.settimeout(TERMINATE_TIMEOUT_S)
             counted = message | {"descriptors": len(descriptors or [])}
             socket.send_fds(self._control, [wire.pack(counted)], descriptors or [])
 
-    def hear(self, limit_s: float) -> dict[str, Any]:
+    def receive_reply(self, timeout_s: float) -> dict[str, Any]:
         """Raises:
         EOFError: the nursery is dead.
         TimeoutError: it says nothing.
         """
         if self._control is None:
             raise EOFError
-        self._control.settimeout(limit_s)
+        self._control.settimeout(timeout_s)
         return wire.receive(self._control)
 
-    def heard(self) -> dict[str, Any] | None:
+    def poll_reply(self) -> dict[str, Any] | None:
         """What the nursery has said already, if anything; it sends whole messages, smaller than a packet.
 
         Raises:
@@ -167,11 +167,11 @@ class Nursery:
             raise EOFError from fault
         if not waiting:
             raise EOFError
-        return self.hear(END_LIMIT_S)
+        return self.receive_reply(TERMINATE_TIMEOUT_S)
 
 
-def _nursery_environment() -> dict[str, str]:
-    kept = environment()
-    paths = [str(PACKAGE.parent), *filter(None, [kept.get("PYTHONPATH")])]
+def _server_environment() -> dict[str, str]:
+    kept = filter_environment()
+    paths = [str(PACKAGE_DIR.parent), *filter(None, [kept.get("PYTHONPATH")])]
     home = {"HOME": os.environ["HOME"]} if "HOME" in os.environ else {}
     return kept | home | {"PYTHONPATH": os.pathsep.join(paths)}

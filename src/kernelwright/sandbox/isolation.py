@@ -1,4 +1,4 @@
-"""What a child gives up besides before it runs a stranger's code: each protection one function, called by `encage`.
+"""What a child gives up besides before it runs a stranger's code: each protection one function, called by `isolate`.
 
 Linux alone, and of it what the system at hand lets everybody or us do.
 """
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.sandbox import landlock, seccomp
-from kernelwright.sandbox.process_limits import die_with, prctl
+from kernelwright.sandbox.process_limits import die_with_parent, prctl
 
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x08000000, 0x10000000, 0x40000000
 CAPABILITIES_VERSION = 0x20080522
-LARGEST_FILE_BYTES = 8 << 30
-COMPILED = ("cpp", "cuda", "owned")
+MAX_FILE_BYTES = 8 << 30
+COMPILE_CACHES = ("cpp", "cuda", "owned")
 """The folders of the cache that hold what a compiler made, by what it was made from."""
 SYSTEM_FOLDERS = (
     "/usr",
@@ -39,21 +39,21 @@ SYSTEM_FOLDERS = (
 
 
 @dataclass(frozen=True)
-class Cage:
+class Isolation:
     """What is left of the file system to a stranger.
 
     Attributes:
-        readable: folders and files besides Python's and the system's own.
-        store: a folder for what is compiled, the stranger's alone, kept from one process to the next.
-        cuda: it computes on a device of CUDA, whose library names its threads in /proc.
+        readable_paths: folders and files besides Python's and the system's own.
+        cache_dir: a folder for what is compiled, the stranger's alone, kept from one process to the next.
+        allow_cuda: it computes on a device of CUDA, whose library names its threads in /proc.
     """
 
-    readable: tuple[str, ...]
-    store: str
-    cuda: bool = False
+    readable_paths: tuple[str, ...]
+    cache_dir: str
+    allow_cuda: bool = False
 
 
-def encage(cage: Cage, scratch: str, parent: int) -> list[str]:
+def isolate(isolation: Isolation, scratch_dir: str, parent_pid: int) -> list[str]:
     """Cuts this process, freshly forked and confined, off from what a stranger has no business with.
 
     Returns:
@@ -61,34 +61,34 @@ def encage(cage: Cage, scratch: str, parent: int) -> list[str]:
     """
     if sys.platform != "linux":
         return []
-    shared = keep_own_store(cage.store)
-    held = own_namespaces()
+    shared = use_private_cache(isolation.cache_dir)
+    held = unshare_namespaces()
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    paths = [sys.prefix, sys.base_prefix, *SYSTEM_FOLDERS, *filter(None, sys.path), *shared, *cage.readable]
+    paths = [sys.prefix, sys.base_prefix, *SYSTEM_FOLDERS, *filter(None, sys.path), *shared, *isolation.readable_paths]
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    devices = ["/dev", *(["/proc/self"] if cage.cuda else [])]
-    if abi := landlock.restrict([*paths, *filter(None, libraries)], [scratch, cage.store], devices):
+    devices = ["/dev", *(["/proc/self"] if isolation.allow_cuda else [])]
+    if abi := landlock.restrict_files([*paths, *filter(None, libraries)], [scratch_dir, isolation.cache_dir], devices):
         held.append(f"files read-only and few (Landlock {abi})")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE_BYTES, LARGEST_FILE_BYTES))
-    if seccomp.refuse_calls():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+    if seccomp.install_filter():
         held.append("system calls refused")
     if drop_capabilities():
         held.append("no privileges")
     # A change of credentials undoes both: the first watches over the end, the second lets its memory be read.
-    die_with(parent)
+    die_with_parent(parent_pid)
     prctl(PR_SET_DUMPABLE, 1)
     return held
 
 
-def keep_own_store(store: str) -> list[str]:
+def use_private_cache(cache_dir: str) -> list[str]:
     """What is compiled from now on is kept in a folder of this stranger's own, in which it finds what others compiled.
 
     Returns:
         The folders of the others, which it has to be able to read.
     """
     root, folders = os.environ.get("KERNELWRIGHT_CACHE"), []
-    for kind in COMPILED if root else ():
-        others, own = Path(root or "", kind), Path(store, kind)
+    for kind in COMPILE_CACHES if root else ():
+        others, own = Path(root or "", kind), Path(cache_dir, kind)
         own.mkdir(parents=True, exist_ok=True)
         if others.is_dir():
             folders.append(str(others))
@@ -96,15 +96,15 @@ def keep_own_store(store: str) -> list[str]:
                 with contextlib.suppress(FileExistsError):
                     (own / name).symlink_to(others / name)
     os.environ.update(
-        KERNELWRIGHT_CACHE=store,
-        TRITON_CACHE_DIR=str(Path(store, "triton")),
-        TORCHINDUCTOR_CACHE_DIR=str(Path(store, "inductor")),
+        KERNELWRIGHT_CACHE=cache_dir,
+        TRITON_CACHE_DIR=str(Path(cache_dir, "triton")),
+        TORCHINDUCTOR_CACHE_DIR=str(Path(cache_dir, "inductor")),
         TORCHINDUCTOR_COMPILE_THREADS="1",  # a pool of compilers needs semaphores in /dev/shm
     )
     return folders
 
 
-def own_namespaces() -> list[str]:
+def unshare_namespaces() -> list[str]:
     """A network without any way out and no privileges, where the system lets everybody or us have that."""
     unshare = ctypes.CDLL(None, use_errno=True).unshare
     for flags in (CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC, CLONE_NEWNET | CLONE_NEWIPC):

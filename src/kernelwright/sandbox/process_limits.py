@@ -1,7 +1,7 @@
 """What a child gives up before it runs a person's code.
 
-Each protection is one function here, called in order by `confine`, and one line of `protections`. A stronger one
-(Landlock, namespaces, an unprivileged user) is added the same way, last, when everything it needs is open.
+Each protection is one function here, called in order by `restrict_process`, and one line of `protections`. A stronger
+one (Landlock, namespaces, an unprivileged user) is added the same way, last, when everything it needs is open.
 """
 
 from __future__ import annotations
@@ -20,63 +20,76 @@ from kernelwright.sandbox.limits import Limits
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-POLICY = {
+DEFAULT_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",  # two spinning libgomp processes slow each other sixty-fold
     "THP_MEM_ALLOC_ENABLE": "1",  # page faults dominate large eager programs without it
 }
 """How threads wait and memory is allocated, alike in every process that we start; read when torch is loaded. What a
 person has set is kept."""
 
-KEPT = ("PATH", "LANG", "USER", "LOGNAME", "CC", "CXX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONPATH", *POLICY)
+KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "USER",
+    "LOGNAME",
+    "CC",
+    "CXX",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "PYTHONPATH",
+    *DEFAULT_ENVIRONMENT,
+)
 KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "KERNELWRIGHT_", "KW_", "TRITON_", "TORCHINDUCTOR_")
 
 
 def protections(limits: Limits | None = None) -> tuple[str, ...]:
     """The names of the protections under which a run stands."""
-    time_limit = f"time limit {limits.time_s:g} s" if limits else "time limit"
+    time_limit = f"time limit {limits.call_timeout_s:g} s" if limits else "time limit"
     return ("own process", time_limit, "memory limit", "stripped environment", "private scratch folder")
 
 
-def environment() -> dict[str, str]:
+def filter_environment() -> dict[str, str]:
     """The variables that the nursery keeps, with every cache named, because HOME will move to the scratch folder."""
-    kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
+    kept = {
+        name: value for name, value in os.environ.items() if name in KEPT_VARIABLES or name.startswith(KEPT_PREFIXES)
+    }
     caches = cache_dir("").resolve()
     defaults = {"TRITON_CACHE_DIR": str(caches / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor")}
-    return defaults | POLICY | kept | {"KERNELWRIGHT_CACHE": str(caches)}
+    return defaults | DEFAULT_ENVIRONMENT | kept | {"KERNELWRIGHT_CACHE": str(caches)}
 
 
-def confine(scratch: str, channel: int, output: int, parent: int) -> int:
+def restrict_process(scratch_dir: str, channel: int, output: int, parent_pid: int) -> int:
     """Cuts this freshly forked process off.
 
     Args:
-        scratch: a private empty folder, which becomes the working folder, HOME and TMPDIR.
+        scratch_dir: a private empty folder, which becomes the working folder, HOME and TMPDIR.
         channel: the one descriptor that stays open beside stdin, stdout and stderr.
         output: becomes stdout and stderr; stdin is empty.
-        parent: the process with which this one must die.
+        parent_pid: the process with which this one must die.
     Returns:
         The channel's descriptor, which may have moved.
     """
     os.setsid()
-    die_with(parent)
-    channel = keep_descriptors(channel, output)
-    no_core_dump()
-    os.chdir(scratch)
-    tempfile.tempdir = scratch
-    os.environ.update(HOME=scratch, TMPDIR=scratch)  # the rest was stripped when the nursery was started
+    die_with_parent(parent_pid)
+    channel = redirect_descriptors(channel, output)
+    disable_core_dumps()
+    os.chdir(scratch_dir)
+    tempfile.tempdir = scratch_dir
+    os.environ.update(HOME=scratch_dir, TMPDIR=scratch_dir)  # the rest was stripped when the nursery was started
     sys.dont_write_bytecode = True
     return channel
 
 
-def die_with(parent: int) -> None:
+def die_with_parent(parent_pid: int) -> None:
     """Linux: the kernel kills this process when its parent dies, and prefers it when memory runs out."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent_pid:
         os._exit(1)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("900")
 
 
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """Linux: descendants that lose their parent become this process's children, so that it can end them."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
@@ -86,11 +99,11 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def keep_descriptors(channel: int, output: int) -> int:
+def redirect_descriptors(channel: int, output: int) -> int:
     """Leaves stdin (empty), stdout and stderr (`output`) and the channel open, as 0 to 3."""
     sys.stdout.flush()
     sys.stderr.flush()
-    channel, output = (_above(number, 3) for number in (channel, output))
+    channel, output = (_duplicate_above(number, 3) for number in (channel, output))
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (output, 1), (output, 2), (channel, 3)):
         os.dup2(source, target, inheritable=target < 3)
@@ -98,7 +111,7 @@ def keep_descriptors(channel: int, output: int) -> int:
     return 3
 
 
-def _above(number: int, least: int) -> int:
+def _duplicate_above(number: int, least: int) -> int:
     """A copy of a descriptor that dup2 to 0..least cannot overwrite."""
     import fcntl
 
@@ -110,7 +123,7 @@ def _highest_descriptor() -> int:
     return max(int(entry.name) for entry in listing.iterdir())
 
 
-def no_core_dump() -> None:
+def disable_core_dumps() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

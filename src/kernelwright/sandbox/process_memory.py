@@ -18,17 +18,17 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-STOP_LIMIT_S, STOPPING_S = 5.0, 20e-6
+STOP_TIMEOUT_S, STOP_POLL_S = 5.0, 20e-6
 _PR_SET_TIMERSLACK = 29
-FUTEX = {"x86_64": "202", "aarch64": "98"}
-RECEIVING = {"x86_64": ("45", "47"), "aarch64": ("207", "212")}
+FUTEX_SYSCALL = {"x86_64": "202", "aarch64": "98"}
+RECEIVE_SYSCALLS = {"x86_64": ("45", "47"), "aarch64": ("207", "212")}
 """Numbers of recvfrom and recvmsg."""
-WAITING = {
+WAIT_SYSCALLS = {
     "x86_64": ("0", "7", "23", "61", "232", "247", "270", "271", "281"),
     "aarch64": ("22", "63", "72", "73", "95", "260"),
 }
 """Numbers of read, of poll, select and epoll in their forms, and of what waits for a process to end."""
-MOST_PIECES = 1024
+IOV_MAX = 1024
 """How many pieces one call takes (IOV_MAX)."""
 
 
@@ -49,18 +49,18 @@ def read(pid: int, address: int, size: int) -> bytearray:
     Raises:
         OSError: nothing lies there, or it may not be read.
     """
-    return read_pieces(pid, [(address, size)])
+    return read_extents(pid, [(address, size)])
 
 
-def read_pieces(pid: int, pieces: Sequence[tuple[int, int]]) -> bytearray:
-    """Several (address, size) one after the other, up to `MOST_PIECES` in one call.
+def read_extents(pid: int, extents: Sequence[tuple[int, int]]) -> bytearray:
+    """Several (address, size) one after the other, up to `IOV_MAX` in one call.
 
     Raises:
         OSError: nothing lies there, or it may not be read.
     """
-    into = bytearray(sum(size for _, size in pieces))
+    into = bytearray(sum(size for _, size in extents))
     if into:
-        transfer("process_vm_readv", pid, memoryview(into), pieces)
+        transfer("process_vm_readv", pid, memoryview(into), extents)
     return into
 
 
@@ -72,24 +72,24 @@ def write(pid: int, address: int, data: memoryview) -> None:
         transfer("process_vm_writev", pid, data, [(address, len(data))])
 
 
-def transfer(call: str, pid: int, here: memoryview, there: Sequence[tuple[int, int]]) -> None:
-    """Moves between `here`, which is contiguous and writable, and the pieces there."""
-    start = ctypes.addressof(ctypes.c_char.from_buffer(here))
-    size, done, pieces = len(here), 0, list(there)
+def transfer(call: str, pid: int, buffer: memoryview, extents: Sequence[tuple[int, int]]) -> None:
+    """Moves between `buffer`, which is contiguous and writable, and the pieces there."""
+    start = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    size, done, pieces = len(buffer), 0, list(extents)
     while done < size:
-        now = pieces[:MOST_PIECES]
+        now = pieces[:IOV_MAX]
         local = struct.pack("@PN", start + done, size - done)
         far = struct.pack("@" + "PN" * len(now), *itertools.chain.from_iterable(now))
-        moved = _library()[call](pid, local, 1, far, len(now), 0)
+        moved = _libc_functions()[call](pid, local, 1, far, len(now), 0)
         if moved <= 0:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error))
         done += moved
-        pieces = _after(pieces, moved)
+        pieces = _remaining_extents(pieces, moved)
 
 
 @functools.cache
-def _library() -> dict[str, Callable[..., int]]:
+def _libc_functions() -> dict[str, Callable[..., int]]:
     """The two calls: every microsecond of theirs lies in somebody's window."""
     library, found = ctypes.CDLL(None, use_errno=True), {}
     for name in ("process_vm_readv", "process_vm_writev"):
@@ -100,7 +100,7 @@ def _library() -> dict[str, Callable[..., int]]:
     return found
 
 
-def _after(pieces: list[tuple[int, int]], moved: int) -> list[tuple[int, int]]:
+def _remaining_extents(pieces: list[tuple[int, int]], moved: int) -> list[tuple[int, int]]:
     """What is left of the pieces: one call moves at most 2 GiB, and stops where a page is not there."""
     for at, (address, size) in enumerate(pieces):
         if moved < size:
@@ -122,21 +122,21 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def stop(pid: int, adopter: int) -> list[int]:
+def stop(pid: int, reaper_pid: int) -> list[int]:
     """Stops a process and all that it started, and waits until every thread of theirs stands still.
 
     Args:
-        adopter: its parent, under which whatever it started stays, also what has lost its own parent.
+        reaper_pid: its parent, under which whatever it started stays, also what has lost its own parent.
     Returns:
         Those that were stopped, for `resume`.
     Raises:
         TimeoutError: one runs on.
     """
     _signal(pid, signal.SIGSTOP)  # before anything else: whoever stops a process may mean this very moment
-    stopped, until = [pid], time.monotonic() + STOP_LIMIT_S
+    stopped, until = [pid], time.monotonic() + STOP_TIMEOUT_S
     while True:
-        still = all(map(_stands_still, stopped))
-        started = [one for one in descendants(adopter) if one not in stopped]
+        still = all(map(_is_stopped, stopped))
+        started = [one for one in descendants(reaper_pid) if one not in stopped]
         if still and not started:
             return stopped
         for one in started:
@@ -144,10 +144,10 @@ def stop(pid: int, adopter: int) -> list[int]:
         stopped += started
         if time.monotonic() > until:
             raise TimeoutError(f"process {pid} or one that it started did not stop")
-        pause(STOPPING_S)  # to stop, a thread needs a processor
+        pause(STOP_POLL_S)  # to stop, a thread needs a processor
 
 
-def ran(pids: Sequence[int]) -> tuple[int, int]:
+def read_run_counts(pids: Sequence[int]) -> tuple[int, int]:
     """How often all threads of these have been given a processor so far, and for how many nanoseconds; zeros where the
     system does not say."""
     times = nanoseconds = 0
@@ -160,7 +160,7 @@ def ran(pids: Sequence[int]) -> tuple[int, int]:
     return times, nanoseconds
 
 
-def sharpen_pauses() -> None:
+def set_timer_slack() -> None:
     """From now on a pause of this thread ends within a microsecond of its time; else fifty."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1000), 0, 0, 0)
@@ -179,7 +179,7 @@ def queued_us(pid: int) -> float:
         return 0.0
 
 
-def computing_at(pid: int) -> dict[int, tuple[int, int]]:
+def find_running_threads(pid: int) -> dict[int, tuple[int, int]]:
     """Where the threads of a stopped process were that computed when it was stopped: instruction and top of the stack.
 
     By number of the thread, the first has the process's. Those that waited in the system are left out.
@@ -193,32 +193,32 @@ def computing_at(pid: int) -> dict[int, tuple[int, int]]:
     return found
 
 
-def waiting_at(pid: int) -> int | None:
+def find_futex_stack(pid: int) -> int | None:
     """The top of a stopped process's first stack, where that thread waited for another (in a futex)."""
-    match _call_of(pid):
-        case [number, *_, stack, _] if number == FUTEX.get(platform.machine()):
+    match _current_syscall(pid):
+        case [number, *_, stack, _] if number == FUTEX_SYSCALL.get(platform.machine()):
             return int(stack, 16)
     return None
 
 
-def listens(pid: int) -> bool:
+def waits_for_message(pid: int) -> bool:
     """Whether the first thread of a stopped process waited for a message."""
-    return (_call_of(pid) or [""])[0] in RECEIVING.get(platform.machine(), ())
+    return (_current_syscall(pid) or [""])[0] in RECEIVE_SYSCALLS.get(platform.machine(), ())
 
 
-def waits_for_another(pid: int) -> bool:
+def waits_for_process_or_file(pid: int) -> bool:
     """Whether the first thread of a stopped process waited for a file or pipe, or for a process to end."""
-    return (_call_of(pid) or [""])[0] in WAITING.get(platform.machine(), ())
+    return (_current_syscall(pid) or [""])[0] in WAIT_SYSCALLS.get(platform.machine(), ())
 
 
-def _call_of(pid: int) -> list[str]:
+def _current_syscall(pid: int) -> list[str]:
     """The system call that the first thread of a stopped process is in, with its arguments."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/syscall").read_text().split()
     return []
 
 
-def code_of(pid: int) -> list[tuple[int, int, str]]:
+def list_code_mappings(pid: int) -> list[tuple[int, int, str]]:
     """What of a process's memory is code: start, end, and the file it comes from, empty for what was made at run time.
 
     Raises:
@@ -243,8 +243,8 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _stands_still(pid: int) -> bool:
-    return all(_state(thread) in b"TtZX" for thread in _threads(pid))
+def _is_stopped(pid: int) -> bool:
+    return all(_thread_state(thread) in b"TtZX" for thread in _threads(pid))
 
 
 def _threads(pid: int) -> list[Path]:
@@ -255,7 +255,7 @@ def _threads(pid: int) -> list[Path]:
         return []
 
 
-def _state(thread: Path) -> bytes:
+def _thread_state(thread: Path) -> bytes:
     try:
         return (thread / "stat").read_bytes().rpartition(b")")[2].split()[0]
     except OSError:

@@ -14,12 +14,12 @@ import struct
 import sys
 
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _X32 = 0x40000000
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
-_NUMBER_AT, _ARCHITECTURE_AT = 0, 4
+_ALLOW, _DENY = 0x7FFF0000, 0x00050000 | errno.EPERM
+_NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_REFUSED = {
+_DENIED_SYSCALLS = {
     "x86_64": (101, 165, 166, 175, 222, 244, 246, 248, 249, 250, 272, 298, 308, 310, 311, 312, 313, 321, 323, 425, 438),
     "aarch64": (40, 39, 97, 104, 105, 107, 117, 184, 217, 218, 219, 241, 268, 270, 271, 272, 273, 280, 282, 425, 438),
 }
@@ -28,7 +28,7 @@ perf_event_open, setns, process_vm_readv, process_vm_writev, kcmp, finit_module,
 pidfd_getfd."""
 
 
-def refuse_calls() -> bool:
+def install_filter() -> bool:
     """Refuses them from now on, with EPERM, to this process and all that it starts; needs `no_new_privileges`.
 
     Returns:
@@ -37,16 +37,16 @@ def refuse_calls() -> bool:
     machine = platform.machine()
     if sys.platform != "linux" or machine not in _ARCHITECTURES:
         return False
-    refused = _REFUSED[machine]
+    refused = _DENIED_SYSCALLS[machine]
     steps = [
-        (_LOAD, 0, 0, _ARCHITECTURE_AT),
+        (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
         # Other numbers for the same calls (x86 in 32 bits, x32): none of them.
-        (_EQUAL, 0, len(refused) + 3, _ARCHITECTURES[machine]),
-        (_LOAD, 0, 0, _NUMBER_AT),
-        (_AT_LEAST, len(refused) + 1, 0, _X32),
-        *((_EQUAL, len(refused) - at, 0, number) for at, number in enumerate(refused)),
+        (_JUMP_EQUAL, 0, len(refused) + 3, _ARCHITECTURES[machine]),
+        (_LOAD, 0, 0, _NUMBER_OFFSET),
+        (_JUMP_AT_LEAST, len(refused) + 1, 0, _X32),
+        *((_JUMP_EQUAL, len(refused) - at, 0, number) for at, number in enumerate(refused)),
         (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _DENY),
     ]
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
     packed = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(program)))

@@ -7,16 +7,18 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-QUIET_S = 2.0
+LINE_INTERVAL_S = 2.0
 """At the start, and between two lines about the same major stage."""
 HEARTBEAT_S = 15.0
 _COUNTER = re.compile(r"\d+ of \d+")
 
 
 class StageLines:
-    """Writes a line when a major stage begins, at most one every `QUIET_S` within it, and one every `HEARTBEAT_S`.
+    """Writes a line when a major stage begins, at most one every `LINE_INTERVAL_S` within it, and one every
+    `HEARTBEAT_S`.
 
-    A run that ends within `QUIET_S` writes nothing. A reader that closes the stream ends the lines, not the run.
+    A run that ends within `LINE_INTERVAL_S` writes nothing. A reader that closes the stream ends the lines, not the
+    run.
 
     Args:
         stream: where the lines go.
@@ -38,7 +40,7 @@ class StageLines:
         """Writes the line that is due, if any; to be called a few times a second."""
         now = self._clock()
         waited, major = now - self._written, major_stage(self._what)
-        is_due = waited >= QUIET_S or (major not in self._seen and now - self._start >= QUIET_S)
+        is_due = waited >= LINE_INTERVAL_S or (major not in self._seen and now - self._start >= LINE_INTERVAL_S)
         if (self._is_new and is_due) or waited >= HEARTBEAT_S:
             self._seen.add(major)
             self._write(now)

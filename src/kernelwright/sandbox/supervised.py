@@ -13,15 +13,15 @@ from typing import Any, NoReturn
 from kernelwright.core import progress
 from kernelwright.core.errors import CrashError
 from kernelwright.sandbox import channel as wire
-from kernelwright.sandbox.exceptions import crash, describe, revive
-from kernelwright.sandbox.limits import Deadline, MemoryWatch, end_all, family
-from kernelwright.sandbox.process_limits import POLICY, die_with
+from kernelwright.sandbox.exceptions import deserialize_error, make_crash_error, serialize_error
+from kernelwright.sandbox.limits import Deadline, MemoryMonitor, process_tree, wait_or_kill
+from kernelwright.sandbox.process_limits import DEFAULT_ENVIRONMENT, die_with_parent
 
-CLEANUP_LIMIT_S = 10.0
+CLEANUP_TIMEOUT_S = 10.0
 """How long a nursery may take to end its child and delete the scratch folder, once its asker is dead."""
 
 
-def guard(
+def run_supervised(
     task: Callable[[], bytes],
     *,
     on_stage: Callable[[str], None] | None = None,
@@ -52,14 +52,16 @@ def guard(
     parent, pid = os.getpid(), os.fork()
     if pid == 0:
         ours.close()
-        _live(task, theirs, parent, debug)
+        _run_child(task, theirs, parent, debug)
     theirs.close()
     ours.setblocking(False)
     with ours:
-        return _Guarded(pid, on_stage or (lambda what: None), on_tick or (lambda: None)).answer(ours, memory_bytes)
+        return _SupervisedProcess(pid, on_stage or (lambda what: None), on_tick or (lambda: None)).wait_result(
+            ours, memory_bytes
+        )
 
 
-class _Guarded:
+class _SupervisedProcess:
     """The parent's side: what the child has said so far."""
 
     def __init__(self, pid: int, on_stage: Callable[[str], None], on_tick: Callable[[], None]) -> None:
@@ -68,9 +70,9 @@ class _Guarded:
         self._deadline = Deadline(None)
         self._message: dict[str, Any] = {}
 
-    def answer(self, channel: socket.socket, memory_bytes: int | None) -> bytes:
+    def wait_result(self, channel: socket.socket, memory_bytes: int | None) -> bytes:
         try:
-            memory = MemoryWatch(self._pid, memory_bytes)
+            memory = MemoryMonitor(self._pid, memory_bytes)
 
             def tick() -> bool:
                 self._deadline.check()
@@ -78,18 +80,18 @@ class _Guarded:
                 self._on_tick()
                 return self._has_ended()
 
-            answered = wire.follow(channel, tick, self._hear)
+            answered = wire.exchange_messages(channel, tick, self._handle_message)
         except ValueError as fault:
             raise CrashError(f"the process sent an answer that cannot be read: {fault}") from fault
         finally:
-            self._finish()
+            self._terminate()
         if not answered:
-            raise crash(self._status, "", self._deadline.stage)
+            raise make_crash_error(self._status, "", self._deadline.stage)
         if "fault" in self._message:
-            raise revive(self._message["fault"])
+            raise deserialize_error(self._message["fault"])
         return self._message["answer"]
 
-    def _hear(self, message: dict[str, Any]) -> bool:
+    def _handle_message(self, message: dict[str, Any]) -> bool:
         if "stage" not in message:
             self._message = message
             return True
@@ -104,9 +106,9 @@ class _Guarded:
             self._status = status if pid else None
         return self._status is not None
 
-    def _finish(self) -> None:
+    def _terminate(self) -> None:
         """Ends the child's session; nurseries in sessions of their own clean up by themselves, or are ended too."""
-        started = family(self._pid)[1:]
+        started = process_tree(self._pid)[1:]
         # Also when the child has ended by itself: its session may still hold what the program started.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, signal.SIGKILL)
@@ -114,21 +116,21 @@ class _Guarded:
             # The group does not exist yet in a child that has not run so far.
             os.kill(self._pid, signal.SIGKILL)
             self._status = os.waitpid(self._pid, 0)[1]
-        end_all(started, CLEANUP_LIMIT_S)
+        wait_or_kill(started, CLEANUP_TIMEOUT_S)
 
 
-def _live(task: Callable[[], bytes], channel: socket.socket, parent: int, debug: bool) -> NoReturn:
+def _run_child(task: Callable[[], bytes], channel: socket.socket, parent_pid: int, debug: bool) -> NoReturn:
     """The child's whole life."""
     own = os.getpid()
     try:
         os.setsid()
-        die_with(parent)
+        die_with_parent(parent_pid)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
         # Torch is not loaded yet, and what is timed here stands beside what a nursery times.
-        os.environ.update(POLICY | os.environ)
-        progress.listen(lambda what, limit_s: wire.send(channel, {"stage": what, "limit_s": limit_s}))
-        message = _answer(task, debug)
+        os.environ.update(DEFAULT_ENVIRONMENT | os.environ)
+        progress.set_listener(lambda what, limit_s: wire.send(channel, {"stage": what, "limit_s": limit_s}))
+        message = _run_task(task, debug)
         _flush()  # the parent ends this process once it has the answer
         if os.getpid() == own:
             wire.send(channel, message)
@@ -143,11 +145,11 @@ def _flush() -> None:
             stream.flush()
 
 
-def _answer(task: Callable[[], bytes], debug: bool) -> dict[str, Any]:
+def _run_task(task: Callable[[], bytes], debug: bool) -> dict[str, Any]:
     try:
         return {"answer": task()}
     except BaseException as fault:
-        described = describe(fault, foreign=False)
+        described = serialize_error(fault, user_code=False)
         if debug:
             sys.stderr.write(described["trace"])
         return {"fault": described}

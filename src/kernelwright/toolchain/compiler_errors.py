@@ -13,12 +13,12 @@ from kernelwright.core.errors import CompileError
 
 ERRORS_SHOWN = 3
 _ERROR_LINE = re.compile(r"(?:fatal )?error: |undefined reference to |CPU time limit")
-_PLACE = re.compile(r"^(.*?):(\d+)(?::\d+)?: ")
+_LOCATION = re.compile(r"^(.*?):(\d+)(?::\d+)?: ")
 _MACRO = re.compile(r"in expansion of macro [‘']?(\w+)")
 _REQUIRED = re.compile(r"^(.*?):(\d+)(?::\d+)?:\s+required (?:from|by)")
 
 
-def compile_error(stderr: str, name: str) -> CompileError:
+def parse_compile_error(stderr: str, name: str) -> CompileError:
     """The compiler's first errors, those in the user's files first; `where` is the line of the first one.
 
     Args:
@@ -30,7 +30,7 @@ def compile_error(stderr: str, name: str) -> CompileError:
     said = own or [text for text, _ in errors] or lines[:ERRORS_SHOWN]
     more = len(said) - ERRORS_SHOWN
     shown = [*said[:ERRORS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
-    place = _PLACE.match(said[0]) if said else None
+    place = _LOCATION.match(said[0]) if said else None
     where = f"{place[1]}:{place[2]}" if place and (own or not errors) else name
     return CompileError("the compiler refused it:\n" + "\n".join(shown), where=where, next="correct the source")
 
@@ -44,24 +44,24 @@ def _errors(lines: list[str], name: str) -> list[tuple[str, bool]]:
         error, context = lines[index], lines[before + 1 : index]
         if any("In instantiation of" in line or "In function" in line for line in context):
             required = ""
-        required = next((p for line in context if (p := _own_place(_REQUIRED.match(line), name))), required)
-        if _own_place(_PLACE.match(error), name):
+        required = next((p for line in context if (p := _user_location(_REQUIRED.match(line), name))), required)
+        if _user_location(_LOCATION.match(error), name):
             found.append((error, True))
             continue
         notes = (line for line in lines[index + 1 : after] if ": note: " in line)
-        note = next((line for line in notes if _own_place(_PLACE.match(line), name)), "")
-        blamed = _own_place(_PLACE.match(note), name) or required
-        found.append((_moved(error, blamed, note) if blamed else error, bool(blamed)))
+        note = next((line for line in notes if _user_location(_LOCATION.match(line), name)), "")
+        blamed = _user_location(_LOCATION.match(note), name) or required
+        found.append((_relocate(error, blamed, note) if blamed else error, bool(blamed)))
     return found
 
 
-def _moved(error: str, place: str, note: str) -> str:
+def _relocate(error: str, place: str, note: str) -> str:
     """`header.h:82:43: error: text` as `mine.cu:3: error: text`, with the macro that the line expands."""
     macro = _MACRO.search(note)
-    return f"{place}: {_PLACE.sub('', error)}{f' (in macro {macro[1]})' if macro else ''}"
+    return f"{place}: {_LOCATION.sub('', error)}{f' (in macro {macro[1]})' if macro else ''}"
 
 
-def _own_place(match: re.Match[str] | None, name: str) -> str:
+def _user_location(match: re.Match[str] | None, name: str) -> str:
     """`file:line` where that is a file of the user's, else nothing."""
     if match is None:
         return ""

@@ -18,20 +18,20 @@ from pathlib import Path
 
 from kernelwright.core.cache import cache_dir, digest
 from kernelwright.core.errors import MissingDependency
-from kernelwright.toolchain.compiler_errors import compile_error
-from kernelwright.toolchain.store import keep, kept
+from kernelwright.toolchain.artifact_cache import load_entry, save_entry
+from kernelwright.toolchain.compiler_errors import parse_compile_error
 
-MAC = sys.platform == "darwin"
-OPENMP = "-fopenmp"
+IS_MACOS = sys.platform == "darwin"
+OPENMP_FLAG = "-fopenmp"
 FLAGS = (
     "-O3",
-    "-mcpu=native" if MAC and platform.machine() == "arm64" else "-march=native",
+    "-mcpu=native" if IS_MACOS and platform.machine() == "arm64" else "-march=native",
     "-std=c++20",
     "-fPIC",
     "-shared",
-    OPENMP,
+    OPENMP_FLAG,
     "-ffp-contract=fast",
-    *(() if MAC else ("-Wl,-z,defs",)),  # a function that nobody defines fails here and not at the first call
+    *(() if IS_MACOS else ("-Wl,-z,defs",)),  # a function that nobody defines fails here and not at the first call
 )
 COMPILE_LIMIT_S = 300
 
@@ -52,9 +52,9 @@ def compile_shared(source: str, *, flags: Sequence[str] = FLAGS, name: str = "ke
         CompileError: the compiler refused; the message holds its first errors, `where` the file and line.
     """
     compiler = find_compiler()
-    key = digest(source, "\0".join(flags), compiler_version(compiler), processor())
+    key = digest(source, "\0".join(flags), compiler_version(compiler), cpu_fingerprint())
     entry = cache_dir("cpp") / f"{key}.sha256"
-    there = kept(entry) or keep(entry, _compile(compiler, source, flags, name), Path(name).stem, ".so")
+    there = load_entry(entry) or save_entry(entry, _compile(compiler, source, flags, name), Path(name).stem, ".so")
     return there.path
 
 
@@ -68,7 +68,7 @@ def find_compiler() -> str:
     for command in (asked,) if asked else ("c++", "g++", "clang++"):
         if path := shutil.which(command):
             return path
-    install = "xcode-select --install" if MAC else "apt-get install g++"
+    install = "xcode-select --install" if IS_MACOS else "apt-get install g++"
     missing = f"CXX={asked} is not a program" if asked else "no C++ compiler (tried c++, g++, clang++)"
     raise MissingDependency(missing, next=install)
 
@@ -81,7 +81,7 @@ def compiler_version(compiler: str) -> str:
 
 
 @functools.cache
-def processor() -> str:
+def cpu_fingerprint() -> str:
     """What `native` means here: code for one processor may not run on another that shares the home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -94,7 +94,7 @@ def processor() -> str:
 
 def _compile(compiler: str, source: str, flags: Sequence[str], name: str) -> bytes:
     """The bytes of the library. The limit is on processor time, which ends a compiler even when its parent is gone."""
-    text = f'#line 1 "{_escaped(name)}"\n{source}'
+    text = f'#line 1 "{_escape(name)}"\n{source}'
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
         output = Path(folder) / "library.so"
         limited = ["sh", "-c", f'ulimit -t {COMPILE_LIMIT_S}; exec "$@"', "sh", compiler]
@@ -102,10 +102,10 @@ def _compile(compiler: str, source: str, flags: Sequence[str], name: str) -> byt
         run = subprocess.run(command, input=text, capture_output=True, text=True, cwd=folder, check=False)
         if run.returncode == 0:
             return output.read_bytes()
-    if OPENMP in flags and re.search(r"fopenmp|-l[ig]?omp\b", run.stderr):
-        return _compile(compiler, source, [flag for flag in flags if flag != OPENMP], name)
-    raise compile_error(run.stderr or f"{compiler} ended with status {run.returncode}", name)
+    if OPENMP_FLAG in flags and re.search(r"fopenmp|-l[ig]?omp\b", run.stderr):
+        return _compile(compiler, source, [flag for flag in flags if flag != OPENMP_FLAG], name)
+    raise parse_compile_error(run.stderr or f"{compiler} ended with status {run.returncode}", name)
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("\\", "\\\\").replace('"', '\\"')

@@ -9,11 +9,11 @@ from kernelwright.core.records import Verdict
 
 if TYPE_CHECKING:
     from kernelwright.problems.problem import Candidate, Problem
-    from kernelwright.sandbox import Nursery
+    from kernelwright.sandbox import ForkServer
 
-__all__ = ["BUILD_S", "verify"]
+__all__ = ["BUILD_TIMEOUT_S", "verify"]
 
-BUILD_S = 300.0
+BUILD_TIMEOUT_S = 300.0
 """How long a candidate may take to be imported, compiled and constructed: `load_inline` of CUDA C++ takes a minute."""
 
 
@@ -23,15 +23,15 @@ def verify(
     *,
     device: str = "cpu",
     tolerance: tuple[float, float] | None = None,
-    time_s: float = 60.0,
-    build_s: float = BUILD_S,
+    call_timeout_s: float = 60.0,
+    build_timeout_s: float = BUILD_TIMEOUT_S,
     memory_bytes: int | None = None,
     seed: int | None = None,
     sets: int | None = None,
-    nursery: Nursery | None = None,
+    fork_server: ForkServer | None = None,
     spec: str | None = None,
     own_kernels: bool = False,
-    question: bool = False,
+    check_problem: bool = False,
 ) -> Verdict:
     """Accepts a candidate, or rejects it for one named reason.
 
@@ -44,16 +44,16 @@ def verify(
         candidate: a target (`file.py`, `file.cpp`), a loaded candidate, or any callable.
         device: `cpu` or `cuda`.
         tolerance: (atol, rtol) of the classic policy; None is the error budget against FP64.
-        time_s: limit for each call of the candidate.
-        build_s: limit for loading it: import, compilation and construction. It has no inputs meanwhile.
+        call_timeout_s: limit for each call of the candidate.
+        build_timeout_s: limit for loading it: import, compilation and construction. It has no inputs meanwhile.
         memory_bytes: limit for the candidate's process; None is 80 % of what is available.
         seed: of an earlier verdict, whose inputs, parameters and order it draws again, with no limit on their time;
             None is a secret one.
         sets: exactly so many input sets; None is one of each kind, or at least four within about ten seconds.
-        nursery: a warm one to use; None starts one.
+        fork_server: a warm one to use; None starts one.
         spec: the name of a datasheet: a note says how long the work takes on that machine at least.
         own_kernels: reject a candidate whose work is done by a library's code and not by its own.
-        question: ask of the problem itself, too, whether it is degenerate; for one of which all sets can be run.
+        check_problem: ask of the problem itself, too, whether it is degenerate; for one of which all sets can be run.
     Raises:
         NotFoundError: a file, or a datasheet named `spec`, is not there.
         ProblemError: the reference does not load, raises, or returns NaN for finite inputs.
@@ -69,13 +69,13 @@ def verify(
         candidate,
         device=device,
         tolerance=tolerance,
-        time_s=time_s,
-        build_s=build_s,
+        call_timeout_s=call_timeout_s,
+        build_timeout_s=build_timeout_s,
         memory_bytes=memory_bytes,
         seed=seed,
         sets=sets,
-        nursery=nursery,
+        fork_server=fork_server,
         spec=spec,
         own_kernels=own_kernels,
-        question=question,
+        check_problem=check_problem,
     )

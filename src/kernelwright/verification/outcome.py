@@ -11,49 +11,51 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.problems.problem import Args, clone_inputs, tensors
-from kernelwright.verification.transport.state import kept_state, kinds_of, same_bits
-from kernelwright.verification.transport.tensor_codec import PLAIN, to_strided
+from kernelwright.problems.problem import Args, clone_inputs, tensor_leaves
+from kernelwright.verification.transport.state import bitwise_equal, named_state_kinds, preserve_state
+from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, to_strided
 
 
-class Outcome(NamedTuple):
+class ProgramResult(NamedTuple):
     """What one run gave: its output tensors, the inputs that it mutated and the state that it changed, names of all,
     which inputs, which state."""
 
     values: list[Tensor]
     names: list[str]
-    mutated: tuple[int, ...]
-    state: tuple[str, ...]
+    mutated_inputs: tuple[int, ...]
+    changed_state: tuple[str, ...]
 
 
-def outputs(
+def run_program(
     program: Callable[..., Any],
     module: torch.nn.Module | None,
     inputs: Args,
-    precision: AbstractContextManager[object] | None = None,
-) -> Outcome:
+    precision_mode: AbstractContextManager[object] | None = None,
+) -> ProgramResult:
     """Runs a program on copies, in another precision where one is given, and puts its state back."""
     # Reproducible where the program draws random numbers, and the caller's random state stays as it was.
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    with kept_state(module) as changed:
-        with torch.random.fork_rng(devices), precision or nullcontext():
+    with preserve_state(module) as changed:
+        with torch.random.fork_rng(devices), precision_mode or nullcontext():
             torch.manual_seed(0)
-            result, (args, kwargs) = _call(program, inputs)
-            named = [(path, leaf) for path, leaf in pytree.tree_flatten_with_path(result)[0] if _counts(leaf)]
+            result, (args, kwargs) = _call_without_grad(program, inputs)
+            named = [
+                (path, leaf) for path, leaf in pytree.tree_flatten_with_path(result)[0] if _require_comparable(leaf)
+            ]
             values = [as_tensor(leaf) for _, leaf in named]
         state = {name: value.clone() for name, value in changed().items()}
         values = [value.clone() for value in values] if state else values  # perhaps views of it
     names = ["output" + pytree.keystr(path) for path, _ in named]
-    before, after = tensors(inputs), tensors((args, kwargs))
-    mutated = tuple(i for i, (old, new) in enumerate(zip(before, after, strict=True)) if not same_bits(old, new))
+    before, after = tensor_leaves(inputs), tensor_leaves((args, kwargs))
+    mutated = tuple(i for i, (old, new) in enumerate(zip(before, after, strict=True)) if not bitwise_equal(old, new))
     values += [as_tensor(after[i]) for i in mutated] + list(state.values())
-    kinds = kinds_of(module)
+    kinds = named_state_kinds(module)
     names += [f"input {i}" for i in mutated] + [f"{kinds[name]} {name}" for name in state]
-    return Outcome(values, names, mutated, tuple(state))
+    return ProgramResult(values, names, mutated, tuple(state))
 
 
 @contextmanager
-def exact_float32() -> Iterator[None]:
+def disable_tf32() -> Iterator[None]:
     """FP32 means FP32: TF32 and its relatives off in products and in cuDNN (on by default there), restored after."""
     matmul, cudnn = cast(Any, torch.backends.cuda.matmul), cast(Any, torch.backends.cudnn)
     before = (matmul.allow_tf32, cudnn.allow_tf32)
@@ -70,13 +72,13 @@ def as_tensor(leaf: Any) -> Tensor:
     return torch.tensor(leaf, dtype=torch.float32) if isinstance(leaf, float) else torch.tensor(leaf)
 
 
-def _call(program: Callable[..., Any], inputs: Args) -> tuple[Any, Args]:
+def _call_without_grad(program: Callable[..., Any], inputs: Args) -> tuple[Any, Args]:
     """The result and the arguments as the program left them.
 
     Without autograd's graph, unless an input asks for gradients or the program takes them itself.
     """
     args, kwargs = clone_inputs(inputs)
-    if not any(t.requires_grad for t in tensors(inputs)):
+    if not any(t.requires_grad for t in tensor_leaves(inputs)):
         try:
             with torch.no_grad():
                 return program(*args, **kwargs), (args, kwargs)
@@ -87,13 +89,13 @@ def _call(program: Callable[..., Any], inputs: Args) -> tuple[Any, Args]:
     return program(*args, **kwargs), (args, kwargs)
 
 
-def is_compared(leaf: Any) -> bool:
+def is_comparable(leaf: Any) -> bool:
     """Whether a leaf of a result is compared by value; the structure in words holds the others."""
     return isinstance(leaf, (Tensor, bool, int, float))
 
 
-def _counts(leaf: Any) -> bool:
-    if not isinstance(leaf, (Tensor, *PLAIN)):
+def _require_comparable(leaf: Any) -> bool:
+    if not isinstance(leaf, (Tensor, *PLAIN_TYPES)):
         message = f"the reference returns a {type(leaf).__name__}, which cannot be compared"
         raise ProblemError(message, next="return tensors, numbers, and tuples, lists or dicts of these")
-    return is_compared(leaf)
+    return is_comparable(leaf)

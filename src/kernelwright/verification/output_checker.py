@@ -10,239 +10,259 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import CandidateError, ForgedError, KernelwrightError, NotFoundError
+from kernelwright.core.errors import CandidateError, KernelwrightError, NotFoundError, TamperingError
 from kernelwright.core.records import REJECTIONS, Accuracy, Reason
-from kernelwright.problems.problem import tensors
+from kernelwright.problems.problem import tensor_leaves
 from kernelwright.verification.accuracy import budget
-from kernelwright.verification.accuracy.expected import FP64, Right
-from kernelwright.verification.accuracy.near_limit import Drawn, Kind, NearLimits
-from kernelwright.verification.attacks.stale_output import Memory
-from kernelwright.verification.execution import Observed, same_results
+from kernelwright.verification.accuracy.expected import FP64, Expected
+from kernelwright.verification.accuracy.near_limit import DrawResult, InputKind, NearLimitTracker
+from kernelwright.verification.attacks.stale_output import OutputHistory
+from kernelwright.verification.execution import ObservedCall, results_bitwise_equal
 from kernelwright.verification.outcome import as_tensor
 from kernelwright.verification.reference import InputSet, Reference
 from kernelwright.verification.transport.runners import Runner
 
 
 @dataclass
-class Answers:
+class OutputChecker:
     """Of one candidate, one after the other.
 
     Attributes:
-        model: what the reference returns for the problem's own inputs.
-        keeps: parameters and buffers that the reference has too.
+        template: what the reference returns for the problem's own inputs.
+        reference_state_names: parameters and buffers that the reference has too.
         policy: of accuracy, as `budget.check` takes it.
         deterministic: equal inputs must give equal bits.
         golden: how the right answers were made.
         accuracy: the worst so far.
-        near: draws that came near the limit of accuracy: one that is over it by little is not rejected for it, but
-            pending there.
-        share: the largest share of a limit in what `rejection` was last asked about; None where nothing floats.
+        near_limits: draws that came near the limit of accuracy: one that is over it by little is not rejected for it,
+            but pending there.
+        limit_ratio: the largest share of a limit in what `check` was last asked about; None where nothing floats.
     """
 
     runner: Runner
-    model: Observed
-    keeps: frozenset[str]
+    template: ObservedCall
+    reference_state_names: frozenset[str]
     policy: str
     deterministic: bool = False
     golden: str = ""
     accuracy: Accuracy | None = None
     notes: list[str] = field(default_factory=list)
-    near: NearLimits = field(default_factory=NearLimits)
-    share: float | None = None
-    _is_near: bool = False
-    _earlier: Memory = field(default_factory=Memory)
+    near_limits: NearLimitTracker = field(default_factory=NearLimitTracker)
+    limit_ratio: float | None = None
+    _is_near_limit: bool = False
+    _history: OutputHistory = field(default_factory=OutputHistory)
 
-    def asked(self, drawn: InputSet) -> Reason | None:
+    def check_set(self, input_set: InputSet) -> Reason | None:
         """Runs the candidate on a set; why what comes of it rejects the candidate, or None."""
-        reason = self._asked(drawn)
-        if reason is None and self.share is not None:
-            self.near.add(drawn.kind, self.share)
+        reason = self._run_and_check(input_set)
+        if reason is None and self.limit_ratio is not None:
+            self.near_limits.add(input_set.kind, self.limit_ratio)
         return reason
 
-    def _asked(self, drawn: InputSet) -> Reason | None:
-        self.share = None
+    def _run_and_check(self, input_set: InputSet) -> Reason | None:
+        self.limit_ratio = None
         try:
-            return self.rejection(self.runner.run(drawn.inputs, drawn.state, drawn.sizes_bytes, twice=True), drawn)
+            return self.check(
+                self.runner.run(input_set.inputs, input_set.state, input_set.output_sizes_bytes, twice=True), input_set
+            )
         except KernelwrightError as fault:
-            return as_reason(fault)
+            return to_reason(fault)
 
-    def decided(self, reference: Reference, kinds: Iterable[Kind]) -> Reason | None:
+    def decide_near_limit(self, reference: Reference, kinds: Iterable[InputKind]) -> Reason | None:
         """Draws more sets of these kinds, until it is known whether they reject; why they do, or None."""
 
-        def draw(kind: Kind, number: int) -> Drawn:
-            drawn = reference.again(kind, number)
-            return Drawn(self._asked(drawn), self.share) if drawn else Drawn(None, None)
+        def draw(kind: InputKind, number: int) -> DrawResult:
+            drawn = reference.redraw_set(kind, number)
+            return DrawResult(self._run_and_check(drawn), self.limit_ratio) if drawn else DrawResult(None, None)
 
-        found = (self.near.decide(kind, functools.partial(draw, kind)) for kind in kinds)
+        found = (self.near_limits.decide(kind, functools.partial(draw, kind)) for kind in kinds)
         return next(filter(None, found), None)
 
-    def asked_of_held_out(self, reference: Reference) -> tuple[int, Reason | None]:
+    def check_held_out(self, reference: Reference) -> tuple[int, Reason | None]:
         """The same of the other shapes that the problem declares; how many were run."""
         count = 0
-        for count, drawn in enumerate(reference.held_out(), 1):
-            if reason := self.asked(drawn):
-                shapes = ", ".join(str(tuple(one.shape)) for one in tensors(drawn.inputs))
+        for count, drawn in enumerate(reference.held_out_sets(), 1):
+            if reason := self.check_set(drawn):
+                shapes = ", ".join(str(tuple(one.shape)) for one in tensor_leaves(drawn.inputs))
                 detail = f"for inputs of {shapes}, which the problem declares: {reason.detail}"
                 return count, Reason(code=reason.code, detail=detail)
         return count, None
 
-    def rejection(self, observed: Observed, drawn: InputSet) -> Reason | None:
+    def check(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
         """Why what was observed rejects the candidate, or None.
 
         Raises:
             ForgedError: what it says of itself is not so.
         """
-        self.share = None
-        if not self.golden or drawn.right.how != FP64:
-            self.golden = drawn.right.how
-        reason = self._wrong(observed, drawn) or _untouched(observed, drawn)
-        reason = reason or self._state_untouched(observed, drawn.right) or self._twice(observed, drawn)
-        if reason and drawn.perturbed and reason.code == "inaccurate":
+        self.limit_ratio = None
+        if not self.golden or input_set.expected.golden_method != FP64:
+            self.golden = input_set.expected.golden_method
+        reason = self._check_values(observed, input_set) or _check_inputs_unchanged(observed, input_set)
+        reason = (
+            reason
+            or self._check_state_unchanged(observed, input_set.expected)
+            or self._check_determinism(observed, input_set)
+        )
+        if reason and input_set.parameters_perturbed and reason.code == "inaccurate":
             return Reason(code=reason.code, detail=f"{reason.detail}; the parameters had been changed before this call")
         return reason
 
-    def _wrong(self, observed: Observed, drawn: InputSet) -> Reason | None:
+    def _check_values(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
         """What is wrong with the values of the last call, and how that came about where it can be seen."""
-        if reason := _shape_of_result(observed, drawn.model or self.model):
+        if reason := _check_structure(observed, input_set.template or self.template):
             return reason
-        if not observed.finished:
+        if not observed.complete_on_return:
             return Reason(code="late-work", detail="an output changed after the call had returned")
-        reason = self._judge(observed.leaves, observed, drawn)
+        reason = self._check_accuracy(observed.leaves, observed, input_set)
         if reason and reason.code in ("inaccurate", "not-finite"):
-            reason = self._cause(observed, drawn) or self._unless_near(reason, drawn)
-        self.remember(observed)
+            reason = self._find_cause(observed, input_set) or self._defer_if_near_limit(reason, input_set)
+        self.remember_outputs(observed)
         return reason
 
-    def _unless_near(self, reason: Reason, drawn: InputSet) -> Reason | None:
+    def _defer_if_near_limit(self, reason: Reason, input_set: InputSet) -> Reason | None:
         """The reason, unless it is one that more draws have to decide."""
-        if not self._is_near:
+        if not self._is_near_limit:
             return reason
-        changed = "; the parameters had been changed before this call" if drawn.perturbed else ""
-        self.near.pending[drawn.kind] = Reason(code=reason.code, detail=reason.detail + changed)
+        changed = "; the parameters had been changed before this call" if input_set.parameters_perturbed else ""
+        self.near_limits.pending[input_set.kind] = Reason(code=reason.code, detail=reason.detail + changed)
         return None
 
-    def remember(self, observed: Observed) -> None:
+    def remember_outputs(self, observed: ObservedCall) -> None:
         """Keeps what a call gave: a later one must not give it again."""
-        self._earlier.keep(observed.leaves)
+        self._history.append(observed.leaves)
 
-    def _cause(self, observed: Observed, drawn: InputSet) -> Reason | None:
+    def _find_cause(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
         """Of wrong values: they came late, or they came before."""
-        if observed.later and self._judge(observed.later(), observed, drawn, keep=False) is None:
+        if (
+            observed.reread_leaves
+            and self._check_accuracy(observed.reread_leaves(), observed, input_set, record=False) is None
+        ):
             return Reason(code="late-work", detail="the output was right only a while after the call had returned")
-        names = [name.removeprefix("output") for name in drawn.right.names]
-        if self._earlier.repeats(observed.leaves, dict(zip(names, drawn.right.reference, strict=True))):
+        names = [name.removeprefix("output") for name in input_set.expected.names]
+        if self._history.is_stale(observed.leaves, dict(zip(names, input_set.expected.reference, strict=True))):
             return Reason(code="stale-output", detail="the output is the answer to an earlier call, with other inputs")
         return None
 
-    def _judge(
-        self, leaves: dict[str, Any], observed: Observed, drawn: InputSet, *, keep: bool = True
+    def _check_accuracy(
+        self, leaves: dict[str, Any], observed: ObservedCall, input_set: InputSet, *, record: bool = True
     ) -> Reason | None:
         """Holds values against the budget, and keeps the worst accuracy unless told not to."""
-        before, right = tensors(drawn.inputs), drawn.right
-        names = right.names[: len(right.names) - len(right.mutated) - len(right.state)]
+        before, right = tensor_leaves(input_set.inputs), input_set.expected
+        names = right.names[: len(right.names) - len(right.mutated_inputs) - len(right.initial_state)]
         got = [as_tensor(leaves[name.removeprefix("output")]) for name in names]
-        got += [observed.mutated.get(at, before[at].detach()) for at in right.mutated]
-        got += self._state_after(observed, right)
-        reason, accuracy = budget.check(got, right, distribution=drawn.distribution, policy=self.policy)
-        if keep:
-            self._is_near = budget.is_near(accuracy)
-            self.share = max(accuracy.times_limit, self.share or 0.0) if accuracy else self.share
-        if keep and accuracy and (reason or self.accuracy is None or accuracy.times_limit > self.accuracy.times_limit):
+        got += [observed.mutated_inputs.get(at, before[at].detach()) for at in right.mutated_inputs]
+        got += self._final_state(observed, right)
+        reason, accuracy = budget.check_accuracy(got, right, distribution=input_set.distribution, policy=self.policy)
+        if record:
+            self._is_near_limit = budget.is_near_limit(accuracy)
+            self.limit_ratio = max(accuracy.error_over_limit, self.limit_ratio or 0.0) if accuracy else self.limit_ratio
+        if (
+            record
+            and accuracy
+            and (reason or self.accuracy is None or accuracy.error_over_limit > self.accuracy.error_over_limit)
+        ):
             self.accuracy = accuracy
         return reason
 
-    def _state_untouched(self, observed: Observed, right: Right) -> Reason | None:
+    def _check_state_unchanged(self, observed: ObservedCall, expected: Expected) -> Reason | None:
         """Parameters, and the buffers that the reference has too, are as before, but for those that it changes."""
-        for name in observed.state:
-            kind = self.runner.state.get(name, "buffer")
-            if name not in right.state and (kind == "parameter" or name in self.keeps):
+        for name in observed.changed_state:
+            kind = self.runner.state_kinds.get(name, "buffer")
+            if name not in expected.initial_state and (kind == "parameter" or name in self.reference_state_names):
                 return Reason(code="input-mutated", detail=f"{kind} {name} was changed")
         return None
 
-    def _state_after(self, observed: Observed, right: Right) -> list[torch.Tensor]:
+    def _final_state(self, observed: ObservedCall, expected: Expected) -> list[torch.Tensor]:
         """What the candidate left in the state that the reference changes; nothing is asked of what it does not have,
         which only a live object, or a buffer that is not persistent, may lack."""
-        states, reference = right.state, right.reference[len(right.reference) - len(right.state) :]
-        if lacking := [name for name in states if name not in self.runner.state]:
-            self._note(f"not compared, as the candidate does not keep it: {', '.join(lacking)}")
+        states, reference = (
+            expected.initial_state,
+            expected.reference[len(expected.reference) - len(expected.initial_state) :],
+        )
+        if lacking := [name for name in states if name not in self.runner.state_kinds]:
+            self._add_note(f"not compared, as the candidate does not keep it: {', '.join(lacking)}")
         return [
-            observed.state.get(name, before) if name in self.runner.state else own
+            observed.changed_state.get(name, before) if name in self.runner.state_kinds else own
             for (name, before), own in zip(states.items(), reference, strict=True)
         ]
 
-    def _note(self, note: str) -> None:
+    def _add_note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _twice(self, observed: Observed, drawn: InputSet) -> Reason | None:
+    def _check_determinism(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
         """What a second call with equal inputs shows, where one was made or is to be made."""
-        second = observed.repeat() if observed.repeat else None
-        if second and not same_results(observed, second):
-            observed.again = second.leaves
-        if observed.again is None:
+        second = observed.repeat_call() if observed.repeat_call else None
+        if second and not results_bitwise_equal(observed, second):
+            observed.second_leaves = second.leaves
+        if observed.second_leaves is None:
             return None
         if self.deterministic:
-            detail = f"two calls with equal inputs ({drawn.distribution.name}) gave different bits"
+            detail = f"two calls with equal inputs ({input_set.distribution.name}) gave different bits"
             return Reason(code="nondeterministic", detail=detail)
-        self._note("not deterministic: two calls with equal inputs gave different bits")
-        reason = self._wrong(second, drawn) if second else self._judge(observed.again, observed, drawn)
+        self._add_note("not deterministic: two calls with equal inputs gave different bits")
+        reason = (
+            self._check_values(second, input_set)
+            if second
+            else self._check_accuracy(observed.second_leaves, observed, input_set)
+        )
         if reason and not second:
-            reason = self._unless_near(reason, drawn)
+            reason = self._defer_if_near_limit(reason, input_set)
         if reason:
             return Reason(code=reason.code, detail=f"in a second call with equal inputs: {reason.detail}")
         return None
 
 
-def as_reason(fault: KernelwrightError) -> Reason:
+def to_reason(error: KernelwrightError) -> Reason:
     """The rejection that an error of the candidate amounts to; any other error is raised again."""
-    code = "runtime-error" if type(fault) is CandidateError else fault.code
-    if isinstance(fault, NotFoundError) or code not in REJECTIONS:
-        raise fault
-    where = f" ({fault.where})" if fault.where and fault.where not in fault.message else ""
-    return Reason(code=code, detail=fault.message + where)
+    code = "runtime-error" if type(error) is CandidateError else error.code
+    if isinstance(error, NotFoundError) or code not in REJECTIONS:
+        raise error
+    where = f" ({error.where})" if error.where and error.where not in error.message else ""
+    return Reason(code=code, detail=error.message + where)
 
 
-def _shape_of_result(observed: Observed, model: Observed) -> Reason | None:
-    if observed.outline != model.outline:
-        return Reason(code="wrong-structure", detail=f"returns {observed.outline} instead of {model.outline}")
+def _check_structure(observed: ObservedCall, template: ObservedCall) -> Reason | None:
+    if observed.structure != template.structure:
+        return Reason(code="wrong-structure", detail=f"returns {observed.structure} instead of {template.structure}")
     for leaf in observed.leaves.values():
-        if isinstance(leaf, ForgedError):
+        if isinstance(leaf, TamperingError):
             return Reason(code="forged-answer", detail=leaf.message)
-    if observed.sent and "torch.sparse" not in model.outline:
-        detail = f"output{observed.sent[0]} was sent, though one like it lies in memory"
+    if observed.sent_paths and "torch.sparse" not in template.structure:
+        detail = f"output{observed.sent_paths[0]} was sent, though one like it lies in memory"
         return Reason(code="forged-answer", detail=detail)
-    if observed.leaves.keys() != model.leaves.keys():
-        return Reason(code="forged-answer", detail=f"says that it returns {observed.outline}, and describes another")
-    for path, right in model.devices.items():
+    if observed.leaves.keys() != template.leaves.keys():
+        return Reason(code="forged-answer", detail=f"says that it returns {observed.structure}, and describes another")
+    for path, right in template.devices.items():
         if (got := observed.devices.get(path)) != right:
             return Reason(code="wrong-device", detail=f"output{path} is on {got} instead of {right}")
-    for path, right in model.leaves.items():
-        if _kind(got := observed.leaves[path]) is not _kind(right):
-            detail = f"output{path} is said to be {_kind(right).__name__}, and is {type(got).__name__}"
+    for path, right in template.leaves.items():
+        if _leaf_type(got := observed.leaves[path]) is not _leaf_type(right):
+            detail = f"output{path} is said to be {_leaf_type(right).__name__}, and is {type(got).__name__}"
             return Reason(code="forged-answer", detail=detail)
     return None
 
 
-def _kind(leaf: Any) -> type:
+def _leaf_type(leaf: Any) -> type:
     return Tensor if isinstance(leaf, Tensor) else type(leaf)
 
 
-def _untouched(observed: Observed, drawn: InputSet) -> Reason | None:
+def _check_inputs_unchanged(observed: ObservedCall, input_set: InputSet) -> Reason | None:
     """Inputs are as before, but for those that the reference changes too."""
-    before = tensors(drawn.inputs)
-    for at, after in observed.mutated.items():
-        if at not in drawn.right.mutated:
-            return Reason(code="input-mutated", detail=_first_change(at, before[at].detach(), after))
-    for at in observed.outside:
+    before = tensor_leaves(input_set.inputs)
+    for at, after in observed.mutated_inputs.items():
+        if at not in input_set.expected.mutated_inputs:
+            return Reason(code="input-mutated", detail=_describe_first_change(at, before[at].detach(), after))
+    for at in observed.out_of_bounds_inputs:
         return Reason(code="input-mutated", detail=f"input {at}: something was written between or around its elements")
     return None
 
 
-def _first_change(at: int, before: torch.Tensor, after: torch.Tensor) -> str:
+def _describe_first_change(input_index: int, before: torch.Tensor, after: torch.Tensor) -> str:
     same = (before == after) | ((before != before) & (after != after))
     changed = (~same).nonzero()
     if not len(changed):
-        return f"input {at}: bits changed, such as the sign of a zero"
+        return f"input {input_index}: bits changed, such as the sign of a zero"
     where = tuple(changed[0].tolist())
     values = f"was {before[where].item()}, is {after[where].item()}"
-    return f"input {at}{list(where)} {values}; {len(changed):,} elements differ"
+    return f"input {input_index}{list(where)} {values}; {len(changed):,} elements differ"

@@ -15,54 +15,54 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, MemoryLimitError, ProblemError
-from kernelwright.problems.device_inputs import made_on
+from kernelwright.problems.device_inputs import draw_inputs_on
 from kernelwright.problems.held_out import held_out_inputs
-from kernelwright.problems.problem import Args, Problem, seeded, to_device
+from kernelwright.problems.problem import Args, Problem, temporary_seed, to_device
 from kernelwright.sandbox import TaskError
-from kernelwright.sandbox.exceptions import task_error
+from kernelwright.sandbox.exceptions import to_task_error
 from kernelwright.verification.accuracy import expected
 from kernelwright.verification.accuracy.distributions import AS_GIVEN, DISTRIBUTIONS, HELD_OUT, Distribution
-from kernelwright.verification.accuracy.expected import Right
-from kernelwright.verification.accuracy.near_limit import Kind
-from kernelwright.verification.accuracy.ranges import all_finite, real_numbers
-from kernelwright.verification.attacks.parameters import changeable, perturb
-from kernelwright.verification.execution import SEED, Call, Observed, observe
-from kernelwright.verification.outcome import Outcome, exact_float32, outputs
-from kernelwright.verification.transport.state import State, state_of
-from kernelwright.verification.transport.tensor_codec import PLAIN, hold, outline
+from kernelwright.verification.accuracy.expected import Expected
+from kernelwright.verification.accuracy.near_limit import InputKind
+from kernelwright.verification.accuracy.ranges import all_finite, as_real
+from kernelwright.verification.attacks.parameters import perturb, perturbable_state
+from kernelwright.verification.execution import CALL_SEED, CallArguments, ObservedCall, observe
+from kernelwright.verification.outcome import ProgramResult, disable_tf32, run_program
+from kernelwright.verification.transport.state import State, named_state
+from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, describe_structure, extract_storages
 
-PERTURBED_EVERY = 3
-SCALES_WITHIN = 1e-3
-KINDS = math.lcm(len(DISTRIBUTIONS), PERTURBED_EVERY)
+PERTURB_EVERY = 3
+HOMOGENEITY_TOLERANCE = 1e-3
+NUM_KINDS = math.lcm(len(DISTRIBUTIONS), PERTURB_EVERY)
 """After so many sets both the distributions and whether parameters are changed begin anew."""
-AGAIN_FROM = 50_000 * KINDS
+REDRAW_START_INDEX = 50_000 * NUM_KINDS
 """The index of the first set that is drawn again of a kind."""
-ALONE = -1
+NO_KIND_INDEX = -1
 """The index of sets that no draw of a distribution has made."""
-MEND = "mend the reference or its inputs"
+FIX_REFERENCE = "mend the reference or its inputs"
 
 
 @dataclass(frozen=True)
 class InputSet:
     """One set of inputs with the right answer to it; `state` holds parameters and buffers if not the last set's;
-    `model` is what the reference returns, where that may have another structure than for the problem's own inputs;
+    `template` is what the reference returns, where that may have another structure than for the problem's own inputs;
     `index` is that of its kind, as `Reference.again` takes it."""
 
     distribution: Distribution
     inputs: Args
-    right: Right
+    expected: Expected
     state: State | None
-    perturbed: bool
-    model: Observed | None = None
+    parameters_perturbed: bool
+    template: ObservedCall | None = None
     index: int = 0
 
     @property
-    def kind(self) -> Kind:
-        return Kind(self.distribution.name, self.index)
+    def kind(self) -> InputKind:
+        return InputKind(self.distribution.name, self.index)
 
     @property
-    def sizes_bytes(self) -> list[int]:
-        return [t.numel() * t.element_size() for t in self.right.reference]
+    def output_sizes_bytes(self) -> list[int]:
+        return [t.numel() * t.element_size() for t in self.expected.reference]
 
 
 class Reference:
@@ -70,92 +70,100 @@ class Reference:
 
     Args:
         seed: secret; every set's values follow from it.
-        change_parameters: whether the candidate can be given other parameters.
+        perturb_parameters: whether the candidate can be given other parameters.
     Attributes:
-        keeps: names of the parameters and persistent buffers, which a candidate from a file has too.
+        state_names: names of the parameters and persistent buffers, which a candidate from a file has too.
     """
 
-    def __init__(self, problem: Problem, device: str, seed: int, *, change_parameters: bool) -> None:
+    def __init__(self, problem: Problem, device: str, seed: int, *, perturb_parameters: bool) -> None:
         self._problem, self._device, self._seed = problem, device, seed
-        self._program, self._make = problem.on(device), made_on(device, problem.make_inputs)
+        self._program, self._draw_inputs = problem.program_on(device), draw_inputs_on(device, problem.make_inputs)
         self._module = self._program if isinstance(self._program, torch.nn.Module) else None
-        _refuse_lazy(self._module)
-        self._change = change_parameters and _can_be_changed(self._module)
-        self.keeps = frozenset(self._module.state_dict() if self._module else ())
+        _reject_lazy(self._module)
+        self._perturb_parameters = perturb_parameters and _can_perturb(self._module)
+        self.state_names = frozenset(self._module.state_dict() if self._module else ())
         self._was_perturbed = False
 
-    def probe(self) -> Observed:
+    def probe(self) -> ObservedCall:
         """What the reference returns for the problem's own inputs: structure, devices, and whether twice the same.
 
         Raises:
             ProblemError: it raises, computes nothing, or makes NaN of finite inputs.
         """
-        return self._probed(self.inputs(0), twice=True)
+        return self._observe(self.make_inputs(0), twice=True)
 
-    def _probed(self, inputs: Args, *, twice: bool) -> Observed:
+    def _observe(self, inputs: Args, *, twice: bool) -> ObservedCall:
         leaves, spec = pytree.tree_flatten(inputs)
         try:
-            seen = observe(self._program, Call(hold(leaves), spec, leaves, self._device, []), twice=twice)
+            seen = observe(
+                self._program, CallArguments(extract_storages(leaves), spec, leaves, self._device, []), twice=twice
+            )
         except TaskError as fault:
-            raise ProblemError(f"the reference raised {fault.message}", where=fault.where, next=MEND) from fault
+            raise ProblemError(
+                f"the reference raised {fault.message}", where=fault.where, next=FIX_REFERENCE
+            ) from fault
         except MemoryLimitError as fault:
             raise MemoryLimitError(f"the reference ran out of memory: {fault.message}", where=fault.where) from fault
-        changes = seen.mutated or self.keeps.intersection(seen.state)
+        changes = seen.mutated_inputs or self.state_names.intersection(seen.changed_state)
         if not changes and not any(isinstance(leaf, (torch.Tensor, int, float)) for leaf in seen.leaves.values()):
-            raise ProblemError(f"the reference returns {seen.outline} and changes no input: nothing to verify")
+            raise ProblemError(f"the reference returns {seen.structure} and changes no input: nothing to verify")
         if all(_is_finite(leaf) for leaf in leaves):
-            self._refuse_nan([*seen.leaves.values(), *seen.mutated.values()])
+            self._reject_nan([*seen.leaves.values(), *seen.mutated_inputs.values()])
         return seen
 
-    def draw(self, index: int) -> InputSet | None:
+    def draw_set(self, index: int) -> InputSet | None:
         """The set of this index; None where the reference cannot take this distribution, which is no fault of it.
 
         Raises:
             ProblemError: the reference raises on the problem's own inputs.
         """
         distribution = DISTRIBUTIONS[index % len(DISTRIBUTIONS)]
-        inputs = distribution.draw(self.inputs(index), self._seed_of("values", index))
-        perturbed = self._change and index % PERTURBED_EVERY == PERTURBED_EVERY - 1
-        program, module = self._changed(index) if perturbed else (self._program, self._module)
+        inputs = distribution.draw(self.make_inputs(index), self._derive_seed("values", index))
+        perturbed = self._perturb_parameters and index % PERTURB_EVERY == PERTURB_EVERY - 1
+        program, module = self._perturbed_module(index) if perturbed else (self._program, self._module)
         try:
-            right = expected.right(program, module, inputs)
+            right = expected.compute_expected(program, module, inputs)
         except (Exception, SystemExit) as fault:
             error = _as_problem_error(fault)
-            if distribution.values is not None and isinstance(error, ProblemError):
+            if distribution.sampler is not None and isinstance(error, ProblemError):
                 return None
             raise error from fault
-        if distribution.values is not None and _says_nothing(right):
+        if distribution.sampler is not None and _has_no_number(right):
             return None
-        if (distribution.coarse or distribution.end) and not all(map(_is_finite, right.reference)):
+        if (distribution.coarse or distribution.range_end) and not all(map(_is_finite, right.reference)):
             return None
-        if distribution.end and not self._scales(program, module, index, right):
+        if distribution.range_end and not self._is_homogeneous(program, module, index, right):
             return None
-        send = self._change and (perturbed or self._was_perturbed)
+        send = self._perturb_parameters and (perturbed or self._was_perturbed)
         self._was_perturbed = perturbed
-        state = {name: value for name, value in state_of(module).items() if name in self.keeps} if send else None
-        return InputSet(distribution, inputs, right, state, perturbed, index=index % KINDS)
+        state = (
+            {name: value for name, value in named_state(module).items() if name in self.state_names} if send else None
+        )
+        return InputSet(distribution, inputs, right, state, perturbed, index=index % NUM_KINDS)
 
-    def again(self, kind: Kind, number: int) -> InputSet | None:
-        """Another set of a kind, for each number from 1 on: None where there is none, as from `draw`."""
+    def redraw_set(self, kind: InputKind, number: int) -> InputSet | None:
+        """Another set of a kind, for each number from 1 on: None where there is none, as from `draw_set`."""
         if kind.name == HELD_OUT.name:
-            state = self.own_state()
-            found = next(itertools.islice(self.held_out(number), kind.number, None), None)
+            state = self.reset_state()
+            found = next(itertools.islice(self.held_out_sets(number), kind.set_index, None), None)
             return found and replace(found, state=state)
-        return self.draw(AGAIN_FROM + KINDS * number + kind.number)
+        return self.draw_set(REDRAW_START_INDEX + NUM_KINDS * number + kind.set_index)
 
-    def _scales(self, program: Callable[..., Any], module: torch.nn.Module | None, index: int, moved: Right) -> bool:
+    def _is_homogeneous(
+        self, program: Callable[..., Any], module: torch.nn.Module | None, index: int, shifted: Expected
+    ) -> bool:
         """Whether the program's outputs scale with its inputs, which were moved towards an end of the range."""
-        plain = replace(DISTRIBUTIONS[index % len(DISTRIBUTIONS)], end=0)
-        inputs = plain.draw(self.inputs(index), self._seed_of("values", index))
-        near = expected.right(program, module, inputs)
-        return scales(near, moved)
+        plain = replace(DISTRIBUTIONS[index % len(DISTRIBUTIONS)], range_end=0)
+        inputs = plain.draw(self.make_inputs(index), self._derive_seed("values", index))
+        near = expected.compute_expected(program, module, inputs)
+        return is_homogeneous(near, shifted)
 
-    def set_of(self, inputs: Args) -> InputSet:
+    def make_set(self, inputs: Args) -> InputSet:
         """These inputs of the problem's own with what is right for them, parameters as they are in the problem."""
-        right = expected.right(self._program, self._module, inputs)
-        return InputSet(AS_GIVEN, inputs, right, None, False, index=ALONE)
+        right = expected.compute_expected(self._program, self._module, inputs)
+        return InputSet(AS_GIVEN, inputs, right, None, False, index=NO_KIND_INDEX)
 
-    def held_out(self, number: int = 0) -> Iterator[InputSet]:
+    def held_out_sets(self, number: int = 0) -> Iterator[InputSet]:
         """Sets of the other shapes that the problem declares; parameters as they are in the problem, so not after a set
         that had others. Other values for every number.
 
@@ -164,91 +172,93 @@ class Reference:
         """
         assert not self._was_perturbed
         try:
-            with seeded(self._seed_of("held out", number)):
+            with temporary_seed(self._derive_seed("held out", number)):
                 declared = held_out_inputs(self._problem)
-            given = self.inputs(0) if declared else ([], {})
+            given = self.make_inputs(0) if declared else ([], {})
             for at, inputs in enumerate(declared):
-                _refuse_other_arguments(inputs, given)
+                _require_same_arguments(inputs, given)
                 inputs = to_device(inputs, self._device)
-                model = self._probed(inputs, twice=False)
-                yield replace(self.set_of(inputs), distribution=HELD_OUT, model=model, index=at)
+                model = self._observe(inputs, twice=False)
+                yield replace(self.make_set(inputs), distribution=HELD_OUT, template=model, index=at)
         except (Exception, SystemExit) as fault:
             raise _as_problem_error(fault) from fault
 
-    def own_state(self) -> State | None:
+    def reset_state(self) -> State | None:
         """Parameters and buffers as they are in the problem, if the last set had others."""
         if not self._was_perturbed:
             return None
         self._was_perturbed = False
-        return {name: value for name, value in state_of(self._module).items() if name in self.keeps}
+        return {name: value for name, value in named_state(self._module).items() if name in self.state_names}
 
-    def values(self, inputs: Args) -> list[torch.Tensor] | None:
+    def run_values(self, inputs: Args) -> list[torch.Tensor] | None:
         """All that the program returns or changes for these inputs, in its own precision; None where it raises."""
-        outcome = self.outcome(inputs)
+        outcome = self.run(inputs)
         return outcome and outcome.values
 
-    def outcome(self, inputs: Args) -> Outcome | None:
+    def run(self, inputs: Args) -> ProgramResult | None:
         """The same with the names of it."""
         try:
-            with exact_float32():
-                return outputs(self._program, self._module, inputs)
+            with disable_tf32():
+                return run_program(self._program, self._module, inputs)
         except (Exception, SystemExit):  # inputs that do not belong together may be refused
             return None
 
-    def draws(self, inputs: Args) -> bool:
+    def uses_random_numbers(self, inputs: Args) -> bool:
         """Whether the program takes torch's random numbers: what it gives then depends on the calls before."""
         args, kwargs = inputs
-        with seeded(SEED), torch.no_grad():
+        with temporary_seed(CALL_SEED), torch.no_grad():
             before = _random_state(self._device)
             self._program(*args, **kwargs)
             return not torch.equal(before, _random_state(self._device))
 
-    def _seed_of(self, what: str, index: int) -> int:
+    def _derive_seed(self, purpose: str, index: int) -> int:
         """No seed says anything of another: torch's generators can be searched for theirs, given what they drew."""
-        return int(digest(str(self._seed), what, str(index))[:15], 16)
+        return int(digest(str(self._seed), purpose, str(index))[:15], 16)
 
-    def chance(self, what: str) -> random.Random:
+    def make_rng(self, purpose: str) -> random.Random:
         """Choices that follow from the secret seed, as the values do."""
-        return random.Random(self._seed_of(what, 0))
+        return random.Random(self._derive_seed(purpose, 0))
 
-    def inputs(self, index: int) -> Args:
+    def make_inputs(self, index: int) -> Args:
         """The problem's own inputs of this index.
 
         Raises:
             ProblemError: its generator raises.
         """
-        return self.series(index, 1)[0]
+        return self.make_input_series(index, 1)[0]
 
-    def series(self, index: int, calls: int) -> list[Args]:
-        """As `inputs`, for calls one after the other: drawn from one seed, which takes longer to set than to draw."""
+    def make_input_series(self, index: int, num_calls: int) -> list[Args]:
+        """As `make_inputs`, for calls one after the other: drawn from one seed, which takes longer to set than to
+        draw."""
         try:
-            with seeded(self._seed_of("inputs", index)):
-                return [to_device(self._make(), self._device) for _ in range(calls)]
+            with temporary_seed(self._derive_seed("inputs", index)):
+                return [to_device(self._draw_inputs(), self._device) for _ in range(num_calls)]
         except (Exception, SystemExit) as fault:
             raise _as_problem_error(fault) from fault
 
-    def _changed(self, index: int) -> tuple[Callable[..., Any], torch.nn.Module]:
+    def _perturbed_module(self, index: int) -> tuple[Callable[..., Any], torch.nn.Module]:
         module = copy.deepcopy(self._module)
         assert module is not None
-        perturb(module, self._seed_of("parameters", index))
+        perturb(module, self._derive_seed("parameters", index))
         return module, module
 
-    def _refuse_nan(self, values: list[Any]) -> None:
+    def _reject_nan(self, values: list[Any]) -> None:
         for value in values:
             if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
                 continue
-            if not all_finite(value) and (count := int(real_numbers(value).isnan().sum())):
+            if not all_finite(value) and (count := int(as_real(value).isnan().sum())):
                 message = f"the reference returns NaN for finite inputs: {count:,} of {value.numel():,} elements"
-                raise ProblemError(message, where=self._problem.source or self._problem.name, next=MEND)
+                raise ProblemError(message, where=self._problem.source or self._problem.name, next=FIX_REFERENCE)
 
 
-def _refuse_other_arguments(inputs: Args, given: Args) -> None:
+def _require_same_arguments(inputs: Args, given: Args) -> None:
     """A candidate's process knows which arguments there are by the problem's own."""
     (leaves, spec), (known, known_spec) = pytree.tree_flatten(inputs), pytree.tree_flatten(given)
-    fixed = [at for at, leaf in enumerate(known) if not isinstance(leaf, (torch.Tensor, *PLAIN))]
+    fixed = [at for at, leaf in enumerate(known) if not isinstance(leaf, (torch.Tensor, *PLAIN_TYPES))]
     if spec != known_spec or any(leaves[at] != known[at] for at in fixed):
         message = (
-            f"held-out inputs {outline(inputs)} are not the arguments that the problem's own are, {outline(given)}"
+            f"held-out inputs {describe_structure(inputs)} are not the arguments that the problem's "
+            f"own are, {describe_structure(given)}"
         )
         raise ProblemError(message, next="let get_held_out_inputs() return what get_inputs() does, in other shapes")
 
@@ -257,15 +267,15 @@ def _random_state(device: str) -> torch.Tensor:
     return torch.get_rng_state() if device == "cpu" else torch.cuda.get_rng_state()
 
 
-def _refuse_lazy(module: torch.nn.Module | None) -> None:
+def _reject_lazy(module: torch.nn.Module | None) -> None:
     for name, value in [*module.named_parameters(), *module.named_buffers()] if module else []:
         if torch.nn.parameter.is_lazy(value):
             message = f"{name} of the reference has no shape before its first call"
             raise ProblemError(message, next="call the module once in Model.__init__, or name its sizes")
 
 
-def _can_be_changed(module: torch.nn.Module | None) -> bool:
-    if module is None or not changeable(module):
+def _can_perturb(module: torch.nn.Module | None) -> bool:
+    if module is None or not perturbable_state(module):
         return False
     try:
         copy.deepcopy(module)
@@ -277,28 +287,30 @@ def _can_be_changed(module: torch.nn.Module | None) -> bool:
 def _as_problem_error(fault: BaseException) -> KernelwrightError:
     if isinstance(fault, KernelwrightError):
         return fault
-    error = task_error(fault)
+    error = to_task_error(fault)
     if isinstance(error, MemoryLimitError):
         return MemoryLimitError(f"the reference ran out of memory: {error.message}", where=error.where)
-    return ProblemError(f"the reference raised {error.message}", where=error.where, next=MEND)
+    return ProblemError(f"the reference raised {error.message}", where=error.where, next=FIX_REFERENCE)
 
 
 def _is_finite(leaf: Any) -> bool:
     return not isinstance(leaf, torch.Tensor) or all_finite(leaf)
 
 
-def _says_nothing(right: Right) -> bool:
+def _has_no_number(expected: Expected) -> bool:
     """No output has a number: values outside what the program is defined for."""
-    floating = [t for t in right.reference if t.dtype.is_floating_point and t.numel()]
-    return bool(floating) and not any(all_finite(t) or bool(real_numbers(t).isfinite().any()) for t in floating)
+    floating = [t for t in expected.reference if t.dtype.is_floating_point and t.numel()]
+    return bool(floating) and not any(all_finite(t) or bool(as_real(t).isfinite().any()) for t in floating)
 
 
-def scales(near: Right, far: Right) -> bool:
+def is_homogeneous(near: Expected, far: Expected) -> bool:
     """Whether all outputs for inputs that were moved are those for the inputs as they were, times a power of two."""
-    return near.how == far.how == expected.FP64 and all(map(_scales, near.golden, far.golden))
+    return near.golden_method == far.golden_method == expected.FP64 and all(
+        map(_tensor_is_homogeneous, near.golden, far.golden)
+    )
 
 
-def _scales(near: torch.Tensor, far: torch.Tensor) -> bool:
+def _tensor_is_homogeneous(near: torch.Tensor, far: torch.Tensor) -> bool:
     """Whether one tensor is the other times a power of two, but for what an epsilon does."""
     if not near.dtype.is_floating_point or not near.numel():
         return torch.equal(near, far)
@@ -306,4 +318,4 @@ def _scales(near: torch.Tensor, far: torch.Tensor) -> bool:
     if not (0 < largest < math.inf and 0 < moved < math.inf):
         return False
     factor = 2.0 ** round(math.log2(moved / largest))
-    return bool((far - near * factor).abs().max() <= SCALES_WITHIN * moved)
+    return bool((far - near * factor).abs().max() <= HOMOGENEITY_TOLERANCE * moved)

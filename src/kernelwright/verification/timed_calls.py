@@ -10,112 +10,119 @@ from typing import Protocol
 
 from kernelwright.core.records import Reason
 from kernelwright.core.units import time_text
-from kernelwright.measure.clock_agreement import LEAST_SEEN, TwoSided, Window
+from kernelwright.measure.clock_agreement import MIN_OBSERVED_CALLS, ClockComparison, TimedCall
 from kernelwright.sandbox.process_memory import pause
-from kernelwright.verification.accuracy.near_limit import Drawn
-from kernelwright.verification.accuracy.prescreen import distance
-from kernelwright.verification.execution import Observed
-from kernelwright.verification.output_checker import Answers
-from kernelwright.verification.reference import AGAIN_FROM, InputSet, Reference
-from kernelwright.verification.transport.runners import ByMemory
+from kernelwright.verification.accuracy.near_limit import DrawResult
+from kernelwright.verification.accuracy.prescreen import prescreen_distance
+from kernelwright.verification.execution import ObservedCall
+from kernelwright.verification.output_checker import OutputChecker
+from kernelwright.verification.reference import REDRAW_START_INDEX, InputSet, Reference
+from kernelwright.verification.transport.runners import InspectedRunner
 
-CALLS, JUDGED = 12, 3
-HASTY_CALLS, HASTY_JUDGED = 6, 2
-MOST_BESIDE = 6
-ATTEMPTS, LIES, ATTEMPT_PAUSE_S = 3, 2, 0.3
+NUM_CALLS, NUM_CHECKED = 12, 3
+QUICK_NUM_CALLS, QUICK_NUM_CHECKED = 6, 2
+MAX_INTERLEAVED = 6
+MAX_DISAGREEMENTS, MIN_FALSE_TIMES, RETRY_DELAY_S = 3, 2, 0.3
 """Where clocks disagree, calls are made again, with fresh values and after a while: others may have had the processor.
 A liar lies more than once."""
-MOST_ATTEMPTS = 12
+MAX_BATCHES = 12
 """With those for which others had the device."""
 
 
-class Beside(Protocol):
+class InterleavedCalls(Protocol):
     """Who makes calls of its own, among which nobody can tell those that are timed."""
 
     @property
-    def is_over(self) -> bool: ...
-    def look(self) -> None: ...
+    def is_complete(self) -> bool: ...
+    def sample(self) -> None: ...
 
 
 @dataclass
-class TimedCalls:
+class TimedVerification:
     """So many calls with fresh inputs of the problem's own.
 
     Args:
-        first: the index of their first input set.
-        hasty: few calls, where each takes long.
-        beside: as long as it is not over, calls go on, some of its own before each.
+        first_index: the index of their first input set.
+        quick: few calls, where each takes long.
+        interleaved: as long as it is not over, calls go on, some of its own before each.
     """
 
-    runner: ByMemory
+    runner: InspectedRunner
     reference: Reference
-    first: int
-    hasty: bool = False
-    beside: Beside | None = None
-    _windows: list[Window] = field(default_factory=list)
-    _lies: list[TwoSided] = field(default_factory=list)
+    first_index: int
+    quick: bool = False
+    interleaved: InterleavedCalls | None = None
+    _timed_calls: list[TimedCall] = field(default_factory=list)
+    _false_times: list[ClockComparison] = field(default_factory=list)
 
-    def seen(self) -> Iterator[tuple[Observed, InputSet | None]]:
+    def run(self) -> Iterator[tuple[ObservedCall, InputSet | None]]:
         """Makes all calls; gives what they gave, and for those that are to be judged with what is right."""
-        if state := self.reference.own_state():
-            self.runner.line.set_state(state)
-        calls, judged = (HASTY_CALLS, HASTY_JUDGED) if self.hasty else (CALLS, JUDGED)
+        if state := self.reference.reset_state():
+            self.runner.client.set_state(state)
+        calls, judged = (QUICK_NUM_CALLS, QUICK_NUM_CHECKED) if self.quick else (NUM_CALLS, NUM_CHECKED)
         disagreed = 0
         for batch in itertools.count():
-            if not self._disturbed:
-                self._windows = []
-            yield from self._seen(range(self.first + batch * calls, self.first + (batch + 1) * calls), judged)
-            clocks = self.clocks
+            if not self._device_is_shared:
+                self._timed_calls = []
+            yield from self._run_batch(
+                range(self.first_index + batch * calls, self.first_index + (batch + 1) * calls), judged
+            )
+            clocks = self.clock_comparison
             if clocks.agrees:
-                self._lies = []
-            elif clocks.lies and disagreed < ATTEMPTS:
-                self._lies.append(clocks)
-            disagreed += clocks.calm and clocks.seen >= LEAST_SEEN and not clocks.agrees
-            settled = clocks.agrees or disagreed >= ATTEMPTS or batch >= MOST_ATTEMPTS
-            if settled and (not self.beside or self.beside.is_over):
+                self._false_times = []
+            elif clocks.underreports and disagreed < MAX_DISAGREEMENTS:
+                self._false_times.append(clocks)
+            disagreed += clocks.is_exclusive and clocks.observed_calls >= MIN_OBSERVED_CALLS and not clocks.agrees
+            settled = clocks.agrees or disagreed >= MAX_DISAGREEMENTS or batch >= MAX_BATCHES
+            if settled and (not self.interleaved or self.interleaved.is_complete):
                 break
             if not settled:
-                pause(ATTEMPT_PAUSE_S)
+                pause(RETRY_DELAY_S)
 
-    def _seen(self, numbers: range, judged: int) -> Iterator[tuple[Observed, InputSet | None]]:
+    def _run_batch(self, numbers: range, num_checked: int) -> Iterator[tuple[ObservedCall, InputSet | None]]:
         # One for the choice alone: how many calls of others come between depends on how long they take.
-        chosen = self.reference.chance(f"judged from {numbers.start}").sample(numbers, judged)
+        chosen = self.reference.make_rng(f"judged from {numbers.start}").sample(numbers, num_checked)
         chance = random.SystemRandom()
         for at in numbers:
-            for _ in range(chance.randrange(MOST_BESIDE)):
-                if self.beside and not self.beside.is_over:
-                    self.beside.look()
-            inputs = self.reference.inputs(at)
-            answer = self.runner.line.call(inputs, look=True)
-            self._windows.append(answer.window)
+            for _ in range(chance.randrange(MAX_INTERLEAVED)):
+                if self.interleaved and not self.interleaved.is_complete:
+                    self.interleaved.sample()
+            inputs = self.reference.make_inputs(at)
+            answer = self.runner.client.call(inputs, read_outputs=True)
+            self._timed_calls.append(answer.timed_call)
             assert answer.observed
-            judge = at in chosen or distance(answer.observed, inputs, self.reference.outcome(inputs)) > 1
-            yield answer.observed, self.reference.set_of(inputs) if judge else None
+            judge = at in chosen or prescreen_distance(answer.observed, inputs, self.reference.run(inputs)) > 1
+            yield answer.observed, self.reference.make_set(inputs) if judge else None
 
-    def decided(self, answers: Answers) -> Reason | None:
+    def decide_near_limit(self, checker: OutputChecker) -> Reason | None:
         """What more calls like the timed ones say of those that were over the limit of accuracy by little."""
 
-        def draw(number: int) -> Drawn:
-            inputs = self.reference.inputs(AGAIN_FROM + number)  # of the kind that timed calls are, unlike other sets
-            answer = self.runner.line.call(inputs, look=True)
+        def draw(number: int) -> DrawResult:
+            inputs = self.reference.make_inputs(
+                REDRAW_START_INDEX + number
+            )  # of the kind that timed calls are, unlike other sets
+            answer = self.runner.client.call(inputs, read_outputs=True)
             assert answer.observed
-            return Drawn(answers.rejection(answer.observed, self.reference.set_of(inputs)), answers.share)
+            return DrawResult(checker.check(answer.observed, self.reference.make_set(inputs)), checker.limit_ratio)
 
-        found = (answers.near.decide(kind, draw) for kind in list(answers.near.pending))
+        found = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
         return next(filter(None, found), None)
 
     @property
-    def _disturbed(self) -> bool:
+    def _device_is_shared(self) -> bool:
         """Whether others may use what it computes on meanwhile: a device takes all its processes in turns."""
-        return self.runner.line.reach.device != "cpu"
+        return self.runner.client.memory.device != "cpu"
 
     @property
-    def clocks(self) -> TwoSided:
-        return TwoSided.of(self._windows, self.runner.empty, disturbed=self._disturbed)
+    def clock_comparison(self) -> ClockComparison:
+        return ClockComparison.from_calls(self._timed_calls, self.runner.null_calls, disturbed=self._device_is_shared)
 
-    def lie(self) -> Reason | None:
+    def find_false_time(self) -> Reason | None:
         """What the clocks say of each other, where one lies."""
-        if len(self._lies) < LIES:
+        if len(self._false_times) < MIN_FALSE_TIMES:
             return None
-        said, seen = time_text(self._lies[-1].said_us), time_text(self._lies[-1].least_us)
+        said, seen = (
+            time_text(self._false_times[-1].observed_claim_us),
+            time_text(self._false_times[-1].external_min_us),
+        )
         return Reason(code="false-time", detail=f"its own clock says {said} for a call that took {seen} at least")

@@ -16,34 +16,34 @@ from kernelwright.core.units import time_text
 from kernelwright.machines import machine
 from kernelwright.machines.floor import floor
 from kernelwright.measure.clock import wall_s
-from kernelwright.measure.clock_agreement import TwoSided
+from kernelwright.measure.clock_agreement import ClockComparison
 from kernelwright.problems.loading import load_problem
 from kernelwright.problems.problem import Args, Candidate, Problem
-from kernelwright.sandbox import Limits, Nursery
-from kernelwright.verification import BUILD_S
+from kernelwright.sandbox import ForkServer, Limits
+from kernelwright.verification import BUILD_TIMEOUT_S
 from kernelwright.verification.accuracy import budget
-from kernelwright.verification.accuracy.comparison import policy_of
-from kernelwright.verification.accuracy.degenerate import degeneracies
+from kernelwright.verification.accuracy.comparison import format_policy
+from kernelwright.verification.accuracy.degenerate import find_degeneracies
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
-from kernelwright.verification.accuracy.near_limit import MOST_DRAWS, Kind
-from kernelwright.verification.attacks.code_attribution import LEAST_OWN, Ownership
-from kernelwright.verification.attacks.kernel_attribution import DeviceOwnership
-from kernelwright.verification.output_checker import Answers, as_reason
+from kernelwright.verification.accuracy.near_limit import MAX_DRAWS, InputKind
+from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE, CodeAttribution
+from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
+from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
-from kernelwright.verification.timed_calls import TimedCalls
-from kernelwright.verification.transport.runners import ByMemory, Live, Runner, sandboxed
-from kernelwright.work import count
+from kernelwright.verification.timed_calls import TimedVerification
+from kernelwright.verification.transport.runners import InProcessRunner, InspectedRunner, Runner, make_sandboxed_runner
+from kernelwright.work import count_work
 
-SETS = len(DISTRIBUTIONS)
-LEAST_SETS = 4
-OWNED_FROM = 100_000
+DEFAULT_SETS = len(DISTRIBUTIONS)
+MIN_SETS = 4
+ATTRIBUTION_START_INDEX = 100_000
 """The index of the first input set that is drawn to see whose code does the work."""
 SEED_BITS = 53
 """What a reader of JSON that knows floating-point numbers alone takes as it is."""
-REPLAYED = "replayed: its seed was known before, so the candidate may have been made for these inputs"
-MORE_FROM = 1000
+REPLAYED_NOTE = "replayed: its seed was known before, so the candidate may have been made for these inputs"
+EXTRA_SETS_START = 1000
 """From this number on sets are drawn again of a kind of which one is too little; near a limit they are from 1 on."""
-SETS_BUDGET_S = 10.0
+SETS_TIMEOUT_S = 10.0
 """After this long no further set begins, once there are four."""
 
 
@@ -53,21 +53,21 @@ def verify(
     *,
     device: str = "cpu",
     tolerance: tuple[float, float] | None = None,
-    time_s: float = 60.0,
-    build_s: float = BUILD_S,
+    call_timeout_s: float = 60.0,
+    build_timeout_s: float = BUILD_TIMEOUT_S,
     memory_bytes: int | None = None,
     seed: int | None = None,
     sets: int | None = None,
-    nursery: Nursery | None = None,
+    fork_server: ForkServer | None = None,
     spec: str | None = None,
     own_kernels: bool = False,
-    question: bool = False,
-    timed: bool = True,
+    check_problem: bool = False,
+    check_timed_calls: bool = True,
 ) -> Verdict:
     """See `kernelwright.verification.verify`.
 
     Args:
-        timed: judge timed calls, too; not needed where a bench follows, which does so itself.
+        check_timed_calls: judge timed calls, too; not needed where a bench follows, which does so itself.
     """
     start = wall_s()
     absent = machine(spec=spec) if spec else None
@@ -75,65 +75,65 @@ def verify(
         raise DeviceError("no CUDA device here", next="--device cpu")
     if sets is not None and sets < 1:
         raise UsageError(f"{sets} input sets prove nothing", next="give 1 or more, or leave it out for 12")
-    policy = policy_of(tolerance)
+    policy = format_policy(tolerance)
     budget.parse_policy(policy)
-    limits = Limits(time_s, memory_bytes, build_s)
+    limits = Limits(call_timeout_s, memory_bytes, build_timeout_s)
     if isinstance(problem, str):
-        progress.stage("loading the problem", time_s)
+        progress.report_stage("loading the problem", call_timeout_s)
         problem = load_problem(problem)
-    runner = _runner(problem, candidate, device, limits, nursery)
+    runner = _make_runner(problem, candidate, device, limits, fork_server)
     replayed, seed = seed is not None, secrets.randbits(SEED_BITS) if seed is None else seed
     with runner:
-        asked = own_kernels, question, timed, replayed
-        examination = Examination(problem, runner, device, policy, seed, *asked)
-        reason = examination.reason(sets, time_s, start)
-    answers = examination.answers
+        asked = own_kernels, check_problem, check_timed_calls, replayed
+        examination = Verification(problem, runner, device, policy, seed, *asked)
+        reason = examination.run(sets, call_timeout_s, start)
+    answers = examination.checker
     return Verdict(
         accepted=reason is None,
         reason=reason,
         problem=problem.name,
         candidate=runner.name,
         device=cast(Device, device),
-        sets=examination.sets,
-        held_out=examination.held_out,
+        input_sets=examination.sets,
+        held_out_sets=examination.held_out,
         golden=answers.golden if answers else "",
         accuracy=answers.accuracy if answers else None,
         sandbox=runner.protections,
-        own_share=examination.own_share,
-        degenerate=examination.degenerate,
-        near_limit=answers.near.record if answers else None,
+        own_kernel_share=examination.own_share,
+        problem_warnings=examination.degenerate,
+        near_limit=answers.near_limits.summary if answers else None,
         seed=seed,
-        call_us=examination.clocks.time_us if examination.clocks else None,
+        call_us=examination.clock_comparison.time_us if examination.clock_comparison else None,
         notes=(
             *runner.notes,
             *examination.notes,
             *(answers.notes if answers else ()),
-            *(_elsewhere(problem, absent) if absent else ()),
+            *(_predict_for_machine(problem, absent) if absent else ()),
         ),
         time_s=wall_s() - start,
     )
 
 
-def _elsewhere(problem: Problem, absent: Machine) -> tuple[str, ...]:
+def _predict_for_machine(problem: Problem, target: Machine) -> tuple[str, ...]:
     """What a verdict can say of a machine that is not there: how long the work takes at least."""
-    least = floor(count(problem.on("cpu"), *problem.inputs("cpu", seed=0)).fused, absent)
-    return (f"judged here; on {absent.name} the work takes {time_text(least.time_us)} at least (predicted)",)
+    least = floor(count_work(problem.program_on("cpu"), *problem.inputs("cpu", seed=0)).fused, target)
+    return (f"judged here; on {target.name} the work takes {time_text(least.time_us)} at least (predicted)",)
 
 
-def _runner(
+def _make_runner(
     problem: Problem,
     candidate: Candidate | Callable[..., Any] | str,
     device: str,
     limits: Limits,
-    nursery: Nursery | None,
+    fork_server: ForkServer | None,
 ) -> Runner:
     if isinstance(candidate, str):
-        return sandboxed(problem, candidate, device, limits, nursery)
-    return Live(candidate, device)
+        return make_sandboxed_runner(problem, candidate, device, limits, fork_server)
+    return InProcessRunner(candidate, device)
 
 
 @dataclass
-class Examination:
+class Verification:
     """One candidate before one problem: set after set until one rejects it or there are enough."""
 
     problem: Problem
@@ -142,20 +142,20 @@ class Examination:
     policy: str
     seed: int
     own_kernels: bool = False
-    question: bool = False
-    timed: bool = True
+    check_problem: bool = False
+    check_timed_calls: bool = True
     replayed: bool = False
-    tried: int = 0
+    sets_tried: int = 0
     """How many kinds of input were drawn; the reference cannot take each."""
     sets: int = 0
     held_out: int = 0
-    answers: Answers | None = None
-    clocks: TwoSided | None = None
+    checker: OutputChecker | None = None
+    clock_comparison: ClockComparison | None = None
     own_share: float | None = None
     degenerate: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
 
-    def reason(self, sets: int | None, time_s: float, start_s: float) -> Reason | None:
+    def run(self, sets: int | None, call_timeout_s: float, start_s: float) -> Reason | None:
         """Why the candidate is rejected, or None.
 
         Raises:
@@ -163,112 +163,124 @@ class Examination:
             KernelwrightError: whatever is not the candidate's doing.
         """
         # Three runs of it (own precision, FP64, rounded inputs) stand under one stage.
-        reference_s = 3 * time_s
-        progress.stage("running the reference", reference_s)
-        reference = Reference(self.problem, self.device, self.seed, change_parameters=self.runner.takes_state)
+        reference_s = 3 * call_timeout_s
+        progress.report_stage("running the reference", reference_s)
+        reference = Reference(self.problem, self.device, self.seed, perturb_parameters=self.runner.accepts_state)
         model = reference.probe()
-        if model.again is not None:
+        if model.second_leaves is not None:
             self.notes.append("the reference itself gives other bits when it is run twice")
-        self.answers = Answers(
-            self.runner, model, reference.keeps, self.policy, self.problem.deterministic, notes=self.notes
+        self.checker = OutputChecker(
+            self.runner, model, reference.state_names, self.policy, self.problem.deterministic, notes=self.notes
         )
-        self.answers.near.repeatable = self.replayed
+        self.checker.near_limits.deterministic = self.replayed
         if self.replayed:
-            self.notes.append(REPLAYED)
+            self.notes.append(REPLAYED_NOTE)
         try:
-            progress.stage("loading the candidate")
-            self.runner.load(reference.inputs(0), model)
+            progress.report_stage("loading the candidate")
+            self.runner.load(reference.make_inputs(0), model)
         except KernelwrightError as fault:
-            return as_reason(fault)
-        for index in range(sets or SETS):
-            in_time = sets is not None or self.replayed or self.sets < LEAST_SETS
-            if not in_time and wall_s() - start_s > SETS_BUDGET_S:
+            return to_reason(fault)
+        for index in range(sets or DEFAULT_SETS):
+            in_time = sets is not None or self.replayed or self.sets < MIN_SETS
+            if not in_time and wall_s() - start_s > SETS_TIMEOUT_S:
                 break
-            self.tried = index + 1
-            reason = self._asked_of_set(index, reference, self.answers, reference_s)
-            if reason := reason or self._decided(reference, self.answers, reference_s):
+            self.sets_tried = index + 1
+            reason = self._check_set(index, reference, self.checker, reference_s)
+            if reason := reason or self._decide_near_limit(reference, self.checker, reference_s):
                 return reason
-        if reason := self._decided(reference, self.answers, reference_s, *self.answers.near.undecided()):
+        if reason := self._decide_near_limit(
+            reference, self.checker, reference_s, *self.checker.near_limits.undecided_kinds()
+        ):
             return reason
-        if self.question and self.tried >= SETS:  # else it takes too long to ask more of it
-            self.degenerate = degeneracies(reference)
-        if isinstance(self.runner, ByMemory) and (self.timed or self.own_kernels):
-            progress.stage("timing the candidate", reference_s)
-            ownership = self._ownership(self.runner, reference)
-            timed = TimedCalls(self.runner, reference, sets or SETS, self.tried < SETS, ownership)
-            return self._timed(timed, self.answers) or self._owned(ownership)
+        if self.check_problem and self.sets_tried >= DEFAULT_SETS:  # else it takes too long to ask more of it
+            self.degenerate = find_degeneracies(reference)
+        if isinstance(self.runner, InspectedRunner) and (self.check_timed_calls or self.own_kernels):
+            progress.report_stage("timing the candidate", reference_s)
+            ownership = self._make_attribution(self.runner, reference)
+            timed = TimedVerification(
+                self.runner, reference, sets or DEFAULT_SETS, self.sets_tried < DEFAULT_SETS, ownership
+            )
+            return self._run_timed_calls(timed, self.checker) or self._check_own_kernels(ownership)
         if self.own_kernels:
             self.notes.append("whose kernels did the work is unknown: it cannot be seen here")
         return None
 
-    def _ownership(self, runner: ByMemory, reference: Reference) -> Ownership | DeviceOwnership | None:
+    def _make_attribution(
+        self, runner: InspectedRunner, reference: Reference
+    ) -> CodeAttribution | KernelAttribution | None:
         """What asks whose code does the work, where that is wanted."""
         if not self.own_kernels:
             return None
 
         def draw(at: int) -> Args:
-            return reference.inputs(OWNED_FROM + at)
+            return reference.make_inputs(ATTRIBUTION_START_INDEX + at)
 
         if self.device == "cpu":
-            return Ownership(runner.line, runner.own_folders, draw)
-        return DeviceOwnership(runner.line, draw)
+            return CodeAttribution(runner.client, runner.own_folders, draw)
+        return KernelAttribution(runner.client, draw)
 
-    def _owned(self, ownership: Ownership | DeviceOwnership | None) -> Reason | None:
+    def _check_own_kernels(self, attribution: CodeAttribution | KernelAttribution | None) -> Reason | None:
         """Whether its own code did the work, where that is asked for."""
-        if not ownership:
+        if not attribution:
             return None
-        self.own_share = ownership.share
+        self.own_share = attribution.own_share
         if self.own_share is None:
             self.notes.append("whose code did the work is unknown: too little of it could be seen")
-        elif self.own_share < LEAST_OWN:
-            share = f"{self.own_share:.0%} of the work was done by its own code, the rest by {ownership.libraries}"
+        elif self.own_share < MIN_OWN_SHARE:
+            share = (
+                f"{self.own_share:.0%} of the work was done by its own code, the rest by {attribution.library_names}"
+            )
             return Reason(code="not-own-kernels", detail=share)
         return None
 
-    def _asked_of_set(self, index: int, reference: Reference, answers: Answers, reference_s: float) -> Reason | None:
+    def _check_set(
+        self, index: int, reference: Reference, checker: OutputChecker, stage_limit_s: float
+    ) -> Reason | None:
         """Of one set, which is gone before the next is drawn: a large program fits its device once, not twice."""
-        progress.stage(f"checking, input set {index + 1}", reference_s)
-        drawn = reference.draw(index)
+        progress.report_stage(f"checking, input set {index + 1}", stage_limit_s)
+        drawn = reference.draw_set(index)
         if drawn is None:
             return None
         self.sets += 1
-        progress.stage(f"running the candidate, inputs {drawn.distribution.name}")
-        reason = answers.asked(drawn)
-        for number in range(1, drawn.distribution.draws(drawn.inputs)):
-            more = None if reason else reference.again(drawn.kind, MORE_FROM + number)
-            reason = answers.asked(more) if more else reason
+        progress.report_stage(f"running the candidate, inputs {drawn.distribution.name}")
+        reason = checker.check_set(drawn)
+        for number in range(1, drawn.distribution.count_sets(drawn.inputs)):
+            more = None if reason else reference.redraw_set(drawn.kind, EXTRA_SETS_START + number)
+            reason = checker.check_set(more) if more else reason
         if reason or self.sets > 1:
             return reason
         del drawn  # with the given shape before and after other shapes: what is kept for one is wrong for the next
-        progress.stage("checking, other shapes", reference_s)
-        self.held_out, reason = answers.asked_of_held_out(reference)
+        progress.report_stage("checking, other shapes", stage_limit_s)
+        self.held_out, reason = checker.check_held_out(reference)
         return reason
 
-    def _decided(self, reference: Reference, answers: Answers, reference_s: float, *more: Kind) -> Reason | None:
+    def _decide_near_limit(
+        self, reference: Reference, checker: OutputChecker, stage_limit_s: float, *extra_kinds: InputKind
+    ) -> Reason | None:
         """Of kinds of sets of which one was over the limit by little, and more."""
-        if not (kinds := [*answers.near.pending, *more]):
+        if not (kinds := [*checker.near_limits.pending, *extra_kinds]):
             return None
-        progress.stage("checking, accuracy near its limit", MOST_DRAWS * reference_s)
-        return answers.decided(reference, kinds)
+        progress.report_stage("checking, accuracy near its limit", MAX_DRAWS * stage_limit_s)
+        return checker.decide_near_limit(reference, kinds)
 
-    def _timed(self, calls: TimedCalls, answers: Answers) -> Reason | None:
+    def _run_timed_calls(self, timed: TimedVerification, checker: OutputChecker) -> Reason | None:
         """Calls of which only the judge knows which are judged."""
         try:
-            for observed, drawn in calls.seen():
+            for observed, drawn in timed.run():
                 if drawn is None:
-                    answers.remember(observed)
-                elif reason := answers.rejection(observed, drawn):
-                    return in_a_timed_call(reason)
-                elif answers.share is not None:
-                    answers.near.add(drawn.kind, answers.share)
+                    checker.remember_outputs(observed)
+                elif reason := checker.check(observed, drawn):
+                    return mark_timed_call(reason)
+                elif checker.limit_ratio is not None:
+                    checker.near_limits.add(drawn.kind, checker.limit_ratio)
                 del observed, drawn  # before the next
-                if reason := calls.decided(answers):
-                    return in_a_timed_call(reason)
+                if reason := timed.decide_near_limit(checker):
+                    return mark_timed_call(reason)
         except KernelwrightError as fault:
-            return as_reason(fault)
-        self.clocks = calls.clocks
-        return calls.lie()
+            return to_reason(fault)
+        self.clock_comparison = timed.clock_comparison
+        return timed.find_false_time()
 
 
-def in_a_timed_call(reason: Reason) -> Reason:
+def mark_timed_call(reason: Reason) -> Reason:
     return Reason(code=reason.code, detail=f"in a timed call: {reason.detail}")

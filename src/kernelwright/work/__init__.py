@@ -1,9 +1,18 @@
 """Counts the FLOPs and bytes of a torch program: as written, and as one ideal fused pass would move them."""
 
-from kernelwright.work.arguments import first_reads
-from kernelwright.work.calls import Call
-from kernelwright.work.counting import CountingMode, count
-from kernelwright.work.formulas import Formula, register
-from kernelwright.work.fusion import fused_work, fusible_runs
+from kernelwright.work.arguments import first_read_bytes
+from kernelwright.work.calls import OperatorCall
+from kernelwright.work.counting import CountingMode, count_work
+from kernelwright.work.formulas import Formula, register_flop_formula
+from kernelwright.work.fusion import fused_work, fusion_groups
 
-__all__ = ["Call", "CountingMode", "Formula", "count", "first_reads", "fused_work", "fusible_runs", "register"]
+__all__ = [
+    "CountingMode",
+    "Formula",
+    "OperatorCall",
+    "count_work",
+    "first_read_bytes",
+    "fused_work",
+    "fusion_groups",
+    "register_flop_formula",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelwright.core.records import ProgramWork
 
 
-def first_reads(work: ProgramWork) -> dict[int, int]:
+def first_read_bytes(work: ProgramWork) -> dict[int, int]:
     """Bytes of arguments that each operator reads before any other has touched their storage, by its index."""
     untouched, found = set(work.arguments), {}
     for operator in work.operators:

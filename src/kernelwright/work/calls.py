@@ -15,8 +15,8 @@ SHORT_DTYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32",
     "int16": "i16", "int8": "i8", "uint8": "u8", "complex64": "c64", "complex128": "c128",
 }  # fmt: skip
-MOST_SHAPES = 6
-ALIASES = {
+MAX_SHAPES = 6
+OPERATOR_ALIASES = {
     "to_copy": "to",
     "convolution_overrideable": "convolution",
     "cudnn_convolution": "convolution",
@@ -56,42 +56,42 @@ ALIASES = {
 
 
 @dataclass(frozen=True)
-class Argument:
+class SchemaArgument:
     name: str
     mutated: bool
-    out: bool
+    is_out: bool
     default: Any = None
-    tensors: bool = True
+    takes_tensors: bool = True
 
 
 @dataclass(frozen=True, eq=False)
-class Signature:
+class OperatorSchema:
     """What the schema of an operator says.
 
     Attributes:
         key: names its formula: no namespace (for aten), no underscores, no variant.
-        composite: torch can take it apart into other operators.
+        is_composite: torch can take it apart into other operators.
     """
 
     key: str
     name: str
     namespace: str
-    arguments: tuple[Argument, ...]
-    composite: bool
+    arguments: tuple[SchemaArgument, ...]
+    is_composite: bool
     tags: frozenset[str]
 
 
 @cache
-def signature_of(func: Any) -> Signature:
+def get_schema(func: Any) -> OperatorSchema:
     """The signature of an OpOverload; of a higher-order operator only its name."""
     schema = getattr(func, "_schema", None)
     if schema is None:
         name = str(getattr(func, "name", lambda: func)())
-        return Signature(name, name, "higher_order", (), False, frozenset())
+        return OperatorSchema(name, name, "higher_order", (), False, frozenset())
     namespace, _, base = schema.name.partition("::")
-    key, name = _names(namespace, base)
+    key, name = _key_and_name(namespace, base)
     arguments = tuple(
-        Argument(
+        SchemaArgument(
             a.name,
             a.alias_info is not None and a.alias_info.is_write,
             a.is_out,
@@ -102,22 +102,22 @@ def signature_of(func: Any) -> Signature:
     )
     tags = frozenset(tag.name for tag in func.tags)
     composite = namespace != "prim" and func._can_decompose()
-    return Signature(key, name, namespace, arguments, composite, tags)
+    return OperatorSchema(key, name, namespace, arguments, composite, tags)
 
 
-def _names(namespace: str, base: str) -> tuple[str, str]:
+def _key_and_name(namespace: str, base: str) -> tuple[str, str]:
     if namespace not in ("aten", "prims"):
         return f"{namespace}.{base}", f"{namespace}.{base}"
     in_place = "_" if base.endswith("_") and not base.endswith("__") else ""
     key = base.strip("_")
     if key.startswith("scaled_dot_product_"):
         key = "scaled_dot_product_attention" + ("_backward" if key.endswith("_backward") else "")
-    key = ALIASES.get(key, key.removeprefix("native_"))
+    key = OPERATOR_ALIASES.get(key, key.removeprefix("native_"))
     return key, key + in_place
 
 
 @dataclass
-class Call:
+class OperatorCall:
     """A call as formulas see it: shapes and dtypes by argument name, never values of tensors.
 
     Attributes:
@@ -125,13 +125,13 @@ class Call:
         outputs: the tensors that came back.
     """
 
-    signature: Signature
+    schema: OperatorSchema
     values: dict[str, Any]
     outputs: list[torch.Tensor] = field(default_factory=list)
 
     @classmethod
-    def bind(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        signature = signature_of(func)
+    def bind(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorCall:
+        signature = get_schema(func)
         names = [argument.name for argument in signature.arguments]
         names += [f"arg{i}" for i in range(len(names), len(args))]
         values = {a.name: a.default for a in signature.arguments}
@@ -154,7 +154,7 @@ class Call:
     @cached_property
     def inputs(self) -> list[torch.Tensor]:
         """Every tensor among the arguments, in their order."""
-        named = [a.name for a in self.signature.arguments if a.tensors] or self.values
+        named = [a.name for a in self.schema.arguments if a.takes_tensors] or self.values
         return [tensor for name in named for tensor in tensors_in(self.values.get(name))]
 
     @property
@@ -162,7 +162,7 @@ class Call:
         """Elements of the first output, or of all tensors that a call without outputs changes in its first argument."""
         if self.outputs:
             return math.prod(shape_of(self.outputs[0]))
-        return self.numel(self.signature.arguments[0].name) if self.signature.arguments else 0
+        return self.numel(self.schema.arguments[0].name) if self.schema.arguments else 0
 
     @property
     def is_complex(self) -> bool:
@@ -177,26 +177,26 @@ class Call:
             return dtype_name(tensor)
         return "int64"
 
-    def vector(self, additions: int) -> dict[str, int]:
+    def vector_flops(self, flops: int) -> dict[str, int]:
         """Additions on the vector unit; one of complex numbers is two of real ones."""
-        return {f"vector/{self.dtype}": additions * (2 if self.is_complex else 1)}
+        return {f"vector/{self.dtype}": flops * (2 if self.is_complex else 1)}
 
-    def matrix(self, flops: int, operand: str = "self") -> dict[str, int]:
+    def matrix_flops(self, flops: int, operand: str = "self") -> dict[str, int]:
         """FLOPs of the product units in the dtype of the named operand; complex multiply-adds are eight, not two."""
         values = self.tensors(operand)[0]
         return {f"matrix/{dtype_name(values)}": flops * (4 if values.dtype.is_complex else 1)}
 
-    def window(self, name: str, dims: int) -> int:
+    def window_numel(self, name: str, dims: int) -> int:
         """Elements under a kernel of so many dimensions; a single size holds for each of them."""
         given = self.values[name]
         sizes = [given] if isinstance(given, int) else list(given)
         return math.prod(sizes * dims if len(sizes) == 1 else sizes)
 
-    def shapes(self) -> str:
+    def describe_shapes(self) -> str:
         """`f32[64, 128], f32[128]`: the inputs, or the outputs of a call that takes none."""
         tensors = self.inputs or self.outputs
-        texts = [_shape_text(dtype_name(t), shape_of(t)) for t in tensors[:MOST_SHAPES]]
-        return ", ".join(texts) + (f", and {len(tensors) - MOST_SHAPES} more" if len(tensors) > MOST_SHAPES else "")
+        texts = [_shape_text(dtype_name(t), shape_of(t)) for t in tensors[:MAX_SHAPES]]
+        return ", ".join(texts) + (f", and {len(tensors) - MAX_SHAPES} more" if len(tensors) > MAX_SHAPES else "")
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

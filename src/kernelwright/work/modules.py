@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-MOST_MARKS = 1 << 18
-LAST_SEQUENCE = (1 << 63) - 1
+MAX_BOUNDARIES = 1 << 18
+MAX_SEQUENCE_NR = (1 << 63) - 1
 """Nodes that accumulate gradients have no place in the sequence and carry a number beyond this one."""
 
 
-class _Running(NamedTuple):
-    module: int
+class _ActiveModule(NamedTuple):
+    module_id: int
     path: str
-    recomputed: bool
+    is_recomputed: bool
     names: dict[int, str]
 
 
-class ModulePaths:
+class ModulePathTracker:
     """Follows the running module between `attach` and `detach`.
 
     A path is written as `named_modules` does, `layers.0.attn`, without the root's name. The calls that a root makes
@@ -34,10 +34,10 @@ class ModulePaths:
     """
 
     def __init__(self) -> None:
-        self._stack: list[_Running] = []
-        self._home: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
+        self._stack: list[_ActiveModule] = []
+        self._names_of: weakref.WeakKeyDictionary[torch.nn.Module, dict[int, str]] = weakref.WeakKeyDictionary()
         self._roots: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self._sequence: list[int] = []
+        self._sequence_numbers: list[int] = []
         self._paths: list[str] = []
         self._handles: list[Any] = []
 
@@ -56,43 +56,43 @@ class ModulePaths:
     def current(self) -> str:
         """Path of the module that makes the call that is being dispatched."""
         node = torch._C._current_autograd_node()
-        if node is None or (self._stack and self._stack[-1].recomputed):
+        if node is None or (self._stack and self._stack[-1].is_recomputed):
             return self._stack[-1].path if self._stack else ""
         return self._path_at(node._sequence_nr())
 
     def _path_at(self, sequence: int) -> str:
-        at = bisect_right(self._sequence, sequence) - 1
-        return self._paths[at] if at >= 0 and sequence <= LAST_SEQUENCE else ""
+        at = bisect_right(self._sequence_numbers, sequence) - 1
+        return self._paths[at] if at >= 0 and sequence <= MAX_SEQUENCE_NR else ""
 
     def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
-        names = self._stack[-1].names if self._stack else self._home.get(module, {})
+        names = self._stack[-1].names if self._stack else self._names_of.get(module, {})
         if id(module) not in names or (not self._stack and module in self._roots):
             names = self._names_under(module)
         # A module entered while a node runs is a recomputation (checkpointing): then the stack knows better.
         recomputed = torch._C._current_autograd_node() is not None
-        self._stack.append(_Running(id(module), names[id(module)], recomputed, names))
-        self._mark(names[id(module)])
+        self._stack.append(_ActiveModule(id(module), names[id(module)], recomputed, names))
+        self._record_boundary(names[id(module)])
 
     def _leave(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         """Drops the module, and whatever is above it after an exception that no hook saw."""
         for at in range(len(self._stack) - 1, -1, -1):
-            if self._stack[at].module == id(module):
+            if self._stack[at].module_id == id(module):
                 del self._stack[at:]
                 break
-        self._mark(self._stack[-1].path if self._stack else "")
+        self._record_boundary(self._stack[-1].path if self._stack else "")
 
-    def _mark(self, path: str) -> None:
+    def _record_boundary(self, path: str) -> None:
         """From the next autograd node on, nodes belong to `path`."""
         sequence = torch.autograd._get_sequence_nr()
-        if self._sequence and sequence < self._sequence[-1]:
+        if self._sequence_numbers and sequence < self._sequence_numbers[-1]:
             return  # another thread counts for itself; its nodes stay unplaced
-        if self._sequence and sequence == self._sequence[-1]:
+        if self._sequence_numbers and sequence == self._sequence_numbers[-1]:
             self._paths[-1] = path
             return
-        self._sequence.append(sequence)
+        self._sequence_numbers.append(sequence)
         self._paths.append(path)
-        if len(self._sequence) > MOST_MARKS:
-            del self._sequence[: MOST_MARKS // 2], self._paths[: MOST_MARKS // 2]
+        if len(self._sequence_numbers) > MAX_BOUNDARIES:
+            del self._sequence_numbers[: MAX_BOUNDARIES // 2], self._paths[: MAX_BOUNDARIES // 2]
 
     def _names_under(self, root: torch.nn.Module) -> dict[int, str]:
         """Path of every module under a root, by identity; made anew when a submodule was exchanged.
@@ -100,12 +100,12 @@ class ModulePaths:
         Modules remember it, so that one that is called by itself later (recomputation) keeps its path.
         """
         modules = dict(root.named_modules())
-        names = self._home.get(root, {})
+        names = self._names_of.get(root, {})
         if any(id(module) not in names for module in modules.values()):
             title = type(root).__name__
             prefix = f"{title}." if any(known is not root for known in self._roots) else ""
             names = {id(module): prefix + name if name else title for name, module in modules.items()}
-            self._home.update(dict.fromkeys(modules.values(), names))
+            self._names_of.update(dict.fromkeys(modules.values(), names))
             if len(modules) > 1:
                 self._roots.add(root)
         return names

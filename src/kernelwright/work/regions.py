@@ -7,47 +7,51 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-MOST_STRIDED = 256
+MAX_STRIDED = 256
 """Strided regions kept apart for one storage; beyond this they melt into one, so that memory stays bounded."""
 
 
-class Region(NamedTuple):
-    """The bytes from `start` up to `end` of which a view touches `touched`; all of them when it is dense.
+class ByteRange(NamedTuple):
+    """The bytes from `start` up to `end` of which a view touches `touched_bytes`; all of them when it is dense.
 
-    `table` is not 0 where only the data knows which bytes are touched: then they are some of the `table` bytes that a
-    whole view of it would touch, and two such regions need not be the same bytes.
+    `table_bytes` is not 0 where only the data knows which bytes are touched: then they are some of the `table_bytes`
+    bytes that a whole view of it would touch, and two such regions need not be the same bytes.
     """
 
     start: int
     end: int
-    touched: int
-    table: int = 0
+    touched_bytes: int
+    table_bytes: int = 0
 
     @property
-    def dense(self) -> bool:
-        return self.touched == self.end - self.start
+    def is_dense(self) -> bool:
+        return self.touched_bytes == self.end - self.start
 
     @property
-    def whole(self) -> Region:
+    def table_range(self) -> ByteRange:
         """What can be touched at all: the table that data picks from, else the region itself."""
-        return Region(self.start, self.end, self.table or self.touched)
+        return ByteRange(self.start, self.end, self.table_bytes or self.touched_bytes)
 
-    def picked(self, picked_bytes: int) -> Region:
+    def with_gathered(self, gathered_bytes: int) -> ByteRange:
         """So many bytes of this region, which of them only the data knows."""
-        return self if picked_bytes >= self.touched else self._replace(touched=picked_bytes, table=self.touched)
+        return (
+            self
+            if gathered_bytes >= self.touched_bytes
+            else self._replace(touched_bytes=gathered_bytes, table_bytes=self.touched_bytes)
+        )
 
-    def with_more(self, other: Region) -> Region:
+    def merge_gather(self, other: ByteRange) -> ByteRange:
         """What two picks from one table touch at most: their sum, until that is the table."""
-        return self.whole.picked(self.touched + other.touched)
+        return self.table_range.with_gathered(self.touched_bytes + other.touched_bytes)
 
 
-NOWHERE = Region(0, 0, 0)
+EMPTY_RANGE = ByteRange(0, 0, 0)
 
 
 @lru_cache(maxsize=65536)
-def region_of(
+def view_byte_range(
     shape: tuple[int, ...], stride: tuple[int, ...], offset: int, item_bytes: int, storage_bytes: int
-) -> Region:
+) -> ByteRange:
     """The region of a strided view. Expanded dimensions (stride 0) count once, overlapping ones never more than span.
 
     Args:
@@ -55,7 +59,7 @@ def region_of(
         storage_bytes: size of the storage, to which the region is clipped.
     """
     if 0 in shape:
-        return NOWHERE
+        return EMPTY_RANGE
     elements = span = 1
     for size, step in zip(shape, stride, strict=True):
         if step and size > 1:
@@ -63,10 +67,10 @@ def region_of(
             span += (size - 1) * step
     start = offset * item_bytes
     end = max(start, min(start + span * item_bytes, storage_bytes))
-    return Region(start, end, min(elements * item_bytes, end - start))
+    return ByteRange(start, end, min(elements * item_bytes, end - start))
 
 
-class RegionSet:
+class ByteRangeSet:
     """The union of regions of one storage: dense ones exactly, strided ones once each and never beyond their hull.
 
     What data picks from one table adds up to the whole of it at most.
@@ -74,30 +78,30 @@ class RegionSet:
 
     __slots__ = ("_ends", "_starts", "_strided")
 
-    def __init__(self, regions: Iterable[Region] = ()) -> None:
+    def __init__(self, regions: Iterable[ByteRange] = ()) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
-        self._strided: set[Region] = set()
+        self._strided: set[ByteRange] = set()
         self.extend(regions)
 
-    def extend(self, regions: Iterable[Region]) -> None:
+    def extend(self, regions: Iterable[ByteRange]) -> None:
         for region in regions:
             self.add(region)
 
-    def add(self, region: Region) -> None:
+    def add(self, region: ByteRange) -> None:
         if self.covers(region):
             return
-        for earlier in [r for r in self._strided if r.table and r.whole == region.whole]:
+        for earlier in [r for r in self._strided if r.table_bytes and r.table_range == region.table_range]:
             self._strided.remove(earlier)
-            region = region.with_more(earlier)
-        if region.dense:
-            self._add_span(region.start, region.end)
+            region = region.merge_gather(earlier)
+        if region.is_dense:
+            self._add_dense(region.start, region.end)
             return
-        if len(self._strided) >= MOST_STRIDED:
-            self._strided = {_melt(self._strided)}
+        if len(self._strided) >= MAX_STRIDED:
+            self._strided = {_merge_strided(self._strided)}
         self._strided.add(region)
 
-    def _add_span(self, start: int, end: int) -> None:
+    def _add_dense(self, start: int, end: int) -> None:
         first = bisect_left(self._ends, start)
         last = bisect_right(self._starts, end)
         if first < last:
@@ -105,17 +109,17 @@ class RegionSet:
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
 
-    def covers(self, region: Region) -> bool:
+    def covers(self, region: ByteRange) -> bool:
         """Whether every byte of the region is known to be in the union."""
-        return not region.touched or region.whole in self._strided or self._in_span(region)
+        return not region.touched_bytes or region.table_range in self._strided or self._is_in_dense(region)
 
-    def missing(self, region: Region) -> list[Region]:
+    def missing(self, region: ByteRange) -> list[ByteRange]:
         """The parts of a region that are not in the union; a strided region is missing whole or not at all."""
         if self.covers(region):
             return []
-        return [self._thinned(gap) for gap in self._gaps(region)] if region.dense else [region]
+        return [self._exclude_strided(gap) for gap in self._gaps(region)] if region.is_dense else [region]
 
-    def _gaps(self, region: Region) -> list[Region]:
+    def _gaps(self, region: ByteRange) -> list[ByteRange]:
         gaps, at = [], region.start
         for start, end in zip(self._starts, self._ends, strict=True):
             if end <= at:
@@ -123,38 +127,38 @@ class RegionSet:
             if start >= region.end:
                 break
             if start > at:
-                gaps.append(Region(at, start, start - at))
+                gaps.append(ByteRange(at, start, start - at))
             at = max(at, end)
         if at < region.end:
-            gaps.append(Region(at, region.end, region.end - at))
+            gaps.append(ByteRange(at, region.end, region.end - at))
         return gaps
 
-    def _thinned(self, gap: Region) -> Region:
+    def _exclude_strided(self, gap: ByteRange) -> ByteRange:
         """A gap without the strided regions inside it."""
-        inside = sum(r.touched for r in self._strided if gap.start <= r.start and r.end <= gap.end)
-        return gap._replace(touched=max(0, gap.touched - inside))
+        inside = sum(r.touched_bytes for r in self._strided if gap.start <= r.start and r.end <= gap.end)
+        return gap._replace(touched_bytes=max(0, gap.touched_bytes - inside))
 
     @property
-    def touched(self) -> int:
+    def touched_bytes(self) -> int:
         """Bytes in the union."""
-        return sum(part.touched for part in self.parts())
+        return sum(part.touched_bytes for part in self.disjoint_ranges())
 
-    def parts(self) -> list[Region]:
+    def disjoint_ranges(self) -> list[ByteRange]:
         """The union as regions that do not share bytes; one region when strided ones overlap too much to tell."""
-        dense = [Region(start, end, end - start) for start, end in zip(self._starts, self._ends, strict=True)]
-        parts = dense + [region for region in self._strided if not self._in_span(region)]
+        dense = [ByteRange(start, end, end - start) for start, end in zip(self._starts, self._ends, strict=True)]
+        parts = dense + [region for region in self._strided if not self._is_in_dense(region)]
         if len(parts) == len(dense):
             return dense
         start, end = min(part.start for part in parts), max(part.end for part in parts)
-        if sum(part.touched for part in parts) >= end - start:
-            return [Region(start, end, end - start)]
+        if sum(part.touched_bytes for part in parts) >= end - start:
+            return [ByteRange(start, end, end - start)]
         return sorted(parts)
 
-    def _in_span(self, region: Region) -> bool:
+    def _is_in_dense(self, region: ByteRange) -> bool:
         at = bisect_right(self._starts, region.start) - 1
         return at >= 0 and region.end <= self._ends[at]
 
 
-def _melt(regions: set[Region]) -> Region:
+def _merge_strided(regions: set[ByteRange]) -> ByteRange:
     start, end = min(r.start for r in regions), max(r.end for r in regions)
-    return Region(start, end, min(sum(r.touched for r in regions), end - start - 1))
+    return ByteRange(start, end, min(sum(r.touched_bytes for r in regions), end - start - 1))

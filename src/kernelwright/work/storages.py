@@ -13,31 +13,36 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernelwright.work.regions import NOWHERE, Region, RegionSet, region_of
+from kernelwright.work.regions import EMPTY_RANGE, ByteRange, ByteRangeSet, view_byte_range
 
-FIRST_SWEEP = 4096
+MIN_SWEEP_COUNT = 4096
 
 
-class Storage:
-    """What is known of one storage: `fresh` when the program allocated it, and which of its bytes were touched.
+class TrackedStorage:
+    """What is known of one storage: `is_allocated` when the program allocated it, and which of its bytes were touched.
 
-    `lifted` when the program brought it in from outside torch: from NumPy, from a list.
+    `is_lifted` when the program brought it in from outside torch: from NumPy, from a list.
     """
 
-    __slots__ = ("bytes", "fresh", "lifted", "number", "read", "written")
+    __slots__ = ("bytes", "is_allocated", "is_lifted", "read", "storage_id", "written")
 
-    def __init__(self, number: int, storage_bytes: int, fresh: bool, lifted: bool = False) -> None:
-        self.number, self.bytes, self.fresh, self.lifted = number, storage_bytes, fresh, lifted
-        self.read, self.written = RegionSet(), RegionSet()
+    def __init__(self, storage_id: int, storage_bytes: int, is_allocated: bool, is_lifted: bool = False) -> None:
+        self.storage_id, self.bytes, self.is_allocated, self.is_lifted = (
+            storage_id,
+            storage_bytes,
+            is_allocated,
+            is_lifted,
+        )
+        self.read, self.written = ByteRangeSet(), ByteRangeSet()
 
     @property
-    def blank(self) -> bool:
+    def is_unwritten(self) -> bool:
         """Whether it appeared while the program ran, and no call was seen to write what it holds."""
-        return (self.fresh or self.lifted) and not self.written.touched
+        return (self.is_allocated or self.is_lifted) and not self.written.touched_bytes
 
-    def note_read(self, region: Region) -> None:
+    def record_read(self, region: ByteRange) -> None:
         """Remembers what was read of it before the program itself had written it."""
-        if not self.fresh:
+        if not self.is_allocated:
             self.read.extend(self.written.missing(region))
 
 
@@ -48,16 +53,16 @@ class InputTraffic(NamedTuple):
     bytes_written: int
     mutated: tuple[int, ...]
 
-    def with_storages(self, storages: Iterable[Storage]) -> InputTraffic:
-        before = [storage for storage in storages if not storage.fresh]
+    def with_storages(self, storages: Iterable[TrackedStorage]) -> InputTraffic:
+        before = [storage for storage in storages if not storage.is_allocated]
         return InputTraffic(
-            self.bytes_read + sum(storage.read.touched for storage in before),
-            self.bytes_written + sum(storage.written.touched for storage in before),
-            self.mutated + tuple(storage.number for storage in before if storage.written.touched),
+            self.bytes_read + sum(storage.read.touched_bytes for storage in before),
+            self.bytes_written + sum(storage.written.touched_bytes for storage in before),
+            self.mutated + tuple(storage.storage_id for storage in before if storage.written.touched_bytes),
         )
 
 
-class Storages:
+class StorageTracker:
     """Every storage that a program touched. Dead ones are swept, after what they add to the totals was kept.
 
     Attributes:
@@ -65,68 +70,69 @@ class Storages:
     """
 
     def __init__(self) -> None:
-        self._live: dict[int, tuple[StorageWeakRef, Storage]] = {}
+        self._live: dict[int, tuple[StorageWeakRef, TrackedStorage]] = {}
         self._without_storage: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self._count = 0
-        self._sweep_at = FIRST_SWEEP
+        self._sweep_at = MIN_SWEEP_COUNT
         self.inputs: list[int] = []
-        self._settled = InputTraffic(0, 0, ())
+        self._freed_traffic = InputTraffic(0, 0, ())
 
-    def find(self, tensor: torch.Tensor, *, fresh: bool) -> tuple[Storage, bool]:
-        """The storage of a tensor, and whether it was met for the first time; then it is entered as `fresh` or not."""
+    def find(self, tensor: torch.Tensor, *, is_allocated: bool) -> tuple[TrackedStorage, bool]:
+        """The storage of a tensor, and whether it was met for the first time; then it is entered as `is_allocated` or
+        not."""
         try:
             handle = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
-            return self._find_without_storage(tensor, fresh)
+            return self._find_without_storage(tensor, is_allocated)
         entry = self._live.get(handle._cdata)
         if entry is not None:
             entry[1].bytes = as_int(handle.nbytes())
             return entry[1], False
         if len(self._live) >= self._sweep_at:
             self._sweep()
-        storage = self._enter(as_int(handle.nbytes()), fresh)
+        storage = self._track(as_int(handle.nbytes()), is_allocated)
         self._live[handle._cdata] = (StorageWeakRef(handle), storage)
         return storage, True
 
-    def _find_without_storage(self, tensor: torch.Tensor, fresh: bool) -> tuple[Storage, bool]:
+    def _find_without_storage(self, tensor: torch.Tensor, is_allocated: bool) -> tuple[TrackedStorage, bool]:
         """Sparse tensors and other wrappers: the tensor stands for its storage."""
         if (known := self._without_storage.get(tensor)) is not None:
             return known, False
-        self._without_storage[tensor] = storage = self._enter(0, fresh)
+        self._without_storage[tensor] = storage = self._track(0, is_allocated)
         return storage, True
 
-    def _enter(self, storage_bytes: int, fresh: bool) -> Storage:
-        storage = Storage(self._count, storage_bytes, fresh)
+    def _track(self, storage_bytes: int, is_allocated: bool) -> TrackedStorage:
+        storage = TrackedStorage(self._count, storage_bytes, is_allocated)
         self._count += 1
-        if not fresh:
-            self.inputs.append(storage.number)
+        if not is_allocated:
+            self.inputs.append(storage.storage_id)
         return storage
 
     def _sweep(self) -> None:
         dead = [key for key, (reference, _) in self._live.items() if reference.expired()]
-        self._settled = self._settled.with_storages(self._live.pop(key)[1] for key in dead)
-        self._sweep_at = max(FIRST_SWEEP, 2 * len(self._live))
+        self._freed_traffic = self._freed_traffic.with_storages(self._live.pop(key)[1] for key in dead)
+        self._sweep_at = max(MIN_SWEEP_COUNT, 2 * len(self._live))
 
     def input_traffic(self) -> InputTraffic:
         """Of all storages that were there before, dead or alive."""
-        return self._settled.with_storages(storage for _, storage in self._live.values())
+        return self._freed_traffic.with_storages(storage for _, storage in self._live.values())
 
-    def fresh_and_alive(self) -> Iterator[Storage]:
+    def live_allocations(self) -> Iterator[TrackedStorage]:
         """The storages that the program allocated and that still exist."""
         for reference, storage in self._live.values():
-            if storage.fresh and not reference.expired():
+            if storage.is_allocated and not reference.expired():
                 yield storage
 
 
-def region(tensor: torch.Tensor, storage: Storage) -> Region:
+def tensor_byte_range(tensor: torch.Tensor, storage: TrackedStorage) -> ByteRange:
     """The bytes of its storage that a tensor touches; of a sparse or nested tensor as many as a dense one would."""
     if tensor.layout is not torch.strided:
         dense_bytes = as_int(tensor.numel()) * tensor.element_size()
-        return Region(0, dense_bytes, dense_bytes)
+        return ByteRange(0, dense_bytes, dense_bytes)
     if not storage.bytes:
-        return NOWHERE
+        return EMPTY_RANGE
     shape, stride = tuple(map(as_int, tensor.shape)), tuple(map(as_int, tensor.stride()))
-    return region_of(shape, stride, as_int(tensor.storage_offset()), tensor.element_size(), storage.bytes)
+    return view_byte_range(shape, stride, as_int(tensor.storage_offset()), tensor.element_size(), storage.bytes)
 
 
 def as_int(size: Any) -> int:

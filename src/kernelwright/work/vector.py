@@ -11,9 +11,9 @@ from collections.abc import Callable
 from math import ceil, log2, prod
 
 from kernelwright.core.records import OperatorKind
-from kernelwright.work.calls import Call, Signature, shape_of
+from kernelwright.work.calls import OperatorCall, OperatorSchema, shape_of
 
-VectorFormula = tuple[OperatorKind, Callable[[Call], int]]
+VectorFormula = tuple[OperatorKind, Callable[[OperatorCall], int]]
 
 EXP = 8
 POINTWISE = {
@@ -34,7 +34,7 @@ POINTWISE = {
 }  # fmt: skip
 """Per output element; a pointwise operator that is missing here costs 1."""
 
-SPECIAL = {
+SPECIAL_FUNCTIONS = {
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
     "sinh", "cosh", "tanh", "sigmoid", "log_sigmoid_forward", "softplus", "erf", "erfc", "erfinv", "logaddexp", "silu",
     "gelu", "elu", "celu", "selu", "mish", "glu", "silu_backward", "gelu_backward", "softplus_backward",
@@ -100,7 +100,7 @@ GATHERS = {
     "embedding", "index", "index_select", "gather", "take", "masked_select", "index_copy", "index_fill", "scatter",
     "masked_scatter", "nonzero", "index_put", "put", "nonzero_static", "embedding_renorm", "unsafe_masked_index",
 }  # fmt: skip
-SCATTERED_SUMS = {
+SCATTER_ADD_ARGUMENTS = {
     "embedding_dense_backward": "grad_output", "index_add": "source", "scatter_add": "src", "scatter_reduce": "src",
     "index_reduce": "source",
 }  # fmt: skip
@@ -117,50 +117,50 @@ METADATA = {
 }  # fmt: skip
 """Calls that move no element: they allocate, look, or change what a tensor says about its bytes."""
 
-FREE: dict[OperatorKind, set[str]] = {"view": METADATA, "copy": COPIES, "gather": GATHERS, "pointwise": FILLS}
+ZERO_FLOP_OPS: dict[OperatorKind, set[str]] = {"view": METADATA, "copy": COPIES, "gather": GATHERS, "pointwise": FILLS}
 """Kinds of calls that compute nothing."""
 
 POOLS = {"avg_pool2d": 2, "avg_pool3d": 3, "max_pool2d": 2, "max_pool3d": 3}
 """The dimensions of a window, each element of which costs 1."""
 
-PER_INPUT = {
+FLOPS_PER_INPUT = {
     "adaptive_avg_pool2d": 1, "adaptive_avg_pool3d": 1, "adaptive_max_pool2d": 1, "avg_pool2d_backward": 1,
     "max_pool2d_backward": 1, "adaptive_avg_pool2d_backward": 1, "upsample_nearest2d_backward": 1, "col2im": 1,
     "adaptive_max_pool2d_backward": 1, "reflection_pad1d_backward": 1, "reflection_pad2d_backward": 1,
     "reflection_pad3d_backward": 1, "replication_pad1d_backward": 1, "replication_pad2d_backward": 1,
     "replication_pad3d_backward": 1, "upsample_bilinear2d_backward": 11, "grid_sampler_2d_backward": 40,
 }  # fmt: skip
-PER_OUTPUT = {"upsample_bilinear2d": 11, "upsample_linear1d": 5, "upsample_bicubic2d": 40, "grid_sampler_2d": 20,
+FLOPS_PER_OUTPUT = {"upsample_bilinear2d": 11, "upsample_linear1d": 5, "upsample_bicubic2d": 40, "grid_sampler_2d": 20,
               "upsample_trilinear3d": 23, "searchsorted": 16, "bucketize": 8, "embedding_bag": 1}  # fmt: skip
 OPTIMIZERS = {"fused_adam": 16, "fused_adamw": 16, "fused_sgd": 5, "fused_adagrad": 10}
 """Per parameter: the moments, their correction, the square root, the step and the decay."""
 
-REAL_OPERATIONS = {
+COMPLEX_FACTORS = {
     "mul": 6, "square": 6, "pow": 6, "prod": 6, "cumprod": 6, "foreach_mul": 6, "div": 11, "foreach_div": 11,
     "reciprocal": 1, "complex": 1, "polar": 1, "fft_c2c": 1, "fft_r2c": 1, "fft_c2r": 1,
 }  # fmt: skip
 """What one operation of the tables above takes in complex numbers; 2, one for each part, where it is missing here."""
 
 
-def vector_formula(signature: Signature) -> VectorFormula | None:
+def find_vector_formula(signature: OperatorSchema) -> VectorFormula | None:
     """The kind of an operator and what it costs; None when it is in no table and torch does not call it pointwise."""
     key = signature.key
     if "inplace_view" in signature.tags:
-        return "view", _nothing
-    for kind, names in FREE.items():
+        return "view", _zero_flops
+    for kind, names in ZERO_FLOP_OPS.items():
         if key in names:
-            return kind, _nothing
-    found = _counted(key) or _tagged(signature)
-    return (found[0], _in_real_operations(found[1])) if found else None
+            return kind, _zero_flops
+    found = _find_formula(key) or _formula_from_tags(signature)
+    return (found[0], _scale_for_complex(found[1])) if found else None
 
 
-def _in_real_operations(count: Callable[[Call], int]) -> Callable[[Call], int]:
-    return lambda call: count(call) * (REAL_OPERATIONS.get(call.signature.key, 2) if call.is_complex else 1)
+def _scale_for_complex(count: Callable[[OperatorCall], int]) -> Callable[[OperatorCall], int]:
+    return lambda call: count(call) * (COMPLEX_FACTORS.get(call.schema.key, 2) if call.is_complex else 1)
 
 
-def _counted(key: str) -> VectorFormula | None:
+def _find_formula(key: str) -> VectorFormula | None:
     if key.startswith("foreach_"):
-        return _foreach(key.removeprefix("foreach_"))
+        return _foreach_formula(key.removeprefix("foreach_"))
     if key == "pow":
         return "pointwise", _power
     if key in POINTWISE or key in POINTWISE_UNTAGGED:
@@ -168,72 +168,72 @@ def _counted(key: str) -> VectorFormula | None:
     if key in RANDOM:
         return "random", _per_output(RANDOM[key])
     if key in REDUCTIONS or key == "nll_loss":
-        return "reduction", _per_argument("target", 2) if key == "nll_loss" else _per_first(REDUCTIONS[key])
+        return "reduction", _per_argument("target", 2) if key == "nll_loss" else _per_input(REDUCTIONS[key])
     if key in SCANS:
-        return "scan", _per_first(SCANS[key])
-    if key in SCATTERED_SUMS:
-        return "gather", _per_argument(SCATTERED_SUMS[key], 1)
-    return _other(key)
+        return "scan", _per_input(SCANS[key])
+    if key in SCATTER_ADD_ARGUMENTS:
+        return "gather", _per_argument(SCATTER_ADD_ARGUMENTS[key], 1)
+    return _find_other_formula(key)
 
 
-def _other(key: str) -> VectorFormula | None:
+def _find_other_formula(key: str) -> VectorFormula | None:
     if key == "item":
-        return "other", _nothing
+        return "other", _zero_flops
     if key in SORTS:
         return "other", _sort
     if key in ("cdist_forward", "cdist_backward"):
-        return "other", _distances
+        return "other", _cdist
     if key in FFTS:
-        return "other", _fourier
+        return "other", _fft
     if key in POOLS:
-        return "other", lambda call: call.out_numel * call.window("kernel_size", POOLS[key])
-    if key in PER_INPUT:
-        return "other", _per_first(PER_INPUT[key])
-    if key in PER_OUTPUT:
-        return "gather", _per_output(PER_OUTPUT[key])
+        return "other", lambda call: call.out_numel * call.window_numel("kernel_size", POOLS[key])
+    if key in FLOPS_PER_INPUT:
+        return "other", _per_input(FLOPS_PER_INPUT[key])
+    if key in FLOPS_PER_OUTPUT:
+        return "gather", _per_output(FLOPS_PER_OUTPUT[key])
     if key in OPTIMIZERS:
         return "pointwise", _per_argument("self", OPTIMIZERS[key])
     return None
 
 
-def _tagged(signature: Signature) -> VectorFormula | None:
+def _formula_from_tags(signature: OperatorSchema) -> VectorFormula | None:
     if signature.key.endswith("_copy"):
-        return "copy", _nothing
+        return "copy", _zero_flops
     if "pointwise" in signature.tags:
         return "pointwise", _per_output(1)
-    return ("reduction", _per_first(1)) if "reduction" in signature.tags else None
+    return ("reduction", _per_input(1)) if "reduction" in signature.tags else None
 
 
-def _foreach(base: str) -> VectorFormula:
+def _foreach_formula(base: str) -> VectorFormula:
     """The operator of this name on each tensor of a list."""
     if base in ("copy", "zero"):
-        return "copy" if base == "copy" else "pointwise", _nothing
+        return "copy" if base == "copy" else "pointwise", _zero_flops
     cost = REDUCTIONS.get(base) or POINTWISE.get(base, 1)
     return "pointwise" if base not in REDUCTIONS else "reduction", _per_argument("self", cost)
 
 
-def _nothing(call: Call) -> int:
+def _zero_flops(call: OperatorCall) -> int:
     return 0
 
 
-def _per_output(cost: int) -> Callable[[Call], int]:
+def _per_output(cost: int) -> Callable[[OperatorCall], int]:
     return lambda call: cost * call.out_numel
 
 
-def _per_argument(name: str, cost: int) -> Callable[[Call], int]:
+def _per_argument(name: str, cost: int) -> Callable[[OperatorCall], int]:
     return lambda call: cost * call.numel(name)
 
 
-def _per_first(cost: int) -> Callable[[Call], int]:
+def _per_input(cost: int) -> Callable[[OperatorCall], int]:
     """Per element of the first tensor that it gets."""
 
-    def count(call: Call) -> int:
+    def count(call: OperatorCall) -> int:
         return cost * prod(shape_of(call.inputs[0])) if call.inputs else 0
 
     return count
 
 
-def _power(call: Call) -> int:
+def _power(call: OperatorCall) -> int:
     """Small whole exponents are multiplications, a half is a square root."""
     exponent = call["exponent"]
     if not isinstance(exponent, (int, float)):
@@ -243,7 +243,7 @@ def _power(call: Call) -> int:
     return call.out_numel * (POINTWISE["sqrt"] if exponent in (0.5, -0.5) else POINTWISE["pow"])
 
 
-def _sort(call: Call) -> int:
+def _sort(call: OperatorCall) -> int:
     """n log2 n comparisons in each row."""
     shape = call.shape("self")
     dim = call["dim"]
@@ -251,12 +251,12 @@ def _sort(call: Call) -> int:
     return prod(shape) * ceil(log2(row)) if row > 1 else 0
 
 
-def _distances(call: Call) -> int:
+def _cdist(call: OperatorCall) -> int:
     """Difference, power and sum over the width of each pair of points; backward has as many pairs."""
     return 3 * prod(call.shape("x1")) * call.shape("x2")[-2]
 
 
-def _fourier(call: Call) -> int:
+def _fft(call: OperatorCall) -> int:
     """5 n log2 n, the classical count, over the transformed dimensions."""
     shape = call.shape("self")
     dims = call["dim"]

@@ -12,28 +12,28 @@ from tiers import fast_first
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from on_device import DEVICE, poisoned, random, require_close, rms
 
-from kernelwright.kernels.losses import launches
+from kernelwright.kernels.losses import launcher
 from kernelwright.kernels.losses import op as losses
 from kernelwright.kernels.losses import reference as loss_reference
 from kernelwright.kernels.losses.linear import linear_cross_entropy
-from kernelwright.kernels.norms import backward as norm_backward
+from kernelwright.kernels.norms import backward_launcher as norm_backward
 from kernelwright.kernels.norms import op as norms
 from kernelwright.kernels.norms import reference as norm_reference
-from kernelwright.kernels.norms.configs import ADDED_AT_ONCE
+from kernelwright.kernels.norms.configs import RESIDUAL_THREADS_PER_SM
 from kernelwright.kernels.rows import cluster_launch
 from kernelwright.kernels.rows.cluster_launch import (
-    ENOUGH_BLOCKS,
-    MOST_CLUSTER_WARPS,
-    MOST_PARTS,
-    VECTORS,
-    cluster_layout,
-    rows_each,
+    MAX_CLUSTER_SIZE,
+    MAX_CLUSTER_WARPS,
+    MAX_VECS_PER_THREAD,
+    MIN_BLOCKS_PER_SM,
+    choose_cluster_layout,
+    choose_rows_per_cluster,
 )
-from kernelwright.kernels.rows.launching import multiprocessors
+from kernelwright.kernels.rows.launcher import multiprocessors
 from kernelwright.kernels.rows.layout import VECTOR_BYTES
 from kernelwright.kernels.softmaxes import op as softmaxes
 from kernelwright.kernels.softmaxes import reference as softmax_reference
-from kernelwright.kernels.softmaxes.configs import TWO_BLOCKS_AT_ONCE
+from kernelwright.kernels.softmaxes.configs import TWO_BLOCK_THREADS_PER_SM
 from kernelwright.toolchain.sass.disassembly import disassemble
 
 HALVES = torch.bfloat16, torch.float16
@@ -45,30 +45,30 @@ FEWER_DIGITS = {torch.float16: 2**-13}
 """Below this a result in float16 is rounded to multiples of 2^-24."""
 NORM = {"CAST_FIRST": 0, "WEIGHTED": 1}
 KERNELS = {
-    "softmax": partial(softmaxes._LONG_FORWARD.compiled, LOG=False, SCALED=False),
-    "log_softmax": partial(softmaxes._LONG_FORWARD.compiled, LOG=True, SCALED=False),
+    "softmax": partial(softmaxes._CLUSTER_FORWARD.compile, LOG=False, SCALED=False),
+    "log_softmax": partial(softmaxes._CLUSTER_FORWARD.compile, LOG=True, SCALED=False),
     "softmax, its gradient": partial(
-        softmaxes._LONG_BACKWARD.compiled, LOG=False, SCALED=True, AT_ONCE=TWO_BLOCKS_AT_ONCE
+        softmaxes._CLUSTER_BACKWARD.compile, LOG=False, SCALED=True, AT_ONCE=TWO_BLOCK_THREADS_PER_SM
     ),
-    "rms_norm": partial(norms._LONG_FORWARD.compiled, CENTRED=0, ADDED=0, BIASED=0, SHIFTED=0, **NORM),
+    "rms_norm": partial(norms._CLUSTER_FORWARD.compile, CENTRED=0, ADDED=0, BIASED=0, SHIFTED=0, **NORM),
     "layer_norm": partial(
-        norms._LONG_FORWARD.compiled,
+        norms._CLUSTER_FORWARD.compile,
         CENTRED=1,
         CAST_FIRST=0,
         ADDED=1,
         WEIGHTED=1,
         BIASED=1,
         SHIFTED=0,
-        AT_ONCE=ADDED_AT_ONCE,
+        AT_ONCE=RESIDUAL_THREADS_PER_SM,
     ),
     "norm, its gradient": partial(
-        norm_backward._LONG.compiled,
+        norm_backward._CLUSTER_BACKWARD.compile,
         **dict.fromkeys(("CENTRED", "CAST_FIRST", "WEIGHTED", "ADDED", "WANTS_WEIGHT", "WANTS_BIAS"), 1),
         AT_ONCE=512,
     ),
-    "cross_entropy": partial(launches._LONG_FORWARD.compiled, SMOOTHED=True, APART=False),
-    "cross_entropy, in place": partial(launches._LONG_GRADIENT.compiled, SMOOTHED=False, APART=False),
-    "cross_entropy, smoothed in place": partial(launches._LONG_GRADIENT.compiled, SMOOTHED=True, APART=True),
+    "cross_entropy": partial(launcher._CLUSTER_FORWARD.compile, SMOOTHED=True, APART=False),
+    "cross_entropy, in place": partial(launcher._CLUSTER_GRADIENT.compile, SMOOTHED=False, APART=False),
+    "cross_entropy, smoothed in place": partial(launcher._CLUSTER_GRADIENT.compile, SMOOTHED=True, APART=True),
 }
 
 TWO = "softmax, its gradient", "layer_norm", "norm, its gradient"
@@ -85,17 +85,17 @@ SPILLED = {
 @pytest.mark.parametrize("operands", [1, 2])
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_every_row_from_32_kilobytes_to_half_a_megabyte_is_shared_whole(itemsize, operands):
-    held = 32 * VECTOR_BYTES * VECTORS // operands
+    held = 32 * VECTOR_BYTES * MAX_VECS_PER_THREAD // operands
     for size in range(2**15, 2**19 // operands + 1, 16 * 97):
-        found = cluster_layout(size // itemsize, itemsize, operands)
-        assert found and 2 <= found.parts <= MOST_PARTS and found.warps <= MOST_CLUSTER_WARPS
-        assert found.parts * found.warps * held >= size > (found.parts - 1) * found.warps * held
-    assert cluster_layout(2**19 // operands // itemsize + 16, itemsize, operands) is None
+        found = choose_cluster_layout(size // itemsize, itemsize, operands)
+        assert found and 2 <= found.cluster_size <= MAX_CLUSTER_SIZE and found.num_warps <= MAX_CLUSTER_WARPS
+        assert found.cluster_size * found.num_warps * held >= size > (found.cluster_size - 1) * found.num_warps * held
+    assert choose_cluster_layout(2**19 // operands // itemsize + 16, itemsize, operands) is None
 
 
 @pytest.mark.parametrize("N", [16376, 16385, 16388, 262152, 2**20], ids=str)
 def test_what_is_short_or_odd_or_endless_is_not(N):
-    assert cluster_layout(N, 2) is None
+    assert choose_cluster_layout(N, 2) is None
 
 
 @pytest.mark.parametrize("dtype", fast_first(1, [*HALVES, torch.float32]), ids=str)
@@ -103,20 +103,22 @@ def test_what_is_short_or_odd_or_endless_is_not(N):
 def test_each_compiles_and_spills_next_to_nothing(kernel, dtype):
     pytest.importorskip("cuda.core")
     N, operands = 2**18 // dtype.itemsize, 2 if kernel in TWO else 1
-    cubin = KERNELS[kernel]("sm_90a", cluster_layout(N, dtype.itemsize, operands), N, dtype)
+    cubin = KERNELS[kernel]("sm_90a", choose_cluster_layout(N, dtype.itemsize, operands), N, dtype)
     for name, lines in disassemble(cubin.code).items():
         if name.endswith("backward" if "its gradient" in kernel else "gradient" if "in place" in kernel else "forward"):
             opcodes = [line.opcode for line in lines]
-            assert [line.name for line in lines].count("STL") <= SPILLED.get((kernel, dtype), 2), f"{name} spills"
+            assert [line.base_opcode for line in lines].count("STL") <= SPILLED.get((kernel, dtype), 2), (
+                f"{name} spills"
+            )
             assert opcodes.count("CCTL.IVALL") <= 1, f"{name} empties the L1 more than once"
             touching = [at for at, one in enumerate(opcodes) if one.startswith(("LDG", "STG"))]
             assert opcodes.index("ACQBULK") < min(touching), f"{name} reads before others have written"
 
 
 def test_rows_with_two_tensors_in_common_share_a_cluster_where_there_are_many():
-    layout = cluster_layout(65536, 2)
-    assert [rows_each(M, layout, 2, 132) for M in (1, 64, 1200, 8192)] == [1, 1, 2, 4]
-    assert rows_each(8192, layout, 1, 132) == 1
+    layout = choose_cluster_layout(65536, 2)
+    assert [choose_rows_per_cluster(M, layout, 2, 132) for M in (1, 64, 1200, 8192)] == [1, 1, 2, 4]
+    assert choose_rows_per_cluster(8192, layout, 1, 132) == 1
 
 
 @pytest.mark.gpu
@@ -125,8 +127,8 @@ class TestOnTheGpu:
     def shared(self, monkeypatch):
         """What is launched on clusters."""
         torch.manual_seed(0)
-        seen, load = [], cluster_launch._loaded
-        monkeypatch.setattr(cluster_launch, "_loaded", lambda *given: seen.append(given[1]) or load(*given))
+        seen, load = [], cluster_launch._load_kernel
+        monkeypatch.setattr(cluster_launch, "_load_kernel", lambda *given: seen.append(given[1]) or load(*given))
         return seen
 
     @pytest.mark.parametrize("dtype", [*HALVES, torch.float32], ids=str)
@@ -181,7 +183,7 @@ class TestOnTheGpu:
         spread = wide[0].var(-1, correction=0) if centred else wide[0].square().mean(-1)
         rstd = (spread + 1e-5).rsqrt().float().detach()
         given = dy, dsum if added else None, x, weight, mean.detach(), rstd, 1.0, centred, False, True, centred, True
-        dx, dweight, dbias = poisoned(norm_backward.backward, *given)
+        dx, dweight, dbias = poisoned(norm_backward.compute_gradients, *given)
         require_close(dx, want[0] + dsum.double() if added else want[0], budget=4)
         require_close(dweight, want[1], budget=64)
         if centred:
@@ -247,17 +249,17 @@ class TestOnTheGpu:
 
     @pytest.mark.parametrize(("N", "dtype"), [(40000, torch.float32), (50304, torch.bfloat16)], ids=str)
     def test_what_is_apart_has_one_writer(self, shared, N, dtype):
-        layout, lanes = cluster_layout(N, dtype.itemsize), VECTOR_BYTES // dtype.itemsize
-        part = -(-N // lanes // layout.parts) * lanes
-        targets = [part * p + by for p in range(1, layout.parts) for by in (-1, 0, 1, lanes, 100)]
+        layout, lanes = choose_cluster_layout(N, dtype.itemsize), VECTOR_BYTES // dtype.itemsize
+        part = -(-N // lanes // layout.cluster_size) * lanes
+        targets = [part * p + by for p in range(1, layout.cluster_size) for by in (-1, 0, 1, lanes, 100)]
         target = torch.tensor(targets, device=DEVICE)
         x = torch.zeros(len(targets), N, dtype=dtype, device=DEVICE).scatter_(1, target[:, None], 9.0)
         p = x.double().softmax(-1)
         want = p.gather(1, target[:, None])[:, 0] - 1
-        about, one = losses.About(-100, 0.0, 0.0, 0.0), torch.ones((), device=DEVICE)
+        about, one = losses.LossParams(-100, 0.0, 0.0, 0.0), torch.ones((), device=DEVICE)
         for _ in range(3):
             rows, found, apart = x.clone(), *torch.full((2, len(targets)), torch.nan, device=DEVICE)
-            launches.write_losses_and_gradient(rows, target, None, about, found, one, apart)
+            launcher.write_losses_and_gradient(rows, target, None, about, found, one, apart)
             torch.testing.assert_close(apart.double(), want, rtol=1e-4, atol=1e-6)
             require_close(rows, p.scatter(1, target[:, None], 0.0), budget=4)
         assert set(shared) == {"cross_entropy_gradient"}
@@ -292,8 +294,8 @@ class TestOnTheGpu:
         assert not shared
 
     def test_a_cluster_takes_several_rows_and_the_last_one_fewer(self, shared):
-        layout, M = cluster_layout(16384, 4), 2 * multiprocessors(random(1).device) * ENOUGH_BLOCKS // 4 + 1
-        assert rows_each(M, layout, 2, multiprocessors(random(1).device)) == 2 and M % 2
+        layout, M = choose_cluster_layout(16384, 4), 2 * multiprocessors(random(1).device) * MIN_BLOCKS_PER_SM // 4 + 1
+        assert choose_rows_per_cluster(M, layout, 2, multiprocessors(random(1).device)) == 2 and M % 2
         x, weight, bias = random(M, 16384), random(16384), random(16384)
         want = norm_reference.norm(x, weight, bias, eps=1e-5, centred=True)
         require_close(poisoned(lambda: norms.layer_norm(x, weight, bias)), want)

@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 from tiers import fast_first
 
-from kernelwright.core.document import document, encode
+from kernelwright.core.document import build_document, encode
 from kernelwright.core.errors import KernelwrightError, MissingDependency, NotFoundError, UsageError
 from kernelwright.core.machine_code import MachineCode
 from kernelwright.toolchain.cuda import compile_cubin
-from kernelwright.toolchain.sass import find_tool, read_cubin, read_file, tools
+from kernelwright.toolchain.sass import disassemblers, find_tool, read_cubin, read_cubin_file
 from kernelwright.toolchain.sass.disassembly import disassemble
-from kernelwright.toolchain.sass.elf import Cubin
-from kernelwright.toolchain.sass.resources import _likely_spills, resources, spill_addresses
+from kernelwright.toolchain.sass.elf import CubinFile
+from kernelwright.toolchain.sass.resources import _likely_spills, find_spills, read_resources
 
 EVERY = [
     (name, arch)
@@ -48,10 +48,10 @@ def test_the_resources_are_those_of_cuobjdump(name, arch, cubin, cuobjdump):
     content = cubin(name, arch)
     said = cuobjdump(content, "-res-usage")
     rows = re.findall(r"Function (\w+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)", said)
-    read = Cubin(content)
+    read = CubinFile(content)
     assert len(rows) == len(read.kernels()) > 0
     for kernel in read.kernels():
-        found = resources(read, kernel)
+        found = read_resources(read, kernel)
         _, registers, stack, shared = next(row for row in rows if row[0] == kernel.name)
         assert (found.registers, found.stack_bytes) == (int(registers), int(stack))
         kept = 1024 if read.compute >= 90 and int(shared) else 0
@@ -60,7 +60,7 @@ def test_the_resources_are_those_of_cuobjdump(name, arch, cubin, cuobjdump):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90", "sm_90a", "sm_100a", "sm_120a"])
 def test_the_architecture_is_the_one_it_was_built_for(arch, cubin):
-    assert Cubin(cubin("copy4", arch)).arch == arch
+    assert CubinFile(cubin("copy4", arch)).arch == arch
 
 
 def test_static_shared_memory_is_without_the_reserved_bytes(code):
@@ -69,9 +69,9 @@ def test_static_shared_memory_is_without_the_reserved_bytes(code):
 
 def test_launch_bounds_give_a_block_size_and_say_so(code):
     found = code("sgemm")
-    assert found.occupancy.threads == 256
+    assert found.occupancy.threads_per_block == 256
     assert "256 threads" in found.notes[0]
-    assert code("sgemm", threads=64).occupancy.threads == 64
+    assert code("sgemm", threads=64).occupancy.threads_per_block == 64
     assert not code("sgemm", threads=64).notes
 
 
@@ -79,8 +79,8 @@ def test_spills_are_the_bytes_that_ptxas_reports(code):
     found = code("spilling")
     assert found.registers == 32
     assert (found.spills.stored_bytes, found.spills.loaded_bytes) == (2912, 2672)  # ptxas -v of CUDA 13.0, and of 12.8
-    assert found.spills.instructions == sum(one.spill for one in found.instructions) > 1000
-    assert found.mix["local memory"] == found.spills.instructions
+    assert found.spills.instructions == sum(one.is_spill for one in found.instructions) > 1000
+    assert found.instruction_mix["local memory"] == found.spills.instructions
     assert not code("sgemm").spills.instructions
 
 
@@ -98,9 +98,9 @@ def test_an_indexed_array_is_stack_but_no_spill(code):
     for arch in ("sm_80", "sm_90a"):
         found = code("indexed", arch)
         assert found.stack_bytes == 256
-        assert found.mix["local memory"] > 10
+        assert found.instruction_mix["local memory"] > 10
         assert not found.spills.instructions
-        assert "No spills, but 256 bytes of stack" in found.reading
+        assert "No spills, but 256 bytes of stack" in found.summary
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
@@ -109,9 +109,9 @@ def test_without_a_record_the_stack_tells_spills_from_arrays(arch, cubin, code):
     for name, kernel in (("spilling", "sgemm"), ("indexed", "indexed")):
         content = cubin(name, arch)
         lines = disassemble(content)[kernel]
-        local = [line for line in lines if line.name in ("LDL", "STL")]
-        read = Cubin(content)
-        recorded, certain = spill_addresses(read, read.kernels()[0], lines)
+        local = [line for line in lines if line.base_opcode in ("LDL", "STL")]
+        read = CubinFile(content)
+        recorded, certain = find_spills(read, read.kernels()[0], lines)
         assert certain
         assert _likely_spills(local) == recorded
 
@@ -120,24 +120,24 @@ def test_every_kernel_of_a_cubin_is_read(cubin, code):
     code("several")
     found = {kernel.kernel: kernel for kernel in read_cubin(cubin("several", "sm_90a"))}
     assert set(found) == {"empty", "calls", "predicated", "nested", "dynamic"}
-    assert found["empty"].count == 2
+    assert found["empty"].num_instructions == 2
     assert found["empty"].loops == ()
-    assert "no loop" in found["empty"].reading
+    assert "no loop" in found["empty"].summary
     assert any("not inlined" in note for note in found["calls"].notes)
     assert any("given at the launch" in note for note in found["dynamic"].notes)
 
 
 def test_a_function_that_is_called_belongs_to_the_kernel(code):
     found = code("several", kernel="calls")
-    assert found.mix["special"] >= 1
-    assert found.hot.mix["special"] >= 1
+    assert found.instruction_mix["special"] >= 1
+    assert found.hot_loop.instruction_mix["special"] >= 1
 
 
 def test_the_slow_path_of_a_division_is_left_out_and_said(code):
     code("copy4")
     (found,) = read_cubin(compile_cubin('extern "C" __global__ void f(float* x) { x[0] = x[1] / x[2]; }').code)
     assert any("slow paths (1) of divisions" in note for note in found.notes)
-    assert found.count < 60
+    assert found.num_instructions < 60
     assert not any("not inlined" in note for note in found.notes)
 
 
@@ -190,15 +190,15 @@ def test_damaged_bytes_never_raise_anything_else(cubin, code):
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(NotFoundError, match="cannot read"):
-        read_file(tmp_path / "none.cubin")
+        read_cubin_file(tmp_path / "none.cubin")
 
 
 def test_the_record_survives_json(code):
     found = code("spilling")
     again = msgspec.json.decode(msgspec.json.encode(found), type=MachineCode)
     assert again == found
-    fields = msgspec.json.decode(encode(document("sass", found)))
-    assert {"registers", "shared_bytes", "spills", "occupancy", "mix", "loops", "reading"} <= fields.keys()
+    fields = msgspec.json.decode(encode(build_document("sass", found)))
+    assert {"registers", "shared_bytes", "spills", "occupancy", "instruction_mix", "loops", "summary"} <= fields.keys()
 
 
 def test_a_tool_that_is_named_comes_first(monkeypatch, tmp_path):
@@ -224,7 +224,7 @@ def test_a_tool_that_fails_is_quoted(monkeypatch, tmp_path, cubin):
 
 def test_without_a_tool_the_install_line_is_printed(monkeypatch, tmp_path):
     monkeypatch.delenv("NVDISASM", raising=False)
-    monkeypatch.setattr(tools, "_places", lambda name, path: (tmp_path / name,))
+    monkeypatch.setattr(disassemblers, "_candidate_paths", lambda name, path: (tmp_path / name,))
     with pytest.raises(MissingDependency, match="nvdisasm is nowhere") as caught:
         find_tool("nvdisasm")
     assert caught.value.next == "pip install nvidia-cuda-nvdisasm"
@@ -233,7 +233,7 @@ def test_without_a_tool_the_install_line_is_printed(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", fast_first(2, ["spilling", "sgemm", "several", "wgmma"]))
 def test_every_disassembler_here_reads_the_same(name, cubin, code, monkeypatch):
     code("copy4")
-    places = [place for place in tools._places("nvdisasm", "") if shutil.which(place)]
+    places = [place for place in disassemblers._candidate_paths("nvdisasm", "") if shutil.which(place)]
     content = cubin(name, "sm_90a")
     found = []
     for place in places:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.core.errors import UsageError
-from kernelwright.toolchain.sass import occupancy
+from kernelwright.toolchain.sass import compute_occupancy
 from kernelwright.toolchain.sass.occupancy import LIMITS
 
 CASES = [
@@ -34,21 +34,21 @@ CASES = [
 
 @pytest.mark.parametrize(("compute", "registers", "shared", "threads", "dynamic", "blocks", "share", "limiter"), CASES)
 def test_blocks_of_a_multiprocessor(compute, registers, shared, threads, dynamic, blocks, share, limiter):
-    found = occupancy(compute, registers, shared, threads, dynamic)
-    assert (found.blocks, found.limiter) == (blocks, limiter)
-    assert found.share == pytest.approx(share)
-    assert found.warps == blocks * -(-threads // 32)
+    found = compute_occupancy(compute, registers, shared, threads, dynamic)
+    assert (found.blocks_per_sm, found.limiter) == (blocks, limiter)
+    assert found.fraction == pytest.approx(share)
+    assert found.warps_per_sm == blocks * -(-threads // 32)
 
 
 def test_without_a_block_size_only_the_registers_speak():
-    found = occupancy(90, 128, 8192, None)
-    assert (found.blocks, found.limiter, found.warps, found.share) == (None, "", 16, 0.25)
+    found = compute_occupancy(90, 128, 8192, None)
+    assert (found.blocks_per_sm, found.limiter, found.warps_per_sm, found.fraction) == (None, "", 16, 0.25)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1025])
 def test_a_block_that_cannot_be(threads):
     with pytest.raises(UsageError, match="a block cannot have"):
-        occupancy(90, 32, 0, threads)
+        compute_occupancy(90, 32, 0, threads)
 
 
 CALCULATOR = r"""
@@ -95,6 +95,6 @@ def test_blocks_are_those_of_cudas_own_calculator(compute, tmp_path):
     lines = [f"{compute} {limits.warps} {limits.shared_bytes} {r} {s} {t} {d}" for r, s, t, d in asked]
     done = subprocess.run([tmp_path / "ask"], input="\n".join(lines), capture_output=True, text=True, check=True)
     told = list(map(int, done.stdout.split()))
-    found = [occupancy(compute, r, s, t, d).blocks for r, s, t, d in asked]
+    found = [compute_occupancy(compute, r, s, t, d).blocks_per_sm for r, s, t, d in asked]
     assert len(told) == len(found) > 0
     assert [row for row in zip(asked, found, told, strict=True) if row[1] != row[2]][:5] == []

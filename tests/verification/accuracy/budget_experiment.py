@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from arms import OPERATORS, Arm, Operator
 
 from kernelwright.problems.problem import Args, clone_inputs
-from kernelwright.verification.accuracy.budget import check, input_error
+from kernelwright.verification.accuracy.budget import check_accuracy, measure_input_error
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS, Distribution
-from kernelwright.verification.accuracy.expected import Right, right
-from kernelwright.verification.reference import scales
+from kernelwright.verification.accuracy.expected import Expected, compute_expected
+from kernelwright.verification.reference import is_homogeneous
 
 
 @dataclass
@@ -62,25 +62,28 @@ def try_operator(operator: Operator, scale: float, seeds: tuple[int, ...]) -> li
         example: Args = (operator.inputs(scale), {})
         for position, kind in enumerate(DISTRIBUTIONS):
             inputs = kind.draw(example, 1000 * seed + position)
-            truth = right(operator.program, None, inputs)
-            if kind.end and not scales(
-                right(operator.program, None, replace(kind, end=0).draw(example, 1000 * seed + position)), truth
+            truth = compute_expected(operator.program, None, inputs)
+            if kind.range_end and not is_homogeneous(
+                compute_expected(
+                    operator.program, None, replace(kind, range_end=0).draw(example, 1000 * seed + position)
+                ),
+                truth,
             ):
                 continue
-            input_error(truth, 0)  # made now, so that every limit in the table is the whole one
+            measure_input_error(truth, 0)  # made now, so that every limit in the table is the whole one
             for result, (_, arm, _) in zip(results, arms, strict=True):
                 result.add(seed, kind.name, *_try(arm, inputs, truth, kind))
     return results
 
 
-def _try(arm: Arm, inputs: Args, truth: Right, kind: Distribution) -> tuple[float, str]:
+def _try(arm: Arm, inputs: Args, truth: Expected, kind: Distribution) -> tuple[float, str]:
     with torch.no_grad():
         got = arm(*clone_inputs(inputs)[0])
-    reason, accuracy = check([got], truth, distribution=kind)
+    reason, accuracy = check_accuracy([got], truth, distribution=kind)
     if reason and accuracy is None:
         return float("inf"), reason.code
     assert accuracy is not None
-    return accuracy.times_limit, accuracy.metric
+    return accuracy.error_over_limit, accuracy.metric
 
 
 def table(results: list[Result]) -> str:

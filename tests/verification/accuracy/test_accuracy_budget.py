@@ -8,13 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernelwright.core.document import decode, document, encode
+from kernelwright.core.document import build_document, decode, encode
 from kernelwright.core.errors import UsageError
 from kernelwright.core.records import REJECTIONS, Accuracy, Reason
-from kernelwright.verification.accuracy.budget import check
+from kernelwright.verification.accuracy.budget import check_accuracy
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS, Distribution
-from kernelwright.verification.accuracy.error import profile, round_to_bits, shortcut_bits, significand_bits
-from kernelwright.verification.accuracy.expected import Right, right
+from kernelwright.verification.accuracy.error import (
+    measure_error,
+    reduced_precision_bits,
+    round_to_bits,
+    significand_bits,
+)
+from kernelwright.verification.accuracy.expected import Expected, compute_expected
 
 GIVEN, REDRAWN = DISTRIBUTIONS[0], DISTRIBUTIONS[1]
 
@@ -25,12 +30,12 @@ def seeded() -> None:
 
 
 def judge(
-    got: list[Tensor] | Tensor, truth: Right, policy: str = "reference", kind: Distribution = GIVEN
+    got: list[Tensor] | Tensor, truth: Expected, policy: str = "reference", kind: Distribution = GIVEN
 ) -> tuple[Reason | None, Accuracy | None]:
-    reason, accuracy = check(got if isinstance(got, list) else [got], truth, distribution=kind, policy=policy)
+    reason, accuracy = check_accuracy(got if isinstance(got, list) else [got], truth, distribution=kind, policy=policy)
     assert reason is None or reason.code in REJECTIONS
     if accuracy:
-        assert decode(encode(document("verify", accuracy)), Accuracy) == accuracy
+        assert decode(encode(build_document("verify", accuracy)), Accuracy) == accuracy
     return reason, accuracy
 
 
@@ -39,8 +44,8 @@ def code(*args, **kwargs) -> str | None:
     return reason and reason.code
 
 
-def of(program, *inputs: Tensor) -> Right:
-    return right(program, None, (list(inputs), {}))
+def of(program, *inputs: Tensor) -> Expected:
+    return compute_expected(program, None, (list(inputs), {}))
 
 
 def test_shape_dtype_and_count() -> None:
@@ -110,7 +115,9 @@ def test_the_classic_policy() -> None:
     good = truth.reference[0]
     off = good + 1e-3
     reason, accuracy = judge(off, truth, "1e-4,0")
-    assert reason and reason.code == "inaccurate" and accuracy and accuracy.times_limit == pytest.approx(10, rel=0.01)
+    assert (
+        reason and reason.code == "inaccurate" and accuracy and accuracy.error_over_limit == pytest.approx(10, rel=0.01)
+    )
     assert code(off, truth, "2e-3,0") is None
     assert code(good * (1 + 1e-3), truth, "0,1.1e-3") is None
     assert code(good * (1 + 1e-3), truth, "0,0.9e-3") == "inaccurate"
@@ -214,9 +221,9 @@ def test_accuracy_is_filled() -> None:
     reason, accuracy = judge(bad, truth)
     assert reason and accuracy and accuracy.index == (16, 299)
     assert accuracy.got == repr(bad[16, 299].item())
-    assert float(accuracy.right) == pytest.approx(x[16].double().softmax(-1)[299].item())
-    assert accuracy.times_limit > 1000 and accuracy.error > accuracy.limit > 0
-    assert "[16, 299]" in reason.detail and math.isfinite(accuracy.times_reference)
+    assert float(accuracy.expected) == pytest.approx(x[16].double().softmax(-1)[299].item())
+    assert accuracy.error_over_limit > 1000 and accuracy.error > accuracy.limit > 0
+    assert "[16, 299]" in reason.detail and math.isfinite(accuracy.error_over_reference)
 
 
 def test_what_it_looks_like() -> None:
@@ -248,8 +255,8 @@ def test_inputs_of_one_sign_take_the_wider_budget() -> None:
     """The bias of rounding one way, on purpose: TF32 on a long positive sum is invisible where errors average out."""
     x = torch.rand(8, 20_000)
     truth = of(lambda x: x.sum(-1), x)
-    assert truth.one_sign
-    assert not of(lambda x: x.sum(-1), x - 0.5).one_sign
+    assert truth.inputs_same_sign
+    assert not of(lambda x: x.sum(-1), x - 0.5).inputs_same_sign
 
 
 def test_bits() -> None:
@@ -261,16 +268,16 @@ def test_bits() -> None:
     special = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0], dtype=torch.float64)
     assert torch.equal(round_to_bits(special, 11).nan_to_num(9), special.nan_to_num(9))
     assert [significand_bits(d) for d in (torch.float32, torch.bfloat16, torch.float16)] == [24, 8, 11]
-    assert shortcut_bits(torch.float64) == 24
+    assert reduced_precision_bits(torch.float64) == 24
 
 
 def test_a_wrong_tile_among_many_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks and tiles cover every element, wherever it is."""
-    monkeypatch.setattr("kernelwright.verification.accuracy.ranges.CHUNK", {"cpu": 1024})
-    monkeypatch.setattr("kernelwright.verification.accuracy.error.SAMPLE", 100)
+    monkeypatch.setattr("kernelwright.verification.accuracy.ranges.CHUNK_ELEMENTS", {"cpu": 1024})
+    monkeypatch.setattr("kernelwright.verification.accuracy.error.MAX_QUANTILE_SAMPLES", 100)
     golden = torch.randn(5000, dtype=torch.float64)
     for position in (0, 1023, 1024, 4999):
         error = torch.zeros(5000, dtype=torch.float64)
         error[position] = 1.0
-        seen = profile(golden, 24, 1e-30, lambda part, values, error=error: error[part].clone())
-        assert seen.index == position and seen["maximum"] > 0.1 and seen["worst tile"] > 0.02
+        seen = measure_error(golden, 24, 1e-30, lambda part, values, error=error: error[part].clone())
+        assert seen.worst_index == position and seen["maximum"] > 0.1 and seen["worst tile"] > 0.02

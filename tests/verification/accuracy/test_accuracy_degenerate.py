@@ -7,7 +7,7 @@ import torch
 
 import kernelwright as kw
 from kernelwright.problems import Problem
-from kernelwright.verification.accuracy.degenerate import degeneracies
+from kernelwright.verification.accuracy.degenerate import find_degeneracies
 from kernelwright.verification.reference import Reference
 
 
@@ -21,7 +21,7 @@ def found(program, *names):
         "mask": lambda: torch.ones(32, 48, dtype=torch.bool),
     }
     problem = Problem(getattr(program, "__name__", "f"), program, lambda: ([draws[name]() for name in names], {}))
-    return degeneracies(Reference(problem, "cpu", 7, change_parameters=False))
+    return find_degeneracies(Reference(problem, "cpu", 7, perturb_parameters=False))
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_a_verdict_tells(tmp_path):
         "import torch\ndef f(x, y): return x * 2\ndef get_inputs(): return [torch.randn(9, 9), torch.randn(9, 9)]\n"
     )
     (tmp_path / "g.py").write_text("def f(x, y): return x + x\n")
-    seen = kw.verify(str(tmp_path / "f.py"), str(tmp_path / "g.py"), question=True)
+    seen = kw.verify(str(tmp_path / "f.py"), str(tmp_path / "g.py"), check_problem=True)
     assert seen.accepted
-    assert seen.degenerate == ("no output depends on input 1",)
+    assert seen.problem_warnings == ("no output depends on input 1",)
     assert "no output depends on input 1" in str(seen)
 
 
@@ -78,6 +78,6 @@ def test_asking_changes_nothing_for_the_candidate(tmp_path):
     )
     (tmp_path / "f.py").write_text(text.format("Model"))
     (tmp_path / "g.py").write_text(text.format("ModelNew"))
-    seen = kw.verify(str(tmp_path / "f.py"), str(tmp_path / "g.py"), question=True)
+    seen = kw.verify(str(tmp_path / "f.py"), str(tmp_path / "g.py"), check_problem=True)
     assert seen.accepted, seen.reason
-    assert seen.degenerate == ()
+    assert seen.problem_warnings == ()

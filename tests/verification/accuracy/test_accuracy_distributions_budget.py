@@ -70,7 +70,7 @@ def test_seeds_and_tensors_differ(kind: Distribution) -> None:
     x = torch.randn(200)
     first, second = drawn(kind, x, x.clone())
     assert not torch.equal(first, second)
-    assert [torch.equal(one, x) for one in (first, second)].count(True) == kind.alone
+    assert [torch.equal(one, x) for one in (first, second)].count(True) == kind.single_tensor
     first = drawn(kind, x)[0]
     assert not torch.equal(first, x) and not torch.equal(first, drawn(kind, x, seed=8)[0])
     assert torch.equal(first, drawn(kind, x)[0])
@@ -96,7 +96,7 @@ def test_so_many_sets_of_levels_are_drawn_that_one_whose_sums_are_exact_does_not
     named = {kind.name: kind for kind in DISTRIBUTIONS}
 
     def draws(name: str, *shape: int) -> int:
-        return named[name].draws(([torch.randn(shape), torch.randn(3), torch.tensor(1), 2.0], {}))
+        return named[name].count_sets(([torch.randn(shape), torch.randn(3), torch.tensor(1), 2.0], {}))
 
     assert [draws("level rows", *shape) for shape in ((9, 40), (32, 40), (64, 40), (8, 16, 40))] == [8, 2, 1, 1]
     assert [draws("level channels", *shape) for shape in ((2, 8, 5, 5), (2, 8, 512, 256), (40, 9), (40, 100))] == [
@@ -106,4 +106,4 @@ def test_so_many_sets_of_levels_are_drawn_that_one_whose_sums_are_exact_does_not
         1,
     ]
     assert draws("sparse", 9, 40) == 1
-    assert named["level rows"].draws(([torch.arange(5)], {})) == 1
+    assert named["level rows"].count_sets(([torch.arange(5)], {})) == 1

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.errors import ProblemError
-from kernelwright.verification.accuracy.expected import FP64, OWN_PRECISION, right
-from kernelwright.verification.accuracy.fp64_mode import Widened
+from kernelwright.verification.accuracy.expected import FP64, NATIVE_PRECISION, compute_expected
+from kernelwright.verification.accuracy.fp64_mode import FP64Mode
 
 
 @pytest.fixture(autouse=True)
@@ -28,11 +28,11 @@ def test_module_parameters_and_buffers_are_upcast() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     x = torch.randn(16, 64)
-    truth = right(model, model, ([x], {}))
+    truth = compute_expected(model, model, ([x], {}))
     linear, norm = model
     y = x.double() @ linear.weight.double().T + linear.bias.double()
     expected = (y - y.mean(0)) / (y.var(0, correction=0) + norm.eps).sqrt()
-    assert truth.how == FP64 and truth.golden[0].dtype == torch.float64
+    assert truth.golden_method == FP64 and truth.golden[0].dtype == torch.float64
     assert far(truth.golden[0], expected) < 1e-13
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
@@ -49,15 +49,15 @@ def test_module_parameters_and_buffers_are_upcast() -> None:
 )
 def test_explicit_float32_steps_are_widened(program) -> None:
     x = torch.randn(8, 1000)
-    truth = right(program, None, ([x], {}))
-    assert truth.how == FP64
+    truth = compute_expected(program, None, ([x], {}))
+    assert truth.golden_method == FP64
     assert far(truth.golden[0], x.double().square().sum(-1)) < 1e-14
 
 
 def test_closures_are_widened() -> None:
     weight = torch.randn(100, 10)
     x = torch.randn(4, 100)
-    truth = right(lambda x: x @ weight, None, ([x], {}))
+    truth = compute_expected(lambda x: x @ weight, None, ([x], {}))
     assert far(truth.golden[0], x.double() @ weight.double()) < 1e-14
 
 
@@ -69,16 +69,16 @@ def small_rows() -> Tensor:
 def test_rms_norm_keeps_the_epsilon_of_its_own_precision(dtype) -> None:
     x = small_rows().to(dtype)
     norm = torch.nn.RMSNorm(512, dtype=dtype)
-    truth = right(norm, norm, ([x], {}))
+    truth = compute_expected(norm, norm, ([x], {}))
     wide = x.double()
     epsilon = torch.finfo(torch.float32).eps
-    assert truth.how == FP64
+    assert truth.golden_method == FP64
     assert far(truth.golden[0], wide * (wide.square().mean(-1, keepdim=True) + epsilon).rsqrt()) < 1e-13
 
 
 def test_rms_norm_of_fp64_keeps_its_own() -> None:
     x = small_rows().double() * 2.0**-12
-    truth = right(lambda x: torch.rms_norm(x, (512,)), None, ([x], {}))
+    truth = compute_expected(lambda x: torch.rms_norm(x, (512,)), None, ([x], {}))
     assert far(truth.golden[0], torch.rms_norm(x, (512,))) < 1e-14
 
 
@@ -88,9 +88,9 @@ def test_what_a_program_asks_of_its_dtype_is_its_own(dtype) -> None:
         return x / (x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps)
 
     x = small_rows().to(dtype)
-    truth = right(norm, None, ([x], {}))
+    truth = compute_expected(norm, None, ([x], {}))
     wide = x.double()
-    assert truth.how == FP64
+    assert truth.golden_method == FP64
     assert far(truth.golden[0], wide / (wide.square().mean(-1, keepdim=True) + torch.finfo(dtype).eps)) < 1e-13
     assert torch.finfo(torch.float64).eps == 2.0**-52
 
@@ -100,9 +100,9 @@ def test_a_program_that_chooses_by_its_dtype_makes_the_same_choice() -> None:
         return x * (x.square().mean(-1, keepdim=True) + (1e-6 if x.dtype == torch.float32 else 1e-15)).rsqrt()
 
     x = small_rows()
-    truth = right(norm, None, ([x], {}))
+    truth = compute_expected(norm, None, ([x], {}))
     wide = x.double()
-    assert truth.how == FP64
+    assert truth.golden_method == FP64
     assert far(truth.golden[0], wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()) < 1e-13
 
 
@@ -112,8 +112,8 @@ def test_a_program_that_chooses_by_the_size_of_its_elements_is_its_own_golden() 
     def norm(x: Tensor) -> Tensor:
         return x * (x.square().mean(-1, keepdim=True) + (1e-6 if x.element_size() == 4 else 1e-15)).rsqrt()
 
-    truth = right(norm, None, ([small_rows()], {}))
-    assert truth.how == f"{OWN_PRECISION} (the FP64 run is further off than rounding explains)"
+    truth = compute_expected(norm, None, ([small_rows()], {}))
+    assert truth.golden_method == f"{NATIVE_PRECISION} (the FP64 run is further off than rounding explains)"
     assert torch.equal(truth.golden[0], truth.reference[0].double())
 
 
@@ -136,9 +136,9 @@ UNLUCKY = torch.randn(64, 512, generator=torch.Generator().manual_seed(2))  # 0.
 )
 def test_rounding_errors_of_any_size_leave_the_golden_in_fp64(program, x) -> None:
     """A better candidate must not be held to a reference that is 5 % off and more."""
-    truth = right(program, None, ([x], {}))
+    truth = compute_expected(program, None, ([x], {}))
     assert (truth.golden[0] - truth.reference[0].double()).norm() > 0.05 * truth.golden[0].norm()
-    assert truth.how == FP64
+    assert truth.golden_method == FP64
 
 
 def test_a_program_that_cannot_run_in_fp64_is_its_own_golden() -> None:
@@ -146,14 +146,14 @@ def test_a_program_that_cannot_run_in_fp64_is_its_own_golden() -> None:
         return (x.view(torch.int32) >> 16 << 16).view(torch.float32)
 
     x = torch.randn(100)
-    truth = right(bits, None, ([x], {}))
-    assert truth.how.startswith(OWN_PRECISION)
+    truth = compute_expected(bits, None, ([x], {}))
+    assert truth.golden_method.startswith(NATIVE_PRECISION)
     assert torch.equal(truth.golden[0], bits(x).double())
 
 
 def test_random_programs_are_their_own_golden() -> None:
-    truth = right(lambda x: x + torch.randn_like(x), None, ([torch.randn(1000)], {}))
-    assert truth.how.startswith(OWN_PRECISION)
+    truth = compute_expected(lambda x: x + torch.randn_like(x), None, ([torch.randn(1000)], {}))
+    assert truth.golden_method.startswith(NATIVE_PRECISION)
 
 
 def test_mutated_inputs_are_outputs() -> None:
@@ -162,8 +162,8 @@ def test_mutated_inputs_are_outputs() -> None:
         return state.sum()
 
     x, state = torch.randn(5), torch.ones(5)
-    truth = right(step, None, ([x], {"state": state}))
-    assert truth.names == ["output", "input 1"] and truth.mutated == (1,)
+    truth = compute_expected(step, None, ([x], {"state": state}))
+    assert truth.names == ["output", "input 1"] and truth.mutated_inputs == (1,)
     assert torch.equal(state, torch.ones(5)), "the caller's input was changed"
     assert torch.allclose(truth.golden[1], 1 + x.double(), rtol=1e-14)
     assert torch.equal(truth.inputs[1], state)
@@ -172,7 +172,7 @@ def test_mutated_inputs_are_outputs() -> None:
 def test_changed_parameters_and_buffers_are_outputs() -> None:
     model = torch.nn.Sequential(torch.nn.Embedding(5, 8, max_norm=1.0), torch.nn.Flatten(), torch.nn.BatchNorm1d(24))
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    truth = right(model, model, ([torch.randint(0, 5, (7, 3))], {}))
+    truth = compute_expected(model, model, ([torch.randint(0, 5, (7, 3))], {}))
     assert truth.names == [
         "output",
         "parameter 0.weight",
@@ -182,7 +182,7 @@ def test_changed_parameters_and_buffers_are_outputs() -> None:
     ]
     assert truth.golden[1].norm(dim=1).max() <= 1 + 1e-6
     assert torch.equal(truth.reference[4], torch.tensor(1))
-    assert all(torch.equal(truth.state[name], before[name]) for name in truth.state)
+    assert all(torch.equal(truth.initial_state[name], before[name]) for name in truth.initial_state)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
@@ -197,7 +197,7 @@ def test_a_buffer_that_is_replaced_is_put_back_and_seen() -> None:
             return self.kept
 
     model = Cache()
-    truth = right(model, model, ([torch.randn(2, 4)], {}))
+    truth = compute_expected(model, model, ([torch.randn(2, 4)], {}))
     assert truth.names == ["output", "buffer kept"] and truth.reference[1].shape == (2, 4)
     assert model.kept.shape == (0, 4)
 
@@ -209,7 +209,7 @@ def test_an_output_that_is_a_view_of_state_keeps_its_values() -> None:
         model(x)
         return model.running_mean
 
-    assert (right(program, model, ([5 + torch.randn(40, 3)], {})).reference[0] > 0.4).all()
+    assert (compute_expected(program, model, ([5 + torch.randn(40, 3)], {})).reference[0] > 0.4).all()
 
 
 def test_outputs_that_cannot_be_compared_are_refused() -> None:
@@ -219,20 +219,20 @@ def test_outputs_that_cannot_be_compared_are_refused() -> None:
 
     for one, name in ((Opaque, "Opaque"), (Tensor.numpy, "ndarray")):
         with pytest.raises(ProblemError, match=f"returns a {name}, which cannot be compared"):
-            right(lambda x, one=one: (x, one(x)), None, ([torch.randn(3)], {}))
+            compute_expected(lambda x, one=one: (x, one(x)), None, ([torch.randn(3)], {}))
 
 
 def test_sparse_outputs_are_judged_by_their_values() -> None:
     x = torch.randn(6, 6).relu()
-    truth = right(lambda x: x.to_sparse(), None, ([x], {}))
-    assert truth.how == FP64 and torch.equal(truth.reference[0], x)
+    truth = compute_expected(lambda x: x.to_sparse(), None, ([x], {}))
+    assert truth.golden_method == FP64 and torch.equal(truth.reference[0], x)
 
 
 def test_outputs_of_every_kind() -> None:
     def program(x: Tensor) -> dict:
         return {"mean": x.mean().item(), "top": x.topk(2), "none": None, "mask": x > 0}
 
-    truth = right(program, None, ([torch.randn(8)], {}))
+    truth = compute_expected(program, None, ([torch.randn(8)], {}))
     assert [t.dtype for t in truth.reference] == [torch.float32, torch.float32, torch.int64, torch.bool]
     assert all("output" in name for name in truth.names)
 
@@ -243,7 +243,7 @@ def test_programs_that_take_gradients_run() -> None:
         return torch.autograd.grad((x @ w).square().sum(), w)[0]
 
     x, w = torch.randn(4, 8), torch.randn(8, 3)
-    truth = right(program, None, ([x, w], {}))
+    truth = compute_expected(program, None, ([x, w], {}))
     wide = x.double()
     assert far(truth.golden[0], 2 * wide.T @ (wide @ w.double())) < 1e-13
 
@@ -252,9 +252,9 @@ def test_what_depends_on_the_default_dtype_is_of_fp64() -> None:
     def program(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
         return x + torch.linspace(0, 1, 3), n / 3, n.sqrt(), torch.full((3,), 0.1) * n, torch.where(n > 1, 0.1, 0.2)
 
-    truth = right(program, None, ([torch.randn(3), torch.tensor([1, 2, 7])], {}))
+    truth = compute_expected(program, None, ([torch.randn(3), torch.tensor([1, 2, 7])], {}))
     n = torch.tensor([1.0, 2.0, 7.0]).double()
-    assert truth.how == FP64
+    assert truth.golden_method == FP64
     for got, exact in zip(truth.golden[1:4], (n / 3, n.sqrt(), 0.1 * n), strict=True):
         assert far(got, exact) < 1e-15
 
@@ -275,16 +275,16 @@ def test_other_threads_see_nothing_of_it() -> None:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    with Widened(torch.float32):
+    with FP64Mode(torch.float32):
         program(torch.randn(3))
     watcher.join()
     assert seen == [(torch.float32, torch.float32, 2.0**-52)]
 
 
 def test_settings_come_back() -> None:
-    right(lambda x: x + 1, None, ([torch.randn(3)], {}))
+    compute_expected(lambda x: x + 1, None, ([torch.randn(3)], {}))
     assert torch.get_default_dtype() == torch.float32
     assert torch.backends.cudnn.allow_tf32
     before = torch.random.get_rng_state()
-    right(torch.sin, None, ([torch.randn(3)], {}))
+    compute_expected(torch.sin, None, ([torch.randn(3)], {}))
     torch.random.set_rng_state(before)

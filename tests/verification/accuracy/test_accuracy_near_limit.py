@@ -5,12 +5,12 @@ import pytest
 import kernelwright as kw
 from kernelwright.core.records import Reason
 from kernelwright.problems import load_problem
-from kernelwright.sandbox import Nursery
-from kernelwright.verification.accuracy.near_limit import LEAST_DRAWS, MOST_DRAWS, Drawn, Kind, NearLimits
+from kernelwright.sandbox import ForkServer
+from kernelwright.verification.accuracy.near_limit import MAX_DRAWS, MIN_DRAWS, DrawResult, InputKind, NearLimitTracker
 from kernelwright.verification.reference import Reference
-from kernelwright.verification.transport.runners import PRELOAD
+from kernelwright.verification.transport.runners import PRELOAD_MODULES
 
-KIND = Kind("normal", 7)
+KIND = InputKind("normal", 7)
 OVER = Reason(code="inaccurate", detail="1.2 times the limit")
 PROBLEM = """
 import torch
@@ -22,14 +22,14 @@ def get_held_out_inputs(): return [[torch.randn(5, 40)], [torch.randn(90)]]
 
 def decided(first, more):
     """Whether a kind is rejected whose first draw and later ones have these shares; and how many were drawn."""
-    near, asked = NearLimits(repeatable=True), []
+    near, asked = NearLimitTracker(deterministic=True), []
 
     def draw(number):
         asked.append(number)
         share = more[len(asked) - 1]
         if share > 1:
             near.pending[KIND] = OVER
-        return Drawn(None, share)
+        return DrawResult(None, share)
 
     near.add(KIND, first)
     if first > 1:
@@ -54,47 +54,47 @@ def decided(first, more):
 def test_all_draws_together_decide(first, more, rejected, draws):
     reason, asked, near = decided(first, more)
     assert (reason is not None, 1 + asked) == (rejected, draws)
-    assert near.record.sets == draws
-    assert near.record.over == sum(share > 1 for share in [first, *more][:draws])
+    assert near.summary.input_sets == draws
+    assert near.summary.sets_over_limit == sum(share > 1 for share in [first, *more][:draws])
     if reason:
         assert "1.2 times the limit" in reason.detail
         assert f"of {draws} input sets (normal)" in reason.detail
 
 
 def test_what_rejects_at_once_is_not_outvoted():
-    near = NearLimits()
+    near = NearLimitTracker()
     near.add(KIND, 0.5)
     far = Reason(code="inaccurate", detail="far")
-    assert near.decide(KIND, lambda number: Drawn(far, 9.0)) is far
+    assert near.decide(KIND, lambda number: DrawResult(far, 9.0)) is far
 
 
 def test_numbers_do_not_come_twice_and_draws_are_kept():
-    near, numbers = NearLimits(repeatable=True), []
+    near, numbers = NearLimitTracker(deterministic=True), []
     for _ in range(3):
         near.add(KIND, 0.9)
-        near.decide(KIND, lambda number: numbers.append(number) or Drawn(None, 0.9))
-    assert numbers == list(range(1, MOST_DRAWS))
-    assert near.record.sets == MOST_DRAWS + 2
+        near.decide(KIND, lambda number: numbers.append(number) or DrawResult(None, 0.9))
+    assert numbers == list(range(1, MAX_DRAWS))
+    assert near.summary.input_sets == MAX_DRAWS + 2
 
 
 def test_who_was_over_the_limit_in_one_kind_is_asked_of_all_that_came_nearly_so_far():
-    near, others = NearLimits(), [Kind("sparse", 1), Kind("offset", 2), Kind("uniform", 8)]
+    near, others = NearLimitTracker(), [InputKind("sparse", 1), InputKind("offset", 2), InputKind("uniform", 8)]
     for kind, share in zip(others, (0.4, 0.8, 0.5), strict=True):
         near.add(kind, share)
-    assert near.undecided() == [others[1]], "the nearest alone"
+    assert near.undecided_kinds() == [others[1]], "the nearest alone"
     near.add(KIND, 1.2)
-    assert near.undecided() == [others[1], KIND]
-    near.decide(KIND, lambda number: Drawn(None, 0.1))
-    assert near.undecided() == [others[1]], "still, whatever was drawn since"
-    assert NearLimits().undecided() == []
+    assert near.undecided_kinds() == [others[1], KIND]
+    near.decide(KIND, lambda number: DrawResult(None, 0.1))
+    assert near.undecided_kinds() == [others[1]], "still, whatever was drawn since"
+    assert NearLimitTracker().undecided_kinds() == []
 
 
 def test_where_no_more_can_be_drawn_what_is_there_decides():
-    near = NearLimits()
+    near = NearLimitTracker()
     near.pending[KIND] = OVER
-    assert near.decide(KIND, lambda number: Drawn(None, None)) is OVER
+    assert near.decide(KIND, lambda number: DrawResult(None, None)) is OVER
     near.add(KIND, 0.5)
-    assert near.decide(KIND, lambda number: Drawn(None, None)) is None
+    assert near.decide(KIND, lambda number: DrawResult(None, None)) is None
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def file(tmp_path):
 
 
 def test_a_set_of_a_kind_is_drawn_again_with_other_values_and_the_same_shapes(file):
-    reference = Reference(load_problem(file("f.py", PROBLEM)), "cpu", 1, change_parameters=False)
-    sets = [reference.draw(index) for index in range(3)] + list(reference.held_out())
+    reference = Reference(load_problem(file("f.py", PROBLEM)), "cpu", 1, perturb_parameters=False)
+    sets = [reference.draw_set(index) for index in range(3)] + list(reference.held_out_sets())
     for drawn in sets:
-        again = [reference.again(drawn.kind, number) for number in (1, 2)]
+        again = [reference.redraw_set(drawn.kind, number) for number in (1, 2)]
         for one in again:
             assert one.kind == drawn.kind
             assert one.inputs[0][0].shape == drawn.inputs[0][0].shape
@@ -130,9 +130,9 @@ def f(x):
 @pytest.fixture
 def near(file):
     """Verifies a candidate with this relative error, which rounding blurs."""
-    with Nursery(PRELOAD) as nursery:
+    with ForkServer(PRELOAD_MODULES) as nursery:
         yield lambda error, **options: kw.verify(
-            file("f.py", PROBLEM), file("near.py", NEAR.format(error=error)), nursery=nursery, **options
+            file("f.py", PROBLEM), file("near.py", NEAR.format(error=error)), fork_server=nursery, **options
         )
 
 
@@ -144,10 +144,10 @@ def error_at(near, low, high):
         found = near(error, seed=3)
         if found.near_limit is None:
             error *= 1.5 if found.accepted else 0.6
-        elif low < found.near_limit.rms < high:
+        elif low < found.near_limit.rms_over_limit < high:
             return error
         else:
-            error *= middle / found.near_limit.rms
+            error *= middle / found.near_limit.rms_over_limit
     raise AssertionError(f"no error has between {low} and {high} of its limit")
 
 
@@ -157,7 +157,7 @@ def test_near_the_limit_every_verdict_is_the_same(near, low, high, accepted):
     error = error_at(near, low, high)
     for found in (near(error), near(error), near(error)):
         assert found.accepted == accepted, str(found)
-        assert found.near_limit.sets >= LEAST_DRAWS
+        assert found.near_limit.input_sets >= MIN_DRAWS
         words = "near its limit" if accepted else f"of {found.near_limit.sets} input sets"
         assert words in str(found).replace("\n           ", " ")
 

@@ -5,16 +5,18 @@ import math
 import pytest
 import torch
 
-from kernelwright.verification.accuracy.prescreen import distance
-from kernelwright.verification.execution import Observed
-from kernelwright.verification.outcome import outputs
+from kernelwright.verification.accuracy.prescreen import prescreen_distance
+from kernelwright.verification.execution import ObservedCall
+from kernelwright.verification.outcome import run_program
 
 
 def apart(reference, candidate, inputs):
     """The distance of what the candidate returns; inputs stay as they are."""
     result = candidate(*inputs)
     leaves = {f"[{at}]": one for at, one in enumerate(result)} if isinstance(result, tuple) else {"": result}
-    return distance(Observed("", leaves, {}), (list(inputs), {}), outputs(reference, None, (list(inputs), {})))
+    return prescreen_distance(
+        ObservedCall("", leaves, {}), (list(inputs), {}), run_program(reference, None, (list(inputs), {}))
+    )
 
 
 def gelu(x):
@@ -64,18 +66,18 @@ def test_what_is_changed_is_asked_as_what_is_returned():
         x += 1
 
     given = ([noise(64)], {})
-    outcome = outputs(add, None, given)
+    outcome = run_program(add, None, given)
 
     def seen(**more):
-        return distance(Observed("NoneType", {"": None}, {}, **more), given, outcome)
+        return prescreen_distance(ObservedCall("NoneType", {"": None}, {}, **more), given, outcome)
 
-    assert seen(mutated={0: given[0][0] + 1}) == 0
+    assert seen(mutated_inputs={0: given[0][0] + 1}) == 0
     assert seen() > 1, "nothing was changed"
-    assert seen(mutated={0: given[0][0] + 1, 1: noise(3)}) > 1
-    assert seen(mutated={0: given[0][0] + 1}, state={"calls": noise(1)}) > 1
-    assert seen(mutated={0: given[0][0] + 1}, outside=[0]) > 1
-    assert seen(mutated={0: given[0][0] + 1}, finished=False) > 1
+    assert seen(mutated_inputs={0: given[0][0] + 1, 1: noise(3)}) > 1
+    assert seen(mutated_inputs={0: given[0][0] + 1}, state={"calls": noise(1)}) > 1
+    assert seen(mutated_inputs={0: given[0][0] + 1}, out_of_bounds_inputs=[0]) > 1
+    assert seen(mutated_inputs={0: given[0][0] + 1}, complete_on_return=False) > 1
 
 
 def test_where_the_reference_raises_nothing_is_near():
-    assert distance(Observed("", {"": noise(3)}, {}), ([], {}), None) > 1
+    assert prescreen_distance(ObservedCall("", {"": noise(3)}, {}), ([], {}), None) > 1

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernelwright.sandbox import process_memory
-from kernelwright.verification.attacks.code_attribution import Ownership
+from kernelwright.verification.attacks.code_attribution import CodeAttribution
 
 CALLED, CHILD = 100, 200
 OWN, TORCH, PYTHON, C = range(0x1000, 0x5000, 0x1000)
@@ -25,20 +25,22 @@ def seen(monkeypatch):
         threads = {CALLED + at: (place, 0) for at, place in enumerate((called, *others)) if place is not None}
         stacks = {} if waits_for is None else {CALLED: waits_for}
         monkeypatch.setattr(
-            process_memory, "computing_at", lambda pid: threads if pid == CALLED else dict.fromkeys([CHILD], elsewhere)
+            process_memory,
+            "find_running_threads",
+            lambda pid: threads if pid == CALLED else dict.fromkeys([CHILD], elsewhere),
         )
-        monkeypatch.setattr(process_memory, "code_of", lambda pid: CODE)
+        monkeypatch.setattr(process_memory, "list_code_mappings", lambda pid: CODE)
         monkeypatch.setattr(process_memory, "read", lambda pid, at, size: waits_for.to_bytes(8, "little") * (size // 8)
                             if waits_for and size > 1000 else bytes(size))  # fmt: skip
-        monkeypatch.setattr(process_memory, "waiting_at", stacks.get)
-        monkeypatch.setattr(process_memory, "listens", lambda pid: listens)
-        monkeypatch.setattr(process_memory, "waits_for_another", lambda pid: reads)
+        monkeypatch.setattr(process_memory, "find_futex_stack", stacks.get)
+        monkeypatch.setattr(process_memory, "waits_for_message", lambda pid: listens)
+        monkeypatch.setattr(process_memory, "waits_for_process_or_file", lambda pid: reads)
         stopped = [CALLED, CHILD] if elsewhere else [CALLED]
-        child = SimpleNamespace(pid=CALLED, stopped=stopped, stop=lambda: None, resume=lambda: None)
-        line = SimpleNamespace(child=child, watch=SimpleNamespace(is_done=lambda: False))
-        ownership = Ownership(line, ("/scratch",), lambda at: ([], {}))  # pyright: ignore[reportArgumentType]
-        told = ownership._moment()
-        found = ownership._seen
+        child = SimpleNamespace(pid=CALLED, stopped_pids=stopped, stop=lambda: None, resume=lambda: None)
+        line = SimpleNamespace(child=child, timer=SimpleNamespace(is_done=lambda: False))
+        ownership = CodeAttribution(line, ("/scratch",), lambda at: ([], {}))  # pyright: ignore[reportArgumentType]
+        told = ownership._take_sample()
+        found = ownership._samples
         assert told == any(found.values())
         return found["own"], found["library"]
 

@@ -5,17 +5,17 @@ from types import SimpleNamespace
 import pytest
 
 from kernelwright.measure.trace import DeviceKernel
-from kernelwright.verification.attacks.kernel_attribution import DeviceOwnership
+from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
 
 
 def share(*kernels):
     line = SimpleNamespace(
         call=lambda inputs, **asked: SimpleNamespace(kernels=[DeviceKernel(*one) for one in kernels])
     )
-    ownership = DeviceOwnership(line, lambda at: ([], {}))  # pyright: ignore[reportArgumentType]
-    ownership.look()
-    assert ownership.is_over
-    return ownership.share
+    ownership = KernelAttribution(line, lambda at: ([], {}))  # pyright: ignore[reportArgumentType]
+    ownership.sample()
+    assert ownership.is_complete
+    return ownership.own_share
 
 
 @pytest.mark.parametrize("name", ["gemm_kernel", "gemv", "dot_kernel", "fmha_forward", "matmul<float>"])

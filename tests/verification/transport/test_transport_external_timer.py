@@ -12,12 +12,12 @@ import psutil
 import pytest
 from tiers import fast_first
 
-from kernelwright.core.errors import CrashError, ForgedError
+from kernelwright.core.errors import CrashError, TamperingError
 from kernelwright.problems import load_problem
-from kernelwright.sandbox import Limits, Nursery, can_inspect, process_memory
+from kernelwright.sandbox import ForkServer, Limits, can_inspect, process_memory
 from kernelwright.verification.reference import Reference
-from kernelwright.verification.transport.external_timer import ahead_of_others
-from kernelwright.verification.transport.runners import PRELOAD, ByMemory
+from kernelwright.verification.transport.external_timer import realtime_priority
+from kernelwright.verification.transport.runners import PRELOAD_MODULES, InspectedRunner
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="no such scheduling here")
 needs_memory = pytest.mark.skipif(not can_inspect(), reason="memory of other processes cannot be reached here")
@@ -29,16 +29,16 @@ def standing():
 
 def test_who_went_ahead_stands_where_it_stood_whatever_happened():
     before = standing()
-    with ahead_of_others():
+    with realtime_priority():
         assert standing() in ((os.SCHED_FIFO, 1), before), "root goes ahead; others are let be"
     assert standing() == before
-    with pytest.raises(ZeroDivisionError), ahead_of_others():
+    with pytest.raises(ZeroDivisionError), realtime_priority():
         1 / 0
     assert standing() == before
 
 
 def test_what_is_started_meanwhile_does_not_go_ahead():
-    with ahead_of_others():
+    with realtime_priority():
         child = os.fork()
         if not child:
             os._exit(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
@@ -58,7 +58,7 @@ AT_IMPORT = {
 
 @pytest.fixture(scope="module")
 def nursery():
-    with Nursery(PRELOAD) as warm:
+    with ForkServer(PRELOAD_MODULES) as warm:
         yield warm
 
 
@@ -66,10 +66,10 @@ def nursery():
 def runner(tmp_path, nursery):
     path = tmp_path / "problem.py"
     path.write_text(PROBLEM)
-    reference = Reference(load_problem(str(path)), "cpu", seed=1, change_parameters=False)
-    with ByMemory(str(path), str(path), "cpu", Limits(60.0), nursery) as runner:
-        runner.load(reference.inputs(0), reference.probe())
-        runner.fresh = reference.inputs(1)
+    reference = Reference(load_problem(str(path)), "cpu", seed=1, perturb_parameters=False)
+    with InspectedRunner(str(path), str(path), "cpu", Limits(60.0), nursery) as runner:
+        runner.load(reference.make_inputs(0), reference.probe())
+        runner.inputs = reference.make_inputs(1)
         yield runner
 
 
@@ -82,9 +82,9 @@ def killed(pid):
 
 
 @needs_memory
-@pytest.mark.parametrize("at", fast_first(1, ["_say", "_begin_on_host", "is_ready", "_wait"]))
+@pytest.mark.parametrize("at", fast_first(1, ["_signal", "_start_on_host", "wait_until_ready", "_poll"]))
 def test_a_process_that_dies_at_any_moment_of_a_call_has_crashed(runner, monkeypatch, at):
-    watch = runner.line.watch
+    watch = runner.client.timer
     usual = getattr(watch, at)
 
     def after_its_death(*given, **named):
@@ -94,25 +94,25 @@ def test_a_process_that_dies_at_any_moment_of_a_call_has_crashed(runner, monkeyp
     monkeypatch.setattr(watch, at, after_its_death)
     before = standing()
     with pytest.raises(CrashError, match="SIGKILL"):
-        runner.line.call(runner.fresh, look=True)
+        runner.client.call(runner.inputs, read_outputs=True)
     assert standing() == before
 
 
 @needs_memory
 def test_a_process_that_is_dead_when_its_device_is_let_go_has_crashed(runner, monkeypatch):
     """As on a device, where the judge writes the inputs after the host has got ahead."""
-    watch = runner.line.watch
-    monkeypatch.setattr(watch, "_begin_on_host", watch._begin_on_device)
-    monkeypatch.setattr(watch.reach, "forget_caches", lambda size: killed(watch.child.pid))
+    watch = runner.client.timer
+    monkeypatch.setattr(watch, "_start_on_host", watch._start_on_device)
+    monkeypatch.setattr(watch.memory, "flush_caches", lambda size: killed(watch.child.pid))
     with pytest.raises(CrashError, match="SIGKILL"):
-        runner.line.call(runner.fresh, look=False)
+        runner.client.call(runner.inputs, read_outputs=False)
 
 
 @needs_memory
 def test_inputs_that_cannot_be_written_are_no_fault_of_ours(runner, monkeypatch):
-    monkeypatch.setattr(runner.line.watch, "mailbox", 8)
-    with pytest.raises(ForgedError, match="not there"), runner.line._writing():
-        runner.line.watch._say(0)
+    monkeypatch.setattr(runner.client.timer, "control_block", 8)
+    with pytest.raises(TamperingError, match="not there"), runner.client._translate_write_errors():
+        runner.client.timer._signal(0)
 
 
 def test_what_is_asked_of_a_process_that_is_gone_has_an_answer():
@@ -121,9 +121,9 @@ def test_what_is_asked_of_a_process_that_is_gone_has_an_answer():
         os._exit(0)
     os.waitpid(gone, 0)
     assert process_memory.descendants(gone) == []
-    assert process_memory.computing_at(gone) == {}
-    assert process_memory.waiting_at(gone) is None
-    assert process_memory.ran([gone]) == (0, 0)
+    assert process_memory.find_running_threads(gone) == {}
+    assert process_memory.find_futex_stack(gone) is None
+    assert process_memory.read_run_counts([gone]) == (0, 0)
     assert process_memory.queued_us(gone) == 0
     assert process_memory.stop(gone, gone) == [gone]
     process_memory.resume([gone])

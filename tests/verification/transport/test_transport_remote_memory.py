@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelwright.core.errors import CrashError, ForgedError
+from kernelwright.core.errors import CrashError, TamperingError
 from kernelwright.sandbox import can_inspect
-from kernelwright.verification.transport.remote_memory import Reach
+from kernelwright.verification.transport.remote_memory import RemoteMemory
 
 pytestmark = pytest.mark.skipif(not can_inspect(), reason="the memory of children cannot be reached here")
 
@@ -22,8 +22,8 @@ def sleeper():
 
 
 def test_who_names_memory_that_is_not_there_is_a_forger_and_who_was_killed_is_none(sleeper):
-    reach = Reach(SimpleNamespace(pid=sleeper.pid))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ForgedError, match="where no memory is"):
+    reach = RemoteMemory(SimpleNamespace(pid=sleeper.pid))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TamperingError, match="where no memory is"):
         reach.read((4096, 8))
     os.kill(sleeper.pid, signal.SIGKILL)
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from kernelwright.verification.transport import tensor_codec
-from kernelwright.verification.transport.state import same_bits
-from kernelwright.verification.transport.tensor_codec import outline, pack, unpack
+from kernelwright.verification.transport.state import bitwise_equal
+from kernelwright.verification.transport.tensor_codec import describe_structure, pack, unpack
 
 DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.complex64,
@@ -24,11 +24,11 @@ def crossed(values):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("piece_bytes", [1 << 30, 7])
 def test_every_bit_arrives(dtype, piece_bytes, monkeypatch):
-    monkeypatch.setattr(tensor_codec, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(tensor_codec, "MAX_CHUNK_BYTES", piece_bytes)
     bits = torch.randint(0, 2, (6, 5 * 16), dtype=torch.uint8)
     value = bits.view(dtype) if dtype != torch.bool else bits.bool()
     (there,) = crossed([value])
-    assert same_bits(there, value)
+    assert bitwise_equal(there, value)
 
 
 def test_strides_offsets_and_shared_storage_are_kept():
@@ -64,8 +64,10 @@ def test_outline_tells_structures_apart():
         Pair(x, x),
         (x, x),
     ]
-    outlines = [outline(tree) for tree in trees]
+    outlines = [describe_structure(tree) for tree in trees]
     assert len(set(outlines)) == len(trees)
-    assert outline({"a": x, "b": 1}) == outline({"b": 1, "a": x}) == "{'a': Tensor, 'b': int}"
-    assert outline([torch.return_types.max((x, x))]) == outline([(x, x)]), "a program takes both apart alike"
-    assert outline(torch.nn.Parameter(x)) == outline(x) == "Tensor"
+    assert describe_structure({"a": x, "b": 1}) == describe_structure({"b": 1, "a": x}) == "{'a': Tensor, 'b': int}"
+    assert describe_structure([torch.return_types.max((x, x))]) == describe_structure([(x, x)]), (
+        "a program takes both apart alike"
+    )
+    assert describe_structure(torch.nn.Parameter(x)) == describe_structure(x) == "Tensor"

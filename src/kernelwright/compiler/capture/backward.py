@@ -16,8 +16,14 @@ from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from kernelwright.compiler.capture.capture import Captured, Source, decomposition_table, normal_call, without_aliases
-from kernelwright.compiler.rewrites.concat_sinking import in_pieces
+from kernelwright.compiler.capture.capture import (
+    CapturedProgram,
+    Source,
+    build_decomposition_table,
+    normalize_call,
+    remove_aliases,
+)
+from kernelwright.compiler.rewrites.concat_sinking import sink_concats
 
 
 @dataclass(frozen=True)
@@ -27,24 +33,24 @@ class Gradient:
     Attributes:
         captured: its graph; placeholders are the region's inputs, then the gradients of its outputs.
         program: the same as a callable, as torch computes it.
-        wanted: which inputs get a gradient; the graph returns theirs in this order.
-        floating: which outputs have a gradient.
+        input_indices: which inputs get a gradient; the graph returns theirs in this order.
+        output_indices: which outputs have a gradient.
     """
 
-    captured: Captured
+    captured: CapturedProgram
     program: fx.GraphModule
-    wanted: tuple[int, ...]
-    floating: tuple[int, ...]
+    input_indices: tuple[int, ...]
+    output_indices: tuple[int, ...]
 
-    def values(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def example_inputs(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Inputs, and random gradients for the outputs."""
-        like = [outputs[at] for at in self.floating]
+        like = [outputs[at] for at in self.output_indices]
         return [*inputs, *(torch.randn_like(output, memory_format=torch.contiguous_format) for output in like)]
 
 
-def trainable(captured: Captured, program: Any, args: Any, kwargs: Any) -> set[fx.Node]:
+def find_trainable_nodes(captured: CapturedProgram, program: Any, args: Any, kwargs: Any) -> set[fx.Node]:
     """The nodes whose value depends on a tensor that asks for its gradient."""
-    leaves = pytree.tree_leaves(normal_call(program, args, kwargs))
+    leaves = pytree.tree_leaves(normalize_call(program, args, kwargs))
     asking: set[fx.Node] = set()
     for node in captured.graph.nodes:
         if node.op == "placeholder":
@@ -60,39 +66,39 @@ def trainable(captured: Captured, program: Any, args: Any, kwargs: Any) -> set[f
     return asking
 
 
-def gradient_of(
-    reference: fx.GraphModule, names: Sequence[str], inputs: Sequence[torch.Tensor], wanted: Sequence[int]
+def build_gradient(
+    reference: fx.GraphModule, names: Sequence[str], inputs: Sequence[torch.Tensor], input_indices: Sequence[int]
 ) -> Gradient:
     """The gradient of a region's reference.
 
     Args:
         names: of the inputs; gradients are called `grad_0` and so on.
-        wanted: which inputs need one; they are floating.
+        input_indices: which inputs need one; they are floating.
     """
     with torch.no_grad():
         outputs = reference(*inputs)
     floating = tuple(at for at, value in enumerate(outputs) if value.dtype.is_floating_point)
-    backward = _backward(reference, len(inputs), wanted, floating)
+    backward = _make_backward(reference, len(inputs), input_indices, floating)
     gradients = [torch.empty(outputs[at].shape, dtype=outputs[at].dtype, device=outputs[at].device) for at in floating]
     given = [*inputs, *gradients]
     program = make_fx(backward, tracing_mode="fake")(*given)
-    table: Any = core_aten_decompositions() | decomposition_table()
+    table: Any = core_aten_decompositions() | build_decomposition_table()
     taken_apart = make_fx(backward, table, tracing_mode="fake")(*given)
     for graph in (program.graph, taken_apart.graph):
         graph.eliminate_dead_code()
-        without_aliases(graph)
+        remove_aliases(graph)
         _rename(graph, [*names, *(f"grad_{at}" for at in floating)])
     program.recompile()
-    in_pieces(taken_apart.graph)
+    sink_concats(taken_apart.graph)
     nodes = [node for node in taken_apart.graph.nodes if node.op == "placeholder"]
     sources = {node: Source("argument", str(at)) for at, node in enumerate(nodes)}
-    results = tuple(("output", "") for _ in wanted)
-    tree = pytree.tree_structure((0,) * len(wanted))
-    captured = Captured(taken_apart.graph, taken_apart, sources, results, tree)
-    return Gradient(captured, program, tuple(wanted), floating)
+    results = tuple(("output", "") for _ in input_indices)
+    tree = pytree.tree_structure((0,) * len(input_indices))
+    captured = CapturedProgram(taken_apart.graph, taken_apart, sources, results, tree)
+    return Gradient(captured, program, tuple(input_indices), floating)
 
 
-def _backward(
+def _make_backward(
     reference: Callable[..., Any], count: int, wanted: Sequence[int], floating: Sequence[int]
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     def backward(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:

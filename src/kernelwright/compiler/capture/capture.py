@@ -21,28 +21,28 @@ from torch._decomp import get_decompositions
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from kernelwright.compiler.capture.decompositions import decompositions
-from kernelwright.compiler.regions.operators import packet
-from kernelwright.compiler.rewrites.concat_sinking import in_pieces
-from kernelwright.compiler.rewrites.diagonals import pick_diagonals
-from kernelwright.compiler.rewrites.means import recognise_means
-from kernelwright.compiler.rewrites.row_sums import sum_rows_first
-from kernelwright.compiler.rewrites.scan_slicing import run_parts
+from kernelwright.compiler.capture.decompositions import custom_decompositions
+from kernelwright.compiler.regions.operators import op_name
+from kernelwright.compiler.rewrites.concat_sinking import sink_concats
+from kernelwright.compiler.rewrites.diagonals import gather_diagonals
+from kernelwright.compiler.rewrites.means import fuse_means
+from kernelwright.compiler.rewrites.row_sums import reduce_rows_first
+from kernelwright.compiler.rewrites.scan_slicing import slice_cumsums
 from kernelwright.core.errors import ProblemError
-from kernelwright.sandbox.exceptions import place
+from kernelwright.sandbox.exceptions import find_location
 
 aten = torch.ops.aten
-TAKEN_APART = (
+DECOMPOSED = (
     aten._softmax, aten._log_softmax, aten.native_layer_norm, aten.gelu, aten.leaky_relu, aten.glu, aten.elu,
     aten.hardtanh, aten.softplus, aten.logsumexp, aten.celu, aten.selu, aten.linalg_vector_norm,
     aten.addcmul, aten.addcdiv, aten.lerp,
 )  # fmt: skip
 """Operators of core ATen that are several steps of a region."""
-KEPT_WHOLE = (aten.var, aten.var_mean, aten.std, aten.std_mean, aten.mean)
+NOT_DECOMPOSED = (aten.var, aten.var_mean, aten.std, aten.std_mean, aten.mean)
 """What torch would take apart into operators that hide what is meant."""
-STAYS = ("linear", "matmul", "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "einsum")
+KEPT_AS_CALLS = ("linear", "matmul", "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "einsum")
 """What stays with torch and reads better as one call."""
-BY_INDEX = (
+INDEXED_OPS = (
     "index_add", "embedding_dense_backward", "im2col", "col2im", "max_unpool2d", "max_unpool3d",
     "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
     "replication_pad1d", "replication_pad2d", "replication_pad3d",
@@ -61,56 +61,56 @@ class Source(NamedTuple):
     value: Any = None
 
 
-BETWEEN_BREAKS = 'torch.compile(model, backend="kernelwright") optimises what lies between the breaks'
+GRAPH_BREAK_HINT = 'torch.compile(model, backend="kernelwright") optimises what lies between the breaks'
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedProgram:
     """One call of a program as a graph over flat tensors.
 
     Attributes:
         graph: core ATen operators, nothing mutated.
-        original: the calls as the program made them; some may mutate.
+        exported: the calls as the program made them; some may mutate.
         sources: what each placeholder of `graph` is.
         results: for each value that `graph` returns, what it is for: (`output`, ""), or the (`buffer`, path) or
             (`argument`, place) that it replaces.
-        tree: of the result.
+        out_spec: of the result.
         training: whether each module was in train mode, in the order of `modules()`; nothing where the program is the
             same in train and in eval mode.
     """
 
     graph: fx.Graph
-    original: fx.GraphModule
+    exported: fx.GraphModule
     sources: dict[fx.Node, Source]
     results: tuple[tuple[str, str], ...]
-    tree: pytree.TreeSpec
+    out_spec: pytree.TreeSpec
     training: tuple[bool, ...] = ()
 
 
-def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
+def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProgram:
     """The graph of one call, for shapes as they are.
 
     Raises:
         ProblemError: the program cannot be captured whole; the message is torch's.
     """
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
-    args, kwargs = normal_call(program, args, kwargs)
+    args, kwargs = normalize_call(program, args, kwargs)
     try:
-        with _quietly():
+        with _silence_torch():
             exported = torch.export.export(module, args, kwargs, strict=False)
-            taken_apart = exported.run_decompositions(decomposition_table())
+            taken_apart = exported.run_decompositions(build_decomposition_table())
     except Exception as fault:
-        raise ProblemError(_reason(fault), next=BETWEEN_BREAKS, where=place(fault)) from fault
+        raise ProblemError(_explain_failure(fault), next=GRAPH_BREAK_HINT, where=find_location(fault)) from fault
     graph = taken_apart.graph_module.graph
-    for node in [node for node in graph.nodes if packet(node.target).startswith("_assert")]:
+    for node in [node for node in graph.nodes if op_name(node.target).startswith("_assert")]:
         graph.erase_node(node)
-    without_aliases(graph)
-    recognise_means(graph)
-    pick_diagonals(graph)
-    run_parts(graph)
-    sum_rows_first(graph)
-    in_pieces(graph)
-    return Captured(
+    remove_aliases(graph)
+    fuse_means(graph)
+    gather_diagonals(graph)
+    slice_cumsums(graph)
+    reduce_rows_first(graph)
+    sink_concats(graph)
+    return CapturedProgram(
         graph,
         exported.graph_module,  # type: ignore[arg-type]
         _sources(taken_apart),
@@ -119,7 +119,7 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
     )
 
 
-def capture_with_mode(program: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
+def capture_with_training_mode(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProgram:
     """The same, with what it takes for granted about train and eval mode."""
     found = capture(program, args, kwargs)
     if not isinstance(program, torch.nn.Module):
@@ -128,7 +128,7 @@ def capture_with_mode(program: Callable[..., Any], args: Any, kwargs: Any) -> Ca
     training = tuple(module.training for module in modules)
     others = [mode for mode in (True, False) if {mode} != set(training)]  # both of them where modes are mixed
     try:
-        same = all(_described(capture(program.train(mode), args, kwargs)) == _described(found) for mode in others)
+        same = all(_describe(capture(program.train(mode), args, kwargs)) == _describe(found) for mode in others)
     except ProblemError:
         same = False
     finally:
@@ -137,14 +137,14 @@ def capture_with_mode(program: Callable[..., Any], args: Any, kwargs: Any) -> Ca
     return found if same else replace(found, training=training)
 
 
-def _described(captured: Captured) -> str:
+def _describe(captured: CapturedProgram) -> str:
     constants = [source.value for source in captured.sources.values() if source.kind == "constant"]
     shown = [value.tolist() if isinstance(value, torch.Tensor) else value for value in constants]
-    return f"{captured.graph}\n{captured.results}\n{captured.tree}\n{shown}"
+    return f"{captured.graph}\n{captured.results}\n{captured.out_spec}\n{shown}"
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def _silence_torch() -> Iterator[None]:
     """Without what torch says on the way: the error says it shorter."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -156,16 +156,16 @@ def _quietly() -> Iterator[None]:
         logging.disable(before)
 
 
-def _reason(fault: BaseException) -> str:
+def _explain_failure(fault: BaseException) -> str:
     """The first line of what torch says; for the commonest of all, what it means."""
     if "data-dependent" in str(fault):
         return "it branches on the value of a tensor, which no graph can hold"
     return f"torch.export cannot capture it: {next(iter(str(fault).strip().splitlines()), type(fault).__name__)}"
 
 
-def without_aliases(graph: fx.Graph) -> None:
+def remove_aliases(graph: fx.Graph) -> None:
     """Takes out what gives its argument another name and nothing else."""
-    for node in [node for node in graph.nodes if packet(node.target) in ("alias", "detach", "lift_fresh_copy")]:
+    for node in [node for node in graph.nodes if op_name(node.target) in ("alias", "detach", "lift_fresh_copy")]:
         node.replace_all_uses_with(node.all_input_nodes[0])
         graph.erase_node(node)
 
@@ -195,14 +195,14 @@ def _result(spec: Any, exported: torch.export.ExportedProgram) -> tuple[str, str
     return "output", ""
 
 
-def normal_call(program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def normalize_call(program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The same call with every argument in its place and all defaults given: positional where it can be."""
-    bound = signature_of(program).bind(*args, **kwargs)
+    bound = forward_signature(program).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.args, bound.kwargs
 
 
-def signature_of(program: Callable[..., Any]) -> inspect.Signature:
+def forward_signature(program: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(program.forward if isinstance(program, torch.nn.Module) else program)
 
 
@@ -215,11 +215,11 @@ class _AsModule(torch.nn.Module):
 
 
 @functools.cache
-def decomposition_table() -> dict[Any, Any]:
+def build_decomposition_table() -> dict[Any, Any]:
     table = dict(torch.export.default_decompositions())
-    table |= get_decompositions(list(TAKEN_APART)) | decompositions()
-    kept = {overload for whole in KEPT_WHOLE for overload in (getattr(whole, n) for n in whole.overloads())}
-    whole = {*STAYS, *BY_INDEX}
+    table |= get_decompositions(list(DECOMPOSED)) | custom_decompositions()
+    kept = {overload for whole in NOT_DECOMPOSED for overload in (getattr(whole, n) for n in whole.overloads())}
+    whole = {*KEPT_AS_CALLS, *INDEXED_OPS}
     return {
-        operator: rule for operator, rule in table.items() if operator not in kept and packet(operator) not in whole
+        operator: rule for operator, rule in table.items() if operator not in kept and op_name(operator) not in whole
     }

@@ -11,13 +11,13 @@ from torch import Tensor
 aten = torch.ops.aten
 
 
-def decompositions() -> dict[Any, Callable[..., Any]]:
+def custom_decompositions() -> dict[Any, Callable[..., Any]]:
     """A table for `ExportedProgram.run_decompositions`."""
     return {
         aten.copy.default: _copy,
         aten.native_group_norm.default: _group_norm,
-        aten._native_batch_norm_legit_no_training.default: _batch_norm_by_running,
-        aten._native_batch_norm_legit.no_stats: _batch_norm_without_running,
+        aten._native_batch_norm_legit_no_training.default: _batch_norm_running_stats,
+        aten._native_batch_norm_legit.no_stats: _batch_norm_no_stats,
         aten._native_batch_norm_legit_functional.default: _batch_norm_functional,
     }
 
@@ -32,7 +32,7 @@ def _group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One row for each sample and group, [n, groups, channels / groups, size]."""
     grouped = (n, groups, channels // groups, size)
-    wide = _widened(x).reshape(grouped)
+    wide = _to_fp32(x).reshape(grouped)
     variance, mean = torch.var_mean(wide, dim=[2, 3], correction=0, keepdim=True)
     scale = torch.rsqrt(variance + eps)
     out = (wide - mean) * scale
@@ -41,19 +41,19 @@ def _group_norm(
     return out.to(x.dtype).view(x.shape), mean.view(n, groups).to(x.dtype), scale.view(n, groups).to(x.dtype)
 
 
-def _batch_norm_by_running(
+def _batch_norm_running_stats(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     shape = _per_channel(x)
-    scale = torch.rsqrt(_widened(variance) + eps).view(shape)
-    out = _affine((_widened(x) - _widened(mean).view(shape)) * scale, weight, bias, shape)
+    scale = torch.rsqrt(_to_fp32(variance) + eps).view(shape)
+    out = _affine((_to_fp32(x) - _to_fp32(mean).view(shape)) * scale, weight, bias, shape)
     return out.to(x.dtype), x.new_empty((0,)), x.new_empty((0,))
 
 
-def _batch_norm_without_running(
+def _batch_norm_no_stats(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _batch_norm_by_batch(x, weight, bias, eps)[:3]
+    return _batch_norm_batch_stats(x, weight, bias, eps)[:3]
 
 
 def _batch_norm_functional(
@@ -68,9 +68,9 @@ def _batch_norm_functional(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Five results: those of the norm, then the running mean and variance as they become."""
     if not training:
-        found = _batch_norm_by_running(x, weight, bias, running_mean, running_variance, momentum, eps)
+        found = _batch_norm_running_stats(x, weight, bias, running_mean, running_variance, momentum, eps)
         return (*found, running_mean.clone(), running_variance.clone())
-    out, mean, scale, variance = _batch_norm_by_batch(x, weight, bias, eps)
+    out, mean, scale, variance = _batch_norm_batch_stats(x, weight, bias, eps)
     count = x.numel() // x.shape[1]
     unbiased = variance * (count / max(count - 1, 1))
     new_mean = mean * momentum + running_mean * (1 - momentum)
@@ -78,12 +78,12 @@ def _batch_norm_functional(
     return out, mean, scale, new_mean.to(running_mean.dtype), new_variance.to(running_variance.dtype)
 
 
-def _batch_norm_by_batch(
+def _batch_norm_batch_stats(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One row for each channel. (out, mean, 1 / deviation, variance), the last three [channels]; on a CPU, as torch
     does, with the statistics in FP64."""
-    wide, shape = _widened(x), _per_channel(x)
+    wide, shape = _to_fp32(x), _per_channel(x)
     over = [0, *range(2, x.dim())]
     given = wide.double() if x.device.type == "cpu" else wide
     variance, mean = torch.var_mean(given, dim=over, correction=0, keepdim=True)
@@ -103,5 +103,5 @@ def _per_channel(x: Tensor) -> tuple[int, ...]:
     return (1, x.shape[1], *(1,) * (x.dim() - 2))
 
 
-def _widened(x: Tensor) -> Tensor:
+def _to_fp32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -9,15 +9,15 @@ import msgspec
 from kernelwright.compiler.regions.region import Reduction, Region, Scan, Step
 
 
-def with_means_by_sums(region: Region) -> Region:
+def lower_means(region: Region) -> Region:
     """The same region with each mean as a sum over a count, kept between the least and the largest element; the sum of
     what is FP32 in FP64 is exact enough without."""
     widened = {step.value for step in region.steps if isinstance(step, Step) and step.op == "cast"}
-    steps = tuple(new for step in region.steps for new in _apart(step, region.row_size, widened))
+    steps = tuple(new for step in region.steps for new in _lower_mean(step, region.row_size, widened))
     return region if steps == region.steps else msgspec.structs.replace(region, steps=steps)
 
 
-def _apart(step: Step | Reduction | Scan, count: int, widened: set[str]) -> Iterator[Step | Reduction | Scan]:
+def _lower_mean(step: Step | Reduction | Scan, count: int, widened: set[str]) -> Iterator[Step | Reduction | Scan]:
     if not isinstance(step, Reduction) or step.op != "mean":
         yield step
         return

@@ -7,7 +7,7 @@ from functools import cache
 
 import msgspec
 
-from kernelwright.compiler.cpp.prelude import headers
+from kernelwright.compiler.cpp.prelude import read_headers
 from kernelwright.compiler.regions.region import Region, Step
 
 _KEYWORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const
@@ -16,16 +16,16 @@ dynamic_cast else enum explicit export extern false float for friend goto if inl
 noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return short
 signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef typeid
 typename union unsigned using virtual void volatile wchar_t while xor xor_eq std INFINITY NAN main"""
-_LOOPS = "row task part low high first last u V T"
+_LOOP_VARIABLES = "row task part low high first last u V T"
 _DECLARED = re.compile(r"\b(?:struct|using|define|constexpr \w+)\s+(\w+)|(\w+)\((?:[^()]|\([^()]*\))*\)\s*\{")
 _AXIS = re.compile(r"[ir]\d+")
 
 
-def with_free_names(region: Region) -> Region:
+def rename_reserved(region: Region) -> Region:
     """The same region; a name that is taken gets an underscore at its end."""
 
     def free(name: str) -> str:
-        return f"{name}_" if name in _taken() or _AXIS.fullmatch(name) else name
+        return f"{name}_" if name in _reserved_names() or _AXIS.fullmatch(name) else name
 
     def step(given: object) -> object:
         if not isinstance(given, Step):
@@ -44,6 +44,6 @@ def with_free_names(region: Region) -> Region:
 
 
 @cache
-def _taken() -> frozenset[str]:
-    declared = {name for found in _DECLARED.findall(headers()) for name in found if name}
-    return frozenset((*_KEYWORDS.split(), *_LOOPS.split(), *declared))
+def _reserved_names() -> frozenset[str]:
+    declared = {name for found in _DECLARED.findall(read_headers()) for name in found if name}
+    return frozenset((*_KEYWORDS.split(), *_LOOP_VARIABLES.split(), *declared))

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kernelwright.compiler.regions.region import SPECIAL, Load, Reduction, Region, Scan, Step, Store
+from kernelwright.compiler.regions.region import SPECIAL_FUNCTIONS, Load, Reduction, Region, Scan, Step, Store
 from kernelwright.core.units import DTYPE_BYTES
 
-KEPT_BYTES = 512 * 1024
+MAX_CACHED_ROW_BYTES = 512 * 1024
 """A row of values that are dear to compute again is kept while it fits into the nearer caches."""
-POSITIONS = ("argmax", "argmin")
+ARG_REDUCTIONS = ("argmax", "argmin")
 
 
-class Pick(NamedTuple):
-    """A sum over the row of which only the term at the position `place` counts."""
+class OneHotSum(NamedTuple):
+    """A sum over the row of which only the term at the position `position` counts."""
 
-    total: str
-    place: str
+    result: str
+    position: str
     value: str
 
 
@@ -30,56 +30,63 @@ class Passes:
         self.sizes = {axis.name: axis.size for axis in (*region.outer, *region.row)}
         self.by_value: dict[str, Load | Step | Reduction | Scan] = {load.value: load for load in region.loads}
         self.by_value |= {step.value: step for step in region.steps}
-        self.count = max(region.sweep_of.values(), default=0) + 1
-        self.backwards = any(isinstance(step, Scan) and step.reverse for step in region.steps)
+        self.num_passes = max(region.pass_of.values(), default=0) + 1
+        self.is_reverse = any(isinstance(step, Scan) and step.reverse for step in region.steps)
 
-    def inner(self, value: str) -> bool:
+    def varies_along_row(self, value: str) -> bool:
         return bool(self.region.axes_of[value] & set(self.row))
 
-    def stored_inside(self, store: Store) -> bool:
+    def is_stored_per_element(self, store: Store) -> bool:
         """Whether it writes every element of a row, be it the same for all of them."""
-        return self.inner(store.value) or bool(store.strides.keys() & set(self.row))
+        return self.varies_along_row(store.value) or bool(store.strides.keys() & set(self.row))
 
     def targets(self, at: int) -> list[Reduction | Store]:
         """What a pass is for: reductions, and values that are written element by element."""
-        sweep = self.region.sweep_of
+        sweep = self.region.pass_of
         found: list[Reduction | Store] = [
             step for step in self.region.steps if isinstance(step, Reduction) and sweep[step.arg] == at
         ]
-        return found + [s for s in self.region.stores if sweep[s.value] == at and self.stored_inside(s)]
+        return found + [s for s in self.region.stores if sweep[s.value] == at and self.is_stored_per_element(s)]
 
-    def needed(self, wanted: Iterable[str], inner: bool, stop: Iterable[str] = ()) -> list[Load | Step | Scan]:
+    def dependencies(self, wanted: Iterable[str], inner: bool, stop: Iterable[str] = ()) -> list[Load | Step | Scan]:
         """What is behind some values, in order, as far as it is of the same depth."""
         todo, found, held = list(wanted), set(), set(stop)
         while todo:
             value = todo.pop()
             source = self.by_value[value]
-            if value in found or value in held or isinstance(source, Reduction) or self.inner(value) != inner:
+            if (
+                value in found
+                or value in held
+                or isinstance(source, Reduction)
+                or self.varies_along_row(value) != inner
+            ):
                 continue
             found.add(value)
             todo += self.arguments(source)
         order = [*self.region.loads, *(s for s in self.region.steps if not isinstance(s, Reduction))]
         return [entry for entry in order if entry.value in found]
 
-    def outer_needed(self, wanted: Iterable[str], stop: Iterable[str] = ()) -> list[Load | Step | Scan]:
+    def row_value_dependencies(self, wanted: Iterable[str], stop: Iterable[str] = ()) -> list[Load | Step | Scan]:
         """What some values need of the whole row, in order."""
         wanted = list(wanted)
-        behind = [arg for entry in self.needed(wanted, True, stop) for arg in self.arguments(entry)]
-        return self.needed([value for value in (*behind, *wanted) if not self.inner(value)], False)
+        behind = [arg for entry in self.dependencies(wanted, True, stop) for arg in self.arguments(entry)]
+        return self.dependencies([value for value in (*behind, *wanted) if not self.varies_along_row(value)], False)
 
-    def kept(self) -> list[str]:
+    def select_cached_values(self) -> list[str]:
         """Dear values that a later pass needs again."""
-        sweep, found = self.region.sweep_of, []
-        for at in range(1, self.count):
-            for entry in self.needed([argument(target) for target in self.targets(at)], True):
-                dear = isinstance(entry, Scan) or (isinstance(entry, Step) and entry.op in (*SPECIAL, "exp_scaled"))
+        sweep, found = self.region.pass_of, []
+        for at in range(1, self.num_passes):
+            for entry in self.dependencies([target_value(target) for target in self.targets(at)], True):
+                dear = isinstance(entry, Scan) or (
+                    isinstance(entry, Step) and entry.op in (*SPECIAL_FUNCTIONS, "exp_scaled")
+                )
                 if dear and sweep[entry.value] < at:
                     found.append(entry.value)
         found = list(dict.fromkeys(found))
         value_bytes = sum(DTYPE_BYTES[self.by_value[value].dtype] for value in found)
-        return found if self.region.row_size * value_bytes <= KEPT_BYTES else []
+        return found if self.region.row_size * value_bytes <= MAX_CACHED_ROW_BYTES else []
 
-    def pick(self, total: Reduction | Store) -> Pick | None:
+    def match_one_hot_sum(self, total: Reduction | Store) -> OneHotSum | None:
         """The sum as a pick, if it is one: `sum(where(index == place, value, 0))`."""
         if not isinstance(total, Reduction) or total.op != "sum" or len(self.row) != 1:
             return None
@@ -88,9 +95,13 @@ class Passes:
                 match self.by_value[chosen]:
                     case Step(op="eq", args=(str(index), str(place))):
                         counted = self.by_value[index]
-                        alone = not any(isinstance(entry, Scan) for entry in self.needed([value], True))
+                        alone = not any(isinstance(entry, Scan) for entry in self.dependencies([value], True))
                         if isinstance(counted, Step) and counted.op == "index" and counted.args == (self.row[0],):
-                            return Pick(total.value, place, value) if alone and not self.inner(place) else None
+                            return (
+                                OneHotSum(total.value, place, value)
+                                if alone and not self.varies_along_row(place)
+                                else None
+                            )
         return None
 
     def arguments(self, entry: Load | Step | Reduction | Scan) -> list[str]:
@@ -100,5 +111,5 @@ class Passes:
         return [] if isinstance(entry, Load) else [entry.arg]
 
 
-def argument(target: Reduction | Store) -> str:
+def target_value(target: Reduction | Store) -> str:
     return target.arg if isinstance(target, Reduction) else target.value

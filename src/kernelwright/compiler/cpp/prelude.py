@@ -12,7 +12,7 @@ HEADERS = ("vector.h", "mathematics.h", "rounding.h", "trigonometry.h", "doubles
 """In the order in which they build on each other; none includes another."""
 _COMMENT = re.compile(r"//[^\n]*")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_DECLARED = (
+_DECLARATION_PATTERNS = (
     re.compile(r"^#define\s+(\w+)"),
     re.compile(r"\bOF_(?:ONE|TWO)\((\w+)\)"),
     re.compile(r"\bstruct\s+(\w+)"),
@@ -30,9 +30,9 @@ class _Item(NamedTuple):
     words: frozenset[str]
 
 
-def prelude_for(code: str) -> str:
+def select_prelude(code: str) -> str:
     """The declarations that `code` needs, in their order."""
-    items, wanted = _items(), set(_WORD.findall(code))
+    items, wanted = _parse_headers(), set(_WORD.findall(code))
     kept = [item for item in items if item.name is None]
     while more := [item for item in items if item not in kept and item.name in wanted]:
         kept += more
@@ -41,25 +41,25 @@ def prelude_for(code: str) -> str:
 
 
 @cache
-def _items() -> tuple[_Item, ...]:
-    return tuple(map(_item, _declarations(headers())))
+def _parse_headers() -> tuple[_Item, ...]:
+    return tuple(map(_parse_declaration, _split_declarations(read_headers())))
 
 
 @cache
-def headers() -> str:
+def read_headers() -> str:
     """All of them, one after the other."""
     return "\n".join((Path(__file__).parent / header).read_text() for header in HEADERS)
 
 
-def _item(text: str) -> _Item:
+def _parse_declaration(text: str) -> _Item:
     code = _COMMENT.sub("", text).strip()
     head = re.sub(r"namespace \w+ \{|template <[^>]*>( requires requires\(.*?\) \{.*?\})?", "", code).partition("{")[0]
-    declared = (pattern.search(head) for pattern in _DECLARED)
+    declared = (pattern.search(head) for pattern in _DECLARATION_PATTERNS)
     name = None if code.startswith(("#include", "#if")) else next((match[1] for match in declared if match), None)
     return _Item(text, name, frozenset(_WORD.findall(code)))
 
 
-def _declarations(text: str) -> Iterator[str]:
+def _split_declarations(text: str) -> Iterator[str]:
     """Cuts where a line ends outside of all brackets with a semicolon, a closing brace, or was the preprocessor's."""
     depth, lines = 0, []
     for line in text.splitlines(keepends=True):

@@ -2,108 +2,112 @@
 
 from __future__ import annotations
 
-from kernelwright.compiler.cpp.body import Body
-from kernelwright.compiler.cpp.configs import CpuChoice
-from kernelwright.compiler.cpp.op_templates import COMPUTED, Scope
-from kernelwright.compiler.cpp.passes import POSITIONS, Pick, argument
+from kernelwright.compiler.cpp.body import KernelBody
+from kernelwright.compiler.cpp.configs import CppConfig
+from kernelwright.compiler.cpp.op_templates import COMPUTE_CTYPES, Scope
+from kernelwright.compiler.cpp.passes import ARG_REDUCTIONS, OneHotSum, target_value
 from kernelwright.compiler.regions.region import Reduction, Region, Store
 
-SETTLE = 1 << 12
+FLUSH_INTERVAL = 1 << 12
 """After so many elements, as in folds.h, sums are added up in FP64."""
 
 
-class Rows(Body):
+class RowVectorBody(KernelBody):
     """A function whose vectors run along the row."""
 
-    def __init__(self, region: Region, choice: CpuChoice) -> None:
+    def __init__(self, region: Region, choice: CppConfig) -> None:
         super().__init__(region, choice)
-        self.kept = self.passes.kept() if choice.parts == 1 else []
+        self.cached_values = self.passes.select_cached_values() if choice.num_splits == 1 else []
 
-    def print(self) -> list[str]:
-        scope = Scope(self.lines, 1, wide=False)
-        if self.choice.parts == 1:
-            self.threads(scope)
-        scope.add(f"for (int64_t row = 0; row < {self.region.rows}; ++row) {{")
-        inside = scope.inside()
+    def generate(self) -> list[str]:
+        scope = Scope(self.lines, 1, is_vector=False)
+        if self.config.num_splits == 1:
+            self.emit_parallel_pragma(scope)
+        scope.add(f"for (int64_t row = 0; row < {self.region.num_rows}; ++row) {{")
+        inside = scope.nested_scope()
         if self.region.outer:
-            self.outer_positions(inside, [axis.name for axis in self.region.outer], "row")
-        for value in self.kept:
-            ctype = COMPUTED[self.forms.dtype(value)]
+            self.emit_outer_indices(inside, [axis.name for axis in self.region.outer], "row")
+        for value in self.cached_values:
+            ctype = COMPUTE_CTYPES[self.value_codegen.compute_dtype(value)]
             inside.add(
                 f"static thread_local {ctype} kept_{value}[{self.region.row_size}] __attribute__((aligned(64)));"
             )
-        for at in range(self.passes.count):
-            self.settled(inside, at)
-            self._pass(inside, at)
-        self.settled(inside, self.passes.count)
-        self.store_outer(inside)
+        for at in range(self.passes.num_passes):
+            self.emit_ready_row_values(inside, at)
+            self._emit_pass(inside, at)
+        self.emit_ready_row_values(inside, self.passes.num_passes)
+        self.emit_row_stores(inside)
         scope.add("}")
         return self.lines
 
-    def _pass(self, scope: Scope, at: int) -> None:
+    def _emit_pass(self, scope: Scope, at: int) -> None:
         targets = self.passes.targets(at)
-        picks = [pick for pick in map(self.passes.pick, targets) if pick]
-        targets = [target for target in targets if not self.passes.pick(target)]
-        wanted = [argument(target) for target in targets]
-        wanted += [v for v in self.kept if self.region.sweep_of[v] == at]
+        picks = [pick for pick in map(self.passes.match_one_hot_sum, targets) if pick]
+        targets = [target for target in targets if not self.passes.match_one_hot_sum(target)]
+        wanted = [target_value(target) for target in targets]
+        wanted += [v for v in self.cached_values if self.region.pass_of[v] == at]
         if targets:
-            held = [value for value in self.kept if self.region.sweep_of[value] < at]
-            self.outer_values(scope, wanted, held)
-            self._walks(scope, targets, wanted, held)
+            held = [value for value in self.cached_values if self.region.pass_of[value] < at]
+            self.emit_row_values(scope, wanted, held)
+            self._emit_reductions(scope, targets, wanted, held)
         for pick in picks:
-            self._pick(scope, pick)
+            self._emit_one_hot_sum(scope, pick)
 
-    def _pick(self, scope: Scope, pick: Pick) -> None:
+    def _emit_one_hot_sum(self, scope: Scope, pick: OneHotSum) -> None:
         """The one term at a position: nothing of the row is read but it."""
         (axis,) = self.row
-        dtype = self.forms.dtype(pick.value)
-        self.outer_values(scope, [pick.value, pick.place])
-        scope.add(f"{COMPUTED[dtype]} {pick.total} = 0;")
-        scope.add(f"if (const int64_t {axis} = {pick.place}; {axis} >= 0 && {axis} < {self.sizes[axis]}) {{")
-        inside = scope.inside()
-        for entry in self.passes.needed([pick.value], True):
-            self.forms.value(inside, entry)
-        inside.add(f"{pick.total} = {pick.value};")
+        dtype = self.value_codegen.compute_dtype(pick.value)
+        self.emit_row_values(scope, [pick.value, pick.position])
+        scope.add(f"{COMPUTE_CTYPES[dtype]} {pick.result} = 0;")
+        scope.add(f"if (const int64_t {axis} = {pick.position}; {axis} >= 0 && {axis} < {self.sizes[axis]}) {{")
+        inside = scope.nested_scope()
+        for entry in self.passes.dependencies([pick.value], True):
+            self.value_codegen.emit_value(inside, entry)
+        inside.add(f"{pick.result} = {pick.value};")
         scope.add("}")
-        self.made.add(pick.total)
+        self.declared.add(pick.result)
 
-    def _walks(self, scope: Scope, targets: list[Reduction | Store], wanted: list[str], held: list[str]) -> None:
+    def _emit_reductions(
+        self, scope: Scope, targets: list[Reduction | Store], wanted: list[str], held: list[str]
+    ) -> None:
         folds = [target for target in targets if isinstance(target, Reduction)]
-        if self.choice.parts > 1:
-            self._parts(scope, targets, wanted, folds)
+        if self.config.num_splits > 1:
+            self._emit_splits(scope, targets, wanted, folds)
         else:
-            self._declare(scope, wanted, held, folds)
-            self._loops(scope, targets, wanted, held)
+            self._declare_accumulators(scope, wanted, held, folds)
+            self._emit_loops(scope, targets, wanted, held)
         for fold in folds:
-            scope.add(f"const {COMPUTED[fold.dtype]} {fold.value} = {fold.value}_fold.value();")
-            self.made.add(fold.value)
+            scope.add(f"const {COMPUTE_CTYPES[fold.dtype]} {fold.value} = {fold.value}_fold.value();")
+            self.declared.add(fold.value)
 
-    def _declare(self, scope: Scope, wanted: list[str], held: list[str], folds: list[Reduction]) -> None:
+    def _declare_accumulators(self, scope: Scope, wanted: list[str], held: list[str], folds: list[Reduction]) -> None:
         for fold in folds:
-            scope.add(f"{self._fold(fold)} {fold.value}_fold;")
-        back = ", true" if self.passes.backwards else ""
+            scope.add(f"{self._accumulator_type(fold)} {fold.value}_fold;")
+        back = ", true" if self.passes.is_reverse else ""
         for scan in self.scans(wanted, held):
-            scope.add(f"Scan<{self.operation(scan)}, {self.computed(scan)}{back}> {scan.value}_scan;")
+            scope.add(f"Scan<{self.reduction_struct(scan)}, {self.accumulator_ctype(scan)}{back}> {scan.value}_scan;")
 
-    def _parts(self, scope: Scope, targets: list[Reduction | Store], wanted: list[str], folds: list[Reduction]) -> None:
+    def _emit_splits(
+        self, scope: Scope, targets: list[Reduction | Store], wanted: list[str], folds: list[Reduction]
+    ) -> None:
         """The row cut along its longest axis into parts, each with a thread; their results are combined in order."""
-        parts, cut = self.choice.parts, max(self.row, key=self.sizes.__getitem__)
+        parts, cut = self.config.num_splits, max(self.row, key=self.sizes.__getitem__)
         for fold in folds:
-            scope.add(f"{self._fold(fold)} {fold.value}_fold, {fold.value}_parts[{parts}];")
-        self.threads(scope)
+            scope.add(f"{self._accumulator_type(fold)} {fold.value}_fold, {fold.value}_parts[{parts}];")
+        self.emit_parallel_pragma(scope)
         scope.add(f"for (int64_t part = 0; part < {parts}; ++part) {{")
-        inside = scope.inside()
-        self._declare(inside, wanted, [], folds)
+        inside = scope.nested_scope()
+        self._declare_accumulators(inside, wanted, [], folds)
         size = self.sizes[cut]
         inside.add(f"const int64_t first = {size} * part / {parts}, last = {size} * (part + 1) / {parts};")
-        self._loops(inside, targets, wanted, [], cut)
+        self._emit_loops(inside, targets, wanted, [], cut)
         for fold in folds:
             inside.add(f"{fold.value}_parts[part] = {fold.value}_fold;")
         scope.add("}")
         for fold in folds:
             scope.add(f"for (auto& part : {fold.value}_parts) {fold.value}_fold.merge(part);")
 
-    def _loops(
+    def _emit_loops(
         self,
         scope: Scope,
         targets: list[Reduction | Store],
@@ -114,39 +118,41 @@ class Rows(Body):
         """Runs over the row; over [first, last) of the axis `cut`."""
         head, part = scope, ("first", "last")
         for name in self.row:
-            if name != self.lanes:
-                head.add(f"{self.row_loop(name, *(part if name == cut else ()))} {{")
-                head = head.inside()
-        walk = "walk_back" if self.passes.backwards else "walk"
-        low, high = part if self.lanes == cut else ("0", self.sizes[self.lanes])
-        head.add(f"{walk}({low}, {high}, [&]<typename V>(int64_t {self.lanes}, int u) {{")
-        inside = head.inside(wide=True)
+            if name != self.vector_axis:
+                head.add(f"{self.row_loop_head(name, *(part if name == cut else ()))} {{")
+                head = head.nested_scope()
+        walk = "walk_back" if self.passes.is_reverse else "walk"
+        low, high = part if self.vector_axis == cut else ("0", self.sizes[self.vector_axis])
+        head.add(f"{walk}({low}, {high}, [&]<typename V>(int64_t {self.vector_axis}, int u) {{")
+        inside = head.nested_scope(is_vector=True)
         for value in held:
-            inside.add(f"const auto {value} = load<V>(kept_{value} + {self.row_place()});")
-        for entry in self.passes.needed(wanted, True, held):
-            self.forms.value(inside, entry)
-        for value in self.kept:
+            inside.add(f"const auto {value} = load<V>(kept_{value} + {self.row_index()});")
+        for entry in self.passes.dependencies(wanted, True, held):
+            self.value_codegen.emit_value(inside, entry)
+        for value in self.cached_values:
             if value in wanted and value not in held:
-                inside.add(f"store(kept_{value} + {self.row_place()}, {value});")
+                inside.add(f"store(kept_{value} + {self.row_index()}, {value});")
         for target in targets:
-            self._target(inside, target)
+            self._emit_target(inside, target)
         folds = [f"{target.value}_fold" for target in targets if isinstance(target, Reduction)]
         head.add(f"{', '.join(['}', *folds])});")
-        around = [name for name in self.row if name != self.lanes]
-        if folds and around and self.region.row_size > SETTLE:
-            every = max(1, SETTLE // self.sizes[self.lanes])
+        around = [name for name in self.row if name != self.vector_axis]
+        if folds and around and self.region.row_size > FLUSH_INTERVAL:
+            every = max(1, FLUSH_INTERVAL // self.sizes[self.vector_axis])
             head.add(f"if ({around[-1]} % {every} == 0) {{ {' '.join(f'{fold}.settle();' for fold in folds)} }}")
         for depth in reversed(range(len(around))):
-            Scope(self.lines, scope.depth + depth, wide=False).add("}")
+            Scope(self.lines, scope.depth + depth, is_vector=False).add("}")
 
-    def _target(self, scope: Scope, target: Reduction | Store) -> None:
+    def _emit_target(self, scope: Scope, target: Reduction | Store) -> None:
         if isinstance(target, Store):
-            return self.forms.store(scope, target)
-        position = target.op in POSITIONS
-        dtype = self.forms.dtype(target.arg) if position else target.dtype
-        taken = self.forms.operand(scope, target.arg, dtype) + (f", {self.row_place()}" if position else "")
+            return self.value_codegen.emit_store(scope, target)
+        position = target.op in ARG_REDUCTIONS
+        dtype = self.value_codegen.compute_dtype(target.arg) if position else target.dtype
+        taken = self.value_codegen.operand_expr(scope, target.arg, dtype) + (
+            f", {self.row_index()}" if position else ""
+        )
         return scope.add(f"{target.value}_fold.template take<V>({taken}, u);")
 
-    def _fold(self, fold: Reduction) -> str:
-        name = "Place" if fold.op in POSITIONS else "Fold"
-        return f"{name}<{self.operation(fold)}, {self.computed(fold)}>"
+    def _accumulator_type(self, fold: Reduction) -> str:
+        name = "Place" if fold.op in ARG_REDUCTIONS else "Fold"
+        return f"{name}<{self.reduction_struct(fold)}, {self.accumulator_ctype(fold)}>"

@@ -12,7 +12,7 @@ Dim = tuple[int, ...]
 Dims = tuple[Dim, ...]
 
 
-class Misfit(Exception):
+class Unsupported(Exception):
     """What was asked for cannot be said in these terms; the message is for people."""
 
 
@@ -21,23 +21,23 @@ class Axes:
 
     def __init__(self) -> None:
         self._size: list[int] = []
-        self._equal: dict[int, int] = {}
-        self._parts: dict[int, Dim] = {}
+        self._unified: dict[int, int] = {}
+        self._split_into: dict[int, Dim] = {}
 
     def copy(self) -> Axes:
         other = Axes()
-        other._size, other._equal, other._parts = list(self._size), dict(self._equal), dict(self._parts)
+        other._size, other._unified, other._split_into = list(self._size), dict(self._unified), dict(self._split_into)
         return other
 
-    def new(self, size: int) -> Dim:
+    def new_dim(self, size: int) -> Dim:
         """A dimension of its own; of size one it needs no axis."""
         if size == 1:
             return ()
         self._size.append(size)
         return (len(self._size) - 1,)
 
-    def fresh(self, shape: tuple[int, ...]) -> Dims:
-        return tuple(self.new(size) for size in shape)
+    def new_dims(self, shape: tuple[int, ...]) -> Dims:
+        return tuple(self.new_dim(size) for size in shape)
 
     def size(self, axis: int) -> int:
         return self._size[axis]
@@ -46,15 +46,15 @@ class Axes:
         """The unsplit axes that a dimension is by now."""
         found: list[int] = []
         for axis in dim:
-            while axis in self._equal:
-                axis = self._equal[axis]
-            found += self.leaves(self._parts[axis]) if axis in self._parts else [axis]
+            while axis in self._unified:
+                axis = self._unified[axis]
+            found += self.leaves(self._split_into[axis]) if axis in self._split_into else [axis]
         return tuple(found)
 
     def extent(self, dim: Dim) -> int:
         return prod(self._size[axis] for axis in self.leaves(dim))
 
-    def join(self, one: Dim, other: Dim) -> None:
+    def unify(self, one: Dim, other: Dim) -> None:
         """Makes two dimensions of equal size the same.
 
         Raises:
@@ -66,24 +66,24 @@ class Axes:
             if a == b:
                 continue
             if self._size[a] > self._size[b]:
-                outer, a = self._cut(a, self._size[b])
+                outer, a = self._split_axis(a, self._size[b])
                 left.append(outer)
             elif self._size[b] > self._size[a]:
-                outer, b = self._cut(b, self._size[a])
+                outer, b = self._split_axis(b, self._size[a])
                 right.append(outer)
-            self._equal[b] = a
+            self._unified[b] = a
             left, right = list(self.leaves(tuple(left))), list(self.leaves(tuple(right)))
         if left or right:
-            raise Misfit("two dimensions of different size")
+            raise Unsupported("two dimensions of different size")
 
-    def _cut(self, axis: int, inner: int) -> Dim:
+    def _split_axis(self, axis: int, inner: int) -> Dim:
         """Splits an axis into an outer part and an inner one of the size given."""
         if self._size[axis] % inner:
-            raise Misfit(f"an axis of {self._size[axis]} does not split into parts of {inner}")
-        self._parts[axis] = (*self.new(self._size[axis] // inner), *self.new(inner))
-        return self._parts[axis]
+            raise Unsupported(f"an axis of {self._size[axis]} does not split into parts of {inner}")
+        self._split_into[axis] = (*self.new_dim(self._size[axis] // inner), *self.new_dim(inner))
+        return self._split_into[axis]
 
-    def regroup(self, dims: Dims, shape: tuple[int, ...]) -> Dims:
+    def reshape(self, dims: Dims, shape: tuple[int, ...]) -> Dims:
         """The same values under another shape, as a reshape gives them.
 
         Raises:
@@ -97,13 +97,13 @@ class Axes:
                 axis = rest.pop()
                 missing, odd = divmod(size, have)
                 if odd:
-                    raise Misfit(f"a dimension of {size} cuts through an axis")
+                    raise Unsupported(f"a dimension of {size} cuts through an axis")
                 if self._size[axis] > missing:
-                    outer, axis = self._cut(axis, missing)
+                    outer, axis = self._split_axis(axis, missing)
                     rest.append(outer)
                 dim.insert(0, axis)
             if have != size:
-                raise Misfit(f"a dimension of {size} cuts through an axis")
+                raise Unsupported(f"a dimension of {size} cuts through an axis")
             grouped.insert(0, tuple(dim))
         return tuple(grouped)
 
@@ -116,7 +116,7 @@ class Axes:
             for dims in values:
                 if len(dims) >= -position and dims[position]:
                     if dim:
-                        self.join(dim, dims[position])
+                        self.unify(dim, dims[position])
                     dim = dims[position]
             result.append(dim)
         return tuple(result)

@@ -10,14 +10,14 @@ import msgspec
 from kernelwright.compiler.regions.region import Axis, Load, Region, Step, Store
 
 
-def merged(region: Region) -> Region:
+def merge_axes(region: Region) -> Region:
     """The same region over as few axes as can be."""
-    while pair := next(_mergeable(region), None):
-        region = _with_one(region, *pair)
+    while pair := next(_mergeable_pairs(region), None):
+        region = _merge_pair(region, *pair)
     return region
 
 
-def _mergeable(region: Region) -> Iterator[tuple[Axis, Axis]]:
+def _mergeable_pairs(region: Region) -> Iterator[tuple[Axis, Axis]]:
     counted = {step.args[0] for step in region.steps if isinstance(step, Step) and step.op == "index"}
     for axes in (region.outer, region.row):
         for left, right in pairwise(axes):
@@ -28,7 +28,7 @@ def _mergeable(region: Region) -> Iterator[tuple[Axis, Axis]]:
                 yield left, right
 
 
-def _with_one(region: Region, left: Axis, right: Axis) -> Region:
+def _merge_pair(region: Region, left: Axis, right: Axis) -> Region:
     both = Axis(name=left.name, size=left.size * right.size)
 
     def axes(given: Sequence[Axis]) -> tuple[Axis, ...]:

@@ -7,7 +7,7 @@ import msgspec
 from kernelwright.compiler.regions.region import Load, Reduction, Region, Scan, Step
 
 
-def without_repeats(region: Region) -> Region:
+def eliminate_common_subexpressions(region: Region) -> Region:
     """The same region; of entries that say the same of the same values the first stays, and no value is cast to the
     dtype that it has."""
     first: dict[str, Load | Step | Reduction | Scan] = {}

@@ -7,20 +7,20 @@ import msgspec
 from kernelwright.compiler.regions.operators import COMPARISONS
 from kernelwright.compiler.regions.region import Reduction, Region, Scan, Step
 
-LARGEST = 2**31 - 1
-Range = tuple[int, int]
+INT32_MAX = 2**31 - 1
+IntegerRange = tuple[int, int]
 
 
-def narrowed(region: Region) -> Region:
+def narrow_integers(region: Region) -> Region:
     """The same region with every int64 value as int32 that fits, as long as nobody needs it as int64."""
-    ranges = _ranges(region)
-    region = _with_narrow_picks(region, ranges)
+    ranges = _value_ranges(region)
+    region = _narrow_gather_positions(region, ranges)
     narrow = {
         step.value
         for step in region.steps
-        if isinstance(step, Step) and step.dtype == "int64" and step.value in ranges and _fits(ranges[step.value])
+        if isinstance(step, Step) and step.dtype == "int64" and step.value in ranges and _fits_int32(ranges[step.value])
     }
-    while wide := {value for value in narrow if not _alone(region, value, narrow)}:
+    while wide := {value for value in narrow if not _can_narrow(region, value, narrow)}:
         narrow -= wide
     steps = tuple(
         msgspec.structs.replace(step, dtype="int32") if isinstance(step, Step) and step.value in narrow else step
@@ -29,7 +29,7 @@ def narrowed(region: Region) -> Region:
     return msgspec.structs.replace(region, steps=steps) if narrow else region
 
 
-def _with_narrow_picks(region: Region, ranges: dict[str, Range]) -> Region:
+def _narrow_gather_positions(region: Region, ranges: dict[str, IntegerRange]) -> Region:
     """Where a place is compared with one number a row, as targets are, that number as int32 too; -1, which is no place,
     where it does not fit."""
     by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
@@ -37,17 +37,17 @@ def _with_narrow_picks(region: Region, ranges: dict[str, Range]) -> Region:
     for step in region.steps:
         if row and isinstance(step, Step) and step.op in ("eq", "ne") and len(step.values) == 2:
             place, number = step.values if step.values[0] in ranges else step.values[::-1]
-            is_place = place in ranges and number not in ranges and ranges[place][0] >= 0 and _fits(ranges[place])
+            is_place = place in ranges and number not in ranges and ranges[place][0] >= 0 and _fits_int32(ranges[place])
             if is_place and by_value[number].dtype == "int64" and not region.axes_of[number] & row:
                 if number not in made:
                     made[number] = f"{number}_narrow"
-                    steps += _fitting(number)
+                    steps += _checked_narrowing_steps(number)
                 step = msgspec.structs.replace(step, args=(place, made[number]))
         steps.append(step)
     return msgspec.structs.replace(region, steps=tuple(steps)) if made else region
 
 
-def _fitting(number: str) -> tuple[Step, ...]:
+def _checked_narrowing_steps(number: str) -> tuple[Step, ...]:
     low, back, fits = f"{number}_low", f"{number}_back", f"{number}_fits"
     return (
         Step(value=low, op="cast", args=(number,), dtype="int32"),
@@ -57,7 +57,7 @@ def _fitting(number: str) -> tuple[Step, ...]:
     )
 
 
-def _alone(region: Region, value: str, narrow: set[str]) -> bool:
+def _can_narrow(region: Region, value: str, narrow: set[str]) -> bool:
     """Whether a value comes from narrow ones and goes only where narrow ones are taken."""
     if any(store.value == value for store in region.stores):
         return False
@@ -77,14 +77,14 @@ def _alone(region: Region, value: str, narrow: set[str]) -> bool:
     return True
 
 
-def _fits(values: Range) -> bool:
-    return values[0] >= -LARGEST and values[1] <= LARGEST
+def _fits_int32(values: IntegerRange) -> bool:
+    return values[0] >= -INT32_MAX and values[1] <= INT32_MAX
 
 
-def _ranges(region: Region) -> dict[str, Range]:
+def _value_ranges(region: Region) -> dict[str, IntegerRange]:
     """The least and the largest that whole numbers can be, of those that come from positions and constants alone."""
     sizes = {axis.name: axis.size for axis in (*region.outer, *region.row)}
-    found: dict[str, Range] = {}
+    found: dict[str, IntegerRange] = {}
     for step in region.steps:
         if not isinstance(step, Step) or step.dtype != "int64":
             continue
@@ -93,12 +93,16 @@ def _ranges(region: Region) -> dict[str, Range]:
             continue
         args = step.args[1:] if step.op == "where" else step.args
         given = [found.get(arg) if isinstance(arg, str) else (int(arg), int(arg)) for arg in args]
-        if (known := [one for one in given if one]) and len(known) == len(given) and (out := _out(step.op, known)):
+        if (
+            (known := [one for one in given if one])
+            and len(known) == len(given)
+            and (out := _result_range(step.op, known))
+        ):
             found[step.value] = out
     return found
 
 
-def _out(op: str, given: list[Range]) -> Range | None:
+def _result_range(op: str, given: list[IntegerRange]) -> IntegerRange | None:
     (low, high), (other_low, other_high) = given[0], given[-1]
     match op:
         case "constant":

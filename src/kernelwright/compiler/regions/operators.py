@@ -27,27 +27,27 @@ POINTWISE: dict[str, str] = {
 CONVERSIONS = ("_to_copy", "convert_element_type", "clone", "alias", "detach", "lift_fresh_copy")
 VIEWS = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "alias")
 VIEWS += ("broadcast_in_dim", "detach")
-REDUCED: dict[str, str] = {
+ATEN_REDUCTIONS: dict[str, str] = {
     "sum": "sum", "prod": "prod", "amax": "max", "amin": "min", "any": "any", "all": "all", "argmax": "argmax",
     "argmin": "argmin", "mean": "mean",
 }  # fmt: skip
 DEVIATIONS = ("std", "std_mean")
 VARIANCES = ("var", "var_mean", *DEVIATIONS)
-EXTREMES = {"max": "max", "min": "min"}
+MINMAX_WITH_INDEX = {"max": "max", "min": "min"}
 COMPARISONS = frozenset(["lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"])
 LOGICAL = frozenset(["and", "or", "not", "xor"])
 CONSTANTS = ("full", "scalar_tensor", "zeros", "ones", "full_like", "zeros_like", "ones_like")
 SCANS = {"cumsum": "sum", "cumprod": "prod"}
-CUTS = ("slice", "select", "narrow", "diagonal")
+SLICE_OPS = ("slice", "select", "narrow", "diagonal")
 """Views of a part of a tensor."""
-PIECES = ("split", "split_with_sizes", "unbind", "chunk")
+SPLIT_OPS = ("split", "split_with_sizes", "unbind", "chunk")
 """The same for all parts at once."""
-LOWERED = frozenset((*POINTWISE, *CONVERSIONS, *VIEWS, *REDUCED, *VARIANCES, *EXTREMES, *SCANS))
-LOWERED |= {"gather", "getitem", "cat"}
+SUPPORTED_OPS = frozenset((*POINTWISE, *CONVERSIONS, *VIEWS, *ATEN_REDUCTIONS, *VARIANCES, *MINMAX_WITH_INDEX, *SCANS))
+SUPPORTED_OPS |= {"gather", "getitem", "cat"}
 """What a region may compute."""
 
 
-def packet(target: object) -> str:
+def op_name(target: object) -> str:
     """`aten.add.Tensor` -> `add`; empty for what is no operator of torch."""
     if target is operator.getitem:
         return "getitem"
@@ -81,10 +81,10 @@ _REASONS: dict[str, str] = {
     _SIZED: "nonzero masked_select unique _unique2 unique_consecutive",
     _SORTS: "sort topk kthvalue median cummax cummin searchsorted bucketize",
 }
-LEFT = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+UNSUPPORTED_REASONS = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """Why an operator is left to torch."""
 
 
-def why_left(target: object) -> str:
+def explain_unsupported(target: object) -> str:
     """Why no region holds an operator."""
-    return f"{target} {LEFT.get(packet(target), 'is not pointwise, not a reduction and no view')}"
+    return f"{target} {UNSUPPORTED_REASONS.get(op_name(target), 'is not pointwise, not a reduction and no view')}"

@@ -15,11 +15,11 @@ from kernelwright.core.records import Record
 from kernelwright.core.units import DTYPE_BYTES
 
 Operand = str | int | float | bool
-HALVES = ("float16", "bfloat16")
+HALF_DTYPES = ("float16", "bfloat16")
 """Loaded as these, computed in float32."""
 REDUCTIONS = ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")
 _COSTLY = "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc pow asin acos atan sinh cosh"
-SPECIAL = frozenset(_COSTLY.split())
+SPECIAL_FUNCTIONS = frozenset(_COSTLY.split())
 """Steps that cost as much as a dozen others."""
 
 
@@ -114,7 +114,7 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
         return list(dict.fromkeys(store.buffer for store in self.stores))
 
     @property
-    def rows(self) -> int:
+    def num_rows(self) -> int:
         return prod(axis.size for axis in self.outer)
 
     @property
@@ -138,7 +138,7 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
         return known
 
     @cached_property
-    def sweep_of(self) -> dict[str, int]:
+    def pass_of(self) -> dict[str, int]:
         """For each value the pass over the row in which it can first be had: a reduction is there after its pass."""
         known = {load.value: 0 for load in self.loads}
         for step in self.steps:
@@ -162,10 +162,10 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
         return sum(read.values()), sum(written.values())
 
     def __str__(self) -> str:
-        return text(self)
+        return format_region(self)
 
 
-def needed(steps: Sequence[Step | Reduction | Scan], stores: Sequence[Store]) -> set[str]:
+def required_values(steps: Sequence[Step | Reduction | Scan], stores: Sequence[Store]) -> set[str]:
     """The values that stores need, at any distance."""
     found = {store.value for store in stores}
     for step in reversed(steps):
@@ -174,24 +174,24 @@ def needed(steps: Sequence[Step | Reduction | Scan], stores: Sequence[Store]) ->
     return found
 
 
-def text(region: Region) -> str:
+def format_region(region: Region) -> str:
     """The region as people read it."""
     over = " x ".join(f"{axis.name}={axis.size:,}" for axis in region.outer) or "one row"
     inside = " x ".join(f"{axis.name}={axis.size:,}" for axis in region.row) or "one element each"
     lines = [f"{region.name}: {over}, rows of {inside}"]
     for load in region.loads:
-        lines.append(f"  {load.value} = {load.buffer}{_place(load.strides, load.offset)}  {load.dtype}")
+        lines.append(f"  {load.value} = {load.buffer}{_format_address(load.strides, load.offset)}  {load.dtype}")
     for step in region.steps:
         args = ", ".join(map(str, step.args)) if isinstance(step, Step) else step.arg
         over_row = {Step: "", Reduction: " over the row", Scan: " along the row"}[type(step)]
         over_row += " from its end" * (isinstance(step, Scan) and step.reverse)
         lines.append(f"  {step.value} = {step.op}({args}){over_row}  {step.dtype}")
     for store in region.stores:
-        lines.append(f"  {store.buffer}{_place(store.strides, store.offset)} = {store.value}  {store.dtype}")
+        lines.append(f"  {store.buffer}{_format_address(store.strides, store.offset)} = {store.value}  {store.dtype}")
     return "\n".join(lines)
 
 
-def _place(strides: dict[str, int], offset: int) -> str:
+def _format_address(strides: dict[str, int], offset: int) -> str:
     terms = [axis if stride == 1 else f"{stride} {axis}" for axis, stride in strides.items() if stride]
     terms += [str(offset)] * bool(offset)
     return f"[{' + '.join(terms) or '0'}]"

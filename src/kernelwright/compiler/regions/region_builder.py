@@ -9,23 +9,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from kernelwright.compiler.regions.axes import Axes, Dim, Dims, Misfit
+from kernelwright.compiler.regions.axes import Axes, Dim, Dims, Unsupported
 from kernelwright.compiler.regions.nodes import (
-    computed_dtype,
-    constant_of,
+    arange_start_step,
+    compute_dtype,
     dtype_of,
-    is_made,
-    memory_of,
-    node_at,
-    number,
-    order,
-    range_of,
+    fill_value,
+    is_constant_or_range,
+    node_arg,
+    permuted_dims,
+    require_number,
+    resolve_view,
     shape_of,
-    wrapped,
+    wrap_integer,
 )
-from kernelwright.compiler.regions.operators import CONSTANTS, VIEWS, packet
+from kernelwright.compiler.regions.operators import CONSTANTS, VIEWS, op_name
 from kernelwright.compiler.regions.region import (
-    SPECIAL,
+    SPECIAL_FUNCTIONS,
     Axis,
     Load,
     Operand,
@@ -34,10 +34,10 @@ from kernelwright.compiler.regions.region import (
     Scan,
     Step,
     Store,
-    needed,
+    required_values,
 )
 
-CHEAP_AGAIN = 4
+MAX_RECOMPUTE = 4
 """A value that lacks outer axes is computed once for each of them: special functions no more often than this."""
 
 
@@ -48,7 +48,7 @@ class _Index(NamedTuple):
     dim: Dim
 
 
-class Piece(NamedTuple):
+class ConcatPiece(NamedTuple):
     """A part of a tensor that is put together: what is written there, from which element on, along which axes."""
 
     value: str
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
     dims: Dims
 
 
-class Draft:
+class RegionBuilder:
     """Values by the nodes that they are; the first reduction or scan says what a row is."""
 
     def __init__(self) -> None:
@@ -65,23 +65,27 @@ class Draft:
         self._dims: dict[fx.Node, Dims] = {}
         self._names: dict[fx.Node, str] = {}
         self._loads: dict[fx.Node, Dims] = {}
-        self._turned: set[fx.Node] = set()
+        self._unflipped_scans: set[fx.Node] = set()
         """Scans that are held the other way round than their node says: only a flip may take them."""
         self._steps: list[Step | Reduction | Scan | _Index] = []
         self._dtypes: dict[str, str] = {}
-        self._rows: list[tuple[Dim, bool]] = []
-        self._pieces: dict[fx.Node, list[Piece]] = {}
+        self._requested_rows: list[tuple[Dim, bool]] = []
+        self._concat_pieces: dict[fx.Node, list[ConcatPiece]] = {}
         """Tensors that are put together from several values."""
 
-    def _copied_into(self, other: Draft) -> None:
+    def _copy_into(self, other: RegionBuilder) -> None:
         other.nodes, other._axes = list(self.nodes), self._axes.copy()
-        other._rows, other._pieces = list(self._rows), dict(self._pieces)
+        other._requested_rows, other._concat_pieces = list(self._requested_rows), dict(self._concat_pieces)
         other._dims, other._names, other._loads = dict(self._dims), dict(self._names), dict(self._loads)
-        other._steps, other._dtypes, other._turned = list(self._steps), dict(self._dtypes), set(self._turned)
+        other._steps, other._dtypes, other._unflipped_scans = (
+            list(self._steps),
+            dict(self._dtypes),
+            set(self._unflipped_scans),
+        )
 
     # ---- values
 
-    def _holds(self, node: Any) -> bool:
+    def _computes(self, node: Any) -> bool:
         return isinstance(node, fx.Node) and node in self._names and node not in self._loads
 
     def _dims_of(self, node: fx.Node) -> Dims:
@@ -91,155 +95,155 @@ class Draft:
     def _operand(self, arg: Any) -> Operand | None:
         if isinstance(arg, fx.Node):
             return self._value(arg)
-        return None if arg is None else number(arg)
+        return None if arg is None else require_number(arg)
 
     def _value(self, node: fx.Node) -> str:
         """The name of a node's value; one that nobody here computes is made or loaded."""
-        if node in self._turned:
-            raise Misfit(f"{node.name} is held from its end")
-        if node in self._pieces:
-            raise Misfit(f"{node.name} is only put together here")
+        if node in self._unflipped_scans:
+            raise Unsupported(f"{node.name} is held from its end")
+        if node in self._concat_pieces:
+            raise Unsupported(f"{node.name} is only put together here")
         if node not in self._names:
-            if is_made(node):
-                self._make(node)
+            if is_constant_or_range(node):
+                self._materialize(node)
             else:
-                self._load_later(node)
+                self._add_load(node)
         return self._names[node]
 
-    def _load_later(self, node: fx.Node) -> None:
+    def _add_load(self, node: fx.Node) -> None:
         if not isinstance(node.meta.get("val"), torch.Tensor):
-            raise Misfit(f"{node.name} is no tensor")
-        root, _, _ = memory_of(node)
-        if self._holds(root):
-            raise Misfit(f"{node.name} is a part of what is computed here")
+            raise Unsupported(f"{node.name} is no tensor")
+        root, _, _ = resolve_view(node)
+        if self._computes(root):
+            raise Unsupported(f"{node.name} is a part of what is computed here")
         self._names[node] = name = f"{node.name}_in"
-        self._dtypes[name] = computed_dtype(node)
-        self._dims[node] = self._loads[node] = self._axes.fresh(shape_of(node))
+        self._dtypes[name] = compute_dtype(node)
+        self._dims[node] = self._loads[node] = self._axes.new_dims(shape_of(node))
 
-    def _as(self, value: Operand, dtype: str) -> Operand:
+    def _cast_to(self, value: Operand, dtype: str) -> Operand:
         if not isinstance(value, str) or self._dtypes[value] == dtype:
-            return wrapped(value, dtype)
+            return wrap_integer(value, dtype)
         name = f"{value}_{dtype}"
-        return name if name in self._dtypes else self._step(name, "cast", (value,), dtype)
+        return name if name in self._dtypes else self._add_step(name, "cast", (value,), dtype)
 
-    def _step(self, value: str, op: str, args: tuple[Operand, ...], dtype: str) -> str:
+    def _add_step(self, value: str, op: str, args: tuple[Operand, ...], dtype: str) -> str:
         self._steps.append(Step(value=value, op=op, args=args, dtype=dtype))
         self._dtypes[value] = dtype
         return value
 
-    def _fold(self, value: str, op: str, arg: str, dtype: str, row: Dim) -> str:
+    def _add_reduction(self, value: str, op: str, arg: str, dtype: str, row: Dim) -> str:
         """A reduction over the row; over one element, which has no axes, what torch makes of that."""
         if not row:
-            return self._fold_of_one(value, op, arg, dtype)
+            return self._reduce_one_element(value, op, arg, dtype)
         self._steps.append(Reduction(value=value, op=op, arg=arg, dtype=dtype))
         self._dtypes[value] = dtype
         return value
 
-    def _fold_of_one(self, value: str, op: str, arg: str, dtype: str) -> str:
+    def _reduce_one_element(self, value: str, op: str, arg: str, dtype: str) -> str:
         if op in ("argmax", "argmin"):
-            return self._step(value, "constant", (0,), dtype)
+            return self._add_step(value, "constant", (0,), dtype)
         if op in ("sum", "mean") and dtype.startswith("float"):
-            return self._step(value, "add", (arg, 0.0), dtype)  # torch adds to 0.0: a sum of -0.0 is 0.0
-        return self._step(value, "cast", (arg,), dtype)
+            return self._add_step(value, "add", (arg, 0.0), dtype)  # torch adds to 0.0: a sum of -0.0 is 0.0
+        return self._add_step(value, "cast", (arg,), dtype)
 
-    def _position(self, value: str, dim: Dim) -> str:
+    def _add_index(self, value: str, dim: Dim) -> str:
         self._steps.append(_Index(value, dim))
         self._dtypes[value] = "int64"
         return value
 
-    def _take_row(self, row: Dim, *, ordered: bool = False) -> None:
+    def _add_row_axes(self, row: Dim, *, ordered: bool = False) -> None:
         """Makes some axes the row; without any there is one element. Whether all rows are one is known when the axes
-        are: `_one_row`."""
+        are: `_row_axes`."""
         if row:
-            self._rows.append((row, ordered))
+            self._requested_rows.append((row, ordered))
 
-    def _one_row(self) -> Dim:
+    def _row_axes(self) -> Dim:
         """The axes of the row, in order.
 
         Raises:
             Misfit: two reductions run over different axes.
         """
-        return self._one_row_of(self._rows)
+        return self._common_row_axes(self._requested_rows)
 
-    def _one_row_of(self, given: Sequence[tuple[Dim, bool]]) -> Dim:
+    def _common_row_axes(self, given: Sequence[tuple[Dim, bool]]) -> Dim:
         rows = [(self._axes.leaves(row), ordered) for row, ordered in given]
         in_order = [row for row, ordered in rows if ordered]
         first = next(iter([*in_order, *(row for row, _ in rows)]), ())
         if any(set(row) != set(first) for row, _ in rows) or any(row != first for row in in_order):
-            raise Misfit("two reductions over different axes")
+            raise Unsupported("two reductions over different axes")
         return first
 
-    def join_rows(self) -> None:
+    def unify_rows(self) -> None:
         """Lets reductions over unrelated axes of one size run side by side.
 
         Raises:
             Misfit: their sizes differ, or a value has both axes.
         """
-        first = self._one_row_of(self._rows[:1])
-        for row, _ in self._rows[1:]:
+        first = self._common_row_axes(self._requested_rows[:1])
+        for row, _ in self._requested_rows[1:]:
             other = self._axes.leaves(row)
             if set(other) != set(self._axes.leaves(first)) and self._axes.extent(other) == self._axes.extent(first):
-                self._axes.join(first, other)
-        self._check()
+                self._axes.unify(first, other)
+        self._check_repeated_axes()
 
-    def _make(self, node: fx.Node) -> None:
+    def _materialize(self, node: fx.Node) -> None:
         """A constant or a range: whoever needs it makes its own."""
-        name = packet(node.target)
+        name = op_name(node.target)
         if name in CONSTANTS:
-            self._constant(node)
+            self._add_constant(node)
         elif name in VIEWS:
-            source = node_at(node, 0)
+            source = node_arg(node, 0)
             self._names.pop(source, None)
             self._value(source)
-            self._view(node, name)
+            self._add_view(node, name)
             del self._names[source]  # a range for this view alone: another use can lie along another axis
         else:
-            self._count_up(node)
+            self._add_arange(node)
 
-    def _unused(self, name: str) -> str:
+    def _unused_name(self, name: str) -> str:
         """The name, numbered where a value has it already."""
         return next(f"{name}{number}" for number in ("", *range(1, 99)) if f"{name}{number}" not in self._dtypes)
 
-    def _constant(self, node: fx.Node) -> None:
-        value, dtype = self._unused(node.name), computed_dtype(node)
-        self._names[node] = self._step(value, "constant", (wrapped(constant_of(node), dtype),), dtype)
-        self._dims[node] = self._axes.fresh(shape_of(node))
+    def _add_constant(self, node: fx.Node) -> None:
+        value, dtype = self._unused_name(node.name), compute_dtype(node)
+        self._names[node] = self._add_step(value, "constant", (wrap_integer(fill_value(node), dtype),), dtype)
+        self._dims[node] = self._axes.new_dims(shape_of(node))
 
-    def _count_up(self, node: fx.Node) -> None:
+    def _add_arange(self, node: fx.Node) -> None:
         (size,) = shape_of(node)
-        start, step = range_of(node)
-        dim = self._axes.new(size)
+        start, step = arange_start_step(node)
+        dim = self._axes.new_dim(size)
         if not dim:
-            raise Misfit("a range of one number")
-        value = self._position(self._unused(f"{node.name}_index"), dim)
+            raise Unsupported("a range of one number")
+        value = self._add_index(self._unused_name(f"{node.name}_index"), dim)
         if step != 1:
-            value = self._step(f"{value}_scaled", "mul", (value, step), "int64")
+            value = self._add_step(f"{value}_scaled", "mul", (value, step), "int64")
         if start:
-            value = self._step(f"{value}_from", "add", (value, start), "int64")
-        self._names[node], self._dims[node] = str(self._as(value, computed_dtype(node))), (dim,)
+            value = self._add_step(f"{value}_from", "add", (value, start), "int64")
+        self._names[node], self._dims[node] = str(self._cast_to(value, compute_dtype(node))), (dim,)
 
-    def _view(self, node: fx.Node, name: str) -> None:
-        source = node_at(node, 0)
+    def _add_view(self, node: fx.Node, name: str) -> None:
+        source = node_arg(node, 0)
         dims, shape = self._dims[source], shape_of(node)
         self._names[node] = self._names[source]
         if name in ("permute", "transpose", "t"):
-            self._dims[node] = tuple(dims[position] for position in order(node, len(dims)))
+            self._dims[node] = tuple(dims[position] for position in permuted_dims(node, len(dims)))
         elif name in ("alias", "detach"):
             self._dims[node] = dims
         elif name == "broadcast_in_dim":
             places = [int(place) for place in node.args[2]]  # type: ignore[union-attr]
             at = dict(zip(places, dims, strict=True))
-            self._dims[node] = self._repeated([at.get(position, ()) for position in range(len(shape))], shape)
+            self._dims[node] = self._expand_dims([at.get(position, ()) for position in range(len(shape))], shape)
         elif name == "expand":
-            self._dims[node] = self._repeated([*((),) * (len(shape) - len(dims)), *dims], shape)
+            self._dims[node] = self._expand_dims([*((),) * (len(shape) - len(dims)), *dims], shape)
         else:
-            self._dims[node] = self._axes.regroup(dims, shape)
+            self._dims[node] = self._axes.reshape(dims, shape)
 
-    def _repeated(self, dims: Sequence[Dim], shape: tuple[int, ...]) -> Dims:
+    def _expand_dims(self, dims: Sequence[Dim], shape: tuple[int, ...]) -> Dims:
         """Where the shape is larger than one, an axis on which the value does not depend."""
-        return tuple(dim or self._axes.new(size) for dim, size in zip(dims, shape, strict=True))
+        return tuple(dim or self._axes.new_dim(size) for dim, size in zip(dims, shape, strict=True))
 
-    def _check(self) -> None:
+    def _check_repeated_axes(self) -> None:
         """No value may have one axis twice: that would be its diagonal.
 
         Raises:
@@ -248,28 +252,28 @@ class Draft:
         for node, dims in self._dims.items():
             axes = [axis for dim in dims for axis in self._axes.leaves(dim)]
             if len(axes) != len(set(axes)):
-                raise Misfit(f"{node.name} would be needed in two orders at once")
+                raise Unsupported(f"{node.name} would be needed in two orders at once")
 
     # ---- the whole
 
-    def region(self, name: str, wanted: Sequence[fx.Node], *, unused: bool = False) -> Region:
+    def build(self, name: str, outputs: Sequence[fx.Node], *, keep_unused: bool = False) -> Region:
         """The region that computes the wanted nodes.
 
         Args:
-            unused: keep steps that no wanted node needs, for a trial of what is still growing.
+            keep_unused: keep steps that no wanted node needs, for a trial of what is still growing.
         Raises:
             Misfit: a wanted value is the same for several rows, something costly would be done again and again, or
                 there is nothing to compute.
         """
-        row = self._one_row()
-        outer = [axis for axis in self._every_axis() if axis not in row]
+        row = self._row_axes()
+        outer = [axis for axis in self._all_axes() if axis not in row]
         if not all(self._axes.size(axis) for axis in (*row, *outer)):
-            raise Misfit("a tensor without elements")
+            raise Unsupported("a tensor without elements")
         names = {axis: f"i{at}" for at, axis in enumerate(outer)} | {axis: f"r{at}" for at, axis in enumerate(row)}
-        stores = tuple(store for node in wanted for store in self._stores(node, names))
-        steps = [named for step in self._steps for named in self._named(step, names)]
-        loads = [self._load(node, names) for node in self._loads]
-        used = {entry.value for entry in (*loads, *steps)} if unused else needed(steps, stores)
+        stores = tuple(store for node in outputs for store in self._build_stores(node, names))
+        steps = [named for step in self._steps for named in self._resolve_index(step, names)]
+        loads = [self._build_load(node, names) for node in self._loads]
+        used = {entry.value for entry in (*loads, *steps)} if keep_unused else required_values(steps, stores)
         region = Region(
             name=name,
             outer=tuple(Axis(name=names[axis], size=self._axes.size(axis)) for axis in outer),
@@ -278,27 +282,27 @@ class Draft:
             steps=tuple(step for step in steps if step.value in used),
             stores=stores,
         )
-        _check(region)
+        _check_recompute(region)
         return region
 
-    def cannot_be_stored(self, nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    def find_unstorable(self, nodes: Sequence[fx.Node]) -> list[fx.Node]:
         """Those nodes whose value is the same for several rows."""
-        row = set(self._one_row())
-        outer = set(self._every_axis()) - row
+        row = set(self._row_axes())
+        outer = set(self._all_axes()) - row
         return [n for n in nodes if outer - {a for dim in self._dims[n] for a in self._axes.leaves(dim)}]
 
     def is_row_value(self, node: fx.Node) -> bool:
         """Whether a node has one value for each row, which is not put together from several."""
-        row, axes = set(self._one_row()), {axis for dim in self._dims[node] for axis in self._axes.leaves(dim)}
-        return bool(row) and node not in self._pieces and not row & axes
+        row, axes = set(self._row_axes()), {axis for dim in self._dims[node] for axis in self._axes.leaves(dim)}
+        return bool(row) and node not in self._concat_pieces and not row & axes
 
-    def _every_axis(self) -> list[int]:
+    def _all_axes(self) -> list[int]:
         """All axes in the order of the largest value that is here."""
         largest = sorted(self._dims.values(), key=lambda dims: -prod(self._axes.extent(dim) for dim in dims))
         return list(dict.fromkeys(axis for dims in largest for dim in dims for axis in self._axes.leaves(dim)))
 
-    def _load(self, node: fx.Node, names: dict[int, str]) -> Load:
-        root, strides, offset = memory_of(node)
+    def _build_load(self, node: fx.Node, names: dict[int, str]) -> Load:
+        root, strides, offset = resolve_view(node)
         return Load(
             value=self._names[node],
             buffer=root.name,
@@ -307,10 +311,10 @@ class Draft:
             offset=offset,
         )
 
-    def _stores(self, node: fx.Node, names: dict[int, str]) -> Iterator[Store]:
+    def _build_stores(self, node: fx.Node, names: dict[int, str]) -> Iterator[Store]:
         laid = tuple(int(stride) for stride in torch.empty_like(node.meta["val"]).stride())
-        whole = Piece(self._names.get(node, ""), 0, self._dims[node])
-        for piece in self._pieces.get(node, [whole]):
+        whole = ConcatPiece(self._names.get(node, ""), 0, self._dims[node])
+        for piece in self._concat_pieces.get(node, [whole]):
             yield Store(
                 value=piece.value,
                 buffer=node.name,
@@ -330,7 +334,7 @@ class Draft:
                 step *= self._axes.size(axis)
         return found
 
-    def _named(
+    def _resolve_index(
         self, step: Step | Reduction | Scan | _Index, names: dict[int, str]
     ) -> Iterator[Step | Reduction | Scan]:
         if not isinstance(step, _Index):
@@ -354,7 +358,7 @@ class Draft:
             above = index
 
 
-def _check(region: Region) -> None:
+def _check_recompute(region: Region) -> None:
     outer = {axis.name: axis.size for axis in region.outer}
     sizes = outer | {axis.name: axis.size for axis in region.row}
 
@@ -365,13 +369,13 @@ def _check(region: Region) -> None:
     for store in region.stores:  # what every row has can be written by each to its own place
         known = store.strides.keys() if store.value in constants else region.axes_of[store.value]
         if missing := outer.keys() - known:
-            raise Misfit(f"a part of {store.buffer} is the same for every {', '.join(sorted(missing))}")
+            raise Unsupported(f"a part of {store.buffer} is the same for every {', '.join(sorted(missing))}")
     touched = max((extent(place.strides) for place in (*region.loads, *region.stores)), default=1)
     for step in region.steps:
         again = extent(axis for axis in outer if axis not in region.axes_of[step.value])
-        if again <= CHEAP_AGAIN:
+        if again <= MAX_RECOMPUTE:
             continue
-        if step.op in SPECIAL:
-            raise Misfit(f"{step.op} would be computed {again:,} times over")
+        if step.op in SPECIAL_FUNCTIONS:
+            raise Unsupported(f"{step.op} would be computed {again:,} times over")
         if isinstance(step, Reduction) and extent(sizes) > 2 * touched:
-            raise Misfit(f"a row would be reduced {again:,} times over")
+            raise Unsupported(f"a row would be reduced {again:,} times over")

@@ -11,17 +11,17 @@ from collections.abc import Iterable
 import torch
 from torch import fx
 
-from kernelwright.compiler.regions.nodes import READ_WIDE, dtype_of
-from kernelwright.compiler.regions.region import HALVES
+from kernelwright.compiler.regions.nodes import READ_AS_FP32, dtype_of
+from kernelwright.compiler.regions.region import HALF_DTYPES
 
 aten = torch.ops.aten
 
 
 def is_half(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), torch.Tensor) and dtype_of(node) in HALVES
+    return isinstance(node.meta.get("val"), torch.Tensor) and dtype_of(node) in HALF_DTYPES
 
 
-def store_wide(graph: fx.Graph, node: fx.Node, readers: Iterable[fx.Node]) -> fx.Node:
+def store_as_fp32(graph: fx.Graph, node: fx.Node, readers: Iterable[fx.Node]) -> fx.Node:
     """Changes a graph in place: the readers of a value take it from its FP32 copy, which is returned.
 
     They read it through a node that casts it back, which leaves the program the same for torch: a kernel reads the FP32
@@ -32,7 +32,7 @@ def store_wide(graph: fx.Graph, node: fx.Node, readers: Iterable[fx.Node]) -> fx
     with graph.inserting_after(wide):
         back = _cast(graph, wide, node.meta["val"].dtype, f"{node.name}_back")
     wide.meta["val"] = node.meta["val"].to(torch.float32)
-    back.meta |= {"val": node.meta["val"], READ_WIDE: True}
+    back.meta |= {"val": node.meta["val"], READ_AS_FP32: True}
     for reader in readers:
         reader.replace_input_with(node, back)
     return wide

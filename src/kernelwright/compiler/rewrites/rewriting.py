@@ -8,27 +8,27 @@ import torch
 from torch import fx
 
 from kernelwright.compiler.regions.nodes import reduced_dims, shape_of
-from kernelwright.compiler.regions.operators import LOWERED, REDUCED, packet
+from kernelwright.compiler.regions.operators import ATEN_REDUCTIONS, SUPPORTED_OPS, op_name
 
-EXACT = (torch.float32, torch.float64)
+FULL_PRECISION_DTYPES = (torch.float32, torch.float64)
 """A sum of fewer bits that is cut would be rounded once more."""
-NEAR = 16
+MAX_SEARCH_NODES = 16
 """So many nodes above a value the reduction that it hangs on is looked for."""
 
 
-def reduced_before(node: fx.Node) -> tuple[int, ...]:
+def upstream_reduced_dims(node: fx.Node) -> tuple[int, ...]:
     """The dimensions over which something of the same shape is reduced on the way to a node."""
     near, shape = [node], shape_of(node)
     for one in near:
-        name = packet(one.target)
-        if name in REDUCED and one is not node and shape_of(one.all_input_nodes[0]) == shape:
+        name = op_name(one.target)
+        if name in ATEN_REDUCTIONS and one is not node and shape_of(one.all_input_nodes[0]) == shape:
             return reduced_dims(one, len(shape))
-        if name in LOWERED and len(near) < NEAR:
+        if name in SUPPORTED_OPS and len(near) < MAX_SEARCH_NODES:
             near += [source for source in one.all_input_nodes if source not in near]
     return ()
 
 
-def made(graph: fx.Graph, target: Any, *args: Any, **options: Any) -> fx.Node:
+def insert_call(graph: fx.Graph, target: Any, *args: Any, **options: Any) -> fx.Node:
     """A new node, where the graph inserts and under the fake mode of its values."""
     new = graph.call_function(target, args, options)
     new.meta["val"] = target(*fx.map_arg(args, lambda arg: arg.meta["val"]), **options)

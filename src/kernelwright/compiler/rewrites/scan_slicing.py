@@ -6,50 +6,50 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from kernelwright.compiler.regions.nodes import dim_at, node_at
-from kernelwright.compiler.regions.operators import packet
-from kernelwright.compiler.rewrites.concat_boundaries import is_elementwise, scattered
-from kernelwright.compiler.rewrites.rewriting import EXACT, made
+from kernelwright.compiler.regions.nodes import dim_arg, node_arg
+from kernelwright.compiler.regions.operators import op_name
+from kernelwright.compiler.rewrites.concat_boundaries import is_elementwise, slice_args
+from kernelwright.compiler.rewrites.rewriting import FULL_PRECISION_DTYPES, insert_call
 
 aten = torch.ops.aten
-MOST_PARTS = 2
+MAX_SLICES = 2
 """Each part sums again what lies before it."""
 
 
-def run_parts(graph: fx.Graph) -> None:
+def slice_cumsums(graph: fx.Graph) -> None:
     """Changes a graph in place: a running sum of which others compute on slices along it alone becomes one for each."""
     for node in graph.find_nodes(op="call_function", target=aten.cumsum.default):
-        value, source = node.meta["val"], node_at(node, 0)
+        value, source = node.meta["val"], node_arg(node, 0)
         given = source.meta["val"]
-        if value.dtype not in EXACT or given.dtype != value.dtype or not given.is_contiguous():
+        if value.dtype not in FULL_PRECISION_DTYPES or given.dtype != value.dtype or not given.is_contiguous():
             continue
-        dim = dim_at(node, 1, value.dim()) - value.dim()
-        if len(node.users) <= MOST_PARTS and all(_is_taken_along(user, dim) for user in node.users):
+        dim = dim_arg(node, 1, value.dim()) - value.dim()
+        if len(node.users) <= MAX_SLICES and all(_is_slice_along(user, dim) for user in node.users):
             for user in list(node.users):
-                _, start, stop, _ = scattered(user, 1)
+                _, start, stop, _ = slice_args(user, 1)
                 with graph.inserting_before(user), value.fake_mode, torch.no_grad():
-                    user.replace_all_uses_with(_running(graph, source, dim, start, stop))
+                    user.replace_all_uses_with(_partial_cumsum(graph, source, dim, start, stop))
                 graph.erase_node(user)
             graph.erase_node(node)
 
 
-def _is_taken_along(user: fx.Node, dim: int) -> bool:
+def _is_slice_along(user: fx.Node, dim: int) -> bool:
     """Whether it is a slice on which others compute: what only looks at it otherwise would know where it lay."""
-    if packet(user.target) != "slice" or not all(map(is_elementwise, user.users)):
+    if op_name(user.target) != "slice" or not all(map(is_elementwise, user.users)):
         return False
-    along, _, _, step = scattered(user, 1)
+    along, _, _, step = slice_args(user, 1)
     return (along, step) == (dim, 1)
 
 
-def _running(graph: fx.Graph, source: fx.Node, dim: int, start: int, stop: int) -> fx.Node:
-    part = made(graph, aten.slice.Tensor, source, dim, start, stop)
+def _partial_cumsum(graph: fx.Graph, source: fx.Node, dim: int, start: int, stop: int) -> fx.Node:
+    part = insert_call(graph, aten.slice.Tensor, source, dim, start, stop)
     if not start:
-        return made(graph, aten.cumsum.default, part, dim)
-    before = made(graph, aten.slice.Tensor, source, dim, 0, start)
+        return insert_call(graph, aten.cumsum.default, part, dim)
+    before = insert_call(graph, aten.slice.Tensor, source, dim, 0, start)
     value = source.meta["val"]
     wider = (torch.float32, "cpu") == (value.dtype, value.device.type)  # as torch itself adds up running sums there
     if wider:  # rounded once, so that the difference of two is nothing where nothing lies between them
-        part, before = (made(graph, aten._to_copy.default, one, dtype=torch.float64) for one in (part, before))
-    running = made(graph, aten.cumsum.default, part, dim)
-    whole = made(graph, aten.add.Tensor, running, made(graph, aten.sum.dim_IntList, before, [dim], True))
-    return made(graph, aten._to_copy.default, whole, dtype=value.dtype) if wider else whole
+        part, before = (insert_call(graph, aten._to_copy.default, one, dtype=torch.float64) for one in (part, before))
+    running = insert_call(graph, aten.cumsum.default, part, dim)
+    whole = insert_call(graph, aten.add.Tensor, running, insert_call(graph, aten.sum.dim_IntList, before, [dim], True))
+    return insert_call(graph, aten._to_copy.default, whole, dtype=value.dtype) if wider else whole

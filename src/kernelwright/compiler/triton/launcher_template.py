@@ -1,6 +1,6 @@
 """What launches a kernel of Triton and takes memory for it, as text."""
 
-START = '''def starter(kernel, programs, warps, together=1):
+LAUNCHER_TEMPLATE = '''def starter(kernel, programs, warps, together=1):
     """What launches a kernel. Triton looks at its arguments the first time, where memory is not aligned
     and where it lies on another device; what it has compiled is otherwise launched as it is, in a
     quarter of the time. `together` programs wait for each other and have to run at once."""

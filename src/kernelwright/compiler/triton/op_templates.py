@@ -8,34 +8,34 @@ from __future__ import annotations
 import re
 import struct
 
-from kernelwright.compiler.regions.axes import Misfit
+from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.operators import COMPARISONS
 from kernelwright.compiler.regions.region import Operand
 
-TYPES = {
+TRITON_TYPES = {
     "float32": "tl.float32", "float64": "tl.float64", "float16": "tl.float16", "bfloat16": "tl.bfloat16",
     "int64": "tl.int64", "int32": "tl.int32", "int16": "tl.int16", "int8": "tl.int8", "uint8": "tl.uint8",
     "bool": "tl.int1",
 }  # fmt: skip
-HALVES = ("float16", "bfloat16")
-_WIDTHS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint8": 8}
+HALF_DTYPES = ("float16", "bfloat16")
+_INTEGER_BITS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint8": 8}
 """In bits."""
-_LIMITS = {dtype: 2 ** (bits - 1) for dtype, bits in _WIDTHS.items() if dtype != "uint8"}
+_LIMITS = {dtype: 2 ** (bits - 1) for dtype, bits in _INTEGER_BITS.items() if dtype != "uint8"}
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
     "ne": "!=", "and": "&", "or": "|", "xor": "^", "bit_and": "&", "bit_or": "|", "bit_xor": "^",
 }  # fmt: skip
-_IN_LANGUAGE = (
+_TL_FUNCTIONS = (
     "exp", "exp2", "log", "log2", "sin", "cos", "erf", "rsqrt", "sigmoid", "floor", "ceil",
 )  # fmt: skip
-_IN_LIBRARY = (
+_LIBDEVICE_FUNCTIONS = (
     "expm1", "log10", "log1p", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan", "erfc", "pow", "fmod", "trunc",
 )  # fmt: skip
-MANY_INSTRUCTIONS = frozenset((*_IN_LIBRARY, "sin", "cos", "erf")) - {"trunc"}
+EXPENSIVE_OPS = frozenset((*_LIBDEVICE_FUNCTIONS, "sin", "cos", "erf")) - {"trunc"}
 """Steps that take tens of them."""
-MOST_POWERED = 4
+MAX_FAST_POW_EXPONENT = 4
 """Known powers up to here are taken without the library's `pow`, as near: tests hold it to 2 * 2**-24."""
-_WHOLE_ALREADY = ("floor", "ceil", "trunc", "round")
+_ROUNDING_OPS = ("floor", "ceil", "trunc", "round")
 
 HELPERS = {
     "larger": '''@triton.jit
@@ -192,7 +192,7 @@ def remainder_of_whole(a, b):
 """Functions that generated kernels call, by name; a file holds those that it uses, once."""
 
 
-def helpers_of(text: str) -> tuple[str, ...]:
+def select_helpers(text: str) -> tuple[str, ...]:
     """The helpers that a kernel's text calls."""
     return tuple(source for name, source in HELPERS.items() if re.search(rf"\b{name}\b", text))
 
@@ -213,7 +213,7 @@ def literal(number: int | float | bool, dtype: str) -> str:
 
 def full(number: int | float | bool, dtype: str) -> str:
     """A number as a tensor of its own, where nothing beside it says the dtype."""
-    return f"tl.full((), {literal(number, dtype)}, {TYPES[dtype]})"
+    return f"tl.full((), {literal(number, dtype)}, {TRITON_TYPES[dtype]})"
 
 
 def lowest(dtype: str) -> str:
@@ -230,7 +230,7 @@ def highest(dtype: str) -> str:
     return str(_LIMITS[dtype] - 1) if dtype in _LIMITS else {"uint8": "255", "bool": "1"}[dtype]
 
 
-def expression(op: str, args: tuple[Operand, ...], dtypes: tuple[str | None, ...], dtype: str) -> str:
+def step_expr(op: str, args: tuple[Operand, ...], dtypes: tuple[str | None, ...], dtype: str) -> str:
     """A step whose arguments are names or numbers.
 
     Args:
@@ -242,19 +242,24 @@ def expression(op: str, args: tuple[Operand, ...], dtypes: tuple[str | None, ...
     """
     common = next((kind for kind in dtypes if kind), "float32") if op in COMPARISONS else dtype
     if op == "cast":
-        return _cast(args[0], dtypes[0], dtype)
+        return _cast_expr(args[0], dtypes[0], dtype)
     if op == "where":
         kinds = ("bool", dtype, dtype)
         return f"tl.where({', '.join(_operands(args, kinds, beside=dtypes[1:] != (None, None)))})"
     if op in _INFIX:
         one, other = _operands(args, (common, common), beside=any(dtypes))
         return f"{one} {_INFIX[op]} {other}"
-    if op == "pow" and dtype == "float32" and not isinstance(args[1], str) and 0 < abs(args[1]) <= MOST_POWERED:
-        return _powered(args[0], float(args[1]))
-    return _called(op, _operands(args, (common,) * len(args), beside=False), common)
+    if (
+        op == "pow"
+        and dtype == "float32"
+        and not isinstance(args[1], str)
+        and 0 < abs(args[1]) <= MAX_FAST_POW_EXPONENT
+    ):
+        return _fast_pow_expr(args[0], float(args[1]))
+    return _call_expr(op, _operands(args, (common,) * len(args), beside=False), common)
 
 
-def _powered(base: Operand, exponent: float) -> str:
+def _fast_pow_expr(base: Operand, exponent: float) -> str:
     """A known power, by float32 and what that leaves of it; the result stays within the normal floats."""
     (single,) = struct.unpack("f", struct.pack("f", exponent))
     return f"powered({base}, {single!r}, {exponent - single!r}, {min(125, int(125 / abs(exponent)))})"
@@ -268,20 +273,20 @@ def _operands(args: tuple[Operand, ...], dtypes: tuple[str, ...], beside: bool) 
     ]
 
 
-def _cast(arg: Operand, have: str | None, dtype: str) -> str:
+def _cast_expr(arg: Operand, have: str | None, dtype: str) -> str:
     if not isinstance(arg, str):
         return full(arg, dtype)
     if dtype == "bool":
         return f"{arg} != {literal(0, have or dtype)}"
-    return f"{arg}.to({TYPES[dtype]})"
+    return f"{arg}.to({TRITON_TYPES[dtype]})"
 
 
-def _called(op: str, args: list[str], dtype: str) -> str:
+def _call_expr(op: str, args: list[str], dtype: str) -> str:
     one, floats = args[0], is_float(dtype)
-    if not floats and op in _WHOLE_ALREADY:
+    if not floats and op in _ROUNDING_OPS:
         return one
     if op in ("max", "min", "fmax", "fmin", "relu", "floor_div", "trunc_div", "remainder", "fmod"):
-        return _of_two(op, [*args, full(0, dtype)] if op == "relu" else args, dtype)
+        return _binary_expr(op, [*args, full(0, dtype)] if op == "relu" else args, dtype)
     if op in ("isnan", "isinf") and not floats:
         return f"{one} != {one}"
     simple = {
@@ -295,21 +300,21 @@ def _called(op: str, args: list[str], dtype: str) -> str:
         "bit_not": {"bool": f"{one} == 0", "uint8": f"{one} ^ 255"}.get(dtype, f"~{one}"),
         "isnan": f"{one} != {one}",
         "isinf": f'tl.abs({one}) == float("inf")',
-        "sign": f"({one} > 0).to({TYPES[dtype]}) - ({one} < 0).to({TYPES[dtype]})",
+        "sign": f"({one} > 0).to({TRITON_TYPES[dtype]}) - ({one} < 0).to({TRITON_TYPES[dtype]})",
     }
     if op in simple:
         return simple[op]
     if op == "pow" and not floats:
-        bits, signed = _WIDTHS[dtype], dtype != "uint8"
+        bits, signed = _INTEGER_BITS[dtype], dtype != "uint8"
         return f"power_of_whole({', '.join(args)}, {bits - signed}, {signed})"
-    if op in _IN_LANGUAGE and floats:
+    if op in _TL_FUNCTIONS and floats:
         return f"tl.{op}({one})"
-    if op in _IN_LIBRARY and floats:
+    if op in _LIBDEVICE_FUNCTIONS and floats:
         return f"libdevice.{op}({', '.join(args)})"
-    raise Misfit(f"{op} of {dtype} has no form in Triton yet")
+    raise Unsupported(f"{op} of {dtype} has no form in Triton yet")
 
 
-def _of_two(op: str, args: list[str], dtype: str) -> str:
+def _binary_expr(op: str, args: list[str], dtype: str) -> str:
     one, other = args
     floats = is_float(dtype)
     if op in ("fmax", "fmin"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernelwright.compiler.triton.passes import Sweeps
-from kernelwright.compiler.triton.reductions import State
-from kernelwright.compiler.triton.tile import CudaChoice
+from kernelwright.compiler.triton.passes import TilePasses
+from kernelwright.compiler.triton.reductions import Accumulator
+from kernelwright.compiler.triton.tile import TritonConfig
 from kernelwright.core.records import Record
 
 
@@ -13,52 +13,54 @@ class Scratch(Record, frozen=True, kw_only=True):
 
     name: str
     dtype: str
-    rows: int
-    parts: int
+    num_rows: int
+    num_splits: int
 
 
 class Partials:
     """The partial results of rows that are swept so: read by a later launch or, where parts meet, told to those that
     wait."""
 
-    def __init__(self, sweeps: Sweeps, choice: CudaChoice) -> None:
-        self.sweeps, self.region, self.tile, self.choice = sweeps, sweeps.region, sweeps.tile, choice
+    def __init__(self, sweeps: TilePasses, choice: TritonConfig) -> None:
+        self.passes, self.region, self.tile, self.config = sweeps, sweeps.region, sweeps.tile, choice
 
     def scratch(self) -> list[Scratch]:
-        if self.choice.meet:
-            rows = self.tile.rows * len(self._states)
-            return [Scratch(name=self.notes, dtype="int64", rows=rows, parts=self.tile.parts)]
-        found = [(f"{state.name}_parts", state.dtype, self.tile.parts) for state in self._states]
-        if self.choice.join:
-            joined = [self.sweeps.by_value[value] for value in self.sweeps.fold_of]
+        if self.config.grid_sync:
+            rows = self.tile.size_m * len(self._accumulators)
+            return [Scratch(name=self.workspace, dtype="int64", num_rows=rows, num_splits=self.tile.num_splits)]
+        found = [(f"{state.name}_parts", state.dtype, self.tile.num_splits) for state in self._accumulators]
+        if self.config.combine_kernel:
+            joined = [self.passes.by_value[value] for value in self.passes.reduction_of]
             found += [(f"{one.value}_joined", one.dtype, 1) for one in joined]
-        return [Scratch(name=name, dtype=dtype, rows=self.tile.rows, parts=parts) for name, dtype, parts in found]
+        return [
+            Scratch(name=name, dtype=dtype, num_rows=self.tile.size_m, num_splits=parts) for name, dtype, parts in found
+        ]
 
-    def written_down(self, state: State) -> str:
-        place = self._place(state, "part")
-        if self.choice.meet:
+    def store_partial(self, state: Accumulator) -> str:
+        place = self._partial_pointer(state, "part")
+        if self.config.grid_sync:
             return f"tell({place}, {state.name})"
-        return f"tl.store({place}, {state.name}{', mask=mask_m' if self.tile.ragged_m else ''})"
+        return f"tl.store({place}, {state.name}{', mask=mask_m' if self.tile.needs_mask_m else ''})"
 
-    def of_all(self, state: State) -> str:
-        place = self._place(state, "parts")
-        if self.choice.meet:
+    def load_partials(self, state: Accumulator) -> str:
+        place = self._partial_pointer(state, "parts")
+        if self.config.grid_sync:
             heard = f"hear({place}, there)" + ".to(tl.float32, bitcast=True)" * (state.dtype == "float32")
-            return f"tl.where(there, {heard}, {state.neutral})"
-        everywhere = not self.tile.ragged_m and self.tile.parts & self.tile.parts - 1 == 0
-        return f"tl.load({place})" if everywhere else f"tl.load({place}, mask=there, other={state.neutral})"
+            return f"tl.where(there, {heard}, {state.identity})"
+        everywhere = not self.tile.needs_mask_m and self.tile.num_splits & self.tile.num_splits - 1 == 0
+        return f"tl.load({place})" if everywhere else f"tl.load({place}, mask=there, other={state.identity})"
 
-    def _place(self, state: State, part: str) -> str:
-        row = f"{self.tile.m} * {self.tile.parts} + " if self.tile.rows > 1 else ""
-        if not self.choice.meet:
-            return f"{self.tile.pointer(f'{state.name}_parts')} + {row}{part}"
-        before = self._states.index(state) * self.tile.rows * self.tile.parts
-        return f"{self.tile.pointer(self.notes)} + {f'{before} + ' if before else ''}{row}{part}"
+    def _partial_pointer(self, state: Accumulator, part: str) -> str:
+        row = f"{self.tile.offs_m} * {self.tile.num_splits} + " if self.tile.size_m > 1 else ""
+        if not self.config.grid_sync:
+            return f"{self.tile.use_pointer(f'{state.name}_parts')} + {row}{part}"
+        before = self._accumulators.index(state) * self.tile.size_m * self.tile.num_splits
+        return f"{self.tile.use_pointer(self.workspace)} + {f'{before} + ' if before else ''}{row}{part}"
 
     @property
-    def notes(self) -> str:
+    def workspace(self) -> str:
         return f"{self.region.name}_notes"
 
     @property
-    def _states(self) -> list[State]:
-        return [state for fold in self.sweeps.folds for state in fold.states]
+    def _accumulators(self) -> list[Accumulator]:
+        return [state for fold in self.passes.reductions for state in fold.accumulators]

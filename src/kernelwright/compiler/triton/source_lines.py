@@ -12,7 +12,7 @@ Definition = tuple[str, str]
 """A name, and the line that gives it its value."""
 
 
-def used(definitions: Sequence[Definition], body: Sequence[str]) -> list[str]:
+def select_definitions(definitions: Sequence[Definition], body: Sequence[str]) -> list[str]:
     """The definitions that a text needs, directly or through each other, in their order."""
     words = set(re.findall(r"\w+", "\n".join(body)))
     kept: list[str] = []
@@ -23,7 +23,7 @@ def used(definitions: Sequence[Definition], body: Sequence[str]) -> list[str]:
     return kept[::-1]
 
 
-def without_dead(lines: Sequence[str]) -> list[str]:
+def remove_dead_lines(lines: Sequence[str]) -> list[str]:
     """Lines without those that give a name a value which nothing reads."""
     left = list(lines)
     while True:
@@ -35,7 +35,7 @@ def without_dead(lines: Sequence[str]) -> list[str]:
         left = kept
 
 
-def wrapped(line: str) -> list[str]:
+def wrap_line(line: str) -> list[str]:
     """A line of code within `WIDTH` columns, broken inside its last brackets."""
     if len(line) <= WIDTH:
         return [line]
@@ -54,12 +54,12 @@ def _last_brackets(line: str) -> tuple[str, str, str] | None:
     for tail in (").to(tl.float32)", "):", ")"):
         for at, letter in enumerate(line):
             inside = line[at + 1 : -len(tail)]
-            if letter == "(" and line.endswith(tail) and _balanced(inside) and _balanced(line[:at]):
+            if letter == "(" and line.endswith(tail) and _is_balanced(inside) and _is_balanced(line[:at]):
                 return line[:at], inside, tail
     return None
 
 
-def _balanced(text: str) -> bool:
+def _is_balanced(text: str) -> bool:
     """Whether no bracket in a text is closed before it is opened or left open."""
     depth = 0
     for letter in text:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kernelwright.kernels.rows.layout import WARP, power_of_two
+from kernelwright.kernels.rows.layout import WARP_SIZE, next_power_of_2
 
-BLOCK, DRAWN_BLOCK, WARPS = 1024, 2048, 4
+BLOCK, DROPOUT_BLOCK, WARPS = 1024, 2048, 4
 """Eight elements a thread, and sixteen where random numbers are drawn for them, whose work hides more loads."""
 
 
-def block_of(rows: int, N: int, multiprocessors: int, drawn: bool) -> int:
+def choose_block(rows: int, N: int, multiprocessors: int, has_dropout: bool) -> int:
     """Elements of a program, of rows of N: no more than make one program for each multiprocessor, nor fewer than
     threads."""
-    enough = power_of_two(-(-rows * N // multiprocessors))
-    return min(max(WARP * WARPS, enough), DRAWN_BLOCK if drawn else BLOCK)
+    enough = next_power_of_2(-(-rows * N // multiprocessors))
+    return min(max(WARP_SIZE * WARPS, enough), DROPOUT_BLOCK if has_dropout else BLOCK)

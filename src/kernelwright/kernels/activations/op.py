@@ -7,20 +7,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.activations.configs import WARPS, block_of
+from kernelwright.kernels.activations.configs import WARPS, choose_block
 from kernelwright.kernels.activations.kernel import activation_backward, activation_forward
 from kernelwright.kernels.activations.spec import KINDS
-from kernelwright.kernels.launch_cache import chosen, repeated
-from kernelwright.kernels.launch_codegen import Counted
-from kernelwright.kernels.operators import Operator, dense, require, require_tensor
-from kernelwright.kernels.rows.launching import as_rows, multiprocessors, start
+from kernelwright.kernels.launch_cache import cached_launch, choose_by_rows
+from kernelwright.kernels.launch_codegen import RowCountExpr
+from kernelwright.kernels.operators import Operator, as_contiguous, require, require_tensor
+from kernelwright.kernels.rows.launcher import as_rows, launch_programs, multiprocessors
 
 __all__ = ["activation", "dropout_add", "geglu", "gelu", "relu_squared", "swiglu"]
 
 Approximate = Literal["none", "tanh"]
 
 
-@repeated(rows="gate")
+@cached_launch(rows="gate")
 def swiglu(gate: Tensor, up: Tensor, *, cast_first: bool = False) -> Tensor:
     """silu(gate) * up.
 
@@ -37,25 +37,25 @@ def swiglu(gate: Tensor, up: Tensor, *, cast_first: bool = False) -> Tensor:
     return activation(gate, up, kind="silu", cast_first=cast_first)
 
 
-@repeated(rows="gate")
+@cached_launch(rows="gate")
 def geglu(gate: Tensor, up: Tensor, *, approximate: Approximate = "tanh", cast_first: bool = False) -> Tensor:
     """gelu(gate) * up; everything else as `swiglu`."""
     return activation(gate, up, kind=_gelu(approximate), cast_first=cast_first)
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def gelu(x: Tensor, *, approximate: Approximate = "none", bias: Tensor | None = None) -> Tensor:
     """torch's gelu of x + bias. Args as `activation`."""
     return activation(x, bias=bias, kind=_gelu(approximate))
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def relu_squared(x: Tensor, *, bias: Tensor | None = None) -> Tensor:
     """max(x + bias, 0)^2. Args as `activation`."""
     return activation(x, bias=bias, kind="relu_squared")
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def dropout_add(x: Tensor, residual: Tensor, p: float, *, seed: int, bias: Tensor | None = None) -> Tensor:
     """residual + dropout(x + bias): the same elements go whenever the seed is the same. Args as `activation`."""
     return activation(x, bias=bias, residual=residual, kind="identity", p=p, seed=seed)
@@ -101,21 +101,25 @@ def _gelu(approximate: str) -> str:
     return "gelu_tanh" if approximate == "tanh" else "gelu"
 
 
-def _rows(tensor: Tensor) -> tuple[Tensor, int | None]:
+def _row_stride(tensor: Tensor) -> tuple[Tensor, int | None]:
     """A tensor and how far apart its rows begin; None where they follow each other."""
-    rows, stride = as_rows(tensor, levels=1)
+    rows, stride = as_rows(tensor, max_leading_dims=1)
     return rows, None if stride[0] == tensor.shape[-1] or rows.is_contiguous() else stride[0]
 
 
-def _launch(kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *about: Any, **constants: Any) -> None:
+def _launch_elementwise(
+    kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *about: Any, **constants: Any
+) -> None:
     count = x.numel()
     N = x.shape[-1]
-    block = chosen(block_of, count // max(1, N), N, multiprocessors(x.device), constants["p"] != 0.0)
+    block = choose_by_rows(choose_block, count // max(1, N), N, multiprocessors(x.device), constants["p"] != 0.0)
     constants |= {"N": N, "BLOCK": block}
-    start(kernel, Counted(count, block), x.device, (*pointers, count, *about), warps=WARPS, **constants)
+    launch_programs(
+        kernel, RowCountExpr(count, block), x.device, (*pointers, count, *about), num_warps=WARPS, **constants
+    )
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def _forward(
     x: Tensor,
     up: Tensor | None,
@@ -127,30 +131,30 @@ def _forward(
     seed: int,
 ) -> Tensor:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    (read, stride), (gated, up_stride) = _rows(x), (None, None) if up is None else _rows(up)
-    given = read, gated, dense(bias), dense(residual), y
-    _launch(activation_forward, given, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
+    (read, stride), (gated, up_stride) = _row_stride(x), (None, None) if up is None else _row_stride(up)
+    given = read, gated, as_contiguous(bias), as_contiguous(residual), y
+    _launch_elementwise(activation_forward, given, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
     return y
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def _backward(
     dy: Tensor, x: Tensor, up: Tensor | None, bias: Tensor | None, kind: str, cast_first: bool, p: float, seed: int
 ) -> tuple[Tensor, Tensor]:
     dx, dup = x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))
-    (read, stride), (gated, up_stride) = _rows(x), (None, None) if up is None else _rows(up)
-    given = dy.contiguous(), read, gated, dense(bias), dx, None if up is None else dup
-    _launch(activation_backward, given, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
+    (read, stride), (gated, up_stride) = _row_stride(x), (None, None) if up is None else _row_stride(up)
+    given = dy.contiguous(), read, gated, as_contiguous(bias), dx, None if up is None else dup
+    _launch_elementwise(activation_backward, given, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
     return dx, dup
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, up, bias, residual, *ctx.about = inputs
     ctx.save_for_backward(x, up, bias)
     ctx.residual_dtype = None if residual is None else residual.dtype
 
 
-def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+def _autograd_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, up, bias = ctx.saved_tensors
     dx, dup = _ACTIVATION_BACKWARD(dy, x, up, bias, *ctx.about)
     dbias = None if bias is None else dx[None].flatten(0, -2).sum(0, dtype=torch.float32).to(bias.dtype)
@@ -163,8 +167,8 @@ _ACTIVATION = Operator(
     "-> Tensor",
     _forward,
     lambda x, *_: x.new_empty(x.shape),
-    _gradients,
-    _keep,
+    _autograd_backward,
+    _setup_context,
 )
 _ACTIVATION_BACKWARD = Operator(
     "activation_backward(Tensor dy, Tensor x, Tensor? up, Tensor? bias, str kind, bool cast_first, float p, "

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kernelwright.core.records import Work
-from kernelwright.kernels.kernel_spec import Given, Kernel, Sample
+from kernelwright.kernels.kernel_spec import Kernel, OfflineSignature, ParamMap
 from kernelwright.kernels.rows.shapes import SHAPES as ROWS
 
 KINDS = ("silu", "gelu", "gelu_tanh", "relu_squared", "identity")
 SHAPES = ((8192, 14336), *ROWS)
 
-_HOME = "kernelwright.kernels.activations.kernel"
-_GIVEN: Given = {
+_KERNEL_MODULE = "kernelwright.kernels.activations.kernel"
+_COMMON_PARAMS: ParamMap = {
     "x_ptr": "*bf16",
     "y_ptr": "*bf16",
     "dy_ptr": "*bf16",
@@ -22,18 +22,18 @@ _GIVEN: Given = {
     "p": 0.0,
     "BLOCK": 1024,
 }
-_GATED: Given = {"up_ptr": "*bf16", "dup_ptr": "*bf16"}
+_GATED: ParamMap = {"up_ptr": "*bf16", "dup_ptr": "*bf16"}
 
 
-def _activation(name: str, about: str, kind: str, source: str, more: Given) -> Kernel:
-    given = _GIVEN | more | {"KIND": kind}
+def _activation(name: str, about: str, kind: str, source: str, more: ParamMap) -> Kernel:
+    given = _COMMON_PARAMS | more | {"KIND": kind}
     return Kernel(
         name=name,
-        about=about,
-        call=f"kernelwright.kernels:{name}",
+        summary=about,
+        entry_point=f"kernelwright.kernels:{name}",
         variants={
-            "forward": Sample(f"{_HOME}:activation_forward", given, 4),
-            "backward": Sample(f"{_HOME}:activation_backward", given, 4),
+            "forward": OfflineSignature(f"{_KERNEL_MODULE}:activation_forward", given, 4),
+            "backward": OfflineSignature(f"{_KERNEL_MODULE}:activation_backward", given, 4),
         },
         limits="rows at one stride are read as they lie, others copied",
         source=source,

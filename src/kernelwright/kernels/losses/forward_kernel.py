@@ -49,20 +49,20 @@ def _lowered(top, power, larger, larger_power):
 @triton.jit
 def _tiles(
     x_ptr, begin, chunk, columns, there,
-    N: tl.constexpr, cap: tl.constexpr, BLOCK_N: tl.constexpr, TILES: tl.constexpr, SURE: tl.constexpr,
+    N: tl.constexpr, softcap: tl.constexpr, BLOCK_N: tl.constexpr, TILES: tl.constexpr, SURE: tl.constexpr,
 ):  # fmt: skip
     """So many tiles (ROWS, LANES, ELEMENTS) beside each other, all under way at once; `SURE` columns are inside."""
     tiles = ()
     for i in tl.static_range(TILES):
         at = x_ptr + begin[:, None, None] + chunk + i * BLOCK_N + columns
         if begin.shape[0] == 1 and (i + 1) * BLOCK_N <= SURE:
-            x = capped(tl.load(at), cap)
+            x = capped(tl.load(at), softcap)
         else:
             inside = there[:, None, None]
             if (i + 1) * BLOCK_N > SURE:
                 inside = inside & (chunk + i * BLOCK_N + columns < N)
             x = tl.load(at, mask=inside, other=-INFINITY)
-            x = x if cap == 0.0 else tl.where(inside, capped(x, cap), -INFINITY)
+            x = x if softcap == 0.0 else tl.where(inside, capped(x, softcap), -INFINITY)
         tiles += (x,)
     return tiles
 
@@ -70,10 +70,10 @@ def _tiles(
 @triton.jit
 def _joined(
     top, total, weighed, tiles, pivot, weight_ptr, chunk, columns,
-    N: tl.constexpr, BLOCK_N: tl.constexpr, smoothing: tl.constexpr,
+    N: tl.constexpr, BLOCK_N: tl.constexpr, label_smoothing: tl.constexpr,
 ):  # fmt: skip
     """What lanes know of their rows, with tiles more: the largest logit, the sum of exponentials as `_scaled` has them,
-    and, for smoothing, the sum of the weighed logits around the pivot."""
+    and, for label_smoothing, the sum of the weighed logits around the pivot."""
     larger = top
     for i in tl.static_range(len(tiles)):
         larger = tl.maximum(larger, tl.max(tiles[i].to(tl.float32), 2))
@@ -82,7 +82,7 @@ def _joined(
     for i in tl.static_range(len(tiles)):
         x = tiles[i].to(tl.float32)
         total += tl.sum(tl.exp2(tl.fma(x, factor[:, :, None], -base[:, :, None])), 2)
-        if smoothing != 0.0:
+        if label_smoothing != 0.0:
             here = chunk + i * BLOCK_N + columns
             weights = 1.0 if weight_ptr is None else read_along(weight_ptr, here, N)
             weighed += tl.sum(tl.where(here < N, weights * (x - pivot[:, None, None]), 0.0), 2)
@@ -95,7 +95,8 @@ def cross_entropy_forward(
     x_ptr, target_ptr, weight_ptr, everyone_ptr, loss_ptr, lse_ptr, total_ptr, scale_ptr,
     x_inner, x_outer_stride, x_inner_stride,
     M, notes_ptr,
-    N: tl.constexpr, ignore_index: tl.constexpr, smoothing: tl.constexpr, z: tl.constexpr, cap: tl.constexpr,
+    N: tl.constexpr, ignore_index: tl.constexpr, label_smoothing: tl.constexpr, z_loss: tl.constexpr,
+    softcap: tl.constexpr,
     MEAN: tl.constexpr, ELEMENTS: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
     ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
@@ -107,23 +108,23 @@ def cross_entropy_forward(
     target, counted, valid, own, everyone = targets(rows, target_ptr, weight_ptr, everyone_ptr, M, N, ignore_index)
     LANES: tl.constexpr = BLOCK_N // ELEMENTS
     columns = tl.arange(0, LANES)[None, :, None] * ELEMENTS + tl.arange(0, ELEMENTS)[None, None, :]
-    pivot = pivot_of(x_ptr, begin, target, valid, cap, smoothing) + tl.zeros((ROWS,), tl.float32)
+    pivot = pivot_of(x_ptr, begin, target, valid, softcap, label_smoothing) + tl.zeros((ROWS,), tl.float32)
     top, total = tl.full((ROWS, LANES), -INFINITY, tl.float32), tl.zeros((ROWS, LANES), tl.float32)
     weighed = tl.zeros((ROWS, LANES), tl.float32)
     CHUNK: tl.constexpr = TILES * BLOCK_N
     OWN: tl.constexpr = (N + PARTS * CHUNK - 1) // (PARTS * CHUNK) * CHUNK
     SURE: tl.constexpr = CHUNK if N % CHUNK == 0 else 0
     if CHUNK >= N:
-        tiles = _tiles(x_ptr, begin, 0, columns, there, N, cap, BLOCK_N, TILES, N)
+        tiles = _tiles(x_ptr, begin, 0, columns, there, N, softcap, BLOCK_N, TILES, N)
         logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
         top, total, weighed = _joined(
-            top, total, weighed, tiles, pivot, weight_ptr, 0, columns, N, BLOCK_N, smoothing
+            top, total, weighed, tiles, pivot, weight_ptr, 0, columns, N, BLOCK_N, label_smoothing
         )  # fmt: skip
     else:
         for chunk in tl.range(part * OWN, tl.minimum(part * OWN + OWN, N), CHUNK, num_stages=STAGES):
-            tiles = _tiles(x_ptr, begin, chunk, columns, there, N, cap, BLOCK_N, TILES, SURE)
+            tiles = _tiles(x_ptr, begin, chunk, columns, there, N, softcap, BLOCK_N, TILES, SURE)
             top, total, weighed = _joined(
-                top, total, weighed, tiles, pivot, weight_ptr, chunk, columns, N, BLOCK_N, smoothing
+                top, total, weighed, tiles, pivot, weight_ptr, chunk, columns, N, BLOCK_N, label_smoothing
             )  # fmt: skip
         logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
     largest = tl.max(top, 1)
@@ -133,7 +134,7 @@ def cross_entropy_forward(
     if PARTS > 1:
         publish(tl.max(top, 0), 0, first, part, notes_ptr, PARTS, STEP)
         publish(tl.sum(total, 0), 1, first, part, notes_ptr, PARTS, STEP)
-        if smoothing != 0.0:
+        if label_smoothing != 0.0:
             publish(tl.sum(weighed, 0), 2, first, part, notes_ptr, PARTS, STEP)
     if STEP != PUBLISH and part == 0:
         if PARTS > 1:
@@ -142,11 +143,12 @@ def cross_entropy_forward(
             power = _scaled(top)[2]
             lowered = _lowered(tops, _scaled(tops)[2], tl.max(top, 0), tl.max(power, 0))
             total = tl.sum(collected(1, 0.0, first, notes_ptr, PARTS, STEP) * lowered, 0) + one
-            if smoothing != 0.0:
+            if label_smoothing != 0.0:
                 weighed = tl.sum(collected(2, 0.0, first, notes_ptr, PARTS, STEP), 0) + one
         log_total = tl.log(total) + tl.where(tl.abs(top) < FAR, tl.fma(top, -LOG2_E, power), 0.0) * LN_2
         loss = losses_of(
-            top, log_total, capped(logit, cap), pivot, weighed, counted, valid, own, everyone, N, smoothing, z
+            top, log_total, capped(logit, softcap), pivot, weighed, counted, valid, own, everyone, N,
+            label_smoothing, z_loss
         )  # fmt: skip
         if loss_ptr is None:
             store_total(loss, own, total_ptr, scale_ptr, MEAN)

@@ -16,17 +16,24 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.errors import UsageError
-from kernelwright.kernels.losses.configs import APART_BLOCK, APART_WARPS, rows_at_once
-from kernelwright.kernels.losses.launches import (
-    About,
+from kernelwright.kernels.losses.configs import TARGET_GRAD_BLOCK, TARGET_GRAD_WARPS, split_into_chunks
+from kernelwright.kernels.losses.launcher import (
+    LossParams,
     scale_in_place,
     write_losses,
     write_losses_and_gradient,
     write_total,
 )
 from kernelwright.kernels.losses.linear_kernel import add_to_rows, add_to_targets
-from kernelwright.kernels.operators import Operator, plain, refuse_forward_mode, require, require_tensor, undisturbed
-from kernelwright.kernels.rows.launching import as_rows, start
+from kernelwright.kernels.operators import (
+    Operator,
+    is_plain_eager,
+    is_plain_tensor,
+    raise_if_forward_mode,
+    require,
+    require_tensor,
+)
+from kernelwright.kernels.rows.launcher import as_rows, launch_programs
 
 __all__ = ["linear_cross_entropy"]
 
@@ -62,25 +69,25 @@ def linear_cross_entropy(
     require_tensor("bias", bias, weight.shape[:1])
     require(reduction in ("mean", "sum"), lambda: f"no reduction {reduction!r}; there are mean and sum")
     if not torch.compiler.is_compiling():
-        refuse_forward_mode()
+        raise_if_forward_mode()
     asked = torch.is_grad_enabled()
     wanted = [asked and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
-    about = About(ignore_index, label_smoothing, z_loss, softcap)
+    about = LossParams(ignore_index, label_smoothing, z_loss, softcap)
     mean = reduction == "mean"
     return _LINEAR(x, weight, target, bias, *about, mean, *wanted)[0]
 
 
-def _loss(
+def _chunked_loss(
     x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *given, mean, wants_x, wants_weight, wants_bias = rest
-    about = About(*given)
-    results = loss, dx, dweight, dbias = _results(x, weight, target, bias, *rest)
+    about = LossParams(*given)
+    results = loss, dx, dweight, dbias = _allocate_outputs(x, weight, target, bias, *rest)
     rows, targets, N = x.reshape(-1, x.shape[-1]), target.reshape(-1), weight.shape[0]
     losses, scale = loss.new_empty(targets.shape), loss.new_empty(())
     if wants_any := any(rest[-3:]):
         write_total(None, targets, None, about, mean, None, scale)
-    sizes = rows_at_once(len(rows), N, x.itemsize)
+    sizes = split_into_chunks(len(rows), N, x.itemsize)
     buffer = x.new_empty((max(sizes, default=0), N))
     apart = loss.new_empty(targets.shape) if len(sizes) > 1 else None
     if wants_weight:
@@ -102,31 +109,31 @@ def _loss(
         if wants_bias:
             dbias += logits.sum(0, dtype=torch.float32)
     if wants_any and apart is not None:
-        _add_what_is_apart(rows, weight, targets, apart, about.ignore_index, *results[1:])
+        _add_target_gradients(rows, weight, targets, apart, about.ignore_index, *results[1:])
     write_total(losses, targets, None, about, mean, loss, None)
     return results
 
 
-def _add_what_is_apart(
-    rows: Tensor, weight: Tensor, targets: Tensor, apart: Tensor, ignore_index: int, *gradients: Tensor
+def _add_target_gradients(
+    rows: Tensor, weight: Tensor, targets: Tensor, target_grad: Tensor, ignore_index: int, *gradients: Tensor
 ) -> None:
     """What the targets' logits add to the gradients by the rows, the weight and the bias, where these have elements."""
     dx, dweight, dbias = (one if one.numel() else None for one in gradients)
     M, (N, K) = len(rows), weight.shape
-    parts = max(1, -(-K // APART_BLOCK))
-    constants = {"warps": APART_WARPS, "K": K, "PARTS": parts, "BLOCK": APART_BLOCK}
+    parts = max(1, -(-K // TARGET_GRAD_BLOCK))
+    constants = {"num_warps": TARGET_GRAD_WARPS, "K": K, "PARTS": parts, "BLOCK": TARGET_GRAD_BLOCK}
     if dx is not None:
-        read = as_rows(weight, levels=1)
-        given = dx, read.tensor, read.place[0], apart, targets.contiguous(), N, ignore_index
-        start(add_to_rows, M * parts, rows.device, given, **constants)
+        read = as_rows(weight, max_leading_dims=1)
+        given = dx, read.tensor, read.stride_args[0], target_grad, targets.contiguous(), N, ignore_index
+        launch_programs(add_to_rows, M * parts, rows.device, given, **constants)
     if dweight is not None or dbias is not None:
         in_order, order = targets.sort(stable=True)
-        read = as_rows(rows, levels=1)
-        given = dweight, dbias, read.tensor, read.place[0], apart, in_order, order, M, N, ignore_index
-        start(add_to_targets, M * parts, rows.device, given, **constants)
+        read = as_rows(rows, max_leading_dims=1)
+        given = dweight, dbias, read.tensor, read.stride_args[0], target_grad, in_order, order, M, N, ignore_index
+        launch_programs(add_to_targets, M * parts, rows.device, given, **constants)
 
 
-def _results(
+def _allocate_outputs(
     x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The loss, and the gradients that are wanted: the others have no elements."""
@@ -139,21 +146,21 @@ def _results(
     )
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*output[1:])
     ctx.bias_dtype = None if inputs[3] is None else inputs[3].dtype
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx: Any, dloss: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+def _autograd_backward(ctx: Any, dloss: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     if dloss is None:
         return (None,) * 12
     if torch.is_grad_enabled():  # what is scaled here was computed with the loss, and has forgotten where it came from
         raise UsageError("linear_cross_entropy has no second derivative", next="use linear and cross_entropy of torch")
     # what nobody asks for a second time is given away as it is: a copy of the weight's gradient is a gigabyte
     kept = torch._C._autograd._get_current_graph_task_keep_graph()  # pyright: ignore
-    once = undisturbed() and plain(dloss, asks=False) and not kept
+    once = is_plain_eager() and is_plain_tensor(dloss, grad_enabled=False) and not kept
     wants_x, wants_weight, _, wants_bias = ctx.needs_input_grad[:4]
     wanted = zip(ctx.saved_tensors, (wants_x, wants_weight, wants_bias), strict=True)
     dx, dweight, dbias = (
@@ -166,8 +173,8 @@ _LINEAR = Operator(
     "linear_cross_entropy(Tensor x, Tensor weight, Tensor target, Tensor? bias, int ignore_index, float smoothing, "
     "float z, float cap, bool mean, bool wants_x, bool wants_weight, bool wants_bias) "
     "-> (Tensor, Tensor, Tensor, Tensor)",
-    _loss,
-    _results,
-    _gradients,
-    _keep,
+    _chunked_loss,
+    _allocate_outputs,
+    _autograd_backward,
+    _setup_context,
 )

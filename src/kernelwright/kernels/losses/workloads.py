@@ -13,7 +13,16 @@ from kernelwright.core.records import Work
 from kernelwright.kernels.losses.linear import linear_cross_entropy
 from kernelwright.kernels.losses.op import cross_entropy
 from kernelwright.kernels.losses.spec import SHAPES, work
-from kernelwright.kernels.workload import EAGER, OURS, Direction, Program, Workload, installed, normal, over
+from kernelwright.kernels.workload import (
+    EAGER,
+    OURS,
+    Direction,
+    Implementation,
+    Workload,
+    import_peers,
+    make_workloads,
+    randn,
+)
 
 LINEAR_SHAPE = (8192, 4096, 128256)
 
@@ -22,10 +31,10 @@ def _in_place(x: Tensor, target: Tensor) -> Tensor:
     return cross_entropy(x, target, inplace=True)
 
 
-_MEAN: dict[str, Program] = {
+_MEAN: dict[str, Implementation] = {
     OURS: cross_entropy,
     EAGER: F.cross_entropy,
-    **installed(
+    **import_peers(
         quack=("quack.cross_entropy:cross_entropy", lambda run: run),
         liger=(
             "liger_kernel.ops:LigerCrossEntropyFunction",
@@ -33,17 +42,17 @@ _MEAN: dict[str, Program] = {
         ),
     ),
 }
-_ROWS: dict[str, Program] = {
+_ROWS: dict[str, Implementation] = {
     OURS: lambda x, t: cross_entropy(x, t, reduction="none"),
     EAGER: lambda x, t: F.cross_entropy(x, t, reduction="none"),
-    **installed(
+    **import_peers(
         quack=("quack.cross_entropy:cross_entropy", lambda run: lambda x, t: run(x, t, reduction="none")),
     ),
 }
-_LINEAR: dict[str, Program] = {
+_LINEAR: dict[str, Implementation] = {
     OURS: linear_cross_entropy,
     EAGER: lambda x, w, t: F.cross_entropy(F.linear(x, w), t),
-    **installed(
+    **import_peers(
         quack=("quack.linear_cross_entropy:chunked_linear_cross_entropy", lambda run: run),
         liger=(
             "liger_kernel.ops:LigerFusedLinearCrossEntropyFunction",
@@ -51,7 +60,7 @@ _LINEAR: dict[str, Program] = {
         ),
     ),
 }
-_USES: tuple[tuple[str, Direction, dict[str, Program]], ...] = (
+_CASES: tuple[tuple[str, Direction, dict[str, Implementation]], ...] = (
     ("forward", "forward", _MEAN),
     ("forward, rows", "forward", _ROWS),
     ("backward", "backward", {name: run for name, run in _MEAN.items() if name != "liger"}),
@@ -64,32 +73,32 @@ def workloads(name: str) -> Iterator[Workload]:
     if name == "linear_cross_entropy":
         yield _linear(*LINEAR_SHAPE)
         return
-    for what, direction, programs in _USES:
+    for what, direction, programs in _CASES:
         kept = "none" if "rows" in what else "mean"
-        yield from over(
+        yield from make_workloads(
             SHAPES,
             kernel=name,
-            what=what,
+            use_case=what,
             direction=direction,
-            programs=programs,
+            implementations=programs,
             reference=partial(F.cross_entropy, reduction=kept),
-            inputs=lambda M, N, grad: (normal(M, N, grad=grad), torch.randint(N, (M,), device="cuda")),
-            work=partial(work, itemsize=2, backward=direction == "backward", both=direction == "both"),
+            make_inputs=lambda M, N, grad: (randn(M, N, grad=grad), torch.randint(N, (M,), device="cuda")),
+            work=partial(work, itemsize=2, backward=direction == "backward", with_gradient=direction == "both"),
         )
 
 
 def _linear(M: int, K: int, N: int) -> Workload:
     def inputs() -> tuple[Tensor, ...]:
-        weight = (normal(N, K, dtype=torch.float32) * K**-0.5).bfloat16().requires_grad_()
-        return normal(M, K, grad=True), weight, torch.randint(N, (M,), device="cuda")
+        weight = (randn(N, K, dtype=torch.float32) * K**-0.5).bfloat16().requires_grad_()
+        return randn(M, K, grad=True), weight, torch.randint(N, (M,), device="cuda")
 
     return Workload(
         kernel="linear_cross_entropy",
-        what="both",
+        use_case="both",
         size=(M, K, N),
         direction="both",
-        inputs=inputs,
-        programs=_LINEAR,
+        make_inputs=inputs,
+        implementations=_LINEAR,
         reference=lambda x, w, t: F.cross_entropy(F.linear(x, w), t),
         work=Work(
             flops={"tensor/bfloat16": 6 * M * N * K}, bytes_read=2 * (M * K + N * K), bytes_written=2 * (M * K + N * K)

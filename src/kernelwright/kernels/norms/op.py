@@ -8,20 +8,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.launch_cache import chosen, repeated
-from kernelwright.kernels.norms.backward import backward
-from kernelwright.kernels.norms.configs import forward_at_once, forward_layout, weights_ahead
+from kernelwright.kernels.launch_cache import cached_launch, choose_by_rows
+from kernelwright.kernels.norms.backward_launcher import compute_gradients
+from kernelwright.kernels.norms.configs import forward_layout, forward_threads_per_sm, should_preload_weights
 from kernelwright.kernels.norms.kernel import norm_forward
-from kernelwright.kernels.operators import Operator, called_plainly, dense, direct, require, require_tensor
-from kernelwright.kernels.rows.cluster_launch import ClusterKernel, ClusterLayout, rows_each
-from kernelwright.kernels.rows.launching import as_rows, launch, multiprocessors
+from kernelwright.kernels.operators import (
+    Operator,
+    as_contiguous,
+    can_skip_dispatcher,
+    on_fast_path,
+    require,
+    require_tensor,
+)
+from kernelwright.kernels.rows.cluster_launch import ClusterKernel, ClusterLayout, choose_rows_per_cluster
+from kernelwright.kernels.rows.launcher import as_rows, launch, multiprocessors
 
 FP32_EPS = torch.finfo(torch.float32).eps
 __all__ = ["LayerNorm", "RMSNorm", "layer_norm", "rms_norm"]
-_LONG_FORWARD = ClusterKernel(__file__, "norm_forward")
+_CLUSTER_FORWARD = ClusterKernel(__file__, "norm_forward")
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def rms_norm(
     x: Tensor,
     weight: Tensor | None = None,
@@ -51,7 +58,7 @@ def rms_norm(
     return _norm(x, residual, weight, bias, FP32_EPS if eps is None else eps, offset, False, cast_first)
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def layer_norm(
     x: Tensor,
     weight: Tensor | None = None,
@@ -72,37 +79,37 @@ class RMSNorm(torch.nn.RMSNorm):
     """torch's module; called with a residual, it adds that before and returns the sum too."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Any:
-        given = _flat(self.normalized_shape, x, residual, self.weight)
-        return _unflat(x, rms_norm(given[0], given[2], residual=given[1], eps=self.eps))
+        given = _flatten_norm_dims(self.normalized_shape, x, residual, self.weight)
+        return _restore_shape(x, rms_norm(given[0], given[2], residual=given[1], eps=self.eps))
 
 
 class LayerNorm(torch.nn.LayerNorm):
     """torch's module; called with a residual, it adds that before and returns the sum too."""
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Any:
-        given = _flat(self.normalized_shape, input, residual, self.weight, self.bias)
-        return _unflat(input, layer_norm(given[0], *given[2:], residual=given[1], eps=self.eps))
+        given = _flatten_norm_dims(self.normalized_shape, input, residual, self.weight, self.bias)
+        return _restore_shape(input, layer_norm(given[0], *given[2:], residual=given[1], eps=self.eps))
 
 
-def _flat(normalized_shape: tuple[int, ...], x: Tensor, *tensors: Tensor | None) -> list[Any]:
+def _flatten_norm_dims(normalized_shape: tuple[int, ...], x: Tensor, *tensors: Tensor | None) -> list[Any]:
     """All with the normalised dimensions as one."""
     last = len(normalized_shape)
     require(x.shape[-last:] == normalized_shape, lambda: f"x is {tuple(x.shape)}; it must end in {normalized_shape}")
     return [None if one is None else one.flatten(-last) for one in (x, *tensors)]
 
 
-def _unflat(x: Tensor, result: Any) -> Any:
+def _restore_shape(x: Tensor, result: Any) -> Any:
     return tuple(one.view(x.shape) for one in result) if isinstance(result, tuple) else result.view(x.shape)
 
 
 def _norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, *about: Any) -> Any:
-    _require(x, residual, weight, bias)
-    keep = not direct(x, residual, weight, bias)
+    _validate(x, residual, weight, bias)
+    keep = not can_skip_dispatcher(x, residual, weight, bias)
     y, total, _, _ = _NORM(x, residual, weight, bias, *about, keep)
     return y if residual is None else (y, total)
 
 
-def _require(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None) -> None:
+def _validate(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None) -> None:
     require(x.dim() > 0, lambda: "x has no dimension to normalise over")
     require_tensor("x", x)
     require_tensor("residual", residual, x.shape)
@@ -110,35 +117,37 @@ def _require(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Te
     require_tensor("bias", bias, x.shape[-1:])
 
 
-def _results(x: Tensor, residual: Tensor | None, centred: bool, keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _allocate_outputs(
+    x: Tensor, residual: Tensor | None, centred: bool, save_stats: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """y, x + residual, mean, rstd: empty and of no elements where not wanted."""
     y = torch.empty_like(x, memory_format=torch.contiguous_format)  # in a third of the time of x.new_empty
-    if called_plainly() and residual is None and not keep:  # torch's dispatcher takes no tensor for several results
-        nothing = _nothing(x.device)
+    if on_fast_path() and residual is None and not save_stats:  # torch's dispatcher takes no tensor for several results
+        nothing = _empty_placeholder(x.device)
         return y, nothing, nothing, nothing
-    statistics = x.shape[:-1] if keep else (0,)
-    if called_plainly() and residual is not None and not keep:
-        return y, _total(x, residual), (nothing := _nothing(x.device)), nothing
+    statistics = x.shape[:-1] if save_stats else (0,)
+    if on_fast_path() and residual is not None and not save_stats:
+        return y, _empty_sum(x, residual), (nothing := _empty_placeholder(x.device)), nothing
     return (
         y,
-        x.new_empty((0,)) if residual is None else _total(x, residual),
+        x.new_empty((0,)) if residual is None else _empty_sum(x, residual),
         x.new_empty(statistics if centred else (0,), dtype=torch.float32),
         x.new_empty(statistics, dtype=torch.float32),
     )
 
 
-def _total(x: Tensor, residual: Tensor) -> Tensor:
+def _empty_sum(x: Tensor, residual: Tensor) -> Tensor:
     dtype = torch.promote_types(x.dtype, residual.dtype)
     return torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 @cache
-def _nothing(device: torch.device) -> Tensor:
+def _empty_placeholder(device: torch.device) -> Tensor:
     """Stands for what is not wanted: an empty tensor takes as long to make as a full one."""
     return torch.empty(0, device=device)
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def _forward(
     x: Tensor,
     residual: Tensor | None,
@@ -148,9 +157,13 @@ def _forward(
     offset: float,
     centred: bool,
     cast_first: bool,
-    keep: bool,
+    save_stats: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    results, weight, bias = _results(x, residual, centred, keep), dense(weight), dense(bias)
+    results, weight, bias = (
+        _allocate_outputs(x, residual, centred, save_stats),
+        as_contiguous(weight),
+        as_contiguous(bias),
+    )
     if not x.numel():
         return results
     y, total, mean, rstd = results
@@ -159,20 +172,30 @@ def _forward(
     given = (
         *(read.tensor, None if residual is None else added.tensor, weight, bias),
         *(y, None if residual is None else total),
-        *((mean if centred else None, rstd) if keep else (None, None)),
-        *(*read.place, *added.place),
+        *((mean if centred else None, rstd) if save_stats else (None, None)),
+        *(*read.stride_args, *added.stride_args),
     )
-    if shared := _LONG_FORWARD.layout(read, added, along=(weight, bias), operands=1 if residual is None else 2):
-        _forward_of_long_rows(shared, x, given, eps, offset, centred, cast_first)
+    if shared := _CLUSTER_FORWARD.choose_layout(
+        read, added, row_vectors=(weight, bias), operands=1 if residual is None else 2
+    ):
+        _launch_cluster_forward(shared, x, given, eps, offset, centred, cast_first)
         return results
     M = x.numel() // N
-    layout = chosen(forward_layout, M, N, x.itemsize, centred, residual is not None)
+    layout = choose_by_rows(forward_layout, M, N, x.itemsize, centred, residual is not None)
     about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
-    launch(norm_forward, layout, M, x.device, given, AHEAD=chosen(weights_ahead, M, layout, centred), **about)
+    launch(
+        norm_forward,
+        layout,
+        M,
+        x.device,
+        given,
+        AHEAD=choose_by_rows(should_preload_weights, M, layout, centred),
+        **about,
+    )
     return results
 
 
-def _forward_of_long_rows(
+def _launch_cluster_forward(
     layout: ClusterLayout,
     x: Tensor,
     given: tuple[Any, ...],
@@ -185,13 +208,15 @@ def _forward_of_long_rows(
     there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
     known: dict[str, int] = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
     known["SHIFTED"] = offset != 0.0
-    known["AT_ONCE"] = forward_at_once(layout, centred, residual is not None)
+    known["AT_ONCE"] = forward_threads_per_sm(layout, centred, residual is not None)
     M, kept = x[..., 0].numel(), sum(there.values())
-    each = rows_each(M, layout, kept, multiprocessors(x.device))
-    _LONG_FORWARD(layout, x, (*given, float(eps), float(offset), M, each), clusters=-(-M // each), kept=kept, **known)
+    each = choose_rows_per_cluster(M, layout, kept, multiprocessors(x.device))
+    _CLUSTER_FORWARD(
+        layout, x, (*given, float(eps), float(offset), M, each), num_clusters=-(-M // each), smem_rows=kept, **known
+    )
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, residual, weight, bias, _, *ctx.about, _ = inputs
     _, total, mean, rstd = output
     ctx.save_for_backward(x if residual is None else total, weight, mean, rstd)
@@ -200,7 +225,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx: Any, dy: Tensor | None, dsum: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+def _autograd_backward(ctx: Any, dy: Tensor | None, dsum: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     x, weight, mean, rstd = ctx.saved_tensors
     dtypes, (offset, centred, cast_first) = ctx.dtypes, ctx.about
     wanted = [dtype is not None and needed for dtype, needed in zip(dtypes, ctx.needs_input_grad[:4], strict=True)]
@@ -218,14 +243,16 @@ _NORM = Operator(
     "norm(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float offset, bool centred, "
     "bool cast_first, bool keep) -> (Tensor, Tensor, Tensor, Tensor)",
     _forward,
-    lambda x, residual, weight, bias, eps, offset, centred, cast_first, keep: _results(x, residual, centred, keep),
-    _gradients,
-    _keep,
+    lambda x, residual, weight, bias, eps, offset, centred, cast_first, keep: _allocate_outputs(
+        x, residual, centred, keep
+    ),
+    _autograd_backward,
+    _setup_context,
 )
 _NORM_BACKWARD = Operator(
     "norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, float offset, "
     "bool centred, bool cast_first, bool wants_weight, bool wants_bias, bool wide) -> (Tensor, Tensor, Tensor)",
-    backward,
+    compute_gradients,
     lambda dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wants_weight, wants_bias, wide: (
         x.new_empty(x.shape),
         *(

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from kernelwright.core.records import Work
-from kernelwright.kernels.kernel_spec import Given, Kernel, Sample
-from kernelwright.kernels.rows.shapes import SHAPES, TILE, rows_of
+from kernelwright.kernels.kernel_spec import Kernel, OfflineSignature, ParamMap
+from kernelwright.kernels.rows.shapes import SHAPES, TILE_PARAMS, row_params
 
 __all__ = ["KERNELS", "SHAPES", "work"]
 
-_HOME = "kernelwright.kernels.norms"
-_BOTH = TILE | rows_of("x") | {"weight_ptr": "*bf16", "offset": 0.0, "CAST_FIRST": False}
-_ADDED: Given = {"r_inner": 1, "r_outer_stride": 4096, "r_inner_stride": 0}
-_FORWARD = _BOTH | _ADDED | {"y_ptr": "*bf16", "eps": 1e-6, "AHEAD": True}
-_WRITTEN: Given = {"dx_ptr": "*bf16", "dweight_ptr": "*fp32", "STAGES": 2, "TILES": 1}
-_BACKWARD = _BOTH | rows_of("dy") | _WRITTEN | {"rstd_ptr": "*fp32"}
-_CENTRED: Given = {"CENTRED": True, "AHEAD": False, "bias_ptr": "*bf16", "mean_ptr": "*fp32"}
+_KERNEL_PACKAGE = "kernelwright.kernels.norms"
+_COMMON_PARAMS = TILE_PARAMS | row_params("x") | {"weight_ptr": "*bf16", "offset": 0.0, "CAST_FIRST": False}
+_RESIDUAL_PARAMS: ParamMap = {"r_inner": 1, "r_outer_stride": 4096, "r_inner_stride": 0}
+_FORWARD = _COMMON_PARAMS | _RESIDUAL_PARAMS | {"y_ptr": "*bf16", "eps": 1e-6, "AHEAD": True}
+_GRADIENT_PARAMS: ParamMap = {"dx_ptr": "*bf16", "dweight_ptr": "*fp32", "STAGES": 2, "TILES": 1}
+_BACKWARD = _COMMON_PARAMS | row_params("dy") | _GRADIENT_PARAMS | {"rstd_ptr": "*fp32"}
+_LAYER_NORM_PARAMS: ParamMap = {"CENTRED": True, "AHEAD": False, "bias_ptr": "*bf16", "mean_ptr": "*fp32"}
 
 
 def _norm(name: str, about: str, centred: bool, source: str) -> Kernel:
-    more = _CENTRED if centred else {"CENTRED": False}
+    more = _LAYER_NORM_PARAMS if centred else {"CENTRED": False}
     return Kernel(
         name=name,
-        about=about,
-        call=f"kernelwright.kernels:{name}",
+        summary=about,
+        entry_point=f"kernelwright.kernels:{name}",
         variants={
-            "forward": Sample(f"{_HOME}.kernel:norm_forward", _FORWARD | more, 4),
-            "backward": Sample(f"{_HOME}.backward_kernel:norm_backward", _BACKWARD | more, 8),
+            "forward": OfflineSignature(f"{_KERNEL_PACKAGE}.kernel:norm_forward", _FORWARD | more, 4),
+            "backward": OfflineSignature(f"{_KERNEL_PACKAGE}.backward_kernel:norm_backward", _BACKWARD | more, 8),
         },
         limits="the last dimension; statistics in FP32",
         source=source,

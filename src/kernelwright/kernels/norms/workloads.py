@@ -14,13 +14,22 @@ from torch.nn import functional as F
 from kernelwright.kernels.norms import reference
 from kernelwright.kernels.norms.op import layer_norm, rms_norm
 from kernelwright.kernels.norms.spec import SHAPES, work
-from kernelwright.kernels.workload import EACH_WAY, EAGER, OURS, Program, Workload, installed, normal, over
+from kernelwright.kernels.workload import (
+    DIRECTIONS,
+    EAGER,
+    OURS,
+    Implementation,
+    Workload,
+    import_peers,
+    make_workloads,
+    randn,
+)
 
 RMS_EPS, LAYER_EPS = 1e-6, 1e-5
-_RMS: dict[str, Program] = {
+_RMS: dict[str, Implementation] = {
     OURS: lambda x, w: rms_norm(x, w, eps=RMS_EPS),
     EAGER: lambda x, w: F.rms_norm(x, w.shape, w, RMS_EPS),
-    **installed(
+    **import_peers(
         quack=("quack.rmsnorm:rmsnorm", lambda run: lambda x, w: run(x, w, eps=RMS_EPS)),
         liger=(
             "liger_kernel.ops:LigerRMSNormFunction",
@@ -30,15 +39,15 @@ _RMS: dict[str, Program] = {
 }
 
 
-def _added(x: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+def _eager_add_rms_norm(x: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     total = x + r
     return F.rms_norm(total, w.shape, w, RMS_EPS), total
 
 
-_ADDED: dict[str, Program] = {
+_ADD_RMS: dict[str, Implementation] = {
     OURS: lambda x, r, w: rms_norm(x, w, residual=r, eps=RMS_EPS),
-    EAGER: _added,
-    **installed(
+    EAGER: _eager_add_rms_norm,
+    **import_peers(
         quack=(
             "quack.rmsnorm:rmsnorm",
             lambda run: lambda x, r, w: run(x, w, residual=r, eps=RMS_EPS, prenorm=True),
@@ -49,10 +58,10 @@ _ADDED: dict[str, Program] = {
         ),
     ),
 }
-_in_fp32 = lru_cache(maxsize=1024)(Tensor.float)
+_cached_float = lru_cache(maxsize=1024)(Tensor.float)
 
 
-def _quack_layer_norm(forward: Any) -> Program:
+def _quack_layer_norm(forward: Any) -> Implementation:
     """quack's two kernels as one function with a gradient; it takes weights in FP32 only, made once for each."""
     backward = import_module("quack.rmsnorm").layernorm_bwd
 
@@ -60,7 +69,9 @@ def _quack_layer_norm(forward: Any) -> Program:
         @staticmethod
         def forward(ctx: Any, *given: Tensor) -> Tensor:
             x, w, b = given
-            y, rstd, mean = forward(x, _in_fp32(w), _in_fp32(b), LAYER_EPS, return_rstd=True, return_mean=True)
+            y, rstd, mean = forward(
+                x, _cached_float(w), _cached_float(b), LAYER_EPS, return_rstd=True, return_mean=True
+            )
             ctx.save_for_backward(x, w, rstd, mean)
             return y
 
@@ -72,15 +83,15 @@ def _quack_layer_norm(forward: Any) -> Program:
     def run(x: Tensor, w: Tensor, b: Tensor) -> Any:
         if torch.is_grad_enabled():
             return QuackLayerNorm.apply(x, w, b)
-        return forward(x, _in_fp32(w), _in_fp32(b), LAYER_EPS)
+        return forward(x, _cached_float(w), _cached_float(b), LAYER_EPS)
 
     return run
 
 
-_LAYER: dict[str, Program] = {
+_LAYER: dict[str, Implementation] = {
     OURS: lambda x, w, b: layer_norm(x, w, b, eps=LAYER_EPS),
     EAGER: lambda x, w, b: F.layer_norm(x, w.shape, w, b, LAYER_EPS),
-    **installed(
+    **import_peers(
         quack=("quack.rmsnorm:layernorm_fwd", _quack_layer_norm),
         liger=(
             "liger_kernel.ops:LigerLayerNormFunction",
@@ -88,7 +99,7 @@ _LAYER: dict[str, Program] = {
         ),
     ),
 }
-_REFERENCES: dict[str, Program] = {
+_REFERENCES: dict[str, Implementation] = {
     "rms_norm": lambda x, w: reference.norm(x, w, eps=RMS_EPS),
     "rms_norm residual": lambda x, r, w: (reference.norm(x, w, residual=r, eps=RMS_EPS), x + r),
     "layer_norm": lambda x, w, b: reference.norm(x, w, b, eps=LAYER_EPS, centred=True),
@@ -97,20 +108,20 @@ _REFERENCES: dict[str, Program] = {
 
 def workloads(name: str) -> Iterator[Workload]:
     """Forward and backward on every shape; of RMSNorm also with a residual."""
-    uses = {"layer_norm": [("", _LAYER, 1, 2)], "rms_norm": [("", _RMS, 1, 1), ("residual", _ADDED, 2, 1)]}
+    uses = {"layer_norm": [("", _LAYER, 1, 2)], "rms_norm": [("", _RMS, 1, 1), ("residual", _ADD_RMS, 2, 1)]}
     for use, programs, rows, vectors in uses[name]:
-        for direction in EACH_WAY:
-            yield from over(
+        for direction in DIRECTIONS:
+            yield from make_workloads(
                 SHAPES,
                 kernel=name,
-                what=f"{use} {direction}".strip(),
+                use_case=f"{use} {direction}".strip(),
                 direction=direction,
-                programs=programs,
+                implementations=programs,
                 reference=_REFERENCES[f"{name} {use}".strip()],
-                inputs=partial(_inputs, rows, vectors),
+                make_inputs=partial(_inputs, rows, vectors),
                 work=partial(work, itemsize=2, backward=direction == "backward", residual=bool(use)),
             )
 
 
 def _inputs(rows: int, vectors: int, M: int, N: int, grad: bool) -> tuple[Tensor, ...]:
-    return *(normal(M, N, grad=grad) for _ in range(rows)), *(normal(N, grad=grad) for _ in range(vectors))
+    return *(randn(M, N, grad=grad) for _ in range(rows)), *(randn(N, grad=grad) for _ in range(vectors))

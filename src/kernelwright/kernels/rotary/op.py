@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.launch_cache import repeated
+from kernelwright.kernels.launch_cache import cached_launch
 from kernelwright.kernels.operators import Operator, require, require_tensor
 from kernelwright.kernels.rotary.kernel import rotary
-from kernelwright.kernels.rows.launching import multiprocessors, start
+from kernelwright.kernels.rows.launcher import launch_programs, multiprocessors
 
 __all__ = ["rotary_embedding"]
 
-WARPS, MANY_WARPS, MANY_BYTES = 4, 8, 2**14
+WARPS, LARGE_TOKEN_WARPS, LARGE_TOKEN_BYTES = 4, 8, 2**14
 """Of a token's program, and of one whose queries and keys are so many bytes."""
-HEADS_EACH = 8
+HEADS_PER_PROGRAM = 8
 """Of a program where tokens are few, fewer pairs of a head than threads, or angles would go through shared memory."""
 
 
-@repeated
+@cached_launch
 def rotary_embedding(
     q: Tensor,
     k: Tensor,
@@ -81,22 +81,22 @@ def rotary_embedding(
     return _ROTARY(q, k, cos, sin, positions, interleaved, False)
 
 
-@repeated
+@cached_launch
 def _rotate(
-    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None, interleaved: bool, back: bool
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None, interleaved: bool, inverse: bool
 ) -> tuple[Tensor, Tensor]:
-    q, k, cos, sin = map(_with_neighbours, (q, k, cos, sin))
+    q, k, cos, sin = map(_with_unit_last_stride, (q, k, cos, sin))
     sin = sin if sin.stride() == cos.stride() else sin.contiguous()
     cos = cos if sin.stride() == cos.stride() else cos.contiguous()
-    q_out, k_out = _results(q, k)
+    q_out, k_out = _allocate_outputs(q, k)
     B, S, heads, D = q.shape
     heads_k, tokens = k.shape[2], B * S
-    each = HEADS_EACH if tokens <= multiprocessors(q.device) else 0
+    each = HEADS_PER_PROGRAM if tokens <= multiprocessors(q.device) else 0
     blocks = -(-heads // each) + -(-heads_k // each) if each else 1
-    many = (heads + heads_k) * D * q.itemsize >= MANY_BYTES
+    many = (heads + heads_k) * D * q.itemsize >= LARGE_TOKEN_BYTES
     strides = [one.stride()[:3] for one in (q, k, q_out, k_out)]
     angle_strides = (0, cos.stride(0)) if positions is not None else cos.stride()[:2]
-    start(
+    launch_programs(
         rotary,
         blocks * tokens,
         q.device,
@@ -106,34 +106,34 @@ def _rotate(
             *angle_strides,
             *((0, 0) if positions is None else positions.stride()),
         ),
-        warps=MANY_WARPS if many and not each else WARPS,
+        num_warps=LARGE_TOKEN_WARPS if many and not each else WARPS,
         HEADS_Q=heads,
         HEADS_K=heads_k,
         D=D,
         R=2 * cos.shape[-1],
         INTERLEAVED=interleaved,
-        BACK=back,
+        BACK=inverse,
         EACH=each,
     )
     return q_out, k_out
 
 
-def _with_neighbours(x: Tensor) -> Tensor:
+def _with_unit_last_stride(x: Tensor) -> Tensor:
     """The same, its last dimension one element after another."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _results(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+def _allocate_outputs(q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Heads that lie as those given do."""
-    return torch.empty_like(_with_neighbours(q)), torch.empty_like(_with_neighbours(k))
+    return torch.empty_like(_with_unit_last_stride(q)), torch.empty_like(_with_unit_last_stride(k))
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     _, _, cos, sin, positions, ctx.interleaved, ctx.back = inputs
     ctx.save_for_backward(cos, sin, positions)
 
 
-def _gradients(ctx: Any, dq: Tensor, dk: Tensor) -> tuple[Tensor | None, ...]:
+def _autograd_backward(ctx: Any, dq: Tensor, dk: Tensor) -> tuple[Tensor | None, ...]:
     turned = _ROTARY(dq, dk, *ctx.saved_tensors, ctx.interleaved, not ctx.back)
     return (*turned, *[None] * 5)
 
@@ -142,7 +142,7 @@ _ROTARY = Operator(
     "rotary(Tensor q, Tensor k, Tensor cos, Tensor sin, Tensor? positions, bool interleaved, bool back) "
     "-> (Tensor, Tensor)",
     _rotate,
-    lambda q, k, *_: _results(q, k),
-    _gradients,
-    _keep,
+    lambda q, k, *_: _allocate_outputs(q, k),
+    _autograd_backward,
+    _setup_context,
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kernelwright.core.records import Work
-from kernelwright.kernels.kernel_spec import Given, Kernel, Sample
+from kernelwright.kernels.kernel_spec import Kernel, OfflineSignature, ParamMap
 
 SHAPES = ((4, 4096, 32, 8, 128), (1, 16384, 64, 8, 128), (8, 2048, 16, 16, 64), (1, 1, 32, 8, 128))
 """(B, S, H of queries, H of keys, D)."""
 
 _STRIDES = [f"{tensor}_{step}" for tensor in ("q", "k", "q_out", "k_out") for step in ("batch", "token", "head")]
-_GIVEN: Given = {
+_COMMON_PARAMS: ParamMap = {
     **dict.fromkeys(("q_ptr", "k_ptr", "q_out_ptr", "k_out_ptr"), "*bf16"),
     **dict.fromkeys(("cos_ptr", "sin_ptr"), "*fp32"),
     **dict.fromkeys(("S", *_STRIDES, "angle_batch", "angle_token", "position_batch", "position_token"), "i32"),
@@ -25,12 +25,12 @@ _ROTARY = "kernelwright.kernels.rotary.kernel:rotary"
 KERNELS = (
     Kernel(
         name="rotary_embedding",
-        about="queries and keys rotated in one launch",
-        call="kernelwright.kernels:rotary_embedding",
+        summary="queries and keys rotated in one launch",
+        entry_point="kernelwright.kernels:rotary_embedding",
         variants={
-            "halves": Sample(_ROTARY, _GIVEN | {"INTERLEAVED": False}, 4),
-            "interleaved": Sample(_ROTARY, _GIVEN | {"INTERLEAVED": True}, 4),
-            "few tokens": Sample(_ROTARY, _GIVEN | {"INTERLEAVED": False, "EACH": 8}, 4),
+            "halves": OfflineSignature(_ROTARY, _COMMON_PARAMS | {"INTERLEAVED": False}, 4),
+            "interleaved": OfflineSignature(_ROTARY, _COMMON_PARAMS | {"INTERLEAVED": True}, 4),
+            "few tokens": OfflineSignature(_ROTARY, _COMMON_PARAMS | {"INTERLEAVED": False, "EACH": 8}, 4),
         },
         limits="heads whose elements are neighbours are read as they lie, others copied",
         source="Su et al. 2021, arXiv:2104.09864",

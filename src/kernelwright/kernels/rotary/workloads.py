@@ -11,16 +11,25 @@ from torch import Tensor
 from kernelwright.kernels.rotary import reference
 from kernelwright.kernels.rotary.op import rotary_embedding
 from kernelwright.kernels.rotary.spec import SHAPES, work
-from kernelwright.kernels.workload import EACH_WAY, EAGER, OURS, Program, Workload, installed, normal, over
+from kernelwright.kernels.workload import (
+    DIRECTIONS,
+    EAGER,
+    OURS,
+    Implementation,
+    Workload,
+    import_peers,
+    make_workloads,
+    randn,
+)
 
 
-def _formula(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _eager_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     one, other = x.chunk(2, -1)
     cos, sin = (torch.cat((angle, angle), -1)[:, None] for angle in (cos, sin))
     return x * cos + torch.cat((-other, one), -1) * sin
 
 
-def _liger(run: Program, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
+def _run_liger(run: Implementation, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
     """In place, of heads before tokens; of copies where only gradients are timed: what autograd keeps must stay."""
     if q.requires_grad:
         q, k = q.clone(), k.clone()
@@ -28,36 +37,36 @@ def _liger(run: Program, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tupl
     return tuple(one.transpose(1, 2) for one in turned)
 
 
-_PROGRAMS: dict[str, Program] = {
+_IMPLEMENTATIONS: dict[str, Implementation] = {
     OURS: rotary_embedding,
-    EAGER: lambda q, k, cos, sin: (_formula(q, cos, sin), _formula(k, cos, sin)),
-    **installed(
+    EAGER: lambda q, k, cos, sin: (_eager_rotary(q, cos, sin), _eager_rotary(k, cos, sin)),
+    **import_peers(
         quack=(
             "quack.rotary:apply_rotary_emb",
             lambda run: lambda q, k, cos, sin: (run(q, cos, sin), run(k, cos, sin)),
         ),
-        liger=("liger_kernel.ops:LigerRopeFunction", lambda of: partial(_liger, of.apply)),
+        liger=("liger_kernel.ops:LigerRopeFunction", lambda of: partial(_run_liger, of.apply)),
     ),
 }
 
 
 def workloads(name: str) -> Iterator[Workload]:
     """Forward and backward on every shape."""
-    for direction in EACH_WAY:
-        yield from over(
+    for direction in DIRECTIONS:
+        yield from make_workloads(
             SHAPES,
             kernel=name,
-            what=direction,
+            use_case=direction,
             direction=direction,
-            programs=_PROGRAMS,
+            implementations=_IMPLEMENTATIONS,
             reference=lambda q, k, cos, sin: tuple(reference.rotary_embedding(x, cos, sin) for x in (q, k)),
-            inputs=_inputs,
+            make_inputs=_inputs,
             work=partial(work, itemsize=2),
         )
 
 
 def _inputs(B: int, S: int, heads_q: int, heads_k: int, D: int, grad: bool) -> tuple[Tensor, ...]:
-    return *(normal(B, S, heads, D, grad=grad) for heads in (heads_q, heads_k)), *_angles(S, D)
+    return *(randn(B, S, heads, D, grad=grad) for heads in (heads_q, heads_k)), *_angles(S, D)
 
 
 def _angles(S: int, D: int) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """Which kernels an op would launch on a GPU that is not here: the launches are collected instead of made.
 
-Inside `planned`, ops take CPU tensors, and everything that asks for the device is answered by a `Target`. Results hold
-whatever their memory held before.
+Inside `plan_launches`, ops take CPU tensors, and everything that asks for the device is answered by a `PassTarget`.
+Results hold whatever their memory held before.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class LaunchPlan:
         self.launches.append(CudaLaunch(source, name, macros, include))
 
 
-ACTIVE: LaunchPlan | None = None
+ACTIVE_PLAN: LaunchPlan | None = None
 
 
 @contextmanager
-def planned(target: Target) -> Iterator[LaunchPlan]:
+def plan_launches(target: Target) -> Iterator[LaunchPlan]:
     """Collects launches for a target; not for several threads at once."""
-    global ACTIVE
-    before, ACTIVE = ACTIVE, LaunchPlan(target)
+    global ACTIVE_PLAN
+    before, ACTIVE_PLAN = ACTIVE_PLAN, LaunchPlan(target)
     try:
-        yield ACTIVE
+        yield ACTIVE_PLAN
     finally:
-        ACTIVE = before
+        ACTIVE_PLAN = before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.kernels.kernel_spec import Given
+from kernelwright.kernels.kernel_spec import ParamMap
 
 SHAPES = (
     (16384, 4096), (8192, 8192), (131072, 128), (32768, 1024), (4096, 16384), (8192, 65536), (4096, 131072),
@@ -10,10 +10,10 @@ SHAPES = (
 )  # fmt: skip
 """(M, N): those at which the peers' figures were taken, then models' own, short, tiny and odd ones."""
 
-TILE: Given = {"N": 4096, "ROWS": 1, "BLOCK_N": 4096, "PARTS": 1, "AGAIN": False, "STEP": 0, "M": "i32"}
+TILE_PARAMS: ParamMap = {"N": 4096, "ROWS": 1, "BLOCK_N": 4096, "PARTS": 1, "AGAIN": False, "STEP": 0, "M": "i32"}
 """A row that is one tile."""
 
 
-def rows_of(name: str) -> Given:
+def row_params(name: str) -> ParamMap:
     """A tensor of bfloat16 whose rows lie at one stride."""
     return {f"{name}_ptr": "*bf16", f"{name}_inner": 1, f"{name}_outer_stride": "i32", f"{name}_inner_stride": 0}

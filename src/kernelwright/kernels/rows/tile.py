@@ -34,7 +34,7 @@ INTERPRETED = tl.constexpr(isinstance(place, InterpretedFunction))
 def programmatic_launch(kernel):
     """Declares that a kernel calls `wait_for_earlier` before it touches memory, so that `launching.start` may launch it
     with programmatic stream serialization: beside the last programs of what was launched before. A kernel that is
-    declared so and does not wait would read what is not written yet; test_rows_waiting.py compares both in PTX."""
+    declared so and does not wait would read what is not written yet; test_rows_pdl_wait.py compares both in PTX."""
     kernel.programmatic_launch = True
     return kernel
 

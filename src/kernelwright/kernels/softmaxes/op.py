@@ -7,19 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelwright.kernels.launch_cache import repeated
+from kernelwright.kernels.launch_cache import cached_launch
 from kernelwright.kernels.operators import DTYPES, Operator, require, require_tensor
-from kernelwright.kernels.rows.cluster_launch import MOST_CLUSTER_WARPS, ClusterKernel
-from kernelwright.kernels.rows.launching import as_rows, launch
-from kernelwright.kernels.softmaxes.configs import TWO_BLOCKS_AT_ONCE, backward_layout, forward_layout
+from kernelwright.kernels.rows.cluster_launch import MAX_CLUSTER_WARPS, ClusterKernel
+from kernelwright.kernels.rows.launcher import as_rows, launch
+from kernelwright.kernels.softmaxes.configs import TWO_BLOCK_THREADS_PER_SM, backward_layout, forward_layout
 from kernelwright.kernels.softmaxes.kernel import softmax_backward, softmax_forward
 
 __all__ = ["log_softmax", "softmax"]
-_LONG_FORWARD = ClusterKernel(__file__, "softmax_forward")
-_LONG_BACKWARD = ClusterKernel(__file__, "softmax_backward")
+_CLUSTER_FORWARD = ClusterKernel(__file__, "softmax_forward")
+_CLUSTER_BACKWARD = ClusterKernel(__file__, "softmax_backward")
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """Softmax of scale * x over the last dimension, accumulated in FP32.
 
@@ -36,7 +36,7 @@ def softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None
     return _softmax(x, mask, dim, scale, False)
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def log_softmax(x: Tensor, dim: int = -1, *, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """The logarithm of `softmax`, computed without leaving it; everything else is the same."""
     return _softmax(x, mask, dim, scale, True)
@@ -55,23 +55,23 @@ def _softmax(x: Tensor, mask: Tensor | None, dim: int, scale: float, log: bool) 
     return _SOFTMAX(x, mask, scale, log)
 
 
-@repeated(rows="x")
+@cached_launch(rows="x")
 def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not x.numel():
         return y
     N, read = x.shape[-1], as_rows(x)
-    if mask is None and (shared := _LONG_FORWARD.layout(read)):
-        _LONG_FORWARD(shared, x, (read.tensor, y, *read.place, float(scale)), LOG=log, SCALED=scale != 1.0)
+    if mask is None and (shared := _CLUSTER_FORWARD.choose_layout(read)):
+        _CLUSTER_FORWARD(shared, x, (read.tensor, y, *read.stride_args, float(scale)), LOG=log, SCALED=scale != 1.0)
         return y
-    kept = as_rows(x if mask is None else mask.expand(x.shape), levels=3)
+    kept = as_rows(x if mask is None else mask.expand(x.shape), max_leading_dims=3)
     layout, tiles = forward_layout(N, x.itemsize)
     launch(
         softmax_forward,
         layout,
         x.numel() // N,
         x.device,
-        (read.tensor, None if mask is None else kept.tensor, y, *read.place, *kept.place, scale),
+        (read.tensor, None if mask is None else kept.tensor, y, *read.stride_args, *kept.stride_args, scale),
         N=N,
         LOG=log,
         TILES=tiles,
@@ -79,17 +79,17 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
     return y
 
 
-@repeated(rows="y")
+@cached_launch(rows="y")
 def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> Tensor:
     dx = y.new_empty(y.shape)
     if not y.numel():
         return dx
     N, given = y.shape[-1], as_rows(dy)
-    if not (log and masked) and (shared := _LONG_BACKWARD.layout(given, as_rows(y), operands=2)):
+    if not (log and masked) and (shared := _CLUSTER_BACKWARD.choose_layout(given, as_rows(y), operands=2)):
         known: dict[str, int] = {"LOG": log, "SCALED": True}
-        if shared.warps == MOST_CLUSTER_WARPS:
-            known["AT_ONCE"] = TWO_BLOCKS_AT_ONCE
-        _LONG_BACKWARD(shared, y, (given.tensor, y, dx, *given.place, float(scale)), **known)
+        if shared.num_warps == MAX_CLUSTER_WARPS:
+            known["AT_ONCE"] = TWO_BLOCK_THREADS_PER_SM
+        _CLUSTER_BACKWARD(shared, y, (given.tensor, y, dx, *given.stride_args, float(scale)), **known)
         return dx
     layout, tiles = backward_layout(N, y.itemsize)
     launch(
@@ -97,7 +97,7 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
         layout,
         y.numel() // N,
         y.device,
-        (given.tensor, y, dx, *given.place, scale),
+        (given.tensor, y, dx, *given.stride_args, scale),
         N=N,
         LOG=log,
         MASKED=masked,
@@ -106,13 +106,13 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
     return dx
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, mask, *about = inputs
     ctx.about = (*about, mask is not None and mask.dtype == torch.bool)
     ctx.save_for_backward(output)
 
 
-def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+def _autograd_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     (y,) = ctx.saved_tensors
     return _SOFTMAX_BACKWARD(dy, y, *ctx.about), None, None, None
 
@@ -121,8 +121,8 @@ _SOFTMAX = Operator(
     "softmax(Tensor x, Tensor? mask, float scale, bool log) -> Tensor",
     _forward,
     lambda x, mask, scale, log: x.new_empty(x.shape),
-    _gradients,
-    _keep,
+    _autograd_backward,
+    _setup_context,
 )
 _SOFTMAX_BACKWARD = Operator(
     "softmax_backward(Tensor dy, Tensor y, float scale, bool log, bool masked) -> Tensor",

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from kernelwright.core.records import Work
-from kernelwright.kernels.kernel_spec import Kernel, Sample
-from kernelwright.kernels.rows.shapes import SHAPES, TILE, rows_of
+from kernelwright.kernels.kernel_spec import Kernel, OfflineSignature
+from kernelwright.kernels.rows.shapes import SHAPES, TILE_PARAMS, row_params
 
 __all__ = ["KERNELS", "SHAPES", "work"]
 
-_HOME = "kernelwright.kernels.softmaxes.kernel"
-_FORWARD = TILE | rows_of("x") | {"y_ptr": "*bf16", "scale": "fp32", "TILES": 1}
-_BACKWARD = TILE | rows_of("dy") | {"y_ptr": "*bf16", "dx_ptr": "*bf16", "scale": "fp32", "MASKED": False, "TILES": 1}
+_KERNEL_MODULE = "kernelwright.kernels.softmaxes.kernel"
+_FORWARD = TILE_PARAMS | row_params("x") | {"y_ptr": "*bf16", "scale": "fp32", "TILES": 1}
+_BACKWARD = (
+    TILE_PARAMS | row_params("dy") | {"y_ptr": "*bf16", "dx_ptr": "*bf16", "scale": "fp32", "MASKED": False, "TILES": 1}
+)
 
 
 def _softmax(name: str, about: str, log: bool) -> Kernel:
     return Kernel(
         name=name,
-        about=about,
-        call=f"kernelwright.kernels:{name}",
+        summary=about,
+        entry_point=f"kernelwright.kernels:{name}",
         variants={
-            "forward": Sample(f"{_HOME}:softmax_forward", _FORWARD | {"LOG": log}, 4),
-            "backward": Sample(f"{_HOME}:softmax_backward", _BACKWARD | {"LOG": log}, 8),
+            "forward": OfflineSignature(f"{_KERNEL_MODULE}:softmax_forward", _FORWARD | {"LOG": log}, 4),
+            "backward": OfflineSignature(f"{_KERNEL_MODULE}:softmax_backward", _BACKWARD | {"LOG": log}, 8),
         },
         limits="the last dimension; a mask gets no gradient",
         source="Milakov & Gimelshein 2018, arXiv:1805.02867",

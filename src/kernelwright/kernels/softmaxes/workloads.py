@@ -10,13 +10,22 @@ import torch
 from kernelwright.kernels.softmaxes import reference
 from kernelwright.kernels.softmaxes.op import log_softmax, softmax
 from kernelwright.kernels.softmaxes.spec import SHAPES, work
-from kernelwright.kernels.workload import EACH_WAY, EAGER, OURS, Program, Workload, installed, normal, over
+from kernelwright.kernels.workload import (
+    DIRECTIONS,
+    EAGER,
+    OURS,
+    Implementation,
+    Workload,
+    import_peers,
+    make_workloads,
+    randn,
+)
 
-_PROGRAMS: dict[str, dict[str, Program]] = {
+_IMPLEMENTATIONS: dict[str, dict[str, Implementation]] = {
     "softmax": {
         OURS: softmax,
         EAGER: lambda x: torch.softmax(x, -1),
-        **installed(
+        **import_peers(
             quack=("quack.softmax:softmax", lambda run: run),
             liger=("liger_kernel.ops:LigerSoftmaxFunction", lambda of: of.apply),
         ),
@@ -27,14 +36,14 @@ _PROGRAMS: dict[str, dict[str, Program]] = {
 
 def workloads(name: str) -> Iterator[Workload]:
     """Forward and backward on every shape."""
-    for direction in EACH_WAY:
-        yield from over(
+    for direction in DIRECTIONS:
+        yield from make_workloads(
             SHAPES,
             kernel=name,
-            what=direction,
+            use_case=direction,
             direction=direction,
-            programs=_PROGRAMS[name],
+            implementations=_IMPLEMENTATIONS[name],
             reference=lambda x: reference.softmax(x, log=name == "log_softmax"),
-            inputs=lambda M, N, grad: (normal(M, N, grad=grad),),
+            make_inputs=lambda M, N, grad: (randn(M, N, grad=grad),),
             work=partial(work, itemsize=2, backward=direction == "backward"),
         )

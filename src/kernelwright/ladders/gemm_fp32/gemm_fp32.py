@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-PEER = "cuBLAS"
+BASELINE = "cuBLAS"
 SIZES = ((1024,) * 3, (2048,) * 3, (4092,) * 3, (4096,) * 3, (6144,) * 3, (8192,) * 3, (5000, 3000, 7000))
 """(M, N, K) on which rungs are compared with the peer, in FP32 without TF32."""
-SMALL = (1, 2, 3, 7, 31, 33, 64, 127, 129)
+SMALL_SIZES = (1, 2, 3, 7, 31, 33, 64, 127, 129)
 SHAPES = (
     *((m, n, k) for m in (1, 33, 129) for n in (1, 31, 130) for k in (1, 8, 67)),
-    *((size,) * 3 for size in SMALL),
+    *((size,) * 3 for size in SMALL_SIZES),
     *((0, 5, 7), (5, 0, 7), (5, 7, 0), (0, 0, 0), (257, 129, 65), (128, 256, 16), (131, 263, 521), (1, 512, 300)),
     *((640, 1, 64), (256, 384, 1), (512, 512, 512), (300, 200, 1000), (1021, 1019, 1013)),
 )
@@ -30,7 +30,7 @@ def inputs(size: tuple[int, int, int], alpha: float = 1.0, beta: float = 0.0) ->
     return [torch.randn(m, k), torch.randn(k, n), torch.randn(m, n), alpha, beta]
 
 
-def peer(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float) -> Tensor:
+def baseline(a: Tensor, b: Tensor, c: Tensor, alpha: float, beta: float) -> Tensor:
     """The product alone, as the library's fastest call computes it: for alpha 1 and beta 0."""
     return torch.mm(a, b)
 

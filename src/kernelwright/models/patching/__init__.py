@@ -1,6 +1,6 @@
 """Puts the library's kernels into an existing model."""
 
-from kernelwright.models.patching.model import patch, patched, unpatch
-from kernelwright.models.patching.report import PARTS, Patched, PatchError, PatchWarning
+from kernelwright.models.patching.model import count_patched, patch, unpatch
+from kernelwright.models.patching.report import PARTS, PatchCounts, PatchError, PatchWarning
 
-__all__ = ["PARTS", "PatchError", "PatchWarning", "Patched", "patch", "patched", "unpatch"]
+__all__ = ["PARTS", "PatchCounts", "PatchError", "PatchWarning", "count_patched", "patch", "unpatch"]

@@ -13,13 +13,13 @@ from kernelwright.models.patching.report import PatchError
 
 SEQUENCES, TOKENS = 2, 33
 """What a patched model is tried on."""
-MOST_ERROR = 1.25
+MAX_ERROR_GROWTH = 1.25
 """Of the original's own error, that the patched model may have."""
-ROUNDINGS = 4
+MAX_ROUNDINGS = 4
 """More, for results whose own error is none by chance."""
 
 
-class Comparison:
+class PatchCheck:
     """What a model computes of random tokens before it is patched, and how far that is from a copy of more digits."""
 
     def __init__(self, model: Any) -> None:
@@ -28,11 +28,11 @@ class Comparison:
         vocabulary = model.get_input_embeddings().num_embeddings
         self.tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=draw, device="cpu").to(one.device)
         wide = copy.deepcopy(model).to(torch.float64 if one.dtype == torch.float32 else torch.float32)
-        self.wanted = self._computed(wide)
+        self.expected = self._run(wide)
         del wide
-        self.errors = self._errors_of(model)
+        self.errors = self._measure_errors(model)
 
-    def _computed(self, model: Any) -> dict[str, list[Tensor]]:
+    def _run(self, model: Any) -> dict[str, list[Tensor]]:
         modes = {module: module.training for module in model.modules()}
         model.eval()
         try:
@@ -46,26 +46,27 @@ class Comparison:
         there = [one for one in found if one is not None]
         return {"the logits": [got.logits.detach()], "the loss": [got.loss.detach()], "the gradient": there}
 
-    def _errors_of(self, model: Any) -> dict[str, float]:
-        found = self._computed(model)
+    def _measure_errors(self, model: Any) -> dict[str, float]:
+        found = self._run(model)
         return {
-            name: _norm2(got.to(want.dtype) - want for got, want in zip(found[name], wanted, strict=True))
-            for name, wanted in self.wanted.items()
+            name: _l2_norm(got.to(want.dtype) - want for got, want in zip(found[name], wanted, strict=True))
+            for name, wanted in self.expected.items()
         }
 
     def compare(self, model: Any) -> None:
         """
         Raises:
-            PatchError: something is further from the copy than it was by more than `MOST_ERROR` and `ROUNDINGS` allow.
+            PatchError: something is further from the copy than it was by more than `MAX_ERROR_GROWTH` and
+                `MAX_ROUNDINGS` allow.
         """
-        rounding = ROUNDINGS * torch.finfo(next(model.parameters()).dtype).eps
-        for name, error in self._errors_of(model).items():
-            if not error <= MOST_ERROR * self.errors[name] + rounding * _norm2(self.wanted[name]):
+        rounding = MAX_ROUNDINGS * torch.finfo(next(model.parameters()).dtype).eps
+        for name, error in self._measure_errors(model).items():
+            if not error <= MAX_ERROR_GROWTH * self.errors[name] + rounding * _l2_norm(self.expected[name]):
                 raise PatchError(
                     f"{name} of the patched {type(model).__name__} has an error of {error:.2e}, "
                     f"the original's is {self.errors[name]:.2e}"
                 )
 
 
-def _norm2(tensors: Iterable[Tensor]) -> float:
+def _l2_norm(tensors: Iterable[Tensor]) -> float:
     return sum(one.square().sum().item() for one in tensors) ** 0.5

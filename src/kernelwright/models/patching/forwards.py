@@ -15,12 +15,12 @@ from kernelwright.kernels.activations.op import activation
 from kernelwright.kernels.activations.reference import FORMULAS
 from kernelwright.kernels.norms import reference as norms
 from kernelwright.kernels.norms.op import rms_norm
-from kernelwright.models.patching.trying import ROWS, draw, is_close
+from kernelwright.models.patching.probing import ROWS, is_close, seeded_randn
 
-GATED = ("silu", "gelu_tanh", "gelu")
+GATED_KINDS = ("silu", "gelu_tanh", "gelu")
 
 
-def norm_forward(module: nn.Module) -> Callable[..., Any] | str | None:
+def match_norm(module: nn.Module) -> Callable[..., Any] | str | None:
     """A forward for an RMSNorm; the reason where only the class's name says that it is one; None for anything else."""
     if not type(module).__name__.endswith("RMSNorm"):
         return None
@@ -30,12 +30,16 @@ def norm_forward(module: nn.Module) -> Callable[..., Any] | str | None:
     weight: Any = module.weight
     if weight.dim() != 1 or not weight.numel():
         return f"its weight is {tuple(weight.shape)}; it must be (N,), and N not 0"
-    about = _norm_of(module, getattr(module, eps_name))
-    return "it computes something else than RMSNorm" if about is None else _norm_as(type(module), eps_name, *about)
+    about = _detect_norm(module, getattr(module, eps_name))
+    return (
+        "it computes something else than RMSNorm"
+        if about is None
+        else _make_norm_forward(type(module), eps_name, *about)
+    )
 
 
 @functools.cache
-def _norm_as(original: Any, eps_name: str, offset: float, cast_first: bool) -> Any:
+def _make_norm_forward(original: Any, eps_name: str, offset: float, cast_first: bool) -> Any:
     def forward(self: Any, hidden_states: Tensor) -> Tensor:
         if cast_first and self.weight.dtype != hidden_states.dtype:  # the wider of both comes out
             return original.forward(self, hidden_states)
@@ -46,23 +50,23 @@ def _norm_as(original: Any, eps_name: str, offset: float, cast_first: bool) -> A
 
 
 @torch.no_grad()
-def _norm_of(module: Any, eps: float) -> tuple[float, bool] | None:
+def _detect_norm(module: Any, eps: float) -> tuple[float, bool] | None:
     """The offset of a norm's weights, and whether it rounds before it multiplies; None where it is no RMSNorm."""
-    run, weight = type(module).forward, draw(module.weight.numel())
-    x = draw(ROWS, weight.numel())
+    run, weight = type(module).forward, seeded_randn(module.weight.numel())
+    x = seeded_randn(ROWS, weight.numel())
     try:
         trial = copy.deepcopy(module)
         trial.weight = nn.Parameter(weight)
         got = run(trial, x)
         for offset in (0.0, 1.0):
             if is_close(got, norms.norm(x, weight, eps=eps, offset=offset)):
-                return offset, _rounds_first(run, trial, x.bfloat16(), eps, offset)
+                return offset, _casts_first(run, trial, x.bfloat16(), eps, offset)
     except Exception:  # whatever it is, it is called in another way
         return None
     return None
 
 
-def _rounds_first(run: Any, trial: Any, x: Tensor, eps: float, offset: float) -> bool:
+def _casts_first(run: Any, trial: Any, x: Tensor, eps: float, offset: float) -> bool:
     trial.weight = nn.Parameter(trial.weight.bfloat16())
     scale, row = trial.weight.float() + offset, norms.norm(x, eps=eps).float()
     got, first, last = run(trial, x).float(), (row.bfloat16().float() * scale).bfloat16(), (row * scale).bfloat16()
@@ -70,7 +74,7 @@ def _rounds_first(run: Any, trial: Any, x: Tensor, eps: float, offset: float) ->
 
 
 @torch.no_grad()
-def gate_forward(module: nn.Module) -> Callable[..., Any] | str | None:
+def match_gated_mlp(module: nn.Module) -> Callable[..., Any] | str | None:
     """A forward for SwiGLU or GeGLU; the reason where a module with their projections is neither; None for anything
     else."""
     if not all(isinstance(getattr(module, f"{name}_proj", None), nn.Module) for name in ("gate", "up", "down")):
@@ -79,19 +83,19 @@ def gate_forward(module: nn.Module) -> Callable[..., Any] | str | None:
     projections = {"gate_proj": lambda x: x - 0.5, "up_proj": lambda x: 1.0 + x.sin(), "down_proj": lambda x: 2.0 * x}
     try:
         got = type(module).forward(SimpleNamespace(act_fn=module.act_fn, **projections), x)  # pyright: ignore
-        wanted = {kind: 2.0 * FORMULAS[kind](x - 0.5) * (1.0 + x.sin()) for kind in GATED}
+        wanted = {kind: 2.0 * FORMULAS[kind](x - 0.5) * (1.0 + x.sin()) for kind in GATED_KINDS}
         kind = next((kind for kind, want in wanted.items() if is_close(got, want)), None)
     except Exception:  # it needs more than an activation and three projections
         kind = None
     return (
-        f"it is not down_proj(act_fn(gate_proj(x)) * up_proj(x)) with {' or '.join(GATED)}"
+        f"it is not down_proj(act_fn(gate_proj(x)) * up_proj(x)) with {' or '.join(GATED_KINDS)}"
         if kind is None
-        else (_gate_as(kind))
+        else (_make_gated_forward(kind))
     )
 
 
 @functools.cache
-def _gate_as(kind: str) -> Any:
+def _make_gated_forward(kind: str) -> Any:
     def forward(self: Any, x: Tensor) -> Tensor:
         return self.down_proj(activation(self.gate_proj(x), self.up_proj(x), kind=kind, cast_first=True))
 

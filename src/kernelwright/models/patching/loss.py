@@ -9,22 +9,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kernelwright.kernels.losses.op import cross_entropy
-from kernelwright.models.patching.functions import names_behind
+from kernelwright.models.patching.closures import collect_names
 
-LOSS, CAUSAL = "loss_function", "ForCausalLMLoss"
+LOSS_ATTRIBUTE, CAUSAL_LOSS_NAME = "loss_function", "ForCausalLMLoss"
 
 
-def loss_of(module: nn.Module) -> Callable[..., Any] | str | None:
+def match_loss(module: nn.Module) -> Callable[..., Any] | str | None:
     """Our loss for a module that computes one; the reason where it is another; None where it computes none.
 
     A base model has the property too, from the class that all models inherit from, and never calls it.
     """
     kinds = [kind for kind in type(module).__mro__ if "forward" in vars(kind)]
-    has = isinstance(getattr(type(module), LOSS, None), property)
-    if not has or not any(LOSS in names_behind(vars(kind)["forward"]) for kind in kinds):
+    has = isinstance(getattr(type(module), LOSS_ATTRIBUTE, None), property)
+    if not has or not any(LOSS_ATTRIBUTE in collect_names(vars(kind)["forward"]) for kind in kinds):
         return None
-    name = getattr(getattr(module, LOSS), "__name__", "")
-    return causal_loss if name == CAUSAL else f"its {LOSS} is {name or 'unnamed'}, not {CAUSAL}"
+    name = getattr(getattr(module, LOSS_ATTRIBUTE), "__name__", "")
+    return (
+        causal_loss
+        if name == CAUSAL_LOSS_NAME
+        else f"its {LOSS_ATTRIBUTE} is {name or 'unnamed'}, not {CAUSAL_LOSS_NAME}"
+    )
 
 
 def causal_loss(

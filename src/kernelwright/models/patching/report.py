@@ -11,7 +11,7 @@ from torch import nn
 from kernelwright.core.errors import UsageError
 
 PARTS = ("norms", "gates", "rotary", "loss")
-LOOKED_FOR = {
+PART_DESCRIPTIONS = {
     "norms": "a module whose class name ends in RMSNorm",
     "gates": "a module with gate_proj, up_proj and down_proj",
     "rotary": "a module whose forward calls apply_rotary_pos_emb",
@@ -23,14 +23,14 @@ class PatchError(UsageError):
     """A model that has nothing to patch, lacks a part that was named, or computes something else when it is patched."""
 
     code = "not-patched"
-    usual_next = "patch only models whose norms, activations and loss are those of Llama, Gemma or Qwen"
+    default_next = "patch only models whose norms, activations and loss are those of Llama, Gemma or Qwen"
 
 
 class PatchWarning(UserWarning):
     """A part that a model does not have, or that has modules that were left as they are."""
 
 
-class Patched(NamedTuple):
+class PatchCounts(NamedTuple):
     """How many modules of a model run our kernels, and whether its loss does."""
 
     norms: int
@@ -39,7 +39,7 @@ class Patched(NamedTuple):
     loss: bool
 
 
-def requested(parts: Collection[str] | None) -> tuple[str, ...]:
+def validate_parts(parts: Collection[str] | None) -> tuple[str, ...]:
     """
     Raises:
         PatchError: a name that is no part.
@@ -53,25 +53,25 @@ def requested(parts: Collection[str] | None) -> tuple[str, ...]:
     return tuple(one for one in PARTS if one in parts)
 
 
-def not_patched(model: nn.Module, part: str, found: int, left: Sequence[tuple[str, str]]) -> str:
+def describe_unpatched(model: nn.Module, part: str, found: int, skipped: Sequence[tuple[str, str]]) -> str:
     """One line that says what of a part is not patched; nothing where all of it is.
 
     Args:
         found: how many modules are patched.
-        left: class name and reason of each module that looks like the part and is left as it is.
+        skipped: class name and reason of each module that looks like the part and is left as it is.
     """
-    of = f"{type(model).__name__} ({_version()})"
-    reasons = "; ".join(f"{left.count(one)} {one[0]}: {one[1]}" for one in dict.fromkeys(left))
+    of = f"{type(model).__name__} ({_transformers_version()})"
+    reasons = "; ".join(f"{skipped.count(one)} {one[0]}: {one[1]}" for one in dict.fromkeys(skipped))
     if not found:
-        return f"{part}: not found in {of}: {reasons or f'it does not have {LOOKED_FOR[part]}'}"
-    return f"{part}: {found} of {found + len(left)} patched in {of}: {reasons}" if left else ""
+        return f"{part}: not found in {of}: {reasons or f'it does not have {PART_DESCRIPTIONS[part]}'}"
+    return f"{part}: {found} of {found + len(skipped)} patched in {of}: {reasons}" if skipped else ""
 
 
-def how_to_do_without(found: Mapping[str, int]) -> str:
+def suggest_parts(found: Mapping[str, int]) -> str:
     """What to pass where a part is missing and need not be there, by how many modules each part has."""
     return f"pass parts={[part for part, count in found.items() if count]} to patch only what is there"
 
 
-def _version() -> str:
+def _transformers_version() -> str:
     found = getattr(sys.modules.get("transformers"), "__version__", None)
     return f"transformers {found}" if found else "transformers is not imported"

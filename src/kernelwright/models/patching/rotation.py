@@ -11,28 +11,28 @@ from torch import Tensor, nn
 
 from kernelwright.kernels.rotary import reference
 from kernelwright.kernels.rotary.op import rotary_embedding
-from kernelwright.models.patching.functions import names_behind, rebound
-from kernelwright.models.patching.trying import draw, is_close
+from kernelwright.models.patching.closures import collect_names, rebind
+from kernelwright.models.patching.probing import is_close, seeded_randn
 
-ROTATE = "apply_rotary_pos_emb"
+ROTARY_FUNCTION = "apply_rotary_pos_emb"
 
 
-def rotary_forward(module: nn.Module) -> Callable[..., Any] | str | None:
+def match_rotary(module: nn.Module) -> Callable[..., Any] | str | None:
     """The class's own forward, for which `apply_rotary_pos_emb` is ours; the reason where it rotates in another way;
     None where nothing says that it rotates."""
-    return _with_ours(type(module).forward)
+    return _replace_rotary(type(module).forward)
 
 
 @functools.cache
-def _with_ours(forward: Any) -> Callable[..., Any] | str | None:
+def _replace_rotary(forward: Any) -> Callable[..., Any] | str | None:
     """One for each forward, so that modules of one class stay of one class, which torch.compile compiles once."""
-    rotations = sorted(name for name in names_behind(forward) if name.startswith("apply_") and "rotary" in name)
+    rotations = sorted(name for name in collect_names(forward) if name.startswith("apply_") and "rotary" in name)
     if not rotations:
         return None
-    ours = rebound(forward, ROTATE, _rotates, _rotate)
-    if ours is None and ROTATE in rotations:
-        return f"{ROTATE} computes another rotation, or its forward cannot be rebuilt"
-    return ours or f"its forward calls {', '.join(rotations)}, not {ROTATE}"
+    ours = rebind(forward, ROTARY_FUNCTION, _computes_rotary, _rotate)
+    if ours is None and ROTARY_FUNCTION in rotations:
+        return f"{ROTARY_FUNCTION} computes another rotation, or its forward cannot be rebuilt"
+    return ours or f"its forward calls {', '.join(rotations)}, not {ROTARY_FUNCTION}"
 
 
 def _rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, Tensor]:
@@ -41,8 +41,8 @@ def _rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int =
 
 
 @torch.no_grad()
-def _rotates(theirs: Any) -> bool:
-    q, k, angles = draw(1, 2, 3, 8), draw(1, 1, 3, 8), draw(1, 3, 4)
+def _computes_rotary(theirs: Any) -> bool:
+    q, k, angles = seeded_randn(1, 2, 3, 8), seeded_randn(1, 1, 3, 8), seeded_randn(1, 3, 4)
     twice = torch.cat((angles, angles), -1)
     try:
         got = theirs(q, k, twice.cos(), twice.sin())

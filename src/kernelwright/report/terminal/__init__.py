@@ -1,5 +1,5 @@
 """Core records as people read them in a terminal."""
 
-from kernelwright.report.terminal.show import show, text
+from kernelwright.report.terminal.show import render_text, show
 
-__all__ = ["show", "text"]
+__all__ = ["render_text", "show"]

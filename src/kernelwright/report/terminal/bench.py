@@ -5,51 +5,53 @@ from __future__ import annotations
 from kernelwright.core.records import Bench
 from kernelwright.core.units import time_text
 from kernelwright.report import format
-from kernelwright.report.terminal.console import BAD, OUTCOME_STYLE, Paper
+from kernelwright.report.terminal.console import BAD, COMPARISON_STYLE, TerminalWriter
 from kernelwright.report.terminal.verdict import write_rejected
 
-MOST_NAME = 36
+MAX_NAME_LENGTH = 36
 
 
-def write(bench: Bench, paper: Paper) -> None:
-    for verdict in format.rejected(bench):
+def write(bench: Bench, paper: TerminalWriter) -> None:
+    for verdict in format.rejected_verdicts(bench):
         write_rejected(verdict, paper)
-    _arms(bench, paper)
+    _variants(bench, paper)
     said = _comparisons(bench, paper)
-    if bench.arms and not said:
-        paper.paragraph(format.conditions_text(bench), 0, "dim")
-    for note in dict.fromkeys(format.plain(note) for timing in format.timings_of(bench) for note in timing.notes):
-        paper.paragraph(note, 0, "dim")
+    if bench.variants and not said:
+        paper.print_paragraph(format.conditions_text(bench), 0, "dim")
+    for note in dict.fromkeys(
+        format.sanitize_line(note) for timing in format.variant_timings(bench) for note in timing.notes
+    ):
+        paper.print_paragraph(note, 0, "dim")
     for note in bench.notes:
-        paper.paragraph(format.plain(note), 0, "dim")
+        paper.print_paragraph(format.sanitize_line(note), 0, "dim")
 
 
-def _arms(bench: Bench, paper: Paper) -> None:
+def _variants(bench: Bench, paper: TerminalWriter) -> None:
     """Name, time, times its floor; a suspicious time says why under it."""
-    names = [paper.shorten(arm.name, MOST_NAME) for arm in bench.arms]
+    names = [paper.shorten(arm.name, MAX_NAME_LENGTH) for arm in bench.variants]
     room = max([12, *map(len, names)])
     explained = False
-    for name, arm in zip(names, bench.arms, strict=True):
+    for name, arm in zip(names, bench.variants, strict=True):
         ratio = format.ratio_text(arm.time_us, arm.floor_us)
         tail = "no floor" if ratio == "-" else ratio if explained else f"{ratio} its floor"
         explained = explained or ratio != "-"
-        paper.line(name.ljust(room), f"  {time_text(arm.time_us):>9}   ", tail)
+        paper.print_line(name.ljust(room), f"  {time_text(arm.time_us):>9}   ", tail)
         if arm.suspicious:
-            paper.paragraph(format.plain(arm.suspicious), 14, first=[("  suspicious  ", BAD)])
+            paper.print_paragraph(format.sanitize_line(arm.suspicious), 14, first=[("  suspicious  ", BAD)])
 
 
-def _comparisons(bench: Bench, paper: Paper) -> bool:
+def _comparisons(bench: Bench, paper: TerminalWriter) -> bool:
     """One line each; True when the conditions stood behind the last of them."""
     texts = [format.comparison_text(bench, found) for found in bench.comparisons]
     room = max(map(len, texts), default=0)
     conditions = format.conditions_text(bench)
     for i, (found, sentence) in enumerate(zip(bench.comparisons, texts, strict=True)):
         before, after = sentence.split(found.verdict, 1)
-        verdict = (found.verdict, f"bold {OUTCOME_STYLE[found.verdict]}")
-        numbers = f"  {format.times_text(found.ratio):>6}  {format.interval_text(found)}"
+        verdict = (found.verdict, f"bold {COMPARISON_STYLE[found.verdict]}")
+        numbers = f"  {format.factor_text(found.speedup):>6}  {format.interval_text(found)}"
         last = i == len(texts) - 1
         beside = f"     {conditions}" if last and room + len(numbers) + 5 + len(conditions) <= paper.width else ""
-        paper.line(before, verdict, after + " " * (room - len(sentence)), numbers, (beside, "dim"))
+        paper.print_line(before, verdict, after + " " * (room - len(sentence)), numbers, (beside, "dim"))
         if beside:
             return True
     return False

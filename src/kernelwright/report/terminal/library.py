@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from kernelwright.core.library import Library
-from kernelwright.report.terminal.console import Paper
+from kernelwright.core.library import KernelLibrary
+from kernelwright.report.terminal.console import TerminalWriter
 
 
-def write(library: Library, paper: Paper) -> None:
-    paper.table(
+def write(library: KernelLibrary, paper: TerminalWriter) -> None:
+    paper.print_table(
         ("kernel", "variants"),
         [(one.name, ", ".join(one.variants)) for one in library.kernels],
         [
-            [one.evidence or "no evidence yet", f"{one.about}; {', '.join(one.dtypes)}; {one.limits}", one.source]
+            [
+                one.evidence or "no evidence yet",
+                f"{one.description}; {', '.join(one.dtypes)}; {one.constraints}",
+                one.source,
+            ]
             for one in library.kernels
         ],
     )
-    paper.line()
-    paper.line(("from kernelwright.kernels import NAME", "dim"))
+    paper.print_line()
+    paper.print_line(("from kernelwright.kernels import NAME", "dim"))

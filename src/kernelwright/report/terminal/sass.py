@@ -7,46 +7,59 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import get_args
 
-from kernelwright.core.machine_code import CodeDifference, Group, Instruction, Loop, MachineCode, Occupancy, Spills
+from kernelwright.core.machine_code import (
+    CodeDifference,
+    Instruction,
+    InstructionGroup,
+    Loop,
+    MachineCode,
+    Occupancy,
+    Spills,
+)
 from kernelwright.core.units import number_text, percent_text
-from kernelwright.report.format import plain
-from kernelwright.report.terminal.console import GOOD, Paper
+from kernelwright.report.format import sanitize_line
+from kernelwright.report.terminal.console import GOOD, TerminalWriter
 
-MOST_LINES = 40
-MOST_KINDS = 16
-FEWEST_ALIKE = 3
+MAX_LINES = 40
+MAX_KINDS = 16
+MIN_RUN_LENGTH = 3
 """So many instructions of one kind in a row become one line."""
 
 
-def write(found: MachineCode, paper: Paper) -> None:
+def write(found: MachineCode, paper: TerminalWriter) -> None:
     kernel = paper.shorten(found.kernel, paper.width)
-    paper.head(kernel, f"{plain(found.arch)}, {number_text(found.count, 'instruction')}")
-    paper.paragraph(resources_text(found), 2)
-    paper.line()
+    paper.print_header(kernel, f"{sanitize_line(found.arch)}, {number_text(found.num_instructions, 'instruction')}")
+    paper.print_paragraph(resources_text(found), 2)
+    paper.print_line()
     _mix(found, paper)
-    paper.line()
+    paper.print_line()
     _body(found, paper)
-    paper.line()
-    paper.paragraph(plain(found.reading), 11, first=["  ", ("reading", "bold"), "  "])
+    paper.print_line()
+    paper.print_paragraph(sanitize_line(found.summary), 11, first=["  ", ("reading", "bold"), "  "])
     for note in found.notes:
-        paper.paragraph(plain(note), 2, "dim")
+        paper.print_paragraph(sanitize_line(note), 2, "dim")
 
 
-def write_difference(found: CodeDifference, paper: Paper) -> None:
+def write_difference(found: CodeDifference, paper: TerminalWriter) -> None:
     """Only what changed, before and after."""
-    before, after = (f"{plain(code.kernel)} ({plain(code.arch)})" for code in (found.before, found.after))
-    paper.paragraph(f"{before}  ->  {after}", 0, "bold")
+    before, after = (
+        f"{sanitize_line(code.kernel)} ({sanitize_line(code.arch)})" for code in (found.before, found.after)
+    )
+    paper.print_paragraph(f"{before}  ->  {after}", 0, "bold")
     if not found.changes:
-        return paper.line("  no figure of the two differs")
-    what_room = max(len(change.what) for change in found.changes)
+        return paper.print_line("  no figure of the two differs")
+    what_room = max(len(change.metric) for change in found.changes)
     left = max(len("before"), *(len(change.before) for change in found.changes))
     right = max(len("after"), *(len(change.after) for change in found.changes))
     head = f"{''.ljust(what_room)}   {'before'.rjust(left)}   {'after'.rjust(right)}"
-    paper.line("  ", (head, "dim"))
+    paper.print_line("  ", (head, "dim"))
     for change in found.changes:
-        mark = {True: ("   better", GOOD), False: ("   worse", "bold red3"), None: ""}[change.better]
-        row = f"{plain(change.what).ljust(what_room)}   {change.before.rjust(left)}   {change.after.rjust(right)}"
-        paper.line("  ", row, mark)
+        mark = {True: ("   better", GOOD), False: ("   worse", "bold red3"), None: ""}[change.is_better]
+        row = (
+            f"{sanitize_line(change.metric).ljust(what_room)}   {change.before.rjust(left)}   "
+            f"{change.after.rjust(right)}"
+        )
+        paper.print_line("  ", row, mark)
     return None
 
 
@@ -67,10 +80,13 @@ def _spills_text(spills: Spills) -> str:
 
 
 def _occupancy_text(room: Occupancy) -> str:
-    share = percent_text(room.share)
-    if room.blocks is None:
+    share = percent_text(room.fraction)
+    if room.blocks_per_sm is None:
         return f"occupancy up to {share} (block size not known)"
-    return f"occupancy {share} ({room.limiter}: {number_text(room.blocks, 'block')} of {room.threads} threads)"
+    return (
+        f"occupancy {share} ({room.limiter}: {number_text(room.blocks_per_sm, 'block')} of "
+        f"{room.threads_per_block} threads)"
+    )
 
 
 def _bytes(count: int) -> str:
@@ -80,50 +96,54 @@ def _bytes(count: int) -> str:
     return f"{count:,} B" if count else "0"
 
 
-def _mix(found: MachineCode, paper: Paper) -> None:
+def _mix(found: MachineCode, paper: TerminalWriter) -> None:
     """How many of each group, with the widths of what moves memory."""
-    hot = found.hot
-    total = max(found.count, 1)
+    hot = found.hot_loop
+    total = max(found.num_instructions, 1)
     rows = [
         (group, f"{count:,}", percent_text(count / total), _inside(hot, group), _widths(found, group))
-        for group, count in found.mix.items()
+        for group, count in found.instruction_mix.items()
     ]
-    paper.table(("instructions", "count", "share", "hot loop", "widths"), rows)
+    paper.print_table(("instructions", "count", "share", "hot loop", "widths"), rows)
 
 
 def _inside(hot: Loop | None, group: str) -> str:
-    return f"{hot.mix.get(group, 0):,}" if hot else "-"
+    return f"{hot.instruction_mix.get(group, 0):,}" if hot else "-"
 
 
 def _widths(found: MachineCode, group: str) -> str:
     if group == "tensor":
-        return ", ".join(f"{count:,} x {plain(name)}" for name, count in list(found.tensor.items())[:2])
-    table = sorted(found.widths.get(group, {}).items(), reverse=True)
+        return ", ".join(
+            f"{count:,} x {sanitize_line(name)}" for name, count in list(found.tensor_instructions.items())[:2]
+        )
+    table = sorted(found.access_widths.get(group, {}).items(), reverse=True)
     return ", ".join(f"{count:,} x {size} B" for size, count in table) or "-"
 
 
-def _body(found: MachineCode, paper: Paper) -> None:
-    hot = found.hot
+def _body(found: MachineCode, paper: TerminalWriter) -> None:
+    hot = found.hot_loop
     if hot is None:
-        paper.line("  ", ("no loop", "bold"), f"  {number_text(found.count, 'instruction')}")
+        paper.print_line("  ", ("no loop", "bold"), f"  {number_text(found.num_instructions, 'instruction')}")
         return _listing(found.instructions, paper)
-    others = sum(_works(loop) for loop in found.loops) - 1
+    others = sum(_does_work(loop) for loop in found.loops) - 1
     beside = f", one of {others + 1} loops" if others else ""
     nested = f", {hot.depth} deep" if hot.depth > 1 else ""
-    where = f"{hot.first:#06x} to {hot.last:#06x}"
-    paper.line("  ", ("hot loop", "bold"), f"  {number_text(hot.count, 'instruction')}, {where}{nested}{beside}")
+    where = f"{hot.first_address:#06x} to {hot.last_address:#06x}"
+    paper.print_line(
+        "  ", ("hot loop", "bold"), f"  {number_text(hot.num_instructions, 'instruction')}, {where}{nested}{beside}"
+    )
     return _listing(hot.instructions, paper)
 
 
-def _works(loop: Loop) -> bool:
+def _does_work(loop: Loop) -> bool:
     """Not one that only waits for a barrier."""
-    return any(group not in ("barrier", "branch", "other", "integer") for group in loop.mix)
+    return any(group not in ("barrier", "branch", "other", "integer") for group in loop.instruction_mix)
 
 
-def _listing(instructions: Sequence[Instruction], paper: Paper) -> None:
+def _listing(instructions: Sequence[Instruction], paper: TerminalWriter) -> None:
     """Line by line where that is short enough, else how many of each kind."""
     runs = _runs(instructions)
-    if len(runs) > MOST_LINES:
+    if len(runs) > MAX_LINES:
         return _kinds(instructions, paper)
     opcodes = [_opcode(run) for run in runs]
     room = min(max(map(len, opcodes), default=0), 34)
@@ -133,47 +153,49 @@ def _listing(instructions: Sequence[Instruction], paper: Paper) -> None:
         first = run[0]
         if first.line is not None and (first.file, first.line) != at:
             at = (first.file, first.line)
-            paper.line("    ", (f"{paper.shorten(first.file, paper.width - 16)}:{first.line}", "dim"))
-        operands = _cut(_operands(run), operand_room).ljust(operand_room)
-        head = f"{first.address:#06x}  {_cut(opcode, room).ljust(room)}  {operands}"
-        words = _cut(plain(first.words), paper.width - 6 - len(head))
-        paper.line("    ", head, "  ", (words, "bold red3" if first.spill else "dim"))
+            paper.print_line("    ", (f"{paper.shorten(first.file, paper.width - 16)}:{first.line}", "dim"))
+        operands = _truncate(_operands(run), operand_room).ljust(operand_room)
+        head = f"{first.address:#06x}  {_truncate(opcode, room).ljust(room)}  {operands}"
+        words = _truncate(sanitize_line(first.description), paper.width - 6 - len(head))
+        paper.print_line("    ", head, "  ", (words, "bold red3" if first.is_spill else "dim"))
     return None
 
 
-def _kinds(instructions: Sequence[Instruction], paper: Paper) -> None:
+def _kinds(instructions: Sequence[Instruction], paper: TerminalWriter) -> None:
     """Arithmetic and memory first, whatever the number of the rest."""
-    counts = Counter((one.group, one.opcode, one.words) for one in instructions)
-    rank = {group: at for at, group in enumerate(get_args(Group))}
+    counts = Counter((one.group, one.opcode, one.description) for one in instructions)
+    rank = {group: at for at, group in enumerate(get_args(InstructionGroup))}
     ranked = sorted(counts.items(), key=lambda kind: (rank[kind[0][0]], -kind[1]))
     kinds = [((opcode, words), count) for (_, opcode, words), count in ranked]
-    room = min(max(len(opcode) for (opcode, _), _ in kinds[:MOST_KINDS]), 34)
+    room = min(max(len(opcode) for (opcode, _), _ in kinds[:MAX_KINDS]), 34)
     number_room = max(len(f"{count:,}") for _, count in kinds)
-    for (opcode, words), count in kinds[:MOST_KINDS]:
-        head = f"{count:>{number_room},}  {_cut(plain(opcode), room).ljust(room)}"
-        paper.line("    ", head, "  ", (_cut(plain(words), paper.width - 6 - len(head)), "dim"))
-    if left := sum(count for _, count in kinds[MOST_KINDS:]):
-        paper.line("    ", (f"and {left:,} more; --json lists every one", "dim"))
+    for (opcode, words), count in kinds[:MAX_KINDS]:
+        head = f"{count:>{number_room},}  {_truncate(sanitize_line(opcode), room).ljust(room)}"
+        paper.print_line("    ", head, "  ", (_truncate(sanitize_line(words), paper.width - 6 - len(head)), "dim"))
+    if left := sum(count for _, count in kinds[MAX_KINDS:]):
+        paper.print_line("    ", (f"and {left:,} more; --json lists every one", "dim"))
 
 
 def _runs(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
     """Neighbours of one kind together, where there are enough of them."""
     found: list[list[Instruction]] = []
-    for _, group in groupby(instructions, key=lambda one: (one.opcode, one.predicate, one.words, one.file, one.line)):
+    for _, group in groupby(
+        instructions, key=lambda one: (one.opcode, one.predicate, one.description, one.file, one.line)
+    ):
         run = list(group)
-        found += [run] if len(run) >= FEWEST_ALIKE else [[one] for one in run]
+        found += [run] if len(run) >= MIN_RUN_LENGTH else [[one] for one in run]
     return found
 
 
 def _opcode(run: Sequence[Instruction]) -> str:
     first = run[0]
     name = f"{first.predicate} {first.opcode}" if first.predicate else first.opcode
-    return plain(f"{len(run)} x {name}" if len(run) > 1 else name)
+    return sanitize_line(f"{len(run)} x {name}" if len(run) > 1 else name)
 
 
 def _operands(run: Sequence[Instruction]) -> str:
-    return plain(run[0].operands) if len(run) == 1 else ""
+    return sanitize_line(run[0].operands) if len(run) == 1 else ""
 
 
-def _cut(text: str, room: int) -> str:
+def _truncate(text: str, room: int) -> str:
     return text if len(text) <= room else text[: max(room - 1, 0)] + "…" * (room > 0)

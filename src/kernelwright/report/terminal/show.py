@@ -1,4 +1,4 @@
-"""`show` prints any record or error; `text` gives the same as a string."""
+"""`show` prints any record or error; `render_text` gives the same as a string."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kernelwright.core.corpus import CorpusReport
 from kernelwright.core.emulation import Emulation
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.evidence import EvidenceRun, EvidenceStatus
-from kernelwright.core.ladder import Climb
-from kernelwright.core.layout import LayoutAnswer
-from kernelwright.core.library import Library
+from kernelwright.core.ladder import LadderRun
+from kernelwright.core.layout import LayoutEvaluation
+from kernelwright.core.library import KernelLibrary
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
@@ -37,7 +37,7 @@ from kernelwright.report.terminal import (
     suite_run,
     verdict,
 )
-from kernelwright.report.terminal.console import Paper
+from kernelwright.report.terminal.console import TerminalWriter
 
 Report = (
     Diagnosis
@@ -45,16 +45,16 @@ Report = (
     | Bench
     | Machine
     | Optimization
-    | LayoutAnswer
-    | Climb
+    | LayoutEvaluation
+    | LadderRun
     | Emulation
     | MachineCode
     | CodeDifference
-    | Library
+    | KernelLibrary
     | SuiteRun
 )
 Shown = Report | EvidenceStatus | EvidenceRun | CorpusReport | KernelwrightError
-_WRITERS: dict[type, Callable[[Any, Paper], None]] = {
+_WRITERS: dict[type, Callable[[Any, TerminalWriter], None]] = {
     Diagnosis: diagnosis.write,
     Verdict: verdict.write,
     Bench: bench.write,
@@ -64,12 +64,12 @@ _WRITERS: dict[type, Callable[[Any, Paper], None]] = {
     EvidenceRun: evidence.write_run,
     CorpusReport: corpus.write,
     SuiteRun: suite_run.write,
-    LayoutAnswer: layout.write,
-    Climb: ladder.write,
+    LayoutEvaluation: layout.write,
+    LadderRun: ladder.write,
     Emulation: emulation.write,
     MachineCode: sass.write,
     CodeDifference: sass.write_difference,
-    Library: library.write,
+    KernelLibrary: library.write,
     KernelwrightError: error.write,
 }
 
@@ -82,11 +82,11 @@ def show(record: Shown, console: Console | None = None) -> None:
     """
     for kind, write in _WRITERS.items():
         if isinstance(record, kind):
-            return write(record, Paper.of(console or Console()))
+            return write(record, TerminalWriter.from_console(console or Console()))
     raise TypeError(f"no way to show a {type(record).__name__}")
 
 
-def text(record: Shown, width: int | None = None) -> str:
+def render_text(record: Shown, width: int | None = None) -> str:
     """What `show` prints, without colour and without the last newline; `width` is the terminal's unless given."""
     sink = io.TextIOWrapper(io.BytesIO(), encoding=getattr(sys.stdout, "encoding", None) or "utf-8", errors="replace")
     width = width or shutil.get_terminal_size((100, 24)).columns

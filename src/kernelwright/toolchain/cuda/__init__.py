@@ -4,7 +4,7 @@ Compiling needs no GPU, no toolkit and no torch; `launching` needs all but the t
 included as `"kw/NAME.cuh"`.
 """
 
-from kernelwright.toolchain.cuda.compiling import Cubin, compile_cubin
-from kernelwright.toolchain.cuda.headers import INCLUDE
+from kernelwright.toolchain.cuda.compiler import Cubin, compile_cubin
+from kernelwright.toolchain.cuda.includes import INCLUDE_DIR
 
-__all__ = ["INCLUDE", "Cubin", "compile_cubin"]
+__all__ = ["INCLUDE_DIR", "Cubin", "compile_cubin"]

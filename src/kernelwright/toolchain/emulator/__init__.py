@@ -4,9 +4,9 @@
 and no time that says anything about a GPU.
 """
 
-from kernelwright.toolchain.emulator.counting import Counts, MemoryInstruction, count
-from kernelwright.toolchain.emulator.findings import Finding
-from kernelwright.toolchain.emulator.run import EmulatedKernel
-from kernelwright.toolchain.emulator.sanitized import Sanitizer, sanitize
+from kernelwright.toolchain.emulator.access_counter import Counts, MemoryInstruction, count_accesses
+from kernelwright.toolchain.emulator.launcher import EmulatedKernel
+from kernelwright.toolchain.emulator.sanitizer import Sanitizer, sanitize
+from kernelwright.toolchain.emulator.sanitizer_report import Finding
 
-__all__ = ["Counts", "EmulatedKernel", "Finding", "MemoryInstruction", "Sanitizer", "count", "sanitize"]
+__all__ = ["Counts", "EmulatedKernel", "Finding", "MemoryInstruction", "Sanitizer", "count_accesses", "sanitize"]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from kernelwright.toolchain.emulator.build import Parameter
 
-MOST_THREADS, MOST_SHARED_BYTES = 1024, 227 * 1024
-MOST_BLOCKS, MOST_BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
+MAX_THREADS_PER_BLOCK, MAX_SHARED_BYTES = 1024, 227 * 1024
+MAX_GRID, MAX_BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
 OTHER, FLOAT, SIGNED, UNSIGNED, POINTER = range(5)
 _FORMATS = {
     (FLOAT, 4): "f",
@@ -25,11 +25,11 @@ _FORMATS = {
     **{(UNSIGNED, 1 << i): letter for i, letter in enumerate("BHIQ")},
 }
 _KINDS = {FLOAT: "float", SIGNED: "int", UNSIGNED: "unsigned"}
-Size = int | Sequence[int]
+Dim3 = int | Sequence[int]
 
 
 @dataclass(frozen=True)
-class Shape:
+class LaunchShape:
     """The blocks of a launch and the threads of each, both with three numbers."""
 
     grid: tuple[int, int, int]
@@ -37,21 +37,21 @@ class Shape:
     shared_bytes: int
 
     @classmethod
-    def of(cls, grid: Size, block: Size, shared_bytes: int) -> Shape:
+    def from_sizes(cls, grid: Dim3, block: Dim3, shared_bytes: int) -> LaunchShape:
         """The same of one to three numbers each.
 
         Raises:
             UsageError: more than a GPU takes, or less than one.
         """
-        blocks, threads = _three("grid", grid, MOST_BLOCKS), _three("block", block, MOST_BLOCK)
-        if (count := threads[0] * threads[1] * threads[2]) > MOST_THREADS:
-            raise UsageError(f"a block of {threads} has {count} threads; {MOST_THREADS} is the most")
-        if not 0 <= shared_bytes <= MOST_SHARED_BYTES:
-            raise UsageError(f"{shared_bytes} bytes of dynamic shared memory; {MOST_SHARED_BYTES} is the most")
+        blocks, threads = _to_dim3("grid", grid, MAX_GRID), _to_dim3("block", block, MAX_BLOCK)
+        if (count := threads[0] * threads[1] * threads[2]) > MAX_THREADS_PER_BLOCK:
+            raise UsageError(f"a block of {threads} has {count} threads; {MAX_THREADS_PER_BLOCK} is the most")
+        if not 0 <= shared_bytes <= MAX_SHARED_BYTES:
+            raise UsageError(f"{shared_bytes} bytes of dynamic shared memory; {MAX_SHARED_BYTES} is the most")
         return cls(blocks, threads, shared_bytes)
 
 
-def _three(what: str, size: Size, most: tuple[int, int, int]) -> tuple[int, int, int]:
+def _to_dim3(what: str, size: Dim3, most: tuple[int, int, int]) -> tuple[int, int, int]:
     given = [int(size)] if not isinstance(size, Sequence) else [int(one) for one in size]
     numbers = [*given, *[1] * (3 - len(given))]
     if len(numbers) != 3 or not given or not all(1 <= one <= top for one, top in zip(numbers, most, strict=True)):
@@ -84,10 +84,10 @@ def bind(
     if len(arguments) != len(parameters):
         raise SignatureError(f"{kernel} takes {len(parameters)} arguments ({', '.join(names)}), not {len(arguments)}")
     labels = names if len(names) == len(parameters) else [f"argument {i}" for i in range(len(parameters))]
-    return [_one(kernel, *each) for each in zip(arguments, parameters, labels, strict=True)]
+    return [_bind_one(kernel, *each) for each in zip(arguments, parameters, labels, strict=True)]
 
 
-def _one(kernel: str, given: Any, parameter: Parameter, name: str) -> Argument:
+def _bind_one(kernel: str, given: Any, parameter: Parameter, name: str) -> Argument:
     import torch
 
     where = f"{kernel}: {name}"
@@ -102,7 +102,7 @@ def _one(kernel: str, given: Any, parameter: Parameter, name: str) -> Argument:
         raise SignatureError(f"{where} is a number, and a tensor of {tuple(given.shape)} was given")
     if isinstance(given, bytes | bytearray) and len(given) == parameter.bytes:
         return Argument(name, None, bytes(given))
-    return Argument(name, None, _packed(where, given, parameter))
+    return Argument(name, None, _pack(where, given, parameter))
 
 
 def _require_fit(where: str, tensor: torch.Tensor, parameter: Parameter) -> None:
@@ -116,7 +116,7 @@ def _require_fit(where: str, tensor: torch.Tensor, parameter: Parameter) -> None
         raise SignatureError(f"{where} points to {wanted}, and a tensor of {tensor.dtype} was given")
 
 
-def _packed(where: str, given: Any, parameter: Parameter) -> bytes:
+def _pack(where: str, given: Any, parameter: Parameter) -> bytes:
     letter = _FORMATS.get((parameter.kind, parameter.bytes))
     if letter is None:
         raise SignatureError(f"{where} is a structure of {parameter.bytes} bytes; give its bytes, not {given!r}")

@@ -1,8 +1,8 @@
 """Machine code as records: a cubin's kernels, what they take, their loops, and what that says."""
 
-from kernelwright.toolchain.sass.cubin import read_cubin, read_file
-from kernelwright.toolchain.sass.difference import difference
-from kernelwright.toolchain.sass.occupancy import occupancy
-from kernelwright.toolchain.sass.tools import find_tool
+from kernelwright.toolchain.sass.cubin import read_cubin, read_cubin_file
+from kernelwright.toolchain.sass.diff import diff_machine_code
+from kernelwright.toolchain.sass.disassemblers import find_tool
+from kernelwright.toolchain.sass.occupancy import compute_occupancy
 
-__all__ = ["difference", "find_tool", "occupancy", "read_cubin", "read_file"]
+__all__ = ["compute_occupancy", "diff_machine_code", "find_tool", "read_cubin", "read_cubin_file"]

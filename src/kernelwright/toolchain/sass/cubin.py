@@ -7,17 +7,17 @@ from pathlib import Path
 
 from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.machine_code import Instruction, Loop, MachineCode, Occupancy
-from kernelwright.toolchain.sass.disassembly import Line, disassemble
-from kernelwright.toolchain.sass.elf import Cubin, Function
-from kernelwright.toolchain.sass.groups import group_of, mix_of, tensor_of, widths_of
-from kernelwright.toolchain.sass.loops import Flow, Found, flow
-from kernelwright.toolchain.sass.occupancy import LIMITS, occupancy
-from kernelwright.toolchain.sass.reading import reading
-from kernelwright.toolchain.sass.resources import Resources, resources, spill_addresses, spills
-from kernelwright.toolchain.sass.words import words_of
+from kernelwright.toolchain.sass.descriptions import describe_instruction
+from kernelwright.toolchain.sass.disassembly import SassInstruction, disassemble
+from kernelwright.toolchain.sass.elf import CubinFile, Function
+from kernelwright.toolchain.sass.loops import ControlFlow, NaturalLoop, analyze_control_flow
+from kernelwright.toolchain.sass.occupancy import LIMITS, compute_occupancy
+from kernelwright.toolchain.sass.opcode_classes import classify, count_access_widths, count_groups, count_tensor_opcodes
+from kernelwright.toolchain.sass.resources import Resources, find_spills, read_resources, sum_spills
+from kernelwright.toolchain.sass.summary import summarize_code
 
 
-def read_file(
+def read_cubin_file(
     path: Path | str, kernel: str | None = None, *, threads: int | None = None, dynamic_shared_bytes: int = 0
 ) -> tuple[MachineCode, ...]:
     """`read_cubin` of a file.
@@ -46,9 +46,9 @@ def read_cubin(
         NotFoundError: no such kernel in it.
         MissingDependency: no nvdisasm here.
     """
-    cubin = Cubin(content)
+    cubin = CubinFile(content)
     there = cubin.kernels()
-    chosen = [function for function in there if kernel is None or _is_called(function.name, kernel)]
+    chosen = [function for function in there if kernel is None or _matches_name(function.name, kernel)]
     if not there:
         raise UsageError("this cubin holds no kernel", next="build it with a __global__ function")
     if not chosen:
@@ -58,20 +58,24 @@ def read_cubin(
     return tuple(_kernel(cubin, function, code, threads, dynamic_shared_bytes) for function in chosen)
 
 
-def _is_called(symbol: str, name: str) -> bool:
+def _matches_name(symbol: str, name: str) -> bool:
     """C++ writes the length of a name before it and its parameters behind."""
     return symbol == name or symbol.startswith(f"_Z{len(name)}{name}")
 
 
 def _kernel(
-    cubin: Cubin, kernel: Function, code: dict[str, list[Line]], threads: int | None, dynamic_shared_bytes: int
+    cubin: CubinFile,
+    kernel: Function,
+    code: dict[str, list[SassInstruction]],
+    threads: int | None,
+    dynamic_shared_bytes: int,
 ) -> MachineCode:
     lines = code.get(kernel.name, [])
-    taken = resources(cubin, kernel)
+    taken = read_resources(cubin, kernel)
     called = [other for other in cubin.functions if other.section == kernel.section and not is_slow_path(other.name)]
-    moves = flow(lines, [other.start for other in called])
-    spilling, certain = spill_addresses(cubin, kernel, moves.lines)
-    lost, room = spills(moves.lines, spilling, certain), _occupancy(cubin, taken, threads, dynamic_shared_bytes)
+    moves = analyze_control_flow(lines, [other.start for other in called])
+    spilling, certain = find_spills(cubin, kernel, moves.lines)
+    lost, room = sum_spills(moves.lines, spilling, certain), _occupancy(cubin, taken, threads, dynamic_shared_bytes)
     return MachineCode(
         kernel=kernel.name,
         arch=cubin.arch,
@@ -80,76 +84,80 @@ def _kernel(
         spills=lost,
         stack_bytes=taken.stack_bytes,
         occupancy=room,
-        mix=mix_of(moves.lines),
-        widths=widths_of(moves.lines),
-        tensor=tensor_of(moves.lines),
-        loops=tuple(_loop(loop, loop is moves.hot, spilling) for loop in moves.loops),
-        reading=reading(
-            moves.hot.lines if moves.hot else moves.lines,
-            loop=moves.hot is not None,
+        instruction_mix=count_groups(moves.lines),
+        access_widths=count_access_widths(moves.lines),
+        tensor_instructions=count_tensor_opcodes(moves.lines),
+        loops=tuple(_loop(loop, loop is moves.hot_loop, spilling) for loop in moves.loops),
+        summary=summarize_code(
+            moves.hot_loop.lines if moves.hot_loop else moves.lines,
+            loop=moves.hot_loop is not None,
             compute=cubin.compute,
             spills=lost,
             spilling=spilling,
             stack_bytes=taken.stack_bytes,
             occupancy=room,
         ),
-        count=len(moves.lines),
+        num_instructions=len(moves.lines),
         instructions=_instructions(moves.lines, spilling),
         notes=_notes(cubin, taken, moves, threads, dynamic_shared_bytes),
     )
 
 
-def _occupancy(cubin: Cubin, taken: Resources, threads: int | None, dynamic: int) -> Occupancy | None:
+def _occupancy(cubin: CubinFile, taken: Resources, threads: int | None, dynamic: int) -> Occupancy | None:
     if cubin.compute not in LIMITS:
         return None
-    return occupancy(cubin.compute, taken.registers, taken.shared_bytes, threads or taken.threads, dynamic)
+    return compute_occupancy(cubin.compute, taken.registers, taken.shared_bytes, threads or taken.threads, dynamic)
 
 
-def _loop(loop: Found, hot: bool, spilling: frozenset[int]) -> Loop:
+def _loop(loop: NaturalLoop, hot: bool, spilling: frozenset[int]) -> Loop:
     return Loop(
-        first=loop.lines[0].address,
-        last=loop.lines[-1].address,
+        first_address=loop.lines[0].address,
+        last_address=loop.lines[-1].address,
         depth=loop.depth,
-        count=len(loop.lines),
-        mix=mix_of(loop.lines),
-        hot=hot,
+        num_instructions=len(loop.lines),
+        instruction_mix=count_groups(loop.lines),
+        is_hot=hot,
         instructions=_instructions(loop.lines, spilling) if hot else (),
     )
 
 
-def _instructions(lines: Sequence[Line], spilling: frozenset[int]) -> tuple[Instruction, ...]:
+def _instructions(lines: Sequence[SassInstruction], spilling: frozenset[int]) -> tuple[Instruction, ...]:
     return tuple(
         Instruction(
             address=line.address,
             opcode=line.opcode,
             operands=line.operands,
             predicate=line.predicate,
-            group=group_of(line),
-            words=words_of(line, line.address in spilling),
+            group=classify(line),
+            description=describe_instruction(line, line.address in spilling),
             file=line.file,
             line=line.line,
-            spill=line.address in spilling,
+            is_spill=line.address in spilling,
         )
         for line in lines
     )
 
 
-def _notes(cubin: Cubin, taken: Resources, moves: Flow, threads: int | None, dynamic: int) -> tuple[str, ...]:
+def _notes(
+    cubin: CubinFile, taken: Resources, moves: ControlFlow, threads: int | None, dynamic: int
+) -> tuple[str, ...]:
     found = []
     if not dynamic and not taken.shared_bytes and any(_touches_shared(line) for line in moves.lines):
         found.append("its shared memory is given at the launch; occupancy is without it, since nobody said how much")
-    if threads is None and taken.threads and not taken.exact:
+    if threads is None and taken.threads and not taken.threads_required:
         found.append(f"occupancy is that of the largest block that the kernel allows, {taken.threads} threads")
     if cubin.compute not in LIMITS:
         found.append(f"the limits of {cubin.arch} are not known here, so neither is the occupancy")
-    called = {line.operands for line in moves.lines if line.name == "CALL" and not line.operands.startswith("0x")}
+    called = {
+        line.operands for line in moves.lines if line.base_opcode == "CALL" and not line.operands.startswith("0x")
+    }
     if slow := {name for name in called if is_slow_path(name)}:
         found.append(
             f"slow paths ({len(slow)}) of divisions and the like are left out; ordinary numbers never take them"
         )
     if called - slow:
         found.append("it calls functions that were not inlined; their loops stand here without those around the call")
-    if any(line.name in ("BRX", "BRXU", "JMX", "JMXU") for line in moves.lines):
+    if any(line.base_opcode in ("BRX", "BRXU", "JMX", "JMXU") for line in moves.lines):
         found.append("it jumps to computed addresses: a loop that goes through one is not seen")
     return tuple(found)
 
@@ -159,5 +167,14 @@ def is_slow_path(name: str) -> bool:
     return name.startswith("$__internal_") and name.endswith("slowpath")
 
 
-def _touches_shared(line: Line) -> bool:
-    return not line.never and line.name in ("LDS", "STS", "LDSM", "STSM", "LDGSTS", "ATOMS", "UTMALDG", "UBLKCP")
+def _touches_shared(line: SassInstruction) -> bool:
+    return not line.is_never_executed and line.base_opcode in (
+        "LDS",
+        "STS",
+        "LDSM",
+        "STSM",
+        "LDGSTS",
+        "ATOMS",
+        "UTMALDG",
+        "UBLKCP",
+    )

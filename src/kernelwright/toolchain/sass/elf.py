@@ -23,7 +23,7 @@ _ACCELERATOR, _SUFFIX = 9, {1: "a", 2: "f"}
 class Section:
     name: str
     kind: int
-    bytes: bytes
+    content: bytes
     size: int
 
 
@@ -32,14 +32,14 @@ class Function:
     """A symbol of code: an entry is a kernel, another one a device function that was not inlined."""
 
     name: str
-    number: int
+    symbol_index: int
     section: str
     start: int
     size: int
-    entry: bool
+    is_kernel: bool
 
 
-class Cubin:
+class CubinFile:
     """A file of machine code for one architecture.
 
     Raises:
@@ -48,7 +48,7 @@ class Cubin:
 
     def __init__(self, content: bytes) -> None:
         if not content.startswith(MAGIC):
-            raise UsageError(f"this is no cubin: it begins with {_beginning(content)}", next=_next(content))
+            raise UsageError(f"this is no cubin: it begins with {_preview(content)}", next=_suggest_next(content))
         try:
             self._read(content)
         except (struct.error, IndexError, UnicodeDecodeError, ValueError) as fault:
@@ -74,12 +74,12 @@ class Cubin:
         return next((section for section in self.sections if section.name == name), None)
 
     def kernels(self) -> list[Function]:
-        return [function for function in self.functions if function.entry]
+        return [function for function in self.functions if function.is_kernel]
 
     def attributes(self, section: str) -> Iterator[tuple[int, bytes]]:
         """Number and content of each attribute of a section of NVIDIA's."""
         found = self.section(section)
-        data, at = found.bytes if found else b"", 0
+        data, at = found.content if found else b"", 0
         while at + 4 <= len(data):
             form, number, value = struct.unpack_from("<BBH", data, at)
             at += 4
@@ -96,10 +96,10 @@ class Cubin:
         found = []
         for number in range(symbols.size // 24 if symbols and names else 0):
             assert symbols and names
-            name, kind, other, home, start, size = struct.unpack_from("<IBBHQQ", symbols.bytes, 24 * number)
+            name, kind, other, home, start, size = struct.unpack_from("<IBBHQQ", symbols.content, 24 * number)
             if kind & 15 == _FUNCTION and 0 < home < len(self.sections):
                 section = self.sections[home].name
-                found.append(Function(_name(names.bytes, name), number, section, start, size, bool(other & _ENTRY)))
+                found.append(Function(_name(names.content, name), number, section, start, size, bool(other & _ENTRY)))
         return found
 
 
@@ -125,11 +125,11 @@ def _name(names: bytes, at: int) -> str:
     return names[at : names.index(b"\0", at)].decode()
 
 
-def _beginning(content: bytes) -> str:
+def _preview(content: bytes) -> str:
     return repr(content[:8]) if content else "nothing: it is empty"
 
 
-def _next(content: bytes) -> str:
+def _suggest_next(content: bytes) -> str:
     if content[:4] == b"\x50\xed\x55\xba":
         return "it is a fat binary: cuobjdump -xelf all FILE takes the cubins out of it"
     return "hand over a .cubin: nvcc -cubin -arch=sm_90a, or kernel.asm['cubin'] of Triton"

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from kernelwright.core.errors import UsageError
 from kernelwright.core.machine_code import Limiter, Occupancy
 
-WARP, SCHEDULERS = 32, 4
-REGISTERS, REGISTERS_TOGETHER, MOST_REGISTERS = 65536, 256, 255
-SHARED_TOGETHER, RESERVED_BYTES = 128, 1024
-MOST_THREADS = 1024
+WARP_SIZE, SCHEDULERS = 32, 4
+REGISTERS_PER_SM, REGISTER_ALLOCATION_UNIT, MAX_REGISTERS_PER_THREAD = 65536, 256, 255
+SMEM_ALLOCATION_UNIT_BYTES, RESERVED_BYTES = 128, 1024
+MAX_THREADS_PER_BLOCK = 1024
 """Of a block."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class SmLimits:
     """Of one multiprocessor; `fma_lanes` says how many FP32 multiply-adds each scheduler begins in a cycle."""
 
     warps: int
@@ -31,17 +31,19 @@ class Limits:
 
 
 LIMITS = {
-    80: Limits(warps=64, blocks=32, shared_bytes=164 * 1024, fma_lanes=16),
-    86: Limits(warps=48, blocks=16, shared_bytes=100 * 1024, fma_lanes=32),
-    89: Limits(warps=48, blocks=24, shared_bytes=100 * 1024, fma_lanes=32),
-    90: Limits(warps=64, blocks=32, shared_bytes=228 * 1024, fma_lanes=32),
-    100: Limits(warps=64, blocks=32, shared_bytes=228 * 1024, fma_lanes=32),
-    120: Limits(warps=48, blocks=24, shared_bytes=100 * 1024, fma_lanes=32),
+    80: SmLimits(warps=64, blocks=32, shared_bytes=164 * 1024, fma_lanes=16),
+    86: SmLimits(warps=48, blocks=16, shared_bytes=100 * 1024, fma_lanes=32),
+    89: SmLimits(warps=48, blocks=24, shared_bytes=100 * 1024, fma_lanes=32),
+    90: SmLimits(warps=64, blocks=32, shared_bytes=228 * 1024, fma_lanes=32),
+    100: SmLimits(warps=64, blocks=32, shared_bytes=228 * 1024, fma_lanes=32),
+    120: SmLimits(warps=48, blocks=24, shared_bytes=100 * 1024, fma_lanes=32),
 }
 """By compute capability, 90 for 9.0."""
 
 
-def occupancy(compute: int, registers: int, shared_bytes: int, threads: int | None, dynamic: int = 0) -> Occupancy:
+def compute_occupancy(
+    compute: int, registers: int, shared_bytes: int, threads: int | None, dynamic: int = 0
+) -> Occupancy:
     """The share of its warps that a multiprocessor can hold at once.
 
     Args:
@@ -56,10 +58,12 @@ def occupancy(compute: int, registers: int, shared_bytes: int, threads: int | No
     limits = LIMITS[compute]
     if threads is None:
         warps = min(limits.warps, _warps_by_registers(registers))
-        return Occupancy(blocks=None, warps=warps, share=warps / limits.warps, dynamic_shared_bytes=dynamic)
-    if not 1 <= threads <= MOST_THREADS:
-        raise UsageError(f"a block cannot have {threads:,} threads", next=f"1 to {MOST_THREADS}")
-    each = -(-threads // WARP)
+        return Occupancy(
+            blocks_per_sm=None, warps_per_sm=warps, fraction=warps / limits.warps, dynamic_shared_bytes=dynamic
+        )
+    if not 1 <= threads <= MAX_THREADS_PER_BLOCK:
+        raise UsageError(f"a block cannot have {threads:,} threads", next=f"1 to {MAX_THREADS_PER_BLOCK}")
+    each = -(-threads // WARP_SIZE)
     by: dict[Limiter, int] = {
         "threads": limits.warps // each,
         "blocks": limits.blocks,
@@ -69,27 +73,27 @@ def occupancy(compute: int, registers: int, shared_bytes: int, threads: int | No
     limiter = min(by, key=lambda name: by[name])
     blocks = by[limiter]
     return Occupancy(
-        blocks=blocks,
-        warps=blocks * each,
-        share=blocks * each / limits.warps,
+        blocks_per_sm=blocks,
+        warps_per_sm=blocks * each,
+        fraction=blocks * each / limits.warps,
         limiter=limiter,
-        threads=threads,
+        threads_per_block=threads,
         dynamic_shared_bytes=dynamic,
     )
 
 
-def _rounded(value: int, step: int) -> int:
+def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
 def _warps_by_registers(registers: int) -> int:
-    each = max(_rounded(registers * WARP, REGISTERS_TOGETHER), REGISTERS_TOGETHER)
-    return REGISTERS // SCHEDULERS // each * SCHEDULERS
+    each = max(_round_up(registers * WARP_SIZE, REGISTER_ALLOCATION_UNIT), REGISTER_ALLOCATION_UNIT)
+    return REGISTERS_PER_SM // SCHEDULERS // each * SCHEDULERS
 
 
 def _blocks_by_registers(registers: int, warps: int) -> int:
-    return 0 if registers > MOST_REGISTERS else _warps_by_registers(registers) // warps
+    return 0 if registers > MAX_REGISTERS_PER_THREAD else _warps_by_registers(registers) // warps
 
 
-def _blocks_by_shared(limits: Limits, shared_bytes: int) -> int:
-    return limits.shared_bytes // _rounded(shared_bytes + RESERVED_BYTES, SHARED_TOGETHER)
+def _blocks_by_shared(limits: SmLimits, shared_bytes: int) -> int:
+    return limits.shared_bytes // _round_up(shared_bytes + RESERVED_BYTES, SMEM_ALLOCATION_UNIT_BYTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernelwright.toolchain.sass.disassembly import Line
+from kernelwright.toolchain.sass.disassembly import SassInstruction
 
 _REGISTER = re.compile(r"(?<![A-Z])R(\d+)")
 _MEMORY_READS = ("LDG", "LDS", "LDL", "LD", "LDSM", "LDC", "ATOMG", "ATOM", "ATOMS")
@@ -12,73 +12,76 @@ _MEMORY_WRITES = ("STG", "STS", "STL", "ST", "STSM", "RED", "REDG")
 _NO_RESULT = (*_MEMORY_WRITES, "LDGSTS", "BAR", "BRA", "EXIT", "CALL", "RET", "NOP", "DEPBAR", "LDGDEPBAR", "UTMALDG",
               "UTMASTG", "SYNCS", "MEMBAR", "ERRBAR", "CCTL", "WARPSYNC", "BSSY", "BSYNC")  # fmt: skip
 _SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
-_TENSOR = ("HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA")
+_TENSOR_OPCODES = ("HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA")
 
 
-def access_bytes(line: Line) -> int:
+def access_bytes(line: SassInstruction) -> int:
     """What one thread moves by a load or store; the widest modifier counts, 4 where there is none."""
-    if line.name in ("LDSM", "STSM"):  # .16 is the size of an element; the last modifier counts matrices of 4 bytes
+    if line.base_opcode in (
+        "LDSM",
+        "STSM",
+    ):  # .16 is the size of an element; the last modifier counts matrices of 4 bytes
         return 4 * next((int(m) for m in reversed(line.modifiers) if m in ("1", "2", "4")), 1)
     return next((_SIZES[m] for m in line.modifiers if m in _SIZES), 4)
 
 
-def written(line: Line) -> set[int]:
+def registers_written(line: SassInstruction) -> set[int]:
     """The registers that it sets; more than one for wide loads and results."""
-    if line.never or _no_result(line) or not line.parts:
+    if line.is_never_executed or _has_no_result(line) or not line.operand_list:
         return set()
-    first = next((part for part in line.parts if not _is_predicate(part)), "")
-    return _run(first, _result_registers(line))
+    first = next((part for part in line.operand_list if not _is_predicate(part)), "")
+    return _register_range(first, _result_registers(line))
 
 
-def read(line: Line) -> set[int]:
+def registers_read(line: SassInstruction) -> set[int]:
     """The registers that it needs; those of wide operands all."""
-    if line.never:
+    if line.is_never_executed:
         return set()
-    parts = list(line.parts)
-    if not _no_result(line):
+    parts = list(line.operand_list)
+    if not _has_no_result(line):
         at = next((i for i, part in enumerate(parts) if not _is_predicate(part)), None)
         parts = parts if at is None else parts[:at] + parts[at + 1 :]
     found: set[int] = set()
     for i, part in enumerate(parts):
-        found |= _run(part, _operand_registers(line, part, i))
+        found |= _register_range(part, _operand_registers(line, part, i))
     return found
 
 
-def sources(line: Line) -> list[tuple[int, int, bool]]:
+def source_slots(line: SassInstruction) -> list[tuple[int, int, bool]]:
     """Slot, register and whether it is kept for the next instruction, of an instruction of three sources."""
     found = []
-    for slot, part in enumerate(line.parts[1:4]):
+    for slot, part in enumerate(line.operand_list[1:4]):
         if match := _REGISTER.match(part.lstrip("-|~")):
             found.append((slot, int(match[1]), ".reuse" in part))
     return found
 
 
-def _no_result(line: Line) -> bool:
+def _has_no_result(line: SassInstruction) -> bool:
     """It writes memory, a predicate or nothing at all."""
-    return line.name in _NO_RESULT or "SETP" in line.name or line.name in ("FCHK", "PLOP3", "R2UR")
+    return line.base_opcode in _NO_RESULT or "SETP" in line.base_opcode or line.base_opcode in ("FCHK", "PLOP3", "R2UR")
 
 
-def _result_registers(line: Line) -> int:
-    if line.name in _MEMORY_READS:
+def _result_registers(line: SassInstruction) -> int:
+    if line.base_opcode in _MEMORY_READS:
         return max(1, access_bytes(line) // 4)
-    if line.name in _TENSOR:
+    if line.base_opcode in _TENSOR_OPCODES:
         return 4
-    return 2 if {"WIDE", "64"} & set(line.modifiers) or line.name in ("CS2R", "DADD", "DMUL", "DFMA") else 1
+    return 2 if {"WIDE", "64"} & set(line.modifiers) or line.base_opcode in ("CS2R", "DADD", "DMUL", "DFMA") else 1
 
 
-def _operand_registers(line: Line, part: str, place: int) -> int:
+def _operand_registers(line: SassInstruction, part: str, place: int) -> int:
     if "[" in part:
         return 2 if ".64" in part else 1
-    if line.name in _MEMORY_WRITES:
+    if line.base_opcode in _MEMORY_WRITES:
         return max(1, access_bytes(line) // 4)
-    if line.name in _TENSOR:  # A, B, C
+    if line.base_opcode in _TENSOR_OPCODES:  # A, B, C
         return (4, 2, 4)[place] if place < 3 else 1
-    if line.name in ("DADD", "DMUL", "DFMA"):
+    if line.base_opcode in ("DADD", "DMUL", "DFMA"):
         return 2
     return 1
 
 
-def _run(text: str, count: int) -> set[int]:
+def _register_range(text: str, count: int) -> set[int]:
     return {int(match) + i for match in _REGISTER.findall(text) for i in range(count)}
 
 

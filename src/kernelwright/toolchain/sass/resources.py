@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.core.machine_code import Spills
-from kernelwright.toolchain.sass.disassembly import Line
-from kernelwright.toolchain.sass.elf import Cubin, Function
+from kernelwright.toolchain.sass.disassembly import SassInstruction
+from kernelwright.toolchain.sass.elf import CubinFile, Function
 from kernelwright.toolchain.sass.registers import access_bytes
 
 RESERVED_BYTES = 1024
 """Of shared memory, at the start of each block's, since 9.0 part of what the cubin calls the kernel's own."""
 _RECORDS_SPILLS = 128
 """The first toolkit (12.8) seen to write down which instructions spill."""
-_REGISTERS, _STACK, _FRAME, _MOST_THREADS, _THREADS, _ANNOTATIONS = 0x2F, 0x12, 0x11, 0x05, 0x10, 0x55
+_REGISTERS, _STACK, _FRAME, _MAX_THREADS, _REQUIRED_THREADS, _ANNOTATIONS = 0x2F, 0x12, 0x11, 0x05, 0x10, 0x55
 _SPILL = 1
 _FIXED = re.compile(r"\[R1(?:\+(-?0x[0-9a-f]+))?\]")
 
@@ -28,76 +28,76 @@ class Resources:
     stack_bytes: int
     threads: int | None
     """Of a block, where the kernel demands it (Triton does) or names a most (__launch_bounds__)."""
-    exact: bool
+    threads_required: bool
     """Whether `threads` is demanded rather than a most."""
 
 
-def resources(cubin: Cubin, kernel: Function) -> Resources:
+def read_resources(cubin: CubinFile, kernel: Function) -> Resources:
     """Static shared memory is without the reserved bytes; the stack is with that of the functions it calls."""
     own = dict(cubin.attributes(f".nv.info.{kernel.name}"))
-    demanded, most = own.get(_THREADS), own.get(_MOST_THREADS)
+    demanded, most = own.get(_REQUIRED_THREADS), own.get(_MAX_THREADS)
     threads = struct.unpack("<3I", demanded or most or b"")[:3] if demanded or most else None
     return Resources(
         registers=_by_symbol(cubin, _REGISTERS, kernel) or 0,
-        shared_bytes=_shared(cubin, kernel),
+        shared_bytes=_static_shared_bytes(cubin, kernel),
         stack_bytes=_by_symbol(cubin, _STACK, kernel) or _by_symbol(cubin, _FRAME, kernel) or 0,
         threads=threads[0] * threads[1] * threads[2] if threads else None,
-        exact=demanded is not None,
+        threads_required=demanded is not None,
     )
 
 
-def spill_addresses(cubin: Cubin, kernel: Function, lines: Sequence[Line]) -> tuple[frozenset[int], bool]:
+def find_spills(cubin: CubinFile, kernel: Function, lines: Sequence[SassInstruction]) -> tuple[frozenset[int], bool]:
     """Where it spills, and whether that is certain: the compiler's own record, or else what the stack shows."""
     for number, content in cubin.attributes(f".nv.info.{kernel.name}"):
         if number == _ANNOTATIONS and len(content) % 8 == 0:
             pairs = struct.iter_unpack("<II", content)
             return frozenset(address for kind, address in pairs if kind == _SPILL), True
-    local = [line for line in lines if line.name in ("LDL", "STL")]
+    local = [line for line in lines if line.base_opcode in ("LDL", "STL")]
     if cubin.abi >= 8 or cubin.version >= _RECORDS_SPILLS or not local:
         return frozenset(), True
     return _likely_spills(local), False
 
 
-def spills(lines: Sequence[Line], addresses: frozenset[int], certain: bool) -> Spills:
+def sum_spills(lines: Sequence[SassInstruction], addresses: frozenset[int], certain: bool) -> Spills:
     found = [line for line in lines if line.address in addresses]
     return Spills(
-        stored_bytes=sum(access_bytes(line) for line in found if line.name == "STL"),
-        loaded_bytes=sum(access_bytes(line) for line in found if line.name == "LDL"),
+        stored_bytes=sum(access_bytes(line) for line in found if line.base_opcode == "STL"),
+        loaded_bytes=sum(access_bytes(line) for line in found if line.base_opcode == "LDL"),
         instructions=len(found),
-        certain=certain,
+        is_exact=certain,
     )
 
 
-def _likely_spills(local: Sequence[Line]) -> frozenset[int]:
+def _likely_spills(local: Sequence[SassInstruction]) -> frozenset[int]:
     """Accesses at fixed places of the stack. An indexed array is filled there but read elsewhere: where one is, only
     places that are both stored and loaded count."""
-    fixed = {line.address: _place(line) for line in local if _place(line)}
+    fixed = {line.address: _stack_bytes_touched(line) for line in local if _stack_bytes_touched(line)}
     if len(fixed) == len(local):
         return frozenset(fixed)
-    stored = set().union(*(fixed.get(line.address, ()) for line in local if line.name == "STL"))
-    loaded = set().union(*(fixed.get(line.address, ()) for line in local if line.name == "LDL"))
+    stored = set().union(*(fixed.get(line.address, ()) for line in local if line.base_opcode == "STL"))
+    loaded = set().union(*(fixed.get(line.address, ()) for line in local if line.base_opcode == "LDL"))
     return frozenset(address for address, place in fixed.items() if stored & loaded & set(place))
 
 
-def _place(line: Line) -> range:
+def _stack_bytes_touched(line: SassInstruction) -> range:
     """The bytes of the stack that it touches, where its address is the stack pointer with a constant."""
-    for part in line.parts:
+    for part in line.operand_list:
         if match := _FIXED.fullmatch(part.strip()):
             start = int(match[1] or "0", 16)
             return range(start, start + access_bytes(line))
     return range(0)
 
 
-def _by_symbol(cubin: Cubin, attribute: int, kernel: Function) -> int | None:
+def _by_symbol(cubin: CubinFile, attribute: int, kernel: Function) -> int | None:
     for number, content in cubin.attributes(".nv.info"):
         if number == attribute and len(content) == 8:
             symbol, value = struct.unpack("<II", content)
-            if symbol == kernel.number:
+            if symbol == kernel.symbol_index:
                 return value
     return None
 
 
-def _shared(cubin: Cubin, kernel: Function) -> int:
+def _static_shared_bytes(cubin: CubinFile, kernel: Function) -> int:
     section = cubin.section(f".nv.shared.{kernel.name}")
     size = section.size if section else 0
     return size - RESERVED_BYTES if cubin.compute >= 90 and size >= RESERVED_BYTES else size

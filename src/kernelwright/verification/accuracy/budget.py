@@ -31,253 +31,278 @@ from kernelwright.verification.accuracy import comparison
 from kernelwright.verification.accuracy.comparison import Tolerance, parse_policy
 from kernelwright.verification.accuracy.distributions import Distribution
 from kernelwright.verification.accuracy.error import (
-    FARTHEST,
+    MAX_ERROR_RATIO,
     METRICS,
-    TAIL,
-    Profile,
-    error_of,
-    profile,
-    rounding_profile,
-    shortcut_bits,
+    TAIL_METRIC,
+    ErrorMetrics,
+    make_error_function,
+    measure_error,
+    measure_rounding_error,
+    min_ulp_magnitude,
+    reduced_precision_bits,
+    rescale_to_bits,
     significand_bits,
-    smallest_kept,
-    with_bits,
 )
-from kernelwright.verification.accuracy.error_signature import looks_like
-from kernelwright.verification.accuracy.expected import Right
-from kernelwright.verification.accuracy.near_limit import NEAR
-from kernelwright.verification.accuracy.ranges import all_finite, largest_magnitude, parts, real_numbers
+from kernelwright.verification.accuracy.error_signature import classify_error
+from kernelwright.verification.accuracy.expected import Expected
+from kernelwright.verification.accuracy.near_limit import NEAR_LIMIT_RATIO
+from kernelwright.verification.accuracy.ranges import all_finite, as_real, iter_chunks, max_abs
 
 
 @dataclass(frozen=True)
-class Rule:
+class BudgetRule:
     """The error that one kind of input allows.
 
     Attributes:
-        factor: times the reference's own error.
-        share: of what a shortcut would lose.
-        averaging: inputs of one sign, where rounding errors of the inputs average out and say nothing.
+        reference_factor: times the reference's own error.
+        shortcut_share: of what a shortcut would lose.
+        inputs_average_out: inputs of one sign, where rounding errors of the inputs average out and say nothing.
     """
 
-    factor: float
-    share: float
-    averaging: bool = False
+    reference_factor: float
+    shortcut_share: float
+    inputs_average_out: bool = False
 
 
-ZERO_MEAN = Rule(16.0, 1 / 4)
-SAME_SIGN = Rule(64.0, 1 / 3, averaging=True)
-SPARSE = Rule(20.0, 1 / 64)
+ZERO_MEAN = BudgetRule(16.0, 1 / 4)
+SAME_SIGN = BudgetRule(64.0, 1 / 3, inputs_average_out=True)
+SPARSE = BudgetRule(20.0, 1 / 64)
 # The reference may be exact by luck; an honest program may still round a few times.
-LEAST_ROUNDINGS = 2
+MIN_ROUNDINGS = 2
 # For outputs of 16 bits or fewer, on the reference's own error, which is mostly the rounding of the output.
 NARROW_FACTOR, NARROW_EXTREME_FACTOR = 2.0, 2.5
-EXTREMES = ("maximum", TAIL)
+EXTREME_METRICS = ("maximum", TAIL_METRIC)
 # Where only what is far off counts: of the whole output, of its largest value, and of the reference's own error.
 COARSE_METRICS, COARSE_LIMIT, COARSE_FACTOR = ("rms", "maximum"), 2.0**-9, 8.0
-SMALL_SAMPLE = 2.0
+SMALL_SAMPLE_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
-class Scales:
+class BudgetTerms:
     """What the limits of one output are made of.
 
     Attributes:
         golden: (n,) float64, special positions zeroed.
-        special: which positions those are, where neither the reference nor the golden is finite in the output's
+        special_mask: which positions those are, where neither the reference nor the golden is finite in the output's
             precision; None when there are none.
-        bits, smallest: what an ulp of this output is.
-        narrow: the output itself has no more bits than a shortcut leaves.
-        reference, rounding, output: the error of the reference, of rounding the golden once to the output's own
-            precision, and of rounding it to a shortcut's.
+        ulp_bits, min_magnitude: what an ulp of this output is.
+        is_narrow: the output itself has no more bits than a shortcut leaves.
+        reference_error, rounding_error, shortcut_error: the error of the reference, of rounding the golden once to the
+            output's own precision, and of rounding it to a shortcut's.
     """
 
     golden: Tensor
-    special: Tensor | None
-    bits: int
-    smallest: float
-    narrow: bool
-    reference: Profile
-    rounding: Profile
-    output: Profile
+    special_mask: Tensor | None
+    ulp_bits: int
+    min_magnitude: float
+    is_narrow: bool
+    reference_error: ErrorMetrics
+    rounding_error: ErrorMetrics
+    shortcut_error: ErrorMetrics
 
 
-def check(
-    got: list[Tensor], right: Right, *, distribution: Distribution, policy: str = "reference"
+def check_accuracy(
+    got: list[Tensor], expected: Expected, *, distribution: Distribution, policy: str = "reference"
 ) -> tuple[Reason | None, Accuracy | None]:
     """Judges a candidate's outputs (then the inputs it had to mutate) for one input set.
 
     Args:
-        got: in the order of `right.reference`.
+        got: in the order of `expected.reference`.
         policy: `reference` (the error budget) or `ATOL,RTOL`.
     Returns:
         The reason to reject, or None; the accuracy of the worst output, or None where nothing floats. Where both are
-        there and the accuracy `is_near`, nothing else is wrong.
+        there and the accuracy `is_near_limit`, nothing else is wrong.
     Raises:
         UsageError: no such policy.
     """
     rule = parse_policy(policy)
     near: Reason | None = None
-    if len(got) != len(right.reference):
-        return Reason(code="wrong-structure", detail=f"{len(got)} outputs instead of {len(right.reference)}"), None
+    if len(got) != len(expected.reference):
+        return Reason(code="wrong-structure", detail=f"{len(got)} outputs instead of {len(expected.reference)}"), None
     worst: Accuracy | None = None
     for at, output in enumerate(got):
-        reason, accuracy = _check_one(output, right, at, distribution, rule)
-        if accuracy and (worst is None or accuracy.times_limit > worst.times_limit):
+        reason, accuracy = _check_output(output, expected, at, distribution, rule)
+        if accuracy and (worst is None or accuracy.error_over_limit > worst.error_over_limit):
             worst = accuracy
-        if reason and not is_near(accuracy):
-            return reason, accuracy or (None if is_near(worst) else worst)
+        if reason and not is_near_limit(accuracy):
+            return reason, accuracy or (None if is_near_limit(worst) else worst)
         if reason and accuracy is worst:
             near = reason
     return near, worst
 
 
-def is_near(accuracy: Accuracy | None) -> bool:
+def is_near_limit(accuracy: Accuracy | None) -> bool:
     """Whether it is over the error budget by so little that one set does not decide. A tolerance that a person has
     given is a limit as it stands."""
-    return accuracy is not None and accuracy.policy == "reference" and 1 < accuracy.times_limit <= NEAR
+    return accuracy is not None and accuracy.policy == "reference" and 1 < accuracy.error_over_limit <= NEAR_LIMIT_RATIO
 
 
-def limit_of(metric: str, scale: Scales, inputs: Profile | None, rule: Rule) -> float:
+def compute_limit(metric: str, terms: BudgetTerms, input_error: ErrorMetrics | None, rule: BudgetRule) -> float:
     """The most error that `metric` allows.
 
     Args:
-        inputs: what rounding the inputs to the shortcut's precision loses; without it the honest part alone.
+        input_error: what rounding the inputs to the shortcut's precision loses; without it the honest part alone.
     """
-    reference, rounding, shortcut = scale.reference[metric], scale.rounding[metric], scale.output[metric]
-    wider = 1 + SMALL_SAMPLE / math.sqrt(scale.golden.numel())
-    if scale.narrow:
-        return wider * (NARROW_EXTREME_FACTOR if metric in EXTREMES else NARROW_FACTOR) * max(reference, rounding)
+    reference, rounding, shortcut = (
+        terms.reference_error[metric],
+        terms.rounding_error[metric],
+        terms.shortcut_error[metric],
+    )
+    wider = 1 + SMALL_SAMPLE_FACTOR / math.sqrt(terms.golden.numel())
+    if terms.is_narrow:
+        return (
+            wider * (NARROW_EXTREME_FACTOR if metric in EXTREME_METRICS else NARROW_FACTOR) * max(reference, rounding)
+        )
     lost, most = 0.0, shortcut
-    if rule.averaging and metric != TAIL:
+    if rule.inputs_average_out and metric != TAIL_METRIC:
         lost = shortcut
-    elif inputs is not None:
+    elif input_error is not None:
         # Near a zero crossing an honest sum has many ulp of error, so there the inputs' own error is the measure.
-        lost = most = max(shortcut, inputs[metric]) if metric == TAIL else min(shortcut, inputs[metric])
-    honest = min(rule.factor * max(reference, LEAST_ROUNDINGS * rounding), max(most, shortcut) / 2)
-    return wider * max(2 * reference, honest, rule.share * lost)
+        lost = most = (
+            max(shortcut, input_error[metric]) if metric == TAIL_METRIC else min(shortcut, input_error[metric])
+        )
+    honest = min(rule.reference_factor * max(reference, MIN_ROUNDINGS * rounding), max(most, shortcut) / 2)
+    return wider * max(2 * reference, honest, rule.shortcut_share * lost)
 
 
-def scales(right: Right, at: int) -> Scales:
-    """Of output `at`; computed once for each input set."""
-    return right.remember(f"scales {at}", lambda: _scales(right.reference[at], right.golden[at]))
-
-
-def _check_one(
-    got: Tensor, right: Right, at: int, distribution: Distribution, rule: str | Tolerance
-) -> tuple[Reason | None, Accuracy | None]:
-    reference, name = right.reference[at], right.names[at]
-    reason = comparison.shape_or_dtype(got, reference, name)
-    if reason or not reference.numel():
-        return reason, None
-    if not (reference.dtype.is_floating_point or reference.is_complex()):
-        return comparison.integers(got, right, at), None
-    got, reference = real_numbers(got), real_numbers(reference)
-    if distribution.values is not None:
-        reference = comparison.mended(got, reference, real_numbers(right.golden[at]))
-    if reason := comparison.non_finite(got, reference, name):
-        return reason, None
-    if isinstance(rule, Tolerance):
-        return comparison.tolerance(got, reference, rule, name, distribution.name)
-    return _check_budget(got, right, at, distribution)
-
-
-def _check_budget(got: Tensor, right: Right, at: int, distribution: Distribution) -> tuple[Reason | None, Accuracy]:
-    scale = scales(right, at)
-    flat = _judged(got.reshape(-1), scale)
-    error = profile(scale.golden, scale.bits, scale.smallest, error_of(flat))
-    averaging = distribution.same_sign or right.one_sign
-    rule = SPARSE if distribution.sparse else SAME_SIGN if averaging else ZERO_MEAN
-    metric, limit = _worst_metric(error, scale, right.remembered(f"inputs {at}"), rule, coarse=distribution.coarse)
-    if (
-        error[metric] > limit and not distribution.coarse
-    ):  # the inputs' error takes another run of the program: only where it can matter
-        metric, limit = _worst_metric(error, scale, input_error(right, at), rule)
-    accuracy = _accuracy(error, metric, limit, scale, right, at, distribution, got)
-    if error[metric] <= limit:
-        return None, accuracy
-    hint = distribution.hint or looks_like(flat, scale.golden, error, input_error(right, at), right.reference[at].dtype)
-    return Reason(code="inaccurate", detail=_detail(accuracy, hint)), accuracy
-
-
-def _worst_metric(
-    error: Profile, scale: Scales, inputs: Profile | None, rule: Rule, *, coarse: bool = False
-) -> tuple[str, float]:
-    """The metric that is farthest over its limit, or nearest to it, and that limit."""
-    limits = {metric: limit_of(metric, scale, inputs, rule) for metric in METRICS}
-    if coarse:
-        own = scale.reference
-        limits = {m: max(limits[m], COARSE_FACTOR * own[m], COARSE_LIMIT) for m in COARSE_METRICS}
-    worst = max(limits, key=lambda metric: _times(error[metric], limits[metric]))
-    return worst, limits[worst]
-
-
-def input_error(right: Right, at: int) -> Profile:
-    """What rounding the inputs to a shortcut's precision costs at output `at`; one more FP64 run, once for each set."""
-
-    def measure() -> Profile:
-        scale = scales(right, at)
-        moved = real_numbers(right.rounded_inputs()[at]).reshape(-1)
-        moved = torch.where(moved.isfinite(), moved, scale.golden)
-        return profile(scale.golden, scale.bits, scale.smallest, error_of(_judged(moved, scale)))
-
-    return right.remember(f"inputs {at}", measure)
-
-
-def _accuracy(
-    error: Profile,
-    metric: str,
-    limit: float,
-    scale: Scales,
-    right: Right,
-    at: int,
-    distribution: Distribution,
-    got: Tensor,
-) -> Accuracy:
-    where = comparison.position(error.index, got.shape)
-    return Accuracy(
-        policy="reference",
-        error=error[metric],
-        reference_error=scale.reference[metric],
-        limit=limit,
-        times_reference=_times(error[metric], max(scale.reference[metric], scale.rounding[metric])),
-        times_limit=_times(error[metric], limit),
-        metric=metric,
-        distribution=distribution.name,
-        output=right.names[at],
-        index=where,
-        got=repr(got[where].item()),
-        right=repr(real_numbers(right.golden[at])[where].item()),
+def budget_terms(expected: Expected, output_index: int) -> BudgetTerms:
+    """Of output `output_index`; computed once for each input set."""
+    return expected.get_or_compute(
+        f"scales {output_index}",
+        lambda: _compute_budget_terms(expected.reference[output_index], expected.golden[output_index]),
     )
 
 
-def _detail(accuracy: Accuracy, hint: str) -> str:
+def _check_output(
+    got: Tensor, expected: Expected, output_index: int, distribution: Distribution, rule: str | Tolerance
+) -> tuple[Reason | None, Accuracy | None]:
+    reference, name = expected.reference[output_index], expected.names[output_index]
+    reason = comparison.check_shape_dtype(got, reference, name)
+    if reason or not reference.numel():
+        return reason, None
+    if not (reference.dtype.is_floating_point or reference.is_complex()):
+        return comparison.check_integers(got, expected, output_index), None
+    got, reference = as_real(got), as_real(reference)
+    if distribution.sampler is not None:
+        reference = comparison.replace_overflow(got, reference, as_real(expected.golden[output_index]))
+    if reason := comparison.check_non_finite(got, reference, name):
+        return reason, None
+    if isinstance(rule, Tolerance):
+        return comparison.check_tolerance(got, reference, rule, name, distribution.name)
+    return _check_budget(got, expected, output_index, distribution)
+
+
+def _check_budget(
+    got: Tensor, expected: Expected, output_index: int, distribution: Distribution
+) -> tuple[Reason | None, Accuracy]:
+    scale = budget_terms(expected, output_index)
+    flat = _mask_output(got.reshape(-1), scale)
+    error = measure_error(scale.golden, scale.ulp_bits, scale.min_magnitude, make_error_function(flat))
+    averaging = distribution.same_sign or expected.inputs_same_sign
+    rule = SPARSE if distribution.sparse else SAME_SIGN if averaging else ZERO_MEAN
+    metric, limit = _worst_metric(
+        error, scale, expected.get_cached(f"inputs {output_index}"), rule, coarse=distribution.coarse
+    )
+    if (
+        error[metric] > limit and not distribution.coarse
+    ):  # the inputs' error takes another run of the program: only where it can matter
+        metric, limit = _worst_metric(error, scale, measure_input_error(expected, output_index), rule)
+    accuracy = _make_accuracy(error, metric, limit, scale, expected, output_index, distribution, got)
+    if error[metric] <= limit:
+        return None, accuracy
+    hint = distribution.hint or classify_error(
+        flat, scale.golden, error, measure_input_error(expected, output_index), expected.reference[output_index].dtype
+    )
+    return Reason(code="inaccurate", detail=_format_detail(accuracy, hint)), accuracy
+
+
+def _worst_metric(
+    error: ErrorMetrics,
+    terms: BudgetTerms,
+    input_errors: ErrorMetrics | None,
+    rule: BudgetRule,
+    *,
+    coarse: bool = False,
+) -> tuple[str, float]:
+    """The metric that is farthest over its limit, or nearest to it, and that limit."""
+    limits = {metric: compute_limit(metric, terms, input_errors, rule) for metric in METRICS}
+    if coarse:
+        own = terms.reference_error
+        limits = {m: max(limits[m], COARSE_FACTOR * own[m], COARSE_LIMIT) for m in COARSE_METRICS}
+    worst = max(limits, key=lambda metric: _ratio(error[metric], limits[metric]))
+    return worst, limits[worst]
+
+
+def measure_input_error(expected: Expected, output_index: int) -> ErrorMetrics:
+    """What rounding the inputs to a shortcut's precision costs at output `output_index`; one more FP64 run, once for
+    each set."""
+
+    def measure() -> ErrorMetrics:
+        scale = budget_terms(expected, output_index)
+        moved = as_real(expected.golden_of_rounded_inputs()[output_index]).reshape(-1)
+        moved = torch.where(moved.isfinite(), moved, scale.golden)
+        return measure_error(
+            scale.golden, scale.ulp_bits, scale.min_magnitude, make_error_function(_mask_output(moved, scale))
+        )
+
+    return expected.get_or_compute(f"inputs {output_index}", measure)
+
+
+def _make_accuracy(
+    error: ErrorMetrics,
+    metric: str,
+    limit: float,
+    terms: BudgetTerms,
+    expected: Expected,
+    output_index: int,
+    distribution: Distribution,
+    got: Tensor,
+) -> Accuracy:
+    where = comparison.unravel_index(error.worst_index, got.shape)
+    return Accuracy(
+        policy="reference",
+        error=error[metric],
+        reference_error=terms.reference_error[metric],
+        limit=limit,
+        error_over_reference=_ratio(error[metric], max(terms.reference_error[metric], terms.rounding_error[metric])),
+        error_over_limit=_ratio(error[metric], limit),
+        metric=metric,
+        distribution=distribution.name,
+        output=expected.names[output_index],
+        index=where,
+        got=repr(got[where].item()),
+        expected=repr(as_real(expected.golden[output_index])[where].item()),
+    )
+
+
+def _format_detail(accuracy: Accuracy, hint: str) -> str:
     name = "" if accuracy.output == "output" else accuracy.output
     lines = [
-        f"{accuracy.times_reference:,.3g} times the reference's own error against the golden, "
-        f"{accuracy.times_limit:,.3g} times the limit ({accuracy.metric}, {accuracy.distribution})",
-        f"worst at {name}{list(accuracy.index)}: got {accuracy.got}, right {accuracy.right}",
+        f"{accuracy.error_over_reference:,.3g} times the reference's own error against the golden, "
+        f"{accuracy.error_over_limit:,.3g} times the limit ({accuracy.metric}, {accuracy.distribution})",
+        f"worst at {name}{list(accuracy.index)}: got {accuracy.got}, right {accuracy.expected}",
     ]
     return "\n".join(lines + ([f"looks like {hint}"] if hint else []))
 
 
-def _scales(reference: Tensor, golden: Tensor) -> Scales:
-    bits, least = significand_bits(reference.dtype), shortcut_bits(reference.dtype)
-    own, special, flat = _comparable(real_numbers(reference).reshape(-1), real_numbers(golden).reshape(-1))
-    smallest = smallest_kept(reference.dtype, _rms(flat))
-    rounding = rounding_profile(flat, bits, smallest)
-    return Scales(
+def _compute_budget_terms(reference: Tensor, golden: Tensor) -> BudgetTerms:
+    bits, least = significand_bits(reference.dtype), reduced_precision_bits(reference.dtype)
+    own, special, flat = _mask_special(as_real(reference).reshape(-1), as_real(golden).reshape(-1))
+    smallest = min_ulp_magnitude(reference.dtype, _rms(flat))
+    rounding = measure_rounding_error(flat, bits, smallest)
+    return BudgetTerms(
         golden=flat,
-        special=special,
-        bits=bits,
-        smallest=smallest,
-        narrow=bits <= least,
-        reference=profile(flat, bits, smallest, error_of(own)),
-        rounding=rounding,
-        output=with_bits(rounding, bits, least),
+        special_mask=special,
+        ulp_bits=bits,
+        min_magnitude=smallest,
+        is_narrow=bits <= least,
+        reference_error=measure_error(flat, bits, smallest, make_error_function(own)),
+        rounding_error=rounding,
+        shortcut_error=rescale_to_bits(rounding, bits, least),
     )
 
 
-def _comparable(reference: Tensor, golden: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+def _mask_special(reference: Tensor, golden: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
     """Both without special values, and where those are; where only one of them is special, the other's value."""
     if not all_finite(golden):
         golden = torch.where(golden.isfinite(), golden, reference.double())
@@ -289,20 +314,20 @@ def _comparable(reference: Tensor, golden: Tensor) -> tuple[Tensor, Tensor | Non
     return own.masked_fill(special, 0.0), special, golden.masked_fill(special, 0.0)
 
 
-def _judged(flat: Tensor, scale: Scales) -> Tensor:
+def _mask_output(flat: Tensor, terms: BudgetTerms) -> Tensor:
     """What a candidate gave, where a number was asked of it; it may overflow where the reference does."""
-    if scale.special is not None:
-        flat = flat.masked_fill(scale.special, 0.0)
-    return flat if all_finite(flat) else torch.where(flat.isfinite(), flat, scale.golden.to(flat.dtype))
+    if terms.special_mask is not None:
+        flat = flat.masked_fill(terms.special_mask, 0.0)
+    return flat if all_finite(flat) else torch.where(flat.isfinite(), flat, terms.golden.to(flat.dtype))
 
 
 def _rms(flat: Tensor) -> float:
-    top = largest_magnitude(flat)
-    squares = sum((flat[part] / top).square_().sum().item() for part in parts(flat)) if top else 0.0
+    top = max_abs(flat)
+    squares = sum((flat[part] / top).square_().sum().item() for part in iter_chunks(flat)) if top else 0.0
     return top * math.sqrt(squares / flat.numel())
 
 
-def _times(error: float, limit: float) -> float:
+def _ratio(error: float, limit: float) -> float:
     if error == 0:
         return 0.0
-    return min(error / limit, FARTHEST) if limit else FARTHEST
+    return min(error / limit, MAX_ERROR_RATIO) if limit else MAX_ERROR_RATIO

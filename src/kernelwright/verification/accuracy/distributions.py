@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernelwright.problems.problem import Args, clone_inputs, tensors
-from kernelwright.verification.accuracy.ranges import all_finite, largest_magnitude
+from kernelwright.problems.problem import Args, clone_inputs, tensor_leaves
+from kernelwright.verification.accuracy.ranges import all_finite, max_abs
 
-Draw = Callable[[tuple[int, ...], torch.Generator], Tensor]
-GOLDEN_RATIO = 0x9E3779B9
+Sampler = Callable[[tuple[int, ...], torch.Generator], Tensor]
+SEED_STRIDE = 0x9E3779B9
 LONG_ROW = 4096
-LEVELS, ENOUGH_LEVELS, MOST_DRAWS = 4, 64, 8
+CHANNEL_LEVELS, MIN_LEVELS, MAX_SETS_PER_DISTRIBUTION = 4, 64, 8
 """Levels of the channels of one set; those over which a verdict does not depend on chance; sets drawn for that."""
-MOST_REDRAWN = 1 << 22
+MAX_REDRAWN_ELEMENTS = 1 << 22
 """Elements in all sets of one distribution together, where one set would be too little."""
 
 
@@ -32,26 +32,26 @@ class Distribution:
 
     Attributes:
         same_sign: rounding errors average out in sums, so it is judged by a wider budget.
-        values: draws them; None leaves the problem's own.
+        sampler: draws them; None leaves the problem's own.
         sparse: few values decide every sum, so it is judged by the narrowest budget.
-        alone: one of the largest tensors is redrawn, the others stay as given.
-        end: which end of the dtype's range values are moved towards, half of the way: 1 the upper, -1 the lower, 0
-            none. For programs whose outputs scale with their inputs.
+        single_tensor: one of the largest tensors is redrawn, the others stay as given.
+        range_end: which end of the dtype's range values are moved towards, half of the way: 1 the upper, -1 the lower,
+            0 none. For programs whose outputs scale with their inputs.
         coarse: what is asked is where a result is far off, not its last digits.
-        levels: how many levels one draw of a shape has, of a distribution of levels; one level alone may be a number
-            whose sums are exact.
+        count_levels: how many levels one draw of a shape has, of a distribution of levels; one level alone may be a
+            number whose sums are exact.
         hint: what a candidate that is wrong here does.
     """
 
     name: str
     same_sign: bool
-    values: Draw | None
+    sampler: Sampler | None
     sparse: bool = False
-    alone: bool = False
-    end: int = 0
+    single_tensor: bool = False
+    range_end: int = 0
     coarse: bool = False
     hint: str = ""
-    levels: Callable[[tuple[int, ...]], int] | None = None
+    count_levels: Callable[[tuple[int, ...]], int] | None = None
 
     def draw(self, inputs: Args, seed: int) -> Args:
         """The same tree with floating tensors redrawn at the example's scale, strides and shared storage kept.
@@ -61,27 +61,27 @@ class Distribution:
             seed: of a generator on each tensor's own device.
         """
         fresh = clone_inputs(inputs)
-        if self.values is None:
+        if self.sampler is None:
             return fresh
         with torch.no_grad():
-            for position, tensor in self._chosen(tensors(fresh), seed):
-                _redraw(tensor, self.values, seed + GOLDEN_RATIO * position, self.end)
+            for position, tensor in self._select_tensors(tensor_leaves(fresh), seed):
+                _redraw(tensor, self.sampler, seed + SEED_STRIDE * position, self.range_end)
         return fresh
 
-    def draws(self, inputs: Args) -> int:
+    def count_sets(self, inputs: Args) -> int:
         """How many sets of it are enough for these inputs."""
-        sizes = [tuple(one.shape) for one in tensors(inputs) if one.dtype.is_floating_point and one.numel()]
-        if self.levels is None or not sizes:
+        sizes = [tuple(one.shape) for one in tensor_leaves(inputs) if one.dtype.is_floating_point and one.numel()]
+        if self.count_levels is None or not sizes:
             return 1
         largest = max(sizes, key=math.prod)
-        affordable = min(MOST_DRAWS, MOST_REDRAWN // math.prod(largest))
-        return max(1, min(affordable, -(-ENOUGH_LEVELS // self.levels(largest))))
+        affordable = min(MAX_SETS_PER_DISTRIBUTION, MAX_REDRAWN_ELEMENTS // math.prod(largest))
+        return max(1, min(affordable, -(-MIN_LEVELS // self.count_levels(largest))))
 
-    def _chosen(self, given: list[Tensor], seed: int) -> list[tuple[int, Tensor]]:
+    def _select_tensors(self, given: list[Tensor], seed: int) -> list[tuple[int, Tensor]]:
         """The tensors that are redrawn, with their positions."""
         numbered = list(enumerate(given))
         floating = [(at, one) for at, one in numbered if one.dtype.is_floating_point]
-        if not self.alone or not floating:
+        if not self.single_tensor or not floating:
             return numbered
         most = max(one.numel() for _, one in floating)
         largest = [pair for pair in floating if pair[1].numel() == most]
@@ -161,7 +161,7 @@ def _level_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return _level((*shape[:-1], 1), shape, generator)
 
 
-def _rows(shape: tuple[int, ...]) -> int:
+def _count_rows(shape: tuple[int, ...]) -> int:
     return math.prod(shape[:-1])
 
 
@@ -170,13 +170,13 @@ def _level_channels(shape: tuple[int, ...], generator: torch.Generator) -> Tenso
     of two dimensions along the columns."""
     if len(shape) < 3:
         return _level((1, *shape[1:]), shape, generator)
-    runs = [1, min(shape[1], LEVELS), *(1,) * (len(shape) - 2)]
+    runs = [1, min(shape[1], CHANNEL_LEVELS), *(1,) * (len(shape) - 2)]
     narrow = _level(tuple(runs), (shape[0], runs[1], *shape[2:]), generator)
     return narrow.repeat_interleave(-(-shape[1] // runs[1]), 1).narrow(1, 0, shape[1])
 
 
-def _channels(shape: tuple[int, ...]) -> int:
-    return min(shape[1], LEVELS) if len(shape) > 2 else math.prod(shape[1:])
+def _count_channel_levels(shape: tuple[int, ...]) -> int:
+    return min(shape[1], CHANNEL_LEVELS) if len(shape) > 2 else math.prod(shape[1:])
 
 
 def _level(levels: tuple[int, ...], shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -188,65 +188,83 @@ def _level(levels: tuple[int, ...], shape: tuple[int, ...], generator: torch.Gen
     return level + spread * _normal(shape, generator)
 
 
-CANCELLATION = "what rounding leaves of a mean that is subtracted"
+CANCELLATION_HINT = "what rounding leaves of a mean that is subtracted"
 # In the order of what they tell: whoever has no time for all of them has tried the best.
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution("as given", False, None),
     Distribution("sparse", False, _sparse, sparse=True),
     Distribution("offset", True, _offset),
-    Distribution("level rows", True, _level_rows, alone=True, coarse=True, hint=CANCELLATION, levels=_rows),
+    Distribution(
+        "level rows",
+        True,
+        _level_rows,
+        single_tensor=True,
+        coarse=True,
+        hint=CANCELLATION_HINT,
+        count_levels=_count_rows,
+    ),
     Distribution("outliers", False, _outliers),
     Distribution("uneven rows", False, _uneven_rows),
     Distribution("biased low bits", False, _biased_low_bits),
     Distribution("heavy-tailed", False, _heavy_tailed),
     Distribution("normal", False, _normal),
-    Distribution("level channels", True, _level_channels, alone=True, coarse=True, hint=CANCELLATION, levels=_channels),
-    Distribution("near overflow", False, _normal, alone=True, end=1),
-    Distribution("near underflow", False, _normal, alone=True, end=-1),
+    Distribution(
+        "level channels",
+        True,
+        _level_channels,
+        single_tensor=True,
+        coarse=True,
+        hint=CANCELLATION_HINT,
+        count_levels=_count_channel_levels,
+    ),
+    Distribution("near overflow", False, _normal, single_tensor=True, range_end=1),
+    Distribution("near underflow", False, _normal, single_tensor=True, range_end=-1),
     Distribution("uniform", True, _uniform),
 )
 
 
-def _redraw(tensor: Tensor, values: Draw, seed: int, end: int) -> None:
+def _redraw(tensor: Tensor, sampler: Sampler, seed: int, range_end: int) -> None:
     """Writes new values into the tensor's own memory."""
-    target = _without_repeats(tensor)
+    target = _non_overlapping_view(tensor)
     if target is None or target.numel() <= 1:
         return
     generator = torch.Generator(tensor.device).manual_seed(seed % (1 << 63))
     if tensor.dtype.is_floating_point:
-        if _free(target):
-            target.copy_(_moved_to_end(_fit(values(tuple(target.shape), generator), target), target, end))
-    elif not tensor.is_complex() and target.dim() and not _ascending(target):
+        if _is_redrawable(target):
+            target.copy_(
+                _scale_to_range_end(_fit_to_domain(sampler(tuple(target.shape), generator), target), target, range_end)
+            )
+    elif not tensor.is_complex() and target.dim() and not _is_ascending(target):
         order = torch.randperm(target.shape[0], generator=generator, device=tensor.device)
         target.copy_(target[order])
 
 
-def _moved_to_end(fitted: Tensor, example: Tensor, end: int) -> Tensor:
+def _scale_to_range_end(fitted: Tensor, example: Tensor, range_end: int) -> Tensor:
     """Halfway to an end of the dtype's range: squares leave it then. What is bounded stays within its bounds."""
-    largest = largest_magnitude(example) if end else 0.0
+    largest = max_abs(example) if range_end else 0.0
     if largest <= 1:
         return fitted
     half = math.frexp(torch.finfo(example.dtype).max)[1] // 2
-    return fitted.to(example.dtype) * 2.0 ** (end * half - math.frexp(largest)[1])
+    return fitted.to(example.dtype) * 2.0 ** (range_end * half - math.frexp(largest)[1])
 
 
-def _without_repeats(tensor: Tensor) -> Tensor | None:
+def _non_overlapping_view(tensor: Tensor) -> Tensor | None:
     """A view in which no element appears twice (expanded dimensions have length one); None when there is none."""
     if tensor.layout != torch.strided:
         return None
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)
-    overlaps = torch._debug_has_internal_overlap(tensor) == 1 or _spans_less_than_it_holds(tensor)
+    overlaps = torch._debug_has_internal_overlap(tensor) == 1 or _overlaps_itself(tensor)
     return None if overlaps else tensor
 
 
-def _spans_less_than_it_holds(tensor: Tensor) -> bool:
+def _overlaps_itself(tensor: Tensor) -> bool:
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.numel() > max(span, 0)
 
 
-def _free(example: Tensor) -> bool:
+def _is_redrawable(example: Tensor) -> bool:
     """False for what carries meaning in its values: constants, masks, anything of two values or with infinities."""
     if example.dtype.itemsize < 2 or not all_finite(example):
         return False
@@ -254,7 +272,7 @@ def _free(example: Tensor) -> bool:
     return not bool(((example == low) | (example == high)).all())
 
 
-def _fit(drawn: Tensor, example: Tensor) -> Tensor:
+def _fit_to_domain(drawn: Tensor, example: Tensor) -> Tensor:
     """Brings drawn values into the domain of the example: scale, sign, bounds, zeros, order, rows that sum to one.
 
     Only powers of two scale a value, so that its low bits stay as they were drawn.
@@ -272,12 +290,12 @@ def _fit(drawn: Tensor, example: Tensor) -> Tensor:
     if example.dim() and example.shape[-1] > 1:
         if bool(low >= 0) and torch.allclose(example.sum(-1), torch.ones(()).to(example), atol=1e-2, rtol=0):
             fitted = fitted / fitted.sum(-1, keepdim=True)
-        if _ascending(example):
+        if _is_ascending(example):
             fitted = fitted.sort(-1).values
     return fitted
 
 
-def _ascending(example: Tensor) -> bool:
+def _is_ascending(example: Tensor) -> bool:
     """Offsets, positions and boundaries: never falling along the last dimension."""
     return example.shape[-1] > 2 and bool((example[..., 1:] >= example[..., :-1]).all())
 

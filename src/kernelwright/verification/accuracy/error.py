@@ -13,31 +13,31 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernelwright.verification.accuracy.ranges import all_finite, largest_magnitude, parts
+from kernelwright.verification.accuracy.ranges import all_finite, iter_chunks, max_abs
 
-TAIL = "99.9 % ulp"
-METRICS = ("rms", "worst tile", "maximum", "median ulp", TAIL)
+TAIL_METRIC = "99.9 % ulp"
+METRICS = ("rms", "worst tile", "maximum", "median ulp", TAIL_METRIC)
 # Of one ulp, what rounding to nearest loses in each of them: errors are spread evenly over half an ulp either side.
 ROUNDING_SHARES = (12**-0.5, 12**-0.5, 0.5, 0.25, 0.4995)
-TILE = 256
-SAMPLE = 1 << 20
+TILE_SIZE = 256
+MAX_QUANTILE_SAMPLES = 1 << 20
 # Below these counts a quantile is chance.
-LEAST_FOR_MEDIAN, LEAST_FOR_TAIL = 32, 4000
+MIN_COUNT_FOR_MEDIAN, MIN_COUNT_FOR_TAIL = 32, 4000
 # A tile whose golden is smaller than this share of the whole is measured against the whole.
-QUIET_TILE = 2.0**-5
+MIN_TILE_SCALE = 2.0**-5
 # A value smaller than this share of the rms has the ulp of that share: nobody's scaling keeps such a range.
-QUIET_ELEMENT = 2.0**-32
-_EXPONENT = 0x7FF << 52
+MIN_ELEMENT_SCALE = 2.0**-32
+_EXPONENT_MASK = 0x7FF << 52
 # JSON has no infinity; nothing real is this many times off.
-FARTHEST = 1e30
+MAX_ERROR_RATIO = 1e30
 
 
 @dataclass(frozen=True)
-class Profile:
-    """The error of one output in each metric of `METRICS`; `index` is the flat position of the largest one."""
+class ErrorMetrics:
+    """The error of one output in each metric of `METRICS`; `worst_index` is the flat position of the largest one."""
 
     values: tuple[float, ...]
-    index: int = 0
+    worst_index: int = 0
 
     def __getitem__(self, metric: str) -> float:
         return self.values[METRICS.index(metric)]
@@ -48,7 +48,7 @@ def significand_bits(dtype: torch.dtype) -> int:
     return 1 - round(math.log2(torch.finfo(dtype).eps))
 
 
-def shortcut_bits(dtype: torch.dtype) -> int:
+def reduced_precision_bits(dtype: torch.dtype) -> int:
     """The precision that a shortcut would leave: FP32's for FP64, else the 11 bits of FP16 and TF32."""
     return 24 if dtype == torch.float64 else 11
 
@@ -60,13 +60,13 @@ def round_to_bits(value: Tensor, bits: int) -> Tensor:
     return rounded if all_finite(scaled) else torch.where(scaled.isfinite(), rounded, value)
 
 
-def ulp_of(golden: Tensor, bits: int, smallest: float) -> Tensor:
-    """One unit in the last place at `bits` significant bits, never below that of `smallest`."""
-    size = golden.abs().clamp_min_(smallest)  # a normal number: its exponent's bits alone are a power of two
-    return size.view(torch.int64).bitwise_and_(_EXPONENT).view(torch.float64).mul_(2.0 ** (1 - bits))
+def compute_ulp(golden: Tensor, bits: int, min_magnitude: float) -> Tensor:
+    """One unit in the last place at `bits` significant bits, never below that of `min_magnitude`."""
+    size = golden.abs().clamp_min_(min_magnitude)  # a normal number: its exponent's bits alone are a power of two
+    return size.view(torch.int64).bitwise_and_(_EXPONENT_MASK).view(torch.float64).mul_(2.0 ** (1 - bits))
 
 
-def smallest_kept(dtype: torch.dtype, rms: float) -> float:
+def min_ulp_magnitude(dtype: torch.dtype, rms: float) -> float:
     """The magnitude below which an output's ulp no longer shrinks.
 
     Flushing a subnormal to zero costs one ulp at most (FP16's may not be flushed), and so does losing what is 2^-32
@@ -74,39 +74,41 @@ def smallest_kept(dtype: torch.dtype, rms: float) -> float:
     """
     normal = torch.finfo(dtype).smallest_normal
     flushed = normal if dtype == torch.float16 else normal * 2.0 ** (significand_bits(dtype) - 1)
-    return max(flushed, QUIET_ELEMENT * rms)
+    return max(flushed, MIN_ELEMENT_SCALE * rms)
 
 
-def profile(golden: Tensor, bits: int, smallest: float, error_of: Callable[[slice, Tensor], Tensor]) -> Profile:
+def measure_error(
+    golden: Tensor, bits: int, min_magnitude: float, error_of: Callable[[slice, Tensor], Tensor]
+) -> ErrorMetrics:
     """Measures an error against a flat FP64 golden, chunk by chunk.
 
     Args:
         golden: (n,) float64, finite.
-        bits, smallest: what an ulp is: significant bits, and the magnitude below which it no longer shrinks.
+        bits, min_magnitude: what an ulp is: significant bits, and the magnitude below which it no longer shrinks.
         error_of: gives the absolute error of a slice as a new tensor, from the slice and the golden's values there.
     """
-    unit, largest, where = largest_magnitude(golden) or smallest, -1.0, 0
+    unit, largest, where = max_abs(golden) or min_magnitude, -1.0, 0
     tiles: list[tuple[Tensor, Tensor]] = []
-    for part in parts(golden):
+    for part in iter_chunks(golden):
         error = error_of(part, golden[part]).div_(unit)
         peak = error.max().item()
         if peak > largest:
             largest, where = peak, part.start + int(error.argmax())
         tiles.append((_tile_squares(error), _tile_squares(golden[part] / unit)))
     rms, worst = _rms_and_worst_tile(tiles, golden.numel())
-    values = (rms, worst, largest, *_quantiles(golden, bits, smallest, error_of))
-    return Profile(tuple(min(value, FARTHEST) for value in values), where)
+    values = (rms, worst, largest, *_quantiles(golden, bits, min_magnitude, error_of))
+    return ErrorMetrics(tuple(min(value, MAX_ERROR_RATIO) for value in values), where)
 
 
-def apart(golden: Tensor, own: Tensor) -> tuple[float, float]:
+def relative_errors(golden: Tensor, native: Tensor) -> tuple[float, float]:
     """The relative rms error of the whole and of the worst tile, where both are finite: of outputs of one shape and of
     floating dtypes. That of the whole is infinite where the golden is zero and the other is not."""
-    golden, own = golden.double().flatten(), own.flatten()
-    finite = all_finite(golden) and all_finite(own)
-    unit = largest_magnitude(golden) if finite else largest_magnitude(torch.nan_to_num(golden, 0.0, 0.0, 0.0))
+    golden, native = golden.double().flatten(), native.flatten()
+    finite = all_finite(golden) and all_finite(native)
+    unit = max_abs(golden) if finite else max_abs(torch.nan_to_num(golden, 0.0, 0.0, 0.0))
     tiles: list[tuple[Tensor, Tensor]] = []
-    for part in parts(golden):
-        right, error = golden[part], own[part].double() - golden[part]
+    for part in iter_chunks(golden):
+        right, error = golden[part], native[part].double() - golden[part]
         if not finite:
             both = right.isfinite() & error.isfinite()
             right, error = torch.where(both, right, 0.0), torch.where(both, error, 0.0)
@@ -115,38 +117,38 @@ def apart(golden: Tensor, own: Tensor) -> tuple[float, float]:
     return rms if unit or not rms else math.inf, worst
 
 
-def error_of(got: Tensor) -> Callable[[slice, Tensor], Tensor]:
-    """The error of a flat output of any floating dtype, for `profile`."""
+def make_error_function(got: Tensor) -> Callable[[slice, Tensor], Tensor]:
+    """The error of a flat output of any floating dtype, for `measure_error`."""
     return lambda part, golden: (got[part].double() - golden).abs_()
 
 
-def rounding_profile(golden: Tensor, bits: int, smallest: float) -> Profile:
+def measure_rounding_error(golden: Tensor, bits: int, min_magnitude: float) -> ErrorMetrics:
     """What rounding the golden to `bits` loses, in ulp of as many bits, without the luck of single draws."""
-    one_ulp = profile(golden, bits, smallest, lambda part, values: ulp_of(values, bits, smallest))
-    return Profile(tuple(v * share for v, share in zip(one_ulp.values, ROUNDING_SHARES, strict=True)))
+    one_ulp = measure_error(golden, bits, min_magnitude, lambda part, values: compute_ulp(values, bits, min_magnitude))
+    return ErrorMetrics(tuple(v * share for v, share in zip(one_ulp.values, ROUNDING_SHARES, strict=True)))
 
 
-def with_bits(rounding: Profile, bits: int, fewer: int) -> Profile:
+def rescale_to_bits(rounding: ErrorMetrics, bits: int, fewer: int) -> ErrorMetrics:
     """What rounding to other bits loses, in ulp of the same: every error is as many powers of two larger."""
-    return Profile(tuple(min(FARTHEST, value * 2.0 ** (bits - fewer)) for value in rounding.values))
+    return ErrorMetrics(tuple(min(MAX_ERROR_RATIO, value * 2.0 ** (bits - fewer)) for value in rounding.values))
 
 
 def _quantiles(
-    golden: Tensor, bits: int, smallest: float, error_of: Callable[[slice, Tensor], Tensor]
+    golden: Tensor, bits: int, min_magnitude: float, error_of: Callable[[slice, Tensor], Tensor]
 ) -> tuple[float, float]:
     """Median and 99.9 % quantile in ulp, of every element or of a million evenly spaced ones."""
-    part = slice(0, golden.numel(), -(-golden.numel() // SAMPLE))
-    in_ulp = error_of(part, golden[part]) / ulp_of(golden[part], bits, smallest)
+    part = slice(0, golden.numel(), -(-golden.numel() // MAX_QUANTILE_SAMPLES))
+    in_ulp = error_of(part, golden[part]) / compute_ulp(golden[part], bits, min_magnitude)
     count = in_ulp.numel()
-    median = in_ulp.kthvalue((count + 1) // 2).values.item() if count >= LEAST_FOR_MEDIAN else 0.0
-    tail = in_ulp.kthvalue(math.ceil(0.999 * count)).values.item() if count >= LEAST_FOR_TAIL else 0.0
+    median = in_ulp.kthvalue((count + 1) // 2).values.item() if count >= MIN_COUNT_FOR_MEDIAN else 0.0
+    tail = in_ulp.kthvalue(math.ceil(0.999 * count)).values.item() if count >= MIN_COUNT_FOR_TAIL else 0.0
     return median, tail
 
 
 def _tile_squares(values: Tensor) -> Tensor:
     """Sums of squares of consecutive tiles; the last one may be short."""
-    whole = values.numel() // TILE * TILE
-    sums = values[:whole].view(-1, TILE).square().sum(1)
+    whole = values.numel() // TILE_SIZE * TILE_SIZE
+    sums = values[:whole].view(-1, TILE_SIZE).square().sum(1)
     return sums if whole == values.numel() else torch.cat([sums, values[whole:].square().sum()[None]])
 
 
@@ -154,5 +156,5 @@ def _rms_and_worst_tile(tiles: list[tuple[Tensor, Tensor]], count: int) -> tuple
     """Of squares of errors and of the golden: relative rms errors of all tiles together, and of the worst alone."""
     errors, golden = map(torch.cat, zip(*tiles, strict=True))
     squares = golden.sum().item() or float(count)
-    quiet = TILE * squares / count * QUIET_TILE**2
+    quiet = TILE_SIZE * squares / count * MIN_TILE_SCALE**2
     return (errors.sum().item() / squares) ** 0.5, (errors / golden.clamp_min(quiet)).max().item() ** 0.5

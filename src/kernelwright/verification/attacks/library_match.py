@@ -11,41 +11,48 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-MOST_PIECES = 6
-LEAST_BYTES = 1 << 16
+MAX_CODE_SAMPLES = 6
+MIN_LIBRARY_BYTES = 1 << 16
 SYSTEM_FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/opt/intel", "/opt/homebrew/lib")
-NUMERIC = re.compile(r"blas|lapack|atlas|blis|mkl|dnn|fftw|gsl|armpl|sleef|xnnpack|eigen", re.IGNORECASE)
-OTHERS = ("/nvidia/", "/triton/")
+NUMERIC_LIBRARY_PATTERN = re.compile(
+    r"blas|lapack|atlas|blis|mkl|dnn|fftw|gsl|armpl|sleef|xnnpack|eigen", re.IGNORECASE
+)
+EXCLUDED_PACKAGES = ("/nvidia/", "/triton/")
 """Packages whose libraries compute nothing on the host."""
 
 
-def holder(pieces: Sequence[bytes]) -> str | None:
+def find_library(code_samples: Sequence[bytes]) -> str | None:
     """The installed library in which more than half of some of these pieces lie."""
-    asked = pieces[:MOST_PIECES]
-    for library in _libraries() if asked else ():
-        if sum(_finds(library, asked)) > len(asked) / 2:
+    asked = code_samples[:MAX_CODE_SAMPLES]
+    for library in _numeric_libraries() if asked else ():
+        if sum(_contains_samples(library, asked)) > len(asked) / 2:
             return library.name
     return None
 
 
-def _finds(library: Path, pieces: Sequence[bytes]) -> list[bool]:
+def _contains_samples(library: Path, code_samples: Sequence[bytes]) -> list[bool]:
     with contextlib.suppress(OSError, ValueError), library.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return [data.find(piece) >= 0 for piece in pieces]
+        return [data.find(piece) >= 0 for piece in code_samples]
     return []
 
 
 @functools.cache
-def _libraries() -> tuple[Path, ...]:
+def _numeric_libraries() -> tuple[Path, ...]:
     """Those that compute: all of Python's packages, and the system's that are called so; the small ones first."""
     packages = {sysconfig.get_path("platlib"), sysconfig.get_path("purelib"), *site.getsitepackages()}
     own = [
-        one for folder in packages for one in _shared_objects(folder) if not any(part in str(one) for part in OTHERS)
+        one
+        for folder in packages
+        for one in _shared_objects(folder)
+        if not any(part in str(one) for part in EXCLUDED_PACKAGES)
     ]
-    system = [one for folder in SYSTEM_FOLDERS for one in _shared_objects(folder) if NUMERIC.search(one.name)]
+    system = [
+        one for folder in SYSTEM_FOLDERS for one in _shared_objects(folder) if NUMERIC_LIBRARY_PATTERN.search(one.name)
+    ]
     return tuple(sorted({*own, *system}, key=lambda one: one.stat().st_size))
 
 
 def _shared_objects(folder: str) -> list[Path]:
     found = [one for one in Path(folder).rglob("*.so*") if one.is_file() and not one.is_symlink()]
-    return [one for one in found if one.stat().st_size >= LEAST_BYTES]
+    return [one for one in found if one.stat().st_size >= MIN_LIBRARY_BYTES]

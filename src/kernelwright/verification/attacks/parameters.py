@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ZERO_SPREAD = 0.1
+ZERO_STD = 0.1
 
 
 def perturb(module: torch.nn.Module, seed: int) -> None:
@@ -16,17 +16,17 @@ def perturb(module: torch.nn.Module, seed: int) -> None:
     that are not persistent hold what a candidate may compute for itself, and stay; so do masks.
     """
     with torch.no_grad():
-        for at, (name, value) in enumerate(changeable(module).items()):
+        for at, (name, value) in enumerate(perturbable_state(module).items()):
             generator = torch.Generator(value.device).manual_seed((seed + at) % (1 << 63))
             drawn = torch.empty(value.shape, device=value.device)
             if bool((value == 0).all()):
-                drawn.normal_(0, ZERO_SPREAD, generator=generator)
+                drawn.normal_(0, ZERO_STD, generator=generator)
                 value.copy_(drawn.abs() if "var" in name else drawn)
             else:
                 value.mul_(drawn.uniform_(1.0, 1.5, generator=generator).to(value.dtype))
 
 
-def changeable(module: torch.nn.Module) -> dict[str, Tensor]:
+def perturbable_state(module: torch.nn.Module) -> dict[str, Tensor]:
     """What `perturb` changes, by name."""
     persistent = module.state_dict(keep_vars=True)
     buffers = {name: value for name, value in module.named_buffers() if name in persistent and not _is_mask(value)}

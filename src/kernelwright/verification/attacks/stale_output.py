@@ -7,37 +7,44 @@ from typing import Any
 
 from torch import Tensor
 
-KEPT_SETS, KEPT_BYTES = 8, 256 << 20
-MOSTLY, ENOUGH = 0.5, 0.1
+HISTORY_SETS, HISTORY_BYTES = 8, 256 << 20
+MIN_MATCHING_SHARE, MIN_DIFFERING_SHARE = 0.5, 0.1
 
 
-class Memory:
+class OutputHistory:
     """What a candidate gave so far, the last few sets of it."""
 
     def __init__(self) -> None:
-        self._kept: deque[dict[str, Tensor]] = deque(maxlen=KEPT_SETS)
+        self._outputs: deque[dict[str, Tensor]] = deque(maxlen=HISTORY_SETS)
 
-    def keep(self, leaves: dict[str, Any]) -> None:
+    def append(self, leaves: dict[str, Any]) -> None:
         held = {path: leaf.detach() for path, leaf in leaves.items() if isinstance(leaf, Tensor) and leaf.numel()}
-        if held and sum(leaf.nbytes for leaf in held.values()) <= KEPT_BYTES // KEPT_SETS:
-            self._kept.append(held)
+        if held and sum(leaf.nbytes for leaf in held.values()) <= HISTORY_BYTES // HISTORY_SETS:
+            self._outputs.append(held)
 
-    def repeats(self, leaves: dict[str, Any], right: dict[str, Tensor]) -> bool:
+    def is_stale(self, leaves: dict[str, Any], expected: dict[str, Tensor]) -> bool:
         """Whether an output is mostly what an earlier call gave, bit by bit, where that is not right now."""
         return any(
-            _repeats(leaf, right[path], earlier[path])
-            for earlier in self._kept
+            _matches_earlier(leaf, expected[path], earlier[path])
+            for earlier in self._outputs
             for path, leaf in leaves.items()
-            if path in earlier and path in right
+            if path in earlier and path in expected
         )
 
 
-def _repeats(now: Any, right: Tensor, earlier: Tensor) -> bool:
-    if not isinstance(now, Tensor) or not _alike(now, earlier) or not _alike(right, earlier):
+def _matches_earlier(now: Any, expected: Tensor, earlier: Tensor) -> bool:
+    if (
+        not isinstance(now, Tensor)
+        or not _same_shape_and_dtype(now, earlier)
+        or not _same_shape_and_dtype(expected, earlier)
+    ):
         return False
-    telling = right != earlier
-    return float(telling.float().mean()) >= ENOUGH and float((now == earlier)[telling].float().mean()) > MOSTLY
+    telling = expected != earlier
+    return (
+        float(telling.float().mean()) >= MIN_DIFFERING_SHARE
+        and float((now == earlier)[telling].float().mean()) > MIN_MATCHING_SHARE
+    )
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def _same_shape_and_dtype(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype

@@ -10,17 +10,17 @@ import msgspec
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import ForgedError
+from kernelwright.core.errors import TamperingError
 from kernelwright.measure.trace import DeviceKernel
 from kernelwright.verification.transport.control_block import Extent
 from kernelwright.verification.transport.device_memory import Segment
 from kernelwright.verification.transport.tensor_codec import unpack
 
 T = TypeVar("T")
-NOTHING = torch.empty(0, dtype=torch.uint8)
+NO_BYTES = torch.empty(0, dtype=torch.uint8)
 
 
-class Leaf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class LeafDescriptor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A leaf of a result as the worker describes it."""
 
     dtype: str = ""
@@ -35,52 +35,52 @@ class Leaf(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     conjugated: bool = False
 
 
-class Told(msgspec.Struct, forbid_unknown_fields=True):
+class CallReport(msgspec.Struct, forbid_unknown_fields=True):
     """What the worker says of a call that is over.
 
     Attributes:
-        segments: of the device's memory, in which `places` lie.
-        in_order: whether what came after the call found its outputs (`own_clock`).
+        segments: of the device's memory, in which `state_descriptors` lie.
+        is_stream_ordered: whether what came after the call found its outputs (`own_clock`).
         kernels: that ran on the device, where that was asked for.
     """
 
-    outline: str
-    leaves: dict[str, Leaf]
-    places: dict[str, Leaf]
+    structure: str
+    leaves: dict[str, LeafDescriptor]
+    state_descriptors: dict[str, LeafDescriptor]
     segments: list[Segment]
-    in_order: bool
+    is_stream_ordered: bool
     kernels: list[DeviceKernel] = []
 
 
-def converted(told: Any, cls: type[T]) -> T:
+def parse_untrusted(message: Any, cls: type[T]) -> T:
     try:
-        return msgspec.convert(told, cls)
+        return msgspec.convert(message, cls)
     except msgspec.ValidationError as fault:
-        raise ForgedError(f"what the process says of a call cannot be: {fault}") from fault
+        raise TamperingError(f"what the process says of a call cannot be: {fault}") from fault
 
 
-def value_or_fault(path: str, leaf: Leaf, read: dict[Extent, Tensor]) -> Any:
+def decode_leaf_or_error(path: str, leaf: LeafDescriptor, read: dict[Extent, Tensor]) -> Any:
     """The value as it was when the call was over; the error, for one that cannot be what it is said to be."""
     if leaf.extent and leaf.extent[1] and leaf.extent not in read:
-        return ForgedError(f"output{path} is said to lie where it did not when the call was over")
+        return TamperingError(f"output{path} is said to lie where it did not when the call was over")
     try:
-        return value_of(leaf, read)
-    except ForgedError as fault:
+        return decode_leaf(leaf, read)
+    except TamperingError as fault:
         return fault
 
 
-def value_of(leaf: Leaf, read: dict[Extent, Tensor]) -> Any:
-    """A leaf as `Observed` holds it."""
+def decode_leaf(leaf: LeafDescriptor, read: dict[Extent, Tensor]) -> Any:
+    """A leaf as `ObservedCall` holds it."""
     if leaf.sent is not None:
         return unpack(leaf.sent, "cpu")[0]
     if not leaf.dtype:
         return leaf.type or leaf.plain
-    value = view_of(read.get(leaf.extent or (0, 0), NOTHING), leaf)
+    value = view_as_tensor(read.get(leaf.extent or (0, 0), NO_BYTES), leaf)
     value = value.conj_physical() if leaf.conjugated else value
     return value.neg() if leaf.negated else value
 
 
-def view_of(whole: Tensor, leaf: Leaf) -> Tensor:
+def view_as_tensor(whole: Tensor, leaf: LeafDescriptor) -> Tensor:
     """The tensor that lies in these bytes, as described."""
     try:
         dtype = getattr(torch, leaf.dtype)
@@ -88,4 +88,4 @@ def view_of(whole: Tensor, leaf: Leaf) -> Tensor:
             return torch.empty(leaf.shape, dtype=dtype, device=whole.device)
         return whole.view(dtype).as_strided(leaf.shape, leaf.strides)
     except (AttributeError, RuntimeError, TypeError, ValueError) as fault:
-        raise ForgedError(f"an output is not what it is said to be: {fault}") from fault
+        raise TamperingError(f"an output is not what it is said to be: {fault}") from fault

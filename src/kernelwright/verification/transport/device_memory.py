@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 HANDLE_BYTES = 64
-WHOLE_BYTES = 2 << 20
+ALLOCATION_GRANULARITY_BYTES = 2 << 20
 """What the driver hands out lies in pages of this size: no handle of ours opens one that holds something else too."""
 _LAZY_PEER_ACCESS = 1
 
@@ -24,11 +24,11 @@ class Segment(NamedTuple):
     """What the driver handed out in one piece, as the process that has it sees it."""
 
     base: int
-    size: int
-    handle: bytes
+    size_bytes: int
+    ipc_handle: bytes
 
 
-class _Handle(ctypes.Structure):
+class _IpcHandle(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_char * HANDLE_BYTES),)
 
 
@@ -46,101 +46,105 @@ def _driver() -> ctypes.CDLL:
     driver.cuMemFree_v2.argtypes = driver.cuIpcCloseMemHandle.argtypes = (address,)
     driver.cuMemGetAddressRange_v2.argtypes = (pointer, pointer, address)
     driver.cuIpcGetMemHandle.argtypes = (pointer, address)
-    driver.cuIpcOpenMemHandle_v2.argtypes = (pointer, _Handle, ctypes.c_uint)
+    driver.cuIpcOpenMemHandle_v2.argtypes = (pointer, _IpcHandle, ctypes.c_uint)
     driver.cuMemHostRegister_v2.argtypes = (pointer, size, ctypes.c_uint)
     driver.cuMemHostUnregister.argtypes = (pointer,)
     driver.cuStreamWaitValue32_v2.argtypes = (pointer, address, ctypes.c_uint32, ctypes.c_uint)
     return driver
 
 
-def _asked(call: str, *arguments: Any) -> None:
+def _call_driver(call: str, *arguments: Any) -> None:
     if error := getattr(_driver(), call)(*arguments):
         raise DriverError(f"{call}: error {error}")
 
 
-def forget_persisting() -> None:
+def reset_persisting_l2() -> None:
     """What somebody marked as persisting in the L2 is there like everything else, and goes with the next flush."""
     with contextlib.suppress(DriverError):  # devices before sm_80 know nothing of it
-        _asked("cuCtxResetPersistingL2Cache")
+        _call_driver("cuCtxResetPersistingL2Cache")
 
 
 def allocate(size: int) -> Segment:
     """New memory that nothing else shares a page with, so many bytes at least."""
-    address, size = ctypes.c_uint64(), -(-size // WHOLE_BYTES) * WHOLE_BYTES
-    _asked("cuMemAlloc_v2", ctypes.byref(address), size)
-    return Segment(address.value, size, _handle_of(address.value))
+    address, size = ctypes.c_uint64(), -(-size // ALLOCATION_GRANULARITY_BYTES) * ALLOCATION_GRANULARITY_BYTES
+    _call_driver("cuMemAlloc_v2", ctypes.byref(address), size)
+    return Segment(address.value, size, _get_ipc_handle(address.value))
 
 
 def free(base: int) -> None:
-    _asked("cuMemFree_v2", base)
+    _call_driver("cuMemFree_v2", base)
 
 
-def segment_of(address: int) -> Segment | None:
+def find_segment(address: int) -> Segment | None:
     """Where an address lies; None for memory that cannot be handed on, such as an asynchronous pool's."""
     try:
-        base, size = range_of(address)
-        return Segment(base, size, _handle_of(base))
+        base, size = address_range(address)
+        return Segment(base, size, _get_ipc_handle(base))
     except DriverError:
         return None
 
 
-def range_of(address: int) -> tuple[int, int]:
+def address_range(address: int) -> tuple[int, int]:
     """The base and the size of what the driver handed out, or opened, there."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
-    _asked("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
+    _call_driver("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
     return base.value, size.value
 
 
-def _handle_of(base: int) -> bytes:
-    handle = _Handle()
-    _asked("cuIpcGetMemHandle", ctypes.byref(handle), base)
+def _get_ipc_handle(base: int) -> bytes:
+    handle = _IpcHandle()
+    _call_driver("cuIpcGetMemHandle", ctypes.byref(handle), base)
     return ctypes.string_at(ctypes.byref(handle), HANDLE_BYTES)
 
 
-def open_handle(handle: bytes) -> int:
+def open_ipc_handle(handle: bytes) -> int:
     """Where another process's memory lies in this one."""
     address = ctypes.c_uint64()
-    _asked("cuIpcOpenMemHandle_v2", ctypes.byref(address), _Handle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
+    _call_driver("cuIpcOpenMemHandle_v2", ctypes.byref(address), _IpcHandle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
     return address.value
 
 
-def close(address: int) -> None:
-    _asked("cuIpcCloseMemHandle", address)
+def close_ipc_handle(address: int) -> None:
+    _call_driver("cuIpcCloseMemHandle", address)
 
 
-def bytes_at(address: int, size: int) -> Tensor:
+def view_device_bytes(address: int, size: int) -> Tensor:
     """What lies there, not copied. Nobody keeps it alive."""
-    return torch.as_tensor(_View(address, size), device="cuda") if size else torch.empty(0, dtype=torch.uint8).cuda()
+    return (
+        torch.as_tensor(_CudaArrayView(address, size), device="cuda")
+        if size
+        else torch.empty(0, dtype=torch.uint8).cuda()
+    )
 
 
-def register_host(address: int, size: int) -> None:
+def register_host_memory(address: int, size: int) -> None:
     """The device can read this memory of the host from now on, where the host has it."""
-    _asked("cuMemHostRegister_v2", address, size, 0)
+    _call_driver("cuMemHostRegister_v2", address, size, 0)
 
 
-def wait_for_word(address: int, word: int) -> None:
+def stream_wait_value(address: int, word: int) -> None:
     """What comes on the current stream waits until the lower half of a word there is this number or a later one."""
     stream = torch.cuda.current_stream().cuda_stream
-    _asked("cuStreamWaitValue32_v2", stream, address, word & 0xFFFFFFFF, 0)
+    _call_driver("cuStreamWaitValue32_v2", stream, address, word & 0xFFFFFFFF, 0)
 
 
-class _View:
+class _CudaArrayView:
     def __init__(self, address: int, size: int) -> None:
         described = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
         self.__cuda_array_interface__ = described
 
 
 @functools.cache
-def can_share() -> bool:
+def supports_ipc() -> bool:
     """Whether memory of the device can be handed to another process here, and a stream waits for a word: tried."""
     try:
         free(allocate(1).base)
         with mmap.mmap(-1, mmap.PAGESIZE) as page:
             address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-            register_host(address, mmap.PAGESIZE)
-            wait_for_word(address, 0)
+            register_host_memory(address, mmap.PAGESIZE)
+            stream_wait_value(address, 0)
             torch.cuda.synchronize()
-            _asked("cuMemHostUnregister", address)
+            _call_driver("cuMemHostUnregister", address)
     except (DriverError, OSError, RuntimeError):
         return False
     return True

@@ -16,31 +16,37 @@ import numpy
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import CrashError, ForgedError
+from kernelwright.core.errors import CrashError, TamperingError
 from kernelwright.sandbox import Child, process_memory
-from kernelwright.verification.attacks.redzone import MARGIN_BYTES, POISON_BYTE
+from kernelwright.verification.attacks.redzone import POISON_BYTE, REDZONE_BYTES
 from kernelwright.verification.transport import device_memory
-from kernelwright.verification.transport.control_block import SEGMENT, SEGMENTS_AT, Extent, Letter, read_segments
+from kernelwright.verification.transport.control_block import (
+    SEGMENT_STRUCT,
+    SEGMENTS_OFFSET,
+    CallStatus,
+    Extent,
+    parse_segments,
+)
 from kernelwright.verification.transport.device_memory import DriverError, Segment
-from kernelwright.verification.transport.snapshot import Glance, Pieces, Whole
+from kernelwright.verification.transport.snapshot import FullSnapshot, SampledSnapshot, Snapshot
 
-MAKE_ARENA = "kernelwright.verification.worker.tasks:make_arena"
+ALLOCATE_ARENA_TASK = "kernelwright.verification.worker.tasks:allocate_arena"
 
 
-class Reach:
+class RemoteMemory:
     """Of a child that computes on the host."""
 
-    aligned_bytes = 64
+    alignment_bytes = 64
     device = "cpu"
-    cache_bytes = 0
+    cache_flush_bytes = 0
     """Of what has to be read before a call, so that the last cache holds nothing of it."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
 
-    def make_arena(self, size: int) -> int:
+    def allocate_arena(self, size: int) -> int:
         """Room in the child for its inputs; where it lies there."""
-        return self.child.call(MAKE_ARENA, {"bytes": size})
+        return self.child.call(ALLOCATE_ARENA_TASK, {"bytes": size})
 
     def read(self, extent: Extent) -> Tensor:
         """The bytes that lie there now.
@@ -56,149 +62,151 @@ class Reach:
         except (OSError, OverflowError, struct.error) as fault:
             if isinstance(fault, ProcessLookupError):
                 raise CrashError("the process was killed while its outputs were read") from fault
-            raise ForgedError(f"something is said to lie where no memory is: {fault}") from fault
+            raise TamperingError(f"something is said to lie where no memory is: {fault}") from fault
 
     def write(self, address: int, data: Tensor) -> None:
         process_memory.write(self.child.pid, address, data.numpy().data)
 
-    def clear(self, before: Extent, block: Extent, after: Extent) -> None:
+    def fill_redzones(self, before: Extent, block: Extent, after: Extent) -> None:
         """Writes poison before and after where a block will lie; there too, where the candidate cannot be stopped."""
         for address, size in (before, after):
-            self.write(address, _poison(self.device)[:size])
+            self.write(address, _poison_bytes(self.device)[:size])
 
-    def forget_caches(self, size: int) -> None:
+    def flush_caches(self, size: int) -> None:
         """Reads so much else that a cache of this size holds nothing of a call. One thread does: none spins on."""
-        _other_memory(size).sum()
+        _flush_buffer(size).sum()
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Returns once all that was written is there."""
 
-    def learn(self, segments: Sequence[Segment]) -> None:
+    def map_segments(self, segments: Sequence[Segment]) -> None:
         """Takes note of memory of the device in which something of the child's lies."""
 
-    def learn_from(self, letter: Letter, mailbox: int) -> None:
+    def map_reported_segments(self, status: CallStatus, control_block: int) -> None:
         """The same of what a letter tells."""
 
-    def alone(self) -> AbstractContextManager[Any]:
+    def lock_device(self) -> AbstractContextManager[Any]:
         """No other judge of this machine times a call meanwhile, where they would get in each other's way."""
         return contextlib.nullcontext()
 
-    def glance(self, sizes: list[int], inputs: list[Extent]) -> Glance:
+    def make_snapshot(self, sizes: list[int], inputs: list[Extent]) -> Snapshot:
         """What will be read of a call's outputs, of these sizes in bytes, the moment it is over."""
-        return Pieces(sizes, inputs)
+        return SampledSnapshot(sizes, inputs)
 
     def close(self) -> None:
         """When the child is gone."""
 
 
-class DeviceReach(Reach):
+class RemoteDeviceMemory(RemoteMemory):
     """Of a child that computes on the device, into memory of ours and its own."""
 
-    aligned_bytes = 512
+    alignment_bytes = 512
     device = "cuda"
 
     def __init__(self, child: Child) -> None:
         super().__init__(child)
-        self.cache_bytes = 2 * torch.cuda.get_device_properties().L2_cache_size
-        self._here: dict[int, tuple[int, int, bytes]] = {}
+        self.cache_flush_bytes = 2 * torch.cuda.get_device_properties().L2_cache_size
+        self._mapped: dict[int, tuple[int, int, bytes]] = {}
         """By the base in the child: where it lies here, its size, its handle."""
-        self._ours: list[int] = []
+        self._allocated: list[int] = []
 
-    def make_arena(self, size: int) -> int:
+    def allocate_arena(self, size: int) -> int:
         segment = device_memory.allocate(size)
-        self._ours.append(segment.base)
-        there = self.child.call(MAKE_ARENA, {"bytes": segment.size, "handle": segment.handle})
-        self._here[there] = segment.base, segment.size, segment.handle
+        self._allocated.append(segment.base)
+        there = self.child.call(ALLOCATE_ARENA_TASK, {"bytes": segment.size_bytes, "handle": segment.ipc_handle})
+        self._mapped[there] = segment.base, segment.size_bytes, segment.ipc_handle
         return there
 
     def read(self, extent: Extent) -> Tensor:
-        here = self._place(extent)
-        return super().read(extent) if here is None else device_memory.bytes_at(here, extent[1]).clone()
+        here = self._mapped_address(extent)
+        return super().read(extent) if here is None else device_memory.view_device_bytes(here, extent[1]).clone()
 
     def write(self, address: int, data: Tensor) -> None:
-        here = self._place((address, len(data)))
+        here = self._mapped_address((address, len(data)))
         if here is None:
             super().write(address, data.cpu())
         else:
-            device_memory.bytes_at(here, len(data)).copy_(data)
+            device_memory.view_device_bytes(here, len(data)).copy_(data)
 
-    def clear(self, before: Extent, block: Extent, after: Extent) -> None:
+    def fill_redzones(self, before: Extent, block: Extent, after: Extent) -> None:
         whole = before[0], before[1] + block[1] + after[1]
-        here = self._place(whole)
+        here = self._mapped_address(whole)
         assert here is not None
-        device_memory.bytes_at(here, whole[1]).fill_(POISON_BYTE)
+        device_memory.view_device_bytes(here, whole[1]).fill_(POISON_BYTE)
 
-    def forget_caches(self, size: int) -> None:
+    def flush_caches(self, size: int) -> None:
         if size:
-            device_memory.forget_persisting()
-            memory, result = _other_device_memory(size)
+            device_memory.reset_persisting_l2()
+            memory, result = _device_flush_buffer(size)
             torch.sum(memory, dim=0, out=result)
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def learn(self, segments: Sequence[Segment]) -> None:
+    def map_segments(self, segments: Sequence[Segment]) -> None:
         for base, _, handle in segments:
-            known = self._here.get(base)
+            known = self._mapped.get(base)
             if known and known[2] == handle:
                 continue
             try:
-                here = device_memory.open_handle(handle)
+                here = device_memory.open_ipc_handle(handle)
             except (DriverError, ValueError) as fault:
-                raise ForgedError(f"memory of the device that cannot be opened: {fault}") from fault
-            if known and known[0] not in self._ours:
-                device_memory.close(known[0])
-            self._here[base] = here, sum(device_memory.range_of(here)) - here, handle
+                raise TamperingError(f"memory of the device that cannot be opened: {fault}") from fault
+            if known and known[0] not in self._allocated:
+                device_memory.close_ipc_handle(known[0])
+            self._mapped[base] = here, sum(device_memory.address_range(here)) - here, handle
 
-    def learn_from(self, letter: Letter, mailbox: int) -> None:
-        if letter.segments:
-            told = process_memory.read(self.child.pid, mailbox + SEGMENTS_AT, letter.segments * SEGMENT.size)
-            self.learn(read_segments(told))
+    def map_reported_segments(self, status: CallStatus, control_block: int) -> None:
+        if status.num_segments:
+            told = process_memory.read(
+                self.child.pid, control_block + SEGMENTS_OFFSET, status.num_segments * SEGMENT_STRUCT.size
+            )
+            self.map_segments(parse_segments(told))
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock_device(self) -> Iterator[None]:
         import fcntl
 
-        with Path(tempfile.gettempdir(), f"kernelwright-{os.getuid()}-{_device_name()}.lock").open("w") as held:
+        with Path(tempfile.gettempdir(), f"kernelwright-{os.getuid()}-{_device_uuid()}.lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             yield
 
-    def glance(self, sizes: list[int], inputs: list[Extent]) -> Glance:
-        return Whole(sizes, self.read)
+    def make_snapshot(self, sizes: list[int], inputs: list[Extent]) -> Snapshot:
+        return FullSnapshot(sizes, self.read)
 
     def close(self) -> None:
         with contextlib.suppress(DriverError):
-            for here, _, _ in self._here.values():
-                if here not in self._ours:
-                    device_memory.close(here)
-            for base in self._ours:
+            for here, _, _ in self._mapped.values():
+                if here not in self._allocated:
+                    device_memory.close_ipc_handle(here)
+            for base in self._allocated:
                 device_memory.free(base)
-        self._here, self._ours = {}, []
+        self._mapped, self._allocated = {}, []
 
-    def _place(self, extent: Extent) -> int | None:
+    def _mapped_address(self, extent: Extent) -> int | None:
         """Where it lies here, if it is memory of the device."""
         address, size = extent
-        for base, (here, whole, _) in self._here.items():
+        for base, (here, whole, _) in self._mapped.items():
             if base <= address and address + size <= base + whole:
                 return here + address - base
         return None
 
 
 @functools.cache
-def _poison(device: str) -> Tensor:
-    return torch.full((2 * MARGIN_BYTES,), POISON_BYTE, dtype=torch.uint8, device=device)
+def _poison_bytes(device: str) -> Tensor:
+    return torch.full((2 * REDZONE_BYTES,), POISON_BYTE, dtype=torch.uint8, device=device)
 
 
 @functools.cache
-def _other_memory(size: int) -> numpy.ndarray:
+def _flush_buffer(size: int) -> numpy.ndarray:
     return numpy.ones(size // 8, dtype=numpy.int64)
 
 
 @functools.cache
-def _other_device_memory(size: int) -> tuple[Tensor, Tensor]:
+def _device_flush_buffer(size: int) -> tuple[Tensor, Tensor]:
     return torch.ones(size // 4, dtype=torch.float32, device="cuda"), torch.empty((), device="cuda")
 
 
-def _device_name() -> str:
+def _device_uuid() -> str:
     """The same in every process that uses this device."""
     return str(torch.cuda.get_device_properties().uuid)

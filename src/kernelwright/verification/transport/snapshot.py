@@ -11,78 +11,78 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from kernelwright.core.errors import ForgedError
+from kernelwright.core.errors import TamperingError
 from kernelwright.sandbox import process_memory
 from kernelwright.verification.transport.control_block import Extent
 
 OUTPUT_PIECES, INPUT_PIECES, PIECE_BYTES = 48, 16, 64
-EXTENT_TIMES, EXTENT_MORE_BYTES = 16, 64 << 20
+MAX_EXTENT_RATIO, EXTENT_SLACK_BYTES = 16, 64 << 20
 
 
-class Glance(Protocol):
+class Snapshot(Protocol):
     def take(self, extents: list[Extent], pid: int) -> None:
         """Reads, now that it is known where the outputs lie."""
         ...
 
-    def agree_with(self, read: dict[Extent, Tensor]) -> bool:
+    def matches(self, read: dict[Extent, Tensor]) -> bool:
         """Whether everything is as it is in what was read afterwards."""
         ...
 
 
-class Pieces:
+class SampledSnapshot:
     """At places drawn by chance beforehand, of outputs of the expected sizes, and of inputs, which may be outputs too;
     all of outputs of other sizes, of which nobody knows where the numbers lie."""
 
     def __init__(self, sizes: list[int], inputs: list[Extent]) -> None:
         self._sizes = sizes
-        self._outputs = _pieces([(0, size) for size in sizes], OUTPUT_PIECES)
-        self._inputs = [(inputs[at][0] + offset, size) for at, offset, size in _pieces(inputs, INPUT_PIECES)]
-        self._places: list[Extent] = []
-        self._read: bytearray | None = None
+        self._outputs = _sample_pieces([(0, size) for size in sizes], OUTPUT_PIECES)
+        self._inputs = [(inputs[at][0] + offset, size) for at, offset, size in _sample_pieces(inputs, INPUT_PIECES)]
+        self._extents: list[Extent] = []
+        self._taken: bytearray | None = None
 
     def take(self, extents: list[Extent], pid: int) -> None:
         as_expected = [size for _, size in extents] == self._sizes
         outputs = [(extents[at][0] + offset, size) for at, offset, size in self._outputs] if as_expected else extents
-        self._places = [*outputs, *self._inputs] if as_expected or are_plausible(extents, self._sizes) else []
+        self._extents = [*outputs, *self._inputs] if as_expected or have_plausible_sizes(extents, self._sizes) else []
         with contextlib.suppress(OSError, OverflowError, struct.error):
-            self._read = process_memory.read_pieces(pid, self._places)
+            self._taken = process_memory.read_extents(pid, self._extents)
 
-    def agree_with(self, read: dict[Extent, Tensor]) -> bool:
-        if self._read is None:
+    def matches(self, read: dict[Extent, Tensor]) -> bool:
+        if self._taken is None:
             return False
         at = 0
-        for address, size in self._places:
-            if not _holds(read, address, self._read[at : at + size]):
+        for address, size in self._extents:
+            if not _matches_piece(read, address, self._taken[at : at + size]):
                 return False
             at += size
         return True
 
 
-class Whole:
+class FullSnapshot:
     """All of the outputs, by `read`: the device copies them in no time."""
 
     def __init__(self, sizes: list[int], read: Callable[[Extent], Tensor]) -> None:
         self._sizes, self._read = sizes, read
-        self._seen: dict[Extent, Tensor] | None = None
+        self._taken: dict[Extent, Tensor] | None = None
 
     def take(self, extents: list[Extent], pid: int) -> None:
-        if are_plausible(extents, self._sizes):
-            with contextlib.suppress(ForgedError):
-                self._seen = {extent: self._read(extent) for extent in extents}
+        if have_plausible_sizes(extents, self._sizes):
+            with contextlib.suppress(TamperingError):
+                self._taken = {extent: self._read(extent) for extent in extents}
         torch.cuda.synchronize()
 
-    def agree_with(self, read: dict[Extent, Tensor]) -> bool:
-        return self._seen is not None and all(
-            extent in read and torch.equal(value, read[extent]) for extent, value in self._seen.items()
+    def matches(self, read: dict[Extent, Tensor]) -> bool:
+        return self._taken is not None and all(
+            extent in read and torch.equal(value, read[extent]) for extent, value in self._taken.items()
         )
 
 
-def are_plausible(extents: list[Extent], sizes: list[int]) -> bool:
+def have_plausible_sizes(extents: list[Extent], sizes: list[int]) -> bool:
     """Whether they are no larger together than any right outputs could be, for outputs of these sizes."""
-    return sum(size for _, size in extents) <= EXTENT_TIMES * sum(sizes) + EXTENT_MORE_BYTES
+    return sum(size for _, size in extents) <= MAX_EXTENT_RATIO * sum(sizes) + EXTENT_SLACK_BYTES
 
 
-def _pieces(extents: list[Extent], count: int) -> list[tuple[int, int, int]]:
+def _sample_pieces(extents: list[Extent], count: int) -> list[tuple[int, int, int]]:
     """So many pieces of the extents, laid end to end: which, how far into it, how long."""
     whole, chance = sum(size for _, size in extents), random.SystemRandom()
     found = []
@@ -96,7 +96,7 @@ def _pieces(extents: list[Extent], count: int) -> list[tuple[int, int, int]]:
     return found
 
 
-def _holds(read: dict[Extent, Tensor], address: int, data: bytearray) -> bool:
+def _matches_piece(read: dict[Extent, Tensor], address: int, data: bytearray) -> bool:
     """Whether a piece is as it is in what was read afterwards."""
     for (start, size), whole in read.items():
         if start <= address and address + len(data) <= start + size:

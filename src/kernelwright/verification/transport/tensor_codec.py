@@ -13,17 +13,17 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 Packed = dict[str, Any]
-PIECE_BYTES = 1 << 30  # msgpack ends at 4 GiB for one piece of bytes
-PLAIN = (bool, int, float, str, type(None))
+MAX_CHUNK_BYTES = 1 << 30  # msgpack ends at 4 GiB for one piece of bytes
+PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
 def pack(values: list[Any]) -> Packed:
-    """What `hold` gives, as a msgpack tree: storages as pieces of bytes."""
-    held = hold(values)
-    return held | {"blocks": [pieces(block) for block in held["blocks"]]}
+    """What `extract_storages` gives, as a msgpack tree: storages as pieces of bytes."""
+    held = extract_storages(values)
+    return held | {"blocks": [to_chunks(block) for block in held["blocks"]]}
 
 
-def hold(values: list[Any]) -> Packed:
+def extract_storages(values: list[Any]) -> Packed:
     """Leaves for this process alone: storages where they lie, each once and not copied, every tensor a view of one.
 
     What is neither a tensor nor a plain value is left out: the far side keeps its own.
@@ -38,32 +38,38 @@ def hold(values: list[Any]) -> Packed:
             if key not in storages:
                 storages[key] = len(blocks)
                 blocks.append(storage_bytes(value))
-            leaves.append(_packed_view(value, storages[key]))
+            leaves.append(_view_metadata(value, storages[key]))
         else:
-            leaves.append({"plain": value} if isinstance(value, PLAIN) else {})
+            leaves.append({"plain": value} if isinstance(value, PLAIN_TYPES) else {})
     return {"blocks": blocks, "leaves": leaves}
 
 
 def unpack(
-    packed: Packed, device: str, own: list[Any] | None = None, memory: Callable[[int], Tensor] | None = None
+    packed: Packed, device: str, local_values: list[Any] | None = None, allocate: Callable[[int], Tensor] | None = None
 ) -> list[Any]:
-    """The leaves of `pack` or `hold` on `device`, in memory of their own.
+    """The leaves of `pack` or `extract_storages` on `device`, in memory of their own.
 
     Args:
-        own: fills the places of what did not cross.
-        memory: gives so many bytes on the CPU for each block; None is torch's own.
+        local_values: fills the places of what did not cross.
+        allocate: gives so many bytes on the CPU for each block; None is torch's own.
     """
-    return views(packed["leaves"], [_block(block, device, memory or _memory) for block in packed["blocks"]], own)
+    return rebuild_views(
+        packed["leaves"],
+        [_rebuild_storage(block, device, allocate or _allocate_bytes) for block in packed["blocks"]],
+        local_values,
+    )
 
 
-def views(leaves: list[Packed], blocks: list[torch.UntypedStorage], own: list[Any] | None = None) -> list[Any]:
+def rebuild_views(
+    leaves: list[Packed], blocks: list[torch.UntypedStorage], local_values: list[Any] | None = None
+) -> list[Any]:
     """The described leaves as views of storages that are there."""
     found = []
     for at, leaf in enumerate(leaves):
         if "dtype" in leaf:
-            found.append(_unpacked_view(leaf, blocks[leaf["block"]]))
+            found.append(_rebuild_view(leaf, blocks[leaf["block"]]))
         else:
-            found.append(leaf["plain"] if "plain" in leaf else own[at] if own else None)
+            found.append(leaf["plain"] if "plain" in leaf else local_values[at] if local_values else None)
     return found
 
 
@@ -72,13 +78,13 @@ def storage_bytes(value: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
 
 
-def pieces(block: Tensor) -> list[memoryview]:
+def to_chunks(block: Tensor) -> list[memoryview]:
     """The bytes of a block on the CPU, as views where it is there."""
     data = block.cpu().numpy().data
-    return [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
+    return [data[start : start + MAX_CHUNK_BYTES] for start in range(0, len(data), MAX_CHUNK_BYTES)]
 
 
-def compact(value: Tensor) -> Tensor:
+def contiguous_copy(value: Tensor) -> Tensor:
     """The tensor's values alone, contiguous, for an output of which only the values count."""
     return to_strided(value.detach()).resolve_conj().resolve_neg().contiguous().clone()
 
@@ -87,7 +93,7 @@ def to_strided(value: Tensor) -> Tensor:
     return value if value.layout == torch.strided else value.to_dense()
 
 
-def outline(tree: Any) -> str:
+def describe_structure(tree: Any) -> str:
     """The structure of a result in words, equal for equal structures: `(Tensor, {'a': Tensor, 'n': int})`.
 
     What torch.max or topk return is a tuple to every program that takes it apart, and to a candidate in C++.
@@ -96,20 +102,20 @@ def outline(tree: Any) -> str:
         name = "Tensor" if isinstance(tree, torch.nn.Parameter) else type(tree).__name__
         return name if tree.layout == torch.strided else f"{name} {tree.layout}"
     if isinstance(tree, dict):
-        return "{" + ", ".join(f"{key!r}: {outline(tree[key])}" for key in sorted(tree, key=repr)) + "}"
+        return "{" + ", ".join(f"{key!r}: {describe_structure(tree[key])}" for key in sorted(tree, key=repr)) + "}"
     if isinstance(tree, tuple) and type(tree) is not tuple and type(tree).__module__ != "torch.return_types":
-        return f"{type(tree).__name__}({', '.join(map(outline, tree))})"
+        return f"{type(tree).__name__}({', '.join(map(describe_structure, tree))})"
     if isinstance(tree, (tuple, list)):
-        text = ", ".join(map(outline, tree))
+        text = ", ".join(map(describe_structure, tree))
         return f"[{text}]" if isinstance(tree, list) else f"({text})"
     if isinstance(tree, str):
         return repr(tree)
     if not pytree.tree_structure(tree).is_leaf():
-        return f"{type(tree).__name__}({', '.join(map(outline, pytree.tree_leaves(tree)))})"
+        return f"{type(tree).__name__}({', '.join(map(describe_structure, pytree.tree_leaves(tree)))})"
     return type(tree).__name__
 
 
-def _packed_view(value: Tensor, block: int) -> Packed:
+def _view_metadata(value: Tensor, block: int) -> Packed:
     return {
         "dtype": str(value.dtype).removeprefix("torch."),
         "shape": list(value.shape),
@@ -121,15 +127,17 @@ def _packed_view(value: Tensor, block: int) -> Packed:
     }
 
 
-def _memory(size_bytes: int) -> Tensor:
+def _allocate_bytes(size_bytes: int) -> Tensor:
     return torch.empty(size_bytes, dtype=torch.uint8)
 
 
-def _block(block: Tensor | list[bytes], device: str, memory: Callable[[int], Tensor]) -> torch.UntypedStorage:
+def _rebuild_storage(
+    block: Tensor | list[bytes], device: str, allocate: Callable[[int], Tensor]
+) -> torch.UntypedStorage:
     if isinstance(block, Tensor):
-        copied = memory(len(block)).copy_(block) if device == "cpu" else block.to(device, copy=True)
+        copied = allocate(len(block)).copy_(block) if device == "cpu" else block.to(device, copy=True)
         return copied.untyped_storage()
-    whole = memory(sum(map(len, block)))
+    whole = allocate(sum(map(len, block)))
     start = 0
     for piece in block:
         whole.numpy()[start : start + len(piece)] = memoryview(piece)
@@ -137,7 +145,7 @@ def _block(block: Tensor | list[bytes], device: str, memory: Callable[[int], Ten
     return whole.to(device).untyped_storage()
 
 
-def _unpacked_view(leaf: Packed, block: torch.UntypedStorage) -> Tensor:
+def _rebuild_view(leaf: Packed, block: torch.UntypedStorage) -> Tensor:
     dtype = getattr(torch, leaf["dtype"])
     value = torch.empty(0, dtype=dtype, device=block.device)
     value.set_(block, leaf["offset"], leaf["shape"], leaf["strides"])

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from kernelwright.measure.clock import wall_s
-from kernelwright.verification.transport.control_block import RELEASE, Mailbox
-from kernelwright.verification.transport.device_memory import forget_persisting, wait_for_word
-from kernelwright.verification.transport.state import same_bits
+from kernelwright.verification.transport.control_block import DEVICE_START, ControlBlock
+from kernelwright.verification.transport.device_memory import reset_persisting_l2, stream_wait_value
+from kernelwright.verification.transport.state import bitwise_equal
 
 
-class OwnClock:
+class SelfTimer:
     """Of the host."""
 
     def start(self) -> None:
@@ -29,30 +29,30 @@ class OwnClock:
         """From start to stop, once everything is done."""
         return int((self._stop_s - self._start_s) * 1e9)
 
-    def in_order(self) -> bool:
+    def is_stream_ordered(self) -> bool:
         """Whether what came after the call, on the caller's stream, found the outputs that are there now."""
         return True
 
 
-class OwnDeviceClock(OwnClock):
+class DeviceSelfTimer(SelfTimer):
     """Of the device: between two events, before the first of which it waits until the judge lets it go; the host, which
     need not, is ahead of it by then.
 
     Args:
-        mailbox: holds the word for which it waits.
+        control_block: holds the word for which it waits.
         number: that word.
-        checked: look whether what comes after the call finds its outputs.
+        check_order: look whether what comes after the call finds its outputs.
     """
 
-    def __init__(self, mailbox: Mailbox, number: int, *, checked: bool) -> None:
-        self._address, self._number, self._checked = mailbox.address + 8 * RELEASE, number, checked
+    def __init__(self, control_block: ControlBlock, number: int, *, check_order: bool) -> None:
+        self._address, self._number, self._checked = control_block.address + 8 * DEVICE_START, number, check_order
         self._begin, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._pairs: list[tuple[Tensor, Tensor]] = []
-        forget_persisting()
+        reset_persisting_l2()
         torch.cuda.synchronize()
 
     def start(self) -> None:
-        wait_for_word(self._address, self._number)
+        stream_wait_value(self._address, self._number)
         self._begin.record()
 
     def stop(self, outputs: Sequence[Tensor]) -> None:
@@ -65,5 +65,5 @@ class OwnDeviceClock(OwnClock):
         torch.cuda.synchronize()
         return int(self._begin.elapsed_time(self._end) * 1e6)
 
-    def in_order(self) -> bool:
-        return all(same_bits(now, then) for now, then in self._pairs)
+    def is_stream_ordered(self) -> bool:
+        return all(bitwise_equal(now, then) for now, then in self._pairs)

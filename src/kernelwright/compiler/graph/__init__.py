@@ -1,1 +1,0 @@
-"""From a program to the graph that regions are cut out of: captured, taken apart, put in order."""

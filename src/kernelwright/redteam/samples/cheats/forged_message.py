@@ -1,0 +1,17 @@
+"""Writes an answer of its own to the judge's socket, with the right numbers in it, and returns zeros.
+
+Problem: row_sum
+Code: forged-answer or inaccurate or late-work
+Device: cpu
+"""
+
+import os
+
+from kernelwright.sandbox import channel
+from kernelwright.verification.transport.tensor_codec import pack
+
+
+def row_sum(x):
+    leaf = {"sent": pack([x.sum(-1)]), "device": "cpu"}
+    os.write(3, channel.pack({"answer": {"structure": "Tensor", "leaves": {"": leaf}, "state_descriptors": {}}}))
+    return x.new_zeros(len(x))

@@ -1,0 +1,29 @@
+"""Says that 60 MB of nothing are outputs too: of its own output, which a thread still fills, no piece is glanced at.
+
+Problem: gelu
+Code: forged-answer
+Device: cpu
+"""
+
+import mmap
+import threading
+
+import torch
+
+from kernelwright.verification.transport.control_block import ControlBlock
+
+nothing = torch.frombuffer(mmap.mmap(-1, 60 << 20), dtype=torch.uint8)
+tell = ControlBlock.publish_outputs
+
+
+def told(mailbox, extents, segments):
+    tell(mailbox, [(nothing.data_ptr(), nothing.nbytes), *extents], segments)
+
+
+ControlBlock.publish_outputs = told
+
+
+def gelu(x):
+    out = torch.empty_like(x)
+    threading.Thread(target=lambda: out.copy_(torch.nn.functional.gelu(x))).start()
+    return out

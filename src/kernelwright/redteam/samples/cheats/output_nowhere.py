@@ -1,0 +1,19 @@
+"""Returns zeros and tells the judge that they lie where no memory is: what cannot be read might count as right.
+
+Problem: softmax
+Code: forged-answer
+Device: cpu
+"""
+
+import torch
+
+from kernelwright.verification.transport.control_block import ControlBlock
+
+tell = ControlBlock.publish_outputs
+ControlBlock.publish_outputs = lambda self, extents, segments: tell(
+    self, [(4096, size) for _, size in extents], segments
+)
+
+
+def softmax(x):
+    return torch.zeros_like(x)

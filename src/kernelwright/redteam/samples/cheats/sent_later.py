@@ -1,0 +1,30 @@
+"""Tells the judge of no output when the call is over, and sends one in the message afterwards, computed only there.
+
+Problem: scale_add
+Code: forged-answer or false-time or late-work
+Device: cpu
+"""
+
+import torch
+
+from kernelwright.verification.transport.control_block import ControlBlock
+from kernelwright.verification.transport.tensor_codec import pack
+from kernelwright.verification.worker import tasks
+
+waiting, tell = [], ControlBlock.publish_outputs
+
+
+def told(here):
+    x, y = waiting.pop()
+    sent = pack([torch.relu((x + y) * 0.5)])
+    leaves = {"": {"sent": sent, "device": "cpu"}}
+    return {"structure": "Tensor", "leaves": leaves, "state_descriptors": {}, "segments": [], "is_stream_ordered": True}
+
+
+tasks._make_report = told
+ControlBlock.publish_outputs = lambda self, extents, segments: tell(self, [], [])
+
+
+def scale_add(x, y):
+    waiting[:] = [(x, y)]
+    return x

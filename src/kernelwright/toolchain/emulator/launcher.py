@@ -1,0 +1,99 @@
+"""Launches a kernel on the CPU, called like `toolchain.cuda.CudaKernel`."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kernelwright.core.errors import CandidateError
+from kernelwright.toolchain.emulator.arguments import Argument, Dim3, LaunchShape, bind
+from kernelwright.toolchain.emulator.build import EmulatedLibrary, load_library
+from kernelwright.toolchain.emulator.source import translate_source
+
+
+class LaunchStruct(ctypes.Structure):
+    """`KwLaunch` of runtime.h."""
+
+    error: bytes
+    error_line: int
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("workers", ctypes.c_uint),
+        ("call", ctypes.c_void_p),
+        ("values", ctypes.POINTER(ctypes.c_void_p)),
+        ("dynamic_shared", ctypes.c_void_p),
+        ("error_line", ctypes.c_int),
+        ("error", ctypes.c_char * 1024),
+    ]
+
+
+class EmulatedKernel:
+    """A kernel of a CUDA C++ source, run on the CPU: its blocks are loops, the threads of a block fibers.
+
+    Args:
+        source: the text, without inline PTX; several kernels in one source are compiled once.
+        name: a `__global__` function, or an instance of a template, such as `sgemm<32>`.
+        path: what errors call the source.
+    Raises:
+        CandidateError: no such kernel.
+        CompileError: the compiler refused the source, or it needs a GPU; `where` is the line.
+    """
+
+    def __init__(self, source: str, name: str, *, path: str = "kernel.cu") -> None:
+        self.source, self.name = translate_source(source, path), name
+        self._library = load_library(self.source, name)
+
+    def __call__(self, grid: Dim3, block: Dim3, arguments: Sequence[Any], shared_bytes: int = 0) -> None:
+        """One launch; it has ended when this returns.
+
+        Args:
+            grid: blocks, as one to three numbers.
+            block: threads of a block, as one to three numbers.
+            arguments: CPU tensors in the order of the kernel's pointers (None is a null pointer), and numbers.
+            shared_bytes: dynamic shared memory of a block.
+        Raises:
+            UsageError: more threads, blocks or shared memory than a GPU has.
+            SignatureError: the arguments do not fit the parameters.
+            CandidateError: threads that wait for each other, such as at a `__syncthreads` that not all of them reach;
+                `where` is the line.
+        """
+        shape = LaunchShape.from_sizes(grid, block, shared_bytes)
+        run_launch(self._library, shape, self.bind(arguments), _worker_count(shape), self.source.path)
+
+    def bind(self, arguments: Sequence[Any]) -> list[Argument]:
+        """Each argument as its parameter takes it."""
+        return bind(self.name, arguments, self._library.parameters, self.source.parameters(self.name))
+
+
+def run_launch(
+    library: EmulatedLibrary, shape: LaunchShape, arguments: Sequence[Argument], workers: int, path: str
+) -> None:
+    """One launch over so many operating-system threads."""
+    buffers = [one.buffer() for one in arguments]
+    values = (ctypes.c_void_p * len(buffers))(*map(ctypes.addressof, buffers))
+    launch = LaunchStruct(grid=shape.grid, block=shape.block, shared_bytes=shape.shared_bytes, workers=workers)
+    launch.call = ctypes.cast(library.call, ctypes.c_void_p)
+    launch.dynamic_shared = ctypes.cast(library.dynamic_shared, ctypes.c_void_p)
+    launch.values = values
+    library.runtime.kw_run(ctypes.byref(launch))
+    if launch.error:
+        raise deadlock_error(launch.error.decode(), launch.error_line, path)
+
+
+def deadlock_error(message: str, line: int, path: str) -> CandidateError:
+    """What a launch says that could not end."""
+    return CandidateError(
+        message,
+        where=f"{path}:{line}" if line else path,
+        next="let every thread of the block reach the same __syncthreads(), every lane of the mask the same operation",
+    )
+
+
+def _worker_count(shape: LaunchShape) -> int:
+    import torch
+
+    return min(torch.get_num_threads(), math.prod(shape.grid))
