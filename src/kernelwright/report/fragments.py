@@ -29,14 +29,14 @@ def _machine_section(record: RowGroup) -> str:
         "| instruction | operand | layout (thread, value) | elements | wrong |",
         "|---|---|---|---|---|",
         *(
-            f"| {one.instruction} | {one.operand} | `{one.layout}` | {one.elements:,} | {one.wrong} |"
+            f"| {one.instruction} | {one.operand} | `{one.layout}` | {one.elements:,} | {one.mismatches} |"
             for one in fragments
         ),
         "",
         "| memory | access (thread, value) | bytes a thread | predicted | counted |",
         "|---|---|---|---|---|",
         *(
-            f"| {one.memory} | `{one.layout}` | {one.access_bytes} | {one.predicted} | {one.counted} |"
+            f"| {one.memory} | `{one.layout}` | {one.access_bytes} | {one.predicted} | {one.measured} |"
             for one in accesses
         ),
     ]
