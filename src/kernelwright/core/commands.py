@@ -1,4 +1,4 @@
-"""Commands among the next steps: what a program can run as it stands, beside what only a person can read."""
+"""The commands among the next steps: which text a shell can run, and the running command with other options."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+_running: list[str] | None = None
 _PROGRAM = re.compile(r"kw|pip|python[\d.]*|apt-get|xcode-select|sysctl|ncu")
 _ASSIGNMENT = re.compile(r"[A-Z_][A-Z0-9_]*=\S*")
 _PLACEHOLDER = re.compile(r"[A-Z]{2,}|.*(\.\.\.|[\[\]()|<>…]).*|.*[,;:]")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
+
+
+def set_running_command(command: Sequence[str]) -> None:
+    """Called by the command line with its own words, which `rerun_command` repeats."""
+    global _running
+    _running = list(command)
+
+
+def rerun_command(default: str, options: str = "") -> str:
+    """The command that runs now, or `default` outside the command line, with `options` such as `--pairs 21` added."""
+    command = _running or shlex.split(default)
+    return add_options(command, options) or shlex.join(command)
 
 
 def is_command(text: str) -> bool:
