@@ -17,7 +17,7 @@ from torch import Tensor
 
 HANDLE_BYTES = 64
 ALLOCATION_GRANULARITY_BYTES = 2 << 20
-"""Page size of the driver's allocations: a multiple of it shares no page, and so no IPC handle, with other data."""
+"""The driver allocates in pages of this size. Sizes are rounded up to it, so that no IPC handle exposes other data."""
 _LAZY_PEER_ACCESS = 1
 
 
