@@ -239,7 +239,7 @@ class Reference:
         return self.make_input_series(index, 1)[0]
 
     def make_input_series(self, index: int, num_calls: int) -> list[Args]:
-        """As `make_inputs`, for a series of calls, from one seed: seeding takes longer than generating."""
+        """As `make_inputs`, for a series of calls from one seed: seeding takes longer than generating."""
         try:
             with temporary_seed(self._derive_seed("inputs", index)):
                 return [to_device(self._draw_inputs(), self._device) for _ in range(num_calls)]

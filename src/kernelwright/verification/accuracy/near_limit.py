@@ -122,7 +122,7 @@ def exceeds_limit(limit_ratios: Sequence[float]) -> bool:
 
 
 def is_conclusive(limit_ratios: Sequence[float]) -> bool:
-    """Whether there are enough sets and their root mean square is clearly off the limit."""
+    """Whether there are enough sets and their root mean square is at least `CONCLUSIVE_RATIO` away from the limit."""
     return len(limit_ratios) >= MIN_DRAWS and not 1 / CONCLUSIVE_RATIO < rms(limit_ratios) < CONCLUSIVE_RATIO
 
 

@@ -90,7 +90,7 @@ class CodeAttribution:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there are enough samples, or the timeout is over."""
+        """Whether there are enough samples, or the timeout has expired."""
         if self._calls <= WARMUP_CALLS:
             return False
         timeout_s = SAMPLING_TIMEOUT_S if self._attributed_samples >= MIN_SAMPLES else BUSY_SAMPLING_TIMEOUT_S

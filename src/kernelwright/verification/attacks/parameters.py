@@ -11,9 +11,9 @@ ZERO_STD = 0.1
 def perturb(module: torch.nn.Module, seed: int) -> None:
     """Set new values for every floating parameter and persistent buffer, in place.
 
-    Signs and zeros are kept and magnitudes grow by up to half, so that constants (a scale of ones) are constant no
-    more. A tensor of zeros, which would hide its factors, gets small normal values, positive ones for a variance.
-    Masks and non-persistent buffers, which a candidate may compute itself, are unchanged.
+    Signs and zeros are kept and magnitudes grow by up to half, so that constants (a scale of ones) vary. A tensor of
+    zeros, which would hide its factors, gets small normal values, positive ones for a variance. Masks and
+    non-persistent buffers, which a candidate may compute itself, are unchanged.
     """
     with torch.no_grad():
         for at, (name, value) in enumerate(perturbable_state(module).items()):

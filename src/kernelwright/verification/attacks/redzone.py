@@ -31,8 +31,8 @@ class RedzoneBuffer:
         self.memory = self._storage[REDZONE_BYTES : REDZONE_BYTES + size_bytes].fill_(POISON_BYTE)
         if size_bytes and device == "cpu":
             # Not a slice, whose storage would include the redzones: a program may access the storage of its inputs.
-            held = self._storage.numpy().data
-            self.memory = torch.frombuffer(held, dtype=torch.uint8, count=size_bytes, offset=REDZONE_BYTES)
+            data = self._storage.numpy().data
+            self.memory = torch.frombuffer(data, dtype=torch.uint8, count=size_bytes, offset=REDZONE_BYTES)
 
     def is_intact(self) -> bool:
         """Whether nothing was written outside of the memory."""

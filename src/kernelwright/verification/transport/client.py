@@ -53,7 +53,7 @@ ADDRESS_REUSE_SHARE = 0.3
 """Share of calls whose inputs are at the address of an earlier call's: this makes results cached by address wrong."""
 REREAD_DELAY_S = 0.25
 MIN_NULL_CALLS, LARGE_INPUT_BYTES = 5, 32 << 20
-"""With larger inputs, a call takes milliseconds and this few null calls are enough."""
+"""With inputs of at least this size a call takes milliseconds, so `MIN_NULL_CALLS` are enough."""
 
 
 @dataclass(frozen=True)

@@ -180,8 +180,8 @@ class InspectedRunner(RpcRunner):
         )
 
     def _time_null_calls(self, inputs: Sequence[Args], template: ObservedCall) -> Sequence[TimedCall]:
-        """Timed null calls: if other processes interfere, the attempt with the smallest spread; for a series on the
-        host, which takes long to prepare, the first attempt."""
+        """Timed null calls. If other processes interfere, the attempt with the smallest spread; the first attempt for
+        a series on the host, which takes long to prepare."""
 
         def spread(timed_calls: Sequence[TimedCall]) -> float:
             return null_spread_us(timed_calls, NULL_CALL_QUANTILE[self._device])
