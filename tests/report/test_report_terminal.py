@@ -117,7 +117,7 @@ def test_verdicts():
     )
     lines = render_text(samples.REJECTED, 120).splitlines()
     assert lines[0] == ("rejected   inaccurate: 4,100 times the reference's own error against FP64, 38 times the limit")
-    assert lines[1] == "           worst at [17, 903]: got 0.0009765625, right 0.0009770393"
+    assert lines[1] == "           worst at [17, 903]: got 0.0009765625, expected 0.0009770393"
     assert lines[2] == "           looks like half-precision arithmetic"
 
 

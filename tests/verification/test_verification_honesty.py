@@ -142,7 +142,9 @@ def test_a_verdict_knows_the_time_of_a_call_by_two_clocks(verdict):
 
 
 def test_a_verdict_says_what_held_the_stranger(verdict):
-    assert {"outputs and clock outside", "own process", "process limit"} <= set(verdict(TORCH).sandbox)
+    assert {"outputs read and calls timed by the verifier", "own process", "process limit"} <= set(
+        verdict(TORCH).sandbox
+    )
 
 
 def test_state_that_a_program_changes_is_put_back_and_compared(verdict):

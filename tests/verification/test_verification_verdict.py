@@ -136,7 +136,7 @@ extern "C" void f(float* x, float* first, float* second, int64_t N) {
         ("second[N] = 0;", "runtime-error", "wrote outside output 1"),
         ("first[-1] = 0;", "runtime-error", "wrote outside output 0"),
         ("for (int64_t i = 0; i < 512; ++i) first[N + i] = i;", "runtime-error", "wrote outside output 0"),
-        ("x[N] = 1;", "input-mutated", "input 0: something was written between or around its elements"),
+        ("x[N] = 1;", "input-mutated", "input 0: memory between or around its elements was written"),
         ("first[3] = x[N];", "not-finite", "got nan"),
     ],
 )
@@ -185,7 +185,7 @@ def test_an_epsilon_that_goes_with_the_dtype_is_needed(verdict):
 
 
 def test_nondeterministic_is_rejected_only_on_demand(verdict):
-    note = "not deterministic: two calls with equal inputs gave different bits"
+    note = "not deterministic: two calls with equal inputs returned different bits"
     loose = verdict(ADD, COUNTED, tolerance=(1e-3, 1e-3))
     assert loose.accepted
     assert note in loose.notes
@@ -198,7 +198,7 @@ def test_exact_is_to_the_last_bit(verdict):
     assert seen.accepted
     assert "to the last bit" in str(seen)
     off = verdict(ADD, "def f(x, y): return (x + y) * (1 + 2**-23)", tolerance=(0.0, 0.0))
-    assert (off.reason.code, "where nothing may be" in off.reason.detail) == ("inaccurate", True)
+    assert (off.reason.code, "where the tolerance is zero" in off.reason.detail) == ("inaccurate", True)
 
 
 def test_what_only_the_second_call_gets_wrong_is_rejected(verdict):
@@ -379,7 +379,7 @@ def normed(body, mode=""):
                 BATCH_NORM,
                 normed("return self.bn(x)"),
                 normed(STEPS + UPDATES.replace("+= 1", "+= 2")),
-                "buffer bn.num_batches_tracked[]: got 2, right 1",
+                "buffer bn.num_batches_tracked[]: got 2, expected 1",
             ),
             (
                 BATCH_NORM,
@@ -440,7 +440,7 @@ def test_state_that_is_not_persistent_is_the_candidates_own(verdict):
     problem = "import torch\n" + problem + "def get_inputs(): return [torch.randn(48, 64)]\n"
     seen = verdict(problem, "def f(x): return x + x")
     assert seen.accepted, seen.reason
-    assert "not compared, as the candidate does not keep it: keys" in seen.notes
+    assert "not compared: the candidate has no such state: keys" in seen.notes
 
 
 def test_masks_in_buffers_stay_masks(verdict):
@@ -577,7 +577,7 @@ BAD_PROBLEMS = [
     ("def f(x): return x, x.numpy()", "the reference returns a ndarray, which cannot be compared"),
     (
         "class Model(torch.nn.LazyLinear):\n    def __init__(self): super().__init__(8)",
-        "weight of the reference has no shape before its first call",
+        "weight of the reference has no shape before the first call",
     ),
     ("def f(x): import sys; sys.exit(3)", "the reference raised it called sys.exit(3)"),
 ]
@@ -616,7 +616,7 @@ def test_a_live_callable_runs_here():
     problem = Problem.from_callable(torch.add, torch.randn(9, 9), torch.randn(9, 9))
     seen = kw.verify(problem, lambda x, y: y + x, sets=2)
     assert seen.accepted
-    assert seen.sandbox == ("none: live object",)
+    assert seen.sandbox == ("none: in-process callable",)
     assert kw.verify(problem, lambda x, y: x.mul_(y), sets=2).reason.code == "inaccurate"
     assert kw.verify(problem, lambda x, y: [][0], sets=2).reason.code == "runtime-error"
 
@@ -650,7 +650,7 @@ def test_control_c_in_a_live_candidate_is_no_verdict():
 
 def test_a_live_problem_cannot_go_to_the_sandbox(tmp_path):
     (tmp_path / "g.py").write_text("def f(x): return x\n")
-    with pytest.raises(UsageError, match="live Python object"):
+    with pytest.raises(UsageError, match="in-process Python object"):
         kw.verify(Problem.from_callable(torch.relu, torch.randn(3)), str(tmp_path / "g.py"))
 
 
@@ -670,7 +670,7 @@ def test_writing_between_the_elements_of_an_input_is_seen(verdict):
     seen = verdict(problem, "def f(x):\n    r = x + 1; x.as_strided((64,), (1,))[5] = 3.0; return r")
     assert (seen.reason.code, seen.reason.detail) == (
         "input-mutated",
-        "input 0: something was written between or around its elements",
+        "input 0: memory between or around its elements was written",
     )
 
 

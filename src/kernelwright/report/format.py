@@ -243,13 +243,13 @@ def seed_text(verdict: Verdict) -> list[str]:
 
 
 def worst_element_text(verdict: Verdict) -> str:
-    """Where the worst element is: `worst at [17, 903]: got 0.00097, right 0.00098`; empty when all was right."""
+    """Where the worst element is: `worst at [17, 903]: got 0.00097, expected 0.00098`; empty when all was right."""
     found, reason = verdict.accuracy, verdict.reason
     if found is None or reason is None or "worst at" in reason.detail or not (found.got or found.expected):
         return ""
     place = f"at {list(found.index)}" if found.index else "value"
     output = f" of {sanitize_line(found.output)}" if found.output else ""
-    return f"worst {place}{output}: got {sanitize_line(found.got)}, right {sanitize_line(found.expected)}"
+    return f"worst {place}{output}: got {sanitize_line(found.got)}, expected {sanitize_line(found.expected)}"
 
 
 # ---- Bench

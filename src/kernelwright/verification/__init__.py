@@ -1,4 +1,4 @@
-"""Is a candidate right? `kernelwright.verify(problem, candidate)` is the one place that decides."""
+"""Correctness of a candidate: `kernelwright.verify(problem, candidate)` returns a verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["BUILD_TIMEOUT_S", "verify"]
 
 BUILD_TIMEOUT_S = 300.0
-"""How long a candidate may take to be imported, compiled and constructed: `load_inline` of CUDA C++ takes a minute."""
+"""Timeout for importing, compiling and constructing a candidate: `load_inline` of CUDA C++ takes a minute."""
 
 
 def verify(
@@ -33,35 +33,36 @@ def verify(
     own_kernels: bool = False,
     check_problem: bool = False,
 ) -> Verdict:
-    """Accepts a candidate, or rejects it for one named reason.
+    """Accept a candidate, or reject it with one named reason.
 
-    A candidate from a file runs in a process of its own, within limits; a live callable runs here. The reference
-    runs here, as it is and in FP64, on several distributions of inputs with secret seeds. A problem's parameters are
-    inputs too: a candidate from a file meets changed ones in every third set.
+    A candidate from a file runs in its own process, within limits; a callable runs in this process. The reference
+    runs in this process, in native precision and in FP64, on several distributions of inputs with secret seeds.
+    Parameters are inputs too: a candidate from a file gets changed parameters in every third set.
 
     Args:
         problem: a loaded problem or its target.
         candidate: a target (`file.py`, `file.cpp`), a loaded candidate, or any callable.
         device: `cpu` or `cuda`.
-        tolerance: (atol, rtol) of the classic policy; None is the error budget against FP64.
-        call_timeout_s: limit for each call of the candidate.
-        build_timeout_s: limit for loading it: import, compilation and construction. It has no inputs meanwhile.
-        memory_bytes: limit for the candidate's process; None is 80 % of what is available.
-        seed: of an earlier verdict, whose inputs, parameters and order it draws again, with no limit on their time;
-            None is a secret one.
-        sets: exactly so many input sets; None is one of each kind, or at least four within about ten seconds.
-        fork_server: a warm one to use; None starts one.
-        spec: the name of a datasheet: a note says how long the work takes on that machine at least.
-        own_kernels: reject a candidate whose work is done by a library's code and not by its own.
-        check_problem: ask of the problem itself, too, whether it is degenerate; for one of which all sets can be run.
+        tolerance: (atol, rtol) of the classic policy; None for the error budget against FP64.
+        call_timeout_s: timeout for each call of the candidate.
+        build_timeout_s: timeout for importing, compiling and constructing it, before it receives any inputs.
+        memory_bytes: memory limit for the candidate's process; None for 80 % of the available memory.
+        seed: seed of an earlier verdict, to reproduce its inputs, parameters and order, without a time limit on the
+            sets; None for a secret one.
+        sets: exact number of input sets; None for one of each distribution, or at least four within about ten
+            seconds.
+        fork_server: a running fork server to use; None starts one.
+        spec: name of a datasheet: a note gives the lower bound on that machine's time.
+        own_kernels: reject a candidate whose work is done by library code instead of its own.
+        check_problem: also check whether the problem is degenerate; only done where all sets could be run.
     Raises:
-        NotFoundError: a file, or a datasheet named `spec`, is not there.
+        NotFoundError: a file, or a datasheet named `spec`, does not exist.
         ProblemError: the reference does not load, raises, or returns NaN for finite inputs.
-        DeviceError: no such device here.
+        DeviceError: the device is not available.
     """
-    import kernelwright.report  # noqa: F401 - so that the verdict prints and draws itself
+    import kernelwright.report  # noqa: F401 - registers how verdicts are printed and drawn
 
-    # Imported here, so that a candidate's process, which imports this package's worker, holds no judge.
+    # Imported here: a candidate's process imports this package's worker and must not contain the verifier.
     from kernelwright.verification.verdict import verify as run
 
     return run(

@@ -1,6 +1,6 @@
-"""One call of a program under observation: poisoned memory, inputs compared afterwards, the same call twice.
+"""One observed call of a program: poisoned memory, inputs compared after the call, repeated with equal inputs.
 
-Runs in the candidate's process, or for a live object in ours. Knows nothing about what is right.
+Runs in the candidate's process, or in the verifier's for a callable. Has no access to the expected values.
 """
 
 from __future__ import annotations
@@ -37,26 +37,25 @@ from kernelwright.verification.transport.tensor_codec import (
 )
 
 CALL_SEED = 0
-"""Random operators draw alike in reference and candidate: `outcome.outputs` seeds the same way."""
+"""Random operators draw the same numbers in reference and candidate: `outcome.run_program` uses the same seed."""
 
 
 @dataclass
 class ObservedCall:
-    """What a call gave.
+    """Result of one call.
 
     Attributes:
         structure: the structure of the result.
-        leaves: its leaves by path, such as `[0]['sum']`: tensors, plain values, or the name of any other type.
-        devices: of each leaf that is a tensor, else empty.
-        mutated_inputs: inputs whose elements changed, by their place among the input tensors: the tensor afterwards.
-        out_of_bounds_inputs: places of inputs around whose elements something was written.
-        changed_state: parameters and buffers of the program that changed, by name: the tensor afterwards.
-        second_leaves: the leaves of a second, equal call, where they differ in any bit; else None.
-        complete_on_return: whether nothing of them changed any more after the call had returned, as far as could be
-            seen.
-        sent_paths: leaves that were sent in a message and not read where they lie.
-        repeat_call: makes the second, equal call, where it is left to whoever looks at the first.
-        reread_leaves: gives the leaves as they are a while later, where that can be seen.
+        leaves: its leaves by path, such as `[0]['sum']`: tensors, plain values, or the type name of anything else.
+        devices: device type of each leaf that is a tensor, else empty.
+        mutated_inputs: inputs whose elements changed, by index among the input tensors: the tensor after the call.
+        out_of_bounds_inputs: indices of inputs with writes between or around their elements.
+        changed_state: parameters and buffers of the program that changed, by name: the tensor after the call.
+        second_leaves: leaves of a second, equal call where any bit differs; else None.
+        complete_on_return: no change was observed after the call had returned.
+        sent_paths: leaves that were sent in a message instead of being read from memory.
+        repeat_call: makes the second, equal call, where that is left to the caller.
+        reread_leaves: returns the leaves as they are a while later, where that is possible.
     """
 
     structure: str
@@ -78,12 +77,12 @@ class ObservedCall:
 
 @dataclass(frozen=True)
 class CallArguments:
-    """What a program is to be called with.
+    """Arguments of a call.
 
     Attributes:
         packed: the leaves of (args, kwargs), made into new tensors for each call; `spec` is their structure.
-        local_values: the leaves as this process has them, for those that did not cross.
-        output_sizes_bytes: of the outputs to come, poisoned before each call.
+        local_values: this process's leaves, for those that were not transferred.
+        output_sizes_bytes: expected output sizes, poisoned before each call.
     """
 
     packed: Packed
@@ -93,13 +92,13 @@ class CallArguments:
     output_sizes_bytes: list[int]
 
     def make_leaves(self, allocator: RedzoneAllocator | None = None) -> list[Any]:
-        """New leaves; with `allocator`, those on the CPU lie between margins, one piece for each block."""
-        fenced = allocator.allocate if allocator and self.device == "cpu" else None
-        return unpack(self.packed, self.device, self.local_values, fenced)
+        """New leaves; with `allocator`, those on the CPU are placed between redzones, one buffer per storage."""
+        allocate = allocator.allocate if allocator and self.device == "cpu" else None
+        return unpack(self.packed, self.device, self.local_values, allocate)
 
 
 def observe(program: Callable[..., Any], arguments: CallArguments, *, twice: bool) -> ObservedCall:
-    """Calls a program; with `twice` again with equal inputs, and compares.
+    """Call a program; with `twice` a second time with equal inputs, and compare.
 
     Raises:
         TaskError, MemoryLimitError: the program raised.
@@ -115,7 +114,7 @@ def observe(program: Callable[..., Any], arguments: CallArguments, *, twice: boo
 
 
 def results_bitwise_equal(one: ObservedCall, other: ObservedCall) -> bool:
-    """Whether two calls gave the same bits."""
+    """Whether two calls returned the same bits."""
     return one.structure == other.structure and all(
         bitwise_equal(leaf, other.leaves[path]) for path, leaf in one.leaves.items()
     )
@@ -124,31 +123,31 @@ def results_bitwise_equal(one: ObservedCall, other: ObservedCall) -> bool:
 def _observe_once(program: Callable[..., Any], arguments: CallArguments) -> ObservedCall:
     gradients = any(leaf.get("gradient") for leaf in arguments.packed["leaves"])
     try:
-        leaves, result, fences = _run_in_redzones(program, arguments, gradients)
-    except (Exception, SystemExit) as fault:
-        if gradients or "grad" not in str(fault):
-            raise to_task_error(fault) from fault
-        # A program that takes gradients itself needs a graph; the reference is treated alike (`golden`).
-        leaves, result, fences = _run_with_gradients(program, arguments)
-    found = {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(result)[0]}
-    kept = {path: _detached_copy(leaf) for path, leaf in found.items()}
-    devices = {path: _device_type(leaf) for path, leaf in found.items()}
-    mutated, outside = find_mutations(
-        arguments.packed, leaves, lambda: tensor_leaves(arguments.make_leaves()), set(fences.corrupted_blocks())
+        input_leaves, result, redzones = _run_in_redzones(program, arguments, gradients)
+    except (Exception, SystemExit) as error:
+        if gradients or "grad" not in str(error):
+            raise to_task_error(error) from error
+        # A program that computes gradients itself needs a graph; `outcome.run_program` does the same.
+        input_leaves, result, redzones = _run_with_gradients(program, arguments)
+    leaf_by_path = {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(result)[0]}
+    leaf_copies = {path: _detached_copy(leaf) for path, leaf in leaf_by_path.items()}
+    devices = {path: _device_type(leaf) for path, leaf in leaf_by_path.items()}
+    mutated, out_of_bounds = find_mutations(
+        arguments.packed, input_leaves, lambda: tensor_leaves(arguments.make_leaves()), set(redzones.corrupted_blocks())
     )
-    return ObservedCall(describe_structure(result), kept, devices, mutated, outside)
+    return ObservedCall(describe_structure(result), leaf_copies, devices, mutated, out_of_bounds)
 
 
 def _run_in_redzones(
     program: Callable[..., Any], arguments: CallArguments, gradients: bool
 ) -> tuple[list[Any], Any, RedzoneAllocator]:
-    """The inputs as the program left them, its result, and the fences around the inputs."""
+    """The inputs after the call, its result, and the redzones around the inputs."""
     inputs, outputs = RedzoneAllocator(), RedzoneAllocator(arguments.device, REDZONE_BYTE)
     leaves = arguments.make_leaves(inputs)
     with _allocate_outputs_in(program, outputs):
         result = _call_poisoned(program, leaves, arguments, gradients)
-    if broken := outputs.corrupted_blocks():
-        raise TaskError(f"wrote outside output {broken[0]}")
+    if corrupted := outputs.corrupted_blocks():
+        raise TaskError(f"wrote outside output {corrupted[0]}")
     return leaves, result, inputs
 
 
@@ -157,13 +156,13 @@ def _run_with_gradients(
 ) -> tuple[list[Any], Any, RedzoneAllocator]:
     try:
         return _run_in_redzones(program, arguments, True)
-    except (Exception, SystemExit) as fault:
-        raise to_task_error(fault) from fault
+    except (Exception, SystemExit) as error:
+        raise to_task_error(error) from error
 
 
 @contextlib.contextmanager
 def _allocate_outputs_in(program: Callable[..., Any], allocator: RedzoneAllocator) -> Iterator[None]:
-    """Where we make a program's outputs, they lie between margins for these calls."""
+    """Allocate the outputs of a C++ or CUDA program between redzones for these calls."""
     if not isinstance(program, CompiledProgram):
         yield
         return
@@ -184,7 +183,7 @@ def _call_poisoned(program: Callable[..., Any], leaves: list[Any], arguments: Ca
 
 
 def _detached_copy(leaf: Any) -> Any:
-    """A copy: an output may be a view of something that the next call changes."""
+    """Copy a leaf: an output may be a view of a tensor that the next call changes."""
     if isinstance(leaf, Tensor) and leaf.device.type in ("cpu", "cuda"):
         return contiguous_copy(leaf)
     return leaf if isinstance(leaf, PLAIN_TYPES) else type(leaf).__name__
@@ -197,13 +196,13 @@ def _device_type(leaf: Any) -> str:
 def find_mutations(
     packed: Packed, after: list[Any], before: Callable[[], list[Tensor]], corrupted_blocks: set[int]
 ) -> tuple[dict[int, Tensor], list[int]]:
-    """Inputs of which an element changed; and those whose storage changed only between or around all elements.
+    """Inputs with changed elements, and inputs whose storage changed only between or around elements.
 
     Args:
-        packed: the leaves before, as `hold` or `pack` gives them.
-        after: the same leaves as the call left them.
-        before: gives the tensors among the leaves before, once they are needed.
-        corrupted_blocks: the blocks outside of which something was written.
+        packed: the leaves before, from `extract_storages` or `pack`.
+        after: the same leaves after the call.
+        before: returns the input tensors as they were before, called only if needed.
+        corrupted_blocks: blocks with writes outside of their bounds.
     """
     pairs = [(leaf, value) for leaf, value in zip(packed["leaves"], after, strict=True) if isinstance(value, Tensor)]
     changed: dict[int, bool] = {}
@@ -212,16 +211,16 @@ def find_mutations(
             changed[block] = not _storage_unchanged(storage_bytes(value), packed["blocks"][block])
     if not corrupted_blocks and not any(changed.values()):
         return {}, []
-    old = before()
+    original = before()
     mutated = {
         at: value.detach()
         for at, (leaf, value) in enumerate(pairs)
-        if changed[leaf["block"]] and not bitwise_equal(value.detach(), old[at].detach())
+        if changed[leaf["block"]] and not bitwise_equal(value.detach(), original[at].detach())
     }
-    seen = {pairs[at][0]["block"] for at in mutated}
-    around = corrupted_blocks | {block for block, differs in changed.items() if differs} - seen
-    outside = [at for at, (leaf, _) in enumerate(pairs) if leaf["block"] in around]
-    return mutated, outside
+    mutated_blocks = {pairs[at][0]["block"] for at in mutated}
+    affected_blocks = corrupted_blocks | {block for block, differs in changed.items() if differs} - mutated_blocks
+    out_of_bounds = [at for at, (leaf, _) in enumerate(pairs) if leaf["block"] in affected_blocks]
+    return mutated, out_of_bounds
 
 
 def _storage_unchanged(now: Tensor, before: Tensor | list[bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""One run of the reference: what it returns, and what it leaves in its inputs and in its state."""
+"""One run of the reference: its outputs, mutated inputs and changed state."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, to_str
 
 
 class ProgramResult(NamedTuple):
-    """What one run gave: its output tensors, the inputs that it mutated and the state that it changed, names of all,
-    which inputs, which state."""
+    """Outputs, mutated inputs and changed state of one run, in this order, with a name for each value.
+
+    Attributes:
+        mutated_inputs: indices of the mutated inputs.
+        changed_state: names of the changed parameters and buffers.
+    """
 
     values: list[Tensor]
     names: list[str]
@@ -32,8 +36,8 @@ def run_program(
     inputs: Args,
     precision_mode: AbstractContextManager[object] | None = None,
 ) -> ProgramResult:
-    """Runs a program on copies, in another precision where one is given, and puts its state back."""
-    # Reproducible where the program draws random numbers, and the caller's random state stays as it was.
+    """Run a program on copies of its inputs, optionally under a precision mode, and restore its state."""
+    # Reproducible where the program uses random numbers; the caller's RNG state is preserved.
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with preserve_state(module) as changed:
         with torch.random.fork_rng(devices), precision_mode or nullcontext():
@@ -44,7 +48,7 @@ def run_program(
             ]
             values = [as_tensor(leaf) for _, leaf in named]
         state = {name: value.clone() for name, value in changed().items()}
-        values = [value.clone() for value in values] if state else values  # perhaps views of it
+        values = [value.clone() for value in values] if state else values  # may be views of the state
     names = ["output" + pytree.keystr(path) for path, _ in named]
     before, after = tensor_leaves(inputs), tensor_leaves((args, kwargs))
     mutated = tuple(i for i, (old, new) in enumerate(zip(before, after, strict=True)) if not bitwise_equal(old, new))
@@ -56,41 +60,42 @@ def run_program(
 
 @contextmanager
 def disable_tf32() -> Iterator[None]:
-    """FP32 means FP32: TF32 and its relatives off in products and in cuDNN (on by default there), restored after."""
+    """Disable TF32 and reduced-precision paths in products and in cuDNN (on by default there); restored on exit."""
     matmul, cudnn = cast(Any, torch.backends.cuda.matmul), cast(Any, torch.backends.cudnn)
-    before = (matmul.allow_tf32, cudnn.allow_tf32)
+    saved = (matmul.allow_tf32, cudnn.allow_tf32)
     matmul.allow_tf32 = cudnn.allow_tf32 = False
     try:
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+        matmul.allow_tf32, cudnn.allow_tf32 = saved
 
 
 def as_tensor(leaf: Any) -> Tensor:
+    """A leaf as a strided tensor without gradient; floats become FP32."""
     if isinstance(leaf, Tensor):
         return to_strided(leaf.detach())
     return torch.tensor(leaf, dtype=torch.float32) if isinstance(leaf, float) else torch.tensor(leaf)
 
 
 def _call_without_grad(program: Callable[..., Any], inputs: Args) -> tuple[Any, Args]:
-    """The result and the arguments as the program left them.
+    """The result, and the arguments after the call.
 
-    Without autograd's graph, unless an input asks for gradients or the program takes them itself.
+    Autograd is off unless an input requires gradients or the program computes gradients itself.
     """
     args, kwargs = clone_inputs(inputs)
     if not any(t.requires_grad for t in tensor_leaves(inputs)):
         try:
             with torch.no_grad():
                 return program(*args, **kwargs), (args, kwargs)
-        except RuntimeError as fault:
-            if "grad" not in str(fault):
+        except RuntimeError as error:
+            if "grad" not in str(error):
                 raise
         args, kwargs = clone_inputs(inputs)
     return program(*args, **kwargs), (args, kwargs)
 
 
 def is_comparable(leaf: Any) -> bool:
-    """Whether a leaf of a result is compared by value; the structure in words holds the others."""
+    """Whether a leaf is compared by value; any other leaf is compared as part of the structure."""
     return isinstance(leaf, (Tensor, bool, int, float))
 
 

@@ -1,4 +1,4 @@
-"""Holds what a candidate gave against what is right, and names what is wrong with it."""
+"""Compares a candidate's outputs with the expected values and names the reason for a rejection."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from kernelwright.verification.transport.runners import Runner
 
 @dataclass
 class OutputChecker:
-    """Of one candidate, one after the other.
+    """Checks the outputs of one candidate, set after set.
 
     Attributes:
         template: what the reference returns for the problem's own inputs.
         reference_state_names: parameters and buffers that the reference has too.
-        policy: of accuracy, as `budget.check` takes it.
+        policy: accuracy policy, as in `budget.check_accuracy`.
         deterministic: equal inputs must give equal bits.
-        golden: how the right answers were made.
+        golden: how the expected values were made.
         accuracy: the worst so far.
-        near_limits: draws that came near the limit of accuracy: one that is over it by little is not rejected for it,
-            but pending there.
-        limit_ratio: the largest share of a limit in what `check` was last asked about; None where nothing floats.
+        near_limits: sets near the limit of accuracy: one that is over it by little does not reject, but is pending
+            there.
+        limit_ratio: the largest limit ratio of the last `check`; None without floating-point outputs.
     """
 
     runner: Runner
@@ -53,7 +53,7 @@ class OutputChecker:
     _history: OutputHistory = field(default_factory=OutputHistory)
 
     def check_set(self, input_set: InputSet) -> Reason | None:
-        """Runs the candidate on a set; why what comes of it rejects the candidate, or None."""
+        """Run the candidate on a set; the reason to reject it, or None."""
         reason = self._run_and_check(input_set)
         if reason is None and self.limit_ratio is not None:
             self.near_limits.add(input_set.kind, self.limit_ratio)
@@ -65,34 +65,35 @@ class OutputChecker:
             return self.check(
                 self.runner.run(input_set.inputs, input_set.state, input_set.output_sizes_bytes, twice=True), input_set
             )
-        except KernelwrightError as fault:
-            return to_reason(fault)
+        except KernelwrightError as error:
+            return to_reason(error)
 
     def decide_near_limit(self, reference: Reference, kinds: Iterable[InputKind]) -> Reason | None:
-        """Draws more sets of these kinds, until it is known whether they reject; why they do, or None."""
+        """Draw more sets of these kinds until they decide; the reason to reject, or None."""
 
         def draw(kind: InputKind, number: int) -> DrawResult:
             drawn = reference.redraw_set(kind, number)
             return DrawResult(self._run_and_check(drawn), self.limit_ratio) if drawn else DrawResult(None, None)
 
-        found = (self.near_limits.decide(kind, functools.partial(draw, kind)) for kind in kinds)
-        return next(filter(None, found), None)
+        reasons = (self.near_limits.decide(kind, functools.partial(draw, kind)) for kind in kinds)
+        return next(filter(None, reasons), None)
 
     def check_held_out(self, reference: Reference) -> tuple[int, Reason | None]:
-        """The same of the other shapes that the problem declares; how many were run."""
+        """Check the other shapes that the problem declares; the number of sets run, and the reason to reject, or
+        None."""
         count = 0
-        for count, drawn in enumerate(reference.held_out_sets(), 1):
-            if reason := self.check_set(drawn):
-                shapes = ", ".join(str(tuple(one.shape)) for one in tensor_leaves(drawn.inputs))
+        for count, input_set in enumerate(reference.held_out_sets(), 1):
+            if reason := self.check_set(input_set):
+                shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensor_leaves(input_set.inputs))
                 detail = f"for inputs of {shapes}, which the problem declares: {reason.detail}"
                 return count, Reason(code=reason.code, detail=detail)
         return count, None
 
     def check(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
-        """Why what was observed rejects the candidate, or None.
+        """The reason to reject the observed call, or None.
 
         Raises:
-            ForgedError: what it says of itself is not so.
+            TamperingError: the call's report is not valid.
         """
         self.limit_ratio = None
         if not self.golden or input_set.expected.golden_method != FP64:
@@ -108,7 +109,7 @@ class OutputChecker:
         return reason
 
     def _check_values(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
-        """What is wrong with the values of the last call, and how that came about where it can be seen."""
+        """The reason to reject the values of the last call, with their cause where it can be found."""
         if reason := _check_structure(observed, input_set.template or self.template):
             return reason
         if not observed.complete_on_return:
@@ -120,7 +121,7 @@ class OutputChecker:
         return reason
 
     def _defer_if_near_limit(self, reason: Reason, input_set: InputSet) -> Reason | None:
-        """The reason, unless it is one that more draws have to decide."""
+        """The reason, unless more sets have to decide."""
         if not self._is_near_limit:
             return reason
         changed = "; the parameters had been changed before this call" if input_set.parameters_perturbed else ""
@@ -128,31 +129,31 @@ class OutputChecker:
         return None
 
     def remember_outputs(self, observed: ObservedCall) -> None:
-        """Keeps what a call gave: a later one must not give it again."""
+        """Add a call's outputs to the history: a later call must not return them again."""
         self._history.append(observed.leaves)
 
     def _find_cause(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
-        """Of wrong values: they came late, or they came before."""
+        """Whether wrong values were written late, or are an earlier call's."""
         if (
             observed.reread_leaves
             and self._check_accuracy(observed.reread_leaves(), observed, input_set, record=False) is None
         ):
-            return Reason(code="late-work", detail="the output was right only a while after the call had returned")
+            return Reason(code="late-work", detail="the output was correct only some time after the call had returned")
         names = [name.removeprefix("output") for name in input_set.expected.names]
         if self._history.is_stale(observed.leaves, dict(zip(names, input_set.expected.reference, strict=True))):
-            return Reason(code="stale-output", detail="the output is the answer to an earlier call, with other inputs")
+            return Reason(code="stale-output", detail="the output is the result of an earlier call with other inputs")
         return None
 
     def _check_accuracy(
         self, leaves: dict[str, Any], observed: ObservedCall, input_set: InputSet, *, record: bool = True
     ) -> Reason | None:
-        """Holds values against the budget, and keeps the worst accuracy unless told not to."""
-        before, right = tensor_leaves(input_set.inputs), input_set.expected
-        names = right.names[: len(right.names) - len(right.mutated_inputs) - len(right.initial_state)]
+        """Check values against the accuracy policy; `record` keeps the worst accuracy."""
+        inputs, expected = tensor_leaves(input_set.inputs), input_set.expected
+        names = expected.names[: len(expected.names) - len(expected.mutated_inputs) - len(expected.initial_state)]
         got = [as_tensor(leaves[name.removeprefix("output")]) for name in names]
-        got += [observed.mutated_inputs.get(at, before[at].detach()) for at in right.mutated_inputs]
-        got += self._final_state(observed, right)
-        reason, accuracy = budget.check_accuracy(got, right, distribution=input_set.distribution, policy=self.policy)
+        got += [observed.mutated_inputs.get(at, inputs[at].detach()) for at in expected.mutated_inputs]
+        got += self._final_state(observed, expected)
+        reason, accuracy = budget.check_accuracy(got, expected, distribution=input_set.distribution, policy=self.policy)
         if record:
             self._is_near_limit = budget.is_near_limit(accuracy)
             self.limit_ratio = max(accuracy.error_over_limit, self.limit_ratio or 0.0) if accuracy else self.limit_ratio
@@ -165,7 +166,8 @@ class OutputChecker:
         return reason
 
     def _check_state_unchanged(self, observed: ObservedCall, expected: Expected) -> Reason | None:
-        """Parameters, and the buffers that the reference has too, are as before, but for those that it changes."""
+        """Reject changes of parameters, and of buffers that the reference has too, which the reference does not
+        change."""
         for name in observed.changed_state:
             kind = self.runner.state_kinds.get(name, "buffer")
             if name not in expected.initial_state and (kind == "parameter" or name in self.reference_state_names):
@@ -173,17 +175,17 @@ class OutputChecker:
         return None
 
     def _final_state(self, observed: ObservedCall, expected: Expected) -> list[torch.Tensor]:
-        """What the candidate left in the state that the reference changes; nothing is asked of what it does not have,
-        which only a live object, or a buffer that is not persistent, may lack."""
+        """The candidate's values of the state that the reference changes. State that the candidate does not have
+        (possible for an in-process callable or a non-persistent buffer) is not compared."""
         states, reference = (
             expected.initial_state,
             expected.reference[len(expected.reference) - len(expected.initial_state) :],
         )
-        if lacking := [name for name in states if name not in self.runner.state_kinds]:
-            self._add_note(f"not compared, as the candidate does not keep it: {', '.join(lacking)}")
+        if missing := [name for name in states if name not in self.runner.state_kinds]:
+            self._add_note(f"not compared: the candidate has no such state: {', '.join(missing)}")
         return [
-            observed.changed_state.get(name, before) if name in self.runner.state_kinds else own
-            for (name, before), own in zip(states.items(), reference, strict=True)
+            observed.changed_state.get(name, before) if name in self.runner.state_kinds else reference_value
+            for (name, before), reference_value in zip(states.items(), reference, strict=True)
         ]
 
     def _add_note(self, note: str) -> None:
@@ -191,16 +193,16 @@ class OutputChecker:
             self.notes.append(note)
 
     def _check_determinism(self, observed: ObservedCall, input_set: InputSet) -> Reason | None:
-        """What a second call with equal inputs shows, where one was made or is to be made."""
+        """Compare a second call with equal inputs, where there is one."""
         second = observed.repeat_call() if observed.repeat_call else None
         if second and not results_bitwise_equal(observed, second):
             observed.second_leaves = second.leaves
         if observed.second_leaves is None:
             return None
         if self.deterministic:
-            detail = f"two calls with equal inputs ({input_set.distribution.name}) gave different bits"
+            detail = f"two calls with equal inputs ({input_set.distribution.name}) returned different bits"
             return Reason(code="nondeterministic", detail=detail)
-        self._add_note("not deterministic: two calls with equal inputs gave different bits")
+        self._add_note("not deterministic: two calls with equal inputs returned different bits")
         reason = (
             self._check_values(second, input_set)
             if second
@@ -214,7 +216,11 @@ class OutputChecker:
 
 
 def to_reason(error: KernelwrightError) -> Reason:
-    """The rejection that an error of the candidate amounts to; any other error is raised again."""
+    """The rejection for an error of the candidate.
+
+    Raises:
+        KernelwrightError: `error` itself, if it is not the candidate's.
+    """
     code = "runtime-error" if type(error) is CandidateError else error.code
     if isinstance(error, NotFoundError) or code not in REJECTIONS:
         raise error
@@ -229,16 +235,18 @@ def _check_structure(observed: ObservedCall, template: ObservedCall) -> Reason |
         if isinstance(leaf, TamperingError):
             return Reason(code="forged-answer", detail=leaf.message)
     if observed.sent_paths and "torch.sparse" not in template.structure:
-        detail = f"output{observed.sent_paths[0]} was sent, though one like it lies in memory"
+        detail = f"output{observed.sent_paths[0]} was sent by value although it is an ordinary tensor"
         return Reason(code="forged-answer", detail=detail)
     if observed.leaves.keys() != template.leaves.keys():
-        return Reason(code="forged-answer", detail=f"says that it returns {observed.structure}, and describes another")
-    for path, right in template.devices.items():
-        if (got := observed.devices.get(path)) != right:
-            return Reason(code="wrong-device", detail=f"output{path} is on {got} instead of {right}")
-    for path, right in template.leaves.items():
-        if _leaf_type(got := observed.leaves[path]) is not _leaf_type(right):
-            detail = f"output{path} is said to be {_leaf_type(right).__name__}, and is {type(got).__name__}"
+        return Reason(
+            code="forged-answer", detail=f"reported structure {observed.structure} does not match the reported leaves"
+        )
+    for path, expected in template.devices.items():
+        if (got := observed.devices.get(path)) != expected:
+            return Reason(code="wrong-device", detail=f"output{path} is on {got} instead of {expected}")
+    for path, expected in template.leaves.items():
+        if _leaf_type(got := observed.leaves[path]) is not _leaf_type(expected):
+            detail = f"output{path} is reported as {_leaf_type(expected).__name__}, is {type(got).__name__}"
             return Reason(code="forged-answer", detail=detail)
     return None
 
@@ -248,13 +256,13 @@ def _leaf_type(leaf: Any) -> type:
 
 
 def _check_inputs_unchanged(observed: ObservedCall, input_set: InputSet) -> Reason | None:
-    """Inputs are as before, but for those that the reference changes too."""
+    """Reject changes of inputs that the reference does not change."""
     before = tensor_leaves(input_set.inputs)
     for at, after in observed.mutated_inputs.items():
         if at not in input_set.expected.mutated_inputs:
             return Reason(code="input-mutated", detail=_describe_first_change(at, before[at].detach(), after))
     for at in observed.out_of_bounds_inputs:
-        return Reason(code="input-mutated", detail=f"input {at}: something was written between or around its elements")
+        return Reason(code="input-mutated", detail=f"input {at}: memory between or around its elements was written")
     return None
 
 
@@ -263,6 +271,6 @@ def _describe_first_change(input_index: int, before: torch.Tensor, after: torch.
     changed = (~same).nonzero()
     if not len(changed):
         return f"input {input_index}: bits changed, such as the sign of a zero"
-    where = tuple(changed[0].tolist())
-    values = f"was {before[where].item()}, is {after[where].item()}"
-    return f"input {input_index}{list(where)} {values}; {len(changed):,} elements differ"
+    index = tuple(changed[0].tolist())
+    values = f"was {before[index].item()}, is {after[index].item()}"
+    return f"input {input_index}{list(index)} {values}; {len(changed):,} elements differ"

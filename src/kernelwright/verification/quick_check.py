@@ -1,4 +1,4 @@
-"""One look at a part of a program: whether other code gives the same for inputs as they are."""
+"""Quick accuracy check of one region on a single input set."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from kernelwright.verification.accuracy.expected import compute_expected
 def find_mismatch(
     reference: Callable[..., Any], candidate: Callable[..., Any], inputs: Sequence[torch.Tensor]
 ) -> Reason | None:
-    """Why the candidate is not as accurate as the reference against FP64 on these inputs; None where it is.
+    """The reason why the candidate is less accurate than the error budget allows on these inputs, or None.
 
-    It spares a search what cannot be right. It proves nothing: that is `verify`'s, on a whole program.
+    Filters wrong candidates in a search. It does not replace `verify` on the whole program.
     """
-    truth = compute_expected(reference, None, (list(inputs), {}))
+    expected = compute_expected(reference, None, (list(inputs), {}))
     before = [tensor.clone() for tensor in inputs]
     with torch.no_grad():
         got = tensor_leaves(candidate(*inputs))
-    for at, (was, now) in enumerate(zip(before, inputs, strict=True)):
-        if not torch.equal(was, now) and not was.isnan().any():
-            return Reason(code="input-mutated", detail=f"input {at} is not as it was")
-    return check_accuracy(got, truth, distribution=AS_GIVEN)[0]
+    for at, (old, new) in enumerate(zip(before, inputs, strict=True)):
+        if not torch.equal(old, new) and not old.isnan().any():
+            return Reason(code="input-mutated", detail=f"input {at} was changed")
+    return check_accuracy(got, expected, distribution=AS_GIVEN)[0]

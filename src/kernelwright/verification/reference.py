@@ -1,4 +1,5 @@
-"""The problem's side of a verification: draws input sets, runs the reference on them, and says when it is at fault."""
+"""The problem's side of a verification: draws input sets, runs the reference on them, and raises where the problem is
+at fault."""
 
 from __future__ import annotations
 
@@ -34,19 +35,23 @@ from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, descri
 PERTURB_EVERY = 3
 HOMOGENEITY_TOLERANCE = 1e-3
 NUM_KINDS = math.lcm(len(DISTRIBUTIONS), PERTURB_EVERY)
-"""After so many sets both the distributions and whether parameters are changed begin anew."""
+"""Number of sets after which distributions and parameter changes repeat."""
 REDRAW_START_INDEX = 50_000 * NUM_KINDS
-"""The index of the first set that is drawn again of a kind."""
+"""Index of the first redrawn set of a kind."""
 NO_KIND_INDEX = -1
-"""The index of sets that no draw of a distribution has made."""
-FIX_REFERENCE = "mend the reference or its inputs"
+"""Index of sets that are not drawn from a distribution."""
+FIX_REFERENCE = "fix the reference or its inputs"
 
 
 @dataclass(frozen=True)
 class InputSet:
-    """One set of inputs with the right answer to it; `state` holds parameters and buffers if not the last set's;
-    `template` is what the reference returns, where that may have another structure than for the problem's own inputs;
-    `index` is that of its kind, as `Reference.again` takes it."""
+    """One set of inputs with its expected values.
+
+    Attributes:
+        state: parameters and buffers, if they differ from the previous set's.
+        template: what the reference returns, where its structure may differ from that for the problem's own inputs.
+        index: index among the sets of its distribution and parameters, for `Reference.redraw_set`.
+    """
 
     distribution: Distribution
     inputs: Args
@@ -66,11 +71,11 @@ class InputSet:
 
 
 class Reference:
-    """The reference on a device, with one copy of its module for changed parameters.
+    """The reference on a device, with a copy of its module for changed parameters.
 
     Args:
-        seed: secret; every set's values follow from it.
-        perturb_parameters: whether the candidate can be given other parameters.
+        seed: secret; the values of every set follow from it.
+        perturb_parameters: whether the candidate accepts other parameters.
     Attributes:
         state_names: names of the parameters and persistent buffers, which a candidate from a file has too.
     """
@@ -85,34 +90,35 @@ class Reference:
         self._was_perturbed = False
 
     def probe(self) -> ObservedCall:
-        """What the reference returns for the problem's own inputs: structure, devices, and whether twice the same.
+        """What the reference returns for the problem's own inputs: structure, devices, and whether it is
+        reproducible.
 
         Raises:
-            ProblemError: it raises, computes nothing, or makes NaN of finite inputs.
+            ProblemError: it raises, computes nothing, or returns NaN for finite inputs.
         """
         return self._observe(self.make_inputs(0), twice=True)
 
     def _observe(self, inputs: Args, *, twice: bool) -> ObservedCall:
         leaves, spec = pytree.tree_flatten(inputs)
         try:
-            seen = observe(
+            observed = observe(
                 self._program, CallArguments(extract_storages(leaves), spec, leaves, self._device, []), twice=twice
             )
-        except TaskError as fault:
+        except TaskError as error:
             raise ProblemError(
-                f"the reference raised {fault.message}", where=fault.where, next=FIX_REFERENCE
-            ) from fault
-        except MemoryLimitError as fault:
-            raise MemoryLimitError(f"the reference ran out of memory: {fault.message}", where=fault.where) from fault
-        changes = seen.mutated_inputs or self.state_names.intersection(seen.changed_state)
-        if not changes and not any(isinstance(leaf, (torch.Tensor, int, float)) for leaf in seen.leaves.values()):
-            raise ProblemError(f"the reference returns {seen.structure} and changes no input: nothing to verify")
+                f"the reference raised {error.message}", where=error.where, next=FIX_REFERENCE
+            ) from error
+        except MemoryLimitError as error:
+            raise MemoryLimitError(f"the reference ran out of memory: {error.message}", where=error.where) from error
+        changes = observed.mutated_inputs or self.state_names.intersection(observed.changed_state)
+        if not changes and not any(isinstance(leaf, (torch.Tensor, int, float)) for leaf in observed.leaves.values()):
+            raise ProblemError(f"the reference returns {observed.structure} and changes no input: nothing to verify")
         if all(_is_finite(leaf) for leaf in leaves):
-            self._reject_nan([*seen.leaves.values(), *seen.mutated_inputs.values()])
-        return seen
+            self._reject_nan([*observed.leaves.values(), *observed.mutated_inputs.values()])
+        return observed
 
     def draw_set(self, index: int) -> InputSet | None:
-        """The set of this index; None where the reference cannot take this distribution, which is no fault of it.
+        """The set of this index; None where the reference cannot take this distribution, which is not an error.
 
         Raises:
             ProblemError: the reference raises on the problem's own inputs.
@@ -122,89 +128,93 @@ class Reference:
         perturbed = self._perturb_parameters and index % PERTURB_EVERY == PERTURB_EVERY - 1
         program, module = self._perturbed_module(index) if perturbed else (self._program, self._module)
         try:
-            right = expected.compute_expected(program, module, inputs)
-        except (Exception, SystemExit) as fault:
-            error = _as_problem_error(fault)
-            if distribution.sampler is not None and isinstance(error, ProblemError):
+            values = expected.compute_expected(program, module, inputs)
+        except (Exception, SystemExit) as error:
+            problem_error = _as_problem_error(error)
+            if distribution.sampler is not None and isinstance(problem_error, ProblemError):
                 return None
-            raise error from fault
-        if distribution.sampler is not None and _has_no_number(right):
+            raise problem_error from error
+        if distribution.sampler is not None and _has_no_number(values):
             return None
-        if (distribution.coarse or distribution.range_end) and not all(map(_is_finite, right.reference)):
+        if (distribution.coarse or distribution.range_end) and not all(map(_is_finite, values.reference)):
             return None
-        if distribution.range_end and not self._is_homogeneous(program, module, index, right):
+        if distribution.range_end and not self._is_homogeneous(program, module, index, values):
             return None
-        send = self._perturb_parameters and (perturbed or self._was_perturbed)
+        send_state = self._perturb_parameters and (perturbed or self._was_perturbed)
         self._was_perturbed = perturbed
         state = (
-            {name: value for name, value in named_state(module).items() if name in self.state_names} if send else None
+            {name: value for name, value in named_state(module).items() if name in self.state_names}
+            if send_state
+            else None
         )
-        return InputSet(distribution, inputs, right, state, perturbed, index=index % NUM_KINDS)
+        return InputSet(distribution, inputs, values, state, perturbed, index=index % NUM_KINDS)
 
     def redraw_set(self, kind: InputKind, number: int) -> InputSet | None:
-        """Another set of a kind, for each number from 1 on: None where there is none, as from `draw_set`."""
+        """Another set of a kind, for each number from 1 on; None where `draw_set` returns None."""
         if kind.name == HELD_OUT.name:
             state = self.reset_state()
-            found = next(itertools.islice(self.held_out_sets(number), kind.set_index, None), None)
-            return found and replace(found, state=state)
+            drawn = next(itertools.islice(self.held_out_sets(number), kind.set_index, None), None)
+            return drawn and replace(drawn, state=state)
         return self.draw_set(REDRAW_START_INDEX + NUM_KINDS * number + kind.set_index)
 
     def _is_homogeneous(
-        self, program: Callable[..., Any], module: torch.nn.Module | None, index: int, shifted: Expected
+        self, program: Callable[..., Any], module: torch.nn.Module | None, index: int, scaled: Expected
     ) -> bool:
-        """Whether the program's outputs scale with its inputs, which were moved towards an end of the range."""
+        """Whether the program's outputs scale with its inputs, which were scaled towards an end of the range."""
         plain = replace(DISTRIBUTIONS[index % len(DISTRIBUTIONS)], range_end=0)
         inputs = plain.draw(self.make_inputs(index), self._derive_seed("values", index))
-        near = expected.compute_expected(program, module, inputs)
-        return is_homogeneous(near, shifted)
+        unscaled = expected.compute_expected(program, module, inputs)
+        return is_homogeneous(unscaled, scaled)
 
     def make_set(self, inputs: Args) -> InputSet:
-        """These inputs of the problem's own with what is right for them, parameters as they are in the problem."""
-        right = expected.compute_expected(self._program, self._module, inputs)
-        return InputSet(AS_GIVEN, inputs, right, None, False, index=NO_KIND_INDEX)
+        """The set of these inputs, with the problem's own parameters."""
+        values = expected.compute_expected(self._program, self._module, inputs)
+        return InputSet(AS_GIVEN, inputs, values, None, False, index=NO_KIND_INDEX)
 
     def held_out_sets(self, number: int = 0) -> Iterator[InputSet]:
-        """Sets of the other shapes that the problem declares; parameters as they are in the problem, so not after a set
-        that had others. Other values for every number.
+        """Sets of the other shapes that the problem declares, with other values for every number. They use the
+        problem's own parameters, so the previous set must too.
 
         Raises:
-            ProblemError: the reference raises on one, or their generator; they are other arguments than the problem's.
+            ProblemError: the reference or the generator raises, or the arguments differ from those of the problem's
+                own inputs.
         """
         assert not self._was_perturbed
         try:
             with temporary_seed(self._derive_seed("held out", number)):
                 declared = held_out_inputs(self._problem)
-            given = self.make_inputs(0) if declared else ([], {})
-            for at, inputs in enumerate(declared):
-                _require_same_arguments(inputs, given)
+            own_inputs = self.make_inputs(0) if declared else ([], {})
+            for index, inputs in enumerate(declared):
+                _require_same_arguments(inputs, own_inputs)
                 inputs = to_device(inputs, self._device)
-                model = self._observe(inputs, twice=False)
-                yield replace(self.make_set(inputs), distribution=HELD_OUT, template=model, index=at)
-        except (Exception, SystemExit) as fault:
-            raise _as_problem_error(fault) from fault
+                template = self._observe(inputs, twice=False)
+                yield replace(self.make_set(inputs), distribution=HELD_OUT, template=template, index=index)
+        except (Exception, SystemExit) as error:
+            raise _as_problem_error(error) from error
 
     def reset_state(self) -> State | None:
-        """Parameters and buffers as they are in the problem, if the last set had others."""
+        """The problem's own parameters and buffers, if the previous set had others."""
         if not self._was_perturbed:
             return None
         self._was_perturbed = False
         return {name: value for name, value in named_state(self._module).items() if name in self.state_names}
 
     def run_values(self, inputs: Args) -> list[torch.Tensor] | None:
-        """All that the program returns or changes for these inputs, in its own precision; None where it raises."""
-        outcome = self.run(inputs)
-        return outcome and outcome.values
+        """All values that the program returns or changes for these inputs, in native precision; None where it
+        raises."""
+        result = self.run(inputs)
+        return result and result.values
 
     def run(self, inputs: Args) -> ProgramResult | None:
-        """The same with the names of it."""
+        """As `run_values`, with names."""
         try:
             with disable_tf32():
                 return run_program(self._program, self._module, inputs)
-        except (Exception, SystemExit):  # inputs that do not belong together may be refused
+        except (Exception, SystemExit):  # inputs of different sets may not fit together
             return None
 
     def uses_random_numbers(self, inputs: Args) -> bool:
-        """Whether the program takes torch's random numbers: what it gives then depends on the calls before."""
+        """Whether the program uses torch's RNG, so that its result depends on earlier calls."""
         args, kwargs = inputs
         with temporary_seed(CALL_SEED), torch.no_grad():
             before = _random_state(self._device)
@@ -212,29 +222,29 @@ class Reference:
             return not torch.equal(before, _random_state(self._device))
 
     def _derive_seed(self, purpose: str, index: int) -> int:
-        """No seed says anything of another: torch's generators can be searched for theirs, given what they drew."""
+        """A seed that reveals no other seed: a torch generator's seed can be found by search from the values it
+        generated."""
         return int(digest(str(self._seed), purpose, str(index))[:15], 16)
 
     def make_rng(self, purpose: str) -> random.Random:
-        """Choices that follow from the secret seed, as the values do."""
+        """An RNG that depends on the secret seed, as the values do."""
         return random.Random(self._derive_seed(purpose, 0))
 
     def make_inputs(self, index: int) -> Args:
         """The problem's own inputs of this index.
 
         Raises:
-            ProblemError: its generator raises.
+            ProblemError: the generator raises.
         """
         return self.make_input_series(index, 1)[0]
 
     def make_input_series(self, index: int, num_calls: int) -> list[Args]:
-        """As `make_inputs`, for calls one after the other: drawn from one seed, which takes longer to set than to
-        draw."""
+        """As `make_inputs`, for a series of calls from one seed: seeding takes longer than generating."""
         try:
             with temporary_seed(self._derive_seed("inputs", index)):
                 return [to_device(self._draw_inputs(), self._device) for _ in range(num_calls)]
-        except (Exception, SystemExit) as fault:
-            raise _as_problem_error(fault) from fault
+        except (Exception, SystemExit) as error:
+            raise _as_problem_error(error) from error
 
     def _perturbed_module(self, index: int) -> tuple[Callable[..., Any], torch.nn.Module]:
         module = copy.deepcopy(self._module)
@@ -251,16 +261,19 @@ class Reference:
                 raise ProblemError(message, where=self._problem.source or self._problem.name, next=FIX_REFERENCE)
 
 
-def _require_same_arguments(inputs: Args, given: Args) -> None:
-    """A candidate's process knows which arguments there are by the problem's own."""
-    (leaves, spec), (known, known_spec) = pytree.tree_flatten(inputs), pytree.tree_flatten(given)
-    fixed = [at for at, leaf in enumerate(known) if not isinstance(leaf, (torch.Tensor, *PLAIN_TYPES))]
-    if spec != known_spec or any(leaves[at] != known[at] for at in fixed):
+def _require_same_arguments(inputs: Args, own_inputs: Args) -> None:
+    """Check that held-out inputs have the arguments of the problem's own inputs: the candidate's process takes the
+    structure from those."""
+    (leaves, spec), (own_leaves, own_spec) = pytree.tree_flatten(inputs), pytree.tree_flatten(own_inputs)
+    fixed = [at for at, leaf in enumerate(own_leaves) if not isinstance(leaf, (torch.Tensor, *PLAIN_TYPES))]
+    if spec != own_spec or any(leaves[at] != own_leaves[at] for at in fixed):
         message = (
-            f"held-out inputs {describe_structure(inputs)} are not the arguments that the problem's "
-            f"own are, {describe_structure(given)}"
+            f"held-out inputs {describe_structure(inputs)} are not the arguments of the problem's "
+            f"own inputs, {describe_structure(own_inputs)}"
         )
-        raise ProblemError(message, next="let get_held_out_inputs() return what get_inputs() does, in other shapes")
+        raise ProblemError(
+            message, next="return the same arguments from get_held_out_inputs() as from get_inputs(), with other shapes"
+        )
 
 
 def _random_state(device: str) -> torch.Tensor:
@@ -270,8 +283,10 @@ def _random_state(device: str) -> torch.Tensor:
 def _reject_lazy(module: torch.nn.Module | None) -> None:
     for name, value in [*module.named_parameters(), *module.named_buffers()] if module else []:
         if torch.nn.parameter.is_lazy(value):
-            message = f"{name} of the reference has no shape before its first call"
-            raise ProblemError(message, next="call the module once in Model.__init__, or name its sizes")
+            message = f"{name} of the reference has no shape before the first call"
+            raise ProblemError(
+                message, next="call the module once in Model.__init__, or use a module with explicit sizes"
+            )
 
 
 def _can_perturb(module: torch.nn.Module | None) -> bool:
@@ -279,18 +294,18 @@ def _can_perturb(module: torch.nn.Module | None) -> bool:
         return False
     try:
         copy.deepcopy(module)
-    except Exception:  # a person's module may hold anything, such as a lock or an open file
+    except Exception:  # a user's module may hold objects that cannot be copied, such as a lock
         return False
     return True
 
 
-def _as_problem_error(fault: BaseException) -> KernelwrightError:
-    if isinstance(fault, KernelwrightError):
-        return fault
-    error = to_task_error(fault)
-    if isinstance(error, MemoryLimitError):
-        return MemoryLimitError(f"the reference ran out of memory: {error.message}", where=error.where)
-    return ProblemError(f"the reference raised {error.message}", where=error.where, next=FIX_REFERENCE)
+def _as_problem_error(error: BaseException) -> KernelwrightError:
+    if isinstance(error, KernelwrightError):
+        return error
+    task_error = to_task_error(error)
+    if isinstance(task_error, MemoryLimitError):
+        return MemoryLimitError(f"the reference ran out of memory: {task_error.message}", where=task_error.where)
+    return ProblemError(f"the reference raised {task_error.message}", where=task_error.where, next=FIX_REFERENCE)
 
 
 def _is_finite(leaf: Any) -> bool:
@@ -298,24 +313,24 @@ def _is_finite(leaf: Any) -> bool:
 
 
 def _has_no_number(expected: Expected) -> bool:
-    """No output has a number: values outside what the program is defined for."""
+    """Whether no output contains a finite number: the values are outside the program's domain."""
     floating = [t for t in expected.reference if t.dtype.is_floating_point and t.numel()]
     return bool(floating) and not any(all_finite(t) or bool(as_real(t).isfinite().any()) for t in floating)
 
 
-def is_homogeneous(near: Expected, far: Expected) -> bool:
-    """Whether all outputs for inputs that were moved are those for the inputs as they were, times a power of two."""
-    return near.golden_method == far.golden_method == expected.FP64 and all(
-        map(_tensor_is_homogeneous, near.golden, far.golden)
+def is_homogeneous(unscaled: Expected, scaled: Expected) -> bool:
+    """Whether all outputs for scaled inputs are those for unscaled inputs times a power of two."""
+    return unscaled.golden_method == scaled.golden_method == expected.FP64 and all(
+        map(_tensor_is_homogeneous, unscaled.golden, scaled.golden)
     )
 
 
-def _tensor_is_homogeneous(near: torch.Tensor, far: torch.Tensor) -> bool:
-    """Whether one tensor is the other times a power of two, but for what an epsilon does."""
-    if not near.dtype.is_floating_point or not near.numel():
-        return torch.equal(near, far)
-    largest, moved = near.abs().max().item(), far.abs().max().item()
-    if not (0 < largest < math.inf and 0 < moved < math.inf):
+def _tensor_is_homogeneous(unscaled: torch.Tensor, scaled: torch.Tensor) -> bool:
+    """Whether one tensor is the other times a power of two, up to the effect of an epsilon."""
+    if not unscaled.dtype.is_floating_point or not unscaled.numel():
+        return torch.equal(unscaled, scaled)
+    unscaled_max, scaled_max = unscaled.abs().max().item(), scaled.abs().max().item()
+    if not (0 < unscaled_max < math.inf and 0 < scaled_max < math.inf):
         return False
-    factor = 2.0 ** round(math.log2(moved / largest))
-    return bool((far - near * factor).abs().max() <= HOMOGENEITY_TOLERANCE * moved)
+    factor = 2.0 ** round(math.log2(scaled_max / unscaled_max))
+    return bool((scaled - unscaled * factor).abs().max() <= HOMOGENEITY_TOLERANCE * scaled_max)

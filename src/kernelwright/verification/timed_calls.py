@@ -1,4 +1,4 @@
-"""Timed calls of a candidate, some of which are looked at, at places that nobody can know beforehand."""
+"""Timed calls of a candidate; the outputs of randomly chosen ones are checked, which the candidate cannot predict."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NUM_CALLS, NUM_CHECKED = 12, 3
 QUICK_NUM_CALLS, QUICK_NUM_CHECKED = 6, 2
 MAX_INTERLEAVED = 6
 MAX_DISAGREEMENTS, MIN_FALSE_TIMES, RETRY_DELAY_S = 3, 2, 0.3
-"""Where clocks disagree, calls are made again, with fresh values and after a while: others may have had the processor.
-A liar lies more than once."""
+"""If the clocks disagree, calls are repeated with fresh values after a delay, since other processes may have
+interfered. A false time must be seen more than once."""
 MAX_BATCHES = 12
-"""With those for which others had the device."""
+"""Including batches during which other processes used the device."""
 
 
 class InterleavedCalls(Protocol):
-    """Who makes calls of its own, among which nobody can tell those that are timed."""
+    """Makes its own calls between the timed ones, so that the candidate cannot know which calls are timed."""
 
     @property
     def is_complete(self) -> bool: ...
@@ -39,12 +39,12 @@ class InterleavedCalls(Protocol):
 
 @dataclass
 class TimedVerification:
-    """So many calls with fresh inputs of the problem's own.
+    """A batch of calls with fresh inputs of the problem's own.
 
     Args:
-        first_index: the index of their first input set.
-        quick: few calls, where each takes long.
-        interleaved: as long as it is not over, calls go on, some of its own before each.
+        first_index: index of the first input set.
+        quick: fewer calls, for a slow program.
+        interleaved: makes calls between the timed ones; batches continue until it is complete.
     """
 
     runner: InspectedRunner
@@ -56,61 +56,62 @@ class TimedVerification:
     _false_times: list[ClockComparison] = field(default_factory=list)
 
     def run(self) -> Iterator[tuple[ObservedCall, InputSet | None]]:
-        """Makes all calls; gives what they gave, and for those that are to be judged with what is right."""
+        """Make all calls; yields their results, with the expected values for those to be checked."""
         if state := self.reference.reset_state():
             self.runner.client.set_state(state)
-        calls, judged = (QUICK_NUM_CALLS, QUICK_NUM_CHECKED) if self.quick else (NUM_CALLS, NUM_CHECKED)
-        disagreed = 0
+        num_calls, num_checked = (QUICK_NUM_CALLS, QUICK_NUM_CHECKED) if self.quick else (NUM_CALLS, NUM_CHECKED)
+        num_disagreements = 0
         for batch in itertools.count():
             if not self._device_is_shared:
                 self._timed_calls = []
             yield from self._run_batch(
-                range(self.first_index + batch * calls, self.first_index + (batch + 1) * calls), judged
+                range(self.first_index + batch * num_calls, self.first_index + (batch + 1) * num_calls), num_checked
             )
             clocks = self.clock_comparison
             if clocks.agrees:
                 self._false_times = []
-            elif clocks.underreports and disagreed < MAX_DISAGREEMENTS:
+            elif clocks.underreports and num_disagreements < MAX_DISAGREEMENTS:
                 self._false_times.append(clocks)
-            disagreed += clocks.is_exclusive and clocks.observed_calls >= MIN_OBSERVED_CALLS and not clocks.agrees
-            settled = clocks.agrees or disagreed >= MAX_DISAGREEMENTS or batch >= MAX_BATCHES
-            if settled and (not self.interleaved or self.interleaved.is_complete):
+            num_disagreements += (
+                clocks.is_exclusive and clocks.observed_calls >= MIN_OBSERVED_CALLS and not clocks.agrees
+            )
+            is_decided = clocks.agrees or num_disagreements >= MAX_DISAGREEMENTS or batch >= MAX_BATCHES
+            if is_decided and (not self.interleaved or self.interleaved.is_complete):
                 break
-            if not settled:
+            if not is_decided:
                 pause(RETRY_DELAY_S)
 
     def _run_batch(self, numbers: range, num_checked: int) -> Iterator[tuple[ObservedCall, InputSet | None]]:
-        # One for the choice alone: how many calls of others come between depends on how long they take.
+        # A separate RNG for this choice: the number of interleaved calls depends on their time.
         chosen = self.reference.make_rng(f"judged from {numbers.start}").sample(numbers, num_checked)
-        chance = random.SystemRandom()
+        rng = random.SystemRandom()
         for at in numbers:
-            for _ in range(chance.randrange(MAX_INTERLEAVED)):
+            for _ in range(rng.randrange(MAX_INTERLEAVED)):
                 if self.interleaved and not self.interleaved.is_complete:
                     self.interleaved.sample()
             inputs = self.reference.make_inputs(at)
-            answer = self.runner.client.call(inputs, read_outputs=True)
-            self._timed_calls.append(answer.timed_call)
-            assert answer.observed
-            judge = at in chosen or prescreen_distance(answer.observed, inputs, self.reference.run(inputs)) > 1
-            yield answer.observed, self.reference.make_set(inputs) if judge else None
+            result = self.runner.client.call(inputs, read_outputs=True)
+            self._timed_calls.append(result.timed_call)
+            assert result.observed
+            check = at in chosen or prescreen_distance(result.observed, inputs, self.reference.run(inputs)) > 1
+            yield result.observed, self.reference.make_set(inputs) if check else None
 
     def decide_near_limit(self, checker: OutputChecker) -> Reason | None:
-        """What more calls like the timed ones say of those that were over the limit of accuracy by little."""
+        """Repeat calls that were near the limit of accuracy until they decide; the reason to reject, or None."""
 
         def draw(number: int) -> DrawResult:
-            inputs = self.reference.make_inputs(
-                REDRAW_START_INDEX + number
-            )  # of the kind that timed calls are, unlike other sets
-            answer = self.runner.client.call(inputs, read_outputs=True)
-            assert answer.observed
-            return DrawResult(checker.check(answer.observed, self.reference.make_set(inputs)), checker.limit_ratio)
+            # The problem's own inputs, as in timed calls.
+            inputs = self.reference.make_inputs(REDRAW_START_INDEX + number)
+            result = self.runner.client.call(inputs, read_outputs=True)
+            assert result.observed
+            return DrawResult(checker.check(result.observed, self.reference.make_set(inputs)), checker.limit_ratio)
 
-        found = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
-        return next(filter(None, found), None)
+        reasons = (checker.near_limits.decide(kind, draw) for kind in list(checker.near_limits.pending))
+        return next(filter(None, reasons), None)
 
     @property
     def _device_is_shared(self) -> bool:
-        """Whether others may use what it computes on meanwhile: a device takes all its processes in turns."""
+        """Whether other processes may use the processor of the calls: a device has time slices."""
         return self.runner.client.memory.device != "cpu"
 
     @property
@@ -118,11 +119,9 @@ class TimedVerification:
         return ClockComparison.from_calls(self._timed_calls, self.runner.null_calls, disturbed=self._device_is_shared)
 
     def find_false_time(self) -> Reason | None:
-        """What the clocks say of each other, where one lies."""
+        """The reason to reject a self-reported time that contradicts the external timer, or None."""
         if len(self._false_times) < MIN_FALSE_TIMES:
             return None
-        said, seen = (
-            time_text(self._false_times[-1].observed_claim_us),
-            time_text(self._false_times[-1].external_min_us),
-        )
-        return Reason(code="false-time", detail=f"its own clock says {said} for a call that took {seen} at least")
+        clocks = self._false_times[-1]
+        reported, external = time_text(clocks.observed_claim_us), time_text(clocks.external_min_us)
+        return Reason(code="false-time", detail=f"self-reported {reported} for a call that took at least {external}")

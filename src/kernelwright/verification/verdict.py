@@ -1,4 +1,4 @@
-"""From a problem and a candidate to a verdict."""
+"""Verification of a candidate: from a problem and a candidate to a verdict."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from kernelwright.work import count_work
 DEFAULT_SETS = len(DISTRIBUTIONS)
 MIN_SETS = 4
 ATTRIBUTION_START_INDEX = 100_000
-"""The index of the first input set that is drawn to see whose code does the work."""
+"""Index of the first input set that is drawn for code attribution."""
 SEED_BITS = 53
-"""What a reader of JSON that knows floating-point numbers alone takes as it is."""
-REPLAYED_NOTE = "replayed: its seed was known before, so the candidate may have been made for these inputs"
+"""Seeds up to this size survive JSON readers that parse numbers as FP64."""
+REPLAYED_NOTE = "replayed: the seed was public, so the candidate may be fitted to these inputs"
 EXTRA_SETS_START = 1000
-"""From this number on sets are drawn again of a kind of which one is too little; near a limit they are from 1 on."""
+"""Numbers of redrawn sets for distributions that need several sets; those for sets near the limit start at 1."""
 SETS_TIMEOUT_S = 10.0
-"""After this long no further set begins, once there are four."""
+"""No further set starts after this time, once there are `MIN_SETS`."""
 
 
 def verify(
@@ -67,14 +67,16 @@ def verify(
     """See `kernelwright.verification.verify`.
 
     Args:
-        check_timed_calls: judge timed calls, too; not needed where a bench follows, which does so itself.
+        check_timed_calls: also check timed calls; not needed before a benchmark, which does so itself.
+    Raises:
+        UsageError: `sets` is below 1, or the tolerance is invalid.
     """
     start = wall_s()
-    absent = machine(spec=spec) if spec else None
+    target = machine(spec=spec) if spec else None
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError("no CUDA device here", next="--device cpu")
     if sets is not None and sets < 1:
-        raise UsageError(f"{sets} input sets prove nothing", next="give 1 or more, or leave it out for 12")
+        raise UsageError(f"sets must be at least 1, got {sets}", next="pass 1 or more, or omit it for the default")
     policy = format_policy(tolerance)
     budget.parse_policy(policy)
     limits = Limits(call_timeout_s, memory_bytes, build_timeout_s)
@@ -84,40 +86,40 @@ def verify(
     runner = _make_runner(problem, candidate, device, limits, fork_server)
     replayed, seed = seed is not None, secrets.randbits(SEED_BITS) if seed is None else seed
     with runner:
-        asked = own_kernels, check_problem, check_timed_calls, replayed
-        examination = Verification(problem, runner, device, policy, seed, *asked)
-        reason = examination.run(sets, call_timeout_s, start)
-    answers = examination.checker
+        options = own_kernels, check_problem, check_timed_calls, replayed
+        verification = Verification(problem, runner, device, policy, seed, *options)
+        reason = verification.run(sets, call_timeout_s, start)
+    checker = verification.checker
     return Verdict(
         accepted=reason is None,
         reason=reason,
         problem=problem.name,
         candidate=runner.name,
         device=cast(Device, device),
-        input_sets=examination.sets,
-        held_out_sets=examination.held_out,
-        golden=answers.golden if answers else "",
-        accuracy=answers.accuracy if answers else None,
+        input_sets=verification.sets,
+        held_out_sets=verification.held_out,
+        golden=checker.golden if checker else "",
+        accuracy=checker.accuracy if checker else None,
         sandbox=runner.protections,
-        own_kernel_share=examination.own_share,
-        problem_warnings=examination.degenerate,
-        near_limit=answers.near_limits.summary if answers else None,
+        own_kernel_share=verification.own_share,
+        problem_warnings=verification.degenerate,
+        near_limit=checker.near_limits.summary if checker else None,
         seed=seed,
-        call_us=examination.clock_comparison.time_us if examination.clock_comparison else None,
+        call_us=verification.clock_comparison.time_us if verification.clock_comparison else None,
         notes=(
             *runner.notes,
-            *examination.notes,
-            *(answers.notes if answers else ()),
-            *(_predict_for_machine(problem, absent) if absent else ()),
+            *verification.notes,
+            *(checker.notes if checker else ()),
+            *(_predict_for_machine(problem, target) if target else ()),
         ),
         time_s=wall_s() - start,
     )
 
 
 def _predict_for_machine(problem: Problem, target: Machine) -> tuple[str, ...]:
-    """What a verdict can say of a machine that is not there: how long the work takes at least."""
-    least = floor(count_work(problem.program_on("cpu"), *problem.inputs("cpu", seed=0)).fused, target)
-    return (f"judged here; on {target.name} the work takes {time_text(least.time_us)} at least (predicted)",)
+    """Lower bound on the work's time on another machine, as a note."""
+    bound = floor(count_work(problem.program_on("cpu"), *problem.inputs("cpu", seed=0)).fused, target)
+    return (f"verified on this machine; lower bound on {target.name}: {time_text(bound.time_us)} (predicted)",)
 
 
 def _make_runner(
@@ -134,7 +136,7 @@ def _make_runner(
 
 @dataclass
 class Verification:
-    """One candidate before one problem: set after set until one rejects it or there are enough."""
+    """Verification of one candidate on one problem: sets are run until one rejects it or there are enough."""
 
     problem: Problem
     runner: Runner
@@ -146,7 +148,7 @@ class Verification:
     check_timed_calls: bool = True
     replayed: bool = False
     sets_tried: int = 0
-    """How many kinds of input were drawn; the reference cannot take each."""
+    """Number of sets tried; the reference cannot take every distribution."""
     sets: int = 0
     held_out: int = 0
     checker: OutputChecker | None = None
@@ -156,30 +158,30 @@ class Verification:
     notes: list[str] = field(default_factory=list)
 
     def run(self, sets: int | None, call_timeout_s: float, start_s: float) -> Reason | None:
-        """Why the candidate is rejected, or None.
+        """The reason to reject the candidate, or None.
 
         Raises:
             ProblemError: the reference is at fault.
-            KernelwrightError: whatever is not the candidate's doing.
+            KernelwrightError: an error that is not the candidate's.
         """
-        # Three runs of it (own precision, FP64, rounded inputs) stand under one stage.
+        # A stage has up to three runs of the reference: native precision, FP64, rounded inputs.
         reference_s = 3 * call_timeout_s
         progress.report_stage("running the reference", reference_s)
         reference = Reference(self.problem, self.device, self.seed, perturb_parameters=self.runner.accepts_state)
-        model = reference.probe()
-        if model.second_leaves is not None:
-            self.notes.append("the reference itself gives other bits when it is run twice")
+        template = reference.probe()
+        if template.second_leaves is not None:
+            self.notes.append("the reference is not bitwise reproducible")
         self.checker = OutputChecker(
-            self.runner, model, reference.state_names, self.policy, self.problem.deterministic, notes=self.notes
+            self.runner, template, reference.state_names, self.policy, self.problem.deterministic, notes=self.notes
         )
         self.checker.near_limits.deterministic = self.replayed
         if self.replayed:
             self.notes.append(REPLAYED_NOTE)
         try:
             progress.report_stage("loading the candidate")
-            self.runner.load(reference.make_inputs(0), model)
-        except KernelwrightError as fault:
-            return to_reason(fault)
+            self.runner.load(reference.make_inputs(0), template)
+        except KernelwrightError as error:
+            return to_reason(error)
         for index in range(sets or DEFAULT_SETS):
             in_time = sets is not None or self.replayed or self.sets < MIN_SETS
             if not in_time and wall_s() - start_s > SETS_TIMEOUT_S:
@@ -192,23 +194,23 @@ class Verification:
             reference, self.checker, reference_s, *self.checker.near_limits.undecided_kinds()
         ):
             return reason
-        if self.check_problem and self.sets_tried >= DEFAULT_SETS:  # else it takes too long to ask more of it
+        if self.check_problem and self.sets_tried >= DEFAULT_SETS:  # else the problem is too slow for more runs
             self.degenerate = find_degeneracies(reference)
         if isinstance(self.runner, InspectedRunner) and (self.check_timed_calls or self.own_kernels):
             progress.report_stage("timing the candidate", reference_s)
-            ownership = self._make_attribution(self.runner, reference)
+            attribution = self._make_attribution(self.runner, reference)
             timed = TimedVerification(
-                self.runner, reference, sets or DEFAULT_SETS, self.sets_tried < DEFAULT_SETS, ownership
+                self.runner, reference, sets or DEFAULT_SETS, self.sets_tried < DEFAULT_SETS, attribution
             )
-            return self._run_timed_calls(timed, self.checker) or self._check_own_kernels(ownership)
+            return self._run_timed_calls(timed, self.checker) or self._check_own_kernels(attribution)
         if self.own_kernels:
-            self.notes.append("whose kernels did the work is unknown: it cannot be seen here")
+            self.notes.append("attribution unknown: not available here")
         return None
 
     def _make_attribution(
         self, runner: InspectedRunner, reference: Reference
     ) -> CodeAttribution | KernelAttribution | None:
-        """What asks whose code does the work, where that is wanted."""
+        """The attribution of the work to code or kernels, if `own_kernels` is set."""
         if not self.own_kernels:
             return None
 
@@ -220,36 +222,38 @@ class Verification:
         return KernelAttribution(runner.client, draw)
 
     def _check_own_kernels(self, attribution: CodeAttribution | KernelAttribution | None) -> Reason | None:
-        """Whether its own code did the work, where that is asked for."""
+        """The reason to reject a candidate whose own code did too little of the work, or None."""
         if not attribution:
             return None
         self.own_share = attribution.own_share
         if self.own_share is None:
-            self.notes.append("whose code did the work is unknown: too little of it could be seen")
+            self.notes.append("attribution unknown: too few samples")
         elif self.own_share < MIN_OWN_SHARE:
-            share = (
-                f"{self.own_share:.0%} of the work was done by its own code, the rest by {attribution.library_names}"
+            detail = (
+                f"{self.own_share:.0%} of the time in the candidate's code, the rest in {attribution.library_names}"
             )
-            return Reason(code="not-own-kernels", detail=share)
+            return Reason(code="not-own-kernels", detail=detail)
         return None
 
     def _check_set(
         self, index: int, reference: Reference, checker: OutputChecker, stage_limit_s: float
     ) -> Reason | None:
-        """Of one set, which is gone before the next is drawn: a large program fits its device once, not twice."""
+        """Check one set. It is freed before the next one is drawn, so that a large program needs device memory for
+        one set only."""
         progress.report_stage(f"checking, input set {index + 1}", stage_limit_s)
-        drawn = reference.draw_set(index)
-        if drawn is None:
+        input_set = reference.draw_set(index)
+        if input_set is None:
             return None
         self.sets += 1
-        progress.report_stage(f"running the candidate, inputs {drawn.distribution.name}")
-        reason = checker.check_set(drawn)
-        for number in range(1, drawn.distribution.count_sets(drawn.inputs)):
-            more = None if reason else reference.redraw_set(drawn.kind, EXTRA_SETS_START + number)
-            reason = checker.check_set(more) if more else reason
+        progress.report_stage(f"running the candidate, inputs {input_set.distribution.name}")
+        reason = checker.check_set(input_set)
+        for number in range(1, input_set.distribution.count_sets(input_set.inputs)):
+            extra_set = None if reason else reference.redraw_set(input_set.kind, EXTRA_SETS_START + number)
+            reason = checker.check_set(extra_set) if extra_set else reason
         if reason or self.sets > 1:
             return reason
-        del drawn  # with the given shape before and after other shapes: what is kept for one is wrong for the next
+        # Other shapes run between sets of the given shape: results cached for one shape are wrong for the next.
+        del input_set
         progress.report_stage("checking, other shapes", stage_limit_s)
         self.held_out, reason = checker.check_held_out(reference)
         return reason
@@ -257,30 +261,31 @@ class Verification:
     def _decide_near_limit(
         self, reference: Reference, checker: OutputChecker, stage_limit_s: float, *extra_kinds: InputKind
     ) -> Reason | None:
-        """Of kinds of sets of which one was over the limit by little, and more."""
+        """Draw more sets of the pending kinds and of `extra_kinds` until they decide."""
         if not (kinds := [*checker.near_limits.pending, *extra_kinds]):
             return None
         progress.report_stage("checking, accuracy near its limit", MAX_DRAWS * stage_limit_s)
         return checker.decide_near_limit(reference, kinds)
 
     def _run_timed_calls(self, timed: TimedVerification, checker: OutputChecker) -> Reason | None:
-        """Calls of which only the judge knows which are judged."""
+        """Run the timed calls and check those that were chosen."""
         try:
-            for observed, drawn in timed.run():
-                if drawn is None:
+            for observed, input_set in timed.run():
+                if input_set is None:
                     checker.remember_outputs(observed)
-                elif reason := checker.check(observed, drawn):
+                elif reason := checker.check(observed, input_set):
                     return mark_timed_call(reason)
                 elif checker.limit_ratio is not None:
-                    checker.near_limits.add(drawn.kind, checker.limit_ratio)
-                del observed, drawn  # before the next
+                    checker.near_limits.add(input_set.kind, checker.limit_ratio)
+                del observed, input_set  # freed before the next call
                 if reason := timed.decide_near_limit(checker):
                     return mark_timed_call(reason)
-        except KernelwrightError as fault:
-            return to_reason(fault)
+        except KernelwrightError as error:
+            return to_reason(error)
         self.clock_comparison = timed.clock_comparison
         return timed.find_false_time()
 
 
 def mark_timed_call(reason: Reason) -> Reason:
+    """The reason with a note that it was found in a timed call."""
     return Reason(code=reason.code, detail=f"in a timed call: {reason.detail}")

@@ -87,7 +87,7 @@ def _try(arm: Arm, inputs: Args, truth: Expected, kind: Distribution) -> tuple[f
 
 
 def table(results: list[Result]) -> str:
-    columns = ("operator", "honest accepted", "worst of them", "dishonest rejected", "best of them")
+    columns = ("operator", "correct accepted", "worst of them", "inaccurate rejected", "best of them")
     lines = ["| " + " | ".join(columns) + " |", "|---|---|---|---|---|"]
     for name in dict.fromkeys(r.operator for r in results):
         honest = [r for r in results if r.operator == name and r.honest]
@@ -102,7 +102,7 @@ def table(results: list[Result]) -> str:
 
 def misses(results: list[Result]) -> list[str]:
     return [
-        f"{'honest' if r.honest else 'DISHONEST'} {r.operator}: {r.arm} {r.worst:.3g} ({r.where})"
+        f"{'correct' if r.honest else 'INACCURATE'} {r.operator}: {r.arm} {r.worst:.3g} ({r.where})"
         for r in results
         if r.accepted != r.honest
     ]
@@ -111,8 +111,8 @@ def misses(results: list[Result]) -> list[str]:
 def summary(results: list[Result]) -> str:
     honest, bad = [r for r in results if r.honest], [r for r in results if not r.honest]
     return (
-        f"{sum(r.accepted for r in honest)} of {len(honest)} honest arms accepted, "
-        f"{sum(not r.accepted for r in bad)} of {len(bad)} dishonest arms rejected"
+        f"{sum(r.accepted for r in honest)} of {len(honest)} correct variants accepted, "
+        f"{sum(not r.accepted for r in bad)} of {len(bad)} inaccurate variants rejected"
     )
 
 

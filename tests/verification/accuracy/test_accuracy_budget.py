@@ -244,7 +244,7 @@ def test_what_it_looks_like() -> None:
         "a wrong tile": tile,
         "a tail": tail,
         "one wrong element": one,
-        "the right answer times 1.001": good * 1.001,
+        "the expected values times 1.001": good * 1.001,
     }
     for words, got in looks.items():
         reason, _ = judge(got, truth)

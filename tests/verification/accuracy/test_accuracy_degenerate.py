@@ -30,8 +30,12 @@ def found(program, *names):
         (lambda x, y: x * 2, "xy", ("no output depends on input 1",)),
         (lambda x: torch.zeros(3), "x", ("its outputs are the same for all inputs", "zeros would be accepted")),
         (lambda x: torch.softmax(x, -1).sum(-1), "x", ("its own mean everywhere would be accepted",)),
-        (lambda x: x * 2, ["few"], ("its inputs are 3 numbers",)),
-        (lambda: torch.arange(50).sin(), "", ("it takes and holds no tensor: one answer serves every call",)),
+        (lambda x: x * 2, ["few"], ("its inputs are only 3 numbers",)),
+        (
+            lambda: torch.arange(50).sin(),
+            "",
+            ("it has no input tensors and no state: one answer is right for every call",),
+        ),
         (lambda x: torch.relu(x), ["negative"], ("its outputs are the same for all inputs", "zeros would be")),
     ],
 )

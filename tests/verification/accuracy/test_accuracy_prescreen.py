@@ -74,7 +74,7 @@ def test_what_is_changed_is_asked_as_what_is_returned():
     assert seen(mutated_inputs={0: given[0][0] + 1}) == 0
     assert seen() > 1, "nothing was changed"
     assert seen(mutated_inputs={0: given[0][0] + 1, 1: noise(3)}) > 1
-    assert seen(mutated_inputs={0: given[0][0] + 1}, state={"calls": noise(1)}) > 1
+    assert seen(mutated_inputs={0: given[0][0] + 1}, changed_state={"calls": noise(1)}) > 1
     assert seen(mutated_inputs={0: given[0][0] + 1}, out_of_bounds_inputs=[0]) > 1
     assert seen(mutated_inputs={0: given[0][0] + 1}, complete_on_return=False) > 1
 

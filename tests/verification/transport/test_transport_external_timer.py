@@ -111,7 +111,7 @@ def test_a_process_that_is_dead_when_its_device_is_let_go_has_crashed(runner, mo
 @needs_memory
 def test_inputs_that_cannot_be_written_are_no_fault_of_ours(runner, monkeypatch):
     monkeypatch.setattr(runner.client.timer, "control_block", 8)
-    with pytest.raises(TamperingError, match="not there"), runner.client._translate_write_errors():
+    with pytest.raises(TamperingError, match="unmapped the memory"), runner.client._translate_write_errors():
         runner.client.timer._signal(0)
 
 

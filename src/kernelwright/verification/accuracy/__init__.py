@@ -1,1 +1,1 @@
-"""How far results may be from FP64, and on which inputs."""
+"""Error metrics, error budget, FP64 expected values and input distributions."""

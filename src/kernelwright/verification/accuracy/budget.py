@@ -1,21 +1,21 @@
-"""How much error is allowed: the budget that tells an honest FP32 program from one that saved precision.
+"""The error budget: limits that accept FP32 programs with any order of summation and reject reduced precision.
 
-No single factor on the reference's own error can: a sequential sum of 4096 products reaches 10 times it, TF32 as
-little as twice. So a limit has two parts, and a metric is over it only if it is over both:
+A single factor on the reference's own error cannot do this: a sequential sum of 4096 products reaches 10 times it,
+TF32 as little as twice. So a limit has two parts, and a metric must exceed both to be over the limit:
 
-    honest    a factor on the reference's own error E_ref, never more than half of what a shortcut would lose
-    shortcut  a share of what rounding the inputs (E_in) or the output (E_out) to 11 significant bits loses
+    full precision     a factor on the reference's own error E_ref, at most half of what reduced precision would lose
+    reduced precision  a share of the error from rounding inputs (E_in) or the output (E_out) to 11 significant bits
 
-How large factor and share may be depends on the input. In most sets a long sum of honest FP32 steps comes within
-four times of what TF32 loses, so the share is 1/4. In the sparse set a few values decide every sum, every order of
-adding is nearly exact while no shortcut averages out, and the share is 1/64: that set separates 3xTF32 from 3xBF16,
-and TF32 is some fifty times over. In sets of one sign E_in says nothing, because errors average out in sums (over
-2^20 positive numbers TF32 loses less than 0.01 of the limit), and the share of E_out is 1/3. Sixteen-bit outputs
-cannot lose 11 bits: there the limit is twice E_ref (2.5 times for the extremes), which BF16 sums exceed (3.4) and BF16
-attention weights do not (2.1).
+Factor and share depend on the input. In most sets a long sum of FP32 steps comes within four times of TF32's loss, so
+the share is 1/4. In the sparse set a few values decide every sum, every order of adding is nearly exact and errors of
+reduced precision do not average out, so the share is 1/64: that set separates 3xTF32 from 3xBF16, and TF32 is some
+fifty times over. In sets of one sign E_in is not meaningful, because errors average out in sums (over 2^20 positive
+numbers TF32 loses less than 0.01 of the limit), and the share of E_out is 1/3. Sixteen-bit outputs cannot lose 11
+bits: there the limit is twice E_ref (2.5 times for the extremes), which BF16 sums exceed (3.4) and BF16 attention
+weights do not (2.1).
 
-An average over few outputs is chance, so limits are wider by 1 + 2/sqrt(outputs). `docs/error-budget.md` has the
-experiment with its numbers.
+A mean over few outputs varies, so limits are wider by 1 + 2/sqrt(outputs). The experiment and its numbers are in
+`docs/error-budget.md`.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from kernelwright.verification.accuracy.ranges import all_finite, as_real, iter_
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """The error that one kind of input allows.
+    """The error that a distribution allows.
 
     Attributes:
-        reference_factor: times the reference's own error.
-        shortcut_share: of what a shortcut would lose.
-        inputs_average_out: inputs of one sign, where rounding errors of the inputs average out and say nothing.
+        reference_factor: factor on the reference's own error.
+        shortcut_share: share of what reduced precision would lose.
+        inputs_average_out: inputs of one sign, where rounding errors of the inputs average out.
     """
 
     reference_factor: float
@@ -67,28 +67,28 @@ class BudgetRule:
 ZERO_MEAN = BudgetRule(16.0, 1 / 4)
 SAME_SIGN = BudgetRule(64.0, 1 / 3, inputs_average_out=True)
 SPARSE = BudgetRule(20.0, 1 / 64)
-# The reference may be exact by luck; an honest program may still round a few times.
+# The reference may be exact by chance; a full-precision program may still round a few times.
 MIN_ROUNDINGS = 2
-# For outputs of 16 bits or fewer, on the reference's own error, which is mostly the rounding of the output.
+# For outputs of at most 16 bits: factors on the reference's own error, which is mostly the rounding of the output.
 NARROW_FACTOR, NARROW_EXTREME_FACTOR = 2.0, 2.5
 EXTREME_METRICS = ("maximum", TAIL_METRIC)
-# Where only what is far off counts: of the whole output, of its largest value, and of the reference's own error.
+# For coarse distributions: shares of the golden's rms and maximum, and a factor on the reference's own error.
 COARSE_METRICS, COARSE_LIMIT, COARSE_FACTOR = ("rms", "maximum"), 2.0**-9, 8.0
 SMALL_SAMPLE_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
 class BudgetTerms:
-    """What the limits of one output are made of.
+    """The terms of one output's limits.
 
     Attributes:
-        golden: (n,) float64, special positions zeroed.
-        special_mask: which positions those are, where neither the reference nor the golden is finite in the output's
-            precision; None when there are none.
-        ulp_bits, min_magnitude: what an ulp of this output is.
-        is_narrow: the output itself has no more bits than a shortcut leaves.
-        reference_error, rounding_error, shortcut_error: the error of the reference, of rounding the golden once to the
-            output's own precision, and of rounding it to a shortcut's.
+        golden: (n,) float64, zero at special positions.
+        special_mask: positions where neither the reference nor the golden is finite in the output's precision; None
+            if there are none.
+        ulp_bits, min_magnitude: define an ulp of this output.
+        is_narrow: the output itself has no more bits than reduced precision keeps.
+        reference_error, rounding_error, shortcut_error: error of the reference, of rounding the golden once to the
+            output's own precision, and of rounding it to reduced precision.
     """
 
     golden: Tensor
@@ -104,19 +104,19 @@ class BudgetTerms:
 def check_accuracy(
     got: list[Tensor], expected: Expected, *, distribution: Distribution, policy: str = "reference"
 ) -> tuple[Reason | None, Accuracy | None]:
-    """Judges a candidate's outputs (then the inputs it had to mutate) for one input set.
+    """Check a candidate's outputs, then its mutated inputs and state, for one input set.
 
     Args:
         got: in the order of `expected.reference`.
         policy: `reference` (the error budget) or `ATOL,RTOL`.
     Returns:
-        The reason to reject, or None; the accuracy of the worst output, or None where nothing floats. Where both are
-        there and the accuracy `is_near_limit`, nothing else is wrong.
+        The reason to reject, or None; and the accuracy of the worst output, or None without floating-point outputs.
+            If there is a reason and the accuracy `is_near_limit`, there is no other reason.
     Raises:
-        UsageError: no such policy.
+        UsageError: the policy is invalid.
     """
     rule = parse_policy(policy)
-    near: Reason | None = None
+    near_reason: Reason | None = None
     if len(got) != len(expected.reference):
         return Reason(code="wrong-structure", detail=f"{len(got)} outputs instead of {len(expected.reference)}"), None
     worst: Accuracy | None = None
@@ -127,48 +127,50 @@ def check_accuracy(
         if reason and not is_near_limit(accuracy):
             return reason, accuracy or (None if is_near_limit(worst) else worst)
         if reason and accuracy is worst:
-            near = reason
-    return near, worst
+            near_reason = reason
+    return near_reason, worst
 
 
 def is_near_limit(accuracy: Accuracy | None) -> bool:
-    """Whether it is over the error budget by so little that one set does not decide. A tolerance that a person has
-    given is a limit as it stands."""
+    """Whether the error is over the budget by so little that one set does not decide. A user's tolerance is an exact
+    limit."""
     return accuracy is not None and accuracy.policy == "reference" and 1 < accuracy.error_over_limit <= NEAR_LIMIT_RATIO
 
 
 def compute_limit(metric: str, terms: BudgetTerms, input_error: ErrorMetrics | None, rule: BudgetRule) -> float:
-    """The most error that `metric` allows.
+    """The largest error that `metric` allows.
 
     Args:
-        input_error: what rounding the inputs to the shortcut's precision loses; without it the honest part alone.
+        input_error: error from rounding the inputs to reduced precision; None for the full-precision part alone.
     """
     reference, rounding, shortcut = (
         terms.reference_error[metric],
         terms.rounding_error[metric],
         terms.shortcut_error[metric],
     )
-    wider = 1 + SMALL_SAMPLE_FACTOR / math.sqrt(terms.golden.numel())
+    widening = 1 + SMALL_SAMPLE_FACTOR / math.sqrt(terms.golden.numel())
     if terms.is_narrow:
         return (
-            wider * (NARROW_EXTREME_FACTOR if metric in EXTREME_METRICS else NARROW_FACTOR) * max(reference, rounding)
+            widening
+            * (NARROW_EXTREME_FACTOR if metric in EXTREME_METRICS else NARROW_FACTOR)
+            * max(reference, rounding)
         )
-    lost, most = 0.0, shortcut
+    reduced_loss, max_loss = 0.0, shortcut
     if rule.inputs_average_out and metric != TAIL_METRIC:
-        lost = shortcut
+        reduced_loss = shortcut
     elif input_error is not None:
-        # Near a zero crossing an honest sum has many ulp of error, so there the inputs' own error is the measure.
-        lost = most = (
+        # Near a zero crossing a full-precision sum has many ulp of error too, so the larger of the two terms applies.
+        reduced_loss = max_loss = (
             max(shortcut, input_error[metric]) if metric == TAIL_METRIC else min(shortcut, input_error[metric])
         )
-    honest = min(rule.reference_factor * max(reference, MIN_ROUNDINGS * rounding), max(most, shortcut) / 2)
-    return wider * max(2 * reference, honest, rule.shortcut_share * lost)
+    full_precision = min(rule.reference_factor * max(reference, MIN_ROUNDINGS * rounding), max(max_loss, shortcut) / 2)
+    return widening * max(2 * reference, full_precision, rule.shortcut_share * reduced_loss)
 
 
 def budget_terms(expected: Expected, output_index: int) -> BudgetTerms:
-    """Of output `output_index`; computed once for each input set."""
+    """The terms of output `output_index`, computed once for each input set."""
     return expected.get_or_compute(
-        f"scales {output_index}",
+        f"terms {output_index}",
         lambda: _compute_budget_terms(expected.reference[output_index], expected.golden[output_index]),
     )
 
@@ -195,23 +197,22 @@ def _check_output(
 def _check_budget(
     got: Tensor, expected: Expected, output_index: int, distribution: Distribution
 ) -> tuple[Reason | None, Accuracy]:
-    scale = budget_terms(expected, output_index)
-    flat = _mask_output(got.reshape(-1), scale)
-    error = measure_error(scale.golden, scale.ulp_bits, scale.min_magnitude, make_error_function(flat))
-    averaging = distribution.same_sign or expected.inputs_same_sign
-    rule = SPARSE if distribution.sparse else SAME_SIGN if averaging else ZERO_MEAN
+    terms = budget_terms(expected, output_index)
+    flat = _mask_output(got.reshape(-1), terms)
+    error = measure_error(terms.golden, terms.ulp_bits, terms.min_magnitude, make_error_function(flat))
+    same_sign = distribution.same_sign or expected.inputs_same_sign
+    rule = SPARSE if distribution.sparse else SAME_SIGN if same_sign else ZERO_MEAN
     metric, limit = _worst_metric(
-        error, scale, expected.get_cached(f"inputs {output_index}"), rule, coarse=distribution.coarse
+        error, terms, expected.get_cached(f"inputs {output_index}"), rule, coarse=distribution.coarse
     )
-    if (
-        error[metric] > limit and not distribution.coarse
-    ):  # the inputs' error takes another run of the program: only where it can matter
-        metric, limit = _worst_metric(error, scale, measure_input_error(expected, output_index), rule)
-    accuracy = _make_accuracy(error, metric, limit, scale, expected, output_index, distribution, got)
+    # The inputs' error takes another run of the program, so it is measured only where it can matter.
+    if error[metric] > limit and not distribution.coarse:
+        metric, limit = _worst_metric(error, terms, measure_input_error(expected, output_index), rule)
+    accuracy = _make_accuracy(error, metric, limit, terms, expected, output_index, distribution, got)
     if error[metric] <= limit:
         return None, accuracy
     hint = distribution.hint or classify_error(
-        flat, scale.golden, error, measure_input_error(expected, output_index), expected.reference[output_index].dtype
+        flat, terms.golden, error, measure_input_error(expected, output_index), expected.reference[output_index].dtype
     )
     return Reason(code="inaccurate", detail=_format_detail(accuracy, hint)), accuracy
 
@@ -224,25 +225,25 @@ def _worst_metric(
     *,
     coarse: bool = False,
 ) -> tuple[str, float]:
-    """The metric that is farthest over its limit, or nearest to it, and that limit."""
+    """The metric with the largest ratio to its limit, and that limit."""
     limits = {metric: compute_limit(metric, terms, input_errors, rule) for metric in METRICS}
     if coarse:
-        own = terms.reference_error
-        limits = {m: max(limits[m], COARSE_FACTOR * own[m], COARSE_LIMIT) for m in COARSE_METRICS}
+        reference_error = terms.reference_error
+        limits = {m: max(limits[m], COARSE_FACTOR * reference_error[m], COARSE_LIMIT) for m in COARSE_METRICS}
     worst = max(limits, key=lambda metric: _ratio(error[metric], limits[metric]))
     return worst, limits[worst]
 
 
 def measure_input_error(expected: Expected, output_index: int) -> ErrorMetrics:
-    """What rounding the inputs to a shortcut's precision costs at output `output_index`; one more FP64 run, once for
-    each set."""
+    """Error at output `output_index` from rounding the inputs to reduced precision; one more FP64 run, once for each
+    set."""
 
     def measure() -> ErrorMetrics:
-        scale = budget_terms(expected, output_index)
-        moved = as_real(expected.golden_of_rounded_inputs()[output_index]).reshape(-1)
-        moved = torch.where(moved.isfinite(), moved, scale.golden)
+        terms = budget_terms(expected, output_index)
+        rounded = as_real(expected.golden_of_rounded_inputs()[output_index]).reshape(-1)
+        rounded = torch.where(rounded.isfinite(), rounded, terms.golden)
         return measure_error(
-            scale.golden, scale.ulp_bits, scale.min_magnitude, make_error_function(_mask_output(moved, scale))
+            terms.golden, terms.ulp_bits, terms.min_magnitude, make_error_function(_mask_output(rounded, terms))
         )
 
     return expected.get_or_compute(f"inputs {output_index}", measure)
@@ -258,7 +259,7 @@ def _make_accuracy(
     distribution: Distribution,
     got: Tensor,
 ) -> Accuracy:
-    where = comparison.unravel_index(error.worst_index, got.shape)
+    index = comparison.unravel_index(error.worst_index, got.shape)
     return Accuracy(
         policy="reference",
         error=error[metric],
@@ -269,9 +270,9 @@ def _make_accuracy(
         metric=metric,
         distribution=distribution.name,
         output=expected.names[output_index],
-        index=where,
-        got=repr(got[where].item()),
-        expected=repr(as_real(expected.golden[output_index])[where].item()),
+        index=index,
+        got=repr(got[index].item()),
+        expected=repr(as_real(expected.golden[output_index])[index].item()),
     )
 
 
@@ -280,51 +281,54 @@ def _format_detail(accuracy: Accuracy, hint: str) -> str:
     lines = [
         f"{accuracy.error_over_reference:,.3g} times the reference's own error against the golden, "
         f"{accuracy.error_over_limit:,.3g} times the limit ({accuracy.metric}, {accuracy.distribution})",
-        f"worst at {name}{list(accuracy.index)}: got {accuracy.got}, right {accuracy.expected}",
+        f"worst at {name}{list(accuracy.index)}: got {accuracy.got}, expected {accuracy.expected}",
     ]
     return "\n".join(lines + ([f"looks like {hint}"] if hint else []))
 
 
 def _compute_budget_terms(reference: Tensor, golden: Tensor) -> BudgetTerms:
-    bits, least = significand_bits(reference.dtype), reduced_precision_bits(reference.dtype)
-    own, special, flat = _mask_special(as_real(reference).reshape(-1), as_real(golden).reshape(-1))
-    smallest = min_ulp_magnitude(reference.dtype, _rms(flat))
-    rounding = measure_rounding_error(flat, bits, smallest)
+    ulp_bits, reduced_bits = significand_bits(reference.dtype), reduced_precision_bits(reference.dtype)
+    reference_values, special_mask, golden_values = _mask_special(
+        as_real(reference).reshape(-1), as_real(golden).reshape(-1)
+    )
+    min_magnitude = min_ulp_magnitude(reference.dtype, _rms(golden_values))
+    rounding = measure_rounding_error(golden_values, ulp_bits, min_magnitude)
     return BudgetTerms(
-        golden=flat,
-        special_mask=special,
-        ulp_bits=bits,
-        min_magnitude=smallest,
-        is_narrow=bits <= least,
-        reference_error=measure_error(flat, bits, smallest, make_error_function(own)),
+        golden=golden_values,
+        special_mask=special_mask,
+        ulp_bits=ulp_bits,
+        min_magnitude=min_magnitude,
+        is_narrow=ulp_bits <= reduced_bits,
+        reference_error=measure_error(golden_values, ulp_bits, min_magnitude, make_error_function(reference_values)),
         rounding_error=rounding,
-        shortcut_error=rescale_to_bits(rounding, bits, least),
+        shortcut_error=rescale_to_bits(rounding, ulp_bits, reduced_bits),
     )
 
 
 def _mask_special(reference: Tensor, golden: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Both without special values, and where those are; where only one of them is special, the other's value."""
+    """Both tensors with special values zeroed, and their mask; where only one of them is special, the other's value
+    is used."""
     if not all_finite(golden):
         golden = torch.where(golden.isfinite(), golden, reference.double())
     rounded = golden.to(reference.dtype)
-    own = reference if all_finite(reference) else torch.where(reference.isfinite(), reference, rounded)
+    reference_values = reference if all_finite(reference) else torch.where(reference.isfinite(), reference, rounded)
     if all_finite(rounded):
-        return own, None, golden
-    special = ~rounded.isfinite()
-    return own.masked_fill(special, 0.0), special, golden.masked_fill(special, 0.0)
+        return reference_values, None, golden
+    special_mask = ~rounded.isfinite()
+    return reference_values.masked_fill(special_mask, 0.0), special_mask, golden.masked_fill(special_mask, 0.0)
 
 
 def _mask_output(flat: Tensor, terms: BudgetTerms) -> Tensor:
-    """What a candidate gave, where a number was asked of it; it may overflow where the reference does."""
+    """A candidate's output without special positions; where it is not finite, the golden's value is used."""
     if terms.special_mask is not None:
         flat = flat.masked_fill(terms.special_mask, 0.0)
     return flat if all_finite(flat) else torch.where(flat.isfinite(), flat, terms.golden.to(flat.dtype))
 
 
 def _rms(flat: Tensor) -> float:
-    top = max_abs(flat)
-    squares = sum((flat[part] / top).square_().sum().item() for part in iter_chunks(flat)) if top else 0.0
-    return top * math.sqrt(squares / flat.numel())
+    largest = max_abs(flat)
+    squares = sum((flat[part] / largest).square_().sum().item() for part in iter_chunks(flat)) if largest else 0.0
+    return largest * math.sqrt(squares / flat.numel())
 
 
 def _ratio(error: float, limit: float) -> float:

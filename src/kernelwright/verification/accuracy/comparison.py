@@ -1,4 +1,4 @@
-"""Comparisons that need no budget: shape, dtype, non-finite positions, integers, and the classic tolerance."""
+"""Comparisons outside the error budget: shape, dtype, non-finite positions, integers, and the classic tolerance."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from kernelwright.verification.accuracy.error import MAX_ERROR_RATIO
 from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.accuracy.ranges import all_finite
 
-# In fewer rows a rank in common may be chance.
+# In fewer rows a common rank may be chance.
 MIN_ROWS_FOR_RANK = 8
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The classic policy: |got - right| <= atol + rtol * |right|, against the reference."""
+    """The classic policy: |got - expected| <= atol + rtol * |expected|, against the reference."""
 
     atol: float
     rtol: float
 
 
 def format_policy(tolerance: tuple[float, float] | None) -> str:
-    """The policy of an absolute and a relative tolerance; of none the error budget."""
+    """The policy string of an (atol, rtol) tolerance; `reference` for None."""
     return "reference" if tolerance is None else f"{tolerance[0]!r},{tolerance[1]!r}"
 
 
 def parse_policy(policy: str) -> str | Tolerance:
-    """`reference` or `ATOL,RTOL`.
+    """Parse `reference` or `ATOL,RTOL`.
 
     Raises:
-        UsageError: none of these.
+        UsageError: neither of these.
     """
     if policy == "reference":
         return policy
@@ -49,6 +49,7 @@ def parse_policy(policy: str) -> str | Tolerance:
 
 
 def check_shape_dtype(got: Tensor, reference: Tensor, name: str) -> Reason | None:
+    """The reason to reject an output of another shape or dtype, or None."""
     if got.shape != reference.shape:
         return Reason(code="wrong-shape", detail=f"{name}: {tuple(got.shape)} instead of {tuple(reference.shape)}")
     if got.dtype != reference.dtype:
@@ -57,7 +58,7 @@ def check_shape_dtype(got: Tensor, reference: Tensor, name: str) -> Reason | Non
 
 
 def check_non_finite(got: Tensor, reference: Tensor, name: str) -> Reason | None:
-    """NaN where the reference has NaN and nowhere else, infinities likewise with their sign."""
+    """The reason to reject an output whose NaNs and signed infinities are not at the reference's positions, or None."""
     if all_finite(got) and all_finite(reference):
         return None
     special = ~(got.isfinite() & reference.isfinite())
@@ -66,9 +67,9 @@ def check_non_finite(got: Tensor, reference: Tensor, name: str) -> Reason | None
 
 
 def replace_overflow(got: Tensor, reference: Tensor, golden: Tensor) -> Tensor:
-    """The reference, with the golden's numbers where it overflowed and the candidate did not.
+    """The reference, with the golden's values where the reference overflowed and the candidate did not.
 
-    For inputs that we drew: that a program does not survive them is its fault, and nobody need copy it.
+    For redrawn inputs: a candidate does not have to reproduce the reference's overflow.
     """
     if all_finite(reference):
         return reference
@@ -78,7 +79,8 @@ def replace_overflow(got: Tensor, reference: Tensor, golden: Tensor) -> Tensor:
 
 
 def check_integers(got: Tensor, expected: Expected, output_index: int) -> Reason | None:
-    """Each element equals the reference's or the golden's, or selects an equal value where outputs are indices."""
+    """The reason to reject an integer output, or None: each element must equal the reference's or the golden's, or
+    select an equal value if outputs are indices."""
     reference, golden = expected.reference[output_index], expected.golden[output_index]
     wrong = (got != reference) & (got != golden.to(reference.dtype))
     if not bool(wrong.any()) or selects_equal_values(got, reference, expected.inputs):
@@ -87,11 +89,11 @@ def check_integers(got: Tensor, expected: Expected, output_index: int) -> Reason
 
 
 def selects_equal_values(got: Tensor, reference: Tensor, inputs: list[Tensor]) -> bool:
-    """Both index tensors pick the same values out of some input, along some dimension, without picking one twice.
+    """Whether both index tensors select the same values from an input, along one dimension, without selecting one
+    twice.
 
-    The hook for argmax, topk, sort and median: where values tie, either index is right. Only an input that explains
-    the reference's own choice counts: in a constant one, or one that has nothing to do with it, a wrong index would
-    pick an equal value too.
+    For argmax, topk, sort and median: where values tie, either index is correct. Only an input that explains the
+    reference's own choice counts: in a constant or unrelated input, a wrong index would select an equal value too.
     """
     if got.dtype not in (torch.int32, torch.int64):
         return False
@@ -99,98 +101,107 @@ def selects_equal_values(got: Tensor, reference: Tensor, inputs: list[Tensor]) -
         if not source.dtype.is_floating_point:
             continue
         for dim in range(source.dim()):
-            ours, theirs = (_as_gather_index(t, source, dim) for t in (got, reference))
-            if ours is None or theirs is None or _count_repeats(ours, dim) > _count_repeats(theirs, dim):
+            got_index, reference_index = (_as_gather_index(t, source, dim) for t in (got, reference))
+            if (
+                got_index is None
+                or reference_index is None
+                or _count_repeats(got_index, dim) > _count_repeats(reference_index, dim)
+            ):
                 continue
-            values = source.gather(dim, theirs)
-            if torch.equal(source.gather(dim, ours), values) and _has_common_rank(source.movedim(dim, -1), values, dim):
+            values = source.gather(dim, reference_index)
+            if torch.equal(source.gather(dim, got_index), values) and _has_common_rank(
+                source.movedim(dim, -1), values, dim
+            ):
                 return True
     return False
 
 
 def _has_common_rank(source: Tensor, values: Tensor, dim: int) -> bool:
-    """Whether the values that were picked have their rank in common: the first so many, the last so many, or, over
-    enough rows, any rank, which is the same in every row."""
+    """Whether the selected values have a common rank: the first N, the last N, or, over enough rows, any rank that is
+    the same in every row."""
     ordered = source.reshape(-1, source.shape[-1]).double().sort(-1).values.contiguous()
-    picked = values.movedim(dim, -1).reshape(len(ordered), -1).double().contiguous()
+    selected = values.movedim(dim, -1).reshape(len(ordered), -1).double().contiguous()
     if bool((ordered[:, 0] == ordered[:, -1]).all()):
         return False
-    size, count = ordered.shape[1], picked.shape[1]
-    low = torch.searchsorted(ordered, picked)
-    high = torch.searchsorted(ordered, picked, right=True) - 1
-    place = torch.arange(count, device=source.device)
-    if any(bool(((low <= rank) & (rank <= high)).all()) for rank in (place, size - 1 - place)):
+    size, count = ordered.shape[1], selected.shape[1]
+    low = torch.searchsorted(ordered, selected)
+    high = torch.searchsorted(ordered, selected, right=True) - 1
+    position = torch.arange(count, device=source.device)
+    if any(bool(((low <= rank) & (rank <= high)).all()) for rank in (position, size - 1 - position)):
         return True
-    chosen = picked.sort(-1).values
-    unordered = count < size and any(torch.equal(chosen, end) for end in (ordered[:, :count], ordered[:, -count:]))
+    sorted_selected = selected.sort(-1).values
+    unordered = count < size and any(
+        torch.equal(sorted_selected, end) for end in (ordered[:, :count], ordered[:, -count:])
+    )
     return unordered or (len(ordered) >= MIN_ROWS_FOR_RANK and bool((low.amax(0) <= high.amin(0)).all()))
 
 
 def check_tolerance(
     got: Tensor, reference: Tensor, rule: Tolerance, name: str, distribution: str
 ) -> tuple[Reason | None, Accuracy]:
-    """`torch.isclose` against the reference; non-finite positions have been compared before."""
+    """`torch.isclose` against the reference; non-finite positions have already been compared."""
     finite = reference.isfinite()
-    wide = torch.where(finite, reference.double(), 0.0)
-    error = torch.where(finite, got.double() - wide, 0.0).abs()
-    limit = rule.atol + rule.rtol * wide.abs()
-    share = torch.where(error == 0, 0.0, error / limit).clamp_max(MAX_ERROR_RATIO).flatten()
-    worst = int(share.argmax())
-    where = unravel_index(worst, got.shape)
+    reference_fp64 = torch.where(finite, reference.double(), 0.0)
+    error = torch.where(finite, got.double() - reference_fp64, 0.0).abs()
+    limit = rule.atol + rule.rtol * reference_fp64.abs()
+    ratio = torch.where(error == 0, 0.0, error / limit).clamp_max(MAX_ERROR_RATIO).flatten()
+    worst = int(ratio.argmax())
+    index = unravel_index(worst, got.shape)
     accuracy = Accuracy(
         policy=f"{rule.atol:g},{rule.rtol:g}",
-        error=error[where].item(),
+        error=error[index].item(),
         reference_error=0.0,
-        limit=limit[where].item(),
-        error_over_reference=MAX_ERROR_RATIO if error[where].item() else 0.0,
-        error_over_limit=share[worst].item(),
+        limit=limit[index].item(),
+        error_over_reference=MAX_ERROR_RATIO if error[index].item() else 0.0,
+        error_over_limit=ratio[worst].item(),
         metric="absolute",
         distribution=distribution,
         output=name,
-        index=where,
-        got=repr(got[where].item()),
-        expected=repr(reference[where].item()),
+        index=index,
+        got=repr(got[index].item()),
+        expected=repr(reference[index].item()),
     )
     if accuracy.error_over_limit <= 1:
         return None, accuracy
-    off = f"{accuracy.error_over_limit:,.3g} times the tolerance" if limit[where] else "where nothing may be"
+    excess = f"{accuracy.error_over_limit:,.3g} times the tolerance" if limit[index] else "where the tolerance is zero"
     detail = (
-        f"{accuracy.error:.3g} off, {off}; worst at {name}{list(where)}: got {accuracy.got}, right {accuracy.expected}"
+        f"error {accuracy.error:.3g}, {excess}; worst at {name}{list(index)}: got {accuracy.got}, "
+        f"expected {accuracy.expected}"
     )
     return Reason(code="inaccurate", detail=detail), accuracy
 
 
 def unravel_index(flat: int, shape: torch.Size) -> tuple[int, ...]:
     """The index of a flat (row-major) position."""
-    where: list[int] = []
+    index: list[int] = []
     for size in reversed(shape):
-        flat, here = divmod(flat, size)
-        where.append(here)
-    return tuple(reversed(where))
+        flat, position = divmod(flat, size)
+        index.append(position)
+    return tuple(reversed(index))
 
 
 def _equal_or_both_nan(got: Tensor, reference: Tensor) -> Tensor:
     return (got == reference) | (got.isnan() & reference.isnan())
 
 
-def _first_mismatch(wrong: Tensor, got: Tensor, right: Tensor, name: str, code: str) -> Reason | None:
+def _first_mismatch(wrong: Tensor, got: Tensor, expected: Tensor, name: str, code: str) -> Reason | None:
     count = int(wrong.sum())
     if not count:
         return None
-    where = unravel_index(int(wrong.flatten().int().argmax()), got.shape)
-    share = f"{count} of {wrong.numel()} elements differ"
+    index = unravel_index(int(wrong.flatten().int().argmax()), got.shape)
+    summary = f"{count} of {wrong.numel()} elements differ"
     return Reason(
-        code=code, detail=f"{name}{list(where)}: got {got[where].item()}, right {right[where].item()}; {share}"
+        code=code, detail=f"{name}{list(index)}: got {got[index].item()}, expected {expected[index].item()}; {summary}"
     )
 
 
 def _as_gather_index(index: Tensor, source: Tensor, dim: int) -> Tensor | None:
-    """The index in the form that `gather` takes, or None where it cannot be one."""
+    """The index in the form that `gather` takes, or None where that is not possible."""
     index = index.long()
     if index.dim() == source.dim() - 1:
         index = index.unsqueeze(dim)
-    others = [d for d in range(source.dim()) if d != dim]
-    if index.dim() != source.dim() or any(index.shape[d] != source.shape[d] for d in others):
+    other_dims = [d for d in range(source.dim()) if d != dim]
+    if index.dim() != source.dim() or any(index.shape[d] != source.shape[d] for d in other_dims):
         return None
     return index if bool(((index >= 0) & (index < source.shape[dim])).all()) else None
 

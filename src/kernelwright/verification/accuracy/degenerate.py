@@ -1,4 +1,4 @@
-"""Problems that say nothing of who solves them: an input that nothing depends on, an answer that can be guessed."""
+"""Detects degenerate problems, which do not test a candidate: unused inputs, trivial answers."""
 
 from __future__ import annotations
 
@@ -17,43 +17,47 @@ from kernelwright.verification.transport.state import bitwise_equal
 
 MIN_ELEMENTS = 16
 FIRST_SET_INDEX = 500
-"""The index of the first input set that is drawn here: no other part of a verification draws these."""
+"""Index of the first input set that is drawn here; no other part of a verification uses these indices."""
 
 
 def find_degeneracies(reference: Reference) -> tuple[str, ...]:
-    """What is degenerate in a problem, each in a sentence; nothing for a sound one.
+    """One sentence for each way in which a problem is degenerate; empty for a sound one.
 
     Runs the reference once for each input and a few times more.
 
     Raises:
         ProblemError: the reference raises on its own inputs.
     """
-    one, other = (reference.make_set(reference.make_inputs(FIRST_SET_INDEX + at)) for at in range(2))
-    found = [*_find_unused_inputs(reference, one.inputs, other.inputs), *_find_trivial_answers(one, other)]
-    tensors = [leaf for leaf in pytree.tree_leaves(one.inputs) if isinstance(leaf, Tensor)]
+    first, second = (reference.make_set(reference.make_inputs(FIRST_SET_INDEX + at)) for at in range(2))
+    sentences = [*_find_unused_inputs(reference, first.inputs, second.inputs), *_find_trivial_answers(first, second)]
+    tensors = [leaf for leaf in pytree.tree_leaves(first.inputs) if isinstance(leaf, Tensor)]
     numbers = sum(tensor.numel() for tensor in tensors)
-    if not tensors and not reference.state_names and _outputs_equal(one.expected.reference, other.expected.reference):
-        found.append("it takes and holds no tensor: one answer serves every call")
+    if (
+        not tensors
+        and not reference.state_names
+        and _outputs_equal(first.expected.reference, second.expected.reference)
+    ):
+        sentences.append("it has no input tensors and no state: one answer is right for every call")
     elif 0 < numbers < MIN_ELEMENTS:
-        found.append(f"its inputs are {numbers} numbers: only the call itself takes time")
-    return tuple(found)
+        sentences.append(f"its inputs are only {numbers} numbers: a call is mostly overhead")
+    return tuple(sentences)
 
 
 def _find_unused_inputs(reference: Reference, one: Args, other: Args) -> list[str]:
-    """Inputs that differ from set to set and that no output depends on."""
+    """Inputs that differ between sets and that no output depends on."""
     leaves, spec = pytree.tree_flatten(one)
     others = pytree.tree_leaves(other)
-    before = reference.run_values(one)
-    if _outputs_equal(before, reference.run_values(other)) and any(map(_values_differ, leaves, others)):
+    outputs = reference.run_values(one)
+    if _outputs_equal(outputs, reference.run_values(other)) and any(map(_values_differ, leaves, others)):
         return ["its outputs are the same for all inputs"]
-    found = []
+    unused = []
     tensors = [at for at, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     for number, at in enumerate(tensors):
         if _values_differ(leaves[at], others[at]):
             swapped = [*leaves[:at], others[at], *leaves[at + 1 :]]
-            if _outputs_equal(before, reference.run_values(pytree.tree_unflatten(swapped, spec))):
-                found.append(f"no output depends on input {number}")
-    return found
+            if _outputs_equal(outputs, reference.run_values(pytree.tree_unflatten(swapped, spec))):
+                unused.append(f"no output depends on input {number}")
+    return unused
 
 
 def _values_differ(one: Any, other: Any) -> bool:
@@ -65,14 +69,14 @@ def _values_differ(one: Any, other: Any) -> bool:
     )
 
 
-def _outputs_equal(before: list[Tensor] | None, now: list[Tensor] | None) -> bool:
-    if before is None or now is None or len(before) != len(now):
+def _outputs_equal(outputs: list[Tensor] | None, other_outputs: list[Tensor] | None) -> bool:
+    if outputs is None or other_outputs is None or len(outputs) != len(other_outputs):
         return False
-    return all(map(bitwise_equal, before, now))
+    return all(map(bitwise_equal, outputs, other_outputs))
 
 
 def _find_trivial_answers(*sets: InputSet) -> list[str]:
-    """Answers that need no work and would be accepted, for every one of these sets."""
+    """Trivial answers that would be accepted for each of these sets."""
     guesses = {"zeros": torch.zeros_like, "its own mean everywhere": _constant_mean}
     return [
         f"{name} would be accepted as its answer"

@@ -1,8 +1,8 @@
-"""Several kinds of input, because each shortcut hides in some: errors of a positive sum average out, small scales
+"""Distributions of inputs. Each exposes errors that others hide: errors of a positive sum average out, small scales
 hide overflow, and normal values hide what only outliers break.
 
-Every redrawn tensor stays a member of its own domain: positive stays positive, bounded stays bounded, rows that sum
-to one still do, masks, constants and scalars are kept.
+Every redrawn tensor keeps its domain: positive values stay positive and bounded values bounded, rows that sum to one
+still do, masks, constants and scalars are unchanged.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ Sampler = Callable[[tuple[int, ...], torch.Generator], Tensor]
 SEED_STRIDE = 0x9E3779B9
 LONG_ROW = 4096
 CHANNEL_LEVELS, MIN_LEVELS, MAX_SETS_PER_DISTRIBUTION = 4, 64, 8
-"""Levels of the channels of one set; those over which a verdict does not depend on chance; sets drawn for that."""
+"""Levels of the channels in one set; number of levels over which a verdict no longer depends on chance; maximum
+number of sets for that."""
 MAX_REDRAWN_ELEMENTS = 1 << 22
-"""Elements in all sets of one distribution together, where one set would be too little."""
+"""Elements in all sets of one distribution together, where one set has too few levels."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A kind of input.
+    """A distribution of input values.
 
     Attributes:
-        same_sign: rounding errors average out in sums, so it is judged by a wider budget.
-        sampler: draws them; None leaves the problem's own.
-        sparse: few values decide every sum, so it is judged by the narrowest budget.
+        same_sign: rounding errors average out in sums, so a wider budget applies.
+        sampler: generates the values; None keeps the problem's own.
+        sparse: few values decide every sum, so the narrowest budget applies.
         single_tensor: one of the largest tensors is redrawn, the others stay as given.
-        range_end: which end of the dtype's range values are moved towards, half of the way: 1 the upper, -1 the lower,
-            0 none. For programs whose outputs scale with their inputs.
-        coarse: what is asked is where a result is far off, not its last digits.
-        count_levels: how many levels one draw of a shape has, of a distribution of levels; one level alone may be a
+        range_end: moves values half of the way to an end of the dtype's range: 1 the upper, -1 the lower, 0 none.
+            Only for programs whose outputs scale with their inputs.
+        coarse: only large errors count, not the last digits.
+        hint: what an error with this distribution indicates.
+        count_levels: number of levels in one tensor of a shape, for distributions of levels; a single level may be a
             number whose sums are exact.
-        hint: what a candidate that is wrong here does.
     """
 
     name: str
@@ -54,10 +55,10 @@ class Distribution:
     count_levels: Callable[[tuple[int, ...]], int] | None = None
 
     def draw(self, inputs: Args, seed: int) -> Args:
-        """The same tree with floating tensors redrawn at the example's scale, strides and shared storage kept.
+        """The same tree with floating tensors redrawn at the example's scale; strides and shared storage are kept.
 
         Args:
-            inputs: example (args, kwargs), left untouched.
+            inputs: example (args, kwargs), not modified.
             seed: of a generator on each tensor's own device.
         """
         fresh = clone_inputs(inputs)
@@ -69,7 +70,7 @@ class Distribution:
         return fresh
 
     def count_sets(self, inputs: Args) -> int:
-        """How many sets of it are enough for these inputs."""
+        """Number of sets of this distribution that these inputs need."""
         sizes = [tuple(one.shape) for one in tensor_leaves(inputs) if one.dtype.is_floating_point and one.numel()]
         if self.count_levels is None or not sizes:
             return 1
@@ -77,9 +78,9 @@ class Distribution:
         affordable = min(MAX_SETS_PER_DISTRIBUTION, MAX_REDRAWN_ELEMENTS // math.prod(largest))
         return max(1, min(affordable, -(-MIN_LEVELS // self.count_levels(largest))))
 
-    def _select_tensors(self, given: list[Tensor], seed: int) -> list[tuple[int, Tensor]]:
-        """The tensors that are redrawn, with their positions."""
-        numbered = list(enumerate(given))
+    def _select_tensors(self, tensors: list[Tensor], seed: int) -> list[tuple[int, Tensor]]:
+        """The tensors to redraw, with their positions."""
+        numbered = list(enumerate(tensors))
         floating = [(at, one) for at, one in numbered if one.dtype.is_floating_point]
         if not self.single_tensor or not floating:
             return numbered
@@ -93,18 +94,19 @@ def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 
 def _heavy_tailed(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Signed log-normal, two octaves wide: a few values carry each sum, so that their errors cannot average out."""
+    """Signed log-normal, two octaves wide: a few values dominate each sum, so that their errors cannot average out."""
     size = torch.exp2(2.0 * _normal(shape, generator).clamp_(-4, 4)) / 7
     return torch.copysign(size, _normal(shape, generator))
 
 
 def _biased_low_bits(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Normal values whose low bits all round the same way, so that a long sum is off by as much as each of its terms.
+    """Normal values whose low bits all round the same way, so that the relative error of a long sum is that of each
+    term.
 
     The lowest 13 of the 23 stored bits are 0 1111 1011 11xx: just under half a unit at 11 significant bits. In every
-    fourth value the three before them are 011: just under half a unit at 8 bits, and what two BF16 parts leave over
-    is just under half a unit again. In every one, a sum that has grown 2^16 times larger than its terms would lose as
-    much honestly.
+    fourth value the three bits above them are 011: just under half a unit at 8 bits, and the remainder of two BF16
+    parts is just under half a unit again. If every value had these, a correct FP32 sum 2^16 times larger than its
+    terms would lose as much.
     """
     bits = _normal(shape, generator).view(torch.int32)
     eight = (bits & 0x30) == 0
@@ -113,37 +115,37 @@ def _biased_low_bits(shape: tuple[int, ...], generator: torch.Generator) -> Tens
 
 
 def _outliers(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Normal, with one value in 2048 about a hundred times as large: exp() of the first overflows FP32."""
+    """Normal, with one value in 2048 about a hundred times as large: exp() of the first one overflows FP32."""
     values = _normal(shape, generator)
-    chance = torch.rand(shape, generator=generator, device=generator.device)
-    chosen = chance < 1 / 2048
+    uniform = torch.rand(shape, generator=generator, device=generator.device)
+    chosen = uniform < 1 / 2048
     values = torch.where(chosen, 100 * values, values)
-    return torch.where(chance == chance.min(), 100 + values.abs(), values)
+    return torch.where(uniform == uniform.min(), 100 + values.abs(), values)
 
 
 def _uneven_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Normal, each row times a power of two from 2^-12 to 4: small rows show an epsilon that is missing."""
+    """Normal, each row times a power of two from 2^-12 to 4: small rows expose a missing epsilon."""
     values = _normal(shape, generator)
     rows = torch.randint(-12, 3, (*shape[:-1], 1), generator=generator, device=generator.device)
     return values * torch.exp2(rows.float()) if len(shape) > 1 else values
 
 
 def _sparse(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """About eight large values in each row, as large together as a normal row, and little between them.
+    """About eight large values in each row, together as large as a normal row, with small values between them.
 
     They decide every sum: errors of the inputs cannot average out, and every order of adding is nearly exact. One of
-    them is positive, so that in exp() of a row, too, the few decide. Between them stands 1/16 of a normal value, not
-    nothing: numbers that are equal, or near the last place of a sum, all round the same way when added one by one.
-    In long rows it is 2^-60, which no sum can feel, with up to a thousand normal values in it: what works element by
-    element shows its error in those.
+    them is positive, so that they decide sums of exp() too. The values between are 1/16 of a normal value, not zero:
+    numbers that are equal, or near the last place of a sum, all round the same way when added one by one. In long
+    rows they are 2^-60, too small to affect a sum, with up to a thousand normal values among them, which expose
+    errors of element-wise functions.
     """
     between, normal = (2.0**-4, 0.0) if shape[-1] <= LONG_ROW else (2.0**-60, min(1 / 128, 1024 / shape[-1]))
     share = min(0.5, 8 / shape[-1])
     size = 2.0 ** round(math.log2(1 / share) / 2)
-    chance = torch.rand(shape, generator=generator, device=generator.device)
+    uniform = torch.rand(shape, generator=generator, device=generator.device)
     values = _biased_low_bits(shape, generator)
-    first = chance == chance.amin(-1, keepdim=True)
-    scale = torch.where(chance < share, size, torch.where(chance < share + normal, 1.0, between))
+    first = uniform == uniform.amin(-1, keepdim=True)
+    scale = torch.where(uniform < share, size, torch.where(uniform < share + normal, 1.0, between))
     return torch.where(first, size * (1 + values.abs()), values * scale)
 
 
@@ -156,8 +158,8 @@ def _offset(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 
 def _level_rows(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Rows of equal numbers, and of numbers whose mean is hundreds or thousands of times their spread: nothing may be
-    left of a mean that is subtracted. Levels are from 1/2 to 2^12."""
+    """Rows of equal numbers, and rows whose mean is hundreds or thousands of times their standard deviation:
+    subtracting the mean must not leave rounding errors. Levels are from 1/2 to 2^12."""
     return _level((*shape[:-1], 1), shape, generator)
 
 
@@ -166,8 +168,8 @@ def _count_rows(shape: tuple[int, ...]) -> int:
 
 
 def _level_channels(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """The same along the second of three or more dimensions, in four levels, so that groups of channels are level too;
-    of two dimensions along the columns."""
+    """Levels along the second of three or more dimensions, in four levels, so that groups of channels are level too;
+    along the columns of two dimensions."""
     if len(shape) < 3:
         return _level((1, *shape[1:]), shape, generator)
     runs = [1, min(shape[1], CHANNEL_LEVELS), *(1,) * (len(shape) - 2)]
@@ -188,8 +190,8 @@ def _level(levels: tuple[int, ...], shape: tuple[int, ...], generator: torch.Gen
     return level + spread * _normal(shape, generator)
 
 
-CANCELLATION_HINT = "what rounding leaves of a mean that is subtracted"
-# In the order of what they tell: whoever has no time for all of them has tried the best.
+CANCELLATION_HINT = "cancellation in the mean subtraction"
+# The most sensitive ones first, for runs that stop early.
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     Distribution("as given", False, None),
     Distribution("sparse", False, _sparse, sparse=True),
@@ -224,7 +226,7 @@ DISTRIBUTIONS: tuple[Distribution, ...] = (
 
 
 def _redraw(tensor: Tensor, sampler: Sampler, seed: int, range_end: int) -> None:
-    """Writes new values into the tensor's own memory."""
+    """Write new values into the tensor's own memory."""
     target = _non_overlapping_view(tensor)
     if target is None or target.numel() <= 1:
         return
@@ -240,7 +242,8 @@ def _redraw(tensor: Tensor, sampler: Sampler, seed: int, range_end: int) -> None
 
 
 def _scale_to_range_end(fitted: Tensor, example: Tensor, range_end: int) -> Tensor:
-    """Halfway to an end of the dtype's range: squares leave it then. What is bounded stays within its bounds."""
+    """Scale to halfway to an end of the dtype's range, where squares leave the range. Bounded values stay within
+    bounds."""
     largest = max_abs(example) if range_end else 0.0
     if largest <= 1:
         return fitted
@@ -265,22 +268,22 @@ def _overlaps_itself(tensor: Tensor) -> bool:
 
 
 def _is_redrawable(example: Tensor) -> bool:
-    """False for what carries meaning in its values: constants, masks, anything of two values or with infinities."""
+    """False for values that carry meaning: constants, masks, tensors with only two values or with infinities."""
     if example.dtype.itemsize < 2 or not all_finite(example):
         return False
     low, high = example.aminmax()
     return not bool(((example == low) | (example == high)).all())
 
 
-def _fit_to_domain(drawn: Tensor, example: Tensor) -> Tensor:
-    """Brings drawn values into the domain of the example: scale, sign, bounds, zeros, order, rows that sum to one.
+def _fit_to_domain(values: Tensor, example: Tensor) -> Tensor:
+    """Fit redrawn values to the example's domain: scale, sign, bounds, zeros, order, rows that sum to one.
 
-    Only powers of two scale a value, so that its low bits stay as they were drawn.
+    Values are scaled by powers of two only, which keeps their low bits.
     """
     example = example.float()
     low, high = example.aminmax()
     rms, largest = example.square().mean().sqrt(), torch.maximum(low.abs(), high.abs())
-    fitted = drawn * torch.exp2(torch.log2(rms).round())
+    fitted = values * torch.exp2(torch.log2(rms).round())
     if bool(low >= 0) or bool(high <= 0):
         fitted = torch.copysign(fitted, high + low)
     if bool((largest <= 1) & (largest > 0.9)):
@@ -296,10 +299,10 @@ def _fit_to_domain(drawn: Tensor, example: Tensor) -> Tensor:
 
 
 def _is_ascending(example: Tensor) -> bool:
-    """Offsets, positions and boundaries: never falling along the last dimension."""
+    """Never decreasing along the last dimension: offsets, positions and boundaries."""
     return example.shape[-1] > 2 and bool((example[..., 1:] >= example[..., :-1]).all())
 
 
 AS_GIVEN = DISTRIBUTIONS[0]
 HELD_OUT = Distribution("held out", False, None)
-"""Of other shapes, which the problem declares."""
+"""The other shapes that the problem declares."""

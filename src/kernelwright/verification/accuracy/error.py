@@ -1,7 +1,8 @@
-"""How far an output is from the golden: five measures that a single wrong tile or a flipped rounding cannot hide from.
+"""Error of an output against the golden: five metrics that expose a single wrong tile as well as a flipped rounding.
 
-Every measure is relative, so that it reads alike for every output: rms over the golden's rms, the worst tile's rms
-over that tile's, the maximum over the golden's maximum, and two quantiles in units in the last place (ulp).
+Every metric is relative, so that it is comparable across outputs: rms over the golden's rms, the worst tile's rms
+over that tile's golden rms, the maximum over the golden's maximum, and two quantiles in units in the last place
+(ulp).
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from kernelwright.verification.accuracy.ranges import all_finite, iter_chunks, m
 
 TAIL_METRIC = "99.9 % ulp"
 METRICS = ("rms", "worst tile", "maximum", "median ulp", TAIL_METRIC)
-# Of one ulp, what rounding to nearest loses in each of them: errors are spread evenly over half an ulp either side.
+# Error of rounding to nearest in each metric, in ulp: errors are uniform over half an ulp on either side.
 ROUNDING_SHARES = (12**-0.5, 12**-0.5, 0.5, 0.25, 0.4995)
 TILE_SIZE = 256
 MAX_QUANTILE_SAMPLES = 1 << 20
-# Below these counts a quantile is chance.
+# Below these counts a quantile is not meaningful.
 MIN_COUNT_FOR_MEDIAN, MIN_COUNT_FOR_TAIL = 32, 4000
-# A tile whose golden is smaller than this share of the whole is measured against the whole.
+# A tile whose golden rms is below this share of the overall rms is measured against that share.
 MIN_TILE_SCALE = 2.0**-5
-# A value smaller than this share of the rms has the ulp of that share: nobody's scaling keeps such a range.
+# A value below this share of the rms uses the ulp of that share: scaled kernels cannot keep a wider range.
 MIN_ELEMENT_SCALE = 2.0**-32
 _EXPONENT_MASK = 0x7FF << 52
-# JSON has no infinity; nothing real is this many times off.
+# JSON has no infinity; real errors are smaller.
 MAX_ERROR_RATIO = 1e30
 
 
@@ -44,17 +45,17 @@ class ErrorMetrics:
 
 
 def significand_bits(dtype: torch.dtype) -> int:
-    """Significant bits, the hidden one counted: 24 for float32, 8 for bfloat16."""
+    """Significant bits including the hidden one: 24 for float32, 8 for bfloat16."""
     return 1 - round(math.log2(torch.finfo(dtype).eps))
 
 
 def reduced_precision_bits(dtype: torch.dtype) -> int:
-    """The precision that a shortcut would leave: FP32's for FP64, else the 11 bits of FP16 and TF32."""
+    """Significant bits of reduced-precision arithmetic: FP32's 24 for FP64, else the 11 of FP16 and TF32."""
     return 24 if dtype == torch.float64 else 11
 
 
 def round_to_bits(value: Tensor, bits: int) -> Tensor:
-    """An FP64 tensor rounded to nearest at `bits` significant bits (Veltkamp's splitting); non-finite ones stay."""
+    """Round an FP64 tensor to nearest at `bits` significant bits (Veltkamp's splitting); non-finite values are kept."""
     scaled = value * (2.0 ** (53 - bits) + 1)
     rounded = scaled - (scaled - value)
     return rounded if all_finite(scaled) else torch.where(scaled.isfinite(), rounded, value)
@@ -69,7 +70,7 @@ def compute_ulp(golden: Tensor, bits: int, min_magnitude: float) -> Tensor:
 def min_ulp_magnitude(dtype: torch.dtype, rms: float) -> float:
     """The magnitude below which an output's ulp no longer shrinks.
 
-    Flushing a subnormal to zero costs one ulp at most (FP16's may not be flushed), and so does losing what is 2^-32
+    Flushing a subnormal to zero costs at most one ulp (not permitted for FP16), and so does losing values below 2^-32
     of the rms.
     """
     normal = torch.finfo(dtype).smallest_normal
@@ -80,12 +81,12 @@ def min_ulp_magnitude(dtype: torch.dtype, rms: float) -> float:
 def measure_error(
     golden: Tensor, bits: int, min_magnitude: float, error_of: Callable[[slice, Tensor], Tensor]
 ) -> ErrorMetrics:
-    """Measures an error against a flat FP64 golden, chunk by chunk.
+    """Measure an error against a flat FP64 golden, chunk by chunk.
 
     Args:
         golden: (n,) float64, finite.
-        bits, min_magnitude: what an ulp is: significant bits, and the magnitude below which it no longer shrinks.
-        error_of: gives the absolute error of a slice as a new tensor, from the slice and the golden's values there.
+        bits, min_magnitude: define an ulp: significant bits, and the magnitude below which it no longer shrinks.
+        error_of: returns the absolute error of a slice as a new tensor, from the slice and the golden's values there.
     """
     unit, largest, where = max_abs(golden) or min_magnitude, -1.0, 0
     tiles: list[tuple[Tensor, Tensor]] = []
@@ -101,18 +102,18 @@ def measure_error(
 
 
 def relative_errors(golden: Tensor, native: Tensor) -> tuple[float, float]:
-    """The relative rms error of the whole and of the worst tile, where both are finite: of outputs of one shape and of
-    floating dtypes. That of the whole is infinite where the golden is zero and the other is not."""
+    """Relative rms error of the whole output and of the worst tile, over positions where both are finite; for outputs
+    of the same shape and floating dtypes. The first is infinite where the golden is zero and the output is not."""
     golden, native = golden.double().flatten(), native.flatten()
     finite = all_finite(golden) and all_finite(native)
     unit = max_abs(golden) if finite else max_abs(torch.nan_to_num(golden, 0.0, 0.0, 0.0))
     tiles: list[tuple[Tensor, Tensor]] = []
     for part in iter_chunks(golden):
-        right, error = golden[part], native[part].double() - golden[part]
+        golden_part, error = golden[part], native[part].double() - golden[part]
         if not finite:
-            both = right.isfinite() & error.isfinite()
-            right, error = torch.where(both, right, 0.0), torch.where(both, error, 0.0)
-        tiles.append((_tile_squares(error / (unit or 1.0)), _tile_squares(right / (unit or 1.0))))
+            both = golden_part.isfinite() & error.isfinite()
+            golden_part, error = torch.where(both, golden_part, 0.0), torch.where(both, error, 0.0)
+        tiles.append((_tile_squares(error / (unit or 1.0)), _tile_squares(golden_part / (unit or 1.0))))
     rms, worst = _rms_and_worst_tile(tiles, golden.numel())
     return rms if unit or not rms else math.inf, worst
 
@@ -123,13 +124,13 @@ def make_error_function(got: Tensor) -> Callable[[slice, Tensor], Tensor]:
 
 
 def measure_rounding_error(golden: Tensor, bits: int, min_magnitude: float) -> ErrorMetrics:
-    """What rounding the golden to `bits` loses, in ulp of as many bits, without the luck of single draws."""
+    """Expected error of rounding the golden to `bits`, in ulp of as many bits, computed without random rounding."""
     one_ulp = measure_error(golden, bits, min_magnitude, lambda part, values: compute_ulp(values, bits, min_magnitude))
     return ErrorMetrics(tuple(v * share for v, share in zip(one_ulp.values, ROUNDING_SHARES, strict=True)))
 
 
 def rescale_to_bits(rounding: ErrorMetrics, bits: int, fewer: int) -> ErrorMetrics:
-    """What rounding to other bits loses, in ulp of the same: every error is as many powers of two larger."""
+    """The rounding error at fewer bits, in the same ulp: every metric grows by a power of two."""
     return ErrorMetrics(tuple(min(MAX_ERROR_RATIO, value * 2.0 ** (bits - fewer)) for value in rounding.values))
 
 
@@ -153,8 +154,8 @@ def _tile_squares(values: Tensor) -> Tensor:
 
 
 def _rms_and_worst_tile(tiles: list[tuple[Tensor, Tensor]], count: int) -> tuple[float, float]:
-    """Of squares of errors and of the golden: relative rms errors of all tiles together, and of the worst alone."""
+    """From squares of errors and of the golden: relative rms errors of all tiles together, and of the worst tile."""
     errors, golden = map(torch.cat, zip(*tiles, strict=True))
     squares = golden.sum().item() or float(count)
-    quiet = TILE_SIZE * squares / count * MIN_TILE_SCALE**2
-    return (errors.sum().item() / squares) ** 0.5, (errors / golden.clamp_min(quiet)).max().item() ** 0.5
+    min_tile_square = TILE_SIZE * squares / count * MIN_TILE_SCALE**2
+    return (errors.sum().item() / squares) ** 0.5, (errors / golden.clamp_min(min_tile_square)).max().item() ** 0.5

@@ -1,4 +1,4 @@
-"""What a rejected output looks like: the shortcut or the mistake that its error has the shape of."""
+"""Classifies a rejected output: the reduced precision or the bug that matches its error."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from torch import Tensor
 
 from kernelwright.verification.accuracy.error import ErrorMetrics
 
-# Within this factor two errors are of one kind.
+# Within this factor two errors count as similar.
 SIMILAR_FACTOR = 3.0
-# An element this many times farther off than the median one is wrong, not imprecise.
+# An element with an error this many times the median is wrong, not imprecise.
 OUTLIER_FACTOR = 1000.0
 TINY = 1e-300
 MAX_EXAMINED = 1 << 22
-"""So many elements are asked, the first ones."""
+"""Only the first elements up to this count are examined."""
 
 
 def classify_error(
     got: Tensor, golden: Tensor, error: ErrorMetrics, input_error: ErrorMetrics, dtype: torch.dtype
 ) -> str:
-    """A short noun for the error, or nothing when it has no familiar shape.
+    """A short noun for the error, or an empty string if it matches no known pattern.
 
     Args:
         got: (n,) in its own dtype, finite.
         golden: (n,) float64, finite.
-        error: of `got` against the golden.
-        input_error: what rounding the inputs to 11 significant bits costs.
-        dtype: of the output.
+        error: error of `got` against the golden.
+        input_error: error from rounding the inputs to 11 significant bits.
+        dtype: dtype of the output.
     """
     if not bool((got != 0).any()):
         return "zeros"
@@ -41,22 +41,22 @@ def classify_error(
 
 
 def _describe_outliers(got: Tensor, golden: Tensor) -> str:
-    """Most elements right and some far off: where those are."""
+    """Position of the wrong elements where most are right and some have a large error."""
     if got.numel() < 32:
         return ""
     size = golden[:MAX_EXAMINED].abs()
     error = (got[:MAX_EXAMINED].double() - golden[:MAX_EXAMINED]).abs()
-    least = 1e-7 * size.max().clamp_min(TINY).item()
-    relative = error / size.clamp_min(least)
-    # Far off both ways: a small value near a zero crossing is only relatively so, a large one only absolutely.
-    wrong = (
-        (error > OUTLIER_FACTOR * _median(error, least)) & (relative > OUTLIER_FACTOR * _median(relative, 1e-7))
+    min_size = 1e-7 * size.max().clamp_min(TINY).item()
+    relative = error / size.clamp_min(min_size)
+    # Both errors must be large: near a zero crossing only the relative error is, at a large value only the absolute.
+    wrong_indices = (
+        (error > OUTLIER_FACTOR * _median(error, min_size)) & (relative > OUTLIER_FACTOR * _median(relative, 1e-7))
     ).nonzero()
-    wrong = wrong.flatten()
-    count = wrong.numel()
+    wrong_indices = wrong_indices.flatten()
+    count = wrong_indices.numel()
     if not count or count > error.numel() // 4:
         return ""
-    first, last = int(wrong[0]), int(wrong[-1])
+    first, last = int(wrong_indices[0]), int(wrong_indices[-1])
     if count == 1:
         return f"one wrong element among {error.numel():,}"
     if last - first < 2 * count:
@@ -69,13 +69,13 @@ def _median(values: Tensor, least: float) -> Tensor:
 
 
 def _describe_factor(got: Tensor, golden: Tensor, error: ErrorMetrics) -> str:
-    """All elements off by one factor, as with a wrong scale or a missing constant."""
-    part, whole = got[:MAX_EXAMINED].double(), golden[:MAX_EXAMINED]
-    scale = whole.abs().max().clamp_min(TINY)
-    part, whole = part / scale, whole / scale
-    factor = (part @ whole / (whole @ whole)).item()
-    rest = ((part - factor * whole).square().sum() / whole.square().sum()).sqrt().item()
-    return f"the right answer times {factor:.6g}" if rest < error["rms"] / 100 and got.numel() > 1 else ""
+    """All elements wrong by one factor, as with a wrong scale or a missing constant."""
+    got_scaled, golden_scaled = got[:MAX_EXAMINED].double(), golden[:MAX_EXAMINED]
+    scale = golden_scaled.abs().max().clamp_min(TINY)
+    got_scaled, golden_scaled = got_scaled / scale, golden_scaled / scale
+    factor = (got_scaled @ golden_scaled / (golden_scaled @ golden_scaled)).item()
+    residual = ((got_scaled - factor * golden_scaled).square().sum() / golden_scaled.square().sum()).sqrt().item()
+    return f"the expected values times {factor:.6g}" if residual < error["rms"] / 100 and got.numel() > 1 else ""
 
 
 def _describe_narrow_output(got: Tensor, dtype: torch.dtype) -> str:

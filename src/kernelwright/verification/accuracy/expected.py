@@ -1,4 +1,4 @@
-"""What is right: the reference as it is, and the golden, the same program in FP64 on upcast inputs and parameters."""
+"""Expected values: the reference as it is, and the golden, the same program in FP64 on upcast inputs and parameters."""
 
 from __future__ import annotations
 
@@ -25,32 +25,33 @@ from kernelwright.verification.transport.state import State, named_state
 
 T = TypeVar("T")
 FP64 = "FP64"
-NATIVE_PRECISION = "reference in its own precision"
-# Further apart than this (relative rms) the FP64 run computed something else: other random numbers, other bits. Where
-# the inputs can be moved, rounding can be asked, and only what is further off than zeros would be is beyond asking.
-_MAX_RMS_DISTANCE, _MAX_RMS_DISTANCE_MOVABLE = 0.5, 1.0
-# Further apart than this in one tile, rounding has to be shown to explain it: another epsilon could as well.
+NATIVE_PRECISION = "reference in native precision"
+# Above this relative rms error the FP64 run computed something else: other random numbers, other bits. Where inputs
+# can be perturbed, sensitivity to rounding is checked instead, up to the error that zeros would have.
+_MAX_RMS_ERROR, _MAX_RMS_ERROR_PERTURBABLE = 0.5, 1.0
+# Above this error in one tile, rounding must be shown to explain it: a different epsilon could explain it too.
 _MAX_TILE_ERROR = 2.0**-5
 _MAX_TILE_ROUNDINGS = 8.0
-# Rounding explains what is at most so many times what moving the inputs in a shortcut's last place does; of narrow
-# inputs, in the last places that they have.
+# Rounding explains errors up to this factor on the effect of perturbing the inputs in reduced precision's last place;
+# for narrow inputs, in their own last places.
 _ROUNDING_SENSITIVITY = 8.0
 _PERTURBED_BIT, _NARROW_PERTURBED_BITS = 12, 3
 
 
 @dataclass
 class Expected:
-    """The right answer for one input set.
+    """The expected values for one input set.
 
     Attributes:
         reference: the outputs of the program as it is, then the inputs it mutated, then the parameters and buffers
             that it changed; every tensor in the tree's order.
-        golden: the same values in FP64 (integers as the FP64 run gave them).
-        names: what people call each of them: `output`, `output[1]`, `input 0`, `buffer norm.running_mean`.
-        mutated_inputs: which of `tensors(inputs)` the program changes; a candidate's copies of these follow its
-            outputs.
-        initial_state: which parameters and buffers it changes, with their values before; the candidate's follow last.
-        inputs: the tensors that went in, before anything was mutated.
+        golden: the same values in FP64 (integers as the FP64 run returned them).
+        names: display name of each of them: `output`, `output[1]`, `input 0`, `buffer norm.running_mean`.
+        mutated_inputs: indices among `tensor_leaves(inputs)` of the inputs that the program changes; a candidate's
+            copies of these follow its outputs.
+        initial_state: parameters and buffers that the program changes, with their values before; the candidate's
+            follow last.
+        inputs: the input tensors before the run.
         golden_method: how the golden was made, for the verdict: `FP64`, or the fallback with its reason.
         inputs_same_sign: no floating input has both signs, so that rounding errors of the inputs average out in sums.
     """
@@ -67,58 +68,68 @@ class Expected:
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def golden_of_rounded_inputs(self) -> list[Tensor]:
-        """The golden on inputs rounded to the precision of the nearest shortcut; one more run, made when asked for."""
+        """The golden on inputs rounded to reduced precision; one more run, on first use."""
         return self.get_or_compute("rounded", self._compute_rounded)
 
     def get_or_compute(self, key: str, compute: Callable[[], T]) -> T:
-        """What `compute` gives, made once for this input set: limits do not depend on the candidate."""
+        """The result of `compute`, cached for this input set: limits do not depend on the candidate."""
         if key not in self._cache:
             self._cache[key] = compute()
         return self._cache[key]
 
     def get_cached(self, key: str) -> Any:
-        """What was made under `key` before, or None."""
+        """The cached value of `key`, or None."""
         return self._cache.get(key)
 
 
 def compute_expected(program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args) -> Expected:
-    """Runs the program as it is and in FP64; `inputs` and the module's state stay untouched.
+    """Run the program as it is and in FP64; `inputs` and the module's state are not modified.
 
     Raises:
-        ProblemError: an output that cannot be compared.
-        Exception: whatever the program raises in its own precision.
+        ProblemError: an output cannot be compared.
+        Exception: any exception of the program in native precision.
     """
     with disable_tf32():
-        own = run_program(program, module, inputs)
-    golden, how = _compute_golden(program, module, inputs, own.values)
+        native = run_program(program, module, inputs)
+    golden, golden_method = _compute_golden(program, module, inputs, native.values)
 
     def rounded() -> list[Tensor]:
-        narrowed = pytree.tree_map_only(Tensor, _round_input, inputs)
+        rounded_inputs = pytree.tree_map_only(Tensor, _round_input, inputs)
         try:
-            moved = _run_wide_or_native(program, module, narrowed, how)
-        except Exception:  # a program that cannot take the rounded inputs says nothing about their error
+            values = _run_wide_or_native(program, module, rounded_inputs, golden_method)
+        except Exception:  # not measurable where the program cannot take the rounded inputs
             return golden
-        return moved if [t.shape for t in moved] == [t.shape for t in golden] else golden
+        return values if [t.shape for t in values] == [t.shape for t in golden] else golden
 
-    flat = [t.detach().clone() if i in own.mutated_inputs else t for i, t in enumerate(tensor_leaves(inputs))]
-    before = {name: value.clone() for name, value in named_state(module).items() if name in own.changed_state}
+    input_tensors = [
+        t.detach().clone() if i in native.mutated_inputs else t for i, t in enumerate(tensor_leaves(inputs))
+    ]
+    initial_state = {name: value.clone() for name, value in named_state(module).items() if name in native.changed_state}
     return Expected(
-        own.values, golden, own.names, own.mutated_inputs, before, flat, how, _inputs_have_same_sign(flat), rounded
+        native.values,
+        golden,
+        native.names,
+        native.mutated_inputs,
+        initial_state,
+        input_tensors,
+        golden_method,
+        _inputs_have_same_sign(input_tensors),
+        rounded,
     )
 
 
 def _compute_golden(
     program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args, reference: list[Tensor]
 ) -> tuple[list[Tensor], str]:
-    """The FP64 outputs and how they were made; falls back on the program's own precision, and says why."""
+    """The FP64 outputs and how they were made; falls back on native precision, with the reason."""
     try:
         wide = _run_fp64(program, module, inputs)
-        if not (why := _find_mismatch(program, module, inputs, wide, reference)):
+        if not (mismatch := _find_mismatch(program, module, inputs, wide, reference)):
             return wide, FP64
-    except Exception as fault:  # the user's program under a dtype it may not know: anything can come out of it
-        why = f"FP64 run: {type(fault).__name__}"
-    how = f"{NATIVE_PRECISION} ({why})"
-    return _run_wide_or_native(program, module, inputs, how), how
+    except Exception as error:  # the user's program may not support FP64 and can raise anything
+        mismatch = f"FP64 run: {type(error).__name__}"
+    golden_method = f"{NATIVE_PRECISION} ({mismatch})"
+    return _run_wide_or_native(program, module, inputs, golden_method), golden_method
 
 
 def _run_wide_or_native(
@@ -131,14 +142,14 @@ def _run_wide_or_native(
 
 
 def _run_fp64(program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args) -> list[Tensor]:
-    twin = copy.deepcopy(module).double() if module is not None else None
+    fp64_module = copy.deepcopy(module).double() if module is not None else None
     if program is module:
-        program = twin  # pyright: ignore[reportAssignmentType]
+        program = fp64_module  # pyright: ignore[reportAssignmentType]
     elif module is not None and getattr(program, "__self__", None) is module:
-        program = getattr(twin, program.__name__)
-    own = native_precision([*tensor_leaves(inputs), *named_state(module).values()])
-    wide = pytree.tree_map_only(Tensor, widen, inputs)
-    return [to_widest(t) for t in run_program(program, twin, wide, FP64Mode(own)).values]
+        program = getattr(fp64_module, program.__name__)
+    native = native_precision([*tensor_leaves(inputs), *named_state(module).values()])
+    fp64_inputs = pytree.tree_map_only(Tensor, widen, inputs)
+    return [to_widest(t) for t in run_program(program, fp64_module, fp64_inputs, FP64Mode(native)).values]
 
 
 def _find_mismatch(
@@ -148,17 +159,17 @@ def _find_mismatch(
     wide: list[Tensor],
     reference: list[Tensor],
 ) -> str:
-    """Why these cannot be the same program's outputs; empty when they can."""
+    """The reason why these are not the same program's outputs, or an empty string."""
     if [t.shape for t in wide] != [t.shape for t in reference]:
-        return "the FP64 run gives other shapes"
-    floating = [at for at, own in enumerate(reference) if own.dtype.is_floating_point and own.numel()]
-    distances = {at: relative_errors(wide[at], reference[at]) for at in floating}
-    movable = any(t.dtype.is_floating_point for t in tensor_leaves(inputs))
-    most = _MAX_RMS_DISTANCE_MOVABLE if movable else _MAX_RMS_DISTANCE
-    if any(rms > most and reference[at].numel() > 1 for at, (rms, _) in distances.items()):
-        return "the FP64 run gives other values"
-    tiles = {at: worst for at, (_, worst) in distances.items()}
-    return _exceeds_rounding(program, module, inputs, tiles, reference) if movable else ""
+        return "the FP64 run returns other shapes"
+    floating = [at for at, native in enumerate(reference) if native.dtype.is_floating_point and native.numel()]
+    errors = {at: relative_errors(wide[at], reference[at]) for at in floating}
+    perturbable = any(t.dtype.is_floating_point for t in tensor_leaves(inputs))
+    max_rms = _MAX_RMS_ERROR_PERTURBABLE if perturbable else _MAX_RMS_ERROR
+    if any(rms > max_rms and reference[at].numel() > 1 for at, (rms, _) in errors.items()):
+        return "the FP64 run returns other values"
+    tiles = {at: worst for at, (_, worst) in errors.items()}
+    return _exceeds_rounding(program, module, inputs, tiles, reference) if perturbable else ""
 
 
 def _exceeds_rounding(
@@ -168,10 +179,10 @@ def _exceeds_rounding(
     tiles: dict[int, float],
     reference: list[Tensor],
 ) -> str:
-    """Why the worst tiles' distances are more than rounding; empty where they are small or rounding explains them.
+    """The reason why the worst tiles' errors are more than rounding, or an empty string.
 
-    A program that is that sensitive to rounding is sensitive to small changes of its inputs too. One that chooses an
-    epsilon by its dtype is not: there the FP64 run computes something else, and its distance must excuse nobody.
+    A program that is sensitive to rounding is also sensitive to small changes of its inputs. One that chooses an
+    epsilon by its dtype is not: its FP64 run computes something else, and that error must not widen the limits.
     """
     suspects = [at for at, worst in tiles.items() if worst > _max_tile_error(reference[at].dtype)]
     if not suspects:
@@ -180,10 +191,10 @@ def _exceeds_rounding(
         with disable_tf32():
             values = run_program(program, module, pytree.tree_map_only(Tensor, _perturb_last_place, inputs)).values
         explained = [_ROUNDING_SENSITIVITY * relative_errors(reference[at], values[at])[1] for at in suspects]
-    except Exception:  # a program that gives other shapes, or nothing, for such inputs says nothing about its rounding
+    except Exception:  # not measurable where the program raises or returns other shapes
         return ""
-    if any(tiles[at] > most for at, most in zip(suspects, explained, strict=True)):
-        return "the FP64 run is further off than rounding explains"
+    if any(tiles[at] > max_error for at, max_error in zip(suspects, explained, strict=True)):
+        return "the FP64 run differs by more than rounding"
     return ""
 
 
@@ -192,7 +203,7 @@ def _max_tile_error(dtype: torch.dtype) -> float:
 
 
 def _perturb_last_place(value: Tensor) -> Tensor:
-    """Every second value a little smaller, so that bounds hold."""
+    """Make every second value slightly smaller, so that bounds hold."""
     if not value.dtype.is_floating_point or value.dtype.itemsize < 2:
         return value
     step = 2.0 ** -min(_PERTURBED_BIT, significand_bits(value.dtype) - _NARROW_PERTURBED_BITS)

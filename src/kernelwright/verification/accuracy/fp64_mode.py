@@ -1,8 +1,8 @@
-"""The FP64 run: a program's own steps, with every narrow value, cast and precision that it asks for made FP64.
+"""The FP64 run: the program's own steps, with every narrow tensor, cast and requested precision replaced by FP64.
 
-What a program takes from the precision it believes to compute in, such as the smallest epsilon that is not lost, stays
-that of its own precision: with FP64's it would be another program. Nothing here is changed for other threads: torch's
-default dtype stays as it is, and what depends on it is widened where it is called.
+Values that a program derives from its precision, such as the smallest significant epsilon, keep the native precision:
+with FP64's it would be another program. Other threads are not affected: torch's default dtype is unchanged, and
+functions that depend on it are widened at the call.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ _FACTORIES = frozenset((
     torch.normal, torch.bartlett_window, torch.blackman_window, torch.hamming_window, torch.hann_window,
     torch.kaiser_window,
 ))  # fmt: skip
-"""What gives tensors of torch's default dtype where none is asked for."""
+"""Functions that return tensors of torch's default dtype unless one is requested."""
 _FLOAT_FACTORIES = frozenset((torch.full, torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.arange))
-"""The same where a number that they are given is a float."""
+"""The same for functions called with a float."""
 _dtype_of = torch.Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class FP64Mode(TorchFunctionMode):
-    """Every narrow floating tensor, dtype argument and cast becomes FP64, so that explicit FP32 steps do not round.
+    """Replaces every narrow floating tensor, dtype argument and cast by FP64, so that explicit FP32 steps do not
+    round.
 
     Closures and constants are widened where they are used. In-place operations keep their target.
 
     Args:
-        native_dtype: the precision that the program believes to compute in, which is what it sees as a tensor's dtype.
+        native_dtype: the precision that the program was written for, reported as the dtype of its FP64 tensors.
     """
 
     def __init__(self, native_dtype: torch.dtype) -> None:
         super().__init__()
         self._native_dtype = native_dtype
-        # For 16-bit types, too, `rms_norm` takes FP32's.
+        # `rms_norm` uses FP32's epsilon for 16-bit types too.
         self._epsilon = torch.finfo(torch.float64 if native_dtype == torch.float64 else torch.float32).eps
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -67,19 +68,20 @@ class FP64Mode(TorchFunctionMode):
 
 
 def native_precision(values: list[Tensor]) -> torch.dtype:
-    """The widest floating precision among a program's inputs and state: what its intermediate results have."""
+    """The widest floating precision among a program's inputs and state: the precision of its intermediate results."""
     floating = [value.dtype for value in values if value.dtype.is_floating_point]
     return max(floating, key=lambda dtype: dtype.itemsize, default=torch.get_default_dtype())
 
 
 def widen(value: Any) -> Any:
+    """A narrow floating tensor or dtype as FP64; any other value unchanged."""
     if isinstance(value, Tensor):
         return value.to(torch.float64) if value.dtype in NARROW_DTYPES else value
     return torch.float64 if isinstance(value, torch.dtype) and value in NARROW_DTYPES else value
 
 
 def to_widest(value: Tensor) -> Tensor:
-    """A tensor's values in the widest precision of their kind, which every operation takes."""
+    """A tensor in the widest precision of its kind: complex128, float64, or unchanged."""
     if value.is_complex():
         return value.detach().to(torch.complex128)
     return value.detach().double() if value.dtype.is_floating_point else value.detach()
@@ -96,23 +98,24 @@ def _uses_default_dtype(func: Any, args: Any) -> bool:
     return func in _FACTORIES and not (func is torch.normal and isinstance(args[0], Tensor))
 
 
-def _is_integer_only(given: Any) -> bool:
-    """Whether there are tensors, and all of them are whole numbers or truths."""
-    tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, Tensor)]
+def _is_integer_only(arguments: Any) -> bool:
+    """Whether there are tensors and all of them are integers or booleans."""
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)]
     return bool(tensors) and not any(tensor.dtype.is_floating_point or tensor.is_complex() for tensor in tensors)
 
 
 def _call_integer_op(func: Any, args: Any, kwargs: Any) -> Any:
-    """A quotient or a root of whole numbers is of torch's default dtype; here of FP64 from the start where possible."""
+    """Call an operator on integers; a quotient or root, which has torch's default dtype, is computed in FP64 where
+    possible."""
     result = func(*args, **kwargs)
     if not any(isinstance(leaf, Tensor) and leaf.dtype in NARROW_DTYPES for leaf in pytree.tree_leaves(result)):
         return result
     try:
         return func(*pytree.tree_map(_integer_to_fp64, args), **pytree.tree_map(_integer_to_fp64, kwargs))
-    except (RuntimeError, TypeError):  # one that takes whole numbers alone
+    except (RuntimeError, TypeError):  # an operator that only takes integers
         return pytree.tree_map(widen, result)
 
 
 def _integer_to_fp64(value: Any) -> Any:
-    whole = isinstance(value, Tensor) and value.dtype != torch.bool and not value.dtype.is_floating_point
-    return value.double() if whole else value
+    is_integer = isinstance(value, Tensor) and value.dtype != torch.bool and not value.dtype.is_floating_point
+    return value.double() if is_integer else value

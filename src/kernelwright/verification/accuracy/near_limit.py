@@ -1,8 +1,8 @@
-"""Accuracy near its limit: one draw of inputs decides nothing there, so more of that very distribution are drawn.
+"""Accuracy near its limit: one input set does not decide there, so more sets of the same distribution are drawn.
 
-A draw that is more than `NEAR_LIMIT_RATIO` times over the limit rejects at once. Else the root mean square over all
-draws of the distribution decides, with their majority: an error that is only sometimes over cannot be redrawn until it
-passes, since no draw is ever left out.
+A set that is more than `NEAR_LIMIT_RATIO` times over the limit rejects at once. Otherwise the root mean square over
+all sets of the distribution decides, together with their majority. No set is left out, so an error that is only
+sometimes over the limit cannot pass by redrawing.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from kernelwright.core.records import NearLimit, Reason
 from kernelwright.measure.clock import wall_s
 
 NEAR_LIMIT_RATIO = 3.0
-"""Within so many times of the limit, above and below, more is drawn."""
+"""Up to this factor above or below the limit, more sets are drawn."""
 MIN_DRAWS, MAX_DRAWS = 5, 15
 CONCLUSIVE_RATIO = 1.5
-"""Draws whose root mean square is so many times away from the limit need no more of them."""
+"""No more sets are needed if their root mean square is at least this factor away from the limit."""
 EXTRA_DRAWS_TIMEOUT_S = 10.0
-"""After this long no further one is drawn, once there are `MIN_DRAWS`."""
+"""No further set is drawn after this time, once there are `MIN_DRAWS`."""
 
 
 class InputKind(NamedTuple):
-    """Which sets are draws of the same distribution: of the same shapes, with parameters changed alike.
+    """Identifies input sets of the same distribution, shapes and parameter changes.
 
     Attributes:
-        index: of one such set among those of its name.
+        set_index: index of one such set among those of its name.
     """
 
     name: str
@@ -36,8 +36,8 @@ class InputKind(NamedTuple):
 
 
 class DrawResult(NamedTuple):
-    """What one draw more gave: why it rejects at once, or its largest share of a limit; None where nothing floats or
-    the reference cannot take it."""
+    """Result of one more set: the reason for an immediate rejection, or its largest limit ratio; None without
+    floating-point outputs, or where the reference cannot take the set."""
 
     reason: Reason | None
     limit_ratio: float | None
@@ -45,12 +45,12 @@ class DrawResult(NamedTuple):
 
 @dataclass
 class NearLimitTracker:
-    """The draws of one candidate, by kind.
+    """Limit ratios of one candidate, by kind of input.
 
     Args:
-        deterministic: how many are drawn follows from what they give alone, and not from how long they take.
+        deterministic: the number of sets depends on their results only, not on the time.
     Attributes:
-        pending: kinds of which a draw was over the limit, and which nobody has decided yet.
+        pending: kinds with a set over the limit that are not decided yet.
     """
 
     deterministic: bool = False
@@ -63,73 +63,75 @@ class NearLimitTracker:
         self._limit_ratios.setdefault(kind, []).append(limit_ratio)
 
     def undecided_kinds(self) -> list[InputKind]:
-        """Kinds that more has to be drawn of when every set was run: the one that came nearest to the limit, where that
-        is near. Where one was over the limit, all that came nearly so far: the same error may be over it in them, and
-        be under it in what was drawn by chance."""
-        worst = {kind: max(shares) for kind, shares in self._limit_ratios.items()}
-        most = max(worst.values(), default=0.0)
-        least = 1 / CONCLUSIVE_RATIO if most > 1 else max(most, 1 / NEAR_LIMIT_RATIO)
-        return [kind for kind, share in worst.items() if share >= least and kind not in self._decided]
+        """Kinds that need more sets after all sets were run: the kind nearest to the limit, if it is near. If one was
+        over the limit, all kinds that came nearly as close, since by chance the same error may have been under the
+        limit there."""
+        max_ratios = {kind: max(ratios) for kind, ratios in self._limit_ratios.items()}
+        highest = max(max_ratios.values(), default=0.0)
+        min_ratio = 1 / CONCLUSIVE_RATIO if highest > 1 else max(highest, 1 / NEAR_LIMIT_RATIO)
+        return [kind for kind, ratio in max_ratios.items() if ratio >= min_ratio and kind not in self._decided]
 
     def decide(self, kind: InputKind, draw_set: Callable[[int], DrawResult]) -> Reason | None:
-        """Draws until enough is known of a kind; why that rejects, or None.
+        """Draw sets of a kind until they decide; the reason to reject, or None.
 
         Args:
-            draw_set: makes one more, by a number from 1 on that it was not given before.
+            draw_set: runs one more set, for a number from 1 on that was not used before.
         """
-        shares, over = self._limit_ratios.setdefault(kind, []), self.pending.pop(kind, None)
-        start = wall_s()
+        ratios, reason = self._limit_ratios.setdefault(kind, []), self.pending.pop(kind, None)
+        start_s = wall_s()
         for _ in range(MAX_DRAWS):
-            late = not self.deterministic and wall_s() - start > EXTRA_DRAWS_TIMEOUT_S
-            if len(shares) >= (MIN_DRAWS if late or is_conclusive(shares) else MAX_DRAWS):
+            is_late = not self.deterministic and wall_s() - start_s > EXTRA_DRAWS_TIMEOUT_S
+            if len(ratios) >= (MIN_DRAWS if is_late or is_conclusive(ratios) else MAX_DRAWS):
                 break
             self._draw_counts[kind] = self._draw_counts.get(kind, 0) + 1
-            drawn = draw_set(self._draw_counts[kind])
-            if drawn.reason:
-                return drawn.reason
-            over = self.pending.pop(kind, None) or over
-            if drawn.limit_ratio is not None:
-                shares.append(drawn.limit_ratio)
+            result = draw_set(self._draw_counts[kind])
+            if result.reason:
+                return result.reason
+            reason = self.pending.pop(kind, None) or reason
+            if result.limit_ratio is not None:
+                ratios.append(result.limit_ratio)
         self._decided.add(kind)
-        return over if not shares else _make_rejection(over, shares, kind)
+        return reason if not ratios else _make_rejection(reason, ratios, kind)
 
     @property
     def summary(self) -> NearLimit | None:
-        """Of the kind that is nearest to its limit, or farthest over it, of those that were decided."""
-        found = [kind for kind in self._decided if self._limit_ratios[kind]]
-        if not found:
+        """The decided kind that is nearest to its limit, or farthest over it."""
+        decided = [kind for kind in self._decided if self._limit_ratios[kind]]
+        if not decided:
             return None
-        kind = max(found, key=lambda kind: rms(self._limit_ratios[kind]))
-        shares = self._limit_ratios[kind]
-        over = sum(share > 1 for share in shares)
+        kind = max(decided, key=lambda kind: rms(self._limit_ratios[kind]))
+        ratios = self._limit_ratios[kind]
+        num_over = sum(ratio > 1 for ratio in ratios)
         return NearLimit(
             distribution=kind.name,
-            input_sets=len(shares),
-            sets_over_limit=over,
-            rms_over_limit=rms(shares),
-            max_over_limit=max(shares),
+            input_sets=len(ratios),
+            sets_over_limit=num_over,
+            rms_over_limit=rms(ratios),
+            max_over_limit=max(ratios),
         )
 
 
 def rms(limit_ratios: Sequence[float]) -> float:
-    return math.sqrt(sum(share * share for share in limit_ratios) / len(limit_ratios))
+    """Root mean square."""
+    return math.sqrt(sum(ratio * ratio for ratio in limit_ratios) / len(limit_ratios))
 
 
 def exceeds_limit(limit_ratios: Sequence[float]) -> bool:
-    """Whether all draws together are over the limit: by their root mean square, or half of them or more."""
-    return rms(limit_ratios) > 1 or 2 * sum(share > 1 for share in limit_ratios) >= len(limit_ratios)
+    """Whether all sets together are over the limit: by their root mean square, or at least half of them."""
+    return rms(limit_ratios) > 1 or 2 * sum(ratio > 1 for ratio in limit_ratios) >= len(limit_ratios)
 
 
 def is_conclusive(limit_ratios: Sequence[float]) -> bool:
+    """Whether there are enough sets and their root mean square is at least `CONCLUSIVE_RATIO` away from the limit."""
     return len(limit_ratios) >= MIN_DRAWS and not 1 / CONCLUSIVE_RATIO < rms(limit_ratios) < CONCLUSIVE_RATIO
 
 
 def _make_rejection(first_reason: Reason | None, limit_ratios: Sequence[float], kind: InputKind) -> Reason | None:
     if not exceeds_limit(limit_ratios):
         return None
-    count = sum(share > 1 for share in limit_ratios)
-    said = (
+    count = sum(ratio > 1 for ratio in limit_ratios)
+    summary = (
         f"over the limit in {count} of {len(limit_ratios)} input sets ({kind.name}), "
         f"{rms(limit_ratios):.3g} times it (rms)"
     )
-    return Reason(code="inaccurate", detail=f"{first_reason.detail}\n{said}" if first_reason else said)
+    return Reason(code="inaccurate", detail=f"{first_reason.detail}\n{summary}" if first_reason else summary)

@@ -1,6 +1,7 @@
-"""How far what a call gave is from the reference's own numbers: who is near need not be judged.
+"""Prescreen of a timed call: outputs close to the reference's own need no full check.
 
-One run of the reference tells, where a judgement takes several and FP64. Who is far is judged, and not yet wrong.
+It takes one run of the reference, where a full check takes several and FP64. An output that is not close is checked,
+not rejected.
 """
 
 from __future__ import annotations
@@ -17,27 +18,28 @@ from kernelwright.verification.outcome import ProgramResult, as_tensor, is_compa
 from kernelwright.verification.transport.state import bitwise_equal
 
 PRESCREEN_LIMITS_EPS = {2: (0.125, 1.0), 4: (32.0, 256.0), 8: (32.0, 256.0)}
-"""By the bytes of a number, in its dtype's eps: rms over the reference's rms, largest over its largest. What FP32 loses
-by half-precision arithmetic is hundreds of times more; in 16 bits it is a rounding or two of the output's own."""
+"""By item size in bytes, in eps of the dtype: rms error over the reference's rms, and largest error over its largest
+value. Half-precision arithmetic in an FP32 program loses hundreds of times more; in 16 bits the limit is one or two
+roundings of the output."""
 
 
 def prescreen_distance(observed: ObservedCall, inputs: Args, reference_result: ProgramResult | None) -> float:
-    """How far all that the reference returned or changed for these inputs is from what was observed, in what is near:
-    up to 1 it is. Infinite where something else was given, or besides.
+    """Largest distance of the observed outputs and changes from the reference's, relative to `PRESCREEN_LIMITS_EPS`:
+    up to 1 is close. Infinite where outputs are missing, or where other inputs or state changed.
 
     Args:
-        reference_result: of the reference; None where it raised.
+        reference_result: result of the reference; None where it raised.
     """
     if reference_result is None or observed.out_of_bounds_inputs or not observed.complete_on_return:
         return math.inf
-    given = _values_in_reference_order(observed, inputs, reference_result)
-    return math.inf if given is None else max(map(_tensor_distance, given, reference_result.values), default=0.0)
+    values = _values_in_reference_order(observed, inputs, reference_result)
+    return math.inf if values is None else max(map(_tensor_distance, values, reference_result.values), default=0.0)
 
 
 def _values_in_reference_order(
     observed: ObservedCall, inputs: Args, reference_result: ProgramResult
 ) -> list[Tensor] | None:
-    """What was observed in the order of the outcome's values; None where it is something else that was given."""
+    """The observed values in the order of the reference's; None where they are not the same outputs and changes."""
     returned = {f"output{path}": leaf for path, leaf in observed.leaves.items() if is_comparable(leaf)}
     names = reference_result.names[
         : len(reference_result.names) - len(reference_result.mutated_inputs) - len(reference_result.changed_state)
@@ -54,30 +56,30 @@ def _values_in_reference_order(
     ]
 
 
-def _tensor_distance(got: Tensor, own: Tensor) -> float:
-    if bitwise_equal(got, own):
+def _tensor_distance(got: Tensor, expected: Tensor) -> float:
+    if bitwise_equal(got, expected):
         return 0.0
     limits = PRESCREEN_LIMITS_EPS.get(got.dtype.itemsize) if got.dtype.is_floating_point else None
-    if limits is None or (got.shape, got.dtype, got.device) != (own.shape, own.dtype, own.device):
+    if limits is None or (got.shape, got.dtype, got.device) != (expected.shape, expected.dtype, expected.device):
         return math.inf
-    if not (all_finite(got) and all_finite(own)):
+    if not (all_finite(got) and all_finite(expected)):
         return math.inf
-    got, own, eps = got.flatten(), own.flatten(), torch.finfo(got.dtype).eps
-    squares, own_squares, largest = 0.0, 0.0, 0.0
-    for part in iter_chunks(own):
-        apart = got[part] - own[part]
-        squares += _squared_norm(apart)
-        own_squares += _squared_norm(own[part])
-        largest = max(largest, max_abs(apart))
-    of_rms, of_largest = limits
+    got, expected, eps = got.flatten(), expected.flatten(), torch.finfo(got.dtype).eps
+    squares, expected_squares, largest = 0.0, 0.0, 0.0
+    for part in iter_chunks(expected):
+        difference = got[part] - expected[part]
+        squares += _squared_norm(difference)
+        expected_squares += _squared_norm(expected[part])
+        largest = max(largest, max_abs(difference))
+    rms_limit, max_limit = limits
     return max(
-        _ratio_or_inf(squares**0.5, of_rms * eps * own_squares**0.5),
-        _ratio_or_inf(largest, of_largest * eps * max_abs(own)),
+        _ratio_or_inf(squares**0.5, rms_limit * eps * expected_squares**0.5),
+        _ratio_or_inf(largest, max_limit * eps * max_abs(expected)),
     )
 
 
-def _ratio_or_inf(of: float, limit: float) -> float:
-    return of / limit if limit else math.inf
+def _ratio_or_inf(value: float, limit: float) -> float:
+    return value / limit if limit else math.inf
 
 
 def _squared_norm(value: Tensor) -> float:

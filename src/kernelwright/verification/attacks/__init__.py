@@ -1,1 +1,1 @@
-"""Checks against candidates that do not do the work: whose code ran, stale outputs, writes out of bounds."""
+"""Checks against candidates that do not do the work: code attribution, stale outputs, out-of-bounds writes."""

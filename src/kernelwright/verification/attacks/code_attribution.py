@@ -1,15 +1,16 @@
-"""Whose code does the work: a candidate's own, or a library's.
+"""Attributes the work of a call to the candidate's own code or to a library.
 
-Seen from outside: the process is stopped at moments drawn by chance, in calls among those that are timed, and for every
-thread that was computing it is asked from which file its instruction came. What a candidate compiled is its own, unless
-the same code lies in an installed library; torch, NumPy and every other installed library is not; the interpreter and
-the C library serve both, and count for neither. Code that was made at run time belongs to whoever called it. All that
-compute at one moment share it alike, however many threads each has, with those for whom the called thread waits.
+Sampled from another process: during calls among the timed ones, the candidate's process is stopped at random times,
+and each running thread is attributed to the file that contains its current instruction. Code that the candidate
+compiled is its own, unless an installed library contains the same code; torch, NumPy and every other installed
+library count as libraries; the interpreter and the C library are neutral. JIT code is attributed to its caller. All
+code that runs in one sample has an equal part of it, however many threads it has, and so has code that the calling
+thread waits for.
 
-Threads of the candidate's own prove nothing while one is in the interpreter, before the work or after it, or while the
-called thread has yet to hear that it is called: on a busy machine that may be most of a call. What another process does
-is not the candidate's own work, whether it computes or has yet to be given a processor while the called thread waits
-for what it will write; and while that thread waits, the rest proves nothing either.
+Threads of the candidate's own code do not count while one thread is in the interpreter, before or after the work, or
+while the calling thread has not yet received the call: on a busy machine that may be most of a call. Work in another
+process is not the candidate's own, whether that process computes or waits for a processor while the calling thread
+waits for its output; while the calling thread waits, the candidate's other threads do not count either.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from kernelwright.verification.transport.client import CandidateClient
 MIN_OWN_SHARE = 0.8
 WARMUP_CALLS, MAX_CALLS = 3, 1500
 SAMPLING_TIMEOUT_S, BUSY_SAMPLING_TIMEOUT_S = 5.0, 20.0
-"""The second where a busy machine lets too little be seen in the first."""
+"""The second applies where a busy machine yields too few samples within the first."""
 MIN_CONCLUSIVE_SAMPLES, MIN_SAMPLES, MAX_SAMPLES = 40, 8, 400
-"""Moments at which something that is somebody's was computing."""
+"""Counts of samples in which code that can be attributed was running."""
 STANDARD_ERRORS = 3.0
-"""So many standard errors from `MIN_OWN_SHARE` a share is clear."""
+"""A share is conclusive at this distance from `MIN_OWN_SHARE`."""
 SAMPLE_INTERVAL_US = 1000.0
 STACK_WORDS = 256
 CODE_BYTES_BEFORE, CODE_BYTES = 16, 48
-"""Of the code around an instruction: so much is the same in two programs only where one has it from the other."""
+"""Bytes of code around an instruction: long enough to match only where one program contains the other's code."""
 ANOTHER_PROCESS = "another process"
 JIT_MAPPINGS = ("/memfd:", "//anon", "[anon", "/dev/zero")
 JIT_PACKAGES = ("numba", "llvmlite", "triton")
-"""What calls code that a candidate wrote and had compiled at run time."""
+"""Packages that call JIT code which a candidate wrote."""
 NEUTRAL_LIBRARIES = (
     "libc.", "libc-", "libm.", "libm-", "ld-linux", "libgomp", "libomp", "libiomp", "libstdc++", "libgcc", "libpthread",
     "libpython", "python", "[vdso]", "[vsyscall]", "libdl", "_ctypes", "libffi", "_struct", "_random", "mmap.",
@@ -57,12 +58,12 @@ INTERPRETER_PATTERN = re.compile(r"/(lib)?python[^/]*$")
 
 @dataclass
 class CodeAttribution:
-    """Counts moments of calls by whose code ran.
+    """Counts samples of calls by the owner of the code that ran.
 
     Args:
-        client: the candidate's.
-        own_folders: what is compiled there is the candidate's own.
-        draw_inputs: gives fresh inputs by number.
+        client: client of the candidate.
+        own_folders: code in files of these folders is the candidate's own.
+        draw_inputs: returns fresh inputs for a call number.
     """
 
     client: CandidateClient
@@ -77,7 +78,7 @@ class CodeAttribution:
     _code_mappings: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
 
     def sample(self) -> None:
-        """Makes one more call, and looks into it."""
+        """Make one more call and sample it."""
         inputs, self._calls = self.draw_inputs(self._calls), self._calls + 1
         if self._calls <= WARMUP_CALLS:
             self._call_us = min(self._call_us, self.client.call(inputs, read_outputs=False).timed_call.claimed_us)
@@ -89,15 +90,16 @@ class CodeAttribution:
 
     @property
     def is_complete(self) -> bool:
-        """Whether enough has been seen, or it takes too long."""
+        """Whether there are enough samples, or the timeout has expired."""
         if self._calls <= WARMUP_CALLS:
             return False
-        patience_s = SAMPLING_TIMEOUT_S if self._attributed_samples >= MIN_SAMPLES else BUSY_SAMPLING_TIMEOUT_S
-        return self._is_conclusive or self._calls >= MAX_CALLS or wall_s() - self._start_s > patience_s
+        timeout_s = SAMPLING_TIMEOUT_S if self._attributed_samples >= MIN_SAMPLES else BUSY_SAMPLING_TIMEOUT_S
+        return self._is_conclusive or self._calls >= MAX_CALLS or wall_s() - self._start_s > timeout_s
 
     @functools.cached_property
     def own_share(self) -> float | None:
-        """Of the time in which anybody's code ran, the candidate's own; None where too little was seen. Asked last."""
+        """The candidate's share of the time in attributed code; None where there are too few samples. Read after the
+        last sample."""
         if self._attributed_samples < MIN_SAMPLES:
             return None
         share = self._samples["own"] / self._attributed_samples
@@ -108,7 +110,7 @@ class CodeAttribution:
 
     @property
     def _is_conclusive(self) -> bool:
-        """Whether so many moments have been seen that others would hardly say otherwise."""
+        """Whether more samples are unlikely to change on which side of `MIN_OWN_SHARE` the share is."""
         if (total := self._attributed_samples) < MIN_CONCLUSIVE_SAMPLES:
             return False
         share = self._samples["own"] / total
@@ -122,37 +124,42 @@ class CodeAttribution:
 
     @property
     def library_names(self) -> str:
-        """The files that did most of the rest, by name."""
+        """File names of the two libraries with the most samples."""
         return ", ".join(name for name, _ in self._library_samples.most_common(2))
 
     def _take_sample(self) -> bool:
-        """Whether somebody was seen at work."""
+        """Take a sample of the stopped process; whether any code was attributed."""
         self.client.child.stop()
         try:
             if self.client.timer.is_done():
                 return True
-            pid, *others = self.client.child.stopped_pids
-            known = list(self._attribute_threads(pid))
-            elsewhere = [one for one in itertools.chain(*map(self._attribute_threads, others)) if one[0] != "neutral"]
-            handed_on = bool(others) and pid not in process_memory.find_running_threads(pid)
-            waits = handed_on and process_memory.waits_for_process_or_file(pid)
-            proves = (
-                not handed_on and not process_memory.waits_for_message(pid) and not any(map(_is_interpreter, known))
+            pid, *children = self.client.child.stopped_pids
+            attributions = list(self._attribute_threads(pid))
+            in_children = [
+                one for one in itertools.chain(*map(self._attribute_threads, children)) if one[0] != "neutral"
+            ]
+            is_waiting = bool(children) and pid not in process_memory.find_running_threads(pid)
+            waits_for_process = is_waiting and process_memory.waits_for_process_or_file(pid)
+            own_code_counts = (
+                not is_waiting
+                and not process_memory.waits_for_message(pid)
+                and not any(map(_is_interpreter, attributions))
             )
         finally:
             self.client.child.resume()
-        known += [("library", ANOTHER_PROCESS, b"")] * (len(elsewhere) or waits)
-        owners = {whose for whose, _, _ in known} - ({"neutral"} if proves else {"neutral", "own"})
-        for whose in owners:
-            self._samples[whose] += 1 / len(owners)
-        self._library_samples.update({Path(path).name for whose, path, _ in known if whose == "library"})
-        self._code_samples.update({code for whose, _, code in known if whose == "own" and code})
+        attributions += [("library", ANOTHER_PROCESS, b"")] * (len(in_children) or waits_for_process)
+        owners = {owner for owner, _, _ in attributions} - ({"neutral"} if own_code_counts else {"neutral", "own"})
+        for owner in owners:
+            self._samples[owner] += 1 / len(owners)
+        self._library_samples.update({Path(path).name for owner, path, _ in attributions if owner == "library"})
+        self._code_samples.update({code for owner, _, code in attributions if owner == "own" and code})
         return bool(owners)
 
     def _attribute_threads(self, pid: int) -> Iterator[tuple[str, str, bytes]]:
-        """Whose code, from which file, the threads of a process compute, or wait for where it is the first; some code.
+        """Owner, file and code bytes of each running thread of a process, and of the code that its first thread waits
+        for.
 
-        What cannot be read is nobody's: one such thread must not hide the others.
+        Unreadable threads are neutral, so that one of them does not hide the others.
         """
         for at, stack in process_memory.find_running_threads(pid).values():
             path = self._find_file(pid, at, stack)
@@ -161,21 +168,23 @@ class CodeAttribution:
             yield self._classify_file(path), path, b""
 
     def _find_file(self, pid: int, instruction: int, stack: int) -> str:
-        """The file that an instruction comes from, or, for one that comes from none, the nearest that called it."""
+        """The file of an instruction; for JIT code, the file of its nearest caller."""
         if (path := self._file_at(pid, instruction)) is None:
             with contextlib.suppress(OSError):
-                self._code_mappings[pid] = process_memory.list_code_mappings(pid)  # something was loaded since
+                self._code_mappings[pid] = process_memory.list_code_mappings(
+                    pid
+                )  # a library may have been loaded since
             path = self._file_at(pid, instruction)
         return path or self._find_caller(pid, stack) or ""
 
     def _find_caller(self, pid: int, stack: int) -> str | None:
-        """The file of the nearest code that is somebody's on a stack."""
+        """The file of the nearest return address on a stack that is not neutral."""
         words = struct.iter_unpack("=Q", _read_or_empty(pid, stack & ~7, 8 * STACK_WORDS))
         callers = filter(None, (self._file_at(pid, word) for (word,) in words))
         return next((caller for caller in callers if self._classify_file(caller) != "neutral"), None)
 
     def _file_at(self, pid: int, address: int) -> str | None:
-        """Empty for code that was made at run time, None for what is no code."""
+        """The mapped file at an address: empty for JIT code, None where no code is mapped."""
         for start, end, path in self._code_mappings.get(pid, ()):
             if start <= address < end:
                 return "" if path.startswith(JIT_MAPPINGS) else path
@@ -192,7 +201,7 @@ def _is_interpreter(attribution: tuple[str, str, bytes]) -> bool:
 
 
 def _read_or_empty(pid: int, address: int, size: int) -> bytes:
-    """Of a stopped process; empty where it has none there."""
+    """Read memory of a stopped process; empty where none is mapped."""
     try:
         return bytes(process_memory.read(pid, address, size))
     except OSError:
@@ -201,7 +210,8 @@ def _read_or_empty(pid: int, address: int, size: int) -> bytes:
 
 @dataclass
 class _SamplingHook:
-    """Looks at a moment of a call that lasts so long, and again while it goes on; soon, where nobody was at work."""
+    """Samples a call at a random time within its duration and periodically after that; sooner again where no code was
+    attributed."""
 
     take_sample: Callable[[], bool]
     call_us: float

@@ -1,5 +1,5 @@
-"""Whose kernels do the work on a device: torch's that an operator of torch's launched, and others' that have the names
-that libraries give theirs."""
+"""Attributes kernels on a device: to torch if one of its operators launched them, to a library if they have a
+library's kernel names, else to the candidate."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LIBRARY_KERNELS = re.compile(
     r"|\bgemv2[NT]_kernel|\bgemvNSP_kernel|\bgemmSN_|\bgemmk1_kernel|\breduce_1Block_kernel|splitKreduce|\bmagma_"
     r"|\bpytorch_flash::|\bfmha_cutlass|^(ampere|volta|turing)_[sdchb]+gemm"
 )
-"""As narrow as they are known: a kernel called `gemm` is anybody's."""
+"""Only names that are specific to a library: a kernel called `gemm` may belong to the candidate."""
 COPY_KERNELS = re.compile(r"^Mem(cpy|set) ")
-"""Copies and fills are anybody's."""
+"""Copies and fills are neutral."""
 
 
 @dataclass
 class KernelAttribution:
-    """Counts the time of kernels by whose they are. Arguments and results as `ownership.CodeAttribution` has them."""
+    """Attributes kernel time. Arguments and results as in `CodeAttribution`."""
 
     client: CandidateClient
     draw_inputs: Callable[[int], Args]
@@ -38,8 +38,8 @@ class KernelAttribution:
 
     @property
     def own_share(self) -> float | None:
-        someones = [one.time_us for one in self._kernels if not COPY_KERNELS.search(one.name)]
-        return 1 - sum(one.time_us for one in self._library_kernels) / sum(someones) if someones else None
+        kernel_times_us = [one.time_us for one in self._kernels if not COPY_KERNELS.search(one.name)]
+        return 1 - sum(one.time_us for one in self._library_kernels) / sum(kernel_times_us) if kernel_times_us else None
 
     @property
     def library_names(self) -> str:
@@ -48,8 +48,8 @@ class KernelAttribution:
 
     @property
     def _library_kernels(self) -> list[DeviceKernel]:
-        found = [one for one in self._kernels if _is_library_kernel(one)]
-        return sorted(found, key=lambda one: one.time_us, reverse=True)
+        kernels = [one for one in self._kernels if _is_library_kernel(one)]
+        return sorted(kernels, key=lambda one: one.time_us, reverse=True)
 
 
 def _is_library_kernel(kernel: DeviceKernel) -> bool:

@@ -1,4 +1,4 @@
-"""Whether code that a candidate runs as its own lies in an installed library: by the bytes around its instructions."""
+"""Detects code of an installed library in a candidate's own code, by the bytes around its instructions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NUMERIC_LIBRARY_PATTERN = re.compile(
     r"blas|lapack|atlas|blis|mkl|dnn|fftw|gsl|armpl|sleef|xnnpack|eigen", re.IGNORECASE
 )
 EXCLUDED_PACKAGES = ("/nvidia/", "/triton/")
-"""Packages whose libraries compute nothing on the host."""
+"""Packages whose libraries do not compute on the host."""
 
 
 def find_library(code_samples: Sequence[bytes]) -> str | None:
-    """The installed library in which more than half of some of these pieces lie."""
-    asked = code_samples[:MAX_CODE_SAMPLES]
-    for library in _numeric_libraries() if asked else ():
-        if sum(_contains_samples(library, asked)) > len(asked) / 2:
+    """The installed library that contains more than half of the code samples, or None."""
+    samples = code_samples[:MAX_CODE_SAMPLES]
+    for library in _numeric_libraries() if samples else ():
+        if sum(_contains_samples(library, samples)) > len(samples) / 2:
             return library.name
     return None
 
@@ -33,13 +33,14 @@ def find_library(code_samples: Sequence[bytes]) -> str | None:
 def _contains_samples(library: Path, code_samples: Sequence[bytes]) -> list[bool]:
     with contextlib.suppress(OSError, ValueError), library.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return [data.find(piece) >= 0 for piece in code_samples]
+        return [data.find(sample) >= 0 for sample in code_samples]
     return []
 
 
 @functools.cache
 def _numeric_libraries() -> tuple[Path, ...]:
-    """Those that compute: all of Python's packages, and the system's that are called so; the small ones first."""
+    """Libraries that compute, smallest first: all shared objects of Python packages, and system libraries with a
+    numeric library's name."""
     packages = {sysconfig.get_path("platlib"), sysconfig.get_path("purelib"), *site.getsitepackages()}
     own = [
         one
@@ -54,5 +55,5 @@ def _numeric_libraries() -> tuple[Path, ...]:
 
 
 def _shared_objects(folder: str) -> list[Path]:
-    found = [one for one in Path(folder).rglob("*.so*") if one.is_file() and not one.is_symlink()]
-    return [one for one in found if one.stat().st_size >= MIN_LIBRARY_BYTES]
+    paths = [one for one in Path(folder).rglob("*.so*") if one.is_file() and not one.is_symlink()]
+    return [one for one in paths if one.stat().st_size >= MIN_LIBRARY_BYTES]

@@ -1,4 +1,4 @@
-"""The reference's parameters and buffers are inputs too: some sets give them other values."""
+"""Changed parameters and buffers: some input sets use other values for them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ ZERO_STD = 0.1
 
 
 def perturb(module: torch.nn.Module, seed: int) -> None:
-    """New values for every floating parameter and persistent buffer that a candidate takes over, in place.
+    """Set new values for every floating parameter and persistent buffer, in place.
 
-    Signs and zeros stay, sizes grow by up to half, so that what was constant (a scale of ones) is so no more. What is
-    zero everywhere, which would hide whatever it multiplies, becomes small and normal, a variance positive. Buffers
-    that are not persistent hold what a candidate may compute for itself, and stay; so do masks.
+    Signs and zeros are kept and magnitudes grow by up to half, so that constants (a scale of ones) vary. A tensor of
+    zeros, which would hide its factors, gets small normal values, positive ones for a variance. Masks and
+    non-persistent buffers, which a candidate may compute itself, are unchanged.
     """
     with torch.no_grad():
         for at, (name, value) in enumerate(perturbable_state(module).items()):
@@ -27,7 +27,7 @@ def perturb(module: torch.nn.Module, seed: int) -> None:
 
 
 def perturbable_state(module: torch.nn.Module) -> dict[str, Tensor]:
-    """What `perturb` changes, by name."""
+    """The tensors that `perturb` changes, by name."""
     persistent = module.state_dict(keep_vars=True)
     buffers = {name: value for name, value in module.named_buffers() if name in persistent and not _is_mask(value)}
     named = dict(module.named_parameters()) | buffers
@@ -35,7 +35,7 @@ def perturbable_state(module: torch.nn.Module) -> dict[str, Tensor]:
 
 
 def _is_mask(buffer: Tensor) -> bool:
-    """Two values, or infinities: what it holds is a choice, not a size."""
+    """Two distinct values, or infinities: the buffer selects, it does not scale."""
     if not buffer.dtype.is_floating_point or not buffer.numel() or buffer.dtype.itemsize < 2:
         return False
     low, high = buffer.min(), buffer.max()

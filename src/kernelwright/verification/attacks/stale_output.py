@@ -1,4 +1,4 @@
-"""Whether a wrong output is the right answer to an earlier call."""
+"""Detects outputs that are the expected values of an earlier call."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ MIN_MATCHING_SHARE, MIN_DIFFERING_SHARE = 0.5, 0.1
 
 
 class OutputHistory:
-    """What a candidate gave so far, the last few sets of it."""
+    """Outputs of the candidate's last few calls."""
 
     def __init__(self) -> None:
         self._outputs: deque[dict[str, Tensor]] = deque(maxlen=HISTORY_SETS)
 
     def append(self, leaves: dict[str, Any]) -> None:
-        held = {path: leaf.detach() for path, leaf in leaves.items() if isinstance(leaf, Tensor) and leaf.numel()}
-        if held and sum(leaf.nbytes for leaf in held.values()) <= HISTORY_BYTES // HISTORY_SETS:
-            self._outputs.append(held)
+        tensors = {path: leaf.detach() for path, leaf in leaves.items() if isinstance(leaf, Tensor) and leaf.numel()}
+        if tensors and sum(leaf.nbytes for leaf in tensors.values()) <= HISTORY_BYTES // HISTORY_SETS:
+            self._outputs.append(tensors)
 
     def is_stale(self, leaves: dict[str, Any], expected: dict[str, Tensor]) -> bool:
-        """Whether an output is mostly what an earlier call gave, bit by bit, where that is not right now."""
+        """Whether an output is mostly bitwise equal to an earlier one where the expected values differ from it."""
         return any(
             _matches_earlier(leaf, expected[path], earlier[path])
             for earlier in self._outputs
@@ -39,10 +39,10 @@ def _matches_earlier(now: Any, expected: Tensor, earlier: Tensor) -> bool:
         or not _same_shape_and_dtype(expected, earlier)
     ):
         return False
-    telling = expected != earlier
+    differs = expected != earlier
     return (
-        float(telling.float().mean()) >= MIN_DIFFERING_SHARE
-        and float((now == earlier)[telling].float().mean()) > MIN_MATCHING_SHARE
+        float(differs.float().mean()) >= MIN_DIFFERING_SHARE
+        and float((now == earlier)[differs].float().mean()) > MIN_MATCHING_SHARE
     )
 
 

@@ -1,1 +1,1 @@
-"""The verifier's end of a call: inputs into the candidate's process, outputs and times out of it."""
+"""The verifier's side of a call: inputs into the candidate's process, outputs and times out of it."""

@@ -1,5 +1,5 @@
-"""A call's result as the worker describes it, and what that means for the bytes that were read. Nothing is believed:
-what cannot be is a ForgedError."""
+"""The worker's description of a result, and the tensors it stands for. Untrusted: invalid descriptions raise
+TamperingError."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class LeafDescriptor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class CallReport(msgspec.Struct, forbid_unknown_fields=True):
-    """What the worker says of a call that is over.
+    """The worker's report of a finished call.
 
     Attributes:
-        segments: of the device's memory, in which `state_descriptors` lie.
-        is_stream_ordered: whether what came after the call found its outputs (`own_clock`).
-        kernels: that ran on the device, where that was asked for.
+        segments: device allocations that contain the tensors of `state_descriptors`.
+        is_stream_ordered: whether work after the call read its outputs in their final state (`self_timer`).
+        kernels: kernels that ran on the device, if traced.
     """
 
     structure: str
@@ -53,24 +53,29 @@ class CallReport(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_untrusted(message: Any, cls: type[T]) -> T:
+    """Convert a message of the candidate's process to `cls`.
+
+    Raises:
+        TamperingError: the message has another structure.
+    """
     try:
         return msgspec.convert(message, cls)
-    except msgspec.ValidationError as fault:
-        raise TamperingError(f"what the process says of a call cannot be: {fault}") from fault
+    except msgspec.ValidationError as error:
+        raise TamperingError(f"invalid report from the candidate's process: {error}") from error
 
 
 def decode_leaf_or_error(path: str, leaf: LeafDescriptor, read: dict[Extent, Tensor]) -> Any:
-    """The value as it was when the call was over; the error, for one that cannot be what it is said to be."""
+    """The value at the end of the call, or the error where the descriptor is invalid."""
     if leaf.extent and leaf.extent[1] and leaf.extent not in read:
-        return TamperingError(f"output{path} is said to lie where it did not when the call was over")
+        return TamperingError(f"the reported address of output{path} differs from the one at the end of the call")
     try:
         return decode_leaf(leaf, read)
-    except TamperingError as fault:
-        return fault
+    except TamperingError as error:
+        return error
 
 
 def decode_leaf(leaf: LeafDescriptor, read: dict[Extent, Tensor]) -> Any:
-    """A leaf as `ObservedCall` holds it."""
+    """The value of a leaf, as in `ObservedCall.leaves`."""
     if leaf.sent is not None:
         return unpack(leaf.sent, "cpu")[0]
     if not leaf.dtype:
@@ -81,11 +86,15 @@ def decode_leaf(leaf: LeafDescriptor, read: dict[Extent, Tensor]) -> Any:
 
 
 def view_as_tensor(whole: Tensor, leaf: LeafDescriptor) -> Tensor:
-    """The tensor that lies in these bytes, as described."""
+    """The described tensor as a view of these bytes.
+
+    Raises:
+        TamperingError: the descriptor is invalid, or does not fit the bytes.
+    """
     try:
         dtype = getattr(torch, leaf.dtype)
         if not math.prod(leaf.shape):
             return torch.empty(leaf.shape, dtype=dtype, device=whole.device)
         return whole.view(dtype).as_strided(leaf.shape, leaf.strides)
-    except (AttributeError, RuntimeError, TypeError, ValueError) as fault:
-        raise TamperingError(f"an output is not what it is said to be: {fault}") from fault
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise TamperingError(f"the descriptor of an output is invalid: {error}") from error

@@ -1,14 +1,14 @@
-"""The judge's end of a call: values go into the candidate's process from outside, outputs come out of it, and the
-judge's own clock runs from the one to the other.
+"""The verifier's side of a call: writes inputs into the candidate's process, reads outputs from it, and times the
+call with an external timer.
 
-The candidate stands still while its inputs are written. The moment it says that it is done, pieces of its outputs are
-read at places drawn by chance: what was not there yet is seen when the whole is read afterwards, with every thread of
-it stopped. Calls that are looked at and calls that are not are alike to the candidate.
+The candidate is stopped while its inputs are written. As soon as it reports the end of the call, randomly chosen
+extents of its outputs are read; comparing them with the whole outputs, read later with all threads stopped, shows
+late writes. The candidate cannot distinguish calls whose outputs are read from others.
 
-On a device nothing can be stopped, but it can be made to wait: the host launches what it likes, and when it has had
-time for that, the judge writes the inputs and lets the device go. Outputs are copied whole at the end, by the judge,
-after whatever of the candidate's still ran, for a device takes its processes in turns; hence the inputs are nobody's
-to see while the judge still writes.
+A device cannot be stopped, but its stream can wait: the host launches ahead, and after a delay the verifier writes
+the inputs and gives the device start signal. The verifier copies whole outputs at the end. A device shares its time
+between processes, so this copy runs after any kernel of the candidate that still ran; for the same reason the inputs
+must stay unreadable until they are complete.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from kernelwright.verification.transport.tensor_codec import Packed, extract_sto
 
 WORKER_MODULE = "kernelwright.verification.worker.tasks"
 ADDRESS_REUSE_SHARE = 0.3
-"""So many calls find their inputs where those of an earlier one lay: what was kept by address is then wrong."""
+"""Share of calls whose inputs are at the address of an earlier call's: this makes results cached by address wrong."""
 REREAD_DELAY_S = 0.25
 MIN_NULL_CALLS, LARGE_INPUT_BYTES = 5, 32 << 20
-"""So few empty calls are enough where each is given so much that it takes milliseconds."""
+"""With inputs of at least this size a call takes milliseconds, so `MIN_NULL_CALLS` are enough."""
 
 
 @dataclass(frozen=True)
 class CallResult:
-    """What a call gave.
+    """Result of one call.
 
     Attributes:
-        observed: None where the outputs were not looked at.
-        timed_call: the judge's time of it.
-        kernels: as `CallReport` has them.
+        observed: None where the outputs were not read.
+        timed_call: the external and the self-reported time.
+        kernels: as in `CallReport`.
     """
 
     observed: ObservedCall | None
@@ -73,7 +73,7 @@ class CallResult:
 
 @dataclass(frozen=True)
 class SeriesResult:
-    """What calls one after the other gave: as `CallResult`, of all of them together."""
+    """Results of consecutive calls in one timed call; fields as in `CallResult`."""
 
     observed: list[ObservedCall]
     timed_call: TimedCall
@@ -82,7 +82,7 @@ class SeriesResult:
 
 @dataclass(frozen=True)
 class _StoppedRead:
-    """What was read while the candidate stood still: outputs, and blocks of inputs with their margins."""
+    """Outputs, and blocks of inputs with their redzones, read while the candidate was stopped."""
 
     extents: dict[Extent, Tensor]
     blocks: list[Tensor]
@@ -94,14 +94,14 @@ class CandidateClient:
     """Calls one program in one child.
 
     Args:
-        child: in which `worker.open_problem` has run.
-        control_block: its address there.
-        memory: of its memory.
-        output_sizes_bytes: of the outputs to come.
+        child: the child, in which `tasks.open_problem` has run.
+        control_block: address of the control block in the child.
+        memory: access to the child's memory.
+        output_sizes_bytes: expected sizes of the outputs.
     Attributes:
-        timer: by which every call is timed.
-        requires_grad: record them in every call.
-        state: parameters and buffers as every call finds them.
+        timer: times every call.
+        requires_grad: record gradients in every call.
+        state: parameters and buffers as they are before every call.
     """
 
     child: Child
@@ -121,24 +121,24 @@ class CandidateClient:
         self.timer = ExternalTimer(self.child, self.control_block, self.memory)
 
     def load(self, task: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Has a program loaded by a task that answers as `worker.held` does; gives its answer."""
-        told = self.child.build(task, payload)
-        self.memory.map_segments(parse_untrusted(told["segments"], list[Segment]))
-        self._state_descriptors = parse_untrusted(told["state_descriptors"], dict[str, LeafDescriptor])
+        """Load a program by a task that replies like `tasks.install_program`; returns the reply."""
+        reply = self.child.build(task, payload)
+        self.memory.map_segments(parse_untrusted(reply["segments"], list[Segment]))
+        self._state_descriptors = parse_untrusted(reply["state_descriptors"], dict[str, LeafDescriptor])
         self.state = self._read_state(self._state_descriptors)
-        return told
+        return reply
 
     def time_null_calls(self, inputs: Sequence[Args], outputs: list[Tensor], calls: int) -> list[TimedCall]:
-        """The windows of calls that compute nothing and return as much, for a child without a program yet; of series of
-        calls where there are several inputs. Of few where each is given much."""
-        held = extract_storages(outputs)
-        sizes = [len(block) for block in held["blocks"]]
-        self.child.call(f"{WORKER_MODULE}:load_null_program", {"leaves": held["leaves"], "sizes": sizes})
-        given = sum(one.nbytes for each in inputs for one in tensor_leaves(each))
-        enough = min(calls, MIN_NULL_CALLS) if given >= LARGE_INPUT_BYTES else calls
-        windows = [self._run_series(inputs, read_outputs=False).timed_call for _ in range(enough)]
+        """Time calls that compute nothing and return outputs of the same sizes, in a child without a program yet;
+        with several inputs, series of calls. With large inputs fewer calls are made."""
+        packed = extract_storages(outputs)
+        sizes = [len(block) for block in packed["blocks"]]
+        self.child.call(f"{WORKER_MODULE}:load_null_program", {"leaves": packed["leaves"], "sizes": sizes})
+        input_bytes = sum(one.nbytes for each in inputs for one in tensor_leaves(each))
+        num_calls = min(calls, MIN_NULL_CALLS) if input_bytes >= LARGE_INPUT_BYTES else calls
+        timed_calls = [self._run_series(inputs, read_outputs=False).timed_call for _ in range(num_calls)]
         self.timer.calibrate_write_time()
-        return windows
+        return timed_calls
 
     def call(
         self,
@@ -149,33 +149,33 @@ class CandidateClient:
         poll_hook: PollHook | None = None,
         trace: bool = False,
     ) -> CallResult:
-        """One call with these inputs.
+        """Make one call with these inputs.
 
         Args:
-            read_outputs: read the outputs whole; else only the clock is looked at.
-            poison: memory that was never written reads as NaN, at the cost of time.
-            poll_hook: asked while the call runs, at the cost of time.
-            trace: the worker tells what kernels ran on the device, at the cost of time.
+            read_outputs: read the whole outputs; else the call is only timed.
+            poison: make memory that was never written read as NaN; slows the call down.
+            poll_hook: called while the call runs; slows the call down.
+            trace: report the kernels that ran on the device; slows the call down.
         Raises:
             LimitError, TaskError: the candidate raised, or was stopped.
-            ForgedError: it tells what is not so.
+            TamperingError: its reply is not valid.
         """
-        made = self._run_series([inputs], read_outputs=read_outputs, poison=poison, poll_hook=poll_hook, trace=trace)
-        return CallResult(made.observed[0] if made.observed else None, made.timed_call, made.kernels)
+        series = self._run_series([inputs], read_outputs=read_outputs, poison=poison, poll_hook=poll_hook, trace=trace)
+        return CallResult(series.observed[0] if series.observed else None, series.timed_call, series.kernels)
 
     def call_series(self, inputs: Sequence[Args], *, read_outputs: bool, structure: str) -> SeriesResult:
-        """Calls one after the other in one window, each with inputs of its own; a cache of `cache_flush_bytes` holds
-        none of them. For times: the judge leaves the processors alone meanwhile.
+        """Make consecutive calls in one timed call, each with its own inputs, after flushing `cache_flush_bytes` from
+        the caches. The verifier polls rarely while they run, so that it does not disturb the time.
 
         Args:
             structure: of one result.
         Raises:
-            LimitError, TaskError, ForgedError: as `call`.
+            LimitError, TaskError, TamperingError: as `call`.
         """
-        made = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True)
-        for one in made.observed:
+        series = self._run_series(inputs, read_outputs=read_outputs, undisturbed=True)
+        for one in series.observed:
             one.structure = structure if one.structure == series_structure(structure, len(inputs)) else one.structure
-        return made
+        return series
 
     def _run_series(
         self,
@@ -187,12 +187,12 @@ class CandidateClient:
         undisturbed: bool = False,
         trace: bool = False,
     ) -> SeriesResult:
-        """What the calls gave, nothing where nobody looks."""
+        """Run consecutive calls; no observed calls without `read_outputs`."""
         self._expected_sizes = self.output_sizes_bytes * len(inputs)
         number = self.timer.next_call(num_outputs=len(self._expected_sizes))
         packed = extract_storages([leaf for one in inputs for leaf in pytree.tree_leaves(one)])
         blocks = self._place_blocks([len(block) for block in packed["blocks"]])
-        order = {
+        request = {
             "number": number,
             "calls": len(inputs),
             "blocks": blocks,
@@ -204,31 +204,35 @@ class CandidateClient:
         }
         self._state_rewritten = False
         with nullcontext() if poison else self.memory.lock_device():
-            self.child.start_call(f"{WORKER_MODULE}:call", order)
+            self.child.start_call(f"{WORKER_MODULE}:call", request)
             if not self.timer.wait_until_ready():
                 self._raise_worker_error()
             with self._translate_write_errors():
-                writes, glance = self._prepare_writes(packed["blocks"], blocks)
-                window, letter = self.timer.time_call(writes, glance, poll_hook=poll_hook, undisturbed=undisturbed)
-        if letter is None or letter.raised:
+                writes, snapshot = self._prepare_writes(packed["blocks"], blocks)
+                timed_call, status = self.timer.time_call(
+                    writes, snapshot, poll_hook=poll_hook, undisturbed=undisturbed
+                )
+        if status is None or status.raised:
             self._raise_worker_error()
-        seen = self._read_stopped(letter, glance, blocks) if read_outputs else None
-        told = parse_untrusted(self.child.wait_result(), CallReport)
+        stopped_read = self._read_stopped(status, snapshot, blocks) if read_outputs else None
+        report = parse_untrusted(self.child.wait_result(), CallReport)
         if (
-            seen
-            and [leaf.extent for leaf in told.leaves.values() if leaf.extent][: len(letter.extents)] != letter.extents
+            stopped_read
+            and [leaf.extent for leaf in report.leaves.values() if leaf.extent][: len(status.extents)] != status.extents
         ):
-            raise TamperingError("outputs lie elsewhere than was said when the call was over")
-        self.memory.map_segments(told.segments)
-        state = self._read_changed_state(told) if read_outputs else {}
+            raise TamperingError("output addresses changed after the call")
+        self.memory.map_segments(report.segments)
+        state = self._read_changed_state(report) if read_outputs else {}
         self._restore_state(self._changed_names)
-        observed = _make_observed_calls(told, seen, packed, inputs, self._reread_leaves) if seen else []
+        observed = (
+            _make_observed_calls(report, stopped_read, packed, inputs, self._reread_leaves) if stopped_read else []
+        )
         if observed:
             observed[-1].changed_state = state
-        return SeriesResult(observed, window, told.kernels)
+        return SeriesResult(observed, timed_call, report.kernels)
 
     def set_state(self, state: State) -> None:
-        """Gives parameters and buffers other values for this and later calls, those that the program has."""
+        """Set parameters and buffers for this and later calls; names that the program does not have are ignored."""
         for name, value in state.items():
             if name in self.state:
                 self.state[name].copy_(value)
@@ -236,31 +240,31 @@ class CandidateClient:
 
     def _restore_state(self, names: Iterable[str]) -> None:
         for name in names:
-            place, self._state_rewritten = self._state_descriptors[name], True
-            if place.extent and place.extent[1]:
-                whole = self.memory.read(place.extent)
-                view_as_tensor(whole, place).copy_(self.state[name])
+            descriptor, self._state_rewritten = self._state_descriptors[name], True
+            if descriptor.extent and descriptor.extent[1]:
+                whole = self.memory.read(descriptor.extent)
+                view_as_tensor(whole, descriptor).copy_(self.state[name])
                 with self._translate_write_errors():
-                    self.memory.write(place.extent[0], whole)
+                    self.memory.write(descriptor.extent[0], whole)
 
     @contextlib.contextmanager
     def _translate_write_errors(self) -> Iterator[None]:
-        """The candidate's process may end, or unmap its memory, at any moment: while we write into it, too.
+        """Translate errors of writes: the candidate's process may exit or unmap its memory at any time.
 
         Raises:
-            CrashError: it has ended.
-            ForgedError: it lives, and what we write to is not there any more.
+            CrashError: the process has exited.
+            TamperingError: the process runs, and the memory is not mapped any more.
         """
         try:
             yield
         except ProcessLookupError:
             self.child.raise_crash()
-        except OSError as fault:
-            raise TamperingError(f"memory that the process gave for its inputs is not there: {fault}") from fault
+        except OSError as error:
+            raise TamperingError(f"the process unmapped the memory of its inputs: {error}") from error
 
     def _read_changed_state(self, report: CallReport) -> State:
-        """Parameters and buffers that differ from before the call: in their places, or where they lie now."""
-        now = self._read_state(
+        """Parameters and buffers that the call changed, read at their reported addresses, else at the earlier ones."""
+        state = self._read_state(
             self._state_descriptors
             | {
                 name: report.state_descriptors[name]
@@ -268,24 +272,26 @@ class CandidateClient:
                 if name in report.state_descriptors
             }
         )
-        changed = {name: value for name, value in now.items() if not bitwise_equal(value, self.state[name])}
+        changed = {name: value for name, value in state.items() if not bitwise_equal(value, self.state[name])}
         self._changed_names |= changed.keys()
         return changed
 
     def _read_state(self, descriptors: dict[str, LeafDescriptor]) -> State:
-        return {name: decode_leaf(place, self._read_extents([place])) for name, place in descriptors.items()}
+        return {
+            name: decode_leaf(descriptor, self._read_extents([descriptor])) for name, descriptor in descriptors.items()
+        }
 
     def _place_blocks(self, sizes: Sequence[int]) -> list[list[int]]:
-        """[address, bytes] for blocks of these sizes, with margins: anywhere in the arena, or where some lay."""
-        aligned = self.memory.alignment_bytes
-        room = sum(self._align_size(size) + 2 * REDZONE_BYTES for size in sizes)
-        if self._arena[1] < 2 * room:
-            self._arena = self.memory.allocate_arena(3 * room), 3 * room
+        """[address, bytes] for blocks of these sizes between redzones, at a random or a reused address in the arena."""
+        alignment_bytes = self.memory.alignment_bytes
+        total_bytes = sum(self._align_size(size) + 2 * REDZONE_BYTES for size in sizes)
+        if self._arena[1] < 2 * total_bytes:
+            self._arena = self.memory.allocate_arena(3 * total_bytes), 3 * total_bytes
             self._arena_starts.clear()
-        steps, chance = 1 + (self._arena[1] - room) // aligned, random.SystemRandom()
-        known = [start for start in self._arena_starts if start + room <= sum(self._arena)]
-        again = known and chance.random() < ADDRESS_REUSE_SHARE
-        start = chance.choice(known) if again else self._arena[0] + aligned * chance.randrange(steps)
+        num_starts, rng = 1 + (self._arena[1] - total_bytes) // alignment_bytes, random.SystemRandom()
+        reusable = [start for start in self._arena_starts if start + total_bytes <= sum(self._arena)]
+        reuse = reusable and rng.random() < ADDRESS_REUSE_SHARE
+        start = rng.choice(reusable) if reuse else self._arena[0] + alignment_bytes * rng.randrange(num_starts)
         self._arena_starts.append(start)
         placed = []
         for size in sizes:
@@ -296,39 +302,39 @@ class CandidateClient:
     def _prepare_writes(
         self, blocks: list[Tensor], addresses: list[list[int]]
     ) -> tuple[list[tuple[int, Tensor]], Snapshot]:
-        """What is to be written and where, between margins that are; and what will be looked at."""
+        """Fill the redzones; the addresses and data to write, and the snapshot to be taken."""
         for address, size in addresses:
             after = REDZONE_BYTES + self._align_size(size) - size
             self.memory.fill_redzones(
                 (address - REDZONE_BYTES, REDZONE_BYTES), (address, size), (address + size, after)
             )
-        glance = self.memory.make_snapshot(self._expected_sizes, [(address, size) for address, size in addresses])
-        return [(address, block) for (address, _), block in zip(addresses, blocks, strict=True)], glance
+        snapshot = self.memory.make_snapshot(self._expected_sizes, [(address, size) for address, size in addresses])
+        return [(address, block) for (address, _), block in zip(addresses, blocks, strict=True)], snapshot
 
     def _align_size(self, size: int) -> int:
         return -(-size // self.memory.alignment_bytes) * self.memory.alignment_bytes
 
     def _read_stopped(self, status: CallStatus, snapshot: Snapshot, blocks: list[list[int]]) -> _StoppedRead:
-        """Reads everything while nothing in the candidate's process can move."""
+        """Read everything while all threads of the candidate's process are stopped."""
         self.child.stop()
         try:
             extents = self._read_outputs(status.extents)
-            around = [self.memory.read((at - REDZONE_BYTES, size + 2 * REDZONE_BYTES)) for at, size in blocks]
+            input_blocks = [self.memory.read((at - REDZONE_BYTES, size + 2 * REDZONE_BYTES)) for at, size in blocks]
             self.child.check_stopped()
         finally:
             self.child.resume()
         read = extents | {
-            (at - REDZONE_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, around, strict=True)
+            (at - REDZONE_BYTES, len(whole)): whole for (at, _), whole in zip(blocks, input_blocks, strict=True)
         }
-        return _StoppedRead(extents, around, snapshot.matches(read))
+        return _StoppedRead(extents, input_blocks, snapshot.matches(read))
 
     def _reread_leaves(self, leaves: dict[str, LeafDescriptor]) -> dict[str, Any]:
-        """The leaves as they are a while later: what was late may have come."""
+        """The leaves after a delay, in which late writes may have arrived."""
         pause(REREAD_DELAY_S)
         return {path: decode_leaf(leaf, self._read_extents([leaf])) for path, leaf in leaves.items()}
 
     def _read_outputs(self, extents: list[Extent]) -> dict[Extent, Tensor]:
-        """Each that can be read; none where they are larger together than any right ones could be."""
+        """The readable extents; none where their total size is not plausible for correct outputs."""
         read = {}
         for extent in extents if have_plausible_sizes(extents, self._expected_sizes) else []:
             with contextlib.suppress(TamperingError):
@@ -339,13 +345,13 @@ class CandidateClient:
         return {leaf.extent: self.memory.read(leaf.extent) for leaf in leaves if leaf.extent}
 
     def _raise_worker_error(self) -> NoReturn:
-        """Raises what the worker says went wrong; that it says anything else is a forgery."""
+        """Raise the error that the worker reports; any other reply is tampering."""
         self.child.wait_result()
-        raise TamperingError("an answer came before the call was over")
+        raise TamperingError("the worker replied before the call was over")
 
 
 def series_structure(structure: str, calls: int) -> str:
-    """The structure of what so many calls gave."""
+    """The structure of the list of results of a series."""
     return structure if calls == 1 else f"[{', '.join([structure] * calls)}]"
 
 
@@ -356,30 +362,30 @@ def _make_observed_calls(
     inputs: Sequence[Args],
     reread: Callable[[dict[str, LeafDescriptor]], dict[str, Any]],
 ) -> list[ObservedCall]:
-    """What each call gave."""
-    inner = [block[REDZONE_BYTES : len(block) - REDZONE_BYTES].clone() for block in read.blocks]
-    broken = {at for at, block in enumerate(read.blocks) if not _redzones_intact(block)}
-    after = rebuild_views(packed["leaves"], [block.untyped_storage() for block in inner])
-    mutated, outside = find_mutations(packed, after, lambda: tensor_leaves(inputs), broken)
-    each, found = len(tensor_leaves(inputs[0])), []
+    """The observed call for each call of a series."""
+    input_bytes = [block[REDZONE_BYTES : len(block) - REDZONE_BYTES].clone() for block in read.blocks]
+    corrupted = {at for at, block in enumerate(read.blocks) if not _redzones_intact(block)}
+    after = rebuild_views(packed["leaves"], [block.untyped_storage() for block in input_bytes])
+    mutated, out_of_bounds = find_mutations(packed, after, lambda: tensor_leaves(inputs), corrupted)
+    tensors_per_call, observed = len(tensor_leaves(inputs[0])), []
     for number in range(len(inputs)):
         prefix = f"[{number}]" if len(inputs) > 1 else ""
         leaves = {path.removeprefix(prefix): one for path, one in report.leaves.items() if path.startswith(prefix)}
-        own = range(number * each, (number + 1) * each)
-        found.append(
+        indices = range(number * tensors_per_call, (number + 1) * tensors_per_call)
+        observed.append(
             ObservedCall(
                 structure=report.structure,
                 leaves={path: decode_leaf_or_error(path, leaf, read.extents) for path, leaf in leaves.items()},
                 devices={path: leaf.device for path, leaf in leaves.items()},
-                mutated_inputs={at - own.start: value for at, value in mutated.items() if at in own},
-                out_of_bounds_inputs=[at - own.start for at in outside if at in own],
+                mutated_inputs={at - indices.start: value for at, value in mutated.items() if at in indices},
+                out_of_bounds_inputs=[at - indices.start for at in out_of_bounds if at in indices],
                 complete_on_return=read.unchanged and report.is_stream_ordered,
                 sent_paths=tuple(path for path, leaf in leaves.items() if leaf.sent is not None),
                 reread_leaves=functools.partial(reread, leaves),
             )
         )
-    return found
+    return observed
 
 
 def _redzones_intact(block: Tensor) -> bool:
-    return all(bool((margin == POISON_BYTE).all()) for margin in (block[:REDZONE_BYTES], block[-REDZONE_BYTES:]))
+    return all(bool((redzone == POISON_BYTE).all()) for redzone in (block[:REDZONE_BYTES], block[-REDZONE_BYTES:]))

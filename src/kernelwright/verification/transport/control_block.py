@@ -1,9 +1,10 @@
-"""A page in the candidate's process that the judge reads and writes from outside: when to begin, and what came of it.
+"""Control block: a page in the candidate's process that the verifier reads and writes, with start signals and call
+status.
 
-Used on both sides; knows nothing about what is right. Words of 8 bytes: the number of the call for which the worker is
-ready, which it may begin, which the device may begin, which is done; whether it raised; nanoseconds that the worker
-says it took; how many segments of the device's memory lie in the second half, each a base, a size and a handle; how
-many extents follow, each an address and a size in bytes.
+Used in both processes; has no access to the expected values. 8-byte words: the number of the call for which the
+worker is ready, which the host may start, which the device may start, which is done; whether it raised; its
+self-reported nanoseconds; the number of device segments, which are stored in the second half as base, size and IPC
+handle; the number of extents, which follow as address and bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_EXTENTS = (SEGMENTS_OFFSET // 8 - EXTENTS) // 2
 MAX_SEGMENTS = (CONTROL_BLOCK_BYTES - SEGMENTS_OFFSET) // SEGMENT_STRUCT.size
 
 Extent = tuple[int, int]
-"""Where something lies: address and bytes."""
+"""Address and bytes of a block of memory."""
 
 
 class CallStatus(NamedTuple):
@@ -39,7 +40,7 @@ class CallStatus(NamedTuple):
 
 
 class ControlBlock:
-    """The worker's end."""
+    """The worker's side of the control block."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, CONTROL_BLOCK_BYTES)
@@ -47,18 +48,18 @@ class ControlBlock:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 
     def wait_for_start(self, number: int) -> None:
-        """Says that the worker is ready for this call, and returns when it may begin. Spins: a wake-up takes longer
-        than a small program."""
+        """Mark the worker as ready for this call, and wait for the start signal. Spins: a wake-up takes longer than a
+        small program."""
         words = self._words
         words[READY] = number
         while words[START] != number:
             pass
 
     def publish_outputs(self, extents: Sequence[Extent], segments: Sequence[Segment]) -> None:
-        """Says where the outputs lie, before the call is over: there may be many."""
-        words, kept, shared = self._words, extents[:MAX_EXTENTS], segments[:MAX_SEGMENTS]
-        words[SEGMENT_COUNT], words[EXTENT_COUNT] = len(shared), len(kept)
-        for at, (address, size) in enumerate(kept):
+        """Publish the addresses of the outputs before the call is marked as done, since there may be many."""
+        words, published, shared = self._words, extents[:MAX_EXTENTS], segments[:MAX_SEGMENTS]
+        words[SEGMENT_COUNT], words[EXTENT_COUNT] = len(shared), len(published)
+        for at, (address, size) in enumerate(published):
             words[EXTENTS + 2 * at], words[EXTENTS + 2 * at + 1] = address, size
         for at, segment in enumerate(shared):
             SEGMENT_STRUCT.pack_into(self._memory, SEGMENTS_OFFSET + at * SEGMENT_STRUCT.size, *segment)
@@ -70,12 +71,13 @@ class ControlBlock:
 
 
 def status_bytes(extents: int) -> int:
-    """How much of the page holds a letter with so many extents."""
+    """Bytes of the control block up to the end of this many extents."""
     return 8 * (EXTENTS + 2 * min(extents, MAX_EXTENTS))
 
 
 def parse_status(data: bytes | bytearray) -> CallStatus:
-    """The judge's end: what the first bytes of the page say; extents as far as they reach, of so many as are told."""
+    """Parse the first bytes of the control block on the verifier's side; of the reported extents, those within the
+    data."""
     words = struct.unpack(f"={len(data) // 8}Q", data)
     count = min(words[EXTENT_COUNT], MAX_EXTENTS)
     extents = [*zip(words[EXTENTS::2], words[EXTENTS + 1 :: 2], strict=False)][:count]
@@ -84,10 +86,10 @@ def parse_status(data: bytes | bytearray) -> CallStatus:
 
 
 def parse_segments(data: bytes | bytearray) -> list[Segment]:
-    """What lies at `SEGMENTS_OFFSET`."""
+    """Parse the bytes at `SEGMENTS_OFFSET`."""
     return [Segment(*fields) for fields in SEGMENT_STRUCT.iter_unpack(data)]
 
 
 def signal_word(number: int) -> bytearray:
-    """What the judge writes at `8 * GO` of the page to let the host begin the call, and at `8 * RELEASE` the device."""
+    """A start signal: written at `8 * START` for the host, at `8 * DEVICE_START` for the device."""
     return bytearray(struct.pack("=Q", number))

@@ -1,6 +1,7 @@
-"""Memory of the device that two processes see: one makes it or has it, the other opens it by a handle.
+"""Device memory shared by two processes: one allocates it, the other opens it by its IPC handle.
 
-Used on both sides; knows nothing about what is right. Source: the driver's "interprocess communication" of CUDA.
+Used in both processes; has no access to the expected values. Source: the CUDA driver API's interprocess
+communication.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torch import Tensor
 
 HANDLE_BYTES = 64
 ALLOCATION_GRANULARITY_BYTES = 2 << 20
-"""What the driver hands out lies in pages of this size: no handle of ours opens one that holds something else too."""
+"""The driver allocates in pages of this size. Sizes are rounded up to it, so that no IPC handle exposes other data."""
 _LAZY_PEER_ACCESS = 1
 
 
 class Segment(NamedTuple):
-    """What the driver handed out in one piece, as the process that has it sees it."""
+    """An allocation of the driver, at its address in the process that owns it."""
 
     base: int
     size_bytes: int
@@ -33,13 +34,13 @@ class _IpcHandle(ctypes.Structure):
 
 
 class DriverError(Exception):
-    """The driver refused."""
+    """A CUDA driver call failed."""
 
 
 @functools.cache
 def _driver() -> ctypes.CDLL:
     torch.cuda.init()
-    torch.cuda.synchronize()  # the driver's calls are for the context that is current
+    torch.cuda.synchronize()  # driver calls need a current context
     driver = ctypes.CDLL("libcuda.so.1")
     pointer, size, address = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
     driver.cuMemAlloc_v2.argtypes = (pointer, size)
@@ -59,24 +60,25 @@ def _call_driver(call: str, *arguments: Any) -> None:
 
 
 def reset_persisting_l2() -> None:
-    """What somebody marked as persisting in the L2 is there like everything else, and goes with the next flush."""
-    with contextlib.suppress(DriverError):  # devices before sm_80 know nothing of it
+    """Reset persisting L2 lines to normal, so that the next flush evicts them."""
+    with contextlib.suppress(DriverError):  # not supported before sm_80
         _call_driver("cuCtxResetPersistingL2Cache")
 
 
 def allocate(size: int) -> Segment:
-    """New memory that nothing else shares a page with, so many bytes at least."""
+    """Allocate at least this many bytes, in pages that contain nothing else."""
     address, size = ctypes.c_uint64(), -(-size // ALLOCATION_GRANULARITY_BYTES) * ALLOCATION_GRANULARITY_BYTES
     _call_driver("cuMemAlloc_v2", ctypes.byref(address), size)
     return Segment(address.value, size, _get_ipc_handle(address.value))
 
 
 def free(base: int) -> None:
+    """Free memory from `allocate`."""
     _call_driver("cuMemFree_v2", base)
 
 
 def find_segment(address: int) -> Segment | None:
-    """Where an address lies; None for memory that cannot be handed on, such as an asynchronous pool's."""
+    """The allocation that contains an address; None for memory that cannot be shared, such as an asynchronous pool."""
     try:
         base, size = address_range(address)
         return Segment(base, size, _get_ipc_handle(base))
@@ -85,7 +87,7 @@ def find_segment(address: int) -> Segment | None:
 
 
 def address_range(address: int) -> tuple[int, int]:
-    """The base and the size of what the driver handed out, or opened, there."""
+    """Base and size of the allocation, own or opened, at an address."""
     base, size = ctypes.c_uint64(), ctypes.c_size_t()
     _call_driver("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), address)
     return base.value, size.value
@@ -98,18 +100,19 @@ def _get_ipc_handle(base: int) -> bytes:
 
 
 def open_ipc_handle(handle: bytes) -> int:
-    """Where another process's memory lies in this one."""
+    """Open another process's allocation; its address in this process."""
     address = ctypes.c_uint64()
     _call_driver("cuIpcOpenMemHandle_v2", ctypes.byref(address), _IpcHandle.from_buffer_copy(handle), _LAZY_PEER_ACCESS)
     return address.value
 
 
 def close_ipc_handle(address: int) -> None:
+    """Close an allocation opened by `open_ipc_handle`."""
     _call_driver("cuIpcCloseMemHandle", address)
 
 
 def view_device_bytes(address: int, size: int) -> Tensor:
-    """What lies there, not copied. Nobody keeps it alive."""
+    """A view of device memory; it does not keep the memory alive."""
     return (
         torch.as_tensor(_CudaArrayView(address, size), device="cuda")
         if size
@@ -118,25 +121,25 @@ def view_device_bytes(address: int, size: int) -> Tensor:
 
 
 def register_host_memory(address: int, size: int) -> None:
-    """The device can read this memory of the host from now on, where the host has it."""
+    """Make host memory readable on the device, at the same address."""
     _call_driver("cuMemHostRegister_v2", address, size, 0)
 
 
 def stream_wait_value(address: int, word: int) -> None:
-    """What comes on the current stream waits until the lower half of a word there is this number or a later one."""
+    """Make the current stream wait until the low 32 bits of the word at this address reach this value."""
     stream = torch.cuda.current_stream().cuda_stream
     _call_driver("cuStreamWaitValue32_v2", stream, address, word & 0xFFFFFFFF, 0)
 
 
 class _CudaArrayView:
     def __init__(self, address: int, size: int) -> None:
-        described = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
-        self.__cuda_array_interface__ = described
+        interface = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+        self.__cuda_array_interface__ = interface
 
 
 @functools.cache
 def supports_ipc() -> bool:
-    """Whether memory of the device can be handed to another process here, and a stream waits for a word: tried."""
+    """Whether device memory can be shared between processes and a stream can wait for a word, tested on this device."""
     try:
         free(allocate(1).base)
         with mmap.mmap(-1, mmap.PAGESIZE) as page:

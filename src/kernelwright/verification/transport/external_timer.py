@@ -1,4 +1,4 @@
-"""The judge's own clock around a call, and what it says to the worker and hears of it meanwhile."""
+"""External timer: the verifier's time of a call, its start signals and its polling of the control block."""
 
 from __future__ import annotations
 
@@ -27,28 +27,29 @@ from kernelwright.verification.transport.remote_memory import RemoteMemory
 from kernelwright.verification.transport.snapshot import Snapshot
 
 MAX_UNSTOPPED_WRITE_BYTES = 1 << 16
-"""Inputs up to here are written while the clock runs, in microseconds; for larger ones the candidate is stopped."""
+"""Inputs up to this size are written while the clock runs, in microseconds; for larger ones the candidate is stopped.
+"""
 SPIN_S, POLL_SLEEP_S = 100e-6, 20e-6
 EARLY_SHARE, LATE_SHARE, MAX_SPIN_S = 0.8, 1.3, 2e-3
 LATE_POLL_SHARE = 0.01
-"""The judge looks without a pause for `SPIN_S`. In a longer call it sleeps until `EARLY` of the time that the last one
-took and rests between two looks, as a program wants all processors; beyond `LATE`, for this share of the time by then.
-"""
+"""The verifier polls without a pause for `SPIN_S`. In a longer call it sleeps until `EARLY_SHARE` of the previous
+call's time and then sleeps between polls, since a program uses all processors; beyond `LATE_SHARE`, for this share of
+the time so far."""
 SERIES_EARLY_SHARE, SERIES_LATE_POLL_SHARE = 0.95, 0.003
-"""The same of a series, where nobody may be disturbed."""
+"""The same for a series, which must not be disturbed."""
 LIVENESS_INTERVAL_S = 0.02
 LAUNCH_AHEAD_US = 200.0
 TIME_SLICE_S = 1e-3
-"""Less than a process has the device to itself before it is another's turn."""
+"""Less than the time slice of a process on the device."""
 
 PollHook = Callable[[float], None]
-"""Is told how many microseconds a call runs by now."""
+"""Called with the microseconds since the start of the call."""
 
 
 @contextlib.contextmanager
 def realtime_priority() -> Iterator[None]:
-    """Meanwhile this thread has a processor whenever it wants one, where the system lets it (root, or a limit on
-    real-time priorities). Else whom it watches can have all of them, for milliseconds, before it looks at all."""
+    """Run this thread with real-time priority where the system permits it (root, or a limit on real-time priorities).
+    Otherwise the watched process can occupy all processors for milliseconds before the next poll."""
     try:
         policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
@@ -57,79 +58,80 @@ def realtime_priority() -> Iterator[None]:
         return
     try:
         yield
-    finally:  # only the privileged may take back what keeps its children from inheriting it
+    finally:  # clearing SCHED_RESET_ON_FORK would need privileges
         os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, priority)
 
 
 class ExternalTimer:
-    """Times one call after the other in one child.
+    """Times consecutive calls in one child.
 
     Args:
-        control_block: its address there.
-        memory: of its memory.
+        control_block: address of the control block in the child.
+        memory: access to the child's memory.
     Attributes:
-        cache_flush_bytes: of what is read before a series, so that a cache of that size holds nothing of it.
-        launch_ahead_us: for so long the host may get ahead of a device that waits for its inputs.
+        cache_flush_bytes: bytes read before a series to flush the caches.
+        launch_ahead_us: time in which the host may launch ahead of a device that waits for its inputs.
     """
 
-    def __init__(self, child: Child, mailbox: int, reach: RemoteMemory) -> None:
+    def __init__(self, child: Child, control_block: int, memory: RemoteMemory) -> None:
         process_memory.set_timer_slack()
-        self.child, self.control_block, self.memory = child, mailbox, reach
-        self.cache_flush_bytes, self.launch_ahead_us = reach.cache_flush_bytes, LAUNCH_AHEAD_US
+        self.child, self.control_block, self.memory = child, control_block, memory
+        self.cache_flush_bytes, self.launch_ahead_us = memory.cache_flush_bytes, LAUNCH_AHEAD_US
         self.call_number = self._num_outputs = 0
         self._unfinished_s = self._expected_s = self._usual_write_s = 0.0
         self._write_times_s: list[float] = []
 
     def next_call(self, num_outputs: int) -> int:
-        """The number of the next call, which gives so many outputs."""
+        """The number of the next call, which returns this many outputs."""
         self.call_number, self._num_outputs = self.call_number + 1, num_outputs
         return self.call_number
 
     def wait_until_ready(self) -> bool:
-        """Waits until the worker is; False where it answers or ends before."""
+        """Wait until the worker is ready; False where it replies or exits first."""
         return self._poll(READY) is not None
 
     def is_done(self) -> bool:
-        """Whether the call that runs is over: for a `peek`."""
-        letter = self._read_status()
-        return letter is None or letter.done_call == self.call_number
+        """Whether the current call is over; for a poll hook."""
+        status = self._read_status()
+        return status is None or status.done_call == self.call_number
 
     def calibrate_write_time(self) -> None:
-        """Takes what writing took by now for what it usually takes: the candidate is not there yet."""
+        """Take the longest write time so far as the usual one; valid only before the candidate is loaded."""
         self._usual_write_s = max(self._write_times_s, default=0.0)
 
     def time_call(
         self, writes: list[tuple[int, Tensor]], snapshot: Snapshot, *, poll_hook: PollHook | None, undisturbed: bool
     ) -> tuple[TimedCall, CallStatus | None]:
-        """Writes inputs and lets the candidate go; the time until it is done and its outputs were glanced at."""
+        """Write the inputs and give the start signal; the time until the call is done and its outputs' snapshot is
+        taken."""
         self._unfinished_s = 0.0
         begin = self._start_on_host if self.memory.device == "cpu" else self._start_on_device
-        with contextlib.ExitStack() as until_seen:
-            # Who peeks looks all the time, and waits for the candidate to stand still: that takes a processor.
-            start, queued_us = begin(
-                writes, undisturbed, lambda: None if poll_hook else until_seen.enter_context(realtime_priority())
+        with contextlib.ExitStack() as until_snapshot:
+            # A poll hook polls all the time and waits for the candidate to stop: that takes a processor.
+            start_s, queued_us = begin(
+                writes, undisturbed, lambda: None if poll_hook else until_snapshot.enter_context(realtime_priority())
             )
-            letter = self._poll(DONE, poll_hook, undisturbed)
-            seen = wall_s()
-            if letter and not letter.raised:
-                self._take_snapshot(snapshot, letter)
-            end = wall_s()
-        window = TimedCall(
-            last_running_us=max(0.0, (self._unfinished_s - start) * 1e6),
-            completed_us=(seen - start) * 1e6,
-            outputs_read_us=(end - start) * 1e6,
+            status = self._poll(DONE, poll_hook, undisturbed)
+            done_s = wall_s()
+            if status and not status.raised:
+                self._take_snapshot(snapshot, status)
+            end_s = wall_s()
+        timed_call = TimedCall(
+            last_running_us=max(0.0, (self._unfinished_s - start_s) * 1e6),
+            completed_us=(done_s - start_s) * 1e6,
+            outputs_read_us=(end_s - start_s) * 1e6,
             queued_us=process_memory.queued_us(self.child.pid) - queued_us,
-            claimed_us=letter.claimed_ns / 1e3 if letter else 0.0,
+            claimed_us=status.claimed_ns / 1e3 if status else 0.0,
             input_write_us=self._write_times_s[-1] * 1e6 if self._write_times_s else 0.0,
         )
-        # Who claims too much makes nobody look too late.
-        self._expected_s = min(window.claimed_us, window.completed_us) / 1e6
-        return window, letter
+        # Bounded by the external time: an overstated self-reported time must not delay polling.
+        self._expected_s = min(timed_call.claimed_us, timed_call.completed_us) / 1e6
+        return timed_call, status
 
     def _start_on_host(
         self, writes: list[tuple[int, Tensor]], undisturbed: bool, before_start: Callable[[], None]
     ) -> tuple[float, float]:
-        """When the candidate could first see something of its inputs, and how long it had been queued by then."""
+        """The time at which the candidate could first read an input, and its queued time until then."""
         stopped = undisturbed or sum(len(block) for _, block in writes) > MAX_UNSTOPPED_WRITE_BYTES
         if stopped:
             self.child.stop()
@@ -150,7 +152,8 @@ class ExternalTimer:
     def _start_on_device(
         self, writes: list[tuple[int, Tensor]], undisturbed: bool, before_start: Callable[[], None]
     ) -> tuple[float, float]:
-        """The same. Who makes the judge wait for a turn of the device, by kernels that run already, has begun then."""
+        """As `_start_on_host`. If earlier kernels delay the verifier's writes beyond the usual time, the start is
+        moved back."""
         self.memory.synchronize()
         self._signal(START)
         pause(self.launch_ahead_us / 1e6)
@@ -169,55 +172,57 @@ class ExternalTimer:
         process_memory.write(self.child.pid, self.control_block + 8 * word, memoryview(signal_word(self.call_number)))
 
     def _poll(self, word: int, poll_hook: PollHook | None = None, undisturbed: bool = False) -> CallStatus | None:
-        """The letter once that word of it is this call's number; None where the worker answers or ends before.
+        """The status once that word of it is this call's number; None where the worker replies or exits first.
 
-        Sleeps until shortly before a call as long as the last one would be over, then looks often, and then ever more
-        rarely: a program that takes long has the processors. `undisturbed` never looks without a pause.
+        Sleeps until shortly before the previous call's time, then polls often, and then less and less often, so that
+        a long program has the processors. With `undisturbed` it never polls without a pause.
         """
-        start = next_check = wall_s()
-        over = False
-        spun, until = start + SPIN_S, start + SPIN_S
+        start_s = next_check_s = wall_s()
+        is_over = False
+        spin_end_s, late_start_s = start_s + SPIN_S, start_s + SPIN_S
         if word == DONE and not poll_hook and self._expected_s > SPIN_S:
             pause(min((SERIES_EARLY_SHARE if undisturbed else EARLY_SHARE) * self._expected_s, LIVENESS_INTERVAL_S))
-            until = start + min(LATE_SHARE * self._expected_s, MAX_SPIN_S)
+            late_start_s = start_s + min(LATE_SHARE * self._expected_s, MAX_SPIN_S)
         if undisturbed:
-            spun = until = start
+            spin_end_s = late_start_s = start_s
         while True:
-            looked = wall_s()
-            letter = self._read_status()
-            if letter and (letter.ready_call if word == READY else letter.done_call) == self.call_number:
-                return letter
-            if over or letter is None:
+            polled_s = wall_s()
+            status = self._read_status()
+            if status and (status.ready_call if word == READY else status.done_call) == self.call_number:
+                return status
+            if is_over or status is None:
                 return None
-            now = wall_s()
-            self._unfinished_s = looked
+            now_s = wall_s()
+            self._unfinished_s = polled_s
             if poll_hook:
-                poll_hook((now - start) * 1e6)
-            if now > next_check and now > start + LIVENESS_INTERVAL_S:
-                next_check = now + LIVENESS_INTERVAL_S
-                # It may have finished since the letter was read: that is looked at once more.
-                over = not self.child.check_alive() or self.child.has_reply()
-            elif now > spun and not poll_hook:
+                poll_hook((now_s - start_s) * 1e6)
+            if now_s > next_check_s and now_s > start_s + LIVENESS_INTERVAL_S:
+                next_check_s = now_s + LIVENESS_INTERVAL_S
+                # It may have finished since the status was read, so poll once more.
+                is_over = not self.child.check_alive() or self.child.has_reply()
+            elif now_s > spin_end_s and not poll_hook:
                 late_s = (
-                    (SERIES_LATE_POLL_SHARE if undisturbed else LATE_POLL_SHARE) * (now - start) if now > until else 0.0
+                    (SERIES_LATE_POLL_SHARE if undisturbed else LATE_POLL_SHARE) * (now_s - start_s)
+                    if now_s > late_start_s
+                    else 0.0
                 )
                 pause(max(POLL_SLEEP_S, min(late_s, LIVENESS_INTERVAL_S)))
 
     def _read_status(self) -> CallStatus | None:
-        """What the mailbox says now; None where it is gone."""
+        """The status in the control block; None where it is not mapped any more."""
         expected = max(1, self._num_outputs)
         try:
-            letter = parse_status(process_memory.read(self.child.pid, self.control_block, status_bytes(expected)))
-            if letter.num_extents > expected:
-                letter = parse_status(
-                    process_memory.read(self.child.pid, self.control_block, status_bytes(letter.num_extents))
+            status = parse_status(process_memory.read(self.child.pid, self.control_block, status_bytes(expected)))
+            if status.num_extents > expected:
+                status = parse_status(
+                    process_memory.read(self.child.pid, self.control_block, status_bytes(status.num_extents))
                 )
         except OSError:
             return None
-        return letter
+        return status
 
     def _take_snapshot(self, snapshot: Snapshot, status: CallStatus) -> None:
-        """Reads in the window, so at once."""
+        """Take the snapshot within the timed call."""
         with contextlib.suppress(OSError, TamperingError):
             self.memory.map_reported_segments(status, self.control_block)
             snapshot.take(status.extents, self.child.pid)

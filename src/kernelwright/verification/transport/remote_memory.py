@@ -1,4 +1,4 @@
-"""What the judge can reach of a child's memory: the host's by the system, the device's by what both have opened."""
+"""The verifier's access to a child's memory: host memory through the operating system, device memory through IPC."""
 
 from __future__ import annotations
 
@@ -34,71 +34,72 @@ ALLOCATE_ARENA_TASK = "kernelwright.verification.worker.tasks:allocate_arena"
 
 
 class RemoteMemory:
-    """Of a child that computes on the host."""
+    """Memory of a child that computes on the host."""
 
     alignment_bytes = 64
     device = "cpu"
     cache_flush_bytes = 0
-    """Of what has to be read before a call, so that the last cache holds nothing of it."""
+    """Bytes to read before a call so that the last-level cache is flushed."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
 
     def allocate_arena(self, size: int) -> int:
-        """Room in the child for its inputs; where it lies there."""
+        """Allocate memory in the child for its inputs; its address in the child."""
         return self.child.call(ALLOCATE_ARENA_TASK, {"bytes": size})
 
     def read(self, extent: Extent) -> Tensor:
-        """The bytes that lie there now.
+        """The bytes at an extent.
 
         Raises:
-            ForgedError: nothing does.
-            CrashError: the process is gone.
+            TamperingError: the memory is not mapped.
+            CrashError: the process has exited.
         """
         if not extent[1]:
             return torch.empty(0, dtype=torch.uint8, device=self.device)
         try:
             return torch.frombuffer(process_memory.read(self.child.pid, *extent), dtype=torch.uint8)
-        except (OSError, OverflowError, struct.error) as fault:
-            if isinstance(fault, ProcessLookupError):
-                raise CrashError("the process was killed while its outputs were read") from fault
-            raise TamperingError(f"something is said to lie where no memory is: {fault}") from fault
+        except (OSError, OverflowError, struct.error) as error:
+            if isinstance(error, ProcessLookupError):
+                raise CrashError("the process was killed while its outputs were read") from error
+            raise TamperingError(f"reported address is not mapped: {error}") from error
 
     def write(self, address: int, data: Tensor) -> None:
         process_memory.write(self.child.pid, address, data.numpy().data)
 
     def fill_redzones(self, before: Extent, block: Extent, after: Extent) -> None:
-        """Writes poison before and after where a block will lie; there too, where the candidate cannot be stopped."""
+        """Poison the redzones before and after a block; on a device also the block itself, because the candidate
+        cannot be stopped there."""
         for address, size in (before, after):
             self.write(address, _poison_bytes(self.device)[:size])
 
     def flush_caches(self, size: int) -> None:
-        """Reads so much else that a cache of this size holds nothing of a call. One thread does: none spins on."""
+        """Flush a cache of this size by reading other memory, on one thread, so that no thread keeps spinning."""
         _flush_buffer(size).sum()
 
     def synchronize(self) -> None:
-        """Returns once all that was written is there."""
+        """Wait until all writes have arrived."""
 
     def map_segments(self, segments: Sequence[Segment]) -> None:
-        """Takes note of memory of the device in which something of the child's lies."""
+        """Map device allocations of the child."""
 
     def map_reported_segments(self, status: CallStatus, control_block: int) -> None:
-        """The same of what a letter tells."""
+        """Map the segments in a status."""
 
     def lock_device(self) -> AbstractContextManager[Any]:
-        """No other judge of this machine times a call meanwhile, where they would get in each other's way."""
+        """Exclusive lock against other verifiers on this machine, where calls would disturb each other."""
         return contextlib.nullcontext()
 
     def make_snapshot(self, sizes: list[int], inputs: list[Extent]) -> Snapshot:
-        """What will be read of a call's outputs, of these sizes in bytes, the moment it is over."""
+        """The snapshot to be taken of outputs of these sizes in bytes."""
         return SampledSnapshot(sizes, inputs)
 
     def close(self) -> None:
-        """When the child is gone."""
+        """Release everything; called after the child has exited."""
 
 
 class RemoteDeviceMemory(RemoteMemory):
-    """Of a child that computes on the device, into memory of ours and its own."""
+    """Memory of a child that computes on the device."""
 
     alignment_bytes = 512
     device = "cuda"
@@ -107,32 +108,34 @@ class RemoteDeviceMemory(RemoteMemory):
         super().__init__(child)
         self.cache_flush_bytes = 2 * torch.cuda.get_device_properties().L2_cache_size
         self._mapped: dict[int, tuple[int, int, bytes]] = {}
-        """By the base in the child: where it lies here, its size, its handle."""
+        """By base address in the child: address in this process, size, IPC handle."""
         self._allocated: list[int] = []
 
     def allocate_arena(self, size: int) -> int:
         segment = device_memory.allocate(size)
         self._allocated.append(segment.base)
-        there = self.child.call(ALLOCATE_ARENA_TASK, {"bytes": segment.size_bytes, "handle": segment.ipc_handle})
-        self._mapped[there] = segment.base, segment.size_bytes, segment.ipc_handle
-        return there
+        child_address = self.child.call(
+            ALLOCATE_ARENA_TASK, {"bytes": segment.size_bytes, "handle": segment.ipc_handle}
+        )
+        self._mapped[child_address] = segment.base, segment.size_bytes, segment.ipc_handle
+        return child_address
 
     def read(self, extent: Extent) -> Tensor:
-        here = self._mapped_address(extent)
-        return super().read(extent) if here is None else device_memory.view_device_bytes(here, extent[1]).clone()
+        address = self._mapped_address(extent)
+        return super().read(extent) if address is None else device_memory.view_device_bytes(address, extent[1]).clone()
 
     def write(self, address: int, data: Tensor) -> None:
-        here = self._mapped_address((address, len(data)))
-        if here is None:
+        local_address = self._mapped_address((address, len(data)))
+        if local_address is None:
             super().write(address, data.cpu())
         else:
-            device_memory.view_device_bytes(here, len(data)).copy_(data)
+            device_memory.view_device_bytes(local_address, len(data)).copy_(data)
 
     def fill_redzones(self, before: Extent, block: Extent, after: Extent) -> None:
         whole = before[0], before[1] + block[1] + after[1]
-        here = self._mapped_address(whole)
-        assert here is not None
-        device_memory.view_device_bytes(here, whole[1]).fill_(POISON_BYTE)
+        address = self._mapped_address(whole)
+        assert address is not None
+        device_memory.view_device_bytes(address, whole[1]).fill_(POISON_BYTE)
 
     def flush_caches(self, size: int) -> None:
         if size:
@@ -149,26 +152,26 @@ class RemoteDeviceMemory(RemoteMemory):
             if known and known[2] == handle:
                 continue
             try:
-                here = device_memory.open_ipc_handle(handle)
-            except (DriverError, ValueError) as fault:
-                raise TamperingError(f"memory of the device that cannot be opened: {fault}") from fault
+                address = device_memory.open_ipc_handle(handle)
+            except (DriverError, ValueError) as error:
+                raise TamperingError(f"reported device memory cannot be opened: {error}") from error
             if known and known[0] not in self._allocated:
                 device_memory.close_ipc_handle(known[0])
-            self._mapped[base] = here, sum(device_memory.address_range(here)) - here, handle
+            self._mapped[base] = address, sum(device_memory.address_range(address)) - address, handle
 
     def map_reported_segments(self, status: CallStatus, control_block: int) -> None:
         if status.num_segments:
-            told = process_memory.read(
+            data = process_memory.read(
                 self.child.pid, control_block + SEGMENTS_OFFSET, status.num_segments * SEGMENT_STRUCT.size
             )
-            self.map_segments(parse_segments(told))
+            self.map_segments(parse_segments(data))
 
     @contextlib.contextmanager
     def lock_device(self) -> Iterator[None]:
         import fcntl
 
-        with Path(tempfile.gettempdir(), f"kernelwright-{os.getuid()}-{_device_uuid()}.lock").open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
+        with Path(tempfile.gettempdir(), f"kernelwright-{os.getuid()}-{_device_uuid()}.lock").open("w") as lock_file:
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
             yield
 
     def make_snapshot(self, sizes: list[int], inputs: list[Extent]) -> Snapshot:
@@ -176,19 +179,19 @@ class RemoteDeviceMemory(RemoteMemory):
 
     def close(self) -> None:
         with contextlib.suppress(DriverError):
-            for here, _, _ in self._mapped.values():
-                if here not in self._allocated:
-                    device_memory.close_ipc_handle(here)
+            for address, _, _ in self._mapped.values():
+                if address not in self._allocated:
+                    device_memory.close_ipc_handle(address)
             for base in self._allocated:
                 device_memory.free(base)
         self._mapped, self._allocated = {}, []
 
     def _mapped_address(self, extent: Extent) -> int | None:
-        """Where it lies here, if it is memory of the device."""
+        """The address in this process, or None where the extent is not in mapped device memory."""
         address, size = extent
-        for base, (here, whole, _) in self._mapped.items():
-            if base <= address and address + size <= base + whole:
-                return here + address - base
+        for base, (local_base, size_bytes, _) in self._mapped.items():
+            if base <= address and address + size <= base + size_bytes:
+                return local_base + address - base
         return None
 
 

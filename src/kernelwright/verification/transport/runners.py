@@ -1,4 +1,4 @@
-"""Who calls the candidate: a child in the sandbox for a file, ourselves for a live object."""
+"""Runners call the candidate: in a sandboxed child for a file, in this process for a callable."""
 
 from __future__ import annotations
 
@@ -28,34 +28,36 @@ PRELOAD_MODULES = ("torch", "kernelwright.verification.worker.tasks")
 NUM_NULL_CALLS = 12
 NULL_CALL_SPREAD_US, NULL_CALL_ATTEMPTS, NULL_CALL_TIMEOUT_S = 200.0, 8, 2.0
 NULL_CALL_QUANTILE = {"cpu": 0.75, "cuda": 0.5}
-"""Empty calls of which this share lies further apart are made again: others have what they need just then."""
+"""Null calls whose spread at this quantile exceeds `NULL_CALL_SPREAD_US` are repeated: other processes interfered."""
 
 
 class Runner(Protocol):
-    """Calls a candidate on one set of inputs after the other; used as a context manager."""
+    """Calls a candidate on consecutive input sets; used as a context manager."""
 
     name: str
     notes: tuple[str, ...]
     protections: tuple[str, ...]
     accepts_state: bool
     state_kinds: dict[str, str]
-    """Once it is loaded: the names of what it keeps between calls, and whether each is a parameter or a buffer."""
+    """Set by `load`: names of its parameters and buffers, and which of the two each is."""
 
     def __enter__(self) -> Runner: ...
-    def __exit__(self, *fault: Any) -> None: ...
+    def __exit__(self, *exc_info: Any) -> None: ...
     def load(self, inputs: Args, template: ObservedCall) -> None:
-        """Loads the candidate; raises what is wrong with it.
+        """Load the candidate.
 
         Args:
-            inputs, template: what a call takes and the reference gives, to learn what a call costs besides.
+            inputs, template: arguments of a call and the reference's result, used to measure the overhead of a call.
+        Raises:
+            KernelwrightError: the candidate cannot be loaded.
         """
         ...
 
     def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
-        """One observed call; `state_kinds` gives parameters and buffers new values for this and later calls.
+        """Make one observed call; `state` sets parameters and buffers for this and later calls.
 
         Raises:
-            LimitError, TaskError, CandidateError: what is wrong with the candidate.
+            LimitError, TaskError, CandidateError: the candidate failed.
         """
         ...
 
@@ -63,23 +65,28 @@ class Runner(Protocol):
 def make_sandboxed_runner(
     problem: Problem, target: str, device: str, limits: Limits, fork_server: ForkServer | None
 ) -> Runner:
-    """A candidate from a file, in a child that loads it beside the problem and never computes the reference."""
+    """A runner for a candidate from a file, in a child that loads it together with the problem and never runs the
+    reference.
+
+    Raises:
+        UsageError: the problem is not from a file.
+    """
     if problem.source is None:
         raise UsageError(
-            f"{problem.name} is a live Python object, which cannot go to the sandbox with {target}",
-            next="give the problem as a file, or load the candidate and pass it as a callable",
+            f"{problem.name} is an in-process Python object and cannot be loaded in the sandbox with {target}",
+            next="pass the problem as a file, or load the candidate and pass it as a callable",
         )
     cls = InspectedRunner if can_inspect_memory(device) else RpcRunner
     return cls(problem.source, target, device, limits, fork_server)
 
 
 def can_inspect_memory(device: str) -> bool:
-    """Whether the memory of a child that computes on this device can be reached from here."""
+    """Whether this process can access the memory of a child that computes on this device."""
     return can_inspect() and (device == "cpu" or supports_ipc())
 
 
 class RpcRunner:
-    """A candidate in a child that reports itself what it was given and what it gave."""
+    """A candidate in a child that receives its inputs and reports its outputs in messages."""
 
     accepts_state = True
 
@@ -93,7 +100,7 @@ class RpcRunner:
         self._running_server = self._fork_server or self._stack.enter_context(ForkServer(PRELOAD_MODULES))
         return self
 
-    def __exit__(self, *fault: Any) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         self._stack.close()
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
@@ -107,28 +114,30 @@ class RpcRunner:
             "sizes_bytes": output_sizes_bytes,
             "twice": twice,
         }
-        told = self._child.call(f"{WORKER_MODULE}:run", payload)
+        reply = self._child.call(f"{WORKER_MODULE}:run", payload)
         return ObservedCall(
-            structure=told["structure"],
-            leaves=self._unpack_dict(told["paths"], told["leaves"]),
-            devices=told["devices"],
+            structure=reply["structure"],
+            leaves=self._unpack_dict(reply["paths"], reply["leaves"]),
+            devices=reply["devices"],
             mutated_inputs={
-                at: tensor.detach() for at, tensor in self._unpack_dict(told["mutated"]["at"], told["mutated"]).items()
+                at: tensor.detach()
+                for at, tensor in self._unpack_dict(reply["mutated"]["at"], reply["mutated"]).items()
             },
-            out_of_bounds_inputs=told["outside"],
+            out_of_bounds_inputs=reply["outside"],
             changed_state={
-                name: value.detach() for name, value in self._unpack_dict(told["state"]["names"], told["state"]).items()
+                name: value.detach()
+                for name, value in self._unpack_dict(reply["state"]["names"], reply["state"]).items()
             },
-            second_leaves=told["again"] and self._unpack_dict(told["paths"], told["again"]),
+            second_leaves=reply["again"] and self._unpack_dict(reply["paths"], reply["again"]),
         )
 
     def _open_child(self) -> dict[str, Any]:
-        """The child with the problem in it, caged."""
-        cage = make_isolation(self._problem, self._target, self._device)
-        compiled = (Path(cage.cache_dir), *(cache_dir(kind) for kind in COMPILE_CACHES))
-        self._child = self._stack.enter_context(self._running_server.fork_child(self._limits, cage))
-        own = (*compiled, Path(self._child.scratch_dir), Path(split_target(self._target)[0]).parent)
-        self.own_folders = tuple(str(one.resolve()) for one in own)
+        """Start the isolated child and load the problem in it."""
+        isolation = make_isolation(self._problem, self._target, self._device)
+        compile_folders = (Path(isolation.cache_dir), *(cache_dir(kind) for kind in COMPILE_CACHES))
+        self._child = self._stack.enter_context(self._running_server.fork_child(self._limits, isolation))
+        folders = (*compile_folders, Path(self._child.scratch_dir), Path(split_target(self._target)[0]).parent)
+        self.own_folders = tuple(str(one.resolve()) for one in folders)
         self.protections = self._child.protections
         payload = {"problem": self._problem, "device": self._device, "folder": str(Path.cwd())}
         return self._child.call(f"{WORKER_MODULE}:open_problem", payload)
@@ -141,14 +150,14 @@ class RpcRunner:
 
 
 class InspectedRunner(RpcRunner):
-    """A candidate in a child into which we write what it is given, and out of which we read what it gave, ourselves.
+    """A candidate in a child whose inputs are written and whose outputs are read by the verifier.
 
     Attributes:
-        client: for calls of which the time matters.
-        input_series: inputs for as many calls in one window, where that is how it is timed.
-        launch_ahead_us: as `ExternalTimer` has it, where that is how it is timed.
-        load_task: the task that loads it, and what that takes.
-        null_calls: windows of calls that computed nothing, in the same child before the candidate was in it.
+        client: makes the timed calls.
+        input_series: inputs of the calls of a series, for timing in series.
+        launch_ahead_us: as in `ExternalTimer`.
+        load_task: the task that loads the candidate and its payload.
+        null_calls: timed null calls in the same child before the candidate was loaded.
     """
 
     client: CandidateClient
@@ -158,31 +167,31 @@ class InspectedRunner(RpcRunner):
     null_calls: Sequence[TimedCall] = ()
 
     def load(self, inputs: Args, template: ObservedCall) -> None:
-        after = self._stack.enter_context(contextlib.ExitStack())
-        mailbox = self._open_child()["mailbox"]
-        reach = (RemoteMemory if self._device == "cpu" else RemoteDeviceMemory)(self._child)
-        after.callback(reach.close)
-        self.client = CandidateClient(self._child, mailbox, reach, [value.nbytes for value in template.tensors])
+        cleanup = self._stack.enter_context(contextlib.ExitStack())
+        control_block = self._open_child()["control_block"]
+        memory = (RemoteMemory if self._device == "cpu" else RemoteDeviceMemory)(self._child)
+        cleanup.callback(memory.close)
+        self.client = CandidateClient(self._child, control_block, memory, [value.nbytes for value in template.tensors])
         self.client.timer.launch_ahead_us = self.launch_ahead_us
-        self.protections = (*self._child.protections, "outputs and clock outside")
+        self.protections = (*self._child.protections, "outputs read and calls timed by the verifier")
         self.null_calls = self._time_null_calls(self.input_series or [inputs], template)
         self._apply_load_reply(
             self.client.load(*(self.load_task or (f"{WORKER_MODULE}:load", {"candidate": self._target})))
         )
 
     def _time_null_calls(self, inputs: Sequence[Args], template: ObservedCall) -> Sequence[TimedCall]:
-        """Windows of empty calls: where others disturb, those of several attempts that lie nearest to each other; of a
-        series on the host, which takes long to put together, the first."""
+        """Timed null calls. If other processes interfere, the attempt with the smallest spread; the first attempt for
+        a series on the host, which takes long to prepare."""
 
-        def spread(windows: Sequence[TimedCall]) -> float:
-            return null_spread_us(windows, NULL_CALL_QUANTILE[self._device])
+        def spread(timed_calls: Sequence[TimedCall]) -> float:
+            return null_spread_us(timed_calls, NULL_CALL_QUANTILE[self._device])
 
-        start, found = wall_s(), self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS)
+        start_s, best = wall_s(), self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS)
         for _ in range(0 if self.input_series and self._device == "cpu" else NULL_CALL_ATTEMPTS):
-            if spread(found) <= NULL_CALL_SPREAD_US or wall_s() - start > NULL_CALL_TIMEOUT_S:
+            if spread(best) <= NULL_CALL_SPREAD_US or wall_s() - start_s > NULL_CALL_TIMEOUT_S:
                 break
-            found = min(found, self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS), key=spread)
-        return found
+            best = min(best, self.client.time_null_calls(inputs, template.tensors, NUM_NULL_CALLS), key=spread)
+        return best
 
     def run(self, inputs: Args, state: State | None, output_sizes_bytes: list[int], *, twice: bool) -> ObservedCall:
         if state:
@@ -193,47 +202,48 @@ class InspectedRunner(RpcRunner):
         return observed
 
     def _call_observed(self, inputs: Args, output_sizes_bytes: list[int]) -> ObservedCall:
-        """A call that is looked at; with gradients from now on where it needs them, like the reference (`golden`)."""
-        usual, self.client.output_sizes_bytes = self.client.output_sizes_bytes, output_sizes_bytes
+        """A call whose outputs are read; with gradients from now on where the program needs them, like the reference
+        in `outcome.run_program`."""
+        saved_sizes, self.client.output_sizes_bytes = self.client.output_sizes_bytes, output_sizes_bytes
         try:
-            answer = self.client.call(inputs, read_outputs=True, poison=True)
-        except TaskError as fault:
-            if self.client.requires_grad or "grad" not in fault.message:
+            result = self.client.call(inputs, read_outputs=True, poison=True)
+        except TaskError as error:
+            if self.client.requires_grad or "grad" not in error.message:
                 raise
             self.client.requires_grad = True
-            answer = self.client.call(inputs, read_outputs=True, poison=True)
+            result = self.client.call(inputs, read_outputs=True, poison=True)
         finally:
-            self.client.output_sizes_bytes = usual
-        assert answer.observed
-        return answer.observed
+            self.client.output_sizes_bytes = saved_sizes
+        assert result.observed
+        return result.observed
 
 
 def make_isolation(problem: str, target: str, device: str) -> Isolation:
-    """The folders of a problem and its candidate to read, and a store of the candidate's own for what it compiles."""
-    places = [split_target(one)[0] for one in (problem, target)]
-    files = [path for place in places if (path := Path(place)).is_file()]
+    """Read access to the folders of the problem and the candidate, and a compile cache for this candidate."""
+    file_names = [split_target(one)[0] for one in (problem, target)]
+    files = [path for file_name in file_names if (path := Path(file_name)).is_file()]
     readable = (*(str(path.parent) for path in files), str(Path.cwd()))
     text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
-    return Isolation(readable, str(cache_dir("strangers").absolute() / digest(text)[:16]), allow_cuda=device == "cuda")
+    return Isolation(readable, str(cache_dir("untrusted").absolute() / digest(text)[:16]), allow_cuda=device == "cuda")
 
 
 class InProcessRunner:
-    """A callable of this process: trusted not to interfere, and without limits."""
+    """A callable in this process: trusted, without limits."""
 
     accepts_state = False
-    protections: tuple[str, ...] = ("none: live object",)
+    protections: tuple[str, ...] = ("none: in-process callable",)
 
     def __init__(self, candidate: Candidate | Callable[..., Any], device: str) -> None:
-        held = candidate if isinstance(candidate, Candidate) else None
-        self._program = held.program if held else candidate
-        self.name = held.name if held else getattr(candidate, "__name__", type(candidate).__name__)
-        self.notes = held.notes if held else ()
+        loaded = candidate if isinstance(candidate, Candidate) else None
+        self._program = loaded.program if loaded else candidate
+        self.name = loaded.name if loaded else getattr(candidate, "__name__", type(candidate).__name__)
+        self.notes = loaded.notes if loaded else ()
         self._device = device
 
     def __enter__(self) -> InProcessRunner:
         return self
 
-    def __exit__(self, *fault: Any) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         pass
 
     def load(self, inputs: Args, template: ObservedCall) -> None:

@@ -1,4 +1,4 @@
-"""What is read of outputs the moment a call is over, and held against what is read afterwards."""
+"""Snapshot of outputs at the end of a call, compared with the outputs read later."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ MAX_EXTENT_RATIO, EXTENT_SLACK_BYTES = 16, 64 << 20
 
 
 class Snapshot(Protocol):
+    """Outputs at the end of a call."""
+
     def take(self, extents: list[Extent], pid: int) -> None:
-        """Reads, now that it is known where the outputs lie."""
+        """Read the outputs at these extents."""
         ...
 
     def matches(self, read: dict[Extent, Tensor]) -> bool:
-        """Whether everything is as it is in what was read afterwards."""
+        """Whether the snapshot equals what was read later."""
         ...
 
 
 class SampledSnapshot:
-    """At places drawn by chance beforehand, of outputs of the expected sizes, and of inputs, which may be outputs too;
-    all of outputs of other sizes, of which nobody knows where the numbers lie."""
+    """Randomly chosen pieces of outputs of the expected sizes, and of inputs, which may be outputs too; outputs of
+    other sizes are read as a whole."""
 
     def __init__(self, sizes: list[int], inputs: list[Extent]) -> None:
         self._sizes = sizes
@@ -59,7 +61,7 @@ class SampledSnapshot:
 
 
 class FullSnapshot:
-    """All of the outputs, by `read`: the device copies them in no time."""
+    """All outputs, read by `read`: a copy on the device is fast."""
 
     def __init__(self, sizes: list[int], read: Callable[[Extent], Tensor]) -> None:
         self._sizes, self._read = sizes, read
@@ -78,26 +80,26 @@ class FullSnapshot:
 
 
 def have_plausible_sizes(extents: list[Extent], sizes: list[int]) -> bool:
-    """Whether they are no larger together than any right outputs could be, for outputs of these sizes."""
+    """Whether the total size is plausible for correct outputs of these sizes."""
     return sum(size for _, size in extents) <= MAX_EXTENT_RATIO * sum(sizes) + EXTENT_SLACK_BYTES
 
 
 def _sample_pieces(extents: list[Extent], count: int) -> list[tuple[int, int, int]]:
-    """So many pieces of the extents, laid end to end: which, how far into it, how long."""
-    whole, chance = sum(size for _, size in extents), random.SystemRandom()
-    found = []
-    for _ in range(count if whole else 0):
-        place = chance.randrange(whole)
+    """Random pieces of the concatenated extents: index of the extent, offset, size."""
+    total_bytes, rng = sum(size for _, size in extents), random.SystemRandom()
+    pieces = []
+    for _ in range(count if total_bytes else 0):
+        offset = rng.randrange(total_bytes)
         for at, (_, size) in enumerate(extents):
-            if place < size:
-                found.append((at, max(0, min(place, size - PIECE_BYTES)), min(PIECE_BYTES, size)))
+            if offset < size:
+                pieces.append((at, max(0, min(offset, size - PIECE_BYTES)), min(PIECE_BYTES, size)))
                 break
-            place -= size
-    return found
+            offset -= size
+    return pieces
 
 
 def _matches_piece(read: dict[Extent, Tensor], address: int, data: bytearray) -> bool:
-    """Whether a piece is as it is in what was read afterwards."""
+    """Whether a piece equals what was read later."""
     for (start, size), whole in read.items():
         if start <= address and address + len(data) <= start + size:
             return whole.numpy()[address - start : address - start + len(data)].data == data

@@ -1,6 +1,6 @@
-"""What a program keeps between calls: its parameters and buffers by name, put back after every call.
+"""A program's state: parameters and buffers by name, restored after every call.
 
-Used on both sides; knows nothing about what is right.
+Used in both processes; has no access to the expected values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def named_state(program: Any) -> State:
-    """Every parameter and buffer of a module, also of a compiled one, by every name it goes by; nothing otherwise."""
+    """Every parameter and buffer of a module, also of a compiled one, under all of its names; empty for other
+    callables."""
     module = getattr(program, "_orig_mod", program)
     if not isinstance(module, torch.nn.Module):
         return {}
@@ -37,19 +38,19 @@ def named_state_kinds(program: Any) -> dict[str, str]:
 
 @contextlib.contextmanager
 def preserve_state(program: Any) -> Iterator[Callable[[], State]]:
-    """Parameters and buffers are put back afterwards; gives a function that tells the values of those that changed."""
-    homes = list(program.modules()) if isinstance(program, torch.nn.Module) else []
-    held = [(home, dict(home._parameters), dict(home._buffers)) for home in homes]
+    """Restore parameters and buffers on exit; yields a function that returns those that changed."""
+    modules = list(program.modules()) if isinstance(program, torch.nn.Module) else []
+    saved_tensors = [(owner, dict(owner._parameters), dict(owner._buffers)) for owner in modules]
     saved = {name: value.clone() for name, value in named_state(program).items()}
 
     def changed() -> State:
         now = named_state(program)
         return {name: now[name] for name, old in saved.items() if name in now and not bitwise_equal(now[name], old)}
 
-    def put_back() -> None:
-        for home, parameters, buffers in held:  # a buffer may have been replaced by another tensor
-            home._parameters.update(parameters)
-            home._buffers.update(buffers)
+    def restore() -> None:
+        for owner, parameters, buffers in saved_tensors:  # a buffer may have been replaced by another tensor
+            owner._parameters.update(parameters)
+            owner._buffers.update(buffers)
         with torch.no_grad():
             for name, value in changed().items():
                 value.copy_(saved[name])
@@ -57,13 +58,14 @@ def preserve_state(program: Any) -> Iterator[Callable[[], State]]:
     try:
         yield changed
     except BaseException:
-        with contextlib.suppress(Exception):  # a broken CUDA context refuses this too, and must not hide why
-            put_back()
+        with contextlib.suppress(Exception):  # fails in a broken CUDA context too, and must not hide the first error
+            restore()
         raise
-    put_back()
+    restore()
 
 
 def bitwise_equal(one: Any, other: Any) -> bool:
+    """Whether two tensors have the same shape, dtype, device and bits, or two other values are equal or both NaN."""
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
             return False
@@ -72,15 +74,18 @@ def bitwise_equal(one: Any, other: Any) -> bool:
 
 
 def buffers_equal(one: Any, other: Any) -> bool:
+    """Whether two buffers hold the same bytes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # bytes are read-only, and only read here
         return byte_tensors_equal(*(torch.frombuffer(data, dtype=torch.uint8) for data in (one, other)))
 
 
 def byte_tensors_equal(one: Tensor, other: Tensor) -> bool:
-    """Whether two flat tensors of bytes are the same, compared eight at a time where they can be."""
-    whole = one.shape == other.shape and not any(each.numel() % 8 or each.storage_offset() % 8 for each in (one, other))
-    return torch.equal(*(each.view(torch.int64) for each in (one, other)) if whole else (one, other))
+    """Whether two flat byte tensors are equal, compared in 8-byte words if aligned."""
+    aligned = one.shape == other.shape and not any(
+        each.numel() % 8 or each.storage_offset() % 8 for each in (one, other)
+    )
+    return torch.equal(*(each.view(torch.int64) for each in (one, other)) if aligned else (one, other))
 
 
 def _bit_view(value: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Tensors as raw bytes, so that they cross between judge and candidate with exact dtype, shape and strides.
+"""Serialization of tensors as raw bytes between verifier and candidate, with exact dtype, shape and strides.
 
-Used on both sides; knows nothing about what is right.
+Used in both processes; has no access to the expected values.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 Packed = dict[str, Any]
-MAX_CHUNK_BYTES = 1 << 30  # msgpack ends at 4 GiB for one piece of bytes
+MAX_CHUNK_BYTES = 1 << 30  # msgpack limits one byte string to 4 GiB
 PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
 def pack(values: list[Any]) -> Packed:
-    """What `extract_storages` gives, as a msgpack tree: storages as pieces of bytes."""
-    held = extract_storages(values)
-    return held | {"blocks": [to_chunks(block) for block in held["blocks"]]}
+    """The result of `extract_storages` as a msgpack tree: storages as chunks of bytes."""
+    packed = extract_storages(values)
+    return packed | {"blocks": [to_chunks(block) for block in packed["blocks"]]}
 
 
 def extract_storages(values: list[Any]) -> Packed:
-    """Leaves for this process alone: storages where they lie, each once and not copied, every tensor a view of one.
+    """Storages and view metadata of leaves, within this process: each storage once and not copied, every tensor a
+    view of one.
 
-    What is neither a tensor nor a plain value is left out: the far side keeps its own.
+    Leaves that are neither tensors nor plain values are left out: the receiver uses its own.
     """
     storages: dict[int, int] = {}
     blocks: list[Tensor] = []
@@ -47,11 +48,11 @@ def extract_storages(values: list[Any]) -> Packed:
 def unpack(
     packed: Packed, device: str, local_values: list[Any] | None = None, allocate: Callable[[int], Tensor] | None = None
 ) -> list[Any]:
-    """The leaves of `pack` or `extract_storages` on `device`, in memory of their own.
+    """The leaves of `pack` or `extract_storages` on `device`, in new memory.
 
     Args:
-        local_values: fills the places of what did not cross.
-        allocate: gives so many bytes on the CPU for each block; None is torch's own.
+        local_values: replace the leaves that were left out.
+        allocate: allocates this many bytes on the CPU for each block; None for torch's allocator.
     """
     return rebuild_views(
         packed["leaves"],
@@ -63,40 +64,41 @@ def unpack(
 def rebuild_views(
     leaves: list[Packed], blocks: list[torch.UntypedStorage], local_values: list[Any] | None = None
 ) -> list[Any]:
-    """The described leaves as views of storages that are there."""
-    found = []
+    """The described leaves as views of existing storages."""
+    values = []
     for at, leaf in enumerate(leaves):
         if "dtype" in leaf:
-            found.append(_rebuild_view(leaf, blocks[leaf["block"]]))
+            values.append(_rebuild_view(leaf, blocks[leaf["block"]]))
         else:
-            found.append(leaf["plain"] if "plain" in leaf else local_values[at] if local_values else None)
-    return found
+            values.append(leaf["plain"] if "plain" in leaf else local_values[at] if local_values else None)
+    return values
 
 
 def storage_bytes(value: Tensor) -> Tensor:
-    """Every byte of the tensor's storage, between and around its elements too; not copied."""
+    """All bytes of the tensor's storage, also between and around its elements; not copied."""
     return torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
 
 
 def to_chunks(block: Tensor) -> list[memoryview]:
-    """The bytes of a block on the CPU, as views where it is there."""
+    """The bytes of a block in chunks, as views if it is on the CPU."""
     data = block.cpu().numpy().data
     return [data[start : start + MAX_CHUNK_BYTES] for start in range(0, len(data), MAX_CHUNK_BYTES)]
 
 
 def contiguous_copy(value: Tensor) -> Tensor:
-    """The tensor's values alone, contiguous, for an output of which only the values count."""
+    """A contiguous copy of the tensor's values."""
     return to_strided(value.detach()).resolve_conj().resolve_neg().contiguous().clone()
 
 
 def to_strided(value: Tensor) -> Tensor:
+    """A dense strided tensor with the same values."""
     return value if value.layout == torch.strided else value.to_dense()
 
 
 def describe_structure(tree: Any) -> str:
-    """The structure of a result in words, equal for equal structures: `(Tensor, {'a': Tensor, 'n': int})`.
+    """The structure of a result as text, equal for equal structures: `(Tensor, {'a': Tensor, 'n': int})`.
 
-    What torch.max or topk return is a tuple to every program that takes it apart, and to a candidate in C++.
+    The named tuples of torch.max or topk count as tuples, so that a candidate in C++ can return them.
     """
     if isinstance(tree, Tensor):
         name = "Tensor" if isinstance(tree, torch.nn.Parameter) else type(tree).__name__
@@ -137,12 +139,12 @@ def _rebuild_storage(
     if isinstance(block, Tensor):
         copied = allocate(len(block)).copy_(block) if device == "cpu" else block.to(device, copy=True)
         return copied.untyped_storage()
-    whole = allocate(sum(map(len, block)))
+    joined = allocate(sum(map(len, block)))
     start = 0
-    for piece in block:
-        whole.numpy()[start : start + len(piece)] = memoryview(piece)
-        start += len(piece)
-    return whole.to(device).untyped_storage()
+    for chunk in block:
+        joined.numpy()[start : start + len(chunk)] = memoryview(chunk)
+        start += len(chunk)
+    return joined.to(device).untyped_storage()
 
 
 def _rebuild_view(leaf: Packed, block: torch.UntypedStorage) -> Tensor:

@@ -1,1 +1,1 @@
-"""What runs in the candidate's process."""
+"""Code that runs in the candidate's process."""

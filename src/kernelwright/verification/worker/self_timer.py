@@ -1,6 +1,6 @@
-"""The clock in the candidate's process, which nobody has to believe; it is the finer one.
+"""Self-reported time in the candidate's process: finer than the external timer, and not trusted.
 
-Knows nothing about what is right.
+Has no access to the expected values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelwright.verification.transport.state import bitwise_equal
 
 
 class SelfTimer:
-    """Of the host."""
+    """Times a call on the host."""
 
     def start(self) -> None:
         self._start_s = self._stop_s = wall_s()
@@ -26,22 +26,22 @@ class SelfTimer:
         self._stop_s = wall_s()
 
     def time_ns(self) -> int:
-        """From start to stop, once everything is done."""
+        """From start to stop; waits until all work is done."""
         return int((self._stop_s - self._start_s) * 1e9)
 
     def is_stream_ordered(self) -> bool:
-        """Whether what came after the call, on the caller's stream, found the outputs that are there now."""
+        """Whether work after the call on the caller's stream read the outputs in their final state."""
         return True
 
 
 class DeviceSelfTimer(SelfTimer):
-    """Of the device: between two events, before the first of which it waits until the judge lets it go; the host, which
-    need not, is ahead of it by then.
+    """Times a call on the device between two events. The stream waits for the verifier's start signal before the
+    first event; the host does not, so its launches run ahead.
 
     Args:
-        control_block: holds the word for which it waits.
-        number: that word.
-        check_order: look whether what comes after the call finds its outputs.
+        control_block: contains the word that the stream waits for.
+        number: value of that word.
+        check_order: copy the outputs after the call, on the caller's stream, to check the order.
     """
 
     def __init__(self, control_block: ControlBlock, number: int, *, check_order: bool) -> None:
@@ -58,12 +58,12 @@ class DeviceSelfTimer(SelfTimer):
     def stop(self, outputs: Sequence[Tensor]) -> None:
         self._end.record()
         if self._checked:
-            there = [one.detach() for one in outputs if one.is_cuda and one.layout == torch.strided]
-            self._pairs = [(one, one.clone()) for one in there]
+            on_device = [one.detach() for one in outputs if one.is_cuda and one.layout == torch.strided]
+            self._pairs = [(one, one.clone()) for one in on_device]
 
     def time_ns(self) -> int:
         torch.cuda.synchronize()
         return int(self._begin.elapsed_time(self._end) * 1e6)
 
     def is_stream_ordered(self) -> bool:
-        return all(bitwise_equal(now, then) for now, then in self._pairs)
+        return all(bitwise_equal(output, copy) for output, copy in self._pairs)

@@ -1,8 +1,8 @@
-"""The candidate's side of a verification, called in a nursery's child.
+"""The candidate's side of a verification, in a child of the fork server.
 
-It loads the problem, for its parameters and signature, and the candidate. It imports nothing that knows what is
-right, never calls the reference, and learns each set of inputs when it has to compute with it: by `call`, where the
-judge can write into this process and read from it, else by `run`, with everything in messages.
+It loads the problem, for its parameters and signature, and the candidate. It imports nothing that has access to the
+expected values, never calls the reference, and receives each input set only for the call: through shared memory in
+`call`, where the verifier can read and write this process, else in messages, in `run`.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ ALIGNMENT_BYTES = 64
 
 @dataclass
 class Worker:
-    """What this process holds from one task to the next."""
+    """State of this process between tasks."""
 
     problem: Problem
     device: str
     program: Callable[..., Any] | None = None
     control_block: ControlBlock = field(default_factory=ControlBlock)
     arenas: list[Tensor] = field(default_factory=list)
-    """Where inputs lie and lay: somebody may hold a view of them."""
+    """Memory of current and earlier inputs: a program may hold a view of it."""
     result: Any = None
     retained_state: list[Tensor] = field(default_factory=list)
-    """The result of the last call, and the state that it left: what the judge reads must not be freed meanwhile."""
+    """The last call's result and state: the verifier reads them, so they must not be freed before the next call."""
     redzones: RedzoneAllocator | None = None
     timer: SelfTimer = field(default_factory=SelfTimer)
 
@@ -77,60 +77,61 @@ _worker: Worker | None = None
 
 
 def report_internal_errors(task: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-    """A fault in this file is our own bug, and no reason to reject a candidate."""
+    """Report an exception in this module as an internal error, which does not reject a candidate."""
 
     @functools.wraps(task)
     def run(payload: dict[str, Any]) -> Any:
         try:
             return task(payload)
-        except Exception as fault:
-            if isinstance(fault, KernelwrightError) or is_out_of_memory(fault):
+        except Exception as error:
+            if isinstance(error, KernelwrightError) or is_out_of_memory(error):
                 raise
-            raise InternalError(f"{type(fault).__name__} in the candidate's process: {fault}") from fault
+            raise InternalError(f"{type(error).__name__} in the candidate's process: {error}") from error
 
     return run
 
 
 def current_worker() -> Worker:
+    """The worker of this process; `open_problem` must have run."""
     assert _worker
     return _worker
 
 
 @report_internal_errors
 def open_problem(payload: dict[str, Any]) -> dict[str, Any]:
-    """Loads the problem; `payload`: `problem` (its target), `device`, `folder` (to look for modules in)."""
+    """Load the problem; `payload`: `problem` (its target), `device`, `folder` (added to the module search path)."""
     global _worker
     sys.path.insert(0, payload["folder"])
     _worker = Worker(load_problem(payload["problem"]), payload["device"])
     if _worker.device != "cpu":
         register_host_memory(_worker.control_block.address, CONTROL_BLOCK_BYTES)
-    return {"mailbox": _worker.control_block.address}
+    return {"control_block": _worker.control_block.address}
 
 
 @report_internal_errors
 def load_null_program(payload: dict[str, Any]) -> None:
-    """A program that returns what lies ready: what remains of a call's time is ours. `payload`: `leaves` as
-    `crossing.hold` describes them, `sizes` of their blocks in bytes."""
+    """Install a program that returns preallocated outputs: its time is the overhead of a call. `payload`: `leaves`
+    from `extract_storages`, `sizes` of their blocks in bytes."""
     blocks = [torch.zeros(size, dtype=torch.uint8, device=current_worker().device) for size in payload["sizes"]]
-    ready = rebuild_views(payload["leaves"], [block.untyped_storage() for block in blocks])
-    result = tuple(ready) if len(ready) != 1 else ready[0]
+    outputs = rebuild_views(payload["leaves"], [block.untyped_storage() for block in blocks])
+    result = tuple(outputs) if len(outputs) != 1 else outputs[0]
     current_worker().program = lambda *args, **kwargs: result
 
 
 @report_internal_errors
 def load(payload: dict[str, Any]) -> dict[str, Any]:
-    """Loads the candidate; `payload`: `candidate` (its target)."""
-    here = current_worker()
-    candidate = load_candidate(payload["candidate"], here.problem, here.device)
+    """Load the candidate; `payload`: `candidate` (its target)."""
+    worker = current_worker()
+    candidate = load_candidate(payload["candidate"], worker.problem, worker.device)
     return install_program(candidate.program) | {"name": candidate.name, "notes": list(candidate.notes)}
 
 
 def install_program(program: Callable[..., Any]) -> dict[str, Any]:
-    """Takes a program for the calls to come; what it keeps between calls, and where that lies."""
-    here = current_worker()
-    here.program = program
+    """Set the program of the calls to come; its state, and where that is located in memory."""
+    worker = current_worker()
+    worker.program = program
     gc.collect()
-    gc.freeze()  # what was loaded is nothing to look through in every call
+    gc.freeze()  # keeps the garbage collector from scanning loaded objects in every call
     segments = find_segments(named_state(program).values())
     return {
         "state": named_state_kinds(program),
@@ -141,7 +142,7 @@ def install_program(program: Callable[..., Any]) -> dict[str, Any]:
 
 
 def describe_state(program: Any) -> dict[str, Packed]:
-    """Where each parameter and buffer lies, for those that lie in memory as they are."""
+    """Descriptors of the parameters and buffers that can be read from memory."""
     return {
         name: described
         for name, value in named_state(program).items()
@@ -151,10 +152,10 @@ def describe_state(program: Any) -> dict[str, Packed]:
 
 @report_internal_errors
 def allocate_arena(payload: dict[str, Any]) -> int:
-    """Room for inputs, in which the judge picks another place for every call; its address.
+    """Memory for inputs, in which the verifier picks a new location for every call; its address.
 
     Args:
-        payload: `bytes`; on a device also the `handle` of memory of the judge's.
+        payload: `bytes`; on a device also the IPC `handle` of memory that the verifier has allocated.
     """
     if "handle" in payload:
         return open_ipc_handle(payload["handle"])
@@ -165,59 +166,61 @@ def allocate_arena(payload: dict[str, Any]) -> int:
 
 @report_internal_errors
 def call(payload: dict[str, Any]) -> dict[str, Any]:
-    """One call whose inputs the judge writes into the arena once this is ready, and whose outputs it reads there where
-    the mailbox says, the moment it says so.
+    """One call: the verifier writes the inputs into the arena once this process is ready, and reads the outputs at
+    the addresses in the control block as soon as the call is marked as done.
 
     Args:
-        payload: `number` of the call; `calls` in it, one after the other, each with leaves of its own; `blocks`, each
-            [address, bytes]; `leaves`, views of them as `crossing.hold` describes; `gradients` to record; `poison`:
-            sizes in bytes of memory to come that shall read as NaN; `rewritten`: the judge has written into parameters
-            and buffers; `trace` what runs on the device.
+        payload: `number` of the call; `calls` in it, one after the other, each with its own leaves; `blocks`, each
+            [address, bytes]; `leaves`, views of them from `extract_storages`; `gradients` to record; `poison`: sizes
+            in bytes of allocations to come that must read as NaN; `rewritten`: the verifier has written to parameters
+            and buffers; `trace` the kernels on the device.
     Returns:
-        What the result is, described.
+        The description of the result.
     """
-    here = current_worker()
-    here.result, here.retained_state = None, []
+    worker = current_worker()
+    worker.result, worker.retained_state = None, []
     if payload["rewritten"]:
-        torch.autograd.graph.increment_version(list(named_state(here.program).values()))
-    blocks = [_storage_at(address, size, here.device) for address, size in payload["blocks"]]
-    count, each = payload["calls"], len(here.leaves)
-    leaves = rebuild_views(payload["leaves"], blocks, here.leaves * count)
-    given = [pytree.tree_unflatten(leaves[at * each :][:each], here.spec) for at in range(count)]
+        torch.autograd.graph.increment_version(list(named_state(worker.program).values()))
+    blocks = [_storage_at(address, size, worker.device) for address, size in payload["blocks"]]
+    count, leaves_per_call = payload["calls"], len(worker.leaves)
+    leaves = rebuild_views(payload["leaves"], blocks, worker.leaves * count)
+    given = [
+        pytree.tree_unflatten(leaves[at * leaves_per_call :][:leaves_per_call], worker.spec) for at in range(count)
+    ]
     poisoned = payload["poison"] is not None
     poison_allocator(poisoned)
-    here.redzones = RedzoneAllocator(here.device, REDZONE_BYTE)
-    with temporary_seed(CALL_SEED), torch.set_grad_enabled(payload["gradients"]), _redzoned_outputs(here, poisoned):
-        poison_buffers(payload["poison"] or [], here.device)
+    worker.redzones = RedzoneAllocator(worker.device, REDZONE_BYTE)
+    with temporary_seed(CALL_SEED), torch.set_grad_enabled(payload["gradients"]), _redzoned_outputs(worker, poisoned):
+        poison_buffers(payload["poison"] or [], worker.device)
         with trace_device() if payload["trace"] else nullcontext([]) as kernels:
-            if here.device != "cpu":
-                here.timer = DeviceSelfTimer(here.control_block, payload["number"], check_order=poisoned)
-            here.result = _run_timed(here, payload["number"], given)
-        told = _make_report(here) | {"kernels": kernels}
-        here.retained_state = list(named_state(here.program).values())
-    if broken := here.redzones.corrupted_blocks():
-        raise TaskError(f"wrote outside output {broken[0]}")
-    return told
+            if worker.device != "cpu":
+                worker.timer = DeviceSelfTimer(worker.control_block, payload["number"], check_order=poisoned)
+            worker.result = _run_timed(worker, payload["number"], given)
+        report = _make_report(worker) | {"kernels": kernels}
+        worker.retained_state = list(named_state(worker.program).values())
+    if corrupted := worker.redzones.corrupted_blocks():
+        raise TaskError(f"wrote outside output {corrupted[0]}")
+    return report
 
 
 def _run_timed(worker: Worker, number: int, given: list[Any]) -> Any:
-    """The window: from the judge's go to the word that it is done."""
+    """The timed call: from the start signal until it is marked as done."""
     assert worker.program is not None
     worker.control_block.wait_for_start(number)
     worker.timer.start()
     try:
         results = [worker.program(*args, **kwargs) for args, kwargs in given]
         result = results if len(given) > 1 else results[0]
-        there = [leaf for leaf in _result_leaves(result) if isinstance(leaf, Tensor)]
-        worker.timer.stop(there)
+        outputs = [leaf for leaf in _result_leaves(result) if isinstance(leaf, Tensor)]
+        worker.timer.stop(outputs)
         worker.control_block.publish_outputs(
-            [extent for leaf in there if (extent := find_extent(leaf))], find_segments(there)
+            [extent for leaf in outputs if (extent := find_extent(leaf))], find_segments(outputs)
         )
         claimed_ns = worker.timer.time_ns()
-    except BaseException as fault:
+    except BaseException as error:
         worker.control_block.publish_done(number, 0, raised=True)
-        if isinstance(fault, (Exception, SystemExit)):
-            raise to_task_error(fault) from fault
+        if isinstance(error, (Exception, SystemExit)):
+            raise to_task_error(error) from error
         raise
     worker.control_block.publish_done(number, claimed_ns)
     return result
@@ -228,31 +231,31 @@ def _result_leaves(result: Any) -> list[Any]:
 
 
 def find_segments(values: Iterable[Tensor]) -> list[Segment]:
-    """What of the device's memory these lie in, each once; what cannot be handed on is left out."""
-    found: dict[int, Segment] = {}
+    """Device allocations that contain these tensors, each once; those that cannot be shared are left out."""
+    segments: dict[int, Segment] = {}
     for value in values:
         if value.device.type != "cuda" or value.layout != torch.strided or not value.numel():
             continue
         address = value.data_ptr()
-        if any(one.base <= address < one.base + one.size_bytes for one in found.values()):
+        if any(one.base <= address < one.base + one.size_bytes for one in segments.values()):
             continue
         if segment := find_segment(address):
-            found[segment.base] = segment
-    return list(found.values())
+            segments[segment.base] = segment
+    return list(segments.values())
 
 
 def find_extent(value: Tensor) -> Extent | None:
-    """Where its numbers lie, which stand for their conjugate or negative in a view that says so."""
+    """Address and bytes of a tensor's elements; conjugate and negative bits are not applied."""
     if value.device.type not in ("cpu", "cuda") or value.layout != torch.strided:
         return None
     if not value.numel():
         return 0, 0
-    reach = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
-    return value.data_ptr(), reach * value.element_size()
+    num_elements = 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+    return value.data_ptr(), num_elements * value.element_size()
 
 
 def describe_leaf(leaf: Any) -> Packed:
-    """A leaf of a result in words: a tensor that lies somewhere, one that has to be sent, a plain value, or a type."""
+    """Descriptor of a leaf: a tensor in memory, a tensor to be sent, a plain value, or a type name."""
     if not isinstance(leaf, Tensor):
         return {"plain": leaf} if isinstance(leaf, PLAIN_TYPES) else {"type": type(leaf).__name__}
     if leaf.device.type not in ("cpu", "cuda"):
@@ -272,10 +275,10 @@ def describe_leaf(leaf: Any) -> Packed:
 
 
 def _make_report(worker: Worker) -> dict[str, Any]:
-    found = {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(worker.result)[0]}
+    leaf_by_path = {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(worker.result)[0]}
     return {
         "structure": describe_structure(worker.result),
-        "leaves": {path: describe_leaf(leaf) for path, leaf in found.items()},
+        "leaves": {path: describe_leaf(leaf) for path, leaf in leaf_by_path.items()},
         "state_descriptors": describe_state(worker.program),
         "segments": find_segments(named_state(worker.program).values()),
         "is_stream_ordered": worker.timer.is_stream_ordered(),
@@ -284,25 +287,25 @@ def _make_report(worker: Worker) -> dict[str, Any]:
 
 @contextmanager
 def _redzoned_outputs(worker: Worker, poisoned: bool) -> Iterator[None]:
-    """What lies where is kept for the next call; outputs that we make lie between margins where memory is poisoned."""
+    """Restore replaced buffers after the call; allocate C++ and CUDA outputs between redzones if memory is poisoned."""
     program = worker.program
-    homes = list(program.modules()) if isinstance(program, torch.nn.Module) else []
-    kept = [(home, dict(home._parameters), dict(home._buffers)) for home in homes]
-    fenced = program if isinstance(program, CompiledProgram) and poisoned else None
-    if fenced and worker.redzones:
-        fenced.empty = worker.redzones.empty
+    modules = list(program.modules()) if isinstance(program, torch.nn.Module) else []
+    saved = [(owner, dict(owner._parameters), dict(owner._buffers)) for owner in modules]
+    redzoned = program if isinstance(program, CompiledProgram) and poisoned else None
+    if redzoned and worker.redzones:
+        redzoned.empty = worker.redzones.empty
     try:
         yield
     finally:
-        if fenced:
-            del fenced.empty
-        for home, parameters, buffers in kept:  # a buffer may have been replaced by another tensor
-            home._parameters.update(parameters)
-            home._buffers.update(buffers)
+        if redzoned:
+            del redzoned.empty
+        for owner, parameters, buffers in saved:  # a buffer may have been replaced by another tensor
+            owner._parameters.update(parameters)
+            owner._buffers.update(buffers)
 
 
 def _storage_at(address: int, size: int, device: str) -> torch.UntypedStorage:
-    """A part of the arena as a storage of its own: a program may look at the storage of what it is given."""
+    """A part of the arena as its own storage: a program may access the storage of its inputs."""
     if device != "cpu":
         return view_device_bytes(address, size).untyped_storage()
     if not size:
@@ -314,17 +317,17 @@ def _storage_at(address: int, size: int, device: str) -> torch.UntypedStorage:
 @report_internal_errors
 def run(payload: dict[str, Any]) -> dict[str, Any]:
     """One observed call; `payload`: `inputs` (packed leaves), `state` (packed values with `names`, or None),
-    `output_sizes_bytes`, `twice`."""
-    here = current_worker()
-    assert here.program is not None
+    `sizes_bytes` of the outputs, `twice`."""
+    worker = current_worker()
+    assert worker.program is not None
     poison_allocator(True)
     if payload["state"]:
-        set_state(here.program, payload["state"]["names"], payload["state"])
+        set_state(worker.program, payload["state"]["names"], payload["state"])
     inputs = payload["inputs"]
-    if here.device != "cpu":
-        inputs = extract_storages(unpack(inputs, here.device))  # crosses to the device once, not for every call
-    given = CallArguments(inputs, here.spec, here.leaves, here.device, payload["sizes_bytes"])
-    observed = observe(here.program, given, twice=payload["twice"])
+    if worker.device != "cpu":
+        inputs = extract_storages(unpack(inputs, worker.device))  # copied to the device once, not for every call
+    arguments = CallArguments(inputs, worker.spec, worker.leaves, worker.device, payload["sizes_bytes"])
+    observed = observe(worker.program, arguments, twice=payload["twice"])
     return {
         "structure": observed.structure,
         "paths": list(observed.leaves),
@@ -340,7 +343,7 @@ def run(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def set_state(program: Any, names: list[str], packed: dict[str, Any]) -> None:
-    """Copies values into the candidate's parameters and buffers of these names."""
+    """Copy values into the candidate's parameters and buffers of these names."""
     known = named_state(program)
     with torch.no_grad():
         for name, value in zip(names, unpack(packed, "cpu"), strict=True):
