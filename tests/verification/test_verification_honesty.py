@@ -63,7 +63,8 @@ def f(x): return torch.nn.functional.gelu(x.double()).float()
 FORGED = """
 import os, struct, msgspec
 def f(x):
-    data = msgspec.msgpack.encode({"answer": {"structure": "Tensor", "leaves": {}, "state_descriptors": {}}})
+    report = {"structure": "Tensor", "leaves": {}, "state_descriptors": {}, "segments": [], "is_stream_ordered": True}
+    data = msgspec.msgpack.encode({"answer": report})
     os.write(3, struct.pack("<Q", len(data)) + data)
     return torch.nn.functional.gelu(x)
 """
