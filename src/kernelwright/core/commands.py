@@ -1,4 +1,4 @@
-"""Commands among the next steps: what a program can run as it stands, beside what only a person can read."""
+"""Split next steps into commands that run unchanged in a shell and advice for the user."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 def is_command(text: str) -> bool:
-    """Whether a shell runs `text` as it stands: a known program, perhaps with variables, and no placeholder.
+    """Whether `text` runs unchanged in a shell: a known program, optionally with variables, without placeholders.
 
-    A word such as `FILE` or `DIR` is a placeholder unless it is quoted or part of a longer word; one that ends with a
-    comma belongs to a sentence.
+    A word such as `FILE` or `DIR` is a placeholder unless it is quoted or part of a longer word. A word that ends
+    with a comma marks a sentence.
     """
     try:
         words = shlex.split(text)
@@ -31,7 +31,7 @@ def is_command(text: str) -> bool:
 
 
 def split_commands(steps: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The steps that are commands, and the advice that is left."""
+    """Return the steps that are commands, and the others."""
     commands, advice = [], []
     for step in filter(None, steps):
         (commands if is_command(step) else advice).append(step)
@@ -39,9 +39,9 @@ def split_commands(steps: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def add_options(command: Sequence[str], options: str) -> str | None:
-    """The command again with other options, such as `--device cpu`; None where `options` is not only options.
+    """Return the command with `options` (such as `--device cpu`) set; None if `options` holds anything else.
 
-    Options that the command has already are replaced. What follows `--` stays as it is.
+    Options that the command already has are replaced. Words after `--` are unchanged.
     """
     new = _parse_options(options)
     if not new:
@@ -55,19 +55,19 @@ def add_options(command: Sequence[str], options: str) -> str | None:
             skip = not skip and name in new and name == word and new[name] is not None
             continue
         kept.append(word)
-    given = [word for name, value in new.items() for word in (name, value) if word is not None]
-    return shlex.join([*kept, *given, *command[end:]])
+    added = [word for name, value in new.items() for word in (name, value) if word is not None]
+    return shlex.join([*kept, *added, *command[end:]])
 
 
 def _parse_options(options: str) -> dict[str, str | None]:
-    """Each option with its value, or None without one; empty where there is anything else, or a placeholder."""
-    found: dict[str, str | None] = {}
+    """Map each option to its value, or None; empty if `options` holds anything else or a placeholder."""
+    parsed: dict[str, str | None] = {}
     last = None
     for word in options.split():
         if _OPTION.fullmatch(word):
-            found[last := word] = None
-        elif last is None or found[last] is not None or _PLACEHOLDER.fullmatch(word):
+            parsed[last := word] = None
+        elif last is None or parsed[last] is not None or _PLACEHOLDER.fullmatch(word):
             return {}
         else:
-            found[last] = word
-    return found
+            parsed[last] = word
+    return parsed
