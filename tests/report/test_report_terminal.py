@@ -124,7 +124,7 @@ def test_verdicts():
 def test_a_verdict_worse_than_the_reference_says_by_how_much():
     accuracy = replace(samples.ACCEPTED.accuracy, error_over_reference=1.8, error_over_limit=0.22)
     said = render_text(replace(samples.ACCEPTED, accuracy=accuracy), 140)
-    assert "1.80x the reference's error against FP64, 0.22x the limit" in said
+    assert "1.80x the reference's own error against FP64, 0.22x the limit" in said
 
 
 def test_bench_puts_every_time_beside_its_floor():

@@ -207,7 +207,7 @@ def accuracy_text(verdict: Verdict) -> str:
     if accuracy.error_over_reference <= 1.005:
         return f"as accurate as the reference against {golden}"
     over_limit = f"{factor_text(accuracy.error_over_limit)} the limit"
-    return f"{factor_text(accuracy.error_over_reference)} the reference's error against {golden}, {over_limit}"
+    return f"{factor_text(accuracy.error_over_reference)} the reference's own error against {golden}, {over_limit}"
 
 
 def verdict_summary(verdict: Verdict) -> str:
