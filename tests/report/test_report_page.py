@@ -254,7 +254,14 @@ def test_optimize_shows_every_attempt_the_fastest_first_and_marks_the_winner():
 
 def test_optimize_shows_verdict_bench_file_and_what_is_left():
     said = shown(samples.OPTIMIZED)
-    for part in ("as accurate as the reference", "Accuracy", "Variants", "Comparisons", "7 lines of Python", "Conditions"):
+    for part in (
+        "as accurate as the reference",
+        "Accuracy",
+        "Variants",
+        "Comparisons",
+        "7 lines of Python",
+        "Conditions",
+    ):
         assert part in said
     assert "less = 1 < 2 and \"a\" != 'b'" in said
     assert "linear (7 times) not pointwise, not a reduction and no view" in shown(samples.DECODER)

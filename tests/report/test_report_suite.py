@@ -76,7 +76,9 @@ def test_the_lines_say_the_numbers():
 def test_who_won_counts_regions():
     ways = ("region_0: outer 1, warps 4, 2.0x faster", "region_1: torch.compile, 1.1x faster", "region_2: torch, ")
     assert winners_text(row("a:x", 1, 1, 1, 1, winners=(*ways, ways[0]))) == "2 kernels, 1 torch, 1 torch.compile"
-    assert winners_text(row("a:x", 1, 1, 1, 1, winners=(*ways, "whole: torch.compile"))) == "whole program: torch.compile"
+    assert (
+        winners_text(row("a:x", 1, 1, 1, 1, winners=(*ways, "whole: torch.compile"))) == "whole program: torch.compile"
+    )
     assert winners_text(row("a:x", 1, 1, 1, 1)) == "no regions"
 
 
