@@ -7,7 +7,7 @@ import pytest
 
 from kernelwright.benchmark import ladder as judge
 from kernelwright.benchmark.ladder import run_ladder
-from kernelwright.commands.ladder_code import add_machine_code
+from kernelwright.commands.ladder_machine_code import add_machine_code
 from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.ladder import LadderRun
 from kernelwright.evidence import ladder_runs

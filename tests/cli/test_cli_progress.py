@@ -6,12 +6,13 @@ import sys
 SLOW = """
 import sys, time
 from kernelwright.cli.runner import OutputOptions, run_command
+from kernelwright.commands import CommandResult
 from kernelwright.core.progress import report_stage
 from kernelwright.core.records import Reason
 def task():
     report_stage("thinking: 1 of 2")
     time.sleep(2.5)
-    return Reason(code="a", detail="b")
+    return CommandResult(Reason(code="a", detail="b"))
 sys.exit(run_command("why", task, Reason, OutputOptions(json=True)))
 """
 

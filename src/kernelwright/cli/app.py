@@ -1,4 +1,4 @@
-"""`kw`: puts the verbs together, and makes sure that whatever happens ends in one answer and one exit code."""
+"""`kw`: registers the verbs and turns every outcome into one document and one exit code."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from kernelwright.cli import (
 )
 from kernelwright.cli.runner import EXIT_INTERRUPTED, print_error
 from kernelwright.cli.streams import tolerate_closed_streams
-from kernelwright.core.errors import InternalError, UsageError
+from kernelwright.core.commands import set_running_command
+from kernelwright.core.errors import InternalError, KernelwrightError, UsageError
 
 app = typer.Typer(
     name="kw",
-    help="Says what a program waits on, writes the faster version, and proves it.",
+    help="Find what limits a PyTorch program or GPU kernel, write a faster version, verify it, time it.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -75,7 +76,7 @@ def kw(
         ),
     ] = False,
 ) -> None:
-    """Says what a program waits on, writes the faster version, and proves it."""
+    """Find what limits a PyTorch program or GPU kernel, write a faster version, verify it, time it."""
 
 
 _ParserUsageError = typer.BadParameter.__mro__[1]
@@ -92,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(arguments: list[str]) -> int:
     command = typer.main.get_command(app)
+    set_running_command(["kw", *arguments])
     json, debug = "--json" in arguments, "--debug" in arguments
     verb = next((a for a in arguments if not a.startswith("-")), "kw")
     verb = verb if verb in command.commands else "kw"  # pyright: ignore[reportAttributeAccessIssue]
@@ -101,6 +103,8 @@ def _run(arguments: list[str]) -> int:
         return leave.exit_code
     except _ParserUsageError as fault:  # pyright: ignore[reportGeneralTypeIssues]
         return print_error(verb, UsageError(fault.format_message(), next=f"{_command_path(fault)} --help"), json=json)
+    except KernelwrightError as error:
+        return print_error(verb, error, json=json)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as fault:

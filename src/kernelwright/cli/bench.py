@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from kernelwright import commands
 from kernelwright.cli.options import (
     BuildTimeOption,
     DebugOption,
@@ -15,8 +17,7 @@ from kernelwright.cli.options import (
     SeedOption,
     SpecOption,
 )
-from kernelwright.cli.runner import OutputOptions, rerun_command, resolve_device, run_command
-from kernelwright.cli.steps import find_candidate_file, format_command
+from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.core.records import Bench
 
 
@@ -40,51 +41,20 @@ def bench(
 
     Example: kw bench examples/softmax.py examples/softmax.cpp
     """
-
-    def call() -> Bench:
-        from kernelwright.benchmark import bench
-
-        where = resolve_device(device)
-        options = {
-            "device": where,
-            "pairs": pairs,
-            "check": check,
-            "spec": spec,
-            "build_timeout_s": build_timeout_s,
-            "seed": seed,
-        }
-        return bench(problem, *candidates, baselines=baseline.split(","), **options)
-
-    def finish(found: Bench) -> tuple[str, list[str]]:
-        is_finding, advice = _advice(found)
-        wrong = [v.candidate for v in found.verdicts if v.reason]
-        wrong += [arm.name for arm in found.variants if arm.suspicious]
-        slow = [c.variant for c in found.comparisons if c.verdict == "SLOWER"]
-        steps = [
-            format_command(verb, problem, file, device=device)
-            for verb, names in (("verify", wrong), ("why", slow))
-            for name in names
-            if (file := find_candidate_file(name, candidates))
-        ]
-        if any(c.verdict == "UNCLEAR" for c in found.comparisons):
-            steps.append(rerun_command("--pairs 21"))
-        return ("finding" if is_finding else "ok"), [*dict.fromkeys(steps), *advice]
-
-    return run_command("bench", call, Bench, OutputOptions(json, html, debug), finish)
-
-
-def _advice(found: Bench) -> tuple[bool, list[str]]:
-    """Whether there is a finding, and what there is to do, in sentences."""
-    rejected = [f"fix {v.candidate}: {v.reason.detail}" for v in found.verdicts if v.reason]
-    suspicious = [f"check {arm.name}: {arm.suspicious}" for arm in found.variants if arm.suspicious]
-    slower = [
-        f"{c.variant} is slower than {c.baseline}: see what it waits on"
-        for c in found.comparisons
-        if c.verdict == "SLOWER"
-    ]
-    unclear = [
-        f"{c.variant} against {c.baseline} is unclear: take more pairs"
-        for c in found.comparisons
-        if c.verdict == "UNCLEAR"
-    ]
-    return bool(rejected or suspicious or slower), [*rejected, *suspicious, *slower, *unclear]
+    return run_command(
+        "bench",
+        partial(
+            commands.bench,
+            problem,
+            candidates,
+            baselines=baseline.split(","),
+            device=device,
+            pairs=pairs,
+            check=check,
+            build_timeout_s=build_timeout_s,
+            seed=seed,
+            spec=spec,
+        ),
+        Bench,
+        OutputOptions(json, html, debug),
+    )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from kernelwright import commands
 from kernelwright.cli.options import DebugOption, DeviceOption, JsonOption
-from kernelwright.cli.runner import OutputOptions, resolve_device, run_command
-from kernelwright.core.errors import UsageError
+from kernelwright.cli.runner import OutputOptions, run_command
+from kernelwright.commands.evidence import KINDS
 from kernelwright.core.evidence import EvidenceRun, EvidenceStatus
 
-KINDS = ("diagnosis", "optimize", "layout", "ladder", "kernel", "redteam")
 app = typer.Typer(
     help="Measure rows of evidence and see which are current.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -31,8 +32,8 @@ def record(
         str,
         typer.Option(
             "--kind",
-            help="What examples wait on, what kw optimize gains, what instructions say of layouts, ladders, kernels, "
-            "or what the judge says of its corpus.",
+            help="Diagnoses of the examples, programs of kw optimize, layouts on the hardware, ladders, kernels, "
+            "or the judge's verdicts on its corpus.",
             metavar="|".join(KINDS),
         ),
     ] = "diagnosis",
@@ -40,8 +41,8 @@ def record(
         str, typer.Option("--suite", help="A folder of programs or problem files in place of examples/suite.")
     ] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure programs again that have a current row.")] = False,
-    rounds: Annotated[int, typer.Option("--rounds", help="How often to judge the corpus.", min=1)] = 1,
-    workers: Annotated[int, typer.Option("--workers", help="Samples judged beside each other.", min=1)] = 1,
+    rounds: Annotated[int, typer.Option("--rounds", help="How often to verify the corpus.", min=1)] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Samples verified at the same time.", min=1)] = 1,
     device: DeviceOption = "cpu",
     folder: FolderOption = "evidence",
     json: JsonOption = False,
@@ -57,16 +58,18 @@ def record(
 
     Example: kw evidence record --kind redteam --rounds 20 --workers 2
     """
-
-    def call() -> EvidenceRun:
-        from kernelwright.evidence.kinds import MeasureRequest
-        from kernelwright.evidence.recording import record_rows
-
-        _require_kind(kind)
-        request = MeasureRequest(resolve_device(device), folder, tuple(names or ()), suite, fresh, rounds, workers)
-        return record_rows(kind, request)
-
-    return run_command("evidence", call, EvidenceRun, OutputOptions(json=json, debug=debug), _finish_run)
+    command = partial(
+        commands.evidence_record,
+        kind,
+        names or (),
+        suite=suite,
+        fresh=fresh,
+        rounds=rounds,
+        workers=workers,
+        device=device,
+        folder=folder,
+    )
+    return run_command("evidence", command, EvidenceRun, OutputOptions(json=json, debug=debug))
 
 
 @app.command("status")
@@ -79,20 +82,14 @@ def status(
     json: JsonOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Say which rows are current, superseded by other code, or measured by an older instrument; nothing is measured.
+    """Show which rows are current, superseded by other code, or measured by an older instrument; nothing is measured.
 
     Example: kw evidence status
 
     Example: kw evidence status --kind kernel --update
     """
-
-    def call() -> EvidenceStatus:
-        from kernelwright.evidence.status import compute_status
-
-        _require_kind(kind or KINDS[0])
-        return compute_status(folder, update=update, kind=kind)
-
-    return run_command("evidence", call, EvidenceStatus, OutputOptions(json=json, debug=debug), _finish)
+    command = partial(commands.evidence_status, kind, update=update, folder=folder)
+    return run_command("evidence", command, EvidenceStatus, OutputOptions(json=json, debug=debug))
 
 
 @app.command("refresh")
@@ -107,22 +104,15 @@ def refresh(
 
     Example: kw evidence refresh --device cuda
     """
-
-    def call() -> EvidenceRun:
-        from kernelwright.evidence.kinds import MeasureRequest
-        from kernelwright.evidence.recording import refresh_rows
-
-        _require_kind(kind or KINDS[0])
-        return refresh_rows(MeasureRequest(resolve_device(device), folder), kind=kind)
-
-    return run_command("evidence", call, EvidenceRun, OutputOptions(json=json, debug=debug), _finish_run)
+    command = partial(commands.evidence_refresh, kind, device=device, folder=folder)
+    return run_command("evidence", command, EvidenceRun, OutputOptions(json=json, debug=debug))
 
 
 @app.command("table")
 def table(
     kind: KindOption = "",
     into: Annotated[
-        str, typer.Option("--into", help="The page that holds it, else the usual one.", metavar="FILE")
+        str, typer.Option("--into", help="The page that holds the table, in place of the usual one.", metavar="FILE")
     ] = "",
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; fail where README.md quotes what is not current.")
@@ -137,24 +127,15 @@ def table(
 
     Example: kw evidence table --check
     """
-
-    def call() -> EvidenceRun:
-        from kernelwright.evidence.tables import PAGES, outdated_tables, write_tables
-
-        _require_kind(kind or KINDS[0])
-        if check:
-            return EvidenceRun(written=(), failed=tuple(f"README.md: {one}" for one in outdated_tables(folder)))
-        wanted = [kind or KINDS[0]] if into else [one for one in PAGES if one.startswith(kind)]
-        return EvidenceRun(written=tuple(write_tables(folder, wanted, into)))
-
-    return run_command("evidence", call, EvidenceRun, OutputOptions(json=json, debug=debug), _finish_table)
+    command = partial(commands.evidence_table, kind, into=into, check=check, folder=folder)
+    return run_command("evidence", command, EvidenceRun, OutputOptions(json=json, debug=debug))
 
 
 @app.command("instrument")
 def instrument(
     name: Annotated[str, typer.Argument(help="The instrument whose sources changed.")],
     same: Annotated[str, typer.Option("--same", help="Why it still measures the same.", metavar="WHY")] = "",
-    new: Annotated[str, typer.Option("--new", help="What it measures otherwise now.", metavar="WHAT")] = "",
+    new: Annotated[str, typer.Option("--new", help="What it measures differently.", metavar="WHAT")] = "",
     bound: Annotated[str, typer.Option("--bound", help="By how much at most, with --new.", metavar="SIZE")] = "",
     json: JsonOption = False,
     debug: DebugOption = False,
@@ -163,32 +144,5 @@ def instrument(
 
     Example: kw evidence instrument "graph clock" --same "renamed a variable"
     """
-
-    def call() -> EvidenceRun:
-        from kernelwright.evidence.instruments import record_change
-
-        if bool(same) == bool(new):
-            raise UsageError("say either --same WHY or --new WHAT", next="kw evidence instrument --help")
-        return EvidenceRun(written=(f"{name} {record_change(name, same=same, new=new, bound=bound).version}",))
-
-    return run_command("evidence", call, EvidenceRun, OutputOptions(json=json, debug=debug), lambda _: ("ok", []))
-
-
-def _require_kind(kind: str) -> None:
-    if kind not in KINDS:
-        raise UsageError(f"no rows of kind {kind!r}", next=f"--kind {' or --kind '.join(KINDS)}")
-
-
-def _finish(found: EvidenceStatus) -> tuple[str, list[str]]:
-    stale = {row.kind for row in found.rows if row.state in ("superseded", "older instrument")}
-    return (
-        ("finding", [f"kw evidence refresh --kind {kind}" for kind in KINDS if kind in stale]) if stale else ("ok", [])
-    )
-
-
-def _finish_run(found: EvidenceRun) -> tuple[str, list[str]]:
-    return ("finding" if found.failed else "ok"), ["kw evidence table"]
-
-
-def _finish_table(found: EvidenceRun) -> tuple[str, list[str]]:
-    return ("finding", ["kw evidence table"]) if found.failed else ("ok", [])
+    command = partial(commands.evidence_instrument, name, same=same, new=new, bound=bound)
+    return run_command("evidence", command, EvidenceRun, OutputOptions(json=json, debug=debug))

@@ -1,40 +1,31 @@
-"""kw judge-check: does the judge reject what is dishonest, and accept what is honest."""
+"""kw judge-check: does the judge reject every cheat and accept every legitimate candidate?"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from kernelwright import commands
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
-from kernelwright.cli.runner import OutputOptions, resolve_device, run_command
-from kernelwright.cli.steps import format_command
+from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.core.corpus import CorpusReport
 
 
 def judge_check(
-    only: Annotated[list[str] | None, typer.Argument(help="Parts of samples' names; all where none is given.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Parts of samples' names; all by default.")] = None,
     device: DeviceOption = "cpu",
-    rounds: Annotated[int, typer.Option("--rounds", help="How often to judge each sample.")] = 1,
-    workers: Annotated[int, typer.Option("--workers", help="Samples judged beside each other.")] = 1,
+    rounds: Annotated[int, typer.Option("--rounds", help="How often to verify each sample.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Samples verified at the same time.")] = 1,
     json: JsonOption = False,
     html: HtmlOption = None,
     debug: DebugOption = False,
 ) -> int:
-    """Can the judge be fooled? Judges every sample of the corpus: cheats that must be rejected, each by its own code,
-    and honest candidates, some of them odd, that must be accepted.
+    """Can the judge be fooled? Verifies every sample of the corpus: cheats that must be rejected, each with its own
+    code, and legitimate candidates, some of them unusual, that must be accepted.
 
-    Example: kw judge-check late_thread honest
+    Example: kw judge-check late_thread two_passes
     """
-
-    def call() -> CorpusReport:
-        from kernelwright.redteam.corpus import check_corpus
-
-        return check_corpus(device=resolve_device(device), rounds=rounds, only=only or (), workers=workers)
-
-    def finish(found: CorpusReport) -> tuple[str, list[str]]:
-        return ("finding" if found.wrong_outcomes else "ok"), [
-            format_command("judge-check", one.name, device=device, options=["--json"]) for one in found.wrong_outcomes
-        ]
-
-    return run_command("judge-check", call, CorpusReport, OutputOptions(json, html, debug), finish)
+    command = partial(commands.judge_check, names or (), device=device, rounds=rounds, workers=workers)
+    return run_command("judge-check", command, CorpusReport, OutputOptions(json, html, debug))

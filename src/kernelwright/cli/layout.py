@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from kernelwright import commands
 from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
 from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.core.errors import UsageError
@@ -20,14 +21,15 @@ def layout(
         int, typer.Option("--element-bytes", help="Size of an element.", metavar="1|2|4|8|16")
     ] = 4,
     threads: Annotated[
-        int | None, typer.Option("--threads", help="How many of the first mode are threads; all when left out.")
+        int | None,
+        typer.Option("--threads", help="How many coordinates of the first mode are threads; all by default."),
     ] = None,
     tile: Annotated[
         str | None,
-        typer.Option("--tile", help="The result is (thread, value) over such a matrix.", metavar="ROWSxCOLUMNS"),
+        typer.Option("--tile", help="Size of the matrix that a (thread, value) layout covers.", metavar="ROWSxCOLUMNS"),
     ] = None,
     colour: Annotated[
-        str, typer.Option("--colour", help="What the colours say.", metavar="offset|bank|line|thread")
+        str, typer.Option("--colour", help="What the colours show.", metavar="offset|bank|line|thread")
     ] = "offset",
     svg: Annotated[str | None, typer.Option("--svg", help="Also write the drawing.", metavar="FILE")] = None,
     json: JsonOption = False,
@@ -41,17 +43,18 @@ def layout(
     Example: kw layout mma.m16n8k16.bf16.A --svg fragment.svg
     """
 
-    import kernelwright.layouts.errors  # noqa: F401 - so that the child's error is known here by its code
+    import kernelwright.layouts.errors  # noqa: F401 - registers the code of the child's error
 
-    def call() -> LayoutEvaluation:
-        from kernelwright.layouts.queries import explain
-
-        found = explain(expression, element_bytes=element_bytes, threads=threads, tile=_parse_tile(tile), colour=colour)
-        if svg:
-            _write_svg(found, Path(svg))
-        return found
-
-    return run_command("layout", call, LayoutEvaluation, OutputOptions(json, html, debug))
+    command = partial(
+        commands.layout,
+        expression,
+        element_bytes=element_bytes,
+        threads=threads,
+        tile=_parse_tile(tile),
+        colour=colour,
+        svg=svg,
+    )
+    return run_command("layout", command, LayoutEvaluation, OutputOptions(json, html, debug))
 
 
 def _parse_tile(text: str | None) -> tuple[int, int] | None:
@@ -60,16 +63,3 @@ def _parse_tile(text: str | None) -> tuple[int, int] | None:
     if not (found := re.fullmatch(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})", text)):
         raise UsageError(f"--tile {text!r} is not ROWSxCOLUMNS", next="--tile 16x8")
     return int(found[1]), int(found[2])
-
-
-def _write_svg(found: LayoutEvaluation, path: Path) -> None:
-    from kernelwright.report.grid import render_layout_svg
-
-    if found.drawing is None:
-        raise UsageError(f"{found.result} is no layout that could be drawn", next="leave --svg out")
-    try:
-        path.write_text(render_layout_svg(found.drawing), encoding="utf-8")
-    except OSError as fault:
-        raise UsageError(
-            f"cannot write {path}: {fault.strerror}", next="name a file in a folder that exists"
-        ) from fault

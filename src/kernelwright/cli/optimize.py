@@ -1,15 +1,16 @@
-"""kw optimize: hand over a slow program, get back faster code that is proved and that you own."""
+"""kw optimize: write a faster version of a program, verified and in one file."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from kernelwright import commands
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption
-from kernelwright.cli.runner import OutputOptions, resolve_device, run_command
-from kernelwright.cli.steps import format_command
-from kernelwright.core.errors import DeviceError, UsageError
+from kernelwright.cli.runner import OutputOptions, run_command
+from kernelwright.core.errors import UsageError
 from kernelwright.core.optimization import Optimization
 
 
@@ -17,43 +18,34 @@ def optimize(
     problem: Annotated[str, typer.Argument(help="A problem: FILE, FILE:FUNCTION or MODULE:FUNCTION.")],
     out: Annotated[
         str | None,
-        typer.Option("--out", help="What to write; else NAME_optimized.py beside the problem.", metavar="FILE"),
+        typer.Option("--out", help="What to write; by default NAME_optimized.py next to the problem.", metavar="FILE"),
     ] = None,
     device: DeviceOption = "cpu",
     baseline: Annotated[
-        str, typer.Option("--baseline", help="What competes and is compared with: eager, compile.")
+        str, typer.Option("--baseline", help="Baselines that are timed and may win: eager, compile.")
     ] = "eager,compile",
-    train: Annotated[bool, typer.Option("--train", help="Give the kernels their gradients too.")] = False,
+    train: Annotated[bool, typer.Option("--train", help="Also generate the backward pass.")] = False,
     show: Annotated[
         str | None,
-        typer.Option("--show", help="Stop at the plan: what would become kernels.", metavar="regions"),
+        typer.Option("--show", help="Stop at the plan and show which regions would become kernels.", metavar="regions"),
     ] = None,
     json: JsonOption = False,
     html: HtmlOption = None,
     debug: DebugOption = False,
 ) -> int:
-    """Write faster code for this program: find what to fuse, generate kernels, tune, prove, time, leave one file.
+    """Write faster code for this program: fuse, generate kernels, tune, verify, time, and write one file.
 
     Example: kw optimize examples/add_scale_bias_relu.py --html optimized.html
     """
-
-    def call() -> Optimization:
-        from kernelwright.compiler import optimize_file
-
-        if show not in (None, "regions"):
-            raise UsageError(f"--show {show!r}", next="--show regions")
-        where = resolve_device(device)
-        options = {"baselines": baseline.split(","), "train": train, "plan_only": show == "regions"}
-        try:
-            return optimize_file(problem, out, device=where, **options)
-        except DeviceError as fault:
-            raise DeviceError(fault.message, next="--device cpu") from fault
-
-    def finish(found: Optimization) -> tuple[str, list[str]]:
-        if found.verdict is None:
-            return "ok", [format_command("optimize", problem, device=device)]
-        if found.verdict.accepted:
-            return "ok", [format_command("why", problem, found.output_file, device=device)]
-        return "finding", [format_command("verify", problem, found.output_file, device=device)]
-
-    return run_command("optimize", call, Optimization, OutputOptions(json, html, debug), finish)
+    if show not in (None, "regions"):
+        raise UsageError(f"--show {show!r}: there is only regions", next="--show regions")
+    command = partial(
+        commands.optimize,
+        problem,
+        out,
+        device=device,
+        baselines=baseline.split(","),
+        train=train,
+        plan_only=show == "regions",
+    )
+    return run_command("optimize", command, Optimization, OutputOptions(json, html, debug))

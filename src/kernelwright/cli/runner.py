@@ -1,4 +1,4 @@
-"""How every verb answers: runs its call in a guarded child, shows progress, prints the record, gives the exit code."""
+"""Runs the command of a verb in a supervised child, shows progress, prints the record and returns the exit code."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from kernelwright.core.commands import add_options
+from kernelwright.commands.result import CommandResult
+from kernelwright.core.commands import rerun_command
 from kernelwright.core.document import build_document, build_error_document, encode
 from kernelwright.core.errors import KernelwrightError, LimitError, UsageError
 from kernelwright.core.paths import require_writable
 
 T = TypeVar("T", bound=msgspec.Struct)
 EXIT_INTERRUPTED = 130
-DEVICES = ("cpu", "cuda", "emulated")
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """How a person wants the answer."""
+    """The options `--json`, `--html` and `--debug` of every verb."""
 
     json: bool = False
     html: str | None = None
@@ -32,31 +33,26 @@ class OutputOptions:
 
 
 def run_command(
-    verb: str,
-    call: Callable[[], T],
-    record: type[T],
-    options: OutputOptions,
-    finish: Callable[[T], tuple[str, list[str]]] = lambda _: ("ok", []),
+    verb: str, command: Callable[[], CommandResult[T]], record_type: type[T], options: OutputOptions
 ) -> int:
-    """Runs `call` in a child within limits, prints its record, writes the page.
+    """Runs a command in a supervised child, prints its record and writes the page.
 
-    Args:
-        finish: gives the document's status and what to do next.
     Returns:
-        0 for ok, 1 for a finding, the error's own code otherwise.
+        0 if it is ok, 1 for a finding, else the error's exit code.
     """
     try:
         if options.html:
             require_writable(Path(options.html), "--html")
-        found = msgspec.msgpack.decode(_run_supervised(call, options), type=record)
-        status, next_steps = finish(found)
+        packed, status, next_steps = msgspec.msgpack.decode(_run_supervised(command, options))
+        found = msgspec.msgpack.decode(packed, type=record_type)
         if options.html:
             _write_page(found, Path(options.html), status, next_steps)
-    except KernelwrightError as fault:
-        return print_error(verb, fault, json=options.json)
+    except KernelwrightError as error:
+        return print_error(verb, error, json=options.json)
     except KeyboardInterrupt:
-        fault = LimitError("interrupted; what is measured and kept counts the next time", next=rerun_command())
-        print_error(verb, fault, json=options.json)
+        again = rerun_command(shlex.join(["kw", *sys.argv[1:]]))
+        error = LimitError("interrupted; results that were already stored are reused by the next run", next=again)
+        print_error(verb, error, json=options.json)
         return EXIT_INTERRUPTED
     if options.json:
         print(encode(build_document(verb, found, status=status, next=next_steps)))
@@ -69,14 +65,8 @@ def run_command(
     return 1 if status == "finding" else 0
 
 
-def rerun_command(options: str = "") -> str:
-    """The command that runs now, with other options if any."""
-    command = ["kw", *sys.argv[1:]]
-    return add_options(command, options) or shlex.join(command)
-
-
 def print_error(verb: str, error: KernelwrightError, *, json: bool) -> int:
-    """Prints an error in the manner asked for and gives its exit code."""
+    """Prints an error as text or JSON and returns its exit code."""
     if json:
         print(encode(build_error_document(verb, error, ["kw", *sys.argv[1:]])))
     else:
@@ -88,27 +78,17 @@ def print_error(verb: str, error: KernelwrightError, *, json: bool) -> int:
     return error.exit_code
 
 
-def resolve_device(device: str) -> str:
-    """Checks the name of a device and lets the examples take their size from it.
-
-    `emulated` is the CPU: that is how CUDA C++ runs there.
-
-    Raises:
-        UsageError: none of these.
-    """
-    if device not in DEVICES:
-        raise UsageError(f"no device {device!r}; there are {', '.join(DEVICES)}")
-    if device == "cuda":
-        os.environ.setdefault("KW_SIZE", "gpu")
-    return "cpu" if device == "emulated" else device
+def _pack(command: Callable[[], CommandResult[T]]) -> bytes:
+    result = command()
+    return msgspec.msgpack.encode((msgspec.msgpack.encode(result.record), result.status, result.next))
 
 
-def _run_supervised(call: Callable[[], Any], options: OutputOptions) -> bytes:
+def _run_supervised(command: Callable[[], CommandResult[T]], options: OutputOptions) -> bytes:
     from kernelwright.sandbox import run_supervised
 
     with _Progress() as progress:
         return run_supervised(
-            lambda: msgspec.msgpack.encode(call()),
+            partial(_pack, command),
             on_stage=progress.stage,
             on_tick=progress.tick,
             debug=options.debug,
@@ -120,7 +100,7 @@ def _can_redraw() -> bool:
 
 
 class _Progress:
-    """What is being done, on stderr: a status line that moves on a terminal, else plain lines."""
+    """The current stage on stderr: a status line on a terminal, else one line per stage."""
 
     def __enter__(self) -> _Progress:
         from kernelwright.sandbox import StageLines
@@ -134,7 +114,7 @@ class _Progress:
             self._lines.stage(what)
         elif self._status:
             self._status.update(what)
-        else:  # started here, not before: its thread must not be there when the child is forked
+        else:  # started only now: its thread must not exist when the child is forked
             from rich.console import Console
 
             self._status = Console(stderr=True).status(what)
@@ -154,7 +134,7 @@ def _write_page(record: Any, path: Path, status: str, next_steps: list[str]) -> 
 
     try:
         path.write_text(render_page(record, status=status, next=next_steps), encoding="utf-8")
-    except OSError as fault:
+    except OSError as error:
         raise UsageError(
-            f"cannot write {path}: {fault.strerror}", next="name a file in a folder that exists"
-        ) from fault
+            f"cannot write {path}: {error.strerror}", next="name a file in a folder that exists"
+        ) from error

@@ -1,11 +1,13 @@
-"""kw sass: a kernel as the machine runs it, in plain words."""
+"""kw sass: the machine code of a kernel, explained."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from kernelwright import commands
 from kernelwright.cli.options import DebugOption, HtmlOption, JsonOption
 from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.core.errors import UsageError
@@ -26,27 +28,19 @@ def sass(
     html: HtmlOption = None,
     debug: DebugOption = False,
 ) -> int:
-    """What does the machine run? Registers, spills, widths of loads, the hot loop line by line, and what that says.
+    """What does the GPU execute? Registers, spills, load widths, the hot loop line by line, and a summary.
 
     Example: kw sass ladders/gemm_fp32:tile_2d
 
     Example: kw sass ladders/gemm_fp32:5 --diff ladders/gemm_fp32:6
     """
-    options = {"arch": arch, "defines": dict(map(_parse_define, define or ())), "signature": signature}
-
-    def one() -> MachineCode:
-        from kernelwright.commands.sass import disassemble
-
-        return disassemble(target, **options)
-
-    def both() -> CodeDifference:
-        from kernelwright.commands.sass import compare_machine_code
-
-        return compare_machine_code(target, str(diff), **options)
-
+    defines = dict(map(_parse_define, define or ()))
+    output = OutputOptions(json, html, debug)
     if diff:
-        return run_command("sass", both, CodeDifference, OutputOptions(json, html, debug))
-    return run_command("sass", one, MachineCode, OutputOptions(json, html, debug))
+        command = partial(commands.sass_diff, target, diff, arch=arch, signature=signature, defines=defines)
+        return run_command("sass", command, CodeDifference, output)
+    command = partial(commands.sass, target, arch=arch, signature=signature, defines=defines)
+    return run_command("sass", command, MachineCode, output)
 
 
 def _parse_define(text: str) -> tuple[str, str]:

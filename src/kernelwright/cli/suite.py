@@ -1,12 +1,13 @@
-"""kw suite: folders of problems, with candidates for them."""
+"""kw suite: verify and time the candidates of a folder of problems."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from kernelwright import commands
 from kernelwright.cli.options import (
     BuildTimeOption,
     DebugOption,
@@ -19,17 +20,15 @@ from kernelwright.cli.options import (
     parse_policy,
     parse_tolerance,
 )
-from kernelwright.cli.runner import OutputOptions, resolve_device, run_command
-from kernelwright.cli.steps import format_command
+from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.core.suite_run import SuiteRun
 
-app = typer.Typer(help="Judge folders of problems.", no_args_is_help=True, rich_markup_mode=None)
-MAX_NEXT_STEPS = 5
+app = typer.Typer(help="Verify and time folders of problems.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def main() -> None:
-    """Judge folders of problems."""
+    """Verify and time folders of problems."""
 
 
 @app.command("run")
@@ -39,15 +38,15 @@ def run(
         str | None,
         typer.Option(
             "--candidates",
-            help="The folder of what is judged, its files called like the problems; "
-            "else the ModelNew in each problem's own file.",
+            help="The folder of candidates, files named like the problems; "
+            "by default the ModelNew in each problem's own file.",
             metavar="DIR",
         ),
     ] = None,
     baseline: Annotated[
-        str, typer.Option("--baseline", help="What to time beside: eager, compile; none is empty.")
+        str, typer.Option("--baseline", help="Baselines: eager, compile; empty for none.")
     ] = "eager,compile",
-    workers: Annotated[int, typer.Option("--workers", help="Candidates judged beside each other.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", help="Candidates verified at the same time.")] = 1,
     results: Annotated[
         str | None,
         typer.Option(
@@ -72,33 +71,18 @@ def run(
 
     Example: kw suite run KernelBench/level1 --candidates mine --workers 2
     """
-
-    def call() -> SuiteRun:
-        from kernelwright.evaluation.suite_run import SuiteOptions as Judging
-        from kernelwright.evaluation.suite_run import run_suite
-
-        manner = Judging(
-            device=resolve_device(device),
-            baselines=tuple(filter(None, baseline.split(","))),
-            tolerance=parse_tolerance(tolerance),
-            own_kernels=parse_policy(policy),
-            call_timeout_s=call_timeout_s,
-            build_timeout_s=build_timeout_s,
-            pairs=pairs,
-        )
-        return run_suite(folder, candidates, results=results, workers=workers, options=manner)
-
-    def finish(found: SuiteRun) -> tuple[str, list[str]]:
-        wrong = [one for one in found.outcomes if one.error or not one.accepted]
-        root, within = Path(folder), Path(candidates or folder)
-        steps = [
-            step
-            for one in wrong[:MAX_NEXT_STEPS]
-            for step in (
-                format_command("verify", f"{root / one.problem}.py", str(within / one.candidate), device=device),
-                f"fix {one.candidate}: {one.status_text}",
-            )
-        ]
-        return ("finding" if wrong else "ok"), steps
-
-    return run_command("suite", call, SuiteRun, OutputOptions(json, html, debug), finish)
+    command = partial(
+        commands.suite_run,
+        folder,
+        candidates,
+        baselines=tuple(filter(None, baseline.split(","))),
+        workers=workers,
+        results=results,
+        pairs=pairs,
+        device=device,
+        tolerance=parse_tolerance(tolerance),
+        own_kernels=parse_policy(policy),
+        call_timeout_s=call_timeout_s,
+        build_timeout_s=build_timeout_s,
+    )
+    return run_command("suite", command, SuiteRun, OutputOptions(json, html, debug))

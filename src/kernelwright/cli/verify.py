@@ -1,11 +1,13 @@
-"""kw verify: is the candidate right."""
+"""kw verify: is the candidate right?"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from kernelwright import commands
 from kernelwright.cli.options import (
     BuildTimeOption,
     DebugOption,
@@ -20,8 +22,7 @@ from kernelwright.cli.options import (
     parse_policy,
     parse_tolerance,
 )
-from kernelwright.cli.runner import OutputOptions, rerun_command, resolve_device, run_command
-from kernelwright.cli.steps import format_command
+from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.core.records import Verdict
 
 
@@ -43,27 +44,20 @@ def verify(
 
     Example: kw verify examples/softmax.py examples/wrong/softmax_fp16.py
     """
-
-    def call() -> Verdict:
-        from kernelwright.verification import verify
-
-        options = {
-            "tolerance": parse_tolerance(tolerance),
-            "call_timeout_s": call_timeout_s,
-            "build_timeout_s": build_timeout_s,
-            "seed": seed,
-            "spec": spec,
-            "own_kernels": parse_policy(policy),
-        }
-        return verify(problem, candidate, device=resolve_device(device), check_problem=True, **options)
-
-    def finish(found: Verdict) -> tuple[str, list[str]]:
-        if found.accepted:  # the time of an emulation says nothing
-            verb = "why" if device == "emulated" else "bench"
-            options = ["--spec", spec] if spec else []
-            return "ok", [format_command(verb, problem, candidate, device=device, options=options)]
-        advice = f"fix {candidate}: {found.reason.detail if found.reason else ''}"
-        first = [format_command("why", problem, candidate, device=device)] if device == "emulated" else []
-        return "finding", [*first, rerun_command(), advice]
-
-    return run_command("verify", call, Verdict, OutputOptions(json, html, debug), finish)
+    return run_command(
+        "verify",
+        partial(
+            commands.verify,
+            problem,
+            candidate,
+            device=device,
+            tolerance=parse_tolerance(tolerance),
+            own_kernels=parse_policy(policy),
+            call_timeout_s=call_timeout_s,
+            build_timeout_s=build_timeout_s,
+            seed=seed,
+            spec=spec,
+        ),
+        Verdict,
+        OutputOptions(json, html, debug),
+    )

@@ -1,4 +1,4 @@
-"""Split next steps into commands that run unchanged in a shell and advice for the user."""
+"""Next steps: the commands among them that run unchanged in a shell, and the running command with other options."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+_running: list[str] | None = None
 _PROGRAM = re.compile(r"kw|pip|python[\d.]*|apt-get|xcode-select|sysctl|ncu")
 _ASSIGNMENT = re.compile(r"[A-Z_][A-Z0-9_]*=\S*")
 _PLACEHOLDER = re.compile(r"[A-Z]{2,}|.*(\.\.\.|[\[\]()|<>…]).*|.*[,;:]")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
+
+
+def set_running_command(command: Sequence[str]) -> None:
+    """Store the words of the current command line for `rerun_command`."""
+    global _running
+    _running = list(command)
+
+
+def rerun_command(default: str, options: str = "") -> str:
+    """Return the current command, or `default` outside the CLI, with `options` such as `--pairs 21` added."""
+    command = _running or shlex.split(default)
+    return add_options(command, options) or shlex.join(command)
 
 
 def is_command(text: str) -> bool:

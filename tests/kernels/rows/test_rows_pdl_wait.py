@@ -19,7 +19,7 @@ from triton.compiler import ASTSource
 from triton.runtime import driver
 
 import kernelwright.kernels
-from kernelwright.commands.sass import TRITON_TYPE, disassemble
+from kernelwright.commands.machine_code import TRITON_TYPE, disassemble
 from kernelwright.kernels import softmax
 from kernelwright.kernels.catalog import KERNELS
 from kernelwright.kernels.rows import launcher

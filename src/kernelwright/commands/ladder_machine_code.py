@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.commands.sass import LADDER_PREFIX, disassemble_largest
+from kernelwright.commands.machine_code import LADDER_PREFIX, disassemble_largest
 from kernelwright.core.errors import CompileError, SetupError
 from kernelwright.core.ladder import LadderRun, RungOutcome
 from kernelwright.core.machine_code import MachineCode

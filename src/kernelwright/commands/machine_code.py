@@ -1,4 +1,4 @@
-"""Machine code of whatever a person names: CUDA C++, a rung, a cubin, a Triton kernel. No GPU is needed."""
+"""The machine code of a target: CUDA C++, a rung, a cubin, a Triton kernel. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -88,12 +88,15 @@ def _compile_target(
             return whole, _from_cuda(path, name, arch, defines)
         case ".py":
             return whole, _from_triton(path, name, arch, signature)
-    raise UsageError(f"{path} ends in {path.suffix or 'nothing'!r}: machine code comes of .cu, .cubin and .py")
+    raise UsageError(f"{path} ends in {path.suffix or 'nothing'!r}: only .cu, .cubin and .py have machine code")
 
 
-def compare_machine_code(before: str, after: str, **options: Any) -> CodeDifference:
-    """Two targets side by side."""
-    return diff_machine_code(disassemble(before, **options), disassemble(after, **options))
+def compare_machine_code(
+    before: str, after: str, *, arch: str = ARCH, signature: str = "", defines: Mapping[str, str] = NO_DEFINES
+) -> CodeDifference:
+    """How the machine code of two targets differs; arguments and errors as for `disassemble`."""
+    old, new = (disassemble(one, arch=arch, signature=signature, defines=defines) for one in (before, after))
+    return diff_machine_code(old, new)
 
 
 def _from_cubin(path: Path, name: str, arch: str, defines: Mapping[str, str]) -> tuple[MachineCode, ...]:

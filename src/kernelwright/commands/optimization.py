@@ -1,0 +1,33 @@
+"""`kw optimize`: write a faster version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelwright.commands.result import CommandResult, format_command, select_device
+from kernelwright.core.errors import DeviceError
+from kernelwright.core.optimization import Optimization
+
+
+def optimize(
+    problem: str,
+    out: str | None = None,
+    *,
+    device: str = "cpu",
+    baselines: Sequence[str] = ("eager", "compile"),
+    train: bool = False,
+    plan_only: bool = False,
+) -> CommandResult[Optimization]:
+    """Writes a file with a faster `ModelNew`; see `kernelwright.compiler.optimize_file` for arguments and errors."""
+    from kernelwright.compiler import optimize_file
+
+    where = select_device(device)
+    try:
+        found = optimize_file(problem, out, device=where, baselines=list(baselines), train=train, plan_only=plan_only)
+    except DeviceError as error:
+        raise DeviceError(error.message, next="--device cpu") from error
+    if found.verdict is None:
+        return CommandResult(found, next=(format_command("optimize", problem, device=device),))
+    verb = "why" if found.verdict.accepted else "verify"
+    status = "ok" if found.verdict.accepted else "finding"
+    return CommandResult(found, status, (format_command(verb, problem, found.output_file, device=device),))
