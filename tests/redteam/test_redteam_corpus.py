@@ -54,7 +54,7 @@ def test_samples_are_judged(kw, tmp_path):
     }
     assert (answer.code, wrong) == (0, {})
     assert len(outcomes) == len(SMOKE)
-    assert "22 of 22 cheats rejected by the right code, 3 of 3 legitimate candidates accepted" in page.read_text()
+    assert "22 of 22 cheats rejected with an expected code, 3 of 3 legitimate candidates accepted" in page.read_text()
 
 
 def test_nothing_is_judged_that_is_not_there():

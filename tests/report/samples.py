@@ -487,7 +487,7 @@ DECODER = Optimization(
             1,
             "sigmoid, mul, mul; 2,097,152 elements",
             (5.7, 6.0, 5.9, 6.0),
-            winner_reason="no gain to be had: it is at 1.05x its floor",
+            winner_reason="already at 1.05x its floor",
         ),
         _region(
             2,

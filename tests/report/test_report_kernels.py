@@ -84,7 +84,7 @@ def test_nothing_recorded(table):
 
 def test_what_is_not_current_says_so_beside_its_figures():
     old = section(*ROWS, states=("superseded",))
-    assert kernel_summary(old).endswith("2026-11-22, of 3 rows 1 superseded")
+    assert kernel_summary(old).endswith("2026-11-22, 1 of 3 rows superseded")
     assert "| 2026-11-22, abc: superseded |" in markdown([old])
     assert summary_table([old]).endswith("\n\nNVIDIA H200, superseded: softmax (1 row). Its code has changed.\n")
     assert "superseded" not in summary_table([RECORD])

@@ -137,8 +137,8 @@ def test_a_chart_that_needs_two_forms_is_shown_in_one_of_them():
 
 
 def test_what_a_narrow_chart_does_not_name_stands_under_it():
-    assert 'class="key narrow"><span class="stair s0">' in CHARTS["fast_p"]
-    assert {"eager", "torch.compile"} <= set(re.findall(r'class="stair s\d">([^<]+)<', CHARTS["fast_p"]))
+    assert 'class="key narrow"><span class="curve s0">' in CHARTS["fast_p"]
+    assert {"eager", "torch.compile"} <= set(re.findall(r'class="curve s\d">([^<]+)<', CHARTS["fast_p"]))
     key = CHARTS["roofline of memory"].partition('class="key narrow">')[2].replace("\u00a0", " ")
     for said in ("L1 402 GB/s", "DRAM 29.1 GB/s", "int8 702 GFLOP/s", "vector float64 47.0 GFLOP/s"):
         assert said in key
@@ -184,7 +184,7 @@ def test_the_words_for_an_instruction_stand_under_it_on_a_phone():
     markup = render_page(samples.CODE)
     narrow = markup.partition("@media (max-width: 640px)")[2].partition("@media print")[0]
     assert re.search(r"\.listing td\.words \{ grid-area: 2 / ", narrow)
-    assert markup.count('<td class="apart words" data-label="in words">') == 12
+    assert markup.count('<td class="apart words" data-label="description">') == 12
     assert markup.index("occupancy is that of the largest block") < markup.index("one FP32 multiply-add")
 
 

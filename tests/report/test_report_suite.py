@@ -60,23 +60,25 @@ def test_without_torch_compile_nobody_is_compared_with_it():
 def test_a_suite_of_which_nothing_was_timed_has_no_means():
     found = summarize_rows(ROWS[3:])
     assert (found.programs, found.accepted, found.time_over_copy, found.speedup_over_eager) == (1, 0, None, None)
-    assert dict(summary_lines(ROWS[3:]))["faster than eager"] == "-"
+    assert dict(summary_lines(ROWS[3:]))["speedup over eager"] == "-"
 
 
 def test_the_lines_say_the_numbers():
     assert dict(summary_lines(ROWS)) == {
         "programs": "4, 2 accepted",
-        "time over that of a copy": "4.00x; 2.00x over the 1 of 50.0 MB and more",
-        "faster than torch.compile": "0.71x; 1 program is slower",
-        "faster than eager": "2.00x; none is slower",
-        "fast_1": "0.25 against eager, 0.00 against torch.compile",
+        "time over copy time": "4.00x; 2.00x for 1 program of 50.0 MB or more",
+        "speedup over torch.compile": "0.71x; 1 program is slower",
+        "speedup over eager": "2.00x; none is slower",
+        "fast_1": "0.25 over eager, 0.00 over torch.compile",
     }
 
 
 def test_who_won_counts_regions():
     ways = ("region_0: outer 1, warps 4, 2.0x faster", "region_1: torch.compile, 1.1x faster", "region_2: torch, ")
     assert winners_text(row("a:x", 1, 1, 1, 1, winners=(*ways, ways[0]))) == "2 kernels, 1 torch, 1 torch.compile"
-    assert winners_text(row("a:x", 1, 1, 1, 1, winners=(*ways, "whole: torch.compile"))) == "as a whole torch.compile"
+    assert (
+        winners_text(row("a:x", 1, 1, 1, 1, winners=(*ways, "whole: torch.compile"))) == "whole program: torch.compile"
+    )
     assert winners_text(row("a:x", 1, 1, 1, 1)) == "no regions"
 
 

@@ -133,7 +133,7 @@ def test_files_beside_the_source_cannot_be_included(tmp_path, monkeypatch):
 def test_a_cache_that_cannot_be_written_says_which_variable_moves_it(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(SetupError, match="cannot write into the cache") as caught:
+    with pytest.raises(SetupError, match="cannot write to the cache") as caught:
         compile_shared(SOURCE, flags=QUICK)
     assert "KERNELWRIGHT_CACHE" in caught.value.next
 

@@ -196,7 +196,7 @@ def test_nondeterministic_is_rejected_only_on_demand(verdict):
 def test_exact_is_to_the_last_bit(verdict):
     seen = verdict(ADD, "def f(x, y): return y + x", tolerance=(0.0, 0.0))
     assert seen.accepted
-    assert "to the last bit" in str(seen)
+    assert "bitwise equal to the reference" in str(seen)
     off = verdict(ADD, "def f(x, y): return (x + y) * (1 + 2**-23)", tolerance=(0.0, 0.0))
     assert (off.reason.code, "where the tolerance is zero" in off.reason.detail) == ("inaccurate", True)
 

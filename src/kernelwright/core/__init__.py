@@ -1,1 +1,1 @@
-"""The records of all nouns, errors, units and JSON. Imports nothing else of this package."""
+"""Records, errors, units and JSON documents. Imports no other part of this package."""

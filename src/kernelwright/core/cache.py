@@ -1,4 +1,4 @@
-"""The one cache folder: content-addressed, atomic, and never trusted without a check."""
+"""The cache folder: content-addressed entries, written atomically."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from kernelwright.core.errors import SetupError
 
 
 def cache_dir(kind: str) -> Path:
-    """The folder of one kind of entry, made when missing; `KERNELWRIGHT_CACHE` moves the root.
+    """Return the folder of one kind of entry, creating it if needed; `KERNELWRIGHT_CACHE` sets the root.
 
     Raises:
-        SetupError: it cannot be made, or not be written.
+        SetupError: the folder cannot be created or is not writable.
     """
     root = os.environ.get("KERNELWRIGHT_CACHE")
     folder = (Path(root) if root else Path.home() / ".cache" / "kernelwright") / kind
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise _unwritable(folder, fault.strerror) from fault
+    except OSError as error:
+        raise _unwritable(folder, error.strerror) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise _unwritable(folder, "Permission denied")
     return folder
@@ -29,31 +29,31 @@ def cache_dir(kind: str) -> Path:
 
 def _unwritable(folder: Path, reason: str | None) -> SetupError:
     return SetupError(
-        f"cannot write into the cache folder {folder}: {reason}",
-        next="name a folder that can be written: KERNELWRIGHT_CACHE=DIR kw ...",
+        f"cannot write to the cache folder {folder}: {reason}",
+        next="set a writable folder: KERNELWRIGHT_CACHE=DIR kw ...",
     )
 
 
 def digest(*parts: str | bytes) -> str:
-    """A short content hash over parts, each with its length, so that parts cannot run together."""
-    state = hashlib.sha256()
+    """Return a short content hash over length-prefixed parts, so that moving a boundary changes the hash."""
+    hasher = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        state.update(len(data).to_bytes(8, "little") + data)
-    return state.hexdigest()[:24]
+        hasher.update(len(data).to_bytes(8, "little") + data)
+    return hasher.hexdigest()[:24]
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Writes the whole file or nothing: a reader never sees half of it, and two writers cannot mix.
+    """Write a file atomically: readers see the old or the new content, also with concurrent writers.
 
     Raises:
-        SetupError: the folder cannot be written, or the disk is full.
+        SetupError: the folder is not writable, or the disk is full.
     """
     partial = path.with_name(f".partial-{os.getpid()}-{secrets.token_hex(4)}")
     try:
         partial.write_bytes(data)
         partial.replace(path)
-    except OSError as fault:
-        raise _unwritable(path.parent, fault.strerror) from fault
+    except OSError as error:
+        raise _unwritable(path.parent, error.strerror) from error
     finally:
         partial.unlink(missing_ok=True)

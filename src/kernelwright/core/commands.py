@@ -1,4 +1,4 @@
-"""The commands among the next steps: which text a shell can run, and the running command with other options."""
+"""Next steps: the commands among them that run unchanged in a shell, and the running command with other options."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 def set_running_command(command: Sequence[str]) -> None:
-    """Called by the command line with its own words, which `rerun_command` repeats."""
+    """Store the words of the current command line for `rerun_command`."""
     global _running
     _running = list(command)
 
 
 def rerun_command(default: str, options: str = "") -> str:
-    """The command that runs now, or `default` outside the command line, with `options` such as `--pairs 21` added."""
+    """Return the current command, or `default` outside the CLI, with `options` such as `--pairs 21` added."""
     command = _running or shlex.split(default)
     return add_options(command, options) or shlex.join(command)
 
 
 def is_command(text: str) -> bool:
-    """Whether a shell runs `text` as it stands: a known program, perhaps with variables, and no placeholder.
+    """Whether `text` runs unchanged in a shell: a known program, optionally with variables, without placeholders.
 
-    A word such as `FILE` or `DIR` is a placeholder unless it is quoted or part of a longer word; one that ends with a
-    comma belongs to a sentence.
+    A word such as `FILE` or `DIR` is a placeholder unless it is quoted or part of a longer word. A word that ends
+    with a comma marks a sentence.
     """
     try:
         words = shlex.split(text)
@@ -44,7 +44,7 @@ def is_command(text: str) -> bool:
 
 
 def split_commands(steps: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The steps that are commands, and the advice that is left."""
+    """Return the steps that are commands, and the others."""
     commands, advice = [], []
     for step in filter(None, steps):
         (commands if is_command(step) else advice).append(step)
@@ -52,9 +52,9 @@ def split_commands(steps: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def add_options(command: Sequence[str], options: str) -> str | None:
-    """The command again with other options, such as `--device cpu`; None where `options` is not only options.
+    """Return the command with `options` (such as `--device cpu`) set; None if `options` holds anything else.
 
-    Options that the command has already are replaced. What follows `--` stays as it is.
+    Options that the command already has are replaced. Words after `--` are unchanged.
     """
     new = _parse_options(options)
     if not new:
@@ -68,19 +68,19 @@ def add_options(command: Sequence[str], options: str) -> str | None:
             skip = not skip and name in new and name == word and new[name] is not None
             continue
         kept.append(word)
-    given = [word for name, value in new.items() for word in (name, value) if word is not None]
-    return shlex.join([*kept, *given, *command[end:]])
+    added = [word for name, value in new.items() for word in (name, value) if word is not None]
+    return shlex.join([*kept, *added, *command[end:]])
 
 
 def _parse_options(options: str) -> dict[str, str | None]:
-    """Each option with its value, or None without one; empty where there is anything else, or a placeholder."""
-    found: dict[str, str | None] = {}
+    """Map each option to its value, or None; empty if `options` holds anything else or a placeholder."""
+    parsed: dict[str, str | None] = {}
     last = None
     for word in options.split():
         if _OPTION.fullmatch(word):
-            found[last := word] = None
-        elif last is None or found[last] is not None or _PLACEHOLDER.fullmatch(word):
+            parsed[last := word] = None
+        elif last is None or parsed[last] is not None or _PLACEHOLDER.fullmatch(word):
             return {}
         else:
-            found[last] = word
-    return found
+            parsed[last] = word
+    return parsed

@@ -1,4 +1,4 @@
-"""What `kw judge-check` answers: every sample of the corpus, what the judge should say of it, and what it said."""
+"""Records of `kw judge-check`: every sample of the corpus with its expected and its actual verdict."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kernelwright.core.throughput import Throughput
 class SampleOutcome(Record, frozen=True, kw_only=True):
     """One sample in one round.
 
-    `expected` holds the codes of which any one may reject it, and nothing for an honest one; `got` is the code that
-    did, or empty.
+    `expected` lists the rejection codes that count as correct; empty for a legitimate sample. `got` is the actual
+    rejection code, empty if accepted.
     """
 
     name: str
@@ -30,7 +30,7 @@ class SampleOutcome(Record, frozen=True, kw_only=True):
 
 
 class CorpusReport(Record, frozen=True, kw_only=True):
-    """Every sample that this device can run, in every round; `skipped` names those that it cannot."""
+    """Every sample that this device can run, in every round; `skipped` names the others."""
 
     device: Device
     rounds: int
@@ -45,8 +45,11 @@ class CorpusReport(Record, frozen=True, kw_only=True):
 
 
 class SampleCounts(Record, frozen=True, kw_only=True):
-    """One sample in all rounds: `verdict_counts` counts the codes that rejected it, and as "" how often it was
-    accepted; `wrong_verdicts` tells of every verdict that was wrong."""
+    """One sample over all rounds.
+
+    `verdict_counts` maps each rejection code to its count, with "" for accepted; `wrong_verdicts` describes every
+    wrong verdict.
+    """
 
     name: str
     kind: Literal["legitimate", "cheat"]
@@ -59,5 +62,5 @@ class SampleCounts(Record, frozen=True, kw_only=True):
 
     @property
     def num_wrong(self) -> int:
-        right = self.expected or ("",)
-        return sum(times for code, times in self.verdict_counts.items() if code not in right)
+        expected = self.expected or ("",)
+        return sum(count for code, count in self.verdict_counts.items() if code not in expected)

@@ -1,4 +1,4 @@
-"""The one JSON document that every verb prints: an envelope around a record, and back."""
+"""The JSON document that every verb prints: a record in an envelope. Encoding and decoding."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ T = TypeVar("T")
 def build_document(
     verb: str, record: msgspec.Struct | dict[str, Any], *, status: str = "ok", next: Sequence[str] = ()
 ) -> dict:
-    """The record's fields inside the envelope `schema`, `verb`, `status`, `next`, `advice`.
+    """Return the record's fields with the envelope's `schema`, `verb`, `status`, `next`, `advice`.
 
     Args:
-        next: what to do now. Commands that run as they stand are in the envelope's `next`, sentences in its `advice`.
+        next: next steps. Commands that run unchanged go to the envelope's `next`, sentences to its `advice`.
     Raises:
-        ValueError: a field of the record would hide one of the envelope.
+        ValueError: unknown status, or a field of the record has the name of an envelope field.
     """
     fields = msgspec.to_builtins(record)
     commands, advice = split_commands(next)
@@ -35,48 +35,51 @@ def build_document(
         "advice": advice,
     }
     if status not in STATUSES:
-        raise ValueError(f"no status {status!r}; there are {', '.join(STATUSES)}")
-    if hidden := envelope.keys() & fields.keys():
-        raise ValueError(f"the record's {', '.join(sorted(hidden))} would hide the envelope's")
+        raise ValueError(f"unknown status {status!r}; expected one of {', '.join(STATUSES)}")
+    if clashes := envelope.keys() & fields.keys():
+        raise ValueError(f"record fields clash with the envelope: {', '.join(sorted(clashes))}")
     return envelope | fields
 
 
 def build_error_document(verb: str, error: KernelwrightError, command: Sequence[str] = ()) -> dict:
-    """The document of a verb that could not answer. Its `next` has a command, the verb's help at least.
+    """Return the document of a verb that failed. Its `next` always has a command, by default the verb's help.
 
     Args:
-        command: the words of the command that failed; an error whose next step is an option, such as
-            `--device cpu`, names the same command with it.
+        command: the words of the command that failed. If the error's next step is an option such as `--device cpu`,
+            `next` holds the same command with that option.
     """
-    fault = {"code": error.code, "message": error.message, "where": error.where}
+    fields = {"code": error.code, "message": error.message, "where": error.where}
     steps = error.next.splitlines() if error.next != KernelwrightError.default_next else []
-    if again := add_options(command, error.next):
-        steps = [again]
+    if corrected := add_options(command, error.next):
+        steps = [corrected]
     elif isinstance(error, InternalError):
         steps = [add_options(command, "--debug") or "", *steps]
     elif not split_commands(steps)[0]:
         steps = ["kw --help" if verb == "kw" else f"kw {verb} --help", *steps]
-    return build_document(verb, {"error": fault}, status="error", next=steps)
+    return build_document(verb, {"error": fields}, status="error", next=steps)
 
 
 def encode(doc: dict | msgspec.Struct) -> str:
-    """JSON with sorted indentation, ending without a newline; NaN and infinity become null."""
+    """Encode as indented JSON without a trailing newline; NaN and infinity become null."""
     return msgspec.json.format(msgspec.json.encode(doc), indent=2).decode()
 
 
 def decode(text: str | bytes, record: type[T]) -> T:
-    """The record inside a document that `encode` wrote.
+    """Decode the record of a document that `encode` wrote.
 
     Raises:
-        UsageError: not JSON, another schema version, or fields that do not fit the record.
+        UsageError: invalid JSON, another schema version, or fields that do not match the record.
     """
     try:
         fields = msgspec.json.decode(text, type=dict[str, Any])
         schema = fields.pop("schema", None)
         if not isinstance(schema, dict) or schema.get("version") != SCHEMA_VERSION:
-            raise UsageError(f"schema {schema!r} is not version {SCHEMA_VERSION}", next="write it again with this kw")
+            raise UsageError(
+                f"schema {schema!r} is not version {SCHEMA_VERSION}",
+                next="write the document again with this version of kw",
+            )
         for name in ("verb", "status", "next", "advice"):
             fields.pop(name, None)
         return msgspec.convert(fields, type=record)
-    except msgspec.MsgspecError as fault:
-        raise UsageError(f"not a document of {record.__name__}: {fault}") from fault
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"not a {record.__name__} document: {error}") from error

@@ -1,4 +1,4 @@
-"""The record of `kw why PROBLEM kernel.cu --device emulated`: what CUDA C++ asks of memory, counted on a CPU."""
+"""Records of `kw why PROBLEM kernel.cu --device emulated`: memory accesses of CUDA C++, counted on a CPU."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from kernelwright.core.records import Record
 
 
 class MemoryAccess(Record, frozen=True, kw_only=True):
-    """One place in a source that reaches memory. `transactions_per_request` counts what a request of one warp costs,
-    32-byte sectors of global memory or passes over the banks of shared memory; `ideal_transactions_per_request` is what
-    its lanes need at least."""
+    """A memory access in the source.
+
+    `transactions_per_request` is the mean per warp-level request: 32-byte sectors of global memory, or wavefronts of
+    shared memory. `ideal_transactions_per_request` is the minimum for the same lanes.
+    """
 
     kernel: str
     line: int
@@ -26,7 +28,7 @@ class MemoryAccess(Record, frozen=True, kw_only=True):
 
     @property
     def excess_ratio(self) -> float:
-        """How many times more than need be."""
+        """Transactions over the minimum."""
         return (
             self.transactions_per_request / self.ideal_transactions_per_request
             if self.ideal_transactions_per_request
@@ -35,7 +37,7 @@ class MemoryAccess(Record, frozen=True, kw_only=True):
 
 
 class SanitizerFinding(Record, frozen=True, kw_only=True):
-    """Something wrong that a sanitizer saw."""
+    """An error that the sanitizer reported."""
 
     kernel: str
     kind: str
@@ -44,14 +46,14 @@ class SanitizerFinding(Record, frozen=True, kw_only=True):
 
 
 class EmulationRecommendation(Record, frozen=True, kw_only=True):
-    """What to do next, without a time: emulation has none."""
+    """A recommendation without a predicted time, as emulation does not time anything."""
 
     action: str
     predicted_us: float | None = None
 
 
 class Emulation(Record, frozen=True, kw_only=True):
-    """What kernels ask of memory, without a time. The fields of a `Diagnosis` that emulation cannot fill are empty."""
+    """Memory accesses of the kernels, without a time. Fields of a `Diagnosis` that emulation cannot fill are empty."""
 
     problem: str
     candidate: str
@@ -60,7 +62,7 @@ class Emulation(Record, frozen=True, kw_only=True):
     sanitizer_findings: tuple[SanitizerFinding, ...]
     flops: int
     global_bytes: int
-    """What all sectors hold: traffic before any cache helps."""
+    """Bytes of all sectors: the traffic without cache hits."""
     recommendations: tuple[EmulationRecommendation, ...]
     regime: str = "undetermined"
     coverage: float = 0.0

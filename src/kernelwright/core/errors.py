@@ -1,21 +1,21 @@
-"""Every error that a person can meet, as one tree.
+"""The tree of errors that kernelwright reports to the user.
 
 KernelwrightError
-├── UsageError                what was asked for cannot be done            exit 2
-│   ├── NotFoundError         a file, a name or a machine that is not there
-│   ├── LayoutError           a layout that cannot be (defined in layouts)
+├── UsageError                the request is invalid                       exit 2
+│   ├── NotFoundError         a missing file, name or machine
+│   ├── LayoutError           an invalid layout (defined in layouts)
 │   ├── ProblemError          the reference program does not load or run
-│   └── CandidateError        the candidate cannot be loaded (verify turns it into a rejection)
-│       ├── CompileError      the compiler refused the source
-│       └── SignatureError    it takes other arguments or parameters than the reference
-├── SetupError          this machine lacks what is needed            exit 2
+│   └── CandidateError        the candidate does not load (verify turns it into a rejection)
+│       ├── CompileError      the source does not compile
+│       └── SignatureError    its arguments or parameters differ from the reference's
+├── SetupError                this machine lacks a requirement             exit 2
 │   ├── MissingDependency     a package that an extra installs
-│   └── DeviceError           no such device here
-├── LimitError                stopped from outside                         exit 2
+│   └── DeviceError           no such device on this machine
+├── LimitError                a process was stopped or died                exit 2
 │   ├── TimeLimitError
 │   ├── MemoryLimitError
-│   └── CrashError            the process died: a signal, an abort
-│       └── ForgedError       it said what is not so
+│   └── CrashError            a signal or an abort
+│       └── TamperingError    the process reported a forged result
 └── InternalError             our own bug                                  exit 101
 """
 
@@ -26,11 +26,10 @@ class KernelwrightError(Exception):
     """An error with its value in the message, a stable code, and the next step.
 
     Args:
-        message: what was wrong, with the value that was wrong.
-        next: one step a line: a command that runs as it stands, or a sentence; or nothing but options to add to the
-            command that failed (`--device cpu`). Only commands are in the `next` of a JSON document; a sentence is in
-            its `advice`.
-        where: the file, line or stage in which it happened.
+        message: what is wrong, with the offending value.
+        next: one step per line: a command that runs unchanged, or a sentence; or only options to add to the command
+            that failed (`--device cpu`). A JSON document lists commands in `next` and sentences in `advice`.
+        where: the file, line or stage of the error.
     """
 
     code = "error"
@@ -43,76 +42,106 @@ class KernelwrightError(Exception):
 
 
 class UsageError(KernelwrightError):
+    """The request is invalid."""
+
     code = "usage"
 
 
 class NotFoundError(UsageError):
+    """A file, name or machine does not exist."""
+
     code = "not-found"
 
 
 class ProblemError(UsageError):
+    """The reference program does not load or run."""
+
     code = "problem-error"
 
 
 class CandidateError(UsageError):
+    """The candidate does not load."""
+
     code = "candidate-error"
 
 
 class CompileError(CandidateError):
+    """The candidate's source does not compile."""
+
     code = "compile-error"
 
 
 class SignatureError(CandidateError):
+    """The candidate's arguments or parameters differ from the reference's."""
+
     code = "wrong-parameters"
 
 
 class SetupError(KernelwrightError):
+    """This machine lacks a requirement."""
+
     code = "environment"
 
 
 class MissingDependency(SetupError):
+    """A package of an optional extra is not installed."""
+
     code = "missing-dependency"
 
 
 class DeviceError(SetupError):
+    """The device does not exist on this machine."""
+
     code = "no-device"
 
 
 class LimitError(KernelwrightError):
+    """A process exceeded a limit or died."""
+
     code = "limit"
 
 
 class TimeLimitError(LimitError):
+    """A process exceeded its time limit."""
+
     code = "timeout"
-    default_next = "try smaller inputs, or allow more time"
+    default_next = "use smaller inputs, or a higher time limit"
 
 
 class MemoryLimitError(LimitError):
+    """A process ran out of memory."""
+
     code = "out-of-memory"
-    default_next = "try smaller inputs, or a machine with more memory"
+    default_next = "use smaller inputs, or a machine with more memory"
 
 
 class CrashError(LimitError):
+    """A process died from a signal or an abort."""
+
     code = "crash"
-    default_next = "run the file by itself, without kw, to see what kills it"
+    default_next = "run the file by itself, without kw, to see the cause"
 
 
 class TamperingError(CrashError):
+    """A process reported a forged result."""
+
     code = "forged-answer"
-    default_next = "return plain tensors, and leave the process around the program alone"
+    default_next = "return plain tensors and do not modify the process that runs the program"
 
 
 class InternalError(KernelwrightError):
+    """A bug in kernelwright."""
+
     code = "internal"
     exit_code = 101
-    default_next = "run it again with --debug and report what it says"
+    default_next = "run the command again with --debug and report its output"
 
 
 def error_types_by_code() -> dict[str, type[KernelwrightError]]:
-    """Every error class of the tree by its code, so that an error can cross a process boundary."""
-    found, todo = {}, [KernelwrightError]
+    """Map every error code to its class, to rebuild an error from another process."""
+    types, todo = {}, [KernelwrightError]
     while todo:
         cls = todo.pop()
-        found[cls.code] = cls
+        types[cls.code] = cls
         todo.extend(cls.__subclasses__())
-    return found
+    return types

@@ -1,5 +1,4 @@
-"""The records of evidence: one measured row for each workload, variant and machine, and what `kw evidence` says of
-them."""
+"""Records of `kw evidence`: one measured row for each workload, variant and machine, and the state of each row."""
 
 from __future__ import annotations
 
@@ -15,21 +14,21 @@ STATES: tuple[State, ...] = ("current", "older instrument", "superseded", "unver
 
 
 class EvidenceRow(Record, frozen=True, kw_only=True):
-    """One measurement with all that it depends on.
+    """One measurement with everything that it depends on.
 
     Attributes:
-        kind: of result, such as `kernel` or `ladder`.
-        workload: what was computed, on which size.
-        variant: whose code; empty where the result holds all that were timed beside each other.
+        kind: the kind of result, such as `kernel` or `ladder`.
+        workload: the computation and its size.
+        variant: the implementation; empty if the result holds several variants of one comparison.
         problem: digest of the reference, its inputs and options.
-        artifact: digest of the code that ran; empty where none of this package ran.
-        toolchain: the compilers that made the artifact from the sources; empty for text.
-        sources: digest of the sources that made the artifact. Equal sources make an equal artifact; others may.
-        superseded_sources: digest of sources that were found to make other code, so that they are not built again.
-        instruments: versions of what measured it, by name.
-        environment: versions of GPU driver, torch and the like.
-        commit: of the sources, as git names it; empty where there was no repository.
-        result: the measured values, of the type that its kind has.
+        artifact: digest of the code that ran; empty if no code of this package ran.
+        toolchain: the compilers that built the artifact; empty if it is the source text.
+        sources: digest of the sources of the artifact. Equal sources build an equal artifact; different ones may.
+        superseded_sources: digest of sources known to build different code, so that they are not rebuilt.
+        instruments: versions of the instruments that measured it, by name.
+        environment: versions of the GPU driver, torch and other software.
+        commit: git commit of the sources; empty outside a repository.
+        result: the measured values, encoded; their type depends on `kind`.
     """
 
     kind: str
@@ -65,16 +64,16 @@ class EvidenceRow(Record, frozen=True, kw_only=True):
         )
 
     def decode_result(self, type: type[T]) -> T:
-        """The result.
+        """Decode the result.
 
         Raises:
-            msgspec.ValidationError: it is of another type.
+            msgspec.ValidationError: the result has another type.
         """
         return msgspec.json.decode(self.result, type=type)
 
 
 class RowState(Record, frozen=True, kw_only=True):
-    """Whether a row still says what today's code does: `reason` where it does not, or may not."""
+    """Whether a row is still valid for the current code; `reason` states why it is not, or may not be."""
 
     kind: str
     workload: str
@@ -99,19 +98,19 @@ class EvidenceStatus(Record, frozen=True, kw_only=True):
 
 
 class EvidenceRun(Record, frozen=True, kw_only=True):
-    """What `kw evidence record`, `refresh` or `table` wrote: rows by their workload, or pages, and what failed."""
+    """Result of `kw evidence record`, `refresh` or `table`: rows (by workload) or pages written, and failures."""
 
     written: tuple[str, ...]
     failed: tuple[str, ...] = ()
 
 
 def encode_result(result: Any) -> msgspec.Raw:
-    """A result as a row holds it."""
+    """Encode a result for `EvidenceRow.result`."""
     return msgspec.Raw(msgspec.json.encode(result))
 
 
 class RowGroup(Record, frozen=True, kw_only=True):
-    """Rows that one table or section shows: results of one name on one machine, each with its state."""
+    """Rows of one table or section: results of one name on one machine, each with its state."""
 
     name: str
     machine: str
@@ -122,5 +121,5 @@ class RowGroup(Record, frozen=True, kw_only=True):
 
     @property
     def date(self) -> str:
-        """Of the newest row."""
+        """Date of the newest row; empty without rows."""
         return max((one.date for one in self.states), default="")

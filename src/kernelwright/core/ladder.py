@@ -1,4 +1,4 @@
-"""The record of a climb: every rung verified on many shapes and timed beside the library that it climbs towards."""
+"""Records of a ladder run: every rung verified on many shapes and timed against the baseline library."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from kernelwright.core.records import Comparison, Machine, Record
 
 
 class SizeTiming(Record, frozen=True, kw_only=True):
-    """One rung on one size beside its peer, in one run with the two alternating. `comparison` says by how much `a`, the
-    rung, is faster."""
+    """One rung on one size against the baseline, the two timed interleaved in one run.
+
+    `comparison` has the rung as its variant.
+    """
 
     size: tuple[int, ...]
     flops: int
@@ -20,12 +22,12 @@ class SizeTiming(Record, frozen=True, kw_only=True):
 
     @property
     def fraction_of_baseline(self) -> float:
-        """The rung's speed as a share of the peer's."""
+        """The rung's speed as a fraction of the baseline's."""
         return self.comparison.speedup
 
 
 class RungOutcome(Record, frozen=True, kw_only=True):
-    """What became of a rung: right on `num_shapes` shapes or the reason why not, and its times."""
+    """Result of a rung: verified on `num_shapes` shapes, or the reason of its rejection, and its times."""
 
     number: int
     name: str
@@ -39,13 +41,13 @@ class RungOutcome(Record, frozen=True, kw_only=True):
     times: tuple[SizeTiming, ...] = ()
     notes: tuple[str, ...] = ()
     machine_code: MachineCode | None = None
-    """Of its largest kernel, with the instructions of the hot loop alone; None where nobody asked."""
+    """Of its largest kernel, with the instructions of the hot loop only; None if not requested."""
     code_changes: tuple[CodeChange, ...] = ()
-    """What of it is not as on the rung before."""
+    """Differences from the previous rung."""
 
 
 class LadderRun(Record, frozen=True, kw_only=True):
-    """A ladder in `dtype` climbed here and now, or, where `recorded_date` holds a date, as it was then on `machine`."""
+    """A run of a ladder in `dtype`: on this machine now, or on `machine` at `recorded_date` if that is set."""
 
     ladder: str
     machine: Machine
@@ -57,8 +59,10 @@ class LadderRun(Record, frozen=True, kw_only=True):
 
 
 class CounterComparison(Record, frozen=True, kw_only=True):
-    """What emulation and the hardware's counters say of one ratio: sectors of a request to global memory, or passes
-    over the banks of shared memory by the least that would do."""
+    """One ratio from emulation and from hardware counters.
+
+    `metric` is sectors per request of global memory, or wavefronts of shared memory over the minimum.
+    """
 
     number: int
     name: str
@@ -68,14 +72,14 @@ class CounterComparison(Record, frozen=True, kw_only=True):
 
 
 class RungResult(Record, frozen=True, kw_only=True):
-    """What a row of evidence holds: a climb of one rung, and its counts."""
+    """Result of an evidence row: the run of one rung, and its counters."""
 
     run: LadderRun
     counts: tuple[CounterComparison, ...] = ()
 
 
 class RecordedLadderRun(Record, frozen=True, kw_only=True):
-    """A ladder on one machine, put together from the rows of its rungs; `states` has one for each rung."""
+    """A ladder on one machine, assembled from the evidence rows of its rungs; `states` has one entry per rung."""
 
     run: LadderRun
     counts: tuple[CounterComparison, ...]
@@ -83,5 +87,5 @@ class RecordedLadderRun(Record, frozen=True, kw_only=True):
 
     @property
     def date(self) -> str:
-        """Of the newest rung."""
+        """Date of the newest rung."""
         return max(one.date for one in self.states)

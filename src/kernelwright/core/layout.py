@@ -1,4 +1,4 @@
-"""The records of `kw layout`: an expression worked out, and a grid that `report` can draw."""
+"""Records of `kw layout`: an evaluated layout expression, and a grid that `report` draws."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Cell(NamedTuple):
-    """A square of a drawing: what stands in it, what stands small below, and which colour it has (0 to 7)."""
+    """A cell of a drawing: its text, the small text below it, and its colour (0 to 7)."""
 
     text: str
     subtext: str = ""
@@ -16,7 +16,7 @@ class Cell(NamedTuple):
 
 
 class LayoutDrawing(msgspec.Struct, frozen=True):
-    """A grid of cells: what stands in each, what stands small below (nothing where that is empty), its colour."""
+    """A grid of cells: the text, the small text below it (may be empty) and the colour of each."""
 
     title: str
     rows: tuple[str, ...]
@@ -26,18 +26,18 @@ class LayoutDrawing(msgspec.Struct, frozen=True):
     colours: tuple[tuple[int, ...], ...]
     legend: str = ""
     truncation_note: str = ""
-    """What does not fit, in words; empty when all of it is drawn."""
+    """What was left out for lack of space; empty if the drawing is complete."""
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """Row by row."""
-        under = self.subtexts or tuple(("",) * len(row) for row in self.texts)
-        rows = zip(self.texts, under, self.colours, strict=True)
+        """The cells, row by row."""
+        subtexts = self.subtexts or tuple(("",) * len(row) for row in self.texts)
+        rows = zip(self.texts, subtexts, self.colours, strict=True)
         return [[Cell(*one) for one in zip(*row, strict=True)] for row in rows]
 
 
 class LayoutStep(msgspec.Struct, frozen=True):
-    """One operation of an expression: the call, its result, and why in sentences."""
+    """One operation of an expression: the call, its result and an explanation in sentences."""
 
     call: str
     result: str
@@ -45,7 +45,7 @@ class LayoutStep(msgspec.Struct, frozen=True):
 
 
 class LayoutQuestion(msgspec.Struct, frozen=True):
-    """One of the three questions about an access, answered."""
+    """One of the three questions about a memory access, with its answer."""
 
     topic: str
     answer: str
@@ -53,10 +53,10 @@ class LayoutQuestion(msgspec.Struct, frozen=True):
 
 
 class LayoutEvaluation(msgspec.Struct, frozen=True):
-    """What `kw layout` found.
+    """Result of `kw layout`.
 
-    `kind` is layout, composed, thread-values, swizzle, number, tuple or finding; the figures of a layout are None for
-    the others.
+    `kind` is layout, composed, thread-values, swizzle, number, tuple or finding. `shape` to `depth` are None unless
+    it is a layout.
     """
 
     expression: str
@@ -74,23 +74,23 @@ class LayoutEvaluation(msgspec.Struct, frozen=True):
 
 
 class FragmentOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One operand of an instruction: what the layout said, against what the instruction did."""
+    """One operand of an instruction: the elements that the layout predicted, checked against the hardware."""
 
     instruction: str
     operand: str
     layout: str
     elements: int
-    """How many were predicted, one by one."""
+    """Number of predicted elements."""
     mismatches: int
 
 
 class AccessOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One access: what `bank_conflicts` or `coalescing` said, against the hardware's counter."""
+    """One access: the prediction of `bank_conflicts` or `coalescing`, and the hardware counter."""
 
     memory: str
     """shared or global."""
     layout: str
     access_bytes: int
     predicted: int
-    """Passes over the banks, or sectors."""
+    """Wavefronts, or sectors."""
     measured: int

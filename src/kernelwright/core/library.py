@@ -1,4 +1,4 @@
-"""What the library of kernels holds, as `kw kernels` lists it, and how fast its members were seen to be."""
+"""Records of the kernel library, as `kw kernels` lists it, and of its measured times."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ OURS, EAGER, TORCH_COMPILE = "kernelwright", "eager", "torch.compile"
 
 
 class LibraryKernel(Record, frozen=True, kw_only=True):
-    """One kernel for people who call it.
+    """One kernel of the library.
 
     Attributes:
-        import_path: where it is imported from.
-        variants: what of it compiles by itself: `kw sass kernels/NAME:VARIANT`.
-        dtypes: of its tensors.
-        constraints: what it does not take.
-        evidence: the record behind its speed; empty where it was not measured yet.
+        import_path: the module or name to import.
+        variants: variants that `kw sass kernels/NAME:VARIANT` compiles.
+        dtypes: supported dtypes.
+        constraints: unsupported arguments.
+        evidence: the record of its measured times; empty if not measured yet.
     """
 
     name: str
@@ -30,18 +30,18 @@ class LibraryKernel(Record, frozen=True, kw_only=True):
 
 
 class KernelLibrary(Record, frozen=True, kw_only=True):
-    """All of them."""
+    """All kernels of the library."""
 
     kernels: tuple[LibraryKernel, ...]
 
 
 class VariantResult(Record, frozen=True, kw_only=True):
-    """One program for the work of a row.
+    """One variant of a row.
 
     Attributes:
-        time_us: of one call in a CUDA graph of many, the median with its interval; None where it fails.
-        call_us: of one call from Python, where that is more than the kernel's own time.
-        errors: of each result, rms against FP64 as a share of the result's; empty where results are random.
+        time_us: median time of one call in a CUDA graph of many, with `low_us` and `high_us`; None if it fails.
+        call_us: time of one call from Python, if longer than the kernel's time.
+        errors: rms error against FP64 relative to the rms of each result; empty if results are random.
         failure: why it does not run.
     """
 
@@ -55,7 +55,7 @@ class VariantResult(Record, frozen=True, kw_only=True):
 
 
 class KernelRow(Record, frozen=True, kw_only=True):
-    """A use of a kernel on one size in bfloat16: ours first, then everybody else's, and a copy of as many bytes."""
+    """A kernel on one size in bfloat16: our variant first, then the others, and a copy of as many bytes."""
 
     use_case: str
     size: tuple[int, ...]
@@ -69,22 +69,22 @@ class KernelRow(Record, frozen=True, kw_only=True):
 
     @property
     def best_other(self) -> VariantResult:
-        """The fastest that is not ours."""
+        """The fastest other variant."""
         return min((one for one in self.variants[1:] if one.time_us), key=lambda one: one.time_us or 0.0)
 
     @property
     def speedup(self) -> float:
-        """How many times as fast as the best of the others."""
+        """Time of the fastest other variant over ours."""
         return (self.best_other.time_us or 0.0) / (self.ours.time_us or 1.0)
 
     @property
     def fraction_of_copy_speed(self) -> float:
-        """The copy's time as a share of ours."""
+        """Time of the copy over ours."""
         return self.copy_us / (self.ours.time_us or 1.0)
 
     @property
     def error_over_eager(self) -> float | None:
-        """Our largest error over eager's own of the same result, which is a rounding of FP32 at least."""
+        """Largest error of a result over eager's error of it, which counts as one FP32 rounding at least."""
         eager = next((one.errors for one in self.variants if one.name == EAGER), ())
         pairs = zip(self.ours.errors, eager, strict=False)
         return max((a / max(b, FP32_ROUNDING) for a, b in pairs), default=None)

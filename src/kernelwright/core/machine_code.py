@@ -1,4 +1,4 @@
-"""The records of `kw sass`: a kernel's machine code, what it takes of a multiprocessor, and its loops."""
+"""Records of `kw sass`: a kernel's machine code, its occupancy and its loops."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ InstructionGroup = Literal[
     "branch",
     "other",
 ]
-"""What an instruction is for, what matters most first. "special" is the unit of exponentials and reciprocals; "other"
-holds moves, constants, predicates and votes; "local memory" is what spills and indexed arrays go through."""
+"""Groups of instructions, the most important first. "special" is the unit for exponentials and reciprocals; "other"
+holds moves, constants, predicates and votes; "local memory" serves spills and indexed arrays."""
 
 
 class Instruction(Record, frozen=True, kw_only=True):
-    """One instruction. `description` say what it does; they are empty where that is not known for sure."""
+    """One instruction. `description` is empty if its effect is not known for certain."""
 
     address: int
     """Bytes from the start of the kernel."""
     opcode: str
-    """With its modifiers: LDG.E.128."""
+    """With modifiers: LDG.E.128."""
     operands: str = ""
     predicate: str = ""
-    """Such as @!P0; empty where it always runs."""
+    """Such as @!P0; empty if unconditional."""
     group: InstructionGroup = "other"
     description: str = ""
     file: str = ""
     line: int | None = None
-    """Of the source, where the code was built with line information."""
+    """Source line, if the code was built with line information."""
     is_spill: bool = False
-    """It stores a register to local memory for want of registers, or loads it back."""
+    """A register spill to local memory, or its reload."""
 
 
 class Loop(Record, frozen=True, kw_only=True):
-    """A natural loop. Depth 1 is outermost; `instructions` holds the text of the hot loop and is empty for others."""
+    """A natural loop. Depth 1 is outermost; `instructions` is empty except for the hot loop."""
 
     first_address: int
     last_address: int
-    """Addresses of its first and last instruction; code of others may stand between them."""
+    """Addresses of its first and last instruction; instructions outside the loop may be in between."""
     depth: int
     num_instructions: int
     instruction_mix: dict[str, int]
@@ -61,10 +61,10 @@ class Loop(Record, frozen=True, kw_only=True):
 
 
 class Occupancy(Record, frozen=True, kw_only=True):
-    """How much of a multiprocessor its blocks can fill.
+    """Occupancy of a multiprocessor.
 
-    Where the block size is not known, `blocks_per_sm` is None, the limiter is empty, and warps and share are the most
-    that the registers allow. Dynamic shared memory counts only where it was told.
+    If the block size is unknown, `blocks_per_sm` is None, `limiter` is empty, and `warps_per_sm` and `fraction` are
+    the maximum that the registers allow. Dynamic shared memory counts only if it was specified.
     """
 
     blocks_per_sm: int | None
@@ -72,15 +72,15 @@ class Occupancy(Record, frozen=True, kw_only=True):
     fraction: float
     limiter: Limiter = ""
     threads_per_block: int | None = None
-    """Of a block, as given, or as the kernel itself demands."""
+    """As specified, or as the kernel requires."""
     dynamic_shared_bytes: int = 0
 
 
 class Spills(Record, frozen=True, kw_only=True):
-    """Bytes that each thread spills, summed over the instructions that do it, as `ptxas -v` counts them.
+    """Bytes that each thread spills, summed over instructions as `ptxas -v` counts them.
 
-    An instruction in a loop counts once. `is_exact` is false where an old compiler left no record and the instructions
-    alone had to tell.
+    An instruction in a loop counts once. `is_exact` is false if an old compiler left no record, so that the count was
+    inferred from the instructions.
     """
 
     stored_bytes: int = 0
@@ -90,11 +90,11 @@ class Spills(Record, frozen=True, kw_only=True):
 
 
 class MachineCode(Record, frozen=True, kw_only=True):
-    """One kernel as the machine runs it.
+    """The machine code of one kernel.
 
-    `shared_bytes` is static, without the 1024 bytes that the driver keeps of each block. `access_widths` counts loads
-    and stores by what a thread moves: {"global load": {16: 4}}. `tensor_instructions` counts tensor instructions by
-    their full name. `stack_bytes` holds spills and local arrays both.
+    `shared_bytes` is static, without the 1024 bytes per block that the driver reserves. `access_widths` counts loads
+    and stores by bytes per thread: {"global load": {16: 4}}. `tensor_instructions` counts tensor instructions by
+    full name. `stack_bytes` includes spills and local arrays.
     """
 
     kernel: str
@@ -104,25 +104,25 @@ class MachineCode(Record, frozen=True, kw_only=True):
     spills: Spills
     stack_bytes: int
     occupancy: Occupancy | None
-    """None for an architecture whose limits are not in the table."""
+    """None for an architecture without known limits."""
     instruction_mix: dict[str, int]
     access_widths: dict[str, dict[int, int]]
     tensor_instructions: dict[str, int] = msgspec.field(default_factory=dict)
     loops: tuple[Loop, ...] = ()
     summary: str
     num_instructions: int
-    """Instructions that can be reached, without the slow paths of divisions, which ordinary numbers never take."""
+    """Reachable instructions, without the slow paths of divisions, which normal numbers never take."""
     instructions: tuple[Instruction, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def hot_loop(self) -> Loop | None:
-        """The loop in which the time is most likely spent."""
+        """The loop that most likely takes the most time."""
         return next((loop for loop in self.loops if loop.is_hot), None)
 
 
 class CodeChange(Record, frozen=True, kw_only=True):
-    """One figure of two kernels that is not the same. `is_better` is None where neither is."""
+    """A metric in which two kernels differ. `is_better` is None if neither value is better."""
 
     metric: str
     before: str
@@ -131,7 +131,7 @@ class CodeChange(Record, frozen=True, kw_only=True):
 
 
 class CodeDifference(Record, frozen=True, kw_only=True):
-    """Two kernels side by side: only what changed."""
+    """Two kernels and the metrics in which they differ."""
 
     before: MachineCode
     after: MachineCode

@@ -1,4 +1,4 @@
-"""The records of an optimised program: its regions, what was tried for each, and what came of it."""
+"""Records of an optimised program: its regions, the attempts for each, and the result."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import msgspec
 from kernelwright.core.records import Bench, Diagnosis, Machine, Record, Verdict
 
 TORCH, TORCH_COMPILE = "torch", "torch.compile"
-"""Winners that are no kernel: torch's own operators, and what torch.compile makes of them."""
+"""Winners without a generated kernel: eager operators, and torch.compile."""
 WHOLE_PROGRAM_PREFIX = "whole: "
-"""Before the winner of a whole program, among those of its regions."""
+"""Prefix of a winner that runs the whole program, in the list of the regions' winners."""
 ConfigValues = dict[str, str | int | float | bool]
 
 
 class Attempt(Record, frozen=True, kw_only=True):
-    """One way to compute a region: a generator's with its choices, or torch's own (no choices).
+    """One implementation of a region: a generated kernel with its config, or torch (empty config).
 
-    `outputs_read_us` is None for what was not timed; `accepted` is None for what nobody asked about. `device_time_us`
-    is what a kernel shorter than its launch takes the device, in a CUDA graph of many.
+    `time_us` is None if not timed, `accepted` if not verified. `device_time_us` is the time in a CUDA graph of many
+    calls, for a kernel that is shorter than its launch.
     """
 
     name: str
@@ -29,8 +29,11 @@ class Attempt(Record, frozen=True, kw_only=True):
 
 
 class RegionOutcome(Record, frozen=True, kw_only=True):
-    """A region before, predicted and after, with everything that was tried. `text` is the region as people read it;
-    `num_occurrences` says how often it stands in the program; `after_us` is that of the winner."""
+    """A region with its time before, predicted and after, and all attempts.
+
+    `text` is the region as readable text, `num_occurrences` its number of occurrences in the program, `after_us` the
+    time of the winner.
+    """
 
     name: str
     summary: str
@@ -48,7 +51,7 @@ class RegionOutcome(Record, frozen=True, kw_only=True):
 
 
 class FallbackOperator(Record, frozen=True, kw_only=True):
-    """Operators that stay with torch, and why."""
+    """Operators that torch runs, and why."""
 
     operator: str
     reason: str
@@ -56,10 +59,10 @@ class FallbackOperator(Record, frozen=True, kw_only=True):
 
 
 class Optimization(Record, frozen=True, kw_only=True):
-    """What became of a program: the file that was written, proved by `verdict` and timed by `bench`.
+    """Result of optimising a program: the file that was written, its `verdict` and its `bench`.
 
-    `whole_program_winner` names the way of torch's that the file takes for all of the program, because it is faster
-    than its kernels; empty where these run.
+    `whole_program_winner` names the torch variant that the file uses for the whole program because it is faster than
+    the kernels; empty if the kernels are used.
     """
 
     problem: str
@@ -76,7 +79,7 @@ class Optimization(Record, frozen=True, kw_only=True):
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the program runs as it was: nothing was faster."""
+        """Whether the program runs unchanged because no variant was faster."""
         return (
             self.whole_program_winner == TORCH
             if self.whole_program_winner
@@ -85,10 +88,10 @@ class Optimization(Record, frozen=True, kw_only=True):
 
 
 class ProgramSuiteRow(Record, frozen=True, kw_only=True):
-    """One program of a suite, timed in one process beside eager, torch.compile and a copy of its compulsory bytes.
+    """One program of a suite, timed in one process against eager, torch.compile and a copy of its compulsory bytes.
 
-    `times_us` holds the median of every arm by its name; it is empty where the program could not be optimised. A
-    program that runs as it was is eager's own, and both names have its one time.
+    `times_us` maps each variant to its median; empty if the program could not be optimised. An unchanged program is
+    timed once, and that time is listed both as ours and as eager's.
     """
 
     name: str
@@ -101,5 +104,5 @@ class ProgramSuiteRow(Record, frozen=True, kw_only=True):
     fallbacks: tuple[str, ...] = ()
 
     def speedup_over(self, other: str) -> float:
-        """How many times faster than another arm."""
+        """Time of another variant over ours."""
         return self.times_us[other] / self.times_us["kernelwright"]

@@ -1,4 +1,4 @@
-"""Whether a file can be written, known before the work and not after it."""
+"""Check that an output file can be written before the work starts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from kernelwright.core.errors import UsageError
 
 
 def require_writable(path: Path, option: str) -> None:
-    """
+    """Raise unless `path` can be created or replaced.
+
     Args:
-        option: with which a person names the file, such as `--out`.
+        option: the option that sets the file, such as `--out`, for the message.
     Raises:
-        UsageError: it is a folder, or its folder is missing or takes no new files.
+        UsageError: the path is a folder, or its folder is missing or not writable.
     """
-    elsewhere = f"name a file in a folder that can be written: {option} FILE"
+    next_step = f"choose a file in a writable folder: {option} FILE"
     if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder", next=elsewhere)
+        raise UsageError(f"cannot write {path}: it is a folder", next=next_step)
     if not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: no folder {path.parent}", next=elsewhere)
+        raise UsageError(f"cannot write {path}: no folder {path.parent}", next=next_step)
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
-    except OSError as fault:  # closed, read-only, full, or no place for files though it looks like one, as /proc
-        raise UsageError(f"cannot write {path}: its folder takes no new files", next=elsewhere) from fault
+    except OSError as error:  # no permission, read-only, full, or a file system without regular files, such as /proc
+        raise UsageError(f"cannot write {path}: its folder is not writable", next=next_step) from error

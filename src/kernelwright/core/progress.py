@@ -1,4 +1,4 @@
-"""Where a long deed says what it is doing. Whoever shows it (a bar) or enforces it (a time limit) sets the listener."""
+"""Progress of long operations. The progress bar or the time limit that consumes it sets the listener."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _listener: ContextVar[StageListener | None] = ContextVar("listener", default=Non
 
 
 def report_stage(description: str, limit_s: float | None = None) -> None:
-    """Says that `description` begins now, ending whatever was said before; `limit_s` is how long it may take."""
+    """Report that the stage `description` starts, which ends the previous one; `limit_s` is its time limit."""
     if listener := _listener.get():
         listener(description, limit_s)
 
 
 def set_listener(listener: StageListener | None) -> None:
-    """Sends every later stage of this context to `listener`."""
+    """Send all later stages of this context to `listener`."""
     _listener.set(listener)

@@ -1,4 +1,4 @@
-"""The nouns as records: immutable, typed, with the unit in each name, and the same in Python and in JSON.
+"""Records shared by several verbs: immutable, typed, with the unit in each name, the same in Python and in JSON.
 
 A number that was not measured is None, never 0. Times are microseconds.
 """
@@ -36,11 +36,11 @@ REJECTIONS = (
     "forged-answer",
     "not-own-kernels",
 )
-"""Every code that `Reason.code` may hold; `docs/verdicts.md` says what each means."""
+"""Every value of `Reason.code`; `docs/verdicts.md` describes each."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all records. Printing one, or showing it in a notebook, draws it wherever `report` is there."""
+    """Base of all records. `print` and notebooks render a record if `report` has been imported."""
 
     def __str__(self) -> str:
         return renderers.render_record("text", self) or repr(self)
@@ -56,7 +56,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class MemoryLevel(Record, frozen=True, kw_only=True):
-    """One level of the memory system; bandwidths count the bytes that the program names, read plus written."""
+    """One level of the memory hierarchy; bandwidths count the bytes that the program reads and writes."""
 
     name: str
     capacity_bytes: int | None = None
@@ -67,7 +67,7 @@ class MemoryLevel(Record, frozen=True, kw_only=True):
 
 
 class Spec(Record, frozen=True, kw_only=True):
-    """A datasheet: dense figures only, each as the vendor prints it."""
+    """A datasheet: dense peaks only, as published by the vendor."""
 
     name: str
     title: str
@@ -84,10 +84,10 @@ class Spec(Record, frozen=True, kw_only=True):
 class Machine(Record, frozen=True, kw_only=True):
     """A device with its ceilings.
 
-    `levels` runs from the nearest cache to main memory, which is last. `matrix_tflop_s` is the rate of a large
-    product per dtype, `vector_tflop_s` that of multiply-adds outside of products. `special_tflop_s` is what torch's own
-    exp reaches, at 8 FLOPs each: what a program can wait on, not a floor, since better code exists. `spec` names the
-    datasheet, if one is known.
+    `levels` is ordered from the nearest cache to main memory. `matrix_tflop_s` is the rate of a large matrix product
+    per dtype, `vector_tflop_s` that of multiply-adds outside matrix products. `special_tflop_s` is the rate of
+    `torch.exp` at 8 FLOPs per element: it can be a bottleneck but sets no floor, since faster code exists. `spec` is
+    the datasheet, if known.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Machine(Record, frozen=True, kw_only=True):
 
 
 class Work(Record, frozen=True, kw_only=True):
-    """What must be done: FLOPs per unit (`matrix/float32`, `vector/float32`, `special/float32`), bytes to move."""
+    """FLOPs per unit (`matrix/float32`, `vector/float32`, `special/float32`) and bytes to move."""
 
     flops: dict[str, int] = {}
     bytes_read: int = 0
@@ -143,12 +143,11 @@ OperatorKind = Literal[
 
 
 class Operator(Record, frozen=True, kw_only=True):
-    """One call of one operator as the program made it.
+    """One operator call of a program.
 
-    `reads` and `writes` number the storages it touches, so that a reader can follow a value from one call to the
-    next; `flops_known` is False when nobody registered a formula for its FLOPs; `module` is the path of the nn.Module
-    that made the call, empty outside one; `allocated_bytes` is what it allocated. A span says which bytes of a storage:
-    its number, the first byte, the end, and how many are touched between; no byte is in two spans of one call.
+    `reads` and `writes` are the indices of the storages it accesses, which identify values across calls;
+    `flops_known` is False without a registered FLOP formula; `module` is the path of the calling nn.Module, or empty.
+    A span is (storage index, first byte, end, bytes accessed in between); the spans of a call do not overlap.
     """
 
     index: int
@@ -166,11 +165,11 @@ class Operator(Record, frozen=True, kw_only=True):
 
 
 class ProgramWork(Record, frozen=True, kw_only=True):
-    """The work of one run of a program: operator by operator as written, and as one ideal fused pass.
+    """The work of one run of a program: per operator as written, and as one ideal fused pass.
 
-    `coverage` is the share of the calls (by bytes moved) whose FLOPs are known. `inputs` numbers the storages that
-    were there before, `arguments` those of them that the program was called with, `outputs` those whose contents
-    count afterwards: returned, left behind or written in place.
+    `coverage` is the fraction of calls (weighted by bytes moved) with known FLOPs. `inputs` lists the storages that
+    existed before the run, `arguments` those of them passed as arguments, `outputs` those whose contents are results:
+    returned, stored in the module or written in place.
     """
 
     operators: tuple[Operator, ...]
@@ -184,7 +183,7 @@ class ProgramWork(Record, frozen=True, kw_only=True):
 
 
 class Floor(Record, frozen=True, kw_only=True):
-    """The least time that a machine allows for some work, and what limits it (`DRAM`, `matrix/float32`)."""
+    """The least time for some work on a machine, and its limiter (`DRAM`, `matrix/float32`)."""
 
     time_us: float
     limiter: str
@@ -197,7 +196,7 @@ class Floor(Record, frozen=True, kw_only=True):
 
 
 class Conditions(Record, frozen=True, kw_only=True):
-    """Under what conditions samples were taken; the clock of a process that only watched is `outside`."""
+    """Conditions of a measurement; the clock `outside` is that of a process other than the one that runs the code."""
 
     device: Device
     clock: Literal["host", "events", "graph", "outside"]
@@ -208,10 +207,10 @@ class Conditions(Record, frozen=True, kw_only=True):
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """Samples of one arm. `external_low_us` and `external_high_us` bound the median at 95 %.
+    """Samples of one variant. `low_us` and `high_us` bound the median at 95 %.
 
-    `disturbed` counts samples during which others took the processor or the clock was held back: they are kept in
-    `samples_us` and left out of the median, unless too few would be left.
+    `disturbed` counts samples during which another process used the processor or the clock was throttled. They are in
+    `samples_us` but excluded from the median, unless too few would remain.
     """
 
     name: str
@@ -227,11 +226,11 @@ class Timing(Record, frozen=True, kw_only=True):
 
 
 EQUIVALENCE_MARGIN = 0.02
-"""Differences below this are not worth a claim: FASTER and SLOWER need the whole interval beyond it, SAME inside it."""
+"""Relative difference that counts as equal: FASTER and SLOWER need the whole interval outside it, SAME inside it."""
 
 
 class Comparison(Record, frozen=True, kw_only=True):
-    """`speedup` is time of `baseline` over time of `variant`: above 1, `variant` is faster. The interval is at 99 %."""
+    """`speedup` is the time of `baseline` over that of `variant`; `low` to `high` is its 99 % interval."""
 
     variant: str
     baseline: str
@@ -254,8 +253,11 @@ class Reason(Record, frozen=True, kw_only=True):
 
 
 class Accuracy(Record, frozen=True, kw_only=True):
-    """The error of the worst input set. `error_over_reference` is the candidate's error over the reference's own,
-    both against the golden; `error_over_limit` above 1 rejects."""
+    """The error of the worst input set.
+
+    `error_over_reference` is the candidate's error over the reference's, both against the golden value. An
+    `error_over_limit` above 1 is a rejection.
+    """
 
     policy: str
     error: float
@@ -272,9 +274,12 @@ class Accuracy(Record, frozen=True, kw_only=True):
 
 
 class NearLimit(Record, frozen=True, kw_only=True):
-    """Accuracy so near to its limit that `input_sets` input sets of one distribution were drawn to decide: in how many
-    it was `sets_over_limit`, and its largest share of the limit in each, by root mean square and in the worst. It is
-    rejected where `rms_over_limit` is above 1, or where half of the sets or more are over."""
+    """Accuracy so close to its limit that `input_sets` input sets of one distribution were run to decide.
+
+    `sets_over_limit` counts sets above the limit. `rms_over_limit` and `max_over_limit` are the root mean square and
+    the maximum, over the sets, of the largest error over its limit. Rejected if `rms_over_limit` is above 1 or at
+    least half of the sets are above the limit.
+    """
 
     distribution: str
     input_sets: int
@@ -284,14 +289,14 @@ class NearLimit(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """`accepted`, or rejected with one named reason and the evidence.
+    """Accepted, or rejected with one `reason`, and the evidence.
 
-    `input_sets` counts the input sets that were run, `held_out_sets` those of other shapes, which the problem declares;
-    `golden` names how the right answer was made; `sandbox` lists the protections that were active; `call_us` is the
-    median time of a call, where the judge's own clock ran beside; `own_kernel_share` is how much of the work the
-    candidate's own code did, where that was asked and can be seen; `problem_warnings` says why the problem itself
-    proves little, each in a sentence; `near_limit` is what was drawn besides where the accuracy was near its limit;
-    `seed` draws the same inputs, parameters and order again.
+    `input_sets` counts the input sets that were run, `held_out_sets` those of other shapes that the problem declares;
+    `golden` names the method of the expected result; `sandbox` lists the active protections; `call_us` is the median
+    time of a call by the judge's own clock, if measured; `own_kernel_share` is the fraction of the work that ran in
+    the candidate's own code, if requested and observable; `problem_warnings` are sentences on why the problem is a
+    weak test; `near_limit` is set if the accuracy was close to its limit; `seed` reproduces inputs, parameters and
+    order.
     """
 
     accepted: bool
@@ -317,8 +322,10 @@ class Verdict(Record, frozen=True, kw_only=True):
 
 
 class VariantTiming(Record, frozen=True, kw_only=True):
-    """One arm of a benchmark beside its floor and its hard bound; `suspicious` says why, or is None. `timing` is None
-    for a prediction."""
+    """One variant of a benchmark with its floor and its datasheet bound.
+
+    `suspicious` is the reason why the time is implausible, or None. `timing` is None for a prediction.
+    """
 
     name: str
     time_us: float
@@ -331,9 +338,9 @@ class VariantTiming(Record, frozen=True, kw_only=True):
 
 
 class Bench(Record, frozen=True, kw_only=True):
-    """Arms timed against each other; only candidates that were accepted (or not asked about) have an arm.
+    """Variants timed against each other; candidates only if accepted, or if verification was not requested.
 
-    `predicted` for a machine that is not there: then nothing was timed and nothing is claimed of who is faster.
+    `predicted` is set for a machine that is not available: nothing was timed, and there are no comparisons.
     """
 
     problem: str
@@ -349,7 +356,7 @@ class Bench(Record, frozen=True, kw_only=True):
 
 
 class OperatorSummary(Record, frozen=True, kw_only=True):
-    """One line of the operator table; `calls` operators of one name and module together."""
+    """One line of the operator table: `calls` operators of one name and module."""
 
     name: str
     module: str
@@ -365,12 +372,12 @@ class OperatorSummary(Record, frozen=True, kw_only=True):
 
     @property
     def intensity(self) -> float | None:
-        """FLOP per byte; None when it moves nothing."""
+        """FLOP per byte; None without bytes."""
         return self.flops / self.bytes if self.bytes else None
 
 
 class ModuleSummary(Record, frozen=True, kw_only=True):
-    """The calls that one nn.Module made itself, without its children's; `gain_us` is what could be saved there."""
+    """The calls of one nn.Module, without those of its children; `gain_us` is the possible saving."""
 
     module: str
     calls: int
@@ -381,7 +388,7 @@ class ModuleSummary(Record, frozen=True, kw_only=True):
 
 
 class MetricEvidence(Record, frozen=True, kw_only=True):
-    """One metric with the threshold that it was held against and where it comes from."""
+    """One metric with its threshold and its source."""
 
     metric: str
     value: str
@@ -390,7 +397,7 @@ class MetricEvidence(Record, frozen=True, kw_only=True):
 
 
 class Recommendation(Record, frozen=True, kw_only=True):
-    """What to do next. `kind` is stable (`fuse`, `graph`, `dtype`, `batch`, `layout`, `split`, `stop`)."""
+    """A recommendation. `kind` is stable: `fuse`, `graph`, `dtype`, `batch`, `layout`, `split`, `stop`."""
 
     kind: str
     action: str
@@ -401,23 +408,27 @@ class Recommendation(Record, frozen=True, kw_only=True):
 
 
 class Floors(Record, frozen=True, kw_only=True):
+    """Floors of a program, per operator as written and as one fused pass, and the limiter."""
+
     as_written_us: float
     fused_us: float
     limiter: str
 
 
 class WorkSummary(Record, frozen=True, kw_only=True):
+    """Total FLOPs and bytes of a program."""
+
     flops: int
     bytes_as_written: int
     bytes_fused: int
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):
-    """What a program waits on, how far it is from the floor, and what to do next.
+    """The bottleneck of a program, its distance from the floor, and recommendations.
 
-    `outputs_read_us` is None for a predicted machine, where nothing was run. `page_fault_us` is the part of the time
-    that goes to page faults, `overhead_us` the part in which the device waits for the host. `input_summary` says what
-    it works on (`float32, 16.8 M elements`).
+    `time_us` is None for a predicted machine, where nothing was run. `page_fault_us` is the time spent in page faults,
+    `overhead_us` the time in which the device waits for the host. `input_summary` describes the inputs
+    (`float32, 16.8 M elements`).
     """
 
     problem: str
@@ -445,7 +456,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
 
 
 class RecommendationOutcome(Record, frozen=True, kw_only=True):
-    """A move of a diagnosis, predicted and then made: `implemented_by` says with what."""
+    """A recommendation of a diagnosis, predicted and then applied by means of `implemented_by`."""
 
     kind: str
     action: str
@@ -456,5 +467,5 @@ class RecommendationOutcome(Record, frozen=True, kw_only=True):
 
     @property
     def prediction_error(self) -> float:
-        """How far the prediction was off, as a share of what was achieved."""
+        """Difference of prediction and result, as a fraction of the result."""
         return abs(self.predicted_us - self.achieved_us) / self.achieved_us

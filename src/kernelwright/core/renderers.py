@@ -1,4 +1,4 @@
-"""Where records find how they are drawn, without knowing who draws: `report` registers itself when it is imported."""
+"""Registry of renderers, so that records need not import `report`, which registers its own on import."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _renderers: dict[str, tuple[tuple[type, ...], Renderer]] = {}
 
 
 def register_renderer(output_format: str, record_types: tuple[type, ...], renderer: Renderer) -> None:
-    """Says how records of these kinds are drawn in a manner: `text` or `html`."""
+    """Set the renderer of these record types for an output format, `text` or `html`."""
     _renderers[output_format] = (record_types, renderer)
 
 
 def render_record(output_format: str, record: object) -> str | None:
-    """The record drawn, None when nobody here draws such a record."""
-    kinds, draw = _renderers.get(output_format, ((), repr))
-    return draw(record) if isinstance(record, kinds) else None
+    """Render a record; None without a renderer for its type."""
+    record_types, renderer = _renderers.get(output_format, ((), repr))
+    return renderer(record) if isinstance(record, record_types) else None

@@ -1,4 +1,4 @@
-"""What `kw suite run` answers: every candidate for a folder of problems, whether it is right, and how fast."""
+"""Records of `kw suite run`: the verdict and times of every candidate for a folder of problems."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kernelwright.core.throughput import Throughput
 
 
 class Case(Record, frozen=True, kw_only=True):
-    """A candidate before a problem; both are named by where they lie in their folders."""
+    """A candidate for a problem, each named by its path relative to its folder."""
 
     problem: str
     candidate: str
 
 
 class CaseVerdict(Case, frozen=True, kw_only=True, tag="judged"):
-    """One line of a run's results: the verdict, or, where nobody could judge, the `error`.
+    """One line of a results file: the verdict, or the `error` if verification failed to run.
 
-    `key` stands for all that the verdict hangs on: both files and how it was asked for.
+    `key` is a digest of everything that the verdict depends on: both files and the options.
     """
 
     key: str
@@ -34,8 +34,8 @@ class CaseVerdict(Case, frozen=True, kw_only=True, tag="judged"):
 
 
 class CaseTiming(Case, frozen=True, kw_only=True, tag="timed"):
-    """Another line: what an accepted candidate was timed beside; why it was rejected after all, where it was
-    `rejection` in a call that was timed; or, where nobody could time it, the `error`."""
+    """One line of a results file: times of an accepted candidate and its comparisons, a `rejection` found while timing,
+    or the `error` if it could not be timed."""
 
     key: str
     rejection: Reason | None = None
@@ -48,7 +48,7 @@ ResultLine = CaseVerdict | CaseTiming
 
 
 class CaseOutcome(Case, frozen=True, kw_only=True):
-    """What became of a case: of its two lines what there is."""
+    """Result of a case, from its `CaseVerdict` and its `CaseTiming`."""
 
     verdict: Verdict | None = None
     variants: tuple[VariantTiming, ...] = ()
@@ -61,7 +61,7 @@ class CaseOutcome(Case, frozen=True, kw_only=True):
 
     @property
     def status_text(self) -> str:
-        """`accepted`, the code that rejected it, or the error that kept everybody from a verdict."""
+        """`accepted`, the rejection code, or the error that prevented a verdict."""
         if self.verdict is None:
             return f"error: {self.error.code}" if self.error else "-"
         return self.verdict.reason.code if self.verdict.reason else "accepted"
@@ -71,10 +71,10 @@ class CaseOutcome(Case, frozen=True, kw_only=True):
 
 
 class FastP(Record, frozen=True, kw_only=True):
-    """So many problems have a candidate that is right and more than `p` times as fast as the baseline.
+    """Number of problems with a correct candidate whose speedup over the baseline is above `p`.
 
-    `count_low` counts those whose whole interval lies beyond, and from 1 on beyond the margin under which no difference
-    is a win; `count` those whose ratio does; `count_high` those of whose interval a part does. At 0 right is enough.
+    `count` compares the speedup, `count_low` the lower end of its interval and `count_high` the upper end. From p = 1
+    on, `count_low` also requires the equivalence margin. At p = 0 every correct candidate counts.
     """
 
     p: float
@@ -92,11 +92,10 @@ class FastPCurve(Record, frozen=True, kw_only=True):
 
 
 class SuiteRun(Record, frozen=True, kw_only=True):
-    """Every case of a suite.
+    """All cases of a suite.
 
-    `problems_without_candidate` names problems without a candidate, `candidates_without_problem` candidates without a
-    problem, and `unreadable_files` files that are no problem; `reused_results` counts lines that an earlier run of the
-    same left in `results_file`, and `throughput` is that of the verdicts made now.
+    `unreadable_files` names files in which no problem could be read; `reused_results` counts lines reused from an
+    earlier run in `results_file`; `throughput` covers only the verdicts of this run.
     """
 
     suite: str
@@ -122,24 +121,24 @@ FAST_P_THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 def compute_fast_p_curve(outcomes: tuple[CaseOutcome, ...], baseline: str) -> FastPCurve:
-    """fast_p over the problems of some outcomes: of each its best candidate counts."""
+    """Compute fast_p over the problems of `outcomes`, with the best candidate of each."""
     problems: dict[str, list[CaseOutcome]] = {}
     for one in outcomes:
         problems.setdefault(one.problem, []).append(one)
     points = []
     for p in FAST_P_THRESHOLDS:
-        levels = [max((_confidence_level(one, baseline, p) for one in some), default=0) for some in problems.values()]
-        sure, likely, possible = (sum(level >= least for level in levels) for least in (3, 2, 1))
+        levels = [max((_confidence_level(one, baseline, p) for one in cases), default=0) for cases in problems.values()]
+        sure, likely, possible = (sum(level >= minimum for level in levels) for minimum in (3, 2, 1))
         points.append(FastP(p=p, count_low=sure, count=likely, count_high=possible))
     return FastPCurve(baseline=baseline, num_problems=len(problems), points=tuple(points))
 
 
 def _confidence_level(one: CaseOutcome, baseline: str, p: float) -> int:
-    """3 where it is surely more than p times as fast, 2 where likely, 1 where possibly, else 0."""
+    """3 if the speedup is certainly above p, 2 if likely, 1 if possibly, else 0."""
     if not one.accepted or not p:
         return 3 * one.accepted
-    found = one.comparison_with(baseline)
-    if found is None:
+    comparison = one.comparison_with(baseline)
+    if comparison is None:
         return 0
-    least = max(p, 1 + EQUIVALENCE_MARGIN) if p >= 1 else p
-    return 3 if found.low > least else 2 if found.speedup > p else 1 if found.high > p else 0
+    threshold = max(p, 1 + EQUIVALENCE_MARGIN) if p >= 1 else p
+    return 3 if comparison.low > threshold else 2 if comparison.speedup > p else 1 if comparison.high > p else 0

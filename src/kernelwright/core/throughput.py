@@ -1,4 +1,4 @@
-"""How fast verdicts come."""
+"""Throughput of verification."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kernelwright.core.records import Record
 
 
 class Throughput(Record, frozen=True, kw_only=True):
-    """So many verdicts in so much wall-clock time, by `workers` judges beside each other, their start included."""
+    """Verdicts and their wall-clock time, by `workers` judges in parallel, including their start."""
 
     verdicts: int
     time_s: float

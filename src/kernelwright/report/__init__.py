@@ -1,4 +1,4 @@
-"""Draws core records: terminal text, SVG, one self-contained HTML page."""
+"""Rendering of core records as terminal text, SVG and self-contained HTML pages."""
 
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict

@@ -1,5 +1,4 @@
-"""The corpus as it was judged: in Markdown the catalogue of cheats and what rejects each on which machine, and in words
-for a page what one run said."""
+"""The red-team corpus: a Markdown catalogue of samples and their verdicts per machine, and texts for a page."""
 
 from __future__ import annotations
 
@@ -12,18 +11,18 @@ from kernelwright.report import row_states
 
 
 def markdown(records: Iterable[RowGroup]) -> str:
-    """A paragraph for each machine, and one table of all samples."""
-    found = list(records)
-    samples = {one.name: one for record in found for one in record.results}
+    """Return a summary line for each machine, and a table of all samples."""
+    groups = list(records)
+    samples = {one.name: one for group in groups for one in group.results}
     names = sorted(samples, key=lambda name: (samples[name].kind, name))
-    counts = [{one.name: one for one in record.results} for record in found]
-    heads = [f"{one.machine} ({one.device})" for one in found]
+    counts = [{one.name: one for one in group.results} for group in groups]
+    heads = [f"{one.machine} ({one.device})" for one in groups]
     rows = [
-        *map(_machine_summary, found),
-        *row_states.reason_lines(found),
+        *map(_machine_summary, groups),
+        *row_states.reason_lines(groups),
         "",
-        f"| sample | of | what it does | {' | '.join(heads)} |",
-        "|---|---|---|" + "---|" * len(found),
+        f"| sample | problem | description | {' | '.join(heads)} |",
+        "|---|---|---|" + "---|" * len(groups),
         *(_table_row(samples[name], [one.get(name) for one in counts]) for name in names),
     ]
     return "\n".join(rows) + "\n"
@@ -42,38 +41,38 @@ def _machine_summary(record: RowGroup) -> str:
 
 def _table_row(sample: SampleCounts, counts: list[SampleCounts | None]) -> str:
     cells = " | ".join("" if one is None else _verdict_counts_text(one) for one in counts)
-    what = sample.description.replace("|", "\\|")
-    return f"| `{sample.name}` | {sample.problem} | {what} | {cells} |"
+    description = sample.description.replace("|", "\\|")
+    return f"| `{sample.name}` | {sample.problem} | {description} | {cells} |"
 
 
 def _verdict_counts_text(one: SampleCounts) -> str:
-    """The codes, the most frequent first; how often, where there are several."""
+    """List the codes, the most frequent first, with counts if there are several."""
     several = len(one.verdict_counts) > 1
     ordered = sorted(one.verdict_counts.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{code or 'accepted'}{f' ({times})' if several else ''}" for code, times in ordered)
 
 
 KIND_VERDICTS = (
-    ("cheat", "cheats", "rejected by the right code"),
+    ("cheat", "cheats", "rejected with an expected code"),
     ("legitimate", "legitimate candidates", "accepted"),
 )
 
 
 def corpus_summary(report: CorpusReport) -> str:
-    """`173 of 173 cheats rejected by the right code, 110 of 110 legitimate candidates accepted`."""
-    said = []
+    """`173 of 173 cheats rejected with an expected code, 110 of 110 legitimate candidates accepted`."""
+    parts = []
     for kind, noun, verb in KIND_VERDICTS:
         if of_kind := [one for one in report.outcomes if one.kind == kind]:
-            said.append(f"{sum(one.is_correct for one in of_kind)} of {len(of_kind)} {noun} {verb}")
-    return ", ".join(said) + (f", in {number_text(report.rounds, 'round')}" if report.rounds > 1 else "")
+            parts.append(f"{sum(one.is_correct for one in of_kind)} of {len(of_kind)} {noun} {verb}")
+    return ", ".join(parts) + (f", in {number_text(report.rounds, 'round')}" if report.rounds > 1 else "")
 
 
 def sort_outcomes(report: CorpusReport) -> list[SampleOutcome]:
-    """Verdicts that were wrong first; the others by kind and name."""
+    """Sort wrong verdicts first, then by kind and name."""
     return sorted(report.outcomes, key=lambda one: (one.is_correct, one.kind, one.name))
 
 
 def verdict_text(one: SampleOutcome) -> str:
-    """`accepted`, or the code; with what it should have been where that is another."""
+    """`accepted` or the rejection code, followed by the expected verdict if it is wrong."""
     got = one.got or "accepted"
-    return got if one.is_correct else f"{got}, must be {' or '.join(one.expected) or 'accepted'}"
+    return got if one.is_correct else f"{got}, expected {' or '.join(one.expected) or 'accepted'}"

@@ -1,4 +1,4 @@
-"""The templates: one environment that escapes everything, with the units as filters."""
+"""The Jinja environment of the templates, with autoescaping and the unit formats as filters."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTP]?B\b|[KMGTP]?FLOP|[umn]?s\b|[KMG
 
 @cache
 def jinja_environment() -> Environment:
-    """Made at the first page, so that the terminal never pays for Jinja."""
+    """Return the environment, created on first use so that terminal output does not import Jinja."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("kernelwright.report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    made.filters.update(
+    environment.filters.update(
         time=units.time_text,
         bytes=units.bytes_text,
         bandwidth=units.bandwidth_text,
@@ -41,24 +41,24 @@ def jinja_environment() -> Environment:
         dotted=breakable_path,
         error=format.error_text,
     )
-    made.globals.update(format=format, optimization=optimization)
-    return made
+    environment.globals.update(format=format, optimization=optimization)
+    return environment
 
 
 def join_units(text: str) -> str:
-    """The text with every number bound to its unit, so that a line never breaks between them."""
+    """Join every number to its unit with a no-break space."""
     return _BEFORE_UNIT.sub("\u00a0", text)
 
 
 def breakable_path(path: str) -> Markup:
-    """A dotted path that may break behind its dots."""
+    """Return a dotted path that may break after its dots."""
     from markupsafe import Markup, escape
 
     return Markup(".<wbr>").join(escape(part) for part in path.split("."))
 
 
 def render_template(template: str, **values: Any) -> Markup:
-    """One template with its values; what comes back is markup, already escaped."""
+    """Render a template to escaped markup."""
     from markupsafe import Markup
 
     return Markup(jinja_environment().get_template(template).render(**values))

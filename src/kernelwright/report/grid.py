@@ -1,4 +1,4 @@
-"""The drawing of a layout as SVG: one picture that needs nothing else, light and dark."""
+"""Layout drawings as SVG, with light and dark colours."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ CHAR_WIDTH, MIN_CELL_WIDTH, CELL_HEIGHT = 7.2, 30, 26
 
 
 def render_layout_svg(drawing: LayoutDrawing, *, standalone: bool = True) -> str:
-    """The drawing.
+    """Render a layout drawing as SVG.
 
     Args:
-        standalone: with its own colours and background, as a file; without, for a page that has them.
+        standalone: include title, background and size, for a file; else for a page.
     """
     longest = max(len(cell.text) for row in drawing.cells for cell in row)
     longest = max(longest, *(len(label) for label in drawing.columns))
-    under = any(cell.subtext for row in drawing.cells for cell in row)
+    has_subtext = any(cell.subtext for row in drawing.cells for cell in row)
     width = max(MIN_CELL_WIDTH, round(longest * CHAR_WIDTH + 8))
-    height = CELL_HEIGHT + 10 * under
+    height = CELL_HEIGHT + 10 * has_subtext
     left = max(len(label) for label in drawing.rows) * 7 + 12
     return render_template(
-        "layout.svg.j2", drawing=drawing, alone=standalone, cell=(width, height), left=left, top=44, under=under
+        "layout.svg.j2",
+        drawing=drawing,
+        standalone=standalone,
+        cell=(width, height),
+        left=left,
+        top=44,
+        has_subtext=has_subtext,
     )

@@ -1,4 +1,4 @@
-"""What a report says of an optimised program, in words: its regions, the ways that were tried, what came of it."""
+"""Texts on an optimised program: its regions, the attempts for each, and the result."""
 
 from __future__ import annotations
 
@@ -19,66 +19,67 @@ from kernelwright.report import format
 _CPP_FIELDS = {"vector_axis", "inner_vector_axis", "loop_interchange", "parallel", "num_splits", "nontemporal_stores"}
 _TRITON_FIELDS = {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages", "num_splits", "evict_last"}
 
+NO_REGIONS = "no regions to generate kernels for"
 MAX_REGION_LINES, MAX_LINE_LENGTH = 100, 160
 MAX_SOURCE_BYTES = 300_000
-"""A page stays under 1 MB: of a longer region the first lines stand on it, of a longer file only its size."""
+"""Limits that keep a page below 1 MB: a longer region is truncated, of a longer file only the size is shown."""
 
 
-# ---- the ways to compute a region
+# ---- attempts
 
 
 def config_text(config: ConfigValues) -> str:
-    """A generator's choice in words: `C++, vectors along i0, all threads`, `Triton, tiles of 1 x 1024, 2 warps`.
+    """Describe a config: `C++, vectors along i0, all threads`, `Triton, tiles of 1 x 1024, 2 warps`.
 
-    What is not known here is said as it stands, so that two choices never read the same.
+    Unknown fields are listed by name, so that two configs never have the same text.
     """
     if "vector_axis" in config:
-        said, known = _cpp_config_text(config), _CPP_FIELDS
+        parts, known = _cpp_config_text(config), _CPP_FIELDS
     elif {"BLOCK_M", "BLOCK_N"} <= config.keys():
-        said, known = _triton_config_text(config), _TRITON_FIELDS
+        parts, known = _triton_config_text(config), _TRITON_FIELDS
     else:
-        said, known = [], set()
-    rest = [f"{name.replace('_', ' ')} {value}" for name, value in config.items() if name not in known]
-    return format.sanitize_line(", ".join([*said, *rest]))
+        parts, known = [], set()
+    unknown = [f"{name.replace('_', ' ')} {value}" for name, value in config.items() if name not in known]
+    return format.sanitize_line(", ".join([*parts, *unknown]))
 
 
-def _cpp_config_text(choice: ConfigValues) -> list[str]:
-    lanes = " and ".join(str(axis) for axis in (choice["vector_axis"], choice.get("inner_vector_axis")) if axis)
-    said = ["C++", f"vectors along {lanes}", "all threads" if choice.get("parallel", True) else "one thread"]
+def _cpp_config_text(config: ConfigValues) -> list[str]:
+    axes = " and ".join(str(axis) for axis in (config["vector_axis"], config.get("inner_vector_axis")) if axis)
+    parts = ["C++", f"vectors along {axes}", "all threads" if config.get("parallel", True) else "one thread"]
     flags = {"loop_interchange": "loops interchanged", "nontemporal_stores": "non-temporal stores"}
-    return [*said, *_splits_text(choice), *(text for name, text in flags.items() if choice.get(name))]
+    return [*parts, *_splits_text(config), *(text for name, text in flags.items() if config.get(name))]
 
 
-def _triton_config_text(choice: ConfigValues) -> list[str]:
-    said = ["Triton", f"tiles of {choice['BLOCK_M']} x {choice['BLOCK_N']}"]
-    if "num_warps" in choice:
-        said.append(number_text(int(choice["num_warps"]), "warp"))
-    if (stages := int(choice.get("num_stages", 1))) > 1:
-        said.append(f"{stages} stages")
-    return [*said, *_splits_text(choice), *["no evict_last"] * (not choice.get("evict_last", True))]
+def _triton_config_text(config: ConfigValues) -> list[str]:
+    parts = ["Triton", f"tiles of {config['BLOCK_M']} x {config['BLOCK_N']}"]
+    if "num_warps" in config:
+        parts.append(number_text(int(config["num_warps"]), "warp"))
+    if (stages := int(config.get("num_stages", 1))) > 1:
+        parts.append(f"{stages} stages")
+    return [*parts, *_splits_text(config), *["no evict_last"] * (not config.get("evict_last", True))]
 
 
-def _splits_text(choice: ConfigValues) -> list[str]:
-    parts = int(choice.get("num_splits", 1))
-    return [f"{parts:,} splits"] if parts > 1 else []
+def _splits_text(config: ConfigValues) -> list[str]:
+    num_splits = int(config.get("num_splits", 1))
+    return [f"{num_splits:,} splits"] if num_splits > 1 else []
 
 
 def attempt_text(attempt: Attempt) -> str:
-    """The choice in words; torch's own ways have none and keep their name."""
+    """Describe an attempt by its config, or by its name for a torch variant."""
     return config_text(attempt.config) if attempt.config else format.sanitize_line(attempt.name)
 
 
 def sorted_attempts(region: RegionOutcome) -> list[Attempt]:
-    """Everything that was tried, the fastest first, what was not timed last."""
+    """Return the attempts sorted by time, those without a time last."""
     return sorted(region.attempts, key=lambda attempt: (attempt.time_us is None, attempt.time_us or 0.0))
 
 
 def attempt_status(attempt: Attempt, region: RegionOutcome) -> str:
-    """What became of an attempt: `winner`, `accepted`, `rejected`, `not checked`; nothing for torch's own ways."""
+    """Return `winner`, `accepted`, `rejected` or `not verified`; empty for other torch variants."""
     if attempt.name == region.winner:
         return "winner"
     if attempt.accepted is None:
-        return "not checked" if attempt.config else ""
+        return "not verified" if attempt.config else ""
     return "accepted" if attempt.accepted else "rejected"
 
 
@@ -86,82 +87,83 @@ def attempt_status(attempt: Attempt, region: RegionOutcome) -> str:
 
 
 def region_name(region: RegionOutcome) -> str:
-    """`region_0 x4`: its name, and how often it stands in the program."""
+    """`region_0 x4`: the name, and the number of occurrences in the program."""
     return format.sanitize_line(region.name) + (f" x{region.num_occurrences:,}" if region.num_occurrences > 1 else "")
 
 
 def computation_text(region: RegionOutcome) -> str:
-    """What it computes, and on how much: `add, relu; 16,777,216 elements`; a region without operators is a copy."""
+    """Operators and size: `add, relu; 16,777,216 elements`; a region without operators is a copy."""
     summary = format.sanitize_line(region.summary)
     return f"copy{summary}" if summary.startswith(";") else summary
 
 
 def winner_text(region: RegionOutcome) -> str:
-    """The way that won, in words."""
+    """Describe the winner of a region."""
     return next(
         (attempt_text(a) for a in region.attempts if a.name == region.winner), format.sanitize_line(region.winner)
     )
 
 
 def is_kernel(region: RegionOutcome) -> bool:
-    """Whether a generated kernel won; torch's own ways carry no choice."""
+    """Whether the winner is a generated kernel, which has a config."""
     return any(attempt.config for attempt in region.attempts if attempt.name == region.winner)
 
 
 def winner_reason_text(region: RegionOutcome) -> str:
-    """Why this way won, with every choice in words: `2.10x faster than the next, torch`."""
-    why = region.winner_reason
+    """State why the winner won, with every config as text: `2.10x faster than the next, torch`."""
+    reason = region.winner_reason
     for attempt in sorted(region.attempts, key=lambda attempt: -len(attempt.name)):
         if attempt.config:
-            why = why.replace(attempt.name, attempt_text(attempt))
-    return format.sanitize_line(why)
+            reason = reason.replace(attempt.name, attempt_text(attempt))
+    return format.sanitize_line(reason)
 
 
 def no_kernel_text(region: RegionOutcome) -> str:
-    """Why a region has no kernel of ours: `no kernel, no gain to be had: it is at 1.02x its floor`, or
-    `torch.compile, 1.04x faster than the next, torch`."""
-    why = winner_reason_text(region)
+    """State why a region has no generated kernel: `torch.compile, 1.04x faster than the next, torch`."""
+    reason = winner_reason_text(region)
     if region.winner != TORCH:
-        return ", ".join(filter(None, (winner_text(region), why)))
-    return ", ".join(filter(None, ("no kernel", f"torch is {why}" if why[:1].isdigit() else why)))
+        return ", ".join(filter(None, (winner_text(region), reason)))
+    return ", ".join(filter(None, ("no kernel", f"torch is {reason}" if reason[:1].isdigit() else reason)))
 
 
 def gain_us(region: RegionOutcome) -> float:
+    """Return the time saved over all occurrences of a region."""
     return (region.before_us - region.after_us) * region.num_occurrences
 
 
-def region_rows(found: Optimization, limit: int) -> tuple[list[RegionOutcome], int]:
-    """All regions in the program's order, or the `limit` that gained most in that order and how many are left."""
-    if len(found.regions) <= limit:
-        return list(found.regions), 0
-    most = sorted(range(len(found.regions)), key=lambda at: -gain_us(found.regions[at]))[:limit]
-    return [found.regions[at] for at in sorted(most)], len(found.regions) - limit
+def region_rows(result: Optimization, limit: int) -> tuple[list[RegionOutcome], int]:
+    """Return the regions in program order, at most the `limit` with the largest gains, and the number left out."""
+    regions = result.regions
+    if len(regions) <= limit:
+        return list(regions), 0
+    largest = sorted(range(len(regions)), key=lambda i: -gain_us(regions[i]))[:limit]
+    return [regions[i] for i in sorted(largest)], len(regions) - limit
 
 
 def more_text(count: int) -> str:
-    """The line under a table of regions that is cut."""
-    return f"and {count:,} more; these gained the most"
+    """The line below a truncated table of regions."""
+    return f"and {count:,} more with smaller gains"
 
 
 def region_lines(region: RegionOutcome) -> tuple[str, int]:
-    """The first lines of a region as it is read, and how many are left."""
+    """Return the first lines of a region's text, and the number of lines left out."""
     lines = region.text.splitlines()
     return "\n".join(line[:MAX_LINE_LENGTH] for line in lines[:MAX_REGION_LINES]), max(len(lines) - MAX_REGION_LINES, 0)
 
 
-# ---- what stays with torch
+# ---- fallback operators
 
 
-def fallback_operator_text(left: FallbackOperator) -> str:
+def fallback_operator_text(fallback: FallbackOperator) -> str:
     """`linear (7 times)`."""
-    times = f" ({left.count:,} times)" if left.count > 1 else ""
-    return format.sanitize_line(_short_operator_name(left.operator)) + times
+    times = f" ({fallback.count:,} times)" if fallback.count > 1 else ""
+    return format.sanitize_line(_short_operator_name(fallback.operator)) + times
 
 
-def fallback_reason_text(left: FallbackOperator) -> str:
-    """Why an operator stays with torch, without saying its name again."""
-    reason = left.reason.replace(f"{left.operator} is ", "it is ")
-    return format.sanitize_line(reason.replace(left.operator, _short_operator_name(left.operator)))
+def fallback_reason_text(fallback: FallbackOperator) -> str:
+    """State why torch runs an operator, without repeating its name."""
+    reason = fallback.reason.replace(f"{fallback.operator} is ", "")
+    return format.sanitize_line(reason.replace(fallback.operator, _short_operator_name(fallback.operator)))
 
 
 def _short_operator_name(operator: str) -> str:
@@ -172,74 +174,70 @@ def _short_operator_name(operator: str) -> str:
 # ---- the whole program
 
 
-def setup_text(found: Optimization) -> str:
-    """What it works on and where: `float32, 16.8 M elements, on AMD EPYC (2 threads)`."""
-    if found.diagnosis:
-        return format.setup_text(found.diagnosis)
-    return f"on {format.machine_text(found.machine)}"
+def setup_text(result: Optimization) -> str:
+    """Inputs and machine: `float32, 16.8 M elements, on AMD EPYC (2 threads)`."""
+    if result.diagnosis:
+        return format.setup_text(result.diagnosis)
+    return f"on {format.machine_text(result.machine)}"
 
 
-def kernels_text(found: Optimization) -> str:
-    """How many regions became kernels: `2 of 3 regions became kernels, 1 goes to torch.compile`."""
-    if found.whole_program_winner:
-        return (
-            "as a whole it is faster "
-            f"{'as it was' if found.whole_program_winner == TORCH else 'by ' + found.whole_program_winner}"
-        )
-    count = sum(region.num_occurrences for region in found.regions)
-    made = sum(region.num_occurrences for region in found.regions if is_kernel(region))
-    compiled = sum(region.num_occurrences for region in found.regions if region.winner == TORCH_COMPILE)
+def kernels_text(result: Optimization) -> str:
+    """Count the regions by winner: `2 of 3 regions use generated kernels, 1 uses torch.compile`."""
+    if result.whole_program_winner == TORCH:
+        return "the original program is faster"
+    if result.whole_program_winner:
+        return f"{result.whole_program_winner} is faster for the whole program"
+    count = sum(region.num_occurrences for region in result.regions)
+    generated = sum(region.num_occurrences for region in result.regions if is_kernel(region))
+    compiled = sum(region.num_occurrences for region in result.regions if region.winner == TORCH_COMPILE)
     if not count:
-        return "nothing in it can become a kernel"
+        return NO_REGIONS
     if compiled not in (0, count):
-        return f"{_made_text(made, count)}, {compiled:,} {'goes' if compiled == 1 else 'go'} to torch.compile"
-    return _made_text(made, count, TORCH_COMPILE if compiled else TORCH)
+        return f"{_generated_text(generated, count)}, {compiled:,} {'uses' if compiled == 1 else 'use'} torch.compile"
+    return _generated_text(generated, count, TORCH_COMPILE if compiled else TORCH)
 
 
-def _made_text(made: int, count: int, rest: str = "") -> str:
-    """Kernels of all regions; of none, `rest` says where they are left."""
+def _generated_text(generated: int, count: int, fallback: str = "") -> str:
+    """Count regions with a generated kernel; `fallback` runs all of them if there is none."""
     if count == 1:
-        return "its one region became a kernel" if made else f"its one region is left to {rest}"
-    if made == count:
-        return f"all {count:,} regions became kernels"
-    if not made and rest:
-        return f"all {count:,} regions are left to {rest}"
-    made_text, what = (f"{made:,}", "kernels") if made > 1 else (("none", "1")[made], "a kernel")
-    return f"{made_text} of {number_text(count, 'region')} became {what}"
+        return "the only region uses a generated kernel" if generated else f"the only region falls back to {fallback}"
+    if generated == count:
+        return f"all {count:,} regions use generated kernels"
+    if not generated and fallback:
+        return f"all {count:,} regions fall back to {fallback}"
+    what = "use generated kernels" if generated > 1 else "uses a generated kernel"
+    return f"{f'{generated:,}' if generated else 'none'} of {number_text(count, 'region')} {what}"
 
 
-def _possible_text(count: int) -> str:
-    if count > 1:
-        return f"{count:,} regions could become kernels"
-    return "one region could become a kernel" if count else "nothing in it can become a kernel"
+def optimization_summary(result: Optimization) -> str:
+    """The headline after its status: the regime before, the kernels, and comparisons or the verdict."""
+    if result.verdict is None:
+        regions = (
+            f"{number_text(len(result.regions), 'region')} to generate kernels for" if result.regions else NO_REGIONS
+        )
+        return f"{regions}; nothing was generated"
+    if not result.verdict.accepted:
+        return f"{format.verdict_summary(result.verdict)}; {kernels_text(result)}"
+    outcome = format.comparisons_text(result.bench) if result.bench else format.verdict_summary(result.verdict)
+    before = f"was {result.diagnosis.regime}" if result.diagnosis else ""
+    return "; ".join(filter(None, (before, kernels_text(result), outcome)))
 
 
-def optimization_summary(found: Optimization) -> str:
-    """The head line without its first word: what it waited on, how much of it became kernels, what that is worth."""
-    if found.verdict is None:
-        return f"{_possible_text(len(found.regions))}; nothing was generated"
-    if not found.verdict.accepted:
-        return f"{format.verdict_summary(found.verdict)}; {kernels_text(found)}"
-    worth = format.comparisons_text(found.bench) if found.bench else format.verdict_summary(found.verdict)
-    before = f"it was {found.diagnosis.regime}" if found.diagnosis else ""
-    return "; ".join(filter(None, (before, kernels_text(found), worth)))
-
-
-def headline(found: Optimization) -> tuple[str, str]:
-    """The first word of the head line and its accent: the bench's, else the verdict's."""
-    if found.verdict is None:
+def headline(result: Optimization) -> tuple[str, str]:
+    """Return the status and its accent: of the bench, else of the verdict."""
+    if result.verdict is None:
         return "plan", "undetermined"
-    if not found.verdict.accepted:
+    if not result.verdict.accepted:
         return "rejected", "bad"
-    return format.bench_status(found.bench) if found.bench else ("accepted", "good")
+    return format.bench_status(result.bench) if result.bench else ("accepted", "good")
 
 
 def fits_on_page(source: str) -> bool:
-    """Whether a file is short enough to stand on a page."""
+    """Whether a file is short enough to be shown on a page."""
     return len(html.escape(source).encode()) <= MAX_SOURCE_BYTES
 
 
-def source_text(found: Optimization) -> str:
+def source_text(result: Optimization) -> str:
     """`342 lines of Python, 14.1 KB`."""
-    size = bytes_text(len(found.source.encode()))
-    return f"{number_text(len(found.source.splitlines()), 'line')} of Python, {size}"
+    size = bytes_text(len(result.source.encode()))
+    return f"{number_text(len(result.source.splitlines()), 'line')} of Python, {size}"

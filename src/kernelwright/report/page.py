@@ -1,4 +1,4 @@
-"""One self-contained HTML page per record, and the same in short for a notebook."""
+"""Self-contained HTML pages of records, and short forms for notebooks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
 from kernelwright.core.suite_run import SuiteRun
+from kernelwright.core.units import number_text
 from kernelwright.report import charts, corpus, format, grid, ladders, optimization, suite_run
 from kernelwright.report.drawing import render_template
 from kernelwright.report.roofline import count_unplaced_operators, render_ladder_roofline, render_roofline
@@ -29,7 +30,7 @@ RenderableRecord = (
 MAX_ROWS = 24
 MAX_NOTEBOOK_ROWS = 12
 MAX_PAGE_BYTES = 950_000
-"""A page stays under 1 MB; a document that does not fit is left to `--json`."""
+"""Limit that keeps a page below 1 MB; a larger JSON document is omitted from it."""
 _VERBS = {
     Diagnosis: "why",
     Verdict: "verify",
@@ -50,12 +51,12 @@ _BODY_TEMPLATES: dict[type, str] = {
     SuiteRun: "suite_run",
     CorpusReport: "corpus",
 }
-"""Where a verb answers with records of several kinds, or another has its name."""
+"""Templates whose name differs from that of the verb."""
 
 
 @dataclass(frozen=True)
 class PageHeader:
-    """What a page opens with: who and where, the verdict's word, the sentence, and the accent that goes with it."""
+    """The header of a page: context, status, summary and the accent colour."""
 
     context: tuple[str, ...]
     status_word: str
@@ -64,27 +65,27 @@ class PageHeader:
 
 
 def render_page(record: RenderableRecord, *, status: str = "ok", next: Sequence[str] = ()) -> str:
-    """A whole page that needs no network, no script and no font.
+    """Render a page without scripts, fonts or network access.
 
     Args:
-        record: what to draw.
-        status: `ok` or `finding`, as in the document that `--json` prints; the page holds the same.
-        next: what to do, as commands or sentences: the first section of the page, and in that document.
+        record: the record to render.
+        status: `ok` or `finding`, for the JSON document that the page includes.
+        next: next steps, as commands or sentences: the first section of the page, and in the JSON document.
     Raises:
-        TypeError: no page is known for such a record.
+        TypeError: there is no page for this type of record.
     """
     text = encode(build_document(_verb_of(record), record, status=status, next=next))
     values = {"compact": False, "limit": MAX_ROWS, "json_bytes": len(text.encode()), "next": _next_steps(record, next)}
-    without = _render("page.html.j2", record, json="", **values)
-    fits = len(without.encode()) + len(escape(text).encode()) <= MAX_PAGE_BYTES
-    return _render("page.html.j2", record, json=text, **values) if fits else without
+    without_json = _render("page.html.j2", record, json="", **values)
+    fits = len(without_json.encode()) + len(escape(text).encode()) <= MAX_PAGE_BYTES
+    return _render("page.html.j2", record, json=text, **values) if fits else without_json
 
 
 def render_fragment(record: RenderableRecord) -> str:
-    """The short form for a notebook: sentence, next moves, bars, operators, with its own style sheet.
+    """Render the short form for a notebook, with its style sheet.
 
     Raises:
-        TypeError: no page is known for such a record.
+        TypeError: there is no page for this type of record.
     """
     return _render("fragment.html.j2", record, compact=True, limit=MAX_NOTEBOOK_ROWS, next=_next_steps(record))
 
@@ -96,8 +97,8 @@ def _verb_of(record: RenderableRecord) -> str:
 
 
 def _next_steps(record: RenderableRecord, next: Sequence[str] = ()) -> list[str]:
-    """What stands first on the page: the steps of the document, or those that the record itself holds."""
-    return list(next) or ([move.action for move in record.recommendations] if isinstance(record, Emulation) else [])
+    """Return the steps for the first section of a page: `next`, or the recommendations of an emulation."""
+    return list(next) or ([one.action for one in record.recommendations] if isinstance(record, Emulation) else [])
 
 
 def _roofline_svg(record: RenderableRecord, machine: Machine, diagnosis: Diagnosis | None) -> Markup:
@@ -116,20 +117,20 @@ def _render(template: str, record: RenderableRecord, **values: Any) -> str:
             body=f"{_BODY_TEMPLATES.get(type(record), verb)}.html.j2",
             head=page_header(record),
             charts=charts,
-            corpora=corpus,
+            corpus=corpus,
             grid=grid,
             ladders=ladders,
             suite_run=suite_run,
-            drawn=_roofline_svg(record, machine, diagnosis) if machine and not values["compact"] else "",
-            left_out=count_unplaced_operators(diagnosis) if diagnosis else 0,
-            setting=format.machine_text(machine) if machine else "",
+            roofline_svg=_roofline_svg(record, machine, diagnosis) if machine and not values["compact"] else "",
+            num_unplaced=count_unplaced_operators(diagnosis) if diagnosis else 0,
+            machine_name=format.machine_text(machine) if machine else "",
             **values,
         )
     )
 
 
 def page_header(record: RenderableRecord) -> PageHeader:
-    """The opening of the page of a record."""
+    """Return the header of the page of a record."""
     if isinstance(record, Diagnosis):
         kicker = (format.program_text(record), format.setup_text(record))
         return PageHeader(kicker, record.regime, format.diagnosis_summary(record), record.regime)
@@ -153,7 +154,7 @@ def page_header(record: RenderableRecord) -> PageHeader:
         kicker = (format.sanitize_line(record.expression), record.kind)
         return PageHeader(kicker, "layout", format.sanitize_line(record.result), "undetermined")
     if isinstance(record, LadderRun):
-        when = f"recorded {record.recorded_date}" if record.recorded_date else f"towards {record.baseline}"
+        when = f"recorded {record.recorded_date}" if record.recorded_date else f"baseline {record.baseline}"
         kicker = (format.sanitize_line(record.ladder), when, f"on {format.machine_text(record.machine)}")
         return PageHeader(kicker, "ladder", ladders.ladder_summary(record), "compute-bound")
     if isinstance(record, MachineCode):
@@ -167,13 +168,14 @@ def page_header(record: RenderableRecord) -> PageHeader:
         )
     if isinstance(record, CodeDifference):
         kicker = (format.sanitize_line(record.before.kernel), format.sanitize_line(record.after.kernel))
-        said = "what changed in the machine code" if record.changes else "no figure of the two differs"
-        return PageHeader(kicker, "difference", said, "undetermined")
+        changes = number_text(len(record.changes), "difference")
+        summary = f"{changes} in the machine code" if record.changes else "no differences in the machine code"
+        return PageHeader(kicker, "difference", summary, "undetermined")
     if isinstance(record, Emulation):
         kicker = (
             format.sanitize_line(record.candidate),
             f"for {format.sanitize_line(record.problem)}",
-            "emulated on the CPU: no times",
+            "emulated on the CPU, not timed",
         )
         return PageHeader(
             kicker,
@@ -184,10 +186,12 @@ def page_header(record: RenderableRecord) -> PageHeader:
     if isinstance(record, SuiteRun):
         kicker = (format.sanitize_line(record.suite), f"on {format.machine_text(record.machine)}")
         return PageHeader(
-            kicker, "judged", suite_run.suite_summary(record), "good" if record.outcomes else "undetermined"
+            kicker, "verified", suite_run.suite_summary(record), "good" if record.outcomes else "undetermined"
         )
     if isinstance(record, CorpusReport):
-        kicker = ("candidates that cheat, and honest ones", f"on {record.device}")
-        return PageHeader(kicker, "judged", corpus.corpus_summary(record), "bad" if record.wrong_outcomes else "good")
+        kicker = ("cheats and legitimate candidates", f"on {record.device}")
+        return PageHeader(
+            kicker, "judge check", corpus.corpus_summary(record), "bad" if record.wrong_outcomes else "good"
+        )
     kicker = (format.machine_text(record), format.ceilings_text(record))
     return PageHeader(kicker, "ceilings", format.machine_summary(record), "memory-bound")

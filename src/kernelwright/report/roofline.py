@@ -1,7 +1,7 @@
-"""The roofline: what the machine allows at every FLOP per byte, and where the program stands under it.
+"""Roofline charts: attainable FLOP/s over arithmetic intensity, with operators and programs as dots.
 
 Slopes are the bandwidths of the memory levels, each with its fastest mix of reads and writes; flat roofs are the
-arithmetic rates per dtype. A dot is an operator, its area the operator's time. Both axes count decades.
+arithmetic rates per dtype. The area of an operator's dot is its time. Both axes are logarithmic.
 Source: Williams, Waterman, Patterson 2009, doi:10.1145/1498765.1498785.
 """
 
@@ -29,8 +29,7 @@ MAX_DOTS = 200
 
 @dataclass(frozen=True)
 class RooflineFrame:
-    """The drawing's size and the margins around the axes; `narrow` has names on its lines and numbers in a key
-    below."""
+    """Size and margins of a drawing; if `narrow`, lines have short labels and the numbers are in a key below."""
 
     width: int
     height: int
@@ -43,9 +42,9 @@ class RooflineFrame:
 
 @dataclass(frozen=True)
 class Point:
-    """Something to draw, by what it is: FLOP per byte and TFLOP/s, with the radius of its dot.
+    """A point to draw, in FLOP per byte and TFLOP/s, with the radius of its dot.
 
-    `short_label` is the label on narrow paper.
+    `short_label` is the label in the narrow layout.
     """
 
     intensity: float
@@ -59,7 +58,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Dot:
-    """A point in the drawing's units; a label stands beside it, at its own height where there is room."""
+    """A point in drawing units, with a label to its right at `label_y`."""
 
     x: float
     y: float
@@ -74,33 +73,32 @@ WIDE, NARROW = RooflineFrame(760, 430), RooflineFrame(340, 370, left=46, narrow=
 
 
 def render_roofline(machine: Machine, diagnosis: Diagnosis | None = None, points: Sequence[Point] = ()) -> Markup:
-    """The chart as inline SVG, once for wide paper and once for narrow; the style sheet shows one of them.
+    """Render the chart as inline SVG in a wide and a narrow layout; the style sheet shows one of them.
 
-    Empty when the machine has no bandwidth or no arithmetic rate to draw.
+    Empty if the machine has no known bandwidth or no known arithmetic rate.
     """
     placed = [*(_points(diagnosis) if diagnosis else ()), *points]
     return _render_roofline(machine, placed, WIDE, "wide") + _render_roofline(machine, placed, NARROW, "narrow")
 
 
-def render_ladder_roofline(climb: LadderRun) -> Markup:
-    """Every rung under the roofs of the ladder's dtype; without times there is nothing to draw."""
-    points = _rung_points(climb)
-    here = climb.machine
-    products, other = (
-        {dtype: rate for dtype, rate in rates.items() if dtype == climb.dtype}
-        for rates in (here.matrix_tflop_s, here.vector_tflop_s)
+def render_ladder_roofline(run: LadderRun) -> Markup:
+    """Render every timed rung below the roofs of the ladder's dtype; empty without times."""
+    points = _rung_points(run)
+    machine = run.machine
+    matrix, vector = (
+        {dtype: rate for dtype, rate in rates.items() if dtype == run.dtype}
+        for rates in (machine.matrix_tflop_s, machine.vector_tflop_s)
     )
-    machine = (
-        msgspec.structs.replace(here, matrix_tflop_s=products, vector_tflop_s=other) if products or other else here
-    )
+    if matrix or vector:
+        machine = msgspec.structs.replace(machine, matrix_tflop_s=matrix, vector_tflop_s=vector)
     return render_roofline(machine, points=points) if points else Markup()
 
 
-def _rung_points(climb: LadderRun) -> list[Point]:
-    """A dot for each rung on the size that shows them best, and the peer's, which is open."""
-    size = ladders.representative_size(climb)
-    timed = [(rung, time) for rung in climb.rungs for time in rung.times if time.size == size]
-    found = [
+def _rung_points(run: LadderRun) -> list[Point]:
+    """Points of each rung and of the baseline on the representative size."""
+    size = ladders.representative_size(run)
+    timed = [(rung, time) for rung in run.rungs for time in rung.times if time.size == size]
+    points = [
         Point(
             time.flops / time.bytes,
             rate := time.flops / time.time_us / 1e6,
@@ -115,13 +113,13 @@ def _rung_points(climb: LadderRun) -> list[Point]:
     if timed:
         last = timed[-1][1]
         rate = last.flops / last.baseline_us / 1e6
-        title = f"{climb.baseline}: {rate_text(rate)}"
-        found.append(Point(last.flops / last.bytes, rate, 6.0, "goal", title, climb.baseline, climb.baseline))
-    return found
+        title = f"{run.baseline}: {rate_text(rate)}"
+        points.append(Point(last.flops / last.bytes, rate, 6.0, "goal", title, run.baseline, run.baseline))
+    return points
 
 
 def count_unplaced_operators(diagnosis: Diagnosis) -> int:
-    """How many rows of the operator table have no place on two logarithmic axes."""
+    """Count operators without FLOPs, bytes or time, which have no position on logarithmic axes."""
     return sum(not _is_placeable(row) for row in diagnosis.operators)
 
 
@@ -130,8 +128,8 @@ def _render_roofline(machine: Machine, points: list[Point], frame: RooflineFrame
     if scales is None:
         return Markup()
     x, y = scales
-    flat = arithmetic_roofs(machine, x, y, brief=frame.narrow)
-    places = [(x.position(value), _intensity_tick(value)) for value in x.decades()]
+    roofs = arithmetic_roofs(machine, x, y, brief=frame.narrow)
+    labels = [(x.position(value), _intensity_tick(value)) for value in x.decades()]
     return render_template(
         "roofline.svg.j2",
         frame=frame,
@@ -139,15 +137,15 @@ def _render_roofline(machine: Machine, points: list[Point], frame: RooflineFrame
         x=x,
         y=y,
         slopes=bandwidth_slopes(machine, x, y, brief=frame.narrow),
-        roofs=flat,
-        dots=_dots(points, x, y, [roof.y for roof in flat], frame.narrow),
-        ticks=place_ticks(places, frame.left, x.end, overhang=frame.right),
+        roofs=roofs,
+        dots=_dots(points, x, y, [roof.y for roof in roofs], frame.narrow),
+        ticks=place_ticks(labels, frame.left, x.end, overhang=frame.right),
         rate_tick=_rate_tick,
     )
 
 
 def _dots(points: Sequence[Point], x: LogScale, y: LogScale, lines: Sequence[float], brief: bool) -> list[Dot]:
-    """Where they lie; labels are moved down until none hides another or is struck through by a roof."""
+    """Place the points; labels are moved down until they overlap neither each other nor a roof."""
     heights, last = {}, -math.inf
     for point in sorted(points, key=lambda point: y.position(point.tflop_s)):
         if point.label:
@@ -155,19 +153,19 @@ def _dots(points: Sequence[Point], x: LogScale, y: LogScale, lines: Sequence[flo
     return [
         Dot(
             x.position(point.intensity),
-            here := y.position(point.tflop_s),
+            dot_y := y.position(point.tflop_s),
             point.radius,
             point.kind,
             point.title,
             point.short_label if brief else point.label,
-            heights.get(id(point), here),
+            heights.get(id(point), dot_y),
         )
         for point in points
     ]
 
 
 def _avoid_lines(height: float, lines: Sequence[float]) -> float:
-    """The next height, downwards, at which no line of the drawing runs through a label."""
+    """Return the next lower height at which no line crosses a label."""
     for line in sorted(lines):
         if abs(height - line) < LINE_HEIGHT / 2:
             height = line + LINE_HEIGHT / 2 + 2
@@ -185,7 +183,7 @@ def _intensity_tick(value: float) -> str:
 
 
 def _points(diagnosis: Diagnosis) -> list[Point]:
-    """Every operator, largest first, then the fused floor and the whole program, which lie on top."""
+    """Points of the operators, largest first, then of the fused floor and the whole program, drawn on top."""
     placed = sorted(filter(_is_placeable, diagnosis.operators), key=lambda row: -row.time_us)
     return [_operator_point(row) for row in placed[:MAX_DOTS]] + _program_points(diagnosis)
 
@@ -200,7 +198,7 @@ def _operator_point(row: OperatorSummary) -> Point:
     title = (
         f"{format.operator_name(row)}: {time_text(row.time_us)}, {percent_text(row.share)} of the time, "
         f"{format.intensity_text(row)} FLOP/byte, {rate_text(rate)}, "
-        f"{format.ratio_text(row.time_us, row.floor_us)} its floor"
+        f"{format.ratio_text(row.time_us, row.floor_us)} floor"
     )
     return Point(row.flops / row.bytes, rate, radius, "operator", title)
 
@@ -209,25 +207,25 @@ def _program_points(diagnosis: Diagnosis) -> list[Point]:
     work, spent_us, fused_us = diagnosis.work, format.current_time_us(diagnosis), diagnosis.floors.fused_us
     if min(work.flops, work.bytes_as_written, work.bytes_fused, spent_us, fused_us) <= 0:
         return []
-    goal, here = work.flops / fused_us / 1e6, work.flops / spent_us / 1e6
-    said = "predicted, as written" if diagnosis.time_us is None else "the whole program now"
-    goal_title = f"fused floor: {time_text(fused_us)}, {rate_text(goal)}"
-    here_title = f"{said}: {time_text(spent_us)}, {rate_text(here)}"
+    fused_rate, program_rate = work.flops / fused_us / 1e6, work.flops / spent_us / 1e6
+    label = "predicted, as written" if diagnosis.time_us is None else "whole program"
+    fused_title = f"fused floor: {time_text(fused_us)}, {rate_text(fused_rate)}"
+    program_title = f"{label}: {time_text(spent_us)}, {rate_text(program_rate)}"
     return [
-        Point(work.flops / work.bytes_fused, goal, 6.0, "goal", goal_title),
-        Point(work.flops / work.bytes_as_written, here, 6.5, "whole", here_title),
+        Point(work.flops / work.bytes_fused, fused_rate, 6.0, "goal", fused_title),
+        Point(work.flops / work.bytes_as_written, program_rate, 6.5, "whole", program_title),
     ]
 
 
 def _scales(machine: Machine, points: list[Point], frame: RooflineFrame) -> tuple[LogScale, LogScale] | None:
-    """Axes that hold every dot, every roof, and the ridge of main memory with room for labels at its right."""
+    """Axes that include every dot, every roof and the ridge point of main memory, with space for labels."""
     rates = [rate for table in (machine.matrix_tflop_s, machine.vector_tflop_s) for rate in table.values() if rate > 0]
     bandwidths = [rate for level in machine.levels if (rate := format.max_bandwidth_gb_s(level))]
     if not rates or not bandwidths:
         return None
     ridge = max(rates) * 1e3 / min(bandwidths)
-    beside = [point.intensity * (20 if point.intensity > ridge / 3 else 1) for point in points]
-    low_x, high_x = padded_range([ridge * 5, *beside, *(point.intensity for point in points)], decades=0.5)
+    label_space = [point.intensity * (20 if point.intensity > ridge / 3 else 1) for point in points]
+    low_x, high_x = padded_range([ridge * 5, *label_space, *(point.intensity for point in points)], decades=0.5)
     low_x = min(low_x / 4, min(rates) * 1e3 / max(bandwidths) / 10)
     low_y, high_y = padded_range([max(rates), min(rates) / 10, *(point.tflop_s for point in points)], decades=0.25)
     low_y = max(min(low_y, low_x * min(bandwidths) / 2e3), low_y / 30)

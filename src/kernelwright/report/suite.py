@@ -1,4 +1,4 @@
-"""What a suite of optimised programs says of a machine: the summary in numbers and in words, and the page of all."""
+"""Results of a suite of optimised programs per machine: summary numbers, texts and tables."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from kernelwright.report import format, row_states
 
 OURS, COPY, TORCH_COMPILE, EAGER = "kernelwright", "copy", "torch.compile", "eager"
 LARGE_BYTES = 50_000_000
-"""What moves less stays in the last cache of a GPU, where a copy is no measure."""
+"""Programs that move fewer bytes stay in the last-level cache of a GPU, so that a copy is no reference."""
 SLOWER_BELOW_RATIO, SLOWER_ABOVE_US = 0.98, 2.0
-"""Slower than another way: below this share of its speed, and by more microseconds than a launch wavers."""
+"""A program is slower below this speedup and above this difference, which exceeds the noise of a launch."""
 COLUMNS = ("program", "bytes", "floor", "ours", "copy", "torch.compile", "eager",
-        "ours / copy", "faster than torch.compile", "faster than eager", "who won", "measured")  # fmt: skip
+        "ours / copy", "speedup over torch.compile", "speedup over eager", "winner", "measured")  # fmt: skip
 
 
 class ProgramSuiteSummary(Record, frozen=True, kw_only=True):
-    """Geometric means over the accepted programs; None where nothing was timed.
+    """Geometric means over the accepted programs; None if nothing was timed.
 
     `time_over_copy` is our time over that of a copy of the same bytes, `time_over_copy_large` the same for the `large`
-    programs of 50 MB and more; `slower_than_*` counts the programs that would have been better off the other way;
-    `fast_*` is KernelBench's fast_1, the share of all programs that are right and faster than the other way by any
-    amount.
+    programs of 50 MB and more; `slower_than_*` counts programs that are slower than the baseline; `fast_1_*` is
+    KernelBench's fast_1, the fraction of all programs that are correct and faster than the baseline by any amount.
     """
 
     programs: int
@@ -44,83 +43,82 @@ class ProgramSuiteSummary(Record, frozen=True, kw_only=True):
 
 
 def summarize_rows(rows: Sequence[ProgramSuiteRow]) -> ProgramSuiteSummary:
-    """The rows in eleven numbers; what was not accepted counts as a program and nowhere else."""
-    good = [row for row in rows if row.accepted and OURS in row.times_us]
-    large = [row for row in good if row.compulsory_bytes >= LARGE_BYTES]
+    """Summarize the rows; a program that was not accepted only counts as a program."""
+    accepted = [row for row in rows if row.accepted and OURS in row.times_us]
+    large = [row for row in accepted if row.compulsory_bytes >= LARGE_BYTES]
     return ProgramSuiteSummary(
         programs=len(rows),
         accepted=sum(row.accepted for row in rows),
         large=len(large),
-        time_over_copy=_geometric_mean(_time_over_copy(row) for row in good),
+        time_over_copy=_geometric_mean(_time_over_copy(row) for row in accepted),
         time_over_copy_large=_geometric_mean(_time_over_copy(row) for row in large),
-        speedup_over_compile=_geometric_mean(_speedup(row, TORCH_COMPILE) for row in good),
-        speedup_over_eager=_geometric_mean(_speedup(row, EAGER) for row in good),
-        slower_than_compile=sum(is_slower(row, TORCH_COMPILE) for row in good),
-        slower_than_eager=sum(is_slower(row, EAGER) for row in good),
+        speedup_over_compile=_geometric_mean(_speedup(row, TORCH_COMPILE) for row in accepted),
+        speedup_over_eager=_geometric_mean(_speedup(row, EAGER) for row in accepted),
+        slower_than_compile=sum(is_slower(row, TORCH_COMPILE) for row in accepted),
+        slower_than_eager=sum(is_slower(row, EAGER) for row in accepted),
         fast_1_over_compile=_fast_1(rows, TORCH_COMPILE),
         fast_1_over_eager=_fast_1(rows, EAGER),
     )
 
 
 def is_slower(row: ProgramSuiteRow, other: str) -> bool:
-    """Whether another arm is faster by more than the noise."""
+    """Whether our program is slower than another variant by more than the noise."""
     if not {OURS, other} <= row.times_us.keys():
         return False
     return row.speedup_over(other) < SLOWER_BELOW_RATIO and row.times_us[OURS] - row.times_us[other] > SLOWER_ABOVE_US
 
 
 def summary_lines(rows: Sequence[ProgramSuiteRow]) -> list[tuple[str, str]]:
-    """The summary as label and text: `faster than torch.compile`, `1.18x; 8 programs are slower`."""
-    found = summarize_rows(rows)
-    which = f"the {found.large:,} of {bytes_text(LARGE_BYTES)} and more"
-    large = f"; {format.factor_text(found.time_over_copy_large)} over {which}"
+    """Return the summary as labels and texts: `speedup over torch.compile`, `1.18x; 8 programs are slower`."""
+    summary = summarize_rows(rows)
+    programs = f"{number_text(summary.large, 'program')} of {bytes_text(LARGE_BYTES)} or more"
+    large = f"; {format.factor_text(summary.time_over_copy_large)} for {programs}" if summary.large else ""
+    fast_1 = f"{summary.fast_1_over_eager:.2f} over eager, {summary.fast_1_over_compile:.2f} over torch.compile"
     return [
-        ("programs", f"{found.programs:,}, {found.accepted:,} accepted"),
-        ("time over that of a copy", format.factor_text(found.time_over_copy) + (large if found.large else "")),
-        ("faster than torch.compile", _speedup_text(found.speedup_over_compile, found.slower_than_compile)),
-        ("faster than eager", _speedup_text(found.speedup_over_eager, found.slower_than_eager)),
-        (
-            "fast_1",
-            f"{found.fast_1_over_eager:.2f} against eager, {found.fast_1_over_compile:.2f} against torch.compile",
-        ),
+        ("programs", f"{summary.programs:,}, {summary.accepted:,} accepted"),
+        ("time over copy time", format.factor_text(summary.time_over_copy) + large),
+        ("speedup over torch.compile", _speedup_text(summary.speedup_over_compile, summary.slower_than_compile)),
+        ("speedup over eager", _speedup_text(summary.speedup_over_eager, summary.slower_than_eager)),
+        ("fast_1", fast_1),
     ]
 
 
 def winners_text(row: ProgramSuiteRow) -> str:
-    """Who computes the regions: `2 kernels, 1 torch.compile`; the reason where the program was rejected."""
+    """Count the winners of the regions: `2 kernels, 1 torch.compile`; the reason if the program was rejected."""
     if not row.accepted:
         return f"rejected: {format.sanitize_line(row.reason)}"
     for line in row.winners:
         if line.startswith(WHOLE_PROGRAM_PREFIX):
-            return f"as a whole {line.removeprefix(WHOLE_PROGRAM_PREFIX)}"
+            return f"whole program: {line.removeprefix(WHOLE_PROGRAM_PREFIX)}"
     counts = Counter(_winner(line) for line in row.winners)
-    made = [number_text(counts.pop("kernel"), "kernel")] if "kernel" in counts else []
-    return ", ".join([*made, *(f"{count} {name}" for name, count in sorted(counts.items()))]) or "no regions"
+    kernels = [number_text(counts.pop("kernel"), "kernel")] if "kernel" in counts else []
+    return ", ".join([*kernels, *(f"{count} {name}" for name, count in sorted(counts.items()))]) or "no regions"
 
 
 def markdown(entries: Iterable[RowGroup]) -> str:
-    """Every machine with its summary and the table of all its programs."""
+    """Return a section for each machine, with its summary and a table of all programs."""
     parts = [_machine_section(entry) for entry in entries]
-    return "\n".join(parts) if parts else "No machine has a row yet: `kw evidence record --kind optimize`.\n"
+    return "\n".join(parts) if parts else "No rows yet: run `kw evidence record --kind optimize`.\n"
 
 
 def summary_table(entries: Iterable[RowGroup]) -> str:
-    """A row for each machine and suite: how many times faster, how many programs are slower, how near to a copy."""
+    """Return a table with a row for each machine and suite: mean speedups, slower programs, time over a copy."""
     if not (entries := list(entries)):
-        return "No row is current: `kw evidence refresh --kind optimize`.\n"
+        return "No current rows: run `kw evidence refresh --kind optimize`.\n"
     lines = [
-        "| machine | programs | accepted | faster than eager | faster than torch.compile | slower than torch.compile | "
-        "time over that of a copy | measured |",
+        "| machine | programs | accepted | speedup over eager | speedup over torch.compile | "
+        "slower than torch.compile | time over copy time | measured |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for entry in entries:
-        found = summarize_rows(entry.results)
+        summary = summarize_rows(entry.results)
         name = entry.machine if entry.name == "suite" else f"{entry.machine}, {entry.name}"
-        ratios = map(format.factor_text, (found.speedup_over_eager, found.speedup_over_compile))
-        over = format.factor_text(found.time_over_copy)
-        if 0 < found.large < found.programs:
-            over += f"; {format.factor_text(found.time_over_copy_large)} from {bytes_text(LARGE_BYTES)} on"
-        cells = [name, str(found.programs), str(found.accepted), *ratios, str(found.slower_than_compile), over]
+        ratios = map(format.factor_text, (summary.speedup_over_eager, summary.speedup_over_compile))
+        over_copy = format.factor_text(summary.time_over_copy)
+        if 0 < summary.large < summary.programs:
+            over_copy += f"; {format.factor_text(summary.time_over_copy_large)} for {bytes_text(LARGE_BYTES)} or more"
+        counts = (str(summary.programs), str(summary.accepted))
+        cells = [name, *counts, *ratios, str(summary.slower_than_compile), over_copy]
         cells.append(row_states.dates_text(entry.states))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, *row_states.reason_lines(entries)]) + "\n"
@@ -135,18 +133,19 @@ def _machine_section(entry: RowGroup) -> str:
         format.sanitize_line(f"{row_states.dates_text(entry.states)}; {software}."),
         "",
     ]
-    said = [f"- {label}: {text}" for label, text in summary_lines(entry.results)]
+    summary = [f"- {label}: {text}" for label, text in summary_lines(entry.results)]
     table = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     pairs = zip(entry.results, entry.states, strict=True)
     rows = ([*_cells(row), row_states.row_state_text(state)] for row, state in pairs)
     table += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join([*head, *said, "", *table]) + "\n"
+    return "\n".join([*head, *summary, "", *table]) + "\n"
 
 
 def _cells(row: ProgramSuiteRow) -> list[str]:
     if not row.times_us:
         return [row.name, *[""] * (len(COLUMNS) - 3), winners_text(row)]
-    times = [time_text(row.times_us[arm]) if arm in row.times_us else "-" for arm in (OURS, COPY, TORCH_COMPILE, EAGER)]
+    variants = (OURS, COPY, TORCH_COMPILE, EAGER)
+    times = [time_text(row.times_us[one]) if one in row.times_us else "-" for one in variants]
     ratios = [
         format.factor_text(ratio)
         for ratio in (_time_over_copy(row), _speedup(row, TORCH_COMPILE), _speedup(row, EAGER))
@@ -172,11 +171,13 @@ def _fast_1(rows: Sequence[ProgramSuiteRow], other: str) -> float:
 
 
 def _speedup_text(mean: float | None, slower: int) -> str:
-    worse = f"{number_text(slower, 'program')} {'is' if slower == 1 else 'are'} slower" if slower else "none is slower"
-    return "-" if mean is None else f"{format.factor_text(mean)}; {worse}"
+    slower_text = (
+        f"{number_text(slower, 'program')} {'is' if slower == 1 else 'are'} slower" if slower else "none is slower"
+    )
+    return "-" if mean is None else f"{format.factor_text(mean)}; {slower_text}"
 
 
 def _winner(line: str) -> str:
-    """`region_0: torch.compile, 1.10x faster ...` -> `torch.compile`; a choice of a generator is a kernel."""
-    way = line.partition(": ")[2].partition(",")[0]
-    return way if way in ("torch", TORCH_COMPILE) else "kernel"
+    """`region_0: torch.compile, 1.10x faster ...` -> `torch.compile`; a config is a `kernel`."""
+    name = line.partition(": ")[2].partition(",")[0]
+    return name if name in ("torch", TORCH_COMPILE) else "kernel"

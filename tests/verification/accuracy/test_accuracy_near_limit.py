@@ -158,7 +158,7 @@ def test_near_the_limit_every_verdict_is_the_same(near, low, high, accepted):
     for found in (near(error), near(error), near(error)):
         assert found.accepted == accepted, str(found)
         assert found.near_limit.input_sets >= MIN_DRAWS
-        words = "near its limit" if accepted else f"of {found.near_limit.sets} input sets"
+        words = "near its limit" if accepted else f"of {found.near_limit.input_sets} input sets"
         assert words in str(found).replace("\n           ", " ")
 
 

@@ -1,4 +1,4 @@
-"""Core records as people read them in a terminal."""
+"""Rendering of core records in a terminal."""
 
 from kernelwright.report.terminal.show import render_text, show
 

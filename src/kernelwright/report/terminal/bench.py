@@ -1,4 +1,4 @@
-"""`kw bench`: who was rejected and why, every arm beside its floor, every comparison with its interval."""
+"""`kw bench`: rejected candidates, the variants with their floors, and the comparisons with their intervals."""
 
 from __future__ import annotations
 
@@ -11,47 +11,48 @@ from kernelwright.report.terminal.verdict import write_rejected
 MAX_NAME_LENGTH = 36
 
 
-def write(bench: Bench, paper: TerminalWriter) -> None:
+def write(bench: Bench, writer: TerminalWriter) -> None:
+    """Write a bench."""
     for verdict in format.rejected_verdicts(bench):
-        write_rejected(verdict, paper)
-    _variants(bench, paper)
-    said = _comparisons(bench, paper)
-    if bench.variants and not said:
-        paper.print_paragraph(format.conditions_text(bench), 0, "dim")
+        write_rejected(verdict, writer)
+    _variants(bench, writer)
+    has_conditions = _comparisons(bench, writer)
+    if bench.variants and not has_conditions:
+        writer.print_paragraph(format.conditions_text(bench), 0, "dim")
     for note in dict.fromkeys(
         format.sanitize_line(note) for timing in format.variant_timings(bench) for note in timing.notes
     ):
-        paper.print_paragraph(note, 0, "dim")
+        writer.print_paragraph(note, 0, "dim")
     for note in bench.notes:
-        paper.print_paragraph(format.sanitize_line(note), 0, "dim")
+        writer.print_paragraph(format.sanitize_line(note), 0, "dim")
 
 
-def _variants(bench: Bench, paper: TerminalWriter) -> None:
-    """Name, time, times its floor; a suspicious time says why under it."""
-    names = [paper.shorten(arm.name, MAX_NAME_LENGTH) for arm in bench.variants]
-    room = max([12, *map(len, names)])
-    explained = False
-    for name, arm in zip(names, bench.variants, strict=True):
-        ratio = format.ratio_text(arm.time_us, arm.floor_us)
-        tail = "no floor" if ratio == "-" else ratio if explained else f"{ratio} its floor"
-        explained = explained or ratio != "-"
-        paper.print_line(name.ljust(room), f"  {time_text(arm.time_us):>9}   ", tail)
-        if arm.suspicious:
-            paper.print_paragraph(format.sanitize_line(arm.suspicious), 14, first=[("  suspicious  ", BAD)])
+def _variants(bench: Bench, writer: TerminalWriter) -> None:
+    """A line for each variant: name, time, time over floor; below it why a time is suspicious."""
+    names = [writer.shorten(variant.name, MAX_NAME_LENGTH) for variant in bench.variants]
+    name_width = max([12, *map(len, names)])
+    has_unit = False
+    for name, variant in zip(names, bench.variants, strict=True):
+        ratio = format.ratio_text(variant.time_us, variant.floor_us)
+        tail = "no floor" if ratio == "-" else ratio if has_unit else f"{ratio} floor"
+        has_unit = has_unit or ratio != "-"
+        writer.print_line(name.ljust(name_width), f"  {time_text(variant.time_us):>9}   ", tail)
+        if variant.suspicious:
+            writer.print_paragraph(format.sanitize_line(variant.suspicious), 14, first=[("  suspicious  ", BAD)])
 
 
-def _comparisons(bench: Bench, paper: TerminalWriter) -> bool:
-    """One line each; True when the conditions stood behind the last of them."""
-    texts = [format.comparison_text(bench, found) for found in bench.comparisons]
-    room = max(map(len, texts), default=0)
+def _comparisons(bench: Bench, writer: TerminalWriter) -> bool:
+    """A line for each comparison; returns whether the last one includes the conditions."""
+    texts = [format.comparison_text(bench, comparison) for comparison in bench.comparisons]
+    text_width = max(map(len, texts), default=0)
     conditions = format.conditions_text(bench)
-    for i, (found, sentence) in enumerate(zip(bench.comparisons, texts, strict=True)):
-        before, after = sentence.split(found.verdict, 1)
-        verdict = (found.verdict, f"bold {COMPARISON_STYLE[found.verdict]}")
-        numbers = f"  {format.factor_text(found.speedup):>6}  {format.interval_text(found)}"
-        last = i == len(texts) - 1
-        beside = f"     {conditions}" if last and room + len(numbers) + 5 + len(conditions) <= paper.width else ""
-        paper.print_line(before, verdict, after + " " * (room - len(sentence)), numbers, (beside, "dim"))
-        if beside:
+    for i, (comparison, text) in enumerate(zip(bench.comparisons, texts, strict=True)):
+        before, after = text.split(comparison.verdict, 1)
+        verdict = (comparison.verdict, f"bold {COMPARISON_STYLE[comparison.verdict]}")
+        numbers = f"  {format.factor_text(comparison.speedup):>6}  {format.interval_text(comparison)}"
+        fits = i == len(texts) - 1 and text_width + len(numbers) + 5 + len(conditions) <= writer.width
+        suffix = f"     {conditions}" if fits else ""
+        writer.print_line(before, verdict, after + " " * (text_width - len(text)), numbers, (suffix, "dim"))
+        if fits:
             return True
     return False

@@ -1,4 +1,4 @@
-"""What the terminal can show: its width, its characters, its colours; and the few shapes that every record uses."""
+"""Terminal output: width, characters and colours of the console, and the tables and paragraphs of all records."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ _ASCII = str.maketrans({"µ": "u", "…": "~", "→": "->", "–": "-", "—": "
 
 @dataclass(frozen=True)
 class TerminalWriter:
-    """A console with what it can show. Every line goes through `print_line`, so that none holds what it cannot
-    print."""
+    """A console with its width and character set. All output passes through `print_line`, which filters characters."""
 
     console: Console
     width: int
@@ -34,89 +33,90 @@ class TerminalWriter:
 
     @classmethod
     def from_console(cls, console: Console) -> TerminalWriter:
+        """Return a writer for a console, with its width clamped to [`MIN_WIDTH`, `MAX_WIDTH`]."""
         encoding = (console.encoding or "").lower().replace("-", "").replace("_", "")
         return cls(console, min(max(console.width, MIN_WIDTH), MAX_WIDTH), not encoding.startswith("utf"))
 
     @property
     def column_gap(self) -> int:
-        """Columns between the columns of a table."""
+        """Spaces between the columns of a table."""
         return 2 if self.width < 100 else 3
 
     def print_line(self, *pieces: str | tuple[str, str]) -> None:
-        """One line from pieces, each a string or (string, style)."""
-        text = Text()
+        """Print a line of pieces, each a string or (string, style)."""
+        line = Text()
         for piece in pieces:
-            words, style = (piece, "") if isinstance(piece, str) else piece
-            text.append(self.to_printable(words), style)
-        text.rstrip()
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            text, style = (piece, "") if isinstance(piece, str) else piece
+            line.append(self.to_printable(text), style)
+        line.rstrip()
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def to_printable(self, words: str) -> str:
-        """The words in characters that this console can print and that cannot drive it."""
-        words = "".join(c if c.isprintable() else " " for c in words)
+    def to_printable(self, text: str) -> str:
+        """Replace control characters, and characters that the console cannot encode."""
+        text = "".join(c if c.isprintable() else " " for c in text)
         if not self.ascii_only:
-            return words
-        return words.translate(_ASCII).encode("ascii", "replace").decode()
+            return text
+        return text.translate(_ASCII).encode("ascii", "replace").decode()
 
     def print_paragraph(
-        self, words: str, indent: int, style: str = "", first: Sequence[str | tuple[str, str]] = ()
+        self, text: str, indent: int, style: str = "", first: Sequence[str | tuple[str, str]] = ()
     ) -> None:
-        """Words wrapped to the width behind a hanging indent; `first` stands in the indent of the first line."""
-        lines = Text(words).wrap(self.console, self.width - indent)
+        """Print text wrapped to the width with an indent; `first` replaces the indent of the first line."""
+        lines = Text(text).wrap(self.console, self.width - indent)
         lead = list(first) or [" " * indent]
         for row in lines or [Text("")]:
             self.print_line(*lead, (row.plain.rstrip(), style))
             lead = [" " * indent]
 
-    def shorten(self, words: str, max_width: int) -> str:
-        """At most `max_width` columns; the end stays, since it is the operator and the start only its module.
+    def shorten(self, text: str, max_width: int) -> str:
+        """Shorten to `max_width` columns, keeping the end: the operator rather than its module.
 
-        A module path loses whole names where that is enough: `decoder.layers.0.mlp linear` -> `…0.mlp linear`.
+        A module path loses whole names if possible: `decoder.layers.0.mlp linear` -> `…0.mlp linear`.
         """
-        words = sanitize_line(words)
-        if len(words) <= max_width:
-            return words
-        dots = (i for i, c in enumerate(words) if c == "." and i + 1 < len(words))
-        cut = next((i + 1 for i in dots if len(words) - i <= max_width), len(words) - max(max_width - 1, 0))
-        return "…" + words[cut:]
+        text = sanitize_line(text)
+        if len(text) <= max_width:
+            return text
+        dots = (i for i, c in enumerate(text) if c == "." and i + 1 < len(text))
+        start = next((i + 1 for i in dots if len(text) - i <= max_width), len(text) - max(max_width - 1, 0))
+        return "…" + text[start:]
 
-    def bar_text(self, share: float, max_width: int) -> str:
-        """A bar of `share` of `max_width` columns, never empty for something."""
-        filled = round(min(max(share, 0.0), 1.0) * max_width)
-        return ("#" if self.ascii_only else "█") * max(filled, int(share > 0))
+    def bar_text(self, fraction: float, max_width: int) -> str:
+        """Return a bar of `fraction` of `max_width` columns, at least one column if it is not zero."""
+        filled = round(min(max(fraction, 0.0), 1.0) * max_width)
+        return ("#" if self.ascii_only else "█") * max(filled, int(fraction > 0))
 
-    def print_header(self, who: str, where: str) -> None:
-        """The first line of an answer: who, and where it ran; on lines of their own where one is too short."""
-        if len(who) + 10 + len(where) <= self.width:
-            return self.print_line((who, "bold"), " " * 10, (where, "dim"))
-        self.print_paragraph(who, 0, "bold")
-        return self.print_paragraph(where, 0, "dim")
+    def print_header(self, title: str, subtitle: str) -> None:
+        """Print title and subtitle on one line, or on separate lines if it is too short."""
+        if len(title) + 10 + len(subtitle) <= self.width:
+            return self.print_line((title, "bold"), " " * 10, (subtitle, "dim"))
+        self.print_paragraph(title, 0, "bold")
+        return self.print_paragraph(subtitle, 0, "dim")
 
     def table_fits(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-        """Whether a table keeps its whole first column at this width."""
+        """Whether a table fits without shortening its first column."""
         return 2 + sum(_column_widths([head, *rows])) + self.column_gap * (len(head) - 1) <= self.width
 
     def print_table(
         self, head: Sequence[str], rows: Iterable[Sequence[str]], row_notes: Sequence[Sequence[str]] | None = None
     ) -> None:
-        """Left-aligned columns under a dim head, indented by two; the first column gives way when room is short.
+        """Print left-aligned columns, indented by two; the first column is shortened to fit the width.
 
-        A column that holds nothing but dashes is left out. `row_notes` holds, for each row, the dim lines under it.
+        A column with only dashes is omitted. `row_notes` holds the lines below each row.
         """
         body = [list(row) for row in rows]
-        kept = [i for i in range(len(head)) if i == 0 or any(row[i] != "-" for row in body)]
-        head, body = [head[i] for i in kept], [[row[i] for i in kept] for row in body]
+        columns = [i for i in range(len(head)) if i == 0 or any(row[i] != "-" for row in body)]
+        head, body = [head[i] for i in columns], [[row[i] for i in columns] for row in body]
         widths = _column_widths([head, *body])
-        spare = self.width - 2 - sum(widths[1:]) - self.column_gap * (len(head) - 1)
-        widths[0] = max(min(widths[0], spare), 6)
+        available = self.width - 2 - sum(widths[1:]) - self.column_gap * (len(head) - 1)
+        widths[0] = max(min(widths[0], available), 6)
         for i, row in enumerate([head, *body]):
             cells = [self.shorten(row[0], widths[0]), *row[1:]]
             line = (" " * self.column_gap).join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
             self.print_line("  ", (line, "" if i else "dim"))
-            for words in row_notes[i - 1] if row_notes and i else ():
-                self.print_paragraph(words, 4, "dim")
+            for note in row_notes[i - 1] if row_notes and i else ():
+                self.print_paragraph(note, 4, "dim")
 
 
 def _column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """The width of each column."""
+    """Return the width of each column."""
     return [max(map(len, column)) for column in zip(*rows, strict=True)]

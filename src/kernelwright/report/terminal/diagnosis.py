@@ -1,4 +1,4 @@
-"""`kw why`: what it waits on, how far from the floor, where the time goes, what to do next."""
+"""`kw why`: bottleneck, distance from the floor, operators, recommendations."""
 
 from __future__ import annotations
 
@@ -11,51 +11,52 @@ MAX_ROWS = 12
 MAX_BAR_WIDTH = 40
 
 
-def write(diagnosis: Diagnosis, paper: TerminalWriter) -> None:
-    paper.print_header(format.program_text(diagnosis), format.setup_text(diagnosis))
-    paper.print_line()
-    write_summary(diagnosis, paper)
-    paper.print_line()
-    _bars(diagnosis, paper)
+def write(diagnosis: Diagnosis, writer: TerminalWriter) -> None:
+    """Write a diagnosis."""
+    writer.print_header(format.program_text(diagnosis), format.setup_text(diagnosis))
+    writer.print_line()
+    write_summary(diagnosis, writer)
+    writer.print_line()
+    _bars(diagnosis, writer)
     if diagnosis.operators:
-        paper.print_line()
-        _operators(diagnosis, paper)
-    paper.print_line()
-    _next(diagnosis, paper)
-    _notes(diagnosis, paper)
+        writer.print_line()
+        _operators(diagnosis, writer)
+    writer.print_line()
+    _next(diagnosis, writer)
+    _notes(diagnosis, writer)
 
 
-def write_summary(diagnosis: Diagnosis, paper: TerminalWriter) -> None:
-    """The regime in its colour, the sentence behind it, wrapped under itself."""
+def write_summary(diagnosis: Diagnosis, writer: TerminalWriter) -> None:
+    """Write the regime in its colour, followed by the summary."""
     regime = (diagnosis.regime, f"bold {REGIME_STYLE[diagnosis.regime]}")
-    whole = f"{diagnosis.regime}: {format.diagnosis_summary(diagnosis)}"
-    if len(whole) + 2 <= paper.width:
-        paper.print_line("  ", regime, whole[len(diagnosis.regime) :])
+    line = f"{diagnosis.regime}: {format.diagnosis_summary(diagnosis)}"
+    if len(line) + 2 <= writer.width:
+        writer.print_line("  ", regime, line[len(diagnosis.regime) :])
         return
-    paper.print_line("  ", regime)
-    paper.print_paragraph(format.diagnosis_summary(diagnosis), 2)
+    writer.print_line("  ", regime)
+    writer.print_paragraph(format.diagnosis_summary(diagnosis), 2)
 
 
-def _bars(diagnosis: Diagnosis, paper: TerminalWriter) -> None:
+def _bars(diagnosis: Diagnosis, writer: TerminalWriter) -> None:
     bars = format.time_bars(diagnosis)
     longest = max(bar.time_us for bar in bars) or 1.0
     numbers = [time_text(bar.time_us) for bar in bars]
-    number_room = max(map(len, numbers))
-    fixed = 2 + 12 + 2 + number_room + 3
+    number_width = max(map(len, numbers))
+    fixed_width = 2 + 12 + 2 + number_width + 3
     captions = [bar.caption for bar in bars]
-    if paper.width - fixed - max(map(len, captions)) < 24:
+    if writer.width - fixed_width - max(map(len, captions)) < 24:
         captions = [bar.short_caption for bar in bars]
-    room = max(10, min(MAX_BAR_WIDTH, paper.width - fixed - max(map(len, captions))))
+    bar_width = max(10, min(MAX_BAR_WIDTH, writer.width - fixed_width - max(map(len, captions))))
     for bar, number, caption in zip(bars, numbers, captions, strict=True):
         style = REGIME_STYLE[diagnosis.regime] if bar.kind == "now" else "grey58"
-        drawn = paper.bar_text(bar.time_us / longest, room).ljust(room)
-        paper.print_line("  ", bar.label.ljust(12), (drawn, style), f"  {number:>{number_room}}   ", (caption, "dim"))
+        drawn = writer.bar_text(bar.time_us / longest, bar_width).ljust(bar_width)
+        writer.print_line("  ", bar.label.ljust(12), (drawn, style), f"  {number:>{number_width}}   ", (caption, "dim"))
 
 
-def _operators(diagnosis: Diagnosis, paper: TerminalWriter) -> None:
-    rows, left = format.operator_rows(diagnosis, MAX_ROWS)
-    paper.print_table(
-        ("operator", "time", "share", "bytes", "FLOP/byte", "waits on", "of its floor"),
+def _operators(diagnosis: Diagnosis, writer: TerminalWriter) -> None:
+    rows, num_hidden = format.operator_rows(diagnosis, MAX_ROWS)
+    writer.print_table(
+        ("operator", "time", "share", "bytes", "FLOP/byte", "bound by", "x floor"),
         [
             (
                 format.operator_name(row),
@@ -69,47 +70,48 @@ def _operators(diagnosis: Diagnosis, paper: TerminalWriter) -> None:
             for row in rows
         ],
     )
-    if left:
-        paper.print_line("  ", (f"and {left} more; these have the most to gain", "dim"))
+    if num_hidden:
+        writer.print_line("  ", (f"and {num_hidden} more with smaller possible gains", "dim"))
 
 
-def _next(diagnosis: Diagnosis, paper: TerminalWriter) -> None:
-    paper.print_line("  ", ("next", "bold"))
-    moves = format.recommendations(diagnosis)
-    what_room = max([len(format.sanitize_line(move.action)) for move in moves], default=0)
-    for number, move in enumerate(moves, 1):
-        _recommendation(diagnosis, paper, number, move, min(what_room, paper.width - 34))
+def _next(diagnosis: Diagnosis, writer: TerminalWriter) -> None:
+    writer.print_line("  ", ("next", "bold"))
+    recommendations = format.recommendations(diagnosis)
+    longest = max([len(format.sanitize_line(one.action)) for one in recommendations], default=0)
+    for number, one in enumerate(recommendations, 1):
+        _recommendation(diagnosis, writer, number, one, min(longest, writer.width - 34))
     if stop := format.stop_text(diagnosis):
-        paper.print_paragraph(stop, 5 if moves else 2, first=[f"  {len(moves) + 1}. "] if moves else ["  "])
+        first = [f"  {len(recommendations) + 1}. "] if recommendations else ["  "]
+        writer.print_paragraph(stop, 5 if recommendations else 2, first=first)
 
 
-def _recommendation(diagnosis: Diagnosis, paper: TerminalWriter, number: int, move: Recommendation, room: int) -> None:
-    """One move on one line with its gain; why and how under it, or beside it where they fit."""
-    what, gain = (
-        format.sanitize_line(move.action),
-        format.gain_text(format.current_time_us(diagnosis), move.predicted_us),
-    )
-    command = f"({format.sanitize_line(move.command)})" if move.command else ""
-    if len(what) > room:
-        paper.print_paragraph(what, 5, first=[f"  {number}. "])
-        paper.print_line("     ", (gain, "bold"))
+def _recommendation(
+    diagnosis: Diagnosis, writer: TerminalWriter, number: int, recommendation: Recommendation, action_width: int
+) -> None:
+    """A line with action and gain; below it the reason, and the command unless it fits on the line."""
+    action = format.sanitize_line(recommendation.action)
+    gain = format.gain_text(format.current_time_us(diagnosis), recommendation.predicted_us)
+    command = f"({format.sanitize_line(recommendation.command)})" if recommendation.command else ""
+    if len(action) > action_width:
+        writer.print_paragraph(action, 5, first=[f"  {number}. "])
+        writer.print_line("     ", (gain, "bold"))
     else:
-        fits = 5 + room + 3 + len(gain) + 3 + len(command) <= paper.width
-        beside = f"   {command}" if command and fits else ""
-        paper.print_line(f"  {number}. {what.ljust(room)}   ", (gain, "bold"), (beside, "dim"))
-        command = "" if beside else command
-    for extra in (format.sanitize_line(move.reason), command):
-        if extra:
-            paper.print_paragraph(extra, 5, "dim")
+        fits = 5 + action_width + 3 + len(gain) + 3 + len(command) <= writer.width
+        suffix = f"   {command}" if command and fits else ""
+        writer.print_line(f"  {number}. {action.ljust(action_width)}   ", (gain, "bold"), (suffix, "dim"))
+        command = "" if suffix else command
+    for detail in (format.sanitize_line(recommendation.reason), command):
+        if detail:
+            writer.print_paragraph(detail, 5, "dim")
 
 
-def _notes(diagnosis: Diagnosis, paper: TerminalWriter) -> None:
+def _notes(diagnosis: Diagnosis, writer: TerminalWriter) -> None:
     notes = [format.sanitize_line(note) for note in diagnosis.notes]
     if diagnosis.predicted:
         notes.insert(0, f"predicted: nothing was run; {format.ceilings_text(diagnosis.machine)}")
     if diagnosis.coverage < 0.995:
         notes.append(f"FLOPs are known for {percent_text(diagnosis.coverage)} of the bytes moved")
     if notes:
-        paper.print_line()
+        writer.print_line()
     for note in notes:
-        paper.print_paragraph(note, 2, "dim")
+        writer.print_paragraph(note, 2, "dim")

@@ -1,4 +1,4 @@
-"""`kw why ... --device emulated`: what each access costs, the worst first, and what to do about it."""
+"""`kw why ... --device emulated`: transactions of each memory access, the worst first, and recommendations."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from kernelwright.report.terminal.console import BAD, TerminalWriter
 MAX_ROWS = 12
 
 
-def write(found: Emulation, paper: TerminalWriter) -> None:
-    paper.print_header(
-        f"{format.sanitize_line(found.candidate)} for {format.sanitize_line(found.problem)}",
-        "emulated on the CPU: no times",
+def write(emulation: Emulation, writer: TerminalWriter) -> None:
+    """Write an emulation."""
+    writer.print_header(
+        f"{format.sanitize_line(emulation.candidate)} for {format.sanitize_line(emulation.problem)}",
+        "emulated on the CPU, not timed",
     )
-    paper.print_line()
-    paper.print_paragraph(format.sanitize_line(found.summary), 2, BAD if found.sanitizer_findings else "bold")
-    paper.print_line()
-    if found.accesses:
-        head = ["line", "access", "requests", "each costs", "would do", "bytes a lane"]
-        poor = sorted(
-            found.accesses,
+    writer.print_line()
+    writer.print_paragraph(format.sanitize_line(emulation.summary), 2, BAD if emulation.sanitizer_findings else "bold")
+    writer.print_line()
+    if emulation.accesses:
+        head = ["line", "access", "requests", "per request", "minimum", "bytes/lane"]
+        worst = sorted(
+            emulation.accesses,
             key=lambda one: -(one.transactions_per_request - one.ideal_transactions_per_request) * one.requests,
         )
         rows = [
@@ -29,23 +30,24 @@ def write(found: Emulation, paper: TerminalWriter) -> None:
                 f"{one.line}",
                 f"{one.kind} {one.operand}".strip(),
                 f"{one.requests:,}",
-                _cost(one),
+                _transactions_text(one),
                 f"{one.ideal_transactions_per_request:.3g}",
                 str(one.access_bytes),
             ]
-            for one in poor[:MAX_ROWS]
+            for one in worst[:MAX_ROWS]
         ]
-        paper.print_table(head, rows, [[format.sanitize_line(one.code)] for one in poor[:MAX_ROWS]])
-        paper.print_line()
-        per_byte = found.flops / found.global_bytes if found.global_bytes else 0.0
-        traffic = f"{count_text(found.flops)} FLOP, {bytes_text(found.global_bytes)} of sectors before any cache helps"
-        paper.print_paragraph(f"{traffic}: {per_byte:.3g} FLOP/byte", 2, "dim")
-    for at, move in enumerate(found.recommendations[:MAX_ROWS], 1):
-        paper.print_paragraph(format.sanitize_line(move.action), 5, first=[f"  {at}. "])
+        writer.print_table(head, rows, [[format.sanitize_line(one.code)] for one in worst[:MAX_ROWS]])
+        writer.print_line()
+        flops, sector_bytes = emulation.flops, emulation.global_bytes
+        intensity = flops / sector_bytes if sector_bytes else 0.0
+        traffic = f"{count_text(flops)} FLOP, {bytes_text(sector_bytes)} of sectors without cache hits"
+        writer.print_paragraph(f"{traffic}: {intensity:.3g} FLOP/byte", 2, "dim")
+    for number, one in enumerate(emulation.recommendations[:MAX_ROWS], 1):
+        writer.print_paragraph(format.sanitize_line(one.action), 5, first=[f"  {number}. "])
 
 
-def _cost(one: MemoryAccess) -> str:
-    """`31.7 sectors`, `1 pass`."""
-    unit = "pass" if one.kind.startswith("shared") else "sector"
-    cost = f"{one.transactions_per_request:.3g}"
-    return f"{cost} {unit}" + ("" if cost == "1" else "es" if unit == "pass" else "s")
+def _transactions_text(one: MemoryAccess) -> str:
+    """`31.7 sectors`, `1 wavefront`."""
+    unit = "wavefront" if one.kind.startswith("shared") else "sector"
+    number = f"{one.transactions_per_request:.3g}"
+    return f"{number} {unit}{'' if number == '1' else 's'}"

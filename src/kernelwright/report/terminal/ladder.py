@@ -1,4 +1,4 @@
-"""`kw ladder`: a row for each rung, with its speed, what it is of the library's, and what to do next."""
+"""`kw ladder`: a row for each rung, with its rate, its fraction of the baseline, and the next step."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from kernelwright.report import format, ladders
 from kernelwright.report.terminal.console import BAD, TerminalWriter
 
 MAX_SIZES = 2
-"""More make the names of rungs too short."""
+"""More columns would shorten the names of rungs."""
 
 
-def write(found: LadderRun, paper: TerminalWriter) -> None:
-    place = f"on {format.machine_text(found.machine)}"
-    where = f"recorded {found.recorded_date}, {place}" if found.recorded_date else place
-    paper.print_header(format.sanitize_line(found.ladder), format.sanitize_line(where))
-    paper.print_line()
-    timed = ladders.timed_sizes(found)
+def write(run: LadderRun, writer: TerminalWriter) -> None:
+    """Write a ladder run."""
+    machine = f"on {format.machine_text(run.machine)}"
+    subtitle = f"recorded {run.recorded_date}, {machine}" if run.recorded_date else machine
+    writer.print_header(format.sanitize_line(run.ladder), format.sanitize_line(subtitle))
+    writer.print_line()
+    timed = ladders.timed_sizes(run)
     sizes = timed[-MAX_SIZES:]
-    head = ["rung", "right on", *map(ladders.size_text, sizes), f"of {found.baseline}"]
+    head = ["rung", "verified on", *map(ladders.size_text, sizes), f"of {run.baseline}"]
     rows = [
         [
             f"{rung.number:2} {rung.name}",
@@ -26,13 +27,13 @@ def write(found: LadderRun, paper: TerminalWriter) -> None:
             *ladders.rate_texts(rung, sizes),
             ladders.baseline_share_text(rung),
         ]
-        for rung in found.rungs
+        for rung in run.rungs
     ]
-    paper.print_table(head, rows, [[rung.next] for rung in found.rungs])
-    for rung in found.rungs:
+    writer.print_table(head, rows, [[rung.next] for rung in run.rungs])
+    for rung in run.rungs:
         if not rung.accepted:
-            paper.print_paragraph(format.sanitize_line(f"{rung.name}: {rung.reason}"), 10, first=[("rejected  ", BAD)])
+            writer.print_paragraph(format.sanitize_line(f"{rung.name}: {rung.reason}"), 10, first=[("rejected  ", BAD)])
     if len(timed) > len(sizes):
-        paper.print_line((f"{len(sizes)} of {len(timed)} sizes; --json and --html hold all", "dim"))
-    for note in (*found.notes, *(f"{rung.name}: {note}" for rung in found.rungs for note in rung.notes)):
-        paper.print_paragraph(format.sanitize_line(note), 0, "dim")
+        writer.print_line((f"{len(sizes)} of {len(timed)} sizes; see --json or --html for all", "dim"))
+    for note in (*run.notes, *(f"{rung.name}: {note}" for rung in run.rungs for note in rung.notes)):
+        writer.print_paragraph(format.sanitize_line(note), 0, "dim")

@@ -1,4 +1,4 @@
-"""`kw layout`: the result, the drawing, the questions, and how it came about."""
+"""`kw layout`: the result, its derivation, the drawing, and the questions on memory accesses."""
 
 from __future__ import annotations
 
@@ -10,44 +10,47 @@ SHADES = ("grey15", "navy_blue", "dark_green", "deep_pink4", "purple4", "orange4
 """Backgrounds of the eight colours; the text on them is white."""
 
 
-def write(found: LayoutEvaluation, paper: TerminalWriter) -> None:
-    paper.print_paragraph(found.result, 0, "bold")
-    if found.size is not None:
-        elements = f"{found.size:,} element{'s' * (found.size != 1)}"
-        depth = f", depth {found.depth}" if found.depth else ""
-        paper.print_line((f"{elements}, offsets below {found.cosize:,}, rank {found.rank}{depth}", "dim"))
-    for step in found.steps:
-        paper.print_line()
-        paper.print_paragraph(f"{step.call} = {step.result}", 2, first=["  "])
+def write(evaluation: LayoutEvaluation, writer: TerminalWriter) -> None:
+    """Write an evaluated layout expression."""
+    writer.print_paragraph(evaluation.result, 0, "bold")
+    if evaluation.size is not None:
+        elements = f"{evaluation.size:,} element{'s' * (evaluation.size != 1)}"
+        depth = f", depth {evaluation.depth}" if evaluation.depth else ""
+        writer.print_line((f"{elements}, offsets below {evaluation.cosize:,}, rank {evaluation.rank}{depth}", "dim"))
+    for step in evaluation.steps:
+        writer.print_line()
+        writer.print_paragraph(f"{step.call} = {step.result}", 2, first=["  "])
         for sentence in step.explanation:
-            paper.print_paragraph(sentence, 4, "dim")
-    if found.drawing:
-        paper.print_line()
-        _draw(found.drawing, paper)
-    if found.questions and found.kind != "finding":
-        paper.print_line()
-        paper.print_line("  read as (thread, value) -> offset")
-        wide = max(len(question.topic) for question in found.questions)
-        for question in found.questions:
-            paper.print_paragraph(question.answer, wide + 4, first=["  ", question.topic.ljust(wide), "  "])
+            writer.print_paragraph(sentence, 4, "dim")
+    if evaluation.drawing:
+        writer.print_line()
+        _draw(evaluation.drawing, writer)
+    if evaluation.questions and evaluation.kind != "finding":
+        writer.print_line()
+        writer.print_line("  read as (thread, value) -> offset")
+        topic_width = max(len(question.topic) for question in evaluation.questions)
+        for question in evaluation.questions:
+            first = ["  ", question.topic.ljust(topic_width), "  "]
+            writer.print_paragraph(question.answer, topic_width + 4, first=first)
 
 
-def _draw(drawing: LayoutDrawing, paper: TerminalWriter) -> None:
-    """The grid as far as the width allows; the row numbers stand on the left."""
+def _draw(drawing: LayoutDrawing, writer: TerminalWriter) -> None:
+    """Write the grid with row labels, truncated to the width."""
     texts = [[cell.text + cell.subtext for cell in row] for row in drawing.cells]
-    wide = max(len(text) for text in [*(text for row in texts for text in row), *drawing.columns]) + 2
-    left = max(map(len, drawing.rows)) + 4
-    fit = min(len(drawing.columns), (paper.width - left) // wide)
-    paper.print_line(" " * left, ("".join(label.center(wide) for label in drawing.columns[:fit]), "dim"))
+    cell_width = max(len(text) for text in [*(text for row in texts for text in row), *drawing.columns]) + 2
+    label_width = max(map(len, drawing.rows)) + 4
+    num_columns = min(len(drawing.columns), (writer.width - label_width) // cell_width)
+    columns = "".join(label.center(cell_width) for label in drawing.columns[:num_columns])
+    writer.print_line(" " * label_width, (columns, "dim"))
     for label, row, line in list(zip(drawing.rows, drawing.cells, texts, strict=True))[:MAX_ROWS]:
-        cells = zip(row[:fit], line[:fit], strict=True)
-        paper.print_line(
-            (label.rjust(left - 2) + "  ", "dim"),
-            *((text.rjust(wide - 1) + " ", f"white on {SHADES[cell.colour]}") for cell, text in cells),
+        cells = zip(row[:num_columns], line[:num_columns], strict=True)
+        writer.print_line(
+            (label.rjust(label_width - 2) + "  ", "dim"),
+            *((text.rjust(cell_width - 1) + " ", f"white on {SHADES[cell.colour]}") for cell, text in cells),
         )
-    paper.print_line("  ", (drawing.legend, "dim"))
-    if fit < len(drawing.columns) or len(drawing.rows) > MAX_ROWS:
-        shown = f"{min(MAX_ROWS, len(drawing.rows))}x{fit} of {len(drawing.rows)}x{len(drawing.columns)}"
-        paper.print_line("  ", (f"{shown} cells are shown here; --svg draws more", "dim"))
+    writer.print_line("  ", (drawing.legend, "dim"))
+    if num_columns < len(drawing.columns) or len(drawing.rows) > MAX_ROWS:
+        shown = f"{min(MAX_ROWS, len(drawing.rows))}x{num_columns} of {len(drawing.rows)}x{len(drawing.columns)}"
+        writer.print_line("  ", (f"{shown} cells shown; --svg draws more", "dim"))
     if drawing.truncation_note:
-        paper.print_line("  ", (drawing.truncation_note, "dim"))
+        writer.print_line("  ", (drawing.truncation_note, "dim"))

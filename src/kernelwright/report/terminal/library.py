@@ -1,4 +1,4 @@
-"""`kw kernels`: a row for each kernel, and under it what it takes and where it comes from."""
+"""`kw kernels`: a row for each kernel, with evidence, description, constraints and source."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from kernelwright.core.library import KernelLibrary
 from kernelwright.report.terminal.console import TerminalWriter
 
 
-def write(library: KernelLibrary, paper: TerminalWriter) -> None:
-    paper.print_table(
+def write(library: KernelLibrary, writer: TerminalWriter) -> None:
+    """Write the kernel library."""
+    writer.print_table(
         ("kernel", "variants"),
         [(one.name, ", ".join(one.variants)) for one in library.kernels],
         [
             [
-                one.evidence or "no evidence yet",
+                one.evidence or "not measured yet",
                 f"{one.description}; {', '.join(one.dtypes)}; {one.constraints}",
                 one.source,
             ]
             for one in library.kernels
         ],
     )
-    paper.print_line()
-    paper.print_line(("from kernelwright.kernels import NAME", "dim"))
+    writer.print_line()
+    writer.print_line(("from kernelwright.kernels import NAME", "dim"))

@@ -1,4 +1,4 @@
-"""`kw machine`: the ceilings that floors are made from."""
+"""`kw machine`: the ceilings of a machine."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from kernelwright.report import format
 from kernelwright.report.terminal.console import TerminalWriter
 
 
-def write(machine: Machine, paper: TerminalWriter) -> None:
-    paper.print_line((format.machine_text(machine), "bold"), " " * 10, (format.ceilings_text(machine), "dim"))
-    paper.print_line()
-    _levels(machine, paper)
-    paper.print_line()
-    _rates(machine, paper)
-    _costs(machine, paper)
-    _notes(machine, paper)
+def write(machine: Machine, writer: TerminalWriter) -> None:
+    """Write a machine."""
+    writer.print_line((format.machine_text(machine), "bold"), " " * 10, (format.ceilings_text(machine), "dim"))
+    writer.print_line()
+    _levels(machine, writer)
+    writer.print_line()
+    _rates(machine, writer)
+    _costs(machine, writer)
+    _notes(machine, writer)
 
 
-def _levels(machine: Machine, paper: TerminalWriter) -> None:
-    paper.print_table(
+def _levels(machine: Machine, writer: TerminalWriter) -> None:
+    writer.print_table(
         ("memory", "size", "read", "write", "copy", "triad"),
         [
             (
@@ -32,32 +33,32 @@ def _levels(machine: Machine, paper: TerminalWriter) -> None:
     )
 
 
-def _rates(machine: Machine, paper: TerminalWriter) -> None:
-    """A row per dtype; the datasheet's figure and the share of it where one is known."""
+def _rates(machine: Machine, writer: TerminalWriter) -> None:
+    """A row per dtype, with the fraction of the datasheet's peak if it is known."""
     rows = []
     for dtype in format.dtypes(machine):
         rates = (machine.matrix_tflop_s.get(dtype), machine.vector_tflop_s.get(dtype))
         rows.append((dtype, *(rate_text(rate) if rate else "-" for rate in rates), _of_spec(machine, dtype)))
-    paper.print_table(("dtype", "products", "other arithmetic", "of the datasheet"), rows)
+    writer.print_table(("dtype", "matrix", "vector", "of datasheet peak"), rows)
 
 
 def _of_spec(machine: Machine, dtype: str) -> str:
-    """How much of the datasheet's rate a product reaches."""
+    """The fraction of the datasheet's peak that a matrix product reaches."""
     if machine.spec is None or machine.provenance == "datasheet":
         return "-"
     peak, reached = machine.spec.matrix_tflop_s.get(dtype), machine.matrix_tflop_s.get(dtype)
     return f"{percent_text(reached / peak)} of {rate_text(peak)}" if peak and reached else "-"
 
 
-def _costs(machine: Machine, paper: TerminalWriter) -> None:
+def _costs(machine: Machine, writer: TerminalWriter) -> None:
     costs = format.host_costs(machine)
     if costs:
-        paper.print_line()
-    for what, cost_us in costs:
-        paper.print_line("  ", what.ljust(30), time_text(cost_us))
+        writer.print_line()
+    for label, cost_us in costs:
+        writer.print_line("  ", label.ljust(30), time_text(cost_us))
 
 
-def _notes(machine: Machine, paper: TerminalWriter) -> None:
+def _notes(machine: Machine, writer: TerminalWriter) -> None:
     notes = [format.sanitize_line(note) for note in machine.notes]
     if machine.spec:
         notes.append(
@@ -66,6 +67,6 @@ def _notes(machine: Machine, paper: TerminalWriter) -> None:
     if machine.software:
         notes.append(", ".join(f"{name} {version}" for name, version in machine.software.items()))
     if notes:
-        paper.print_line()
+        writer.print_line()
     for note in notes:
-        paper.print_paragraph(note, 2, "dim")
+        writer.print_paragraph(note, 2, "dim")

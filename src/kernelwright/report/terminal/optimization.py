@@ -1,4 +1,4 @@
-"""`kw optimize`: what it waited on, every region before, predicted and after, and what the file is worth."""
+"""`kw optimize`: the diagnosis, every region before, predicted and after, the verdict and the bench."""
 
 from __future__ import annotations
 
@@ -13,64 +13,69 @@ from kernelwright.report.terminal.diagnosis import write_summary
 
 MAX_ROWS = 8
 MAX_FALLBACKS = 6
-TIMES = ("before", "predicted", "after", "of its floor")
+TIMES = ("before", "predicted", "after", "x floor")
 
 
-def write(found: Optimization, paper: TerminalWriter) -> None:
-    if found.verdict is None:
-        return _plan(found, paper)
-    paper.print_header(format.sanitize_line(found.problem), optimization.setup_text(found))
-    paper.print_line()
-    if found.diagnosis:
-        write_summary(found.diagnosis, paper)
-        paper.print_line()
-    _regions(found, paper)
-    _fallbacks(found, paper)
-    paper.print_line()
-    verdict.write(found.verdict, paper)
-    if found.bench:
-        bench.write(found.bench, paper)
-    for note in found.notes:
-        paper.print_paragraph(format.sanitize_line(note), 0, "dim")
-    if found.output_file:
-        paper.print_line(f"wrote {format.sanitize_line(found.output_file)}")
+def write(result: Optimization, writer: TerminalWriter) -> None:
+    """Write the result of an optimization."""
+    if result.verdict is None:
+        return _plan(result, writer)
+    writer.print_header(format.sanitize_line(result.problem), optimization.setup_text(result))
+    writer.print_line()
+    if result.diagnosis:
+        write_summary(result.diagnosis, writer)
+        writer.print_line()
+    _regions(result, writer)
+    _fallbacks(result, writer)
+    writer.print_line()
+    verdict.write(result.verdict, writer)
+    if result.bench:
+        bench.write(result.bench, writer)
+    for note in result.notes:
+        writer.print_paragraph(format.sanitize_line(note), 0, "dim")
+    if result.output_file:
+        writer.print_line(f"wrote {format.sanitize_line(result.output_file)}")
     return None
 
 
-def _regions(found: Optimization, paper: TerminalWriter) -> None:
-    """A row each, with what it computes and who does; what has no room in the row stands under it."""
-    rows, left = optimization.region_rows(found, MAX_ROWS)
+def _regions(result: Optimization, writer: TerminalWriter) -> None:
+    """A row for each region, with notes below it for cells that do not fit; then the regions without a kernel."""
+    rows, num_hidden = optimization.region_rows(result, MAX_ROWS)
     if not rows:
-        return paper.print_line("  ", optimization.kernels_text(found))
-    head, table, under = _layout(rows, paper)
-    paper.print_table(head, table, under)
-    if left:
-        paper.print_line("  ", (optimization.more_text(left), "dim"))
-    alone = [region for region in found.regions if not optimization.is_kernel(region)]
-    for region in alone[:MAX_FALLBACKS]:
-        paper.print_paragraph(
+        return writer.print_line("  ", optimization.kernels_text(result))
+    head, table, notes = _layout(rows, writer)
+    writer.print_table(head, table, notes)
+    if num_hidden:
+        writer.print_line("  ", (optimization.more_text(num_hidden), "dim"))
+    fallbacks = [region for region in result.regions if not optimization.is_kernel(region)]
+    for region in fallbacks[:MAX_FALLBACKS]:
+        writer.print_paragraph(
             f"{optimization.region_name(region)}: {optimization.no_kernel_text(region)}", 4, "dim", first=["  "]
         )
-    if len(alone) > MAX_FALLBACKS:
-        paper.print_line("  ", (f"and {len(alone) - MAX_FALLBACKS:,} more without a kernel", "dim"))
+    if len(fallbacks) > MAX_FALLBACKS:
+        writer.print_line("  ", (f"and {len(fallbacks) - MAX_FALLBACKS:,} more without a kernel", "dim"))
     return None
 
 
 def _layout(
-    regions: Sequence[RegionOutcome], paper: TerminalWriter
+    regions: Sequence[RegionOutcome], writer: TerminalWriter
 ) -> tuple[list[str], list[list[str]], list[list[str]]]:
-    """Head, rows, and the lines under each row: what it computes and who does leave the rows until these fit."""
+    """Return head, rows and row notes; computation and winner move to the notes if the rows are too wide."""
     names = [optimization.region_name(region) for region in regions]
     times = [_times(region) for region in regions]
-    computes = [optimization.computation_text(region) or "-" for region in regions]
-    by = [optimization.winner_text(region) for region in regions]
-    whole = [[name, what, *row, who] for name, what, row, who in zip(names, computes, times, by, strict=True)]
-    if paper.table_fits(head := ["region", "computes", *TIMES, "by"], whole):
-        return head, whole, [[] for _ in regions]
-    if paper.table_fits(head[:-1], brief := [row[:-1] for row in whole]):
-        return head[:-1], brief, [[f"by {who}"] for who in by]
-    bare = [[name, *row] for name, row in zip(names, times, strict=True)]
-    return ["region", *TIMES], bare, [[what, f"by {who}"] for what, who in zip(computes, by, strict=True)]
+    computations = [optimization.computation_text(region) or "-" for region in regions]
+    winners = [optimization.winner_text(region) for region in regions]
+    rows = [
+        [name, computation, *row, winner]
+        for name, computation, row, winner in zip(names, computations, times, winners, strict=True)
+    ]
+    if writer.table_fits(head := ["region", "computation", *TIMES, "winner"], rows):
+        return head, rows, [[] for _ in regions]
+    notes = [[f"winner: {winner}"] for winner in winners]
+    if writer.table_fits(head[:-1], without_winner := [row[:-1] for row in rows]):
+        return head[:-1], without_winner, notes
+    rows = [[name, *row] for name, row in zip(names, times, strict=True)]
+    return ["region", *TIMES], rows, [[what, *note] for what, note in zip(computations, notes, strict=True)]
 
 
 def _times(region: RegionOutcome) -> list[str]:
@@ -80,22 +85,23 @@ def _times(region: RegionOutcome) -> list[str]:
     ]
 
 
-def _plan(found: Optimization, paper: TerminalWriter) -> None:
-    """The regions as text, each the way in which every generator reads it."""
-    for region in found.regions:
+def _plan(result: Optimization, writer: TerminalWriter) -> None:
+    """Write the regions as text, as all backends receive them."""
+    for region in result.regions:
         for line in region.text.splitlines():
-            paper.print_line(line)
-        paper.print_line()
-    _fallbacks(found, paper)
+            writer.print_line(line)
+        writer.print_line()
+    _fallbacks(result, writer)
 
 
-def _fallbacks(found: Optimization, paper: TerminalWriter) -> None:
-    for left in found.fallbacks[:MAX_FALLBACKS]:
-        paper.print_paragraph(
-            f"left to torch: {optimization.fallback_operator_text(left)}, {optimization.fallback_reason_text(left)}",
+def _fallbacks(result: Optimization, writer: TerminalWriter) -> None:
+    for fallback in result.fallbacks[:MAX_FALLBACKS]:
+        writer.print_paragraph(
+            f"fallback operator {optimization.fallback_operator_text(fallback)}: "
+            f"{optimization.fallback_reason_text(fallback)}",
             4,
             "dim",
             first=["  "],
         )
-    if len(found.fallbacks) > MAX_FALLBACKS:
-        paper.print_line("  ", (f"and {len(found.fallbacks) - MAX_FALLBACKS} more operators", "dim"))
+    if len(result.fallbacks) > MAX_FALLBACKS:
+        writer.print_line("  ", (f"and {len(result.fallbacks) - MAX_FALLBACKS} more fallback operators", "dim"))

@@ -1,4 +1,4 @@
-"""`show` prints any record or error; `render_text` gives the same as a string."""
+"""`show` prints any record or error; `render_text` returns the same as a string."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ _WRITERS: dict[type, Callable[[Any, TerminalWriter], None]] = {
 
 
 def show(record: Shown, console: Console | None = None) -> None:
-    """Prints a record or an error, 80 to 160 columns wide; in colour only on a terminal without NO_COLOR.
+    """Print a record or an error, 80 to 160 columns wide; in colour only on a terminal without NO_COLOR.
 
     Raises:
-        TypeError: nothing is known about how such a record looks.
+        TypeError: there is no output for this type of record.
     """
-    for kind, write in _WRITERS.items():
-        if isinstance(record, kind):
+    for record_type, write in _WRITERS.items():
+        if isinstance(record, record_type):
             return write(record, TerminalWriter.from_console(console or Console()))
-    raise TypeError(f"no way to show a {type(record).__name__}")
+    raise TypeError(f"cannot show a {type(record).__name__}")
 
 
 def render_text(record: Shown, width: int | None = None) -> str:
-    """What `show` prints, without colour and without the last newline; `width` is the terminal's unless given."""
+    """Return the output of `show` without colour and final newline; `width` defaults to the terminal's."""
     sink = io.TextIOWrapper(io.BytesIO(), encoding=getattr(sys.stdout, "encoding", None) or "utf-8", errors="replace")
     width = width or shutil.get_terminal_size((100, 24)).columns
     show(record, Console(file=sink, width=width, color_system=None, force_terminal=False, force_jupyter=False))

@@ -9,18 +9,19 @@ from kernelwright.report.terminal.console import BAD, GOOD, TerminalWriter
 INDENT = 11
 
 
-def write(verdict: Verdict, paper: TerminalWriter) -> None:
-    _write(verdict, format.verdict_summary(verdict), paper)
+def write(verdict: Verdict, writer: TerminalWriter) -> None:
+    """Write a verdict."""
+    _write(verdict, format.verdict_summary(verdict), writer)
 
 
-def write_rejected(verdict: Verdict, paper: TerminalWriter) -> None:
-    """The same for one candidate of several, which is named."""
-    _write(verdict, format.rejection_text(verdict), paper)
+def write_rejected(verdict: Verdict, writer: TerminalWriter) -> None:
+    """Write the verdict on a rejected candidate, with its name."""
+    _write(verdict, format.rejection_text(verdict), writer)
 
 
-def _write(verdict: Verdict, sentence: str, paper: TerminalWriter) -> None:
-    word, style = ("accepted", GOOD) if verdict.accepted else ("rejected", BAD)
-    head = [(word, style), " " * (INDENT - len(word))]
-    paper.print_paragraph(sentence, INDENT, first=head)
+def _write(verdict: Verdict, summary: str, writer: TerminalWriter) -> None:
+    status, style = ("accepted", GOOD) if verdict.accepted else ("rejected", BAD)
+    head = [(status, style), " " * (INDENT - len(status))]
+    writer.print_paragraph(summary, INDENT, first=head)
     for detail in filter(None, (format.worst_element_text(verdict), *format.verdict_notes(verdict))):
-        paper.print_paragraph(detail, INDENT, "dim")
+        writer.print_paragraph(detail, INDENT, "dim")
