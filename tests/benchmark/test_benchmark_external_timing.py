@@ -106,7 +106,7 @@ def test_every_arm_of_a_pair_has_a_time_of_many_calls(file):
     assert set(found) == {"fast", "eager"}
     for timing in found.values():
         assert timing.time_us > 0
-        assert (timing.conditions.clock, timing.repetitions > 1) == ("outside", True)
+        assert (timing.conditions.clock, timing.repetitions > 1) == ("external", True)
 
 
 def test_who_stops_computing_once_it_is_trusted_is_caught_where_it_is_timed(file):
@@ -241,7 +241,7 @@ def test_arms_on_a_gpu_are_timed_from_outside_too(file):
         times = arms.time_pair("a pair")
     assert times["by hand"].time_us > times["eager"].time_us, "four kernels and one"
     conditions = times["eager"].conditions
-    assert (conditions.clock, conditions.device, times["eager"].repetitions > 1) == ("outside", "cuda", True)
+    assert (conditions.clock, conditions.device, times["eager"].repetitions > 1) == ("external", "cuda", True)
 
 
 @pytest.mark.gpu
@@ -261,7 +261,7 @@ def test_a_time_that_is_less_than_can_be_is_asked_again(file, monkeypatch):
     """And what is right then too keeps its time, beside what was found."""
 
     def pair(self, what):
-        conditions = Conditions(device="cpu", clock="outside", cache="warm", allocation="", threads=2)
+        conditions = Conditions(device="cpu", clock="external", cache="warm", allocation="", threads=2)
         of = {"time_us": 1.0, "low_us": 1.0, "high_us": 1.0, "samples_us": (1.0,), "repetitions": 1}
         return {name: Timing(name=name, conditions=conditions, **of) for name in ("candidate", "eager")}
 

@@ -342,7 +342,7 @@ class ExternalBenchmark:
             repetitions=self._num_calls,
             conditions=Conditions(
                 device="cuda" if on_device else "cpu",
-                clock="outside",
+                clock="external",
                 cache="cold" if self._cold_inputs else "warm",
                 allocation="caching allocator" if on_device else allocation_policy(),
                 threads=None if on_device else torch.get_num_threads(),

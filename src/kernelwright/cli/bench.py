@@ -25,10 +25,10 @@ def bench(
     problem: Annotated[str, typer.Argument(help="A problem: FILE, FILE:FUNCTION or MODULE:FUNCTION.")],
     candidates: Annotated[list[str], typer.Argument(help="One candidate or more.")],
     baseline: Annotated[
-        str, typer.Option("--baseline", help="What to compare with: eager, compile.")
+        str, typer.Option("--baseline", help="Baselines: eager, compile.")
     ] = "eager,compile",
     device: DeviceOption = "cpu",
-    pairs: Annotated[int, typer.Option("--pairs", help="Fresh process pairs, five at least.")] = 7,
+    pairs: Annotated[int, typer.Option("--pairs", help="Fresh process pairs, at least five.")] = 7,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Verify each candidate before it is timed.")] = True,
     build_timeout_s: BuildTimeOption = 300.0,
     seed: SeedOption = None,
@@ -37,7 +37,7 @@ def bench(
     html: HtmlOption = None,
     debug: DebugOption = False,
 ) -> int:
-    """Is this candidate faster? Times in fresh process pairs beside the floor, with the interval of the ratio.
+    """Is this candidate faster? Times in fresh process pairs, the floor, and the speedup with its confidence interval.
 
     Example: kw bench examples/softmax.py examples/softmax.cpp
     """

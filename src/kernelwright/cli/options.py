@@ -1,4 +1,4 @@
-"""Options that several verbs share, spelt once, and what their words mean."""
+"""Options shared by several verbs, and their parsers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import typer
 from kernelwright.core.errors import UsageError
 
 DeviceOption = Annotated[
-    str, typer.Option("--device", help="cpu, cuda, or CUDA C++ emulated.", metavar="cpu|cuda|emulated")
+    str, typer.Option("--device", help="cpu, cuda, or emulated: CUDA C++ on the CPU.", metavar="cpu|cuda|emulated")
 ]
 SpecOption = Annotated[
     str | None,
-    typer.Option("--spec", help="Answer for a machine that is not there, from its datasheet: h200, b200 ..."),
+    typer.Option("--spec", help="Predict for a machine from its datasheet, without running there: h200, b200 ..."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 HtmlOption = Annotated[str | None, typer.Option("--html", help="Also write one self-contained page.", metavar="FILE")]
@@ -22,22 +22,22 @@ ToleranceOption = Annotated[
     str | None,
     typer.Option(
         "--tolerance",
-        help="Judge by ATOL,RTOL instead of the error budget, or exact: as the reference, to the last bit.",
+        help="Use ATOL,RTOL instead of the error budget, or exact: bitwise equal to the reference.",
         metavar="ATOL,RTOL|exact",
     ),
 ]
 PolicyOption = Annotated[
-    str, typer.Option("--policy", help="own-kernels: libraries must not do its work. any: they may.")
+    str, typer.Option("--policy", help="own-kernels: rejected if libraries do the work. any: libraries may.")
 ]
-TimeOption = Annotated[float, typer.Option("--time", help="Longest time of a call of a candidate, in seconds.")]
+TimeOption = Annotated[float, typer.Option("--time", help="Timeout of one call of a candidate, in seconds.")]
 BuildTimeOption = Annotated[
     float,
-    typer.Option("--build-time", help="Longest time to import, compile and construct a candidate, in seconds."),
+    typer.Option("--build-time", help="Timeout to import, compile and construct a candidate, in seconds."),
 ]
 
 
 def _hide_seed(seed: int | None) -> int | None:
-    """The candidate's process can read the command lines of others."""
+    """Hide the seed: the candidate's process can read the command lines of other processes."""
     from kernelwright.sandbox.process_limits import hide_argument
 
     if seed is not None:
@@ -49,7 +49,7 @@ SeedOption = Annotated[
     int | None,
     typer.Option(
         "--seed",
-        help="The seed of an earlier verdict: draws the same inputs, parameters and order again.",
+        help="Seed of an earlier verdict: repeats its inputs, parameters and order.",
         callback=_hide_seed,
         metavar="N",
     ),
@@ -57,9 +57,10 @@ SeedOption = Annotated[
 
 
 def parse_policy(policy: str) -> bool:
-    """
+    """Whether libraries are forbidden.
+
     Raises:
-        UsageError: neither of the two.
+        UsageError: neither `any` nor `own-kernels`.
     """
     if policy not in ("any", "own-kernels"):
         raise UsageError(f"--policy {policy!r} is neither any nor own-kernels", next="--policy own-kernels")
@@ -67,7 +68,7 @@ def parse_policy(policy: str) -> bool:
 
 
 def parse_tolerance(text: str | None) -> tuple[float, float] | None:
-    """Absolute and relative; both 0 is exact, None the error budget.
+    """(absolute, relative); both 0 for `exact`, None for the error budget.
 
     Raises:
         UsageError: neither exact nor two numbers.

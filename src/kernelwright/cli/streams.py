@@ -1,4 +1,4 @@
-"""Standard streams that a reader may close at any time, as `head` does, or that are not open at all."""
+"""Standard streams that the reader closes early, as `head` does, or that are not open."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def tolerate_closed_streams() -> None:
-    """Makes stdout and stderr drop what nobody reads any more, and opens /dev/null in place of a missing stream.
+    """Discard output to a closed pipe, and open /dev/null for a missing stream.
 
-    The exit code of a command is then about its answer, however much of it was read.
+    The exit code then depends on the result alone, not on how much of it was read.
     """
-    # A missing descriptor would be given to the next socket or file, and then be written to.
+    # The next socket or file would take over the number of a missing descriptor and be written to.
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -29,7 +29,7 @@ class _ClosedPipeTolerant(io.FileIO):
 
 
 def _tolerate_closed(stream: Any, number: int) -> Any:
-    """The same stream over the same descriptor; what is no text stream over it, as in a test, stays."""
+    """The same stream over the same descriptor; any other stream, as in a test, is unchanged."""
     if stream is None:
         return io.TextIOWrapper(io.BufferedWriter(_ClosedPipeTolerant(number, "w", closefd=False)), encoding="utf-8")
     if not isinstance(stream, io.TextIOWrapper) or not _wraps_descriptor(stream, number):

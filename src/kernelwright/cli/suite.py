@@ -51,12 +51,12 @@ def run(
         str | None,
         typer.Option(
             "--results",
-            help="JSON lines, one for each verdict and each timing. What is in there is not done "
-            "again. Else NAME.results.jsonl here, after the folder.",
+            help="JSON lines, one for each verdict and each timing; results in it are reused. "
+            "By default NAME.results.jsonl in the current folder.",
             metavar="FILE",
         ),
     ] = None,
-    pairs: Annotated[int, typer.Option("--pairs", help="Fresh process pairs of a comparison, five at least.")] = 7,
+    pairs: Annotated[int, typer.Option("--pairs", help="Fresh process pairs of a comparison, at least five.")] = 7,
     device: DeviceOption = "cpu",
     tolerance: ToleranceOption = None,
     policy: PolicyOption = "any",
@@ -66,8 +66,8 @@ def run(
     html: HtmlOption = None,
     debug: DebugOption = False,
 ) -> int:
-    """Who is right, and who is faster? Judges every candidate for a folder of problems and times those that are
-    accepted. Stopped, or killed, it goes on where it was when it is asked again.
+    """Which candidates are right, and which are faster? Verifies every candidate for a folder of problems and times
+    those that are accepted. Run again after an interruption, it continues where it stopped.
 
     Example: kw suite run KernelBench/level1 --candidates mine --workers 2
     """

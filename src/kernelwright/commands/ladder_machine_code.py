@@ -1,4 +1,4 @@
-"""The static evidence of a climb: what each rung is for the machine, and what changed since the one before."""
+"""The machine code of each rung of a ladder, and how it differs from the rung before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelwright.toolchain.sass import diff_machine_code
 
 
 def add_machine_code(found: LadderRun) -> LadderRun:
-    """The climb with the machine code of its rungs, compiled here; as it was where that cannot be done."""
+    """The run with the machine code of its rungs, compiled here; unchanged if it cannot be compiled."""
     if ladder_device(found.ladder) != "cuda":
         return found
     try:

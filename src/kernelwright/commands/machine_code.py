@@ -124,7 +124,7 @@ def _from_cuda(path: Path, name: str, arch: str, defines: Mapping[str, str]) -> 
 
 
 def _parse_launches(source: str, path: Path) -> list[LaunchDeclaration]:
-    """What its header says of launches; nothing of a source without one."""
+    """The launches declared in its header; none without a header."""
     try:
         return parse_header(source, str(path)).launches
     except SignatureError:
@@ -202,11 +202,11 @@ def _compile_triton(
     try:
         with compiling_for(target):
             compiled = _import_triton().compile(source, target=target, options=options or None)
-    except Exception as fault:  # of many classes, none of them Triton's own
-        said = str(fault).strip().splitlines() or [type(fault).__name__]
+    except Exception as fault:  # raised as many classes, none of them Triton's own
+        lines = str(fault).strip().splitlines() or [type(fault).__name__]
         raise CompileError(
-            f"Triton does not compile {function.fn.__name__} for {arch} with {', '.join(types.values())}: {said[-1]}",
-            next="check the source, and that --signature names the types that it is called with",
+            f"Triton does not compile {function.fn.__name__} for {arch} with {', '.join(types.values())}: {lines[-1]}",
+            next="check the source, and that --signature has the types it is called with",
             where=where,
         ) from fault
     return read_cubin(

@@ -196,10 +196,10 @@ class Floor(Record, frozen=True, kw_only=True):
 
 
 class Conditions(Record, frozen=True, kw_only=True):
-    """Conditions of a measurement; the clock `outside` is that of a process other than the one that runs the code."""
+    """Conditions of a measurement; the clock `external` is that of a process other than the one that runs the code."""
 
     device: Device
-    clock: Literal["host", "events", "graph", "outside"]
+    clock: Literal["host", "events", "graph", "external"]
     cache: Literal["cold", "warm"]
     allocation: str
     threads: int | None
