@@ -1,7 +1,7 @@
 """Writes docs/verbs/*.md from the command line's own help, and docs/api.md from the docstrings of the public names.
 
-    python docs/generate_reference.py            write both
-    python docs/generate_reference.py --check    exit 1 where a page is out of date
+python docs/generate_reference.py            write both
+python docs/generate_reference.py --check    exit 1 where a page is out of date
 """
 
 from __future__ import annotations
@@ -107,8 +107,12 @@ def _signature(name: str, value: Any) -> list[str]:
             parameters.append("*")
             star = True
         prefix = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
-        annotation = "" if one.annotation is one.empty else f": {inspect.formatannotation(one.annotation)}".replace("'", "")
-        parameters.append(f"{prefix}{one.name}{annotation}" + ("" if one.default is one.empty else f" = {one.default!r}"))
+        annotation = (
+            "" if one.annotation is one.empty else f": {inspect.formatannotation(one.annotation)}".replace("'", "")
+        )
+        parameters.append(
+            f"{prefix}{one.name}{annotation}" + ("" if one.default is one.empty else f" = {one.default!r}")
+        )
     result = inspect.formatannotation(signature.return_annotation).replace("'", "")
     line = f"{name}({', '.join(parameters)}) -> {result}"
     if len(line) > 100:

@@ -4,7 +4,7 @@ import pytest
 
 from kernelwright.core.evidence import RowGroup, RowState
 from kernelwright.core.library import KernelRow, VariantResult
-from kernelwright.report.kernels import kernel_summary, markdown, summary_table
+from kernelwright.report.kernels import kernel_summary, markdown, summary_text
 
 
 def row(size, ours, eager, quack, copy=50.0, moved=2**26, **more):
@@ -63,9 +63,8 @@ def test_a_table_for_each_use():
     assert "| 4x8 | 67.1 MB | 100 us | 0.67 | 0.50 | quack, 200 us | 2.00 | 2.00 | 2026-11-22, abc |" in page
 
 
-def test_the_brief_row():
-    line = summary_table([RECORD]).splitlines()[-1]
-    assert line == "| softmax | forward | 3 | 1.00x | 0.50x | 0.50 | 2.00 | 2026-11-22 |"
+def test_the_summary_is_a_paragraph():
+    assert summary_text([RECORD]) == "Geometric means, forward and backward: softmax 1.00x (measured 2026-11-22).\n"
 
 
 def test_the_sentence_names_the_others():
@@ -77,7 +76,7 @@ def test_a_call_from_python_is_told_where_it_was_timed():
     assert "A call from Python at 1x8: 7.50 us, eager 7.50 us." in markdown([section(called)])
 
 
-@pytest.mark.parametrize("table", [markdown, summary_table])
+@pytest.mark.parametrize("table", [markdown, summary_text])
 def test_nothing_recorded(table):
     assert "kw evidence record --kind kernel" in table([])
 
@@ -86,5 +85,5 @@ def test_what_is_not_current_says_so_beside_its_figures():
     old = section(*ROWS, states=("superseded",))
     assert kernel_summary(old).endswith("2026-11-22, 1 of 3 rows superseded")
     assert "| 2026-11-22, abc: superseded |" in markdown([old])
-    assert summary_table([old]).endswith("\n\nNVIDIA H200, superseded: softmax (1 row). Its code has changed.\n")
-    assert "superseded" not in summary_table([RECORD])
+    assert summary_text([old]).endswith("\n\nNVIDIA H200, superseded: softmax (1 row). Its code has changed.\n")
+    assert "superseded" not in summary_text([RECORD])

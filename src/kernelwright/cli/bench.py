@@ -24,9 +24,7 @@ from kernelwright.core.records import Bench
 def bench(
     problem: Annotated[str, typer.Argument(help="A problem: FILE, FILE:FUNCTION or MODULE:FUNCTION.")],
     candidates: Annotated[list[str], typer.Argument(help="One candidate or more.")],
-    baseline: Annotated[
-        str, typer.Option("--baseline", help="Baselines: eager, compile.")
-    ] = "eager,compile",
+    baseline: Annotated[str, typer.Option("--baseline", help="Baselines: eager, compile.")] = "eager,compile",
     device: DeviceOption = "cpu",
     pairs: Annotated[int, typer.Option("--pairs", help="Fresh process pairs, at least five.")] = 7,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Verify each candidate before it is timed.")] = True,

@@ -174,7 +174,7 @@ def _decode_result(row: EvidenceRow) -> object:
 def _ladder_summary(rows: Sequence[EvidenceRow], states: States) -> str:
     found = [one for one in recorded_ladder_runs(rows, states) if one.run.ladder == SUMMARY_LADDER]
     newest = max(found, key=lambda one: one.date, default=None)
-    return ladders.summary_table(newest) if newest else ladders.markdown([])
+    return ladders.summary_text(newest) if newest else ladders.markdown([])
 
 
 _RENDERERS: dict[str, Callable[[Sequence[EvidenceRow], States], str]] = {
@@ -186,6 +186,6 @@ _RENDERERS: dict[str, Callable[[Sequence[EvidenceRow], States], str]] = {
     "redteam": lambda rows, states: corpus.markdown(group_rows(rows, states)),
     "optimize summary": lambda rows, states: suite.summary_table(group_rows(rows, states)),
     "ladder summary": _ladder_summary,
-    "kernel summary": lambda rows, states: kernels.summary_table(group_rows(rows, states)),
+    "kernel summary": lambda rows, states: kernels.summary_text(group_rows(rows, states)),
 }
 assert set(KIND_MODULES) <= set(_RENDERERS)

@@ -1,10 +1,11 @@
-"""Measured kernels of the library as Markdown: tables per use case and size, and a summary table."""
+"""Measured kernels of the library as Markdown: tables per use case and size, and a summary."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from statistics import geometric_mean
+from textwrap import wrap
 
 from kernelwright.core.evidence import RowGroup, RowState
 from kernelwright.core.library import EAGER, KernelRow
@@ -33,29 +34,19 @@ def markdown(records: Iterable[RowGroup]) -> str:
     return "\n".join(parts) if parts else NO_ROWS
 
 
-def summary_table(records: Iterable[RowGroup]) -> str:
-    """Return a row for each use case of each kernel, followed by the rows that are not current."""
+def summary_text(records: Iterable[RowGroup]) -> str:
+    """Return the mean speedup of each kernel over the best baseline as one paragraph, and what is not current."""
     if not (records := list(records)):
         return NO_ROWS
-    head = (
-        "kernel",
-        "use",
-        "sizes",
-        "speedup over best baseline",
-        "min speedup",
-        "of copy speed",
-        "error / eager error",
-    )
-    lines = ["| " + " | ".join((*head, "measured")) + " |", "|" + "---|" * (len(head) + 1)]
+    texts = []
     for record in records:
-        for use_case, rows, states in _rows_by_use_case(record):
-            speedups = [row.speedup for row in rows]
-            copies = [row.fraction_of_copy_speed for row in rows if row.bytes >= LARGE_BYTES]
-            errors = [row.error_over_eager for row in rows if row.error_over_eager is not None]
-            cells = [record.name, use_case, str(len(rows)), f"{geometric_mean(speedups):.2f}x", f"{min(speedups):.2f}x"]
-            cells += [f"{geometric_mean(copies):.2f}" if copies else "-", f"{max(errors):.2f}" if errors else "-"]
-            lines.append("| " + " | ".join([*cells, row_states.dates_text(states)]) + " |")
-    return "\n".join([*lines, *row_states.reason_lines(records)]) + "\n"
+        backward = [row.speedup for row in record.results if "backward" in row.use_case]
+        forward = [row.speedup for row in record.results if "backward" not in row.use_case]
+        ratios = [f"{geometric_mean(each):.2f}x" for each in (forward, backward) if each]
+        texts.append(f"{record.name} {' and '.join(ratios)}")
+    states = [state for record in records for state in record.states]
+    text = f"Geometric means, forward and backward: {', '.join(texts)} (measured {row_states.dates_text(states)})."
+    return "\n".join([*wrap(text, 118, break_on_hyphens=False), *row_states.reason_lines(records)]) + "\n"
 
 
 def kernel_summary(record: RowGroup) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import prod
 from statistics import geometric_mean
+from textwrap import wrap
 
 from kernelwright.core.evidence import RowState
 from kernelwright.core.ladder import CounterComparison, LadderRun, RecordedLadderRun, RungOutcome
@@ -22,27 +23,13 @@ def markdown(runs: Iterable[RecordedLadderRun]) -> str:
     return "\n".join(parts) if parts else "No rows yet: run `kw evidence record --kind ladder`.\n"
 
 
-SUMMARY_SIZE = (4096, 4096, 4096)
-
-
-def summary_table(recorded: RecordedLadderRun) -> str:
-    """Return a table of each rung's question, rate at `SUMMARY_SIZE`, fraction of the baseline, and date."""
+def summary_text(recorded: RecordedLadderRun) -> str:
+    """Return every third rung's fraction of the baseline as one paragraph, and the last rung's date."""
     run = recorded.run
-    lines = [
-        f"| rung | question | at {size_text(SUMMARY_SIZE)} | of {run.baseline} | measured |",
-        "|---|---|---|---|---|",
-    ]
-    for rung, state in zip(run.rungs, recorded.states, strict=True):
-        (rate,) = rate_texts(rung, [SUMMARY_SIZE])
-        cells = (
-            f"{rung.number} {rung.name}",
-            rung.question,
-            rate,
-            baseline_share_text(rung),
-            row_states.row_state_text(state),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    rungs = [rung for rung in run.rungs if rung.number % 3 == 1 or rung is run.rungs[-1]]
+    shares = ", ".join(f"{baseline_share_text(rung)} ({rung.number} {rung.name})" for rung in rungs)
+    text = f"Rung by rung {shares} of {run.baseline}; measured {row_states.row_state_text(recorded.states[-1])}."
+    return "\n".join(wrap(text, 118, break_on_hyphens=False)) + "\n"
 
 
 def timed_sizes(run: LadderRun) -> list[Size]:
