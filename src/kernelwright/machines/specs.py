@@ -49,7 +49,7 @@ def get_spec(name: str) -> Spec:
         if entry.spec.name == normalized:
             return entry.spec
     known = ", ".join(spec_names())
-    raise NotFoundError(f"no datasheet is named {name!r}", next=f"use one of: {known}")
+    raise NotFoundError(f"no datasheet is named {name!r}", next=f"use --spec with one of: {known}")
 
 
 def match_spec(device_name: str, multiprocessors: int) -> Spec | None:

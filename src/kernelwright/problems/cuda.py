@@ -99,7 +99,7 @@ class CudaLoader:
         if device not in KERNEL_COMPILERS:
             raise CandidateError(f"{path} runs on {' or '.join(KERNEL_COMPILERS)}, not on {device}", where=str(path))
         program = build_cuda_program(path, name, problem, device, KERNEL_COMPILERS[device])
-        notes = () if device == "cuda" else ("emulated on the CPU: the result is checked, the time is meaningless",)
+        notes = () if device == "cuda" else ("emulated on the CPU: correctness is checked, times are meaningless",)
         return Candidate(path.stem, program, str(path), "cuda", notes)
 
 
