@@ -127,7 +127,7 @@ def test_a_product_that_this_build_lacks_is_left_out_with_a_note(made_up_clock, 
     monkeypatch.setattr(probes, "matmul_call", refuse)
     here = cpu.measure_cpu()
     assert "int8" not in here.matrix_tflop_s and "float32" in here.matrix_tflop_s
-    assert "no int8 product here: no int8 here" in here.notes
+    assert "no int8 matmul in this build: no int8 here" in here.notes
 
 
 def test_refreshing_replaces_main_memory_only(made_up_clock):

@@ -53,7 +53,7 @@ def test_products_that_the_device_cannot_do_are_left_out_with_a_note(small_produ
     found = cuda.measure_matmul_rates("cpu", 75, lambda call: 1.0, notes)
     assert set(found) == {"float16", "float32", "float64", "int8"}
     assert found["float32"] == pytest.approx(probes.matmul_flops(64) / 1e6)
-    assert "no float8_e4m3fn product: it needs compute capability 8.9" in notes
+    assert "no float8_e4m3fn matmul: it needs compute capability 8.9" in notes
 
 
 def test_a_failing_product_costs_no_other(small_products):
@@ -66,7 +66,7 @@ def test_a_failing_product_costs_no_other(small_products):
     notes: list[str] = []
     found = cuda.measure_matmul_rates("cpu", 80, clock, notes)
     assert "float64" not in found and "float32" in found
-    assert "float64 product could not be measured: CUDA out of memory." in notes
+    assert "float64 matmul could not be measured: CUDA out of memory." in notes
 
 
 def test_tf32_is_on_for_its_own_product_only(small_products):

@@ -81,7 +81,7 @@ def test_noise_alone_makes_no_claim():
 
 
 def test_four_process_pairs_are_too_few():
-    with pytest.raises(ValueError, match="five"):
+    with pytest.raises(ValueError, match="at least 5 pairs"):
         compare_processes("a", [1.0] * 4, "b", [1.0] * 4)
 
 

@@ -70,11 +70,11 @@ WRONG = [
     (("entry  doubled", "entry  tripled"), "no extern \"C\" kernel tripled", 1),
     (("// kw: grid   cdiv(N, 32), M\n", ""), "`// kw: grid ...` of shifted needs one to three numbers", 8),
     (("block  64", "block  4, 4, 4, 4"), "`// kw: block ...` of doubled needs one to three numbers", 1),
-    (("block  64", "block  K"), "cannot work out K: K is not known", 6),
-    (("part, out, N, by", "part, out, by, by"), "passes as a float, but the parameter is `int N`", 18),
+    (("block  64", "block  K"), "cannot evaluate K: K is not defined", 6),
+    (("part, out, N, by", "part, out, by, by"), "is passed as a float, but the parameter is `int N`", 18),
     (("part, out, N, by", "part, out, N"), "has 4 parameters, `kw: args` passes 3", 18),
     (("temp   part: float32[M, N]", "temp   part: float64[M, N]"), "part is a float64 tensor", 13),
-    (("part, out, N, by", "part, out, N * 4294967296, by"), "more than `int N` holds", 11),
+    (("part, out, N, by", "part, out, N * 4294967296, by"), "does not fit in `int N`", 11),
 ]  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def test_a_header_names_numbers_and_the_devices_multiprocessors(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "says"),
-    [("let part", "must be like"), ("let 3 = 4", "must be like"), ("let part = cdiv(Q, 2)", "cannot work out")],
+    [("let part", "must be like"), ("let 3 = 4", "must be like"), ("let part = cdiv(Q, 2)", "cannot evaluate")],
 )
 def test_a_number_that_cannot_be_named_is_said(tmp_path, line, says):
     path = tmp_path / "fill.cu"

@@ -90,7 +90,7 @@ def test_where_nothing_is_found_it_is_said(place):
     with pytest.raises(NotFoundError, match="no problem among 1 Python file"):
         find_pairs(str(place.folder / "suite"))
     place("suite/rows.py", MODEL)
-    with pytest.raises(NotFoundError, match="no file holds a ModelNew"):
+    with pytest.raises(NotFoundError, match="no file defines ModelNew"):
         find_pairs(str(place.folder / "suite"))
     with pytest.raises(NotFoundError, match="no folder"):
         find_pairs(str(place.folder / "elsewhere"))

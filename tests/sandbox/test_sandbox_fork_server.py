@@ -266,7 +266,7 @@ def test_a_killed_nursery_is_a_crash_and_the_next_run_starts_another(run):
 
 
 def test_the_memory_of_what_has_lost_its_parent_counts(run):
-    with pytest.raises(MemoryLimitError, match="held"):
+    with pytest.raises(MemoryLimitError, match="used"):
         run("hogs_by_an_orphan", limits=Limits(call_timeout_s=60, memory_bytes=400_000_000))
 
 

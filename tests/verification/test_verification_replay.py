@@ -98,7 +98,7 @@ def test_loading_has_a_limit_of_its_own(file):
     assert kw.verify(problem, slow, call_timeout_s=2.0, build_timeout_s=60.0, sets=1).accepted, "no call takes so long"
     found = kw.verify(problem, slow, call_timeout_s=60.0, build_timeout_s=1.0, sets=1).reason
     assert found.code == "timeout"
-    assert "1 s of being loaded: imported, compiled" in found.detail
+    assert "build stopped after 1 s (import, compilation" in found.detail
 
 
 def test_the_limit_of_loading_is_none_of_a_call(file):

@@ -579,7 +579,7 @@ BAD_PROBLEMS = [
         "class Model(torch.nn.LazyLinear):\n    def __init__(self): super().__init__(8)",
         "weight of the reference has no shape before the first call",
     ),
-    ("def f(x): import sys; sys.exit(3)", "the reference raised it called sys.exit(3)"),
+    ("def f(x): import sys; sys.exit(3)", "the reference raised sys.exit(3)"),
 ]
 
 

@@ -92,7 +92,7 @@ def test_reused_address_gets_a_new_number():
 
 
 def test_no_tensor_is_kept_alive_and_dead_storages_are_swept(monkeypatch):
-    monkeypatch.setattr("kernelwright.work.storages.MIN_SWEEP_COUNT", 64)
+    monkeypatch.setattr("kernelwright.work.storages.MIN_PURGE_COUNT", 64)
     mode = work.CountingMode()
     with mode:
         for _ in range(300):

@@ -1,4 +1,4 @@
-"""The ceilings of a device: measured here and kept, or read from a datasheet for a machine that is not here."""
+"""Performance ceilings of a device: measured and cached, or from a datasheet for a machine that is not available."""
 
 from __future__ import annotations
 
@@ -11,46 +11,48 @@ from kernelwright.core.records import Machine
 from kernelwright.machines.specs import get_spec, machine_from_spec, spec_names
 
 __all__ = ["get_spec", "machine", "machine_from_spec", "refresh_memory", "spec_names"]
-_DEVICE_HINT = "--spec h200 answers for a GPU that is not here; --device cpu measures this CPU"
+_DEVICE_HINT = "use --spec h200 for the datasheet of an absent GPU, or --device cpu to measure this CPU"
 _MEASURED_KEYS: list[dict[str, str]] = []
-"""What this process measured itself: where other programs disturb every measurement, once per process is enough."""
+"""Keys that this process has measured itself: on a machine that is always disturbed, once per process is enough."""
 _MEASURED_AT_S: dict[str, float] = {}
-"""When this process last measured a device. Main memory of `MEMORY_MAX_AGE_S` ago is what it is now."""
+"""When this process last measured a device; its DRAM bandwidth counts as current for `MEMORY_MAX_AGE_S`."""
 MEMORY_MAX_AGE_S = 15.0
 
 
 def machine(device: str = "cpu", *, spec: str | None = None, remeasure: bool = False) -> Machine:
-    """The ceilings of `device`, measured once per device, thread count and software, then kept in the cache folder.
+    """The ceilings of `device`, measured once per device, thread count and software version, then cached on disk.
 
-    A measurement that other programs disturbed is noted as such and made again by the next process; figure by figure
-    the better one stays, because a ceiling can only be seen too low.
+    A disturbed measurement is marked and repeated by the next process; the better of the two values is kept, because
+    interference can only lower a ceiling.
 
     Args:
         device: `cpu` or `cuda` (the current CUDA device).
-        spec: the name of a datasheet instead; then nothing is measured, and no GPU and no torch is needed.
-        remeasure: measure again even if it is known.
+        spec: name of a datasheet to use instead; nothing is measured, and neither a GPU nor torch is needed.
+        remeasure: measure even if there is a cached result.
     Raises:
         NotFoundError: no datasheet is named `spec`.
-        DeviceError: no such device here.
-    Cost: the CPU takes about five seconds, an H200 about five; from the cache milliseconds.
+        DeviceError: the device is not available.
+    Cost: about five seconds on a CPU or an H200; milliseconds from the cache.
     """
-    import kernelwright.report  # noqa: F401 - so that the machine prints and draws itself
+    import kernelwright.report  # noqa: F401 - registers how a machine is printed and drawn
 
     if spec is not None:
         return machine_from_spec(spec)
     if device not in ("cpu", "cuda"):
-        raise DeviceError(f"there are no ceilings of device {device!r}, only of cpu and cuda", next=_DEVICE_HINT)
+        raise DeviceError(f"unknown device {device!r}, expected cpu or cuda", next=_DEVICE_HINT)
     return _load_or_measure(device, remeasure)
 
 
 def refresh_memory(known: Machine) -> Machine:
-    """The same machine with main memory, and on the CPU page faults, measured again now; a datasheet as it is. Main
-    memory stays as it is where this process has measured the CPU within seconds.
+    """The machine with the DRAM bandwidth, and on the CPU the page fault cost, measured again; a datasheet unchanged.
 
-    On a shared machine the bandwidth that one process gets moves: a virtual machine with two cores gave 81, 44 and
-    then 81 GB/s within half an hour. Whoever compares a time with a floor does so within one run: call this first.
+    The DRAM bandwidth is not repeated if this process measured the CPU within seconds.
 
-    Cost: a second on most CPUs, 3.5 s where the last cache has 480 MiB, 0.4 s on an H200; the kept file stays as it is.
+    The bandwidth available to one process varies on a shared machine: a virtual machine with two cores reached 81, 44
+    and then 81 GB/s within half an hour. Call this before comparing a time with a floor in the same run.
+
+    Cost: one second on most CPUs, 3.5 s with a last-level cache of 480 MiB, 0.4 s on an H200; the cached file is not
+    changed.
     """
     if known.provenance == "datasheet":
         return known
@@ -86,8 +88,8 @@ def _load_or_measure(device: str, remeasure: bool) -> Machine:
     key = {"method": store.method_digest(), **_device_identity(device), **software}
     known = None if remeasure else store.load(key)
     if known is None or (store.is_provisional(known) and key not in _MEASURED_KEYS):
-        fresh = msgspec.structs.replace(_measure(device), software=software)
-        known = store.merge_best(known, fresh) if known else fresh
+        measured = msgspec.structs.replace(_measure(device), software=software)
+        known = store.merge_best(known, measured) if known else measured
         store.save(key, known)
         _MEASURED_KEYS.append(key)
         _MEASURED_AT_S[device] = wall_s()
@@ -95,7 +97,7 @@ def _load_or_measure(device: str, remeasure: bool) -> Machine:
 
 
 def _device_identity(device: str) -> dict[str, str]:
-    """Which device it is: its name, and how much of it this process has."""
+    """Name of the device, and which part of it this process can use."""
     if device == "cuda":
         from kernelwright.machines.cuda import cuda_identity
 
@@ -116,23 +118,27 @@ def _measure(device: str) -> Machine:
 
 
 def require_device(device: str, *, next: str = _DEVICE_HINT) -> None:
-    """Raises a DeviceError where torch sees no such device."""
+    """Check that torch can use the device.
+
+    Raises:
+        DeviceError: it cannot.
+    """
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("torch sees no CUDA device here", next=next)
+        raise DeviceError("torch found no CUDA device on this machine", next=next)
 
 
 def _software_versions(device: str) -> dict[str, str]:
-    """The versions and policies that a measurement depends on."""
+    """Versions and policies that a measurement depends on."""
     import torch
 
-    shared = {"torch": str(torch.__version__), "kernelwright": sys.modules["kernelwright"].__version__}
+    versions = {"torch": str(torch.__version__), "kernelwright": sys.modules["kernelwright"].__version__}
     if device == "cpu":
         from kernelwright.measure.conditions import allocation_policy
 
-        return shared | {"allocation": allocation_policy()}
+        return versions | {"allocation": allocation_policy()}
     require_device(device)
     from kernelwright.machines.cuda import cuda_software
 
-    return shared | cuda_software()
+    return versions | cuda_software()

@@ -1,4 +1,4 @@
-"""The data caches of this CPU, as the operating system tells."""
+"""Data caches of this CPU, as the operating system reports them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclass(frozen=True)
 class CpuCache:
-    """One level: what one instance holds, and how many instances the threads in use can reach."""
+    """One cache level: size of an instance, and number of instances that the threads in use can reach."""
 
     name: str
     instance_bytes: int
@@ -23,25 +23,26 @@ class CpuCache:
 
     @property
     def capacity_bytes(self) -> int:
+        """Size of all instances together."""
         return self.instance_bytes * self.instances
 
 
 def cpu_caches(threads: int, *, sysfs: Path = SYSFS, cpus: set[int] | None = None) -> tuple[CpuCache, ...]:
-    """Data caches from the nearest to the last; empty when nobody tells.
+    """Data caches from L1 to the last level; empty if unknown.
 
-    A cache that each core has for itself counts once for every thread used, one that all share counts once.
+    A private cache counts once for each thread in use, a shared one counts once.
     """
     if sys.platform == "darwin" and sysfs == SYSFS:
         return _read_sysctl_caches(threads)
-    found: dict[int, tuple[int, set[str]]] = {}
+    levels: dict[int, tuple[int, set[str]]] = {}
     for cpu in sorted(cpus if cpus is not None else _usable_cpus()):
         for folder in sorted((sysfs / f"cpu{cpu}" / "cache").glob("index*")):
             entry = _read_sysfs_cache(folder)
             if entry is not None:
                 level, size, sharers = entry
-                found.setdefault(level, (size, set()))[1].add(sharers)
+                levels.setdefault(level, (size, set()))[1].add(sharers)
     return tuple(
-        CpuCache(f"L{level}", size, min(threads, len(sharers))) for level, (size, sharers) in sorted(found.items())
+        CpuCache(f"L{level}", size, min(threads, len(sharers))) for level, (size, sharers) in sorted(levels.items())
     )
 
 
@@ -50,7 +51,7 @@ def _usable_cpus() -> set[int]:
 
 
 def _read_sysfs_cache(folder: Path) -> tuple[int, int, str] | None:
-    """(level, bytes, which CPUs share it) of one sysfs entry; None for instructions and for what cannot be read."""
+    """(level, bytes, CPUs that share it) of a sysfs entry; None for an instruction cache or an unreadable entry."""
     try:
         kind, level, size, sharers = (
             (folder / name).read_text().strip() for name in ("type", "level", "size", "shared_cpu_list")
@@ -62,7 +63,7 @@ def _read_sysfs_cache(folder: Path) -> tuple[int, int, str] | None:
 
 
 def _read_sysctl_caches(threads: int) -> tuple[CpuCache, ...]:
-    """macOS: the performance cores where there are two kinds; their L2 is shared by a cluster."""
+    """macOS: caches of the performance cores, if there are two kinds; a cluster shares one L2."""
     l1 = _sysctl_int("hw.perflevel0.l1dcachesize") or _sysctl_int("hw.l1dcachesize")
     l2 = _sysctl_int("hw.perflevel0.l2cachesize") or _sysctl_int("hw.l2cachesize")
     l3 = _sysctl_int("hw.l3cachesize")
@@ -77,9 +78,9 @@ def _sysctl_int(name: str) -> int:
 
 
 def sysctl_text(name: str) -> str:
-    """What macOS answers to `sysctl -n NAME`; empty where it knows nothing."""
+    """Output of macOS's `sysctl -n NAME`; empty if the name is unknown."""
     try:
-        answer = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True)
+        completed = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return answer.stdout.strip()
+    return completed.stdout.strip()

@@ -1,4 +1,4 @@
-"""The ceilings of this CPU, measured through torch: threaded, vectorised, without page faults in any bandwidth."""
+"""Measure the ceilings of this CPU through torch: multithreaded, vectorised, bandwidths without page faults."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ MATMUL_DTYPES = ("float32", "bfloat16", "float64", "float16", "int8")
 
 
 def measure_cpu() -> Machine:
-    """Measures this CPU with the threads that torch has now; about five seconds."""
+    """Measure this CPU with torch's current number of threads; takes about five seconds."""
     threads = torch.get_num_threads()
     caches = cpu_caches(threads)
     notes: list[str] = []
     before, start_s = SystemCounters.now(), wall_s()
-    report_stage("the cost of one operator and of fresh memory")
+    report_stage("the cost of one operator and of newly allocated memory")
     dispatch_us = measure_dispatch_us()
     fault_us = measure_fault_us_per_mib()
     levels = _measure_levels(caches, threads, dispatch_us, notes)
@@ -59,12 +59,12 @@ def measure_cpu() -> Machine:
 
 
 def cpu_identity() -> dict[str, str]:
-    """Which CPU it is and how many threads torch uses on it."""
+    """Name of the CPU and torch's number of threads."""
     return {"device": "cpu", "name": cpu_name(), "threads": str(torch.get_num_threads())}
 
 
 def cpu_name() -> str:
-    """What the processor calls itself."""
+    """Model name of the processor."""
     if sys.platform == "darwin":
         return sysctl_text("machdep.cpu.brand_string") or platform.machine()
     info = Path("/proc/cpuinfo")
@@ -82,26 +82,26 @@ def measure_dispatch_us() -> float:
 
 
 def measure_fault_us_per_mib() -> float:
-    """What memory that was never touched costs more than memory in use, under this process's allocation policy."""
+    """Extra cost of newly allocated memory over memory in use, per MiB, under this process's allocation policy."""
     values = torch.full((FAULT_TEST_BYTES // 4,), 1.0, dtype=torch.float32, device="cpu")
     reused_us = measure_steady_us(partial(torch.add, values, 1.0, out=torch.zeros_like(values)), "cpu", budget_s=0.15)
-    fresh_us = measure_steady_us(partial(torch.add, values, 1.0), "cpu", budget_s=0.3)
-    return max(0.0, fresh_us - reused_us) / (FAULT_TEST_BYTES / 2**20)
+    new_us = measure_steady_us(partial(torch.add, values, 1.0), "cpu", budget_s=0.3)
+    return max(0.0, new_us - reused_us) / (FAULT_TEST_BYTES / 2**20)
 
 
 def dram_working_set_bytes(last_cache_bytes: int, available_bytes: int) -> int:
-    """Four times the last cache and 256 MiB at least, but no more than a quarter of the memory that is free."""
+    """Four times the last-level cache and at least 256 MiB, but at most a quarter of the available memory."""
     return min(max(4 * last_cache_bytes, MIN_DRAM_SET_BYTES), available_bytes // 4)
 
 
 def cache_working_set_bytes(cache: CpuCache) -> int:
-    """Half of a private cache; a quarter of a shared one, which a neighbour or another guest may be using too."""
+    """Half of a private cache; a quarter of a shared one, which other processes may be using too."""
     share = 2 if cache.name in ("L1", "L2") else 4
     return min(cache.capacity_bytes // share, MAX_CACHE_SET_BYTES)
 
 
 def measure_dram(last_cache_bytes: int, budget_s: float = 0.3) -> tuple[MemoryLevel, int]:
-    """Main memory as it is now, and the bytes of the working set that it was measured with."""
+    """Current DRAM bandwidth, and the bytes of the working set used to measure it."""
     import psutil
 
     memory = psutil.virtual_memory()
@@ -127,7 +127,7 @@ def _measure_levels(caches: Caches, threads: int, dispatch_us: float, notes: lis
 
 
 def _measure_l1(cache: CpuCache, threads: int, dispatch_us: float) -> MemoryLevel:
-    """Read only: one operator that sums the same short row again and again; a single pass would be all dispatch."""
+    """Read bandwidth from one operator that sums the same short row repeatedly; a single pass would be all dispatch."""
     row = torch.ones(cache.instance_bytes // 8, dtype=torch.float32, device="cpu")
     rows = max(64 * threads, L1_CALL_BYTES // row.nbytes)
     sums = torch.empty(rows, dtype=torch.float32, device="cpu")
@@ -139,33 +139,33 @@ def _measure_l1(cache: CpuCache, threads: int, dispatch_us: float) -> MemoryLeve
 
 
 def _memory_notes(caches: Caches, dram_set_bytes: int, dispatch_us: float) -> list[str]:
-    notes = [f"main memory: {dram_set_bytes >> 20} MiB, touched before; copy counts what is read and what is written"]
+    notes = [f"main memory: {dram_set_bytes >> 20} MiB, already paged in; copy counts the bytes read and written"]
     if not caches:
-        return [*notes, "the system does not tell its cache sizes"]
-    notes.append(f"caches: {dispatch_us:.2f} us of dispatch taken off each call; L1 is read only, one row summed again")
+        return [*notes, "the system does not report its cache sizes"]
+    notes.append(f"caches: {dispatch_us:.2f} us of dispatch subtracted per call; L1 is read only, one row summed again")
     if dram_set_bytes < 4 * max(cache.capacity_bytes for cache in caches):
-        notes.append("too little free memory to pass the last cache four times: main memory may look too fast")
+        notes.append("less than four times the last-level cache is free: main memory may look too fast")
     return notes
 
 
 def _measure_matmul_rates(notes: list[str]) -> dict[str, float]:
-    """The rate of a large square product per dtype, strict FP32; dtypes that this build lacks are left out."""
-    found: dict[str, float] = {}
+    """Rate of a large square matmul per dtype, strict FP32; dtypes that this build lacks are left out."""
+    rates: dict[str, float] = {}
     for name in MATMUL_DTYPES:
-        report_stage(f"the rate of a {name} product")
+        report_stage(f"the rate of a {name} matmul")
         try:
             with probes.float32_matmul_precision("ieee"):
-                found[name] = _measure_matmul_rate(getattr(torch, name))
-        except (RuntimeError, NotImplementedError) as fault:
-            notes.append(f"no {name} product here: {str(fault).splitlines()[0][:80]}")
-    return found
+                rates[name] = _measure_matmul_rate(getattr(torch, name))
+        except (RuntimeError, NotImplementedError) as error:
+            notes.append(f"no {name} matmul in this build: {str(error).splitlines()[0][:80]}")
+    return rates
 
 
 def _measure_matmul_rate(dtype: torch.dtype) -> float:
-    """TFLOP/s of the best size, climbing while one product stays short.
+    """Best TFLOP/s over increasing sizes, until one matmul takes too long.
 
-    Half precision without hardware support is very slow, so the size cannot be fixed; and a rate seen at a small
-    size must not choose it, since where other programs use the cores the threads' meeting is all of a small product.
+    The size cannot be fixed, since half precision without hardware support is very slow. Nor can a rate at a small size
+    choose it: when other processes use the cores, thread synchronisation dominates a small matmul.
     """
     best = 0.0
     for n in MATMUL_SIZES:
@@ -179,35 +179,34 @@ def _measure_matmul_rate(dtype: torch.dtype) -> float:
 def _measure_vector_rates(
     caches: Caches, dispatch_us: float, matrix: dict[str, float], notes: list[str]
 ) -> dict[str, float]:
-    """FLOP/s outside of products.
+    """Rate of vector FLOPs.
 
-    A pointwise operator of torch waits for its cache, not for the arithmetic (a * b + c makes 2 FLOPs of 16 bytes),
-    so its rate would be far too low a ceiling for a fused one. A strict product runs on the same FMA units from
-    registers: the better of the two counts, and the note tells both.
+    A pointwise operator of torch is limited by cache bandwidth (a * b + c does 2 FLOPs on 16 bytes), so its rate would
+    be far too low a ceiling for a fused one. A strict matmul uses the same FMA units from registers: the better of the
+    two counts, and the note states both.
     """
     report_stage("the rate of pointwise arithmetic")
     l2_bytes = next((cache.capacity_bytes for cache in caches if cache.name == "L2"), 2**20)
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for name in ("float32", "float64"):
         pointwise = _measure_pointwise_rate(getattr(torch, name), l2_bytes // 2, dispatch_us)
-        found[name] = max(pointwise, matrix.get(name, 0.0))
+        rates[name] = max(pointwise, matrix.get(name, 0.0))
         notes.append(
-            f"vector/{name} is the FMA rate that its product reaches; a * b + c from L2 reaches "
-            f"{1e3 * pointwise:.0f} GFLOP/s"
+            f"vector/{name} is the FMA rate of its matmul; a * b + c from L2 reaches {1e3 * pointwise:.0f} GFLOP/s"
         )
-    return found
+    return rates
 
 
 def _measure_special_rates() -> dict[str, float]:
-    """What torch's own exp reaches per dtype on values in the last cache, at the 8 FLOPs that an exp counts as."""
-    found = {}
+    """Rate of torch's own exp per dtype on values in the last-level cache, where one exp counts as 8 FLOPs."""
+    rates = {}
     for name in ("float32", "float64", "bfloat16", "float16"):
         values = torch.linspace(-4.0, 4.0, EXP_ELEMENTS, dtype=torch.float32, device="cpu").to(getattr(torch, name))
         time_us = measure_steady_us(
             partial(torch.exp, values, out=torch.empty_like(values)), "cpu", budget_s=0.1, best=True
         )
-        found[name] = probes.tflop_s(EXP_FLOPS * EXP_ELEMENTS, time_us)
-    return found
+        rates[name] = probes.tflop_s(EXP_FLOPS * EXP_ELEMENTS, time_us)
+    return rates
 
 
 def _measure_pointwise_rate(dtype: torch.dtype, working_set_bytes: int, dispatch_us: float) -> float:

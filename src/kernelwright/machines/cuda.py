@@ -1,6 +1,6 @@
-"""The ceilings of the current CUDA device, measured through torch.
+"""Measure the ceilings of the current CUDA device through torch.
 
-What a device or a build cannot do is left out with a note; no failure of one figure costs another.
+What a device or build does not support is left out with a note; a failed measurement does not affect the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRAPH_KERNELS = 1000
 L2_PASSES = 50
 FMA_CHAIN = 1024
 FMA_ELEMENTS = 2**24
-"""Sixteen waves of full multiprocessors on an H200, so that the last one weighs little."""
+"""Sixteen full waves on an H200, so that the last, partial wave matters little."""
 MATMULS = (
     ("bfloat16", "bfloat16", 8192, 80),
     ("float16", "float16", 8192, 70),
@@ -33,7 +33,7 @@ MATMULS = (
     ("float8_e4m3fn", "float8_e4m3fn", 8192, 89),
     ("int8", "int8", 8192, 75),
 )
-"""(name of the rate, dtype of the operands, n, least compute capability)."""
+"""(name of the rate, dtype of the operands, n, minimum compute capability)."""
 
 _FMA_SOURCE = """
 template <typename T> T fma_chain(T x) {
@@ -47,10 +47,10 @@ T = TypeVar("T")
 
 
 def measure_cuda() -> Machine:
-    """Measures the current CUDA device; about five seconds on an H200.
+    """Measure the current CUDA device; takes about five seconds on an H200.
 
     Raises:
-        RuntimeError: main memory itself could not be measured.
+        RuntimeError: DRAM could not be measured.
     """
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     capability = properties.major * 10 + properties.minor
@@ -80,7 +80,7 @@ def measure_cuda() -> Machine:
 
 
 def cuda_identity() -> dict[str, str]:
-    """Which device it is and how much of it this process has (a MIG slice has fewer multiprocessors)."""
+    """Name of the device and the part of it that this process can use (a MIG slice has fewer multiprocessors)."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "device": "cuda",
@@ -91,7 +91,7 @@ def cuda_identity() -> dict[str, str]:
 
 
 def cuda_software() -> dict[str, str]:
-    """Versions of the CUDA side: what torch was built with, and the driver."""
+    """CUDA version that torch was built with, and driver version."""
     return {"cuda": str(torch.version.cuda or torch.version.hip), "driver": _driver_version()}
 
 
@@ -102,32 +102,32 @@ def _driver_version() -> str:
         pynvml.nvmlInit()
         version = pynvml.nvmlSystemGetDriverVersion()
         return version.decode() if isinstance(version, bytes) else str(version)
-    except Exception:  # NVML missing or unwilling: the version only keeps measurements apart
+    except Exception:  # NVML missing or failing: the version only distinguishes measurements
         return "unknown"
 
 
 def measure_best_us(call: BenchFn) -> float:
-    """Device microseconds of one call at its best: a ceiling is what the device can do, not what it does on average."""
+    """Minimum device time of one call: a ceiling is what the device can reach, not its average."""
     return measure_steady_us(call, "cuda", budget_s=0.08, best=True)
 
 
 def measure_in_graph_us(call: BenchFn, passes: int, timer: Callable[[BenchFn], float] = measure_best_us) -> float:
-    """Microseconds of one of `passes` calls that a CUDA graph replays."""
+    """Microseconds per call of `passes` calls replayed by a CUDA graph."""
     return timer(capture_graph(call, passes).replay) / passes
 
 
 def dram_working_set_bytes(l2_bytes: int, free_bytes: int) -> int:
-    """A GiB and four times L2 at least, but no more than a quarter of the memory that is free."""
+    """At least 1 GiB and four times L2, but at most a quarter of the free memory."""
     return min(max(4 * l2_bytes, MIN_DRAM_SET_BYTES), free_bytes // 4)
 
 
 def l2_working_set_bytes(l2_bytes: int) -> int:
-    """A third of L2, so that the halves of a split L2 and its hashing leave room."""
+    """A third of L2, which leaves space for a split L2 and its hashing."""
     return l2_bytes // 3
 
 
 def measure_launch_costs_us(notes: list[str]) -> tuple[float | None, float | None, float | None]:
-    """(host time of one eager operator, time from one eager kernel to the next, and the same inside a graph)."""
+    """(host time of one eager operator, time per eager kernel, time per kernel in a graph)."""
     one = torch.ones(1, dtype=torch.float32, device="cuda")
     tiny = partial(torch.add, one, one, out=one)
     dispatch_us = _measure_or_note("dispatch cost", partial(_measure_host_us, tiny), notes)
@@ -139,7 +139,7 @@ def measure_launch_costs_us(notes: list[str]) -> tuple[float | None, float | Non
 
 
 def _measure_host_us(call: BenchFn) -> float:
-    """Median host time of issuing a call; few enough in a row that the launch queue never fills."""
+    """Median host time to issue a call; the batch is small enough that the launch queue never fills."""
     clock, samples = HostClock(), []
     for _ in range(7):
         torch.cuda.synchronize()
@@ -159,58 +159,57 @@ def _measure_levels(properties: object, graph_us: float, notes: list[str]) -> tu
             "L2", lambda: probes.measure_level("L2", l2_bytes, size, "cuda", passes, graph_us), notes
         )
         levels.append(measured or MemoryLevel(name="L2", capacity_bytes=l2_bytes))
-        notes.append(f"L2: {size >> 20} MiB in a graph, {graph_us:.2f} us of launch taken off each pass")
+        notes.append(f"L2: {size >> 20} MiB in a graph, {graph_us:.2f} us of launch subtracted per pass")
     report_stage("the bandwidth of HBM")
     memory, size = measure_dram(l2_bytes)
-    notes.append(f"main memory: {size >> 20} MiB; copy counts what is read and what is written")
+    notes.append(f"main memory: {size >> 20} MiB; copy counts the bytes read and written")
     return probes.make_bandwidths_monotonic((*levels, memory))
 
 
 def measure_dram(last_cache_bytes: int) -> tuple[MemoryLevel, int]:
-    """Main memory of the current device as it is now, and the bytes of the working set that it was measured with."""
+    """Current DRAM bandwidth of the current device, and the bytes of the working set used to measure it."""
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     size = dram_working_set_bytes(last_cache_bytes, free_bytes)
     return probes.measure_level("DRAM", total_bytes, size, "cuda", measure_best_us), size
 
 
 def measure_matmul_rates(device: str, capability: int, timer: probes.Timer, notes: list[str]) -> dict[str, float]:
-    """TFLOP/s of a large square product per dtype on random values; tensor cores at 8192, FP32 and FP64 at 4096."""
-    found: dict[str, float] = {}
-    for name, operands, n, least_capability in MATMULS:
-        if capability < least_capability:
-            notes.append(f"no {name} product: it needs compute capability {least_capability / 10:.1f}")
+    """TFLOP/s of a large square matmul per dtype on random values; tensor cores at 8192, FP32 and FP64 at 4096."""
+    rates: dict[str, float] = {}
+    for name, operands, n, min_capability in MATMULS:
+        if capability < min_capability:
+            notes.append(f"no {name} matmul: it needs compute capability {min_capability / 10:.1f}")
             continue
-        report_stage(f"the rate of a {name} product")
-        rate = _measure_or_note(
-            f"{name} product", partial(measure_matmul_rate, name, operands, n, device, timer), notes
-        )
+        report_stage(f"the rate of a {name} matmul")
+        rate = _measure_or_note(f"{name} matmul", partial(measure_matmul_rate, name, operands, n, device, timer), notes)
         if rate is not None:
-            found[name] = rate
-    return found
+            rates[name] = rate
+    return rates
 
 
 def measure_matmul_rate(name: str, operand_dtype: str, n: int, device: str, timer: probes.Timer) -> float:
+    """TFLOP/s of a matmul of two (n, n) matrices; `name` "tfloat32" enables TF32."""
     with probes.float32_matmul_precision("tf32" if name == "tfloat32" else "ieee"):
         time_us = timer(probes.matmul_call(getattr(torch, operand_dtype), n, device))
     return probes.tflop_s(probes.matmul_flops(n), time_us)
 
 
 def _measure_vector_rates(matrix: dict[str, float], notes: list[str]) -> dict[str, float]:
-    """FLOP/s outside of products: chains of FMAs in registers; where they do not compile, a strict product's rate."""
+    """Rate of vector FLOPs from FMA chains in registers; where these do not compile, the rate of a strict matmul."""
     report_stage("the rate of vector arithmetic")
-    found: dict[str, float] = {}
-    chained = _measure_or_note("vector/float32", partial(_measure_fma_rate, torch.float32), notes)
-    if chained is not None or "float32" in matrix:
-        found["float32"] = max(chained or 0.0, matrix.get("float32", 0.0))
-        notes.append("vector/float32: chains of FMAs in registers" if chained else "vector/float32: a strict product")
-    doubled = _measure_or_note("vector/float64", partial(_measure_fma_rate, torch.float64), notes)
-    if doubled is not None:
-        found["float64"] = doubled
-    return found
+    rates: dict[str, float] = {}
+    float32_rate = _measure_or_note("vector/float32", partial(_measure_fma_rate, torch.float32), notes)
+    if float32_rate is not None or "float32" in matrix:
+        rates["float32"] = max(float32_rate or 0.0, matrix.get("float32", 0.0))
+        notes.append("vector/float32: " + ("FMA chains in registers" if float32_rate else "a strict matmul"))
+    float64_rate = _measure_or_note("vector/float64", partial(_measure_fma_rate, torch.float64), notes)
+    if float64_rate is not None:
+        rates["float64"] = float64_rate
+    return rates
 
 
 def _measure_fma_rate(dtype: torch.dtype) -> float:
-    """TFLOP/s of a pointwise kernel that does nothing but FMAs; compiled by the NVRTC that torch brings."""
+    """TFLOP/s of a pointwise kernel of FMAs only; compiled by torch's NVRTC."""
     from torch.cuda.jiterator import _create_jit_fn
 
     chain = _create_jit_fn(_FMA_SOURCE.replace("CHAIN", str(FMA_CHAIN)))
@@ -219,10 +218,10 @@ def _measure_fma_rate(dtype: torch.dtype) -> float:
 
 
 def _measure_or_note(what: str, measure: Callable[[], T], notes: list[str]) -> T | None:
-    """The result of a measurement, or None and a note."""
+    """The result of a measurement, or None and a note if it fails."""
     try:
         return measure()
-    except (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError, ImportError) as fault:
-        first = (str(fault).splitlines() or [type(fault).__name__])[0]
-        notes.append(f"{what} could not be measured: {first[:100]}")
+    except (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError, ImportError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        notes.append(f"{what} could not be measured: {reason[:100]}")
         return None

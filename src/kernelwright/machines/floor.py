@@ -1,4 +1,4 @@
-"""The least time for some work on a machine: a floor from its ceilings, and the hard bound from its datasheet."""
+"""Minimum time for some work on a machine: the floor from its ceilings, and the bound from its datasheet."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _RATE_AT_LEAST = {
     "bfloat16": ("float32",),
     "tfloat32": ("float32",),
 }
-"""Formats whose rate a dtype reaches at least: the same unit runs both, or they hold all of its values, so that
-widening is honest. A build of torch without half-precision products would otherwise set a rate a hundred times too
-low as the ceiling."""
+"""Formats that are at most as fast as a dtype: the same unit runs both, or they hold all of its values, so that its
+operands can be widened. A torch build without half-precision matmul would otherwise set a ceiling that is a hundred
+times too low."""
 
 _FALLBACK_DTYPES = {"uint8": ("int8",), "float16": ("bfloat16",), "bfloat16": ("float16",), "complex64": ("float32",)}
 _FALLBACK_DTYPES |= {"complex128": ("float64",)}
 
 
 def floor(work: Work, machine: Machine, *, footprint_bytes: int | None = None, cold_bytes: int | None = None) -> Floor:
-    """The least time that the ceilings of `machine` allow for `work`, and which of them limits.
+    """Minimum time that the ceilings of `machine` allow for `work`, and the ceiling that limits it.
 
     Args:
         work: FLOPs per unit, bytes read and written.
         machine: measured or from a datasheet.
-        footprint_bytes: distinct bytes that are touched; the bytes of `work` when not given.
-        cold_bytes: so many of the bytes have to be read from main memory, and the others come from the smallest level
-            that holds the footprint and whose bandwidth is known. None: main memory has all of them.
+        footprint_bytes: distinct bytes touched; default: the bytes of `work`.
+        cold_bytes: bytes that must be read from DRAM; the others come from the smallest level that holds the footprint
+            and has a known bandwidth. None: all come from DRAM.
     Raises:
-        InternalError: the machine has no bandwidth for main memory, or no arithmetic rate at all.
+        InternalError: the machine has no DRAM bandwidth or no arithmetic rate.
     """
     footprint = work.total_bytes if footprint_bytes is None else footprint_bytes
     level = machine.levels[-1] if cold_bytes is None else _smallest_level_for(machine, footprint)
@@ -53,13 +53,19 @@ def floor(work: Work, machine: Machine, *, footprint_bytes: int | None = None, c
 
 
 @overload
-def datasheet_bound_us(work: Work, spec: Spec) -> float: ...
-@overload
-def datasheet_bound_us(work: Work, spec: None) -> None: ...
-def datasheet_bound_us(work: Work, spec: Spec | None) -> float | None:
-    """What no program can beat: the compulsory bytes, less what the last cache can still hold, at the peak bandwidth.
+def datasheet_bound_us(work: Work, spec: Spec) -> float:
+    """With a datasheet."""
 
-    FLOPs of the program as written are left out: a rewrite may need fewer. None without a datasheet (a CPU).
+
+@overload
+def datasheet_bound_us(work: Work, spec: None) -> None:
+    """Without a datasheet."""
+
+
+def datasheet_bound_us(work: Work, spec: Spec | None) -> float | None:
+    """Lower bound of any program: the compulsory bytes, less the capacity of the last-level cache, at peak bandwidth.
+
+    FLOPs are not counted, since a rewritten program may need fewer. None without a datasheet (a CPU).
     """
     if spec is None:
         return None
@@ -67,13 +73,13 @@ def datasheet_bound_us(work: Work, spec: Spec | None) -> float | None:
 
 
 def bandwidth_gb_s(level: MemoryLevel, written_share: float) -> float | None:
-    """Bandwidth of a level for a mix in which `written_share` of the bytes is written; None when nothing is known.
+    """Bandwidth of a level for a mix in which `written_share` of the bytes is written; None if unknown.
 
-    Measured at no writes (read), a third (triad), a half (copy) and all (write); between two of them the time of a
-    byte is interpolated, beyond the known ones the nearest counts.
+    Measured at shares 0 (read), 1/3 (triad), 1/2 (copy) and 1 (write). The time per byte is interpolated between these;
+    outside the known range the nearest value is used.
     """
-    figures = ((0.0, level.read_gb_s), (1 / 3, level.triad_gb_s), (0.5, level.copy_gb_s), (1.0, level.write_gb_s))
-    known = [(share, gb_s) for share, gb_s in figures if gb_s]
+    measured = ((0.0, level.read_gb_s), (1 / 3, level.triad_gb_s), (0.5, level.copy_gb_s), (1.0, level.write_gb_s))
+    known = [(share, gb_s) for share, gb_s in measured if gb_s]
     if not known:
         return None
     below = max((point for point in known if point[0] <= written_share), default=known[0])
@@ -94,7 +100,7 @@ def _memory_us(work: Work, level: MemoryLevel) -> float:
 
 
 def _smallest_level_for(machine: Machine, footprint_bytes: int) -> MemoryLevel:
-    """The smallest level with a known bandwidth that holds the footprint, else main memory."""
+    """The smallest level with a known bandwidth that holds the footprint, else DRAM."""
     for level in machine.levels[:-1]:
         fits = level.capacity_bytes is not None and footprint_bytes <= level.capacity_bytes
         if fits and bandwidth_gb_s(level, 0.0) is not None:
@@ -105,15 +111,15 @@ def _smallest_level_for(machine: Machine, footprint_bytes: int) -> MemoryLevel:
 def _rate_tflop_s(machine: Machine, unit: str) -> float:
     """The rate of `matrix/<dtype>`, `vector/<dtype>` or `special/<dtype>`; the last two share one unit here.
 
-    The best of the dtype itself and of every wider format that could do the same. When none of them is known: the
-    nearest dtype; for a product the vector unit of that dtype and then an FP32 product; the FP32 vector rate
-    (integers too); at last the fastest rate there is, so that a floor errs on the low side.
+    The best of the dtype itself and of every wider format that can do the same. If none is known, in this order: a
+    similar dtype; for a matmul the vector unit of that dtype, then an FP32 matmul; the FP32 vector rate (integers too);
+    the fastest known rate, so that the floor is too low rather than too high.
     """
     kind, _, dtype = unit.partition("/")
     rates = machine.matrix_tflop_s if kind == "matrix" else machine.vector_tflop_s
-    own = [rates[name] for name in (dtype, *_RATE_AT_LEAST.get(dtype, ())) if name in rates]
-    if own:
-        return max(own)
+    reachable = [rates[name] for name in (dtype, *_RATE_AT_LEAST.get(dtype, ())) if name in rates]
+    if reachable:
+        return max(reachable)
     for table, name in _fallback_rates(machine, kind, dtype):
         if name in table:
             return table[name]
@@ -124,7 +130,7 @@ def _rate_tflop_s(machine: Machine, unit: str) -> float:
 
 
 def _fallback_rates(machine: Machine, kind: str, dtype: str) -> list[tuple[dict[str, float], str]]:
-    """Where to look for a rate that nobody measured, in order; integers are never sent to FP32 matrix units."""
+    """Substitutes for a rate that was not measured, in order; integers never use FP32 matrix units."""
     rates = machine.matrix_tflop_s if kind == "matrix" else machine.vector_tflop_s
     order = [(rates, name) for name in _FALLBACK_DTYPES.get(dtype, ())]
     if kind == "matrix" and not dtype.startswith(("int", "uint", "bool")):
@@ -133,5 +139,5 @@ def _fallback_rates(machine: Machine, kind: str, dtype: str) -> list[tuple[dict[
 
 
 def last_cache_bytes(machine: Machine) -> int:
-    """The largest cache of the machine; 64 MiB where nobody could say."""
+    """Capacity of the largest cache of the machine; 64 MiB if unknown."""
     return max((level.capacity_bytes or 0 for level in machine.levels[:-1]), default=0) or 64 * 2**20

@@ -1,7 +1,7 @@
-"""The datasheets: dense figures as the vendors print them, read from `specs.json` when first asked for.
+"""GPU datasheets: dense peaks as published by the vendors, read from `specs.json` on first use.
 
-`float32` in `matrix_tflop_s` is what a strict FP32 product reaches, so the FMA rate; `tfloat32` is the tensor cores
-on FP32 operands. `cache_flush_bytes` is the last cache before memory: L2, or the memory-side cache of an MI300X.
+`float32` in `matrix_tflop_s` is the rate of a strict FP32 matmul, so the FMA rate; `tfloat32` is the tensor cores on
+FP32 operands. `cache_bytes` is the last cache before memory: L2, or the memory-side cache of an MI300X.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kernelwright.core.records import Machine, MemoryLevel, Record, Spec
 
 TYPICAL_LAUNCH_US = 5.0
 TYPICAL_GRAPH_LAUNCH_US = 0.93
-"""Measured on one H200 with torch 2.11; no datasheet says what a launch costs, and it is the host that pays."""
+"""Measured on one H200 with torch 2.11; datasheets do not state launch costs, which depend on the host."""
 
 
 class _SpecEntry(Record, frozen=True, kw_only=True):
-    """A datasheet and the name (a regular expression) by which the running device calls itself."""
+    """A datasheet and a regular expression for the device's name as the driver reports it."""
 
     device_name: str
     spec: Spec
@@ -34,29 +34,29 @@ def _load_entries() -> tuple[_SpecEntry, ...]:
 
 
 def spec_names() -> tuple[str, ...]:
-    """Every name that `--spec` takes."""
+    """All names that `--spec` accepts."""
     return tuple(entry.spec.name for entry in _load_entries())
 
 
 def get_spec(name: str) -> Spec:
-    """The datasheet of one name; case, spaces and underscores do not matter.
+    """The datasheet of a GPU by name; case, spaces and underscores do not matter.
 
     Raises:
-        NotFoundError: nobody wrote that one down.
+        NotFoundError: no datasheet has that name.
     """
-    wanted = re.sub(r"[ _]+", "-", name.strip().lower())
+    normalized = re.sub(r"[ _]+", "-", name.strip().lower())
     for entry in _load_entries():
-        if entry.spec.name == wanted:
+        if entry.spec.name == normalized:
             return entry.spec
     known = ", ".join(spec_names())
-    raise NotFoundError(f"no datasheet is named {name!r}; there are {known}", next=f"--spec with one of: {known}")
+    raise NotFoundError(f"no datasheet is named {name!r}", next=f"use --spec with one of: {known}")
 
 
 def match_spec(device_name: str, multiprocessors: int) -> Spec | None:
-    """The datasheet of a running CUDA device, by its name and its count of multiprocessors; None when none fits.
+    """The datasheet of a CUDA device by its name and number of multiprocessors; None if none matches.
 
-    A part with another memory (A100 40 GB), another power limit (H100 NVL) or with multiprocessors switched off
-    (a MIG slice, RTX 4090 D) has other figures, so it gets no datasheet rather than a wrong one.
+    A part with different memory (A100 40 GB), power limit (H100 NVL) or number of enabled multiprocessors (a MIG slice,
+    RTX 4090 D) has different peaks, so it gets no datasheet rather than a wrong one.
     """
     for entry in _load_entries():
         if re.search(entry.device_name, device_name) and entry.spec.multiprocessors == multiprocessors:
@@ -65,7 +65,7 @@ def match_spec(device_name: str, multiprocessors: int) -> Spec | None:
 
 
 def machine_from_spec(name: str) -> Machine:
-    """A machine that is not here, from its datasheet alone; nothing is measured and no GPU is needed.
+    """A machine from its datasheet alone; nothing is measured and no GPU is needed.
 
     Raises:
         NotFoundError: no datasheet has that name.
@@ -75,7 +75,7 @@ def machine_from_spec(name: str) -> Machine:
     launch_us, graph_us = (TYPICAL_LAUNCH_US, TYPICAL_GRAPH_LAUNCH_US) if typical else (None, None)
     notes = ["datasheet peaks: real programs reach 70 to 95 % of them"]
     if typical:
-        notes.append("launch costs are typical of a host with an H200, not from the datasheet")
+        notes.append("launch costs are those of a typical host of an H200, not from the datasheet")
     return Machine(
         name=spec.title,
         device=spec.device,
@@ -93,7 +93,7 @@ def machine_from_spec(name: str) -> Machine:
 
 
 def _levels(spec: Spec) -> tuple[MemoryLevel, ...]:
-    """The last cache, whose bandwidth no datasheet gives, and the memory, whose peak counts for every mix."""
+    """The last cache, whose bandwidth no datasheet states, and DRAM with its peak for every access pattern."""
     peak = spec.dram_gb_s
     memory = MemoryLevel(
         name="DRAM",

@@ -1,4 +1,4 @@
-"""Measured machines on disk: one file per device and software, checked when read."""
+"""Measured machines on disk: one file per device and software version, with a checksum."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import msgspec
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.core.records import Machine, MemoryLevel
 
-DISTURBED = "other programs used the CPU meanwhile: these ceilings may be too low, and are measured again next time"
-"""The note of a measurement that is not final."""
+DISTURBED = "other programs used the CPU: these ceilings may be too low, and are measured again next time"
+"""Note of a measurement that is not final."""
 STILL_DISTURBED = (
     "other programs used the CPU during both measurements: these ceilings may be too low (kw machine --remeasure)"
 )
-"""The note of a second measurement that was no quieter: a box that is never quiet must not pay again and again."""
+"""Note of a second disturbed measurement: a machine that is always busy must not be measured in every process."""
 BANDWIDTH_FIELDS = ("read_gb_s", "write_gb_s", "copy_gb_s", "triad_gb_s")
 COST_FIELDS = ("dispatch_us", "launch_us", "graph_launch_us", "page_fault_us_per_mib")
 MeasurementKey = dict[str, str]
-"""What a measurement holds for: device, threads, software. Anything else in it means measuring again."""
+"""Device, threads and software of a measurement. It is repeated when any of them changes."""
 
 
 @cache
 def method_digest() -> str:
-    """Changes when the way of measuring changes, so that figures of the old way are measured again."""
+    """Digest of the measuring code, so that its changes invalidate stored measurements."""
     folder = Path(__file__).parent
     return digest(*((folder / name).read_bytes() for name in ("probes.py", "caches.py", "cpu.py", "cuda.py")))
 
 
 def load(key: MeasurementKey) -> Machine | None:
-    """The machine that was measured under `key`; None when there is none, or when its file is not what was written."""
+    """The machine stored under `key`; None if there is none or its file is damaged."""
     try:
         checksum, _, text = _path(key).read_bytes().partition(b"\n")
         if checksum.decode() != digest(text):
@@ -43,18 +43,18 @@ def load(key: MeasurementKey) -> Machine | None:
 
 
 def save(key: MeasurementKey, machine: Machine) -> None:
-    """Writes `machine` for `key`, whole or not at all."""
+    """Write `machine` for `key` atomically."""
     text = msgspec.json.format(msgspec.json.encode(machine), indent=2)
     write_atomic(_path(key), digest(text).encode() + b"\n" + text)
 
 
 def is_provisional(machine: Machine) -> bool:
-    """Whether it was measured while other programs used the device, so that another try may see more."""
+    """Whether the measurement was disturbed, so that another one may find higher ceilings."""
     return DISTURBED in machine.notes
 
 
 def merge_best(earlier: Machine, later: Machine) -> Machine:
-    """Figure by figure the better of two measurements of one machine: ceilings the higher, costs the lower."""
+    """The better of two measurements of one machine, value by value: higher ceilings, lower costs."""
     levels = {level.name: level for level in earlier.levels}
     notes = tuple(STILL_DISTURBED if note == DISTURBED else note for note in later.notes)
     return msgspec.structs.replace(
@@ -69,8 +69,8 @@ def merge_best(earlier: Machine, later: Machine) -> Machine:
 
 
 def _merge_level(earlier: MemoryLevel, later: MemoryLevel) -> MemoryLevel:
-    figures = {name: (getattr(earlier, name), getattr(later, name)) for name in BANDWIDTH_FIELDS}
-    best = {name: max((gb_s for gb_s in pair if gb_s is not None), default=None) for name, pair in figures.items()}
+    pairs = {name: (getattr(earlier, name), getattr(later, name)) for name in BANDWIDTH_FIELDS}
+    best = {name: max((gb_s for gb_s in pair if gb_s is not None), default=None) for name, pair in pairs.items()}
     return msgspec.structs.replace(later, **best)
 
 
@@ -83,11 +83,11 @@ def _min_known(earlier: float | None, later: float | None) -> float | None:
 
 
 def is_valid(machine: Machine) -> bool:
-    """Whether every figure is a positive number and main memory has a bandwidth."""
-    figures = (getattr(level, name) for level in machine.levels for name in BANDWIDTH_FIELDS)
-    bandwidths = [figure for figure in figures if figure is not None]
+    """Whether every value is positive and finite, and DRAM has a bandwidth."""
+    values = (getattr(level, name) for level in machine.levels for name in BANDWIDTH_FIELDS)
+    bandwidths = [value for value in values if value is not None]
     rates = [*machine.matrix_tflop_s.values(), *machine.vector_tflop_s.values()]
-    positive = all(math.isfinite(figure) and figure > 0 for figure in [*bandwidths, *rates])
+    positive = all(math.isfinite(value) and value > 0 for value in [*bandwidths, *rates])
     return positive and bool(machine.levels) and machine.levels[-1].copy_gb_s is not None and bool(rates)
 
 

@@ -1,4 +1,4 @@
-"""Input buffers in rotation, so that a call meets memory that the calls before it did not leave in the cache."""
+"""Rotating input buffers, so that a call does not find its inputs in the cache from earlier calls."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ MAX_COPIES = 256
 
 
 class RotatingBuffers:
-    """Copies of one set of inputs, used in turn: one turn for all programs, so that no call finds what another left.
+    """Copies of one set of inputs, used in rotation by all programs together, so that none finds what another cached.
 
-    Cold: enough copies that together they pass twice the last cache. Inputs below a MiB stay warm: a program that
-    small never meets a cold cache in real life either, and its time is its overhead.
+    With `cache="cold"` there are enough copies to exceed the last-level cache twice. Inputs below 1 MiB stay warm: a
+    program that small does not run on a cold cache in practice either, and its time is mostly overhead.
 
     Args:
         inputs: (args, kwargs) on the device.
-        last_cache_bytes: capacity of the last cache of the device.
-        cache: what is wanted; `self.cache` says what was done.
-        parameter_bytes: parameters that the programs hold and read in every call; past the last cache they are cold
-            alone.
+        last_cache_bytes: capacity of the device's last-level cache.
+        cache: the requested state; the attribute `cache` holds the actual one.
+        parameter_bytes: parameters that the programs read in every call; if they exceed the last-level cache they make
+            it cold by themselves.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class RotatingBuffers:
         footprint = max(1, storage_bytes(inputs))
         rotated = cache == "cold" and footprint >= MIN_COLD_BYTES
         self.cache: CacheState = "cold" if rotated or parameter_bytes > last_cache_bytes else "warm"
-        wanted = -(-2 * last_cache_bytes // footprint) + 1 if rotated else 1
-        self.input_sets = [inputs, *(clone_inputs(inputs) for _ in range(min(wanted, MAX_COPIES) - 1))]
+        num_copies = -(-2 * last_cache_bytes // footprint) + 1 if rotated else 1
+        self.input_sets = [inputs, *(clone_inputs(inputs) for _ in range(min(num_copies, MAX_COPIES) - 1))]
         self._pristine: tuple[Any, Any] | None = None
         self._next_inputs = cycle(self.input_sets)
 
     def bind(self, program: Callable[..., Any]) -> Callable[[], Any]:
-        """A call of `program` without arguments that takes the next buffers each time."""
-        turn = self._next_inputs
+        """A function without arguments that calls `program` with the next buffers each time."""
+        input_sets = self._next_inputs
 
         def call() -> Any:
-            args, kwargs = next(turn)
+            args, kwargs = next(input_sets)
             return program(*args, **kwargs)
 
         if len(self.input_sets) == 1:
@@ -54,7 +54,7 @@ class RotatingBuffers:
         return call
 
     def save_if_mutated(self, program: Callable[..., Any]) -> None:
-        """Runs `program` once; if it changes its inputs, keeps a copy that `restore` writes back."""
+        """Run `program` once; if it changes its inputs, keep a copy that `restore` writes back."""
         before = clone_inputs(self.input_sets[0])
         program(*self.input_sets[0][0], **self.input_sets[0][1])
         if not all(map(torch.equal, tensor_leaves(before), tensor_leaves(self.input_sets[0]))):
@@ -62,7 +62,7 @@ class RotatingBuffers:
             self.restore()
 
     def restore(self) -> None:
-        """Undoes what in-place programs did to the buffers; nothing for the others."""
+        """Write the original inputs back if a program modifies them in place; otherwise do nothing."""
         if self._pristine is not None:
             with torch.no_grad():
                 for inputs in self.input_sets:
@@ -71,7 +71,7 @@ class RotatingBuffers:
 
 
 def parameter_bytes(program: Callable[..., Any]) -> int:
-    """Bytes of the parameters and buffers that a program holds; 0 for one that is no nn.Module."""
+    """Bytes of the parameters and buffers of an nn.Module; 0 for any other callable."""
     if not isinstance(program, torch.nn.Module):
         return 0
     return storage_bytes([*program.parameters(), *program.buffers()])

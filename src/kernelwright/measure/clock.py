@@ -1,8 +1,8 @@
-"""The one place that reads a clock.
+"""Host and device clocks; all timing in the package goes through this module.
 
-On the CPU the host's monotonic clock. On CUDA two events around the calls, cross-checked against the host clock that
-runs until the device is idle: device time can never exceed it, so an event pair that says more is a lie. A call that is
-not timed goes before, so that the device is at work while the host prepares the first that is.
+The CPU uses the host's monotonic clock. CUDA uses two events around the calls, cross-checked against host time until
+the device is idle: device time can never exceed it, so a larger event time is false. One untimed lead-in call keeps the
+device busy while the host prepares the first timed one.
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ CROSS_CHECK_SLACK_US = 20.0
 
 
 class Clock(Protocol):
-    """Times `repetitions` calls in a row and gives microseconds for one of them."""
+    """A clock that times calls."""
 
     name: str
 
-    def time_us(self, call: BenchFn, repetitions: int = 1) -> float: ...
+    def time_us(self, call: BenchFn, repetitions: int = 1) -> float:
+        """Time `repetitions` calls in a row; returns microseconds per call."""
+        ...
 
 
 class HostClock:
+    """Elapsed host time on the monotonic clock."""
+
     name = "host"
 
     def time_us(self, call: BenchFn, repetitions: int = 1) -> float:
+        """Time `repetitions` calls in a row; returns microseconds per call."""
         start = time.perf_counter_ns()
         for _ in range(repetitions):
             call()
@@ -36,20 +41,21 @@ class HostClock:
 
 
 class EventClock:
-    """Device time between two events, never more than the host saw pass.
-
-    Raises:
-        RuntimeError: the events claim more than the host clock, so one of the clocks was tampered with or is broken.
-    """
+    """Device time between two CUDA events, checked against the host clock."""
 
     name = "events"
 
     def time_us(self, call: BenchFn, repetitions: int = 1) -> float:
+        """Time `repetitions` calls in a row; returns microseconds per call.
+
+        Raises:
+            RuntimeError: the events measure more time than the host clock: one of the clocks is manipulated or broken.
+        """
         return _event_elapsed_us(call, repetitions, with_lead_call=True) / repetitions
 
 
 class GraphClock:
-    """Device time of a captured CUDA graph of the calls: small kernels without the cost of launching them."""
+    """Device time of a captured CUDA graph of the calls: excludes the launch overhead of small kernels."""
 
     name = "graph"
 
@@ -57,6 +63,7 @@ class GraphClock:
         self._graphs: dict[tuple[int, int], tuple[BenchFn, torch.cuda.CUDAGraph]] = {}
 
     def time_us(self, call: BenchFn, repetitions: int = 1) -> float:
+        """Time one replay of a graph of `repetitions` calls; returns microseconds per call."""
         key = (id(call), repetitions)
         if key not in self._graphs:
             self._graphs[key] = (call, capture_graph(call, repetitions))
@@ -64,7 +71,7 @@ class GraphClock:
 
 
 def _event_elapsed_us(call: BenchFn, repetitions: int, *, with_lead_call: bool) -> float:
-    """All repetitions together, in microseconds; `with_lead_call` by one more call that is not timed."""
+    """Device time of all repetitions, in microseconds; `with_lead_call` runs one untimed call before them."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     start = time.perf_counter_ns()
@@ -78,12 +85,12 @@ def _event_elapsed_us(call: BenchFn, repetitions: int, *, with_lead_call: bool) 
     wall_us = (time.perf_counter_ns() - start) / 1e3
     device_us = begin.elapsed_time(end) * 1e3
     if device_us > wall_us + CROSS_CHECK_SLACK_US:
-        raise RuntimeError(f"events say {device_us:.1f} us, the host clock only {wall_us:.1f} us")
+        raise RuntimeError(f"CUDA events measured {device_us:.1f} us, the host clock only {wall_us:.1f} us")
     return device_us
 
 
 def capture_graph(call: BenchFn, repetitions: int = 1) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of `repetitions` calls, warmed up on a side stream as capture demands."""
+    """Capture `repetitions` calls in a CUDA graph, after the warm-up on a side stream that capture requires."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -97,21 +104,23 @@ def capture_graph(call: BenchFn, repetitions: int = 1) -> torch.cuda.CUDAGraph:
 
 
 def clock_for(device: str) -> Clock:
+    """The default clock of a device type: events for "cuda", else the host clock."""
     return EventClock() if device == "cuda" else HostClock()
 
 
 def wall_s() -> float:
-    """Seconds on the monotonic host clock, for budgets and limits."""
+    """Seconds on the monotonic host clock, for budgets and time limits."""
     return time.perf_counter()
 
 
 def synchronize(device: str) -> None:
+    """Wait for all work on a CUDA device; does nothing on the CPU."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def choose_repetitions(call: BenchFn, clock: Clock, min_sample_us: float) -> int:
-    """How many calls make one sample last at least `min_sample_us`."""
+    """Number of calls that makes one sample last at least `min_sample_us`."""
     call_us = max(clock.time_us(call), 1e-3)
     if call_us < min_sample_us:
         call_us = max(clock.time_us(call, max(2, int(min_sample_us / call_us / 4))), 1e-3)
@@ -121,7 +130,7 @@ def choose_repetitions(call: BenchFn, clock: Clock, min_sample_us: float) -> int
 def measure_steady_us(
     call: BenchFn, device: str, *, budget_s: float = 0.3, min_sample_us: float = 200.0, best: bool = False
 ) -> float:
-    """Median (or with `best` the least) microseconds of one call after warm-up; at least five samples, for ceilings."""
+    """Steady-state time of one call: the median (with `best` the minimum) of at least five samples after a warm-up."""
     clock = clock_for(device)
     call()
     repetitions = choose_repetitions(call, clock, min_sample_us)

@@ -1,7 +1,7 @@
-"""One call, two clocks: what the process that runs it says, and what its judge sees from outside.
+"""Compare two clocks for one call: the self-reported time of the process that runs it, and the verifier's own.
 
-The judge's window holds the call and what it costs to begin and end one; calls that compute nothing say how much that
-is. Neither clock can be believed alone: one lies in a stranger's process, the other sees a processor change hands.
+The verifier's interval includes the overhead of starting and ending a call, which null calls measure. Neither clock is
+reliable alone: one is in an untrusted process, the other includes the time while the CPU runs other processes.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from dataclasses import dataclass
 from statistics import median
 
 AGREEMENT_SHARE, AGREEMENT_US = 0.10, 2.0
-"""Clocks agree that are this near, or as near as empty calls are to each other, whichever is more."""
+"""Clocks agree if they differ by at most the larger of these, or by the spread of the null calls if that is larger."""
 UNDERREPORT_SHARE, UNDERREPORT_US = 0.5, 20.0
-"""A claim is a lie that is less than this share of what was seen at the least, and by more than this."""
+"""A claimed time is false if it is below this share of the external minimum, and by more than this many us."""
 MIN_CALLS = 5
 MIN_OBSERVED_CALLS = 3
-"""Of so many calls the judge must have seen that they ran, before it contradicts a claim: on a busy machine it sleeps
-through some."""
+"""Number of calls that the verifier must have observed while running before it rejects a claimed time: on a busy
+machine it sleeps through some calls."""
 TIME_SLICE_US = 500.0
-"""Less than a process has a device to itself, and more than an empty call takes on one that nobody else has."""
+"""Shorter than a process's time slice on a shared device, longer than a null call on an exclusive one."""
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call on both clocks, in microseconds; on the judge's from the first that the candidate could see of its inputs.
+    """One call on both clocks, in microseconds; external times start when the candidate could first read its inputs.
 
     Attributes:
-        last_running_us: until the judge last saw it unfinished.
-        completed_us: until the judge saw that it says it is done.
-        outputs_read_us: until pieces of all outputs were read as well.
-        queued_us: of that, what it waited for a processor that others had.
-        claimed_us: what the worker says that it took.
-        input_write_us: what it took to write the inputs just before, on a device: longer where others have turns of it.
+        last_running_us: until the verifier last observed the call unfinished.
+        completed_us: until the verifier observed the completion status.
+        outputs_read_us: until samples of all outputs were read as well.
+        queued_us: the part of it that the process waited for a CPU.
+        claimed_us: time reported by the worker.
+        input_write_us: duration of writing the inputs to a device just before; longer if the device is time-sliced.
     """
 
     last_running_us: float
@@ -45,21 +45,20 @@ class TimedCall:
 
 @dataclass(frozen=True)
 class ClockComparison:
-    """The median time of a call by both clocks, each less what an empty call takes by it.
+    """Median time of a call on both clocks, each less the time of a null call on that clock.
 
     Attributes:
-        claimed_us: by the clock in the process that ran it.
-        external_us: by the judge's. What empty calls were queued for is left out of them; of the candidate's own it is
-            not, because a candidate can be the one who keeps its processor busy.
-        external_low_us, external_high_us: between these the judge's clock leaves it, by when it looked.
-        elapsed_us: what it took by the judge's clock; of the shortest windows, where others take turns.
-        is_exclusive: whether there were calls enough before which nobody else had a turn.
-        null_iqr_us: how far empty calls lie apart on the judge's, half of them.
-        observed_calls: how many calls the judge saw while they ran.
-        observed_claim_us: the claim of these.
-        external_min_us: what the judge's clock shows of these at the least: all but the shortest quarter, or the claim
-            and what every one took beyond it; less what three in four empty calls take; without what either was queued
-            for.
+        claimed_us: time on the clock of the process that ran it.
+        external_us: time on the verifier's clock. The queue time of null calls is subtracted, that of the candidate is
+            not, because a candidate can keep its own CPU busy.
+        external_low_us, external_high_us: bounds of the external time, from the times of the verifier's polls.
+        elapsed_us: elapsed time on the verifier's clock; of the shortest calls if the device is time-sliced.
+        is_exclusive: whether enough calls ran while no other process used the device.
+        null_iqr_us: interquartile range of the null calls on the verifier's clock.
+        observed_calls: number of calls that the verifier observed while running.
+        observed_claim_us: claimed time of these calls.
+        external_min_us: external minimum of these calls: the larger of their lower quartile, and the claimed time plus
+            the smallest excess over it; less the upper quartile of the null calls. Queue time is excluded from both.
     """
 
     claimed_us: float
@@ -77,94 +76,98 @@ class ClockComparison:
     def from_calls(
         cls, calls: Sequence[TimedCall], null_calls: Sequence[TimedCall], *, disturbed: bool = False
     ) -> ClockComparison:
-        """Weighs the clocks.
+        """Compare the clocks.
 
         Args:
-            disturbed: others may take turns with the candidate, which no clock sees: windows count before which nobody
-                did, and of these the shortest, the tenth that is left when the judge's own slips are passed over.
+            disturbed: other processes may share the device, which neither clock shows. Only calls before which no other
+                process had a time slice count, and the tenth percentile of these instead of the median.
         Raises:
             ValueError: fewer than five calls.
         """
         if len(calls) < MIN_CALLS:
-            raise ValueError(f"{len(calls)} calls; {MIN_CALLS} at least")
-        calm = calm_empty = True
+            raise ValueError(f"comparing clocks needs at least {MIN_CALLS} calls, got {len(calls)}")
+        exclusive = null_exclusive = True
         if disturbed:
-            quiet_us = min(one.input_write_us for one in (*calls, *null_calls)) + TIME_SLICE_US
-            calls, calm = _select_exclusive(calls, quiet_us)
-            null_calls, calm_empty = _select_exclusive(null_calls, quiet_us)
-        seen = sorted(one.completed_us - one.queued_us for one in null_calls)
-        nothing = sorted(one.outputs_read_us - one.queued_us for one in null_calls)
+            max_write_us = min(one.input_write_us for one in (*calls, *null_calls)) + TIME_SLICE_US
+            calls, exclusive = _select_exclusive(calls, max_write_us)
+            null_calls, null_exclusive = _select_exclusive(null_calls, max_write_us)
+        null_completed = sorted(one.completed_us - one.queued_us for one in null_calls)
+        null_read = sorted(one.outputs_read_us - one.queued_us for one in null_calls)
         unfinished = sorted(one.last_running_us for one in calls)
-        nothing_said_us = median(one.claimed_us for one in null_calls)
-        claimed_us = max(0.0, median(one.claimed_us for one in calls) - nothing_said_us)
-        while_it_ran = [one for one in calls if one.last_running_us > 0] or calls
-        said_us = max(0.0, median(one.claimed_us for one in while_it_ran) - nothing_said_us)
-        working = sorted(one.last_running_us - one.queued_us for one in while_it_ran)
-        # A busy machine lengthens some windows and not others; what a lie leaves unsaid is in all of them.
-        unsaid_us = min(one.last_running_us - one.queued_us - one.claimed_us for one in while_it_ran)
-        low_us = median(unfinished) - median(seen)
-        # Several threads may have queued at once, for longer than the call took.
-        empty_us = max(_quantile(nothing, 0.75), min(one.outputs_read_us for one in null_calls))
-        least_us = max(_quantile(working, 0.25), said_us + unsaid_us) - empty_us
-        taken_us = median(one.outputs_read_us for one in calls) - median(nothing)
-        external_us = max(0.0, taken_us)
+        null_claim_us = median(one.claimed_us for one in null_calls)
+        claimed_us = max(0.0, median(one.claimed_us for one in calls) - null_claim_us)
+        observed = [one for one in calls if one.last_running_us > 0] or calls
+        observed_claim_us = max(0.0, median(one.claimed_us for one in observed) - null_claim_us)
+        running = sorted(one.last_running_us - one.queued_us for one in observed)
+        # Interference lengthens some calls and not others; time missing from a false claim is missing in every call.
+        unreported_us = min(one.last_running_us - one.queued_us - one.claimed_us for one in observed)
+        low_us = median(unfinished) - median(null_completed)
+        # Several threads may have queued at once, so queue time can exceed the duration of the call.
+        overhead_us = max(_quantile(null_read, 0.75), min(one.outputs_read_us for one in null_calls))
+        min_us = max(_quantile(running, 0.25), observed_claim_us + unreported_us) - overhead_us
+        elapsed_us = median(one.outputs_read_us for one in calls) - median(null_read)
+        external_us = max(0.0, elapsed_us)
         if disturbed:
-            nothing_us = median(nothing) if calm_empty else min(median(nothing), TIME_SLICE_US)
-            taken_us = _quantile(sorted(one.outputs_read_us for one in calls), 0.1) - nothing_us
-            low_us, least_us = _quantile(unfinished, 0.1) - _quantile(seen, 0.1), _quantile(working, 0.1) - nothing_us
+            null_us = median(null_read) if null_exclusive else min(median(null_read), TIME_SLICE_US)
+            elapsed_us = _quantile(sorted(one.outputs_read_us for one in calls), 0.1) - null_us
+            low_us = _quantile(unfinished, 0.1) - _quantile(null_completed, 0.1)
+            min_us = _quantile(running, 0.1) - null_us
         return cls(
             claimed_us=claimed_us,
             external_us=external_us,
             external_low_us=max(0.0, low_us),
             external_high_us=median(one.completed_us for one in calls),
-            external_min_us=max(0.0, least_us),
-            elapsed_us=max(0.0, taken_us),
-            null_iqr_us=_quantile(seen, 0.75) - _quantile(seen, 0.25),
-            observed_claim_us=said_us,
+            external_min_us=max(0.0, min_us),
+            elapsed_us=max(0.0, elapsed_us),
+            null_iqr_us=_quantile(null_completed, 0.75) - _quantile(null_completed, 0.25),
+            observed_claim_us=observed_claim_us,
             observed_calls=sum(one.last_running_us > 0 for one in calls),
-            is_exclusive=calm,
+            is_exclusive=exclusive,
         )
 
     @property
     def agrees(self) -> bool:
-        """Whether the claim may stand: it is the finer of the two clocks. Where the judge looked late, it has to be a
-        good part of what the call may have taken."""
+        """Whether the claimed time is accepted, being the finer of the two clocks.
+
+        It must be within the external bounds; as the upper one is loose if the verifier polled late, it must also be at
+        least half of the elapsed time.
+        """
         if not self.is_exclusive:
             return False
         if self.claimed_us < UNDERREPORT_SHARE * self.elapsed_us - max(UNDERREPORT_US, self.null_iqr_us):
             return False
-        unsure_us = min(self.null_iqr_us, UNDERREPORT_SHARE * self.external_us)
-        near_us = max(AGREEMENT_SHARE * max(self.claimed_us, self.external_us), AGREEMENT_US, unsure_us)
-        return self.external_low_us - near_us <= self.claimed_us <= self.external_high_us + near_us
+        noise_us = min(self.null_iqr_us, UNDERREPORT_SHARE * self.external_us)
+        tolerance_us = max(AGREEMENT_SHARE * max(self.claimed_us, self.external_us), AGREEMENT_US, noise_us)
+        return self.external_low_us - tolerance_us <= self.claimed_us <= self.external_high_us + tolerance_us
 
     @property
     def underreports(self) -> bool:
-        """Whether no honest clock could have claimed so little."""
-        told_from_noise = self.is_exclusive and self.observed_calls >= MIN_OBSERVED_CALLS
+        """Whether the claimed time is too small to be correct."""
+        is_conclusive = self.is_exclusive and self.observed_calls >= MIN_OBSERVED_CALLS
         return (
-            told_from_noise
+            is_conclusive
             and self.observed_claim_us < UNDERREPORT_SHARE * self.external_min_us
             and self.external_min_us - self.observed_claim_us > UNDERREPORT_US
         )
 
     @property
     def time_us(self) -> float:
-        """The claim where the judge's clock agrees, else the judge's."""
+        """The claimed time if the clocks agree, else the external time."""
         return self.claimed_us if self.agrees else self.external_us
 
 
 def null_spread_us(null_calls: Sequence[TimedCall], share: float = 0.5) -> float:
-    """How much longer than the shortest this share of them take: what nobody below it can be judged by."""
-    took = sorted(one.outputs_read_us - one.queued_us for one in null_calls)
-    return _quantile(took, share) - took[0]
+    """How much longer than the shortest null call this share of them takes: times below it cannot be compared."""
+    times_us = sorted(one.outputs_read_us - one.queued_us for one in null_calls)
+    return _quantile(times_us, share) - times_us[0]
 
 
 def _select_exclusive(calls: Sequence[TimedCall], max_write_us: float) -> tuple[Sequence[TimedCall], bool]:
-    """Those before which nobody else had a turn, and whether they are enough; else all."""
-    found = [one for one in calls if one.input_write_us <= max_write_us]
-    return (found, True) if len(found) >= MIN_CALLS else (calls, False)
+    """The calls before which no other process had a time slice, and whether they are enough; otherwise all calls."""
+    selected = [one for one in calls if one.input_write_us <= max_write_us]
+    return (selected, True) if len(selected) >= MIN_CALLS else (calls, False)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The number below which that share of them lies."""
+    """The value at this quantile of a sorted sequence."""
     return ordered[int(share * len(ordered))]

@@ -1,4 +1,4 @@
-"""How long each kernel of a compiled program took, as torch's profiler saw it."""
+"""Time per kernel of a compiled program, from torch's profiler."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kernelwright.measure.operators import sum_device_us
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes its progress to stderr otherwise
 COMPILED_CALL_EVENT = "## Call CompiledFxGraph"
 INDUCTOR_KERNEL_NAME = re.compile(r"(graph_\d+_)?cpp_fused|triton_\w*fused")
-"""How Inductor names what it writes. The library too has operators with `fused` in their name: `aten::_fused_adam`."""
+"""Names of Inductor's generated kernels. Library operators can contain `fused` too: `aten::_fused_adam`."""
 KERNEL_NAME_PREFIX = re.compile(r"^(aten::|(graph_\d+_)?cpp_(?=fused))")
 
 
 @dataclass(frozen=True)
 class KernelTime:
-    """One kernel in the order of launches; `is_extern` when it is the library's and not the compiler's own."""
+    """One kernel in launch order; `is_extern` if Inductor calls it from a library instead of generating it."""
 
     name: str
     time_us: float
@@ -30,14 +30,14 @@ class KernelTime:
 
 
 def time_kernels(call: Callable[[], Any], device: str, passes: int = 5) -> list[KernelTime]:
-    """Median time of each kernel of a compiled program over several runs; runs with other kernels are left out."""
+    """Median time of each kernel of a compiled program over several runs; runs with different kernels are ignored."""
     runs = [_profile_kernels(call, device) for _ in range(passes)]
     names = [[kernel.name for kernel in run] for run in runs]
-    usual = max(names, key=names.count)
-    alike = [run for run, seen in zip(runs, names, strict=True) if seen == usual]
+    most_common = max(names, key=names.count)
+    matching = [run for run, kernels in zip(runs, names, strict=True) if kernels == most_common]
     return [
-        KernelTime(kernel.name, median(run[i].time_us for run in alike), kernel.is_extern)
-        for i, kernel in enumerate(alike[0])
+        KernelTime(kernel.name, median(run[i].time_us for run in matching), kernel.is_extern)
+        for i, kernel in enumerate(matching[0])
     ]
 
 
@@ -62,7 +62,7 @@ def _profile_kernels(call: Callable[[], Any], device: str) -> list[KernelTime]:
 
 
 def _is_kernel(event: Any) -> bool:
-    """A kernel of the compiler's own, or what compiled code calls: an operator, or a Triton kernel of the person's."""
+    """Whether the event is a generated kernel, or an operator or user-written Triton kernel called by compiled code."""
     if event.cpu_parent is None or not event.cpu_parent.name.startswith(COMPILED_CALL_EVENT):
         return False
     return INDUCTOR_KERNEL_NAME.match(event.name) is not None or "::" in event.name or sum_device_us(event) > 0

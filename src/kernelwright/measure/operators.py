@@ -1,7 +1,7 @@
-"""How long each operator of a program took, as the program ran.
+"""Time per operator of a running program.
 
-A mode below every other one clocks the call alone: what other modes do around it (counting) is outside the window.
-On CUDA the profiler tells the device time of the kernels that the call launched.
+The innermost dispatch mode times the call alone, without what other modes (such as counting) do around it. On CUDA the
+profiler measures the device time of the kernels that the call launched.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from kernelwright.measure.conditions import count_page_faults
 PROFILER_LABEL = "kw:"
 MIN_THREADS_SPAN_NS = 100_000
 MIN_FAULTS_SPAN_NS = 100_000
-"""Only calls this long can owe time to page faults; asking costs a microsecond."""
+"""Only calls at least this long can spend noticeable time on page faults; reading the counter costs a microsecond."""
 
 
 class ClockMode(TorchDispatchMode):
-    """Host nanoseconds and page faults of each operator, in the order of the calls.
+    """Host time and page faults of each operator, in call order.
 
     Attributes:
-        spans_ns: one entry a call. On CUDA this is host time: `device_times_us` has the device's.
-        cpu_time_ns: the same in processor time of all threads together.
-        faulted_calls: indices of the calls that met page faults.
+        spans_ns: host time of each call, also on CUDA; `_device_times_us` has the device time.
+        cpu_time_ns: CPU time of all threads together, of each call.
+        faulted_calls: indices of the calls with page faults.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -59,7 +59,7 @@ class ClockMode(TorchDispatchMode):
         try:
             result = func(*args, **kwargs)
         except BaseException:
-            del self.spans_ns[index:], self.cpu_time_ns[index:]  # nobody counts a call that raised
+            del self.spans_ns[index:], self.cpu_time_ns[index:]  # a call that raised is not counted
             raise
         self.spans_ns[index] = perf_counter_ns() - start
         self.cpu_time_ns[index] = process_time_ns() - busy
@@ -67,7 +67,7 @@ class ClockMode(TorchDispatchMode):
 
 
 class OperatorTimes:
-    """Microseconds per call in order, which calls met page faults, and how many threads were busy in each."""
+    """Microseconds of each call in order, the indices of calls with page faults, and the busy threads of each call."""
 
     def __init__(self, times_us: list[float], faulted: set[int], threads: Sequence[float | None] = ()) -> None:
         self.times_us, self.faulted_calls = times_us, faulted
@@ -76,9 +76,9 @@ class OperatorTimes:
 
 @contextlib.contextmanager
 def record_operator_times(device: str) -> Iterator[Callable[[], OperatorTimes]]:
-    """Clocks every operator inside the block; the value answers after the block has ended.
+    """Time every operator inside the block; call the yielded function after the block has ended.
 
-    Other modes that are entered inside the block stay outside the clock's window.
+    The time of other modes that are entered inside the block is not included.
     """
     mode = ClockMode(device)
     if device != "cuda":
@@ -87,7 +87,7 @@ def record_operator_times(device: str) -> Iterator[Callable[[], OperatorTimes]]:
         return
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities, acc_events=True) as profile:
-        # The first labelled call of a profile is told with twice its device time (torch 2.11): let it be this one.
+        # torch 2.11 reports the first labelled call of a profile with twice its device time: use a dummy call.
         with torch.profiler.record_function("first"):
             torch.zeros(1, device="cuda")
             torch.cuda.synchronize()
@@ -102,40 +102,41 @@ def time_operators(
     passes: int = 5,
     outer_mode: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> OperatorTimes:
-    """Median time of each operator over several runs of `call`; runs with another number of calls are left out.
+    """Median time of each operator over several runs of `call`; runs with a different number of calls are ignored.
 
     Args:
-        outer_mode: a mode to enter outside the clock's window, such as one that takes composite operators apart.
+        outer_mode: a mode whose time is not included, such as one that decomposes composite operators.
     """
-    seen: list[OperatorTimes] = []
+    runs: list[OperatorTimes] = []
     for _ in range(passes):
-        with record_operator_times(device) as answer, outer_mode():
+        with record_operator_times(device) as get_times, outer_mode():
             call()
-        seen.append(answer())
-    usual = max((len(s.times_us) for s in seen), key=[len(s.times_us) for s in seen].count)
-    alike = [s for s in seen if len(s.times_us) == usual]
-    times = [median(column) for column in zip(*(s.times_us for s in alike), strict=True)]
+        runs.append(get_times())
+    counts = [len(run.times_us) for run in runs]
+    most_common = max(counts, key=counts.count)
+    matching = [run for run in runs if len(run.times_us) == most_common]
+    times = [median(column) for column in zip(*(s.times_us for s in matching), strict=True)]
     threads = [
         median(b for b in column if b is not None) if None not in column else None
-        for column in zip(*(s.busy_threads for s in alike), strict=True)
+        for column in zip(*(s.busy_threads for s in matching), strict=True)
     ]
-    return OperatorTimes(times, set.intersection(*(s.faulted_calls for s in alike)), threads)
+    return OperatorTimes(times, set.intersection(*(s.faulted_calls for s in matching)), threads)
 
 
 def _busy_threads(mode: ClockMode) -> list[float | None]:
-    """Processor time over time; None for calls so short that starting and waking threads is most of it."""
+    """CPU time over elapsed time; None for calls so short that waking the threads dominates."""
     pairs = zip(mode.cpu_time_ns, mode.spans_ns, strict=True)
     return [busy / span if span > MIN_THREADS_SPAN_NS else None for busy, span in pairs]
 
 
 def _subtract_redispatch(spans_ns: list[int]) -> list[float]:
-    """Host spans less what the mode's own call adds to the smallest operator, measured now."""
+    """Host time of each call less the overhead of the mode itself, measured now on the smallest operator."""
     extra_us = measure_redispatch_us() if spans_ns else 0.0
     return [max(span / 1e3 - extra_us, 0.05) for span in spans_ns]
 
 
 def measure_redispatch_us() -> float:
-    """How much longer a tiny operator takes under the mode's clock than by itself."""
+    """How much longer a tiny operator takes under the timing mode than without it."""
     tiny = torch.ones(1)
     plain = measure_steady_us(lambda: tiny.add(tiny), "cpu", budget_s=0.01)
     mode = ClockMode()
@@ -153,6 +154,6 @@ def _device_times_us(profile: Any, calls: int) -> list[float]:
 
 
 def sum_device_us(event: Any) -> float:
-    """Device time of the kernels under a profiler event. Its own sum would count our label's span on the device too."""
+    """Device time of the kernels under a profiler event. The event's own sum includes our label's span."""
     own = sum(kernel.duration for kernel in event.kernels if not kernel.name.startswith(PROFILER_LABEL))
     return float(own + sum(sum_device_us(child) for child in event.cpu_children))

@@ -1,4 +1,4 @@
-"""Samples of one arm or of several that alternate in one process, under one set of conditions."""
+"""Timing of one variant, or of several interleaved in one process under the same conditions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from kernelwright.measure.statistics import compare_rounds, median_interval
 
 MIN_SAMPLE_US = 200.0
 MIN_DEVICE_SAMPLE_US = 2000.0
-"""On CUDA the first launch of a sample finds the device idle and shows the host's 10 to 100 us; this hides them."""
+"""On CUDA the first launch of a sample hits an idle device and adds the host's 10 to 100 us; this hides that."""
 MIN_ROUNDS, MAX_ROUNDS = 15, 101
 INTERFERENCE_WINDOW_S = 1.0
-"""Others' processor time is good to some hundredths of a second: shorter stretches cannot be judged by it."""
+"""CPU time of other processes is accurate to some hundredths of a second: shorter windows cannot be evaluated."""
 GRAPH_BELOW_US = 50.0
-"""Kernels this short are timed inside a CUDA graph: the launch would be most of what is measured."""
+"""Kernels this short are timed in a CUDA graph: the launch would dominate the time."""
 
 
 @dataclass
 class VariantSamples:
-    """One arm: a name and a call that takes no arguments."""
+    """One variant: a name, a call without arguments, and its samples."""
 
     name: str
     call: BenchFn
@@ -40,20 +40,20 @@ class VariantSamples:
 
 @dataclass(frozen=True)
 class InterleavedTimings:
-    """Arms that alternated in one process: sample i of every arm belongs to round i."""
+    """Timings of interleaved variants in one process: sample i of every variant belongs to round i."""
 
     timings: dict[str, Timing]
     undisturbed: tuple[bool, ...]
 
     def compare(self, a: str, b: str) -> Comparison:
-        """Pairs the undisturbed rounds of two arms; all of them where too few were left undisturbed."""
-        one, other = (select_undisturbed(self.timings[name].samples_us, self.undisturbed) for name in (a, b))
-        return compare_rounds(a, one, b, other)
+        """Compare two variants by their undisturbed rounds; by all rounds if too few were undisturbed."""
+        a_us, b_us = (select_undisturbed(self.timings[name].samples_us, self.undisturbed) for name in (a, b))
+        return compare_rounds(a, a_us, b, b_us)
 
 
 def select_undisturbed(samples: Sequence[float], undisturbed: Sequence[bool]) -> list[float]:
-    """The samples that nobody disturbed; all of them where fewer than `MIN_ROUNDS` were left alone."""
-    kept = [sample for sample, alone in zip(samples, undisturbed, strict=True) if alone]
+    """The samples without interference; all samples if fewer than `MIN_ROUNDS` are undisturbed."""
+    kept = [sample for sample, is_clean in zip(samples, undisturbed, strict=True) if is_clean]
     return kept if len(kept) >= MIN_ROUNDS else list(samples)
 
 
@@ -68,20 +68,30 @@ def time_variants(
     clock: Clock | None = None,
     warmup: int = 2,
 ) -> InterleavedTimings:
-    """Times arms of one process in rounds: each round takes one sample of every arm, in an order drawn anew.
+    """Time variants in one process in rounds: each round takes one sample of every variant, in random order.
 
-    All arms read the same buffers, so that no arm owes its time to where its inputs lie.
+    All variants read the same buffers, so that the placement of inputs in memory affects all alike.
+
+    Args:
+        variants: programs by name.
+        inputs: (args, kwargs) on the device.
+        device: "cpu" or "cuda".
+        last_cache_bytes: capacity of the device's last-level cache, for `RotatingBuffers`.
+        budget_s: time for all rounds.
+        cache: requested cache state.
+        clock: default: by device and duration.
+        warmup: untimed calls per variant.
     """
-    rotation = RotatingBuffers(inputs, last_cache_bytes, cache, max(map(parameter_bytes, variants.values())))
+    buffers = RotatingBuffers(inputs, last_cache_bytes, cache, max(map(parameter_bytes, variants.values())))
     for program in variants.values():
-        rotation.save_if_mutated(program)
-    subjects = [VariantSamples(name, rotation.bind(program)) for name, program in variants.items()]
-    clock = clock or _choose_clock(subjects, device)
-    _warm_up(subjects, rotation, clock, warmup)
-    _sample_rounds(subjects, rotation, clock, budget_s, ThrottleMonitor(device))
-    conditions = _build_conditions(device, clock, rotation)
-    clean = tuple(map(all, zip(*(subject.undisturbed for subject in subjects), strict=True)))
-    return InterleavedTimings({subject.name: _build_timing(subject, conditions) for subject in subjects}, clean)
+        buffers.save_if_mutated(program)
+    samples = [VariantSamples(name, buffers.bind(program)) for name, program in variants.items()]
+    clock = clock or _choose_clock(samples, device)
+    _warm_up(samples, buffers, clock, warmup)
+    _sample_rounds(samples, buffers, clock, budget_s, ThrottleMonitor(device))
+    conditions = _build_conditions(device, clock, buffers)
+    clean = tuple(map(all, zip(*(variant.undisturbed for variant in samples), strict=True)))
+    return InterleavedTimings({variant.name: _build_timing(variant, conditions) for variant in samples}, clean)
 
 
 def _choose_clock(variants: Sequence[VariantSamples], device: str) -> Clock:
@@ -89,7 +99,7 @@ def _choose_clock(variants: Sequence[VariantSamples], device: str) -> Clock:
     if device != "cuda":
         return clock
     try:
-        short = all(_warm_time_us(subject.call, clock) < GRAPH_BELOW_US for subject in variants)
+        short = all(_warm_time_us(variant.call, clock) < GRAPH_BELOW_US for variant in variants)
         return GraphClock() if short and not _has_many_launches(variants) else clock
     except RuntimeError:
         return clock
@@ -101,55 +111,54 @@ def _warm_time_us(call: BenchFn, clock: Clock) -> float:
 
 
 def _has_many_launches(variants: Sequence[VariantSamples]) -> bool:
-    """A chain of launches is timed as it runs: a graph would hide the overhead that is its very problem."""
+    """Whether a variant launches more than two kernels: a graph would hide the launch overhead that is its cost."""
     import torch
 
-    for subject in variants:
+    for variant in variants:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
-            subject.call()
+            variant.call()
             torch.cuda.synchronize()
         if sum(event.device_type == torch.autograd.DeviceType.CUDA for event in profile.events() or []) > 2:
             return True
     return False
 
 
-def _warm_up(variants: Sequence[VariantSamples], rotation: RotatingBuffers, clock: Clock, warmup: int) -> None:
-    for subject in variants:
-        report_stage(f"warming up {subject.name}")
+def _warm_up(variants: Sequence[VariantSamples], buffers: RotatingBuffers, clock: Clock, warmup: int) -> None:
+    for variant in variants:
+        report_stage(f"warming up {variant.name}")
         for _ in range(warmup):
-            subject.call()
-        least_us = MIN_SAMPLE_US if clock.name == "host" else MIN_DEVICE_SAMPLE_US
-        subject.repetitions = choose_repetitions(subject.call, clock, least_us)
-        rotation.restore()
+            variant.call()
+        min_sample_us = MIN_SAMPLE_US if clock.name == "host" else MIN_DEVICE_SAMPLE_US
+        variant.repetitions = choose_repetitions(variant.call, clock, min_sample_us)
+        buffers.restore()
 
 
 def _sample_rounds(
     variants: Sequence[VariantSamples],
-    rotation: RotatingBuffers,
+    buffers: RotatingBuffers,
     clock: Clock,
     budget_s: float,
     throttle: ThrottleMonitor,
 ) -> None:
-    order, start, rounds, draw = list(variants), wall_s(), 0, random.Random()
+    order, start, rounds, rng = list(variants), wall_s(), 0, random.Random()
     report_stage(f"timing {', '.join(s.name for s in variants)}")
-    crowd = InterferenceMonitor(clock)
+    monitor = InterferenceMonitor(clock)
     while rounds < MIN_ROUNDS or (rounds < MAX_ROUNDS and wall_s() - start < budget_s):
-        draw.shuffle(order)
-        for subject in order:
-            rotation.restore()
-            _take_sample(subject, clock, throttle)
+        rng.shuffle(order)
+        for variant in order:
+            buffers.restore()
+            _take_sample(variant, clock, throttle)
         rounds += 1
-        crowd.flag_interference(variants)
+        monitor.flag_interference(variants)
         if rounds >= 5 and wall_s() - start > 4 * budget_s:
             break
-    crowd.flag_interference(variants, last=True)
+    monitor.flag_interference(variants, last=True)
 
 
 class InterferenceMonitor:
-    """Marks the rounds of a stretch in which other programs wanted the processors that the samples used.
+    """Marks the rounds of a time window in which other processes competed for the CPUs that the samples used.
 
-    Processor time is told in hundredths of a second, so only a stretch of many says anything. Device clocks do not
-    care.
+    CPU time is reported in hundredths of a second, so the window must be much longer. Device clocks are not affected.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -160,28 +169,28 @@ class InterferenceMonitor:
         self._first_round, self._start_s, self._counters = rounds, wall_s(), SystemCounters.now()
 
     def flag_interference(self, variants: Sequence[VariantSamples], *, last: bool = False) -> None:
-        """Ends the stretch when it is long enough, or `last`."""
-        lasted_s = wall_s() - self._start_s
-        if not self._enabled or not (last or lasted_s >= INTERFERENCE_WINDOW_S):
+        """End the window if it is long enough or `last`, and mark its rounds if there was interference."""
+        window_s = wall_s() - self._start_s
+        if not self._enabled or not (last or window_s >= INTERFERENCE_WINDOW_S):
             return
         import torch
 
-        if lasted_s >= INTERFERENCE_WINDOW_S / 2 and SystemCounters.now().since(self._counters).shows_interference(
-            lasted_s, torch.get_num_threads()
+        if window_s >= INTERFERENCE_WINDOW_S / 2 and SystemCounters.now().since(self._counters).shows_interference(
+            window_s, torch.get_num_threads()
         ):
-            for subject in variants:
-                subject.undisturbed[self._first_round :] = [False] * (len(subject.undisturbed) - self._first_round)
+            for variant in variants:
+                variant.undisturbed[self._first_round :] = [False] * (len(variant.undisturbed) - self._first_round)
         self._start_window(len(variants[0].undisturbed))
 
 
 def _take_sample(variant: VariantSamples, clock: Clock, throttle: ThrottleMonitor) -> None:
     before = SystemCounters.now()
     variant.samples_us.append(clock.time_us(variant.call, variant.repetitions))
-    seen = SystemCounters.now().since(before)
-    variant.page_faults += seen.page_faults
+    change = SystemCounters.now().since(before)
+    variant.page_faults += change.page_faults
     reasons = throttle.reasons()
     variant.throttle_mask |= reasons
-    variant.undisturbed.append(seen.steal_ticks == 0 and not reasons & ~0x4)
+    variant.undisturbed.append(change.steal_ticks == 0 and not reasons & ~0x4)
 
 
 def _build_timing(variant: VariantSamples, conditions: Conditions) -> Timing:
@@ -203,14 +212,14 @@ def _build_timing(variant: VariantSamples, conditions: Conditions) -> Timing:
     )
 
 
-def _build_conditions(device: str, clock: Clock, rotation: RotatingBuffers) -> Conditions:
+def _build_conditions(device: str, clock: Clock, buffers: RotatingBuffers) -> Conditions:
     import torch
 
     synchronize(device)
     return Conditions(
         device="cuda" if device == "cuda" else "cpu",
         clock=clock.name,  # type: ignore[arg-type]
-        cache=rotation.cache,
+        cache=buffers.cache,
         allocation="caching allocator" if device == "cuda" else allocation_policy(),
         threads=torch.get_num_threads() if device == "cpu" else None,
     )

@@ -1,6 +1,6 @@
-"""What samples say, and how sure that is. Pure arithmetic, no clock and no torch.
+"""Confidence intervals and comparison verdicts. Pure arithmetic, no clock and no torch.
 
-Medians and order statistics, because timing noise is one-sided; ratios in logarithms, because a/b and b/a must agree.
+Medians and order statistics, because timing noise is one-sided; logarithms of ratios, because a/b and b/a must agree.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _STUDENT_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3
 
 
 def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Distribution-free interval of the median: the order statistics whose binomial tails leave enough between them.
+    """Distribution-free confidence interval of the median, from order statistics and their binomial tails.
 
-    Both ends lie equally deep, so that a/b and b/a agree. Of too few samples the range is all that can be said.
+    Both ends have the same depth, so that a/b and b/a agree. With too few samples it is the whole range.
     """
     ordered, count = sorted(samples), len(samples)
     depth, tail = 0, math.ldexp(1.0, -count)
@@ -28,7 +28,7 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple
 
 
 def classify_ratio(low: float, high: float) -> ComparisonVerdict:
-    """What an interval of time(b) / time(a) says of `a`."""
+    """Verdict on `a` from the interval of time(b) / time(a)."""
     if low > 1 + EQUIVALENCE_MARGIN:
         return "FASTER"
     if high < 1 / (1 + EQUIVALENCE_MARGIN):
@@ -37,37 +37,40 @@ def classify_ratio(low: float, high: float) -> ComparisonVerdict:
 
 
 def compare_rounds(name_a: str, a_us: Sequence[float], name_b: str, b_us: Sequence[float]) -> Comparison:
-    """Paired samples of one process, sample i of both taken in the same round."""
+    """Compare paired samples of one process; sample i of both is from the same round."""
     logs = [math.log(b / a) for a, b in zip(a_us, b_us, strict=True)]
     low, high = median_interval(logs, 0.99)
-    return _comparison(name_a, name_b, median(logs), low, high, len(logs), "rounds in one process, order drawn anew")
+    return _comparison(name_a, name_b, median(logs), low, high, len(logs), "rounds in one process, random order")
 
 
 def compare_processes(name_a: str, a_us: Sequence[float], name_b: str, b_us: Sequence[float]) -> Comparison:
-    """Medians of fresh process pairs: a Student interval over pairs, since within a process samples are not
-    independent of its memory layout.
+    """Compare medians of fresh process pairs.
+
+    The Student interval is over pairs, since samples of one process share its memory layout and are not independent.
 
     Raises:
         ValueError: fewer than five pairs.
     """
     if len(a_us) < 5:
-        raise ValueError(f"{len(a_us)} process pairs; five at least")
+        raise ValueError(f"comparing processes needs at least 5 pairs, got {len(a_us)}")
     logs = [math.log(b / a) for a, b in zip(a_us, b_us, strict=True)]
     quantile = _STUDENT_99[min(len(logs) - 1, len(_STUDENT_99)) - 1]
-    reach = quantile * stdev(logs) / math.sqrt(len(logs))
-    centre = fmean(logs)
-    return _comparison(name_a, name_b, centre, centre - reach, centre + reach, len(logs), "fresh process pairs")
+    half_width = quantile * stdev(logs) / math.sqrt(len(logs))
+    center = fmean(logs)
+    return _comparison(
+        name_a, name_b, center, center - half_width, center + half_width, len(logs), "fresh process pairs"
+    )
 
 
-def _comparison(a: str, b: str, centre: float, low: float, high: float, pairs: int, method: str) -> Comparison:
-    ratio, least, most = math.exp(centre), math.exp(low), math.exp(high)
+def _comparison(a: str, b: str, center: float, low: float, high: float, pairs: int, method: str) -> Comparison:
+    ratio, low_ratio, high_ratio = math.exp(center), math.exp(low), math.exp(high)
     return Comparison(
         variant=a,
         baseline=b,
-        verdict=classify_ratio(least, most),
+        verdict=classify_ratio(low_ratio, high_ratio),
         speedup=ratio,
-        low=least,
-        high=most,
+        low=low_ratio,
+        high=high_ratio,
         pairs=pairs,
         method=method,
     )

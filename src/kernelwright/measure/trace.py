@@ -1,4 +1,4 @@
-"""Which kernels ran on the device, and how long each took there, as CUPTI saw it through torch's profiler."""
+"""Kernels that ran on the device and their times, from CUPTI through torch's profiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler writes its p
 
 
 class DeviceKernel(NamedTuple):
-    """A kernel, a copy or a fill; `operator` is that of torch's `aten` that launched it, empty for none."""
+    """A kernel, copy or fill; `operator` is the `aten` operator that launched it, empty if none did."""
 
     name: str
     time_us: float
@@ -24,15 +24,15 @@ class DeviceKernel(NamedTuple):
 
 @contextlib.contextmanager
 def trace_device() -> Iterator[list[DeviceKernel]]:
-    """What ran on the device within the block; there when it is left."""
-    found: list[DeviceKernel] = []
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
-        yield found
+    """Trace the device inside the block; the yielded list is filled when the block ends."""
+    kernels: list[DeviceKernel] = []
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiler:
+        yield kernels
         torch.cuda.synchronize()
-    assert seen.profiler and seen.profiler.kineto_results
-    events = seen.profiler.kineto_results.events()
-    operators = {one.correlation_id(): one.name() for one in events if one.name().startswith("aten::")}
-    for one in events:
-        if one.device_type() == DeviceType.CUDA:
-            operator = operators.get(one.linked_correlation_id(), "")
-            found.append(DeviceKernel(one.name(), one.duration_ns() / 1e3, operator))
+    assert profiler.profiler and profiler.profiler.kineto_results
+    events = profiler.profiler.kineto_results.events()
+    operators = {event.correlation_id(): event.name() for event in events if event.name().startswith("aten::")}
+    for event in events:
+        if event.device_type() == DeviceType.CUDA:
+            operator = operators.get(event.linked_correlation_id(), "")
+            kernels.append(DeviceKernel(event.name(), event.duration_ns() / 1e3, operator))

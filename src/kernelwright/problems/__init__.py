@@ -1,4 +1,4 @@
-"""Problems and candidates, loaded from every accepted form."""
+"""Load problems and candidates from every supported form."""
 
 from kernelwright.problems.loaders import SourceLoader, register_loader
 from kernelwright.problems.loading import load_candidate, load_problem

@@ -1,7 +1,7 @@
-"""What candidates in compiled languages share: a header says how they are called, a plan holds for inputs of one kind.
+"""Shared part of candidates in compiled languages: a header describes the call, a plan is cached for similar inputs.
 
-Tensors pass as pointers. Inputs are made contiguous unless the header says `strided`; outputs come from `empty`. A call
-with shapes seen before costs a few microseconds.
+Tensors are passed as pointers. Inputs are made contiguous unless the header lists them as `strided`; outputs come from
+`empty`. A call with known shapes has a few microseconds of overhead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernelwright.problems.problem import Problem
 from kernelwright.problems.signature import argument_names
 from kernelwright.problems.state import ReferenceState, describe_value, reference_state, to_identifier
 
-MAX_CACHED_PLANS = 256  # a float argument that changes with every call makes a plan each time
+MAX_CACHED_PLANS = 256  # a float argument with a different value in every call creates a plan each time
 
 
 class CompiledProgram(ReferenceState):
@@ -42,27 +42,28 @@ class CompiledProgram(ReferenceState):
         self._planner.plan(self._values(args, kwargs))
 
     def launch(self, call: ResolvedLaunch, arguments: list[Any]) -> None:
-        """Runs one function of the source on tensors and numbers."""
+        """Run one function of the source on tensors and numbers."""
         raise NotImplementedError
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Makes an output; a verification puts fenced memory here for its calls."""
+        """Allocate an output; a verification replaces this with memory guarded by redzones."""
         return torch.empty(shape, dtype=dtype, device=self.device)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run all launches on the inputs and return the outputs in the form that the header declares."""
         values = self._values(args, kwargs)
         plan = self._plan(values)
-        ready = {name: self.empty(shape, dtype) for name, shape, dtype in plan.allocations}
+        prepared = {name: self.empty(shape, dtype) for name, shape, dtype in plan.allocations}
         for call in plan.launches:
-            for one in call.arguments:
-                if isinstance(one, str) and one not in ready:
-                    value = values[one]
-                    ready[one] = value if one in self._header.strided else value.contiguous()
-            self.launch(call, [ready[one] if isinstance(one, str) else one for one in call.arguments])
-        return self._pack_outputs(values, ready)
+            for arg in call.arguments:
+                if isinstance(arg, str) and arg not in prepared:
+                    value = values[arg]
+                    prepared[arg] = value if arg in self._header.strided else value.contiguous()
+            self.launch(call, [prepared[arg] if isinstance(arg, str) else arg for arg in call.arguments])
+        return self._pack_outputs(values, prepared)
 
     def _values(self, args: Any, kwargs: dict[str, Any]) -> NamedValues:
-        """Everything that a header can name: parameters, and the leaves of the inputs, which win over them."""
+        """Everything that a header can name: parameters, and the leaves of the inputs, which take precedence."""
         values = dict(self._reference_values)
         for name, value in zip(self._positional, args, strict=True):
             values.update(_flatten_named(name, value))
@@ -105,16 +106,16 @@ class CompiledProgram(ReferenceState):
 
 
 def check_reads_parameters(header: Header, problem: Problem) -> None:
-    """A weight that the source never receives cannot be right for other weights.
+    """Check that the source receives every parameter: a result that ignores a weight is wrong for other weights.
 
     Raises:
-        SignatureError: there is one.
+        SignatureError: a parameter is not passed.
     """
-    passed = {name.removeprefix("self_") for name in header.passed_names}
+    passed_names = {name.removeprefix("self_") for name in header.passed_names}
     missing = [
         f"{name} {describe_value(value)}"
         for name, value in reference_state(problem).items()
-        if to_identifier(name) not in passed
+        if to_identifier(name) not in passed_names
     ]  # fmt: skip
     if missing:
         message = f"other parameters than the reference: `kw: args` does not pass {', '.join(missing)}"
@@ -122,7 +123,7 @@ def check_reads_parameters(header: Header, problem: Problem) -> None:
 
 
 def _flatten_named(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """`xs=(a, b)` is `xs_0` and `xs_1`; `options={"scale": s}` is `options_scale`."""
+    """Name nested values: `xs=(a, b)` is `xs_0` and `xs_1`; `options={"scale": s}` is `options_scale`."""
     match value:
         case tuple() | list():
             for i, one in enumerate(value):
@@ -135,7 +136,7 @@ def _flatten_named(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plan_key(value: Any) -> Any:
-    """What a plan depends on: a tensor's shape, strides, dtype and place, anything else itself with its type."""
+    """What a plan depends on: a tensor's shape, strides, dtype and device; any other value itself with its type."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype, value.device
     return type(value), value

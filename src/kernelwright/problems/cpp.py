@@ -1,6 +1,6 @@
 """Candidates in C++ for the CPU: compiled once, called through ctypes, which releases the GIL.
 
-Whole numbers and booleans pass as int64_t, floats as double.
+Integers and booleans are passed as int64_t, floats as double.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernelwright.toolchain.cpp import compile_shared
 
 
 class EntryPoint:
-    """A void function of a shared library; copies and pickles by name, as ctypes functions cannot."""
+    """A void function of a shared library; can be copied and pickled by name, unlike ctypes functions."""
 
     def __init__(self, library: str, name: str) -> None:
         self.library, self.name = library, name
@@ -33,24 +33,30 @@ class EntryPoint:
 
 
 class CppProgram(CompiledProgram):
+    """The program of a C++ candidate."""
+
     def __init__(self, problem: Problem, header: Header, planner: InvocationPlanner, entry: EntryPoint) -> None:
         super().__init__(problem, header, planner)
         self._entry = entry
 
     def launch(self, call: ResolvedLaunch, arguments: list[Any]) -> None:
+        """Call the function, with tensors as pointers."""
         self._entry.call(
             *(ctypes.c_void_p(one.data_ptr()) if isinstance(one, torch.Tensor) else one for one in arguments)
         )
 
 
 class CppLoader:
+    """Compiles `.cpp` candidates."""
+
     def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
+        """Compile the file and check its header; see `SourceLoader.load`."""
         if device == "cuda":
-            raise CandidateError(f"{path} is C++ for the CPU", where=str(path), next="--device cpu")
+            raise CandidateError(f"{path} is C++ for the CPU, not for {device}", where=str(path), next="--device cpu")
         source = path.read_text(encoding="utf-8", errors="replace")
         header = parse_header(source, str(path))
         if len(header.launches) > 1:
-            header.fail("a C++ candidate has one entry", header.launches[1].line)
+            header.fail("a C++ candidate must have exactly one entry", header.launches[1].line)
         if name:
             header.launches[0].entry = name
         check_reads_parameters(header, problem)
@@ -60,12 +66,12 @@ class CppLoader:
 
 
 def convert_scalar(number: int | float, parameter: Parameter | None) -> Any:
-    """int64_t for a whole number, double for another, or why the parameter takes neither."""
+    """The number as int64_t or double, or a string with the reason why the parameter does not accept it."""
     if not isinstance(number, float) and not -(2**63) <= number < 2**63:
-        raise OverflowError("more than int64_t holds")
+        raise OverflowError("does not fit in int64_t")
     name = "double" if isinstance(number, float) else "int64_t"
     if parameter and not parameter.accepts_scalar(name):
-        return f"passes as {name}, but the parameter is `{parameter.text}`"
+        return f"is passed as {name}, but the parameter is `{parameter.text}`"
     return ctypes.c_double(number) if isinstance(number, float) else ctypes.c_int64(number)
 
 
@@ -74,10 +80,10 @@ def _load_entry(source: str, header: Header) -> EntryPoint:
     try:
         return EntryPoint(str(library), launch.entry)
     except AttributeError:
-        there = ", ".join(find_extern_c_functions(source)) or "nothing"
-        header.fail(f'no extern "C" function {launch.entry}; the source exports {there}', launch.line)
-    except OSError as fault:
-        raise CandidateError(f"{header.path} compiled but does not load: {fault}", where=header.path) from fault
+        exported = ", ".join(find_extern_c_functions(source)) or "nothing"
+        header.fail(f'no extern "C" function {launch.entry}; the source exports {exported}', launch.line)
+    except OSError as error:
+        raise CandidateError(f"{header.path} compiled but does not load: {error}", where=header.path) from error
 
 
 LOADER = CppLoader()

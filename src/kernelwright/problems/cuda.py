@@ -1,6 +1,6 @@
-"""Candidates in CUDA C++: on a GPU compiled by NVRTC, on a CPU run as they stand by the emulator.
+"""Candidates in CUDA C++: compiled by NVRTC on a GPU, run unchanged by the emulator on a CPU.
 
-Numbers pass as the type that the kernel's own parameter says.
+Numbers are passed as the type of the kernel's own parameter.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ FLOAT_TYPES = ("float", "double")
 INTEGER_BITS = {"int": 32, "int32_t": 32, "int64_t": 64, "long": 64, "longlong": 64, "size_t": 64, "unsigned": 32}
 EMULATED_SMS = 3
 MATH_H_DEFINES = {"INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)"}
-"""What nvcc has without an include, and NVRTC has not."""
+"""Macros that nvcc defines without an include and NVRTC does not."""
 KernelLauncher = Callable[..., None]
 KernelCompiler = Callable[[str, str, Path], KernelLauncher]
 
 
 class CudaProgram(CompiledProgram):
-    """Kernels in order, each with the grid that its header gives for these inputs.
+    """Kernels run in order, each with the grid that its header declares for the inputs.
 
     Args:
-        kernels: by name, called with grid, block, arguments and bytes of shared memory.
+        kernels: launchers by kernel name, called with grid, block, arguments and bytes of shared memory.
     """
 
     def __init__(
@@ -49,28 +49,29 @@ class CudaProgram(CompiledProgram):
             self.to(device)
 
     def launch(self, call: ResolvedLaunch, arguments: list[Any]) -> None:
+        """Launch one kernel; an empty grid launches nothing."""
         grid, block = call.sizes["grid"], call.sizes["block"]
         if 0 in grid:
             return  # nothing to compute
         (shared_bytes,) = call.sizes.get("shared", (0,))
-        clustered = {"cluster": call.sizes["cluster"]} if "cluster" in call.sizes else {}
+        cluster = {"cluster": call.sizes["cluster"]} if "cluster" in call.sizes else {}
         try:
-            self._kernels[call.entry](grid, block, arguments, shared_bytes, **clustered)
-        except UsageError as fault:
-            if fault.where:
+            self._kernels[call.entry](grid, block, arguments, shared_bytes, **cluster)
+        except UsageError as error:
+            if error.where:
                 raise
             launch = next(one for one in self._header.launches if one.entry == call.entry)
-            said = [line for kind, line in launch.size_lines.items() if kind in fault.message]
-            self._header.fail(fault.message, said[0] if said else launch.line)
+            size_lines = [line for kind, line in launch.size_lines.items() if kind in error.message]
+            self._header.fail(error.message, size_lines[0] if size_lines else launch.line)
 
 
 def build_cuda_program(
     path: Path, name: str, problem: Problem, device: str, compile_kernel: KernelCompiler
 ) -> CudaProgram:
-    """The program of a source whose kernels `compile_kernel` runs.
+    """The program of a CUDA source.
 
     Args:
-        compile_kernel: gives what is launched for a source, the name of a kernel in it, and its path.
+        compile_kernel: called with the source, the name of a kernel in it, and its path; returns its launcher.
     """
     source = path.read_text(encoding="utf-8", errors="replace")
     header = parse_header(source, str(path))
@@ -91,41 +92,44 @@ def build_cuda_program(
 
 
 class CudaLoader:
+    """Compiles `.cu` candidates for the GPU or the emulator."""
+
     def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
+        """Compile the file and check its header; see `SourceLoader.load`."""
         if device not in KERNEL_COMPILERS:
             raise CandidateError(f"{path} runs on {' or '.join(KERNEL_COMPILERS)}, not on {device}", where=str(path))
         program = build_cuda_program(path, name, problem, device, KERNEL_COMPILERS[device])
-        notes = () if device == "cuda" else ("emulated on the CPU: it is right or wrong, its time says nothing",)
+        notes = () if device == "cuda" else ("emulated on the CPU: correctness is checked, times are meaningless",)
         return Candidate(path.stem, program, str(path), "cuda", notes)
 
 
 def convert_scalar(number: int | float, parameter: Parameter | None) -> Any:
-    """The number as Python's that the parameter takes, or why it takes none such."""
+    """The number as the parameter's Python type, or a string with the reason why it is not accepted."""
     if parameter is None:
         return number
     if parameter.pointer:
-        return f"passes as a number, but the parameter is `{parameter.text}`"
+        return f"is passed as a number, but the parameter is `{parameter.text}`"
     if parameter.type in FLOAT_TYPES:
         return float(number)
     if isinstance(number, float):
-        return f"passes as a float, but the parameter is `{parameter.text}`"
+        return f"is passed as a float, but the parameter is `{parameter.text}`"
     bits = INTEGER_BITS.get(parameter.type, 64)
     if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
-        raise OverflowError(f"more than `{parameter.text}` holds")
+        raise OverflowError(f"does not fit in `{parameter.text}`")
     return number
 
 
 def _check_launch(header: Header, launch: LaunchDeclaration, source: str) -> None:
-    if launch.entry not in (there := find_extern_c_functions(source)):
-        found = ", ".join(there) or "nothing"
-        header.fail(f'no extern "C" kernel {launch.entry}; the source exports {found}', launch.line)
+    if launch.entry not in (exported := find_extern_c_functions(source)):
+        names = ", ".join(exported) or "nothing"
+        header.fail(f'no extern "C" kernel {launch.entry}; the source exports {names}', launch.line)
     for kind in ("grid", "block"):
         if not 1 <= len(launch.launch_sizes.get(kind, ())) <= 3:
             header.fail(f"`// kw: {kind} ...` of {launch.entry} needs one to three numbers", launch.line)
 
 
 def _sm_count(device: str) -> int:
-    """The device's multiprocessors; some where it is emulated."""
+    """Number of multiprocessors of the device, or of the emulator."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device == "cuda" else EMULATED_SMS
 
 

@@ -1,21 +1,21 @@
-"""The `kw:` comment block at the top of a C++ or CUDA C++ candidate: its grammar, and nothing about running it.
+"""Grammar of the `kw:` comment block at the top of a C++ or CUDA C++ candidate.
 
     // kw: entry  row_sums                       the extern "C" function, which returns void
     // kw: dims   x: float32[M, N]               shape of an input or parameter, with the dtype if it matters
     // kw: out    out: float32[M]                one line per output, in the order of the program's outputs
-    // kw: args   x, out, M, N                   what the function is called with, in its order
+    // kw: args   x, out, M, N                   arguments of the function, in its order
     // kw: returns dict                          only for programs that return a dict, a list, or nothing
     // kw: strided x                             only where the function reads x through stride(x, 0)
     // kw: let    tiles = cdiv(M, 32)            a name for a number, for the lines that follow
 
-A kernel has the lines of its launch besides; several kernels run in the order of their `entry` lines, each with what
-follows it:
+A kernel has additional lines for its launch; several kernels run in the order of their `entry` lines, each with the
+lines that follow it:
 
     // kw: grid   cdiv(N, 32), cdiv(M, 32)       blocks, along one to three dimensions
-    // kw: block  32, 32                         threads of a block, likewise
+    // kw: block  32, 32                         threads per block, likewise
     // kw: shared 4 * 32 * 33                    bytes of dynamic shared memory, if any
-    // kw: cluster 2                             blocks of a cluster, if any
-    // kw: temp   part: float32[M, 8]            memory that one kernel leaves for the next
+    // kw: cluster 2                             blocks per cluster, if any
+    // kw: temp   part: float32[M, 8]            workspace that one kernel writes and the next reads
 
 `docs/candidates.md` explains each line with an example.
 """
@@ -42,7 +42,7 @@ _NAME = re.compile(r"^[A-Za-z_][\w.]*$")
 
 @dataclass(frozen=True)
 class TensorDeclaration:
-    """A tensor of the header. `dims` is None when the line gives none; `like` names a tensor of the same shape."""
+    """A tensor of the header. `dims` is None if the line has none; `like` names a tensor of the same shape."""
 
     name: str
     dtype: str | None
@@ -52,14 +52,13 @@ class TensorDeclaration:
 
     @property
     def in_place(self) -> bool:
-        """An output that is an argument of the program, written where it is."""
+        """Whether it is an output written into an argument of the program."""
         return self.dtype is None and self.dims is None and self.like is None
 
 
 @dataclass
 class LaunchDeclaration:
-    """One function and what it is called with; `launch_sizes` are those of a kernel's launch, by the word of their
-    line."""
+    """One function and its arguments; `launch_sizes` are the sizes of a kernel launch, by the keyword of their line."""
 
     entry: str = ""
     line: int = 1
@@ -71,7 +70,7 @@ class LaunchDeclaration:
 
 @dataclass
 class Header:
-    """What a `kw:` block says; names are one word, `norm.weight` is `norm_weight`."""
+    """A parsed `kw:` block; names are identifiers, `norm.weight` is `norm_weight`."""
 
     path: str
     launches: list[LaunchDeclaration] = field(default_factory=list)
@@ -79,31 +78,32 @@ class Header:
     outputs: dict[str, TensorDeclaration] = field(default_factory=dict)
     workspaces: dict[str, TensorDeclaration] = field(default_factory=dict)
     named_expressions: dict[str, tuple[ast.expr, int]] = field(default_factory=dict)
-    """Numbers that `let` lines name, with their lines, in order."""
+    """Expressions of `let` lines by name, with their line numbers, in order."""
     returns: str = ""
     strided: set[str] = field(default_factory=set)
 
     @property
     def passed_names(self) -> set[str]:
-        """What is passed by its name."""
-        return {one.id for launch in self.launches for _, one in launch.args if isinstance(one, ast.Name)}
+        """Names of all arguments."""
+        return {value.id for launch in self.launches for _, value in launch.args if isinstance(value, ast.Name)}
 
     def fail(self, message: str, line: int) -> NoReturn:
+        """Raise a SignatureError that points to a line of the file."""
         raise SignatureError(message, where=f"{self.path}:{line}", next="docs/candidates.md shows every kw: line")
 
 
 def _current_launch(header: Header) -> LaunchDeclaration:
-    """The launch that a line belongs to: the last one; lines before the first `entry` are its too."""
+    """The launch that a line belongs to: the last one; lines before the first `entry` belong to the first."""
     if not header.launches:
         header.launches.append(LaunchDeclaration())
     return header.launches[-1]
 
 
 def parse_header(source: str, path: str) -> Header:
-    """The `kw:` block of a source, which stands before its first line of code.
+    """Parse the `kw:` block of a source, which must precede the first line of code.
 
     Raises:
-        SignatureError: no block, an unknown or incomplete line; `where` is that line.
+        SignatureError: the block is missing, or a line is unknown or incomplete; `where` is that line.
     """
     header = Header(path)
     for number, text in enumerate(source.splitlines(), 1):
@@ -117,10 +117,10 @@ def parse_header(source: str, path: str) -> Header:
         if not launch.args:
             header.fail(f"no `// kw: args ...` for {launch.entry} in the comment at the top", launch.line)
     if not header.outputs:
-        header.fail("no `// kw: out ...` in the comment at the top: what does it compute?", header.launches[0].line)
-    passed = header.passed_names
+        header.fail("no `// kw: out ...` in the comment at the top: declare the outputs", header.launches[0].line)
+    passed_names = header.passed_names
     for shape in header.outputs.values():
-        if shape.name not in passed:
+        if shape.name not in passed_names:
             header.fail(f"output {shape.name} is not among `kw: args`, so nothing would write it", shape.line)
     return header
 
@@ -132,7 +132,7 @@ def _parse_line(header: Header, kind: str, text: str, line: int) -> None:
                 header.launches.append(LaunchDeclaration())
             header.launches[-1].entry, header.launches[-1].line = text, line
             if not text.isidentifier():
-                header.fail(f"entry {text!r} is not the name of a function", line)
+                header.fail(f"entry {text!r} is not a function name", line)
         case "dims":
             for part in filter(None, map(str.strip, text.split(";"))):
                 shape = _parse_dims(header, part, line)
@@ -145,7 +145,7 @@ def _parse_line(header: Header, kind: str, text: str, line: int) -> None:
         case "out":
             shape = _parse_out(header, text, line)
             if shape.name in header.outputs:
-                header.fail(f"output {shape.name} is named twice", line)
+                header.fail(f"output {shape.name} is declared twice", line)
             header.outputs[shape.name] = shape
         case "args":
             launch = _current_launch(header)
@@ -184,7 +184,7 @@ def _parse_dims(header: Header, text: str, line: int) -> TensorDeclaration:
 
 
 def _parse_out(header: Header, text: str, line: int) -> TensorDeclaration:
-    """`out: float32[M, N]`, `out: like x`, or `x` for an argument that is written in place."""
+    """`out: float32[M, N]`, `out: like x`, or `x` for an argument that is modified in place."""
     if _NAME.match(text):
         return TensorDeclaration(to_identifier(text), None, None, line)
     match = _TENSOR.match(text)
@@ -213,8 +213,8 @@ def _parse_shape(header: Header, inside: str | None, line: int) -> tuple[ast.exp
 def _parse_expression(header: Header, text: str, line: int) -> ast.expr:
     try:
         return integer_expressions.parse(to_identifier(text) if _NAME.match(text) else text)
-    except ValueError as fault:
-        header.fail(str(fault), line)
+    except ValueError as error:
+        header.fail(str(error), line)
 
 
 def _split_on_commas(text: str) -> list[str]:

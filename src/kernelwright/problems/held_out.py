@@ -1,6 +1,6 @@
-"""The inputs of other shapes that a problem's file declares beside its own, by `get_held_out_inputs()`.
+"""Held-out inputs of other shapes, which a problem's file declares with `get_held_out_inputs()`.
 
-Only who judges asks for them: what a problem is measured with are its own.
+Only verification uses them; timing uses the problem's own inputs.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ GENERATOR_NAME = "get_held_out_inputs"
 
 
 def held_out_inputs(problem: Problem) -> list[Args]:
-    """New inputs of other shapes, drawn from torch's current random state; none where the problem declares none.
+    """New inputs of other shapes, sampled from torch's current random state; empty if the problem declares none.
 
     Raises:
-        ProblemError: their generator raises, or returns no list.
+        ProblemError: the generator raises, or does not return a list.
     """
     module = _find_module(problem)
     generator = getattr(module, GENERATOR_NAME, None)
     if module is None or generator is None:
         return []
     path = Path(module.__file__) if module.__file__ else None
-    found = wrap_with_reraise(generator, path, ProblemError, f"raised in {GENERATOR_NAME}()")()
-    if not isinstance(found, (list, tuple)):
-        message = f"{GENERATOR_NAME}() returned a {type(found).__name__}, not a list"
+    input_sets = wrap_with_reraise(generator, path, ProblemError, f"raised in {GENERATOR_NAME}()")()
+    if not isinstance(input_sets, (list, tuple)):
+        message = f"{GENERATOR_NAME}() returned a {type(input_sets).__name__}, not a list"
         raise ProblemError(message, where=str(path), next="return a list, each entry as get_inputs() returns it")
-    return [split_arguments(one) for one in found]
+    return [split_arguments(inputs) for inputs in input_sets]
 
 
 def _find_module(problem: Problem) -> ModuleType | None:
-    """That which the problem was loaded from; None for live objects."""
+    """The module that the problem was loaded from; None for in-process objects."""
     if problem.source is None:
         return None
-    place, _ = split_target(problem.source)
-    file = str(Path(place).expanduser().absolute())
+    location, _ = split_target(problem.source)
+    file = str(Path(location).expanduser().absolute())
     loaded = list(sys.modules.values())
-    by_file = [one for one in loaded if getattr(one, "__dict__", {}).get("__file__") == file]
-    return by_file[-1] if by_file else sys.modules.get(place)  # the first may be a script that is its own problem
+    by_file = [module for module in loaded if getattr(module, "__dict__", {}).get("__file__") == file]
+    return by_file[-1] if by_file else sys.modules.get(location)  # the first may be a script that is its own problem

@@ -1,4 +1,4 @@
-"""Running a person's Python file, and saying which of its lines went wrong."""
+"""Import user Python files, and report the line that raised."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ INSTALL_COMMANDS = {"triton": "pip install 'kernelwright[cuda]'"}
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """`file.py:function` -> (`file.py`, `function`); the second part is empty where nothing is named."""
-    place, colon, name = target.rpartition(":")
-    return (place, name) if colon and place and name.isidentifier() else (target, "")
+    """Split `file.py:function` into (`file.py`, `function`); the second part is empty if there is none."""
+    location, colon, name = target.rpartition(":")
+    return (location, name) if colon and location and name.isidentifier() else (target, "")
 
 
 def is_module_target(location: str, name: str) -> bool:
-    """Whether `place:name` means a module that can be imported, not a file."""
+    """Whether `location:name` is an importable module rather than a file."""
     dotted = bool(name) and all(part.isidentifier() for part in location.split("."))
     return dotted and not location.endswith(".py") and not Path(location).exists()
 
 
 def absolute_target(target: str) -> str:
-    """The same target from any working folder: its file, when it names one, by its whole path.
+    """The target with an absolute file path, so that it is valid from any working folder.
 
     Raises:
         NotFoundError, UsageError: as `find_file`.
     """
-    place, name = split_target(target)
-    if is_module_target(place, name):
+    location, name = split_target(target)
+    if is_module_target(location, name):
         return target
-    return f"{find_file(place).absolute()}{':' + name if name else ''}"
+    return f"{find_file(location).absolute()}{':' + name if name else ''}"
 
 
 def find_file(location: str) -> Path:
     """The file at `location`.
 
     Raises:
-        NotFoundError: nothing is there; names the files beside it that are called nearly so.
+        NotFoundError: it does not exist; suggests files of the same folder with similar names.
         UsageError: it is a folder.
     """
     path = Path(location).expanduser()
@@ -64,16 +64,16 @@ def find_file(location: str) -> Path:
         return path
     if path.is_dir():
         raise UsageError(f"{location} is a folder, not a file", next=_did_you_mean(_files(path)[:5]))
-    beside = _files(path.parent) if path.parent.is_dir() else []
-    close = set(difflib.get_close_matches(path.name, [file.name for file in beside], n=3, cutoff=0.6))
-    near = [file for file in beside if file.name in close or file.stem == path.name]
+    files = _files(path.parent) if path.parent.is_dir() else []
+    close = set(difflib.get_close_matches(path.name, [file.name for file in files], n=3, cutoff=0.6))
+    near = [file for file in files if file.name in close or file.stem == path.name]
     raise NotFoundError(f"no file {location}", next=_did_you_mean(near), where=str(path.parent.absolute()))
 
 
 def import_file(path: Path, error: type[KernelwrightError]) -> ModuleType:
-    """A new module from a file, which can import the files beside it, now and when it is called.
+    """Import a file as a new module that can import other files of its folder, both now and when it is called.
 
-    What it prints goes to stderr.
+    Its output goes to stderr.
 
     Raises:
         error: the file does not run; `where` is the line of that file.
@@ -86,7 +86,7 @@ def import_file(path: Path, error: type[KernelwrightError]) -> ModuleType:
     folder = path.parent.absolute()
     install_local_import(module, folder)
     with reraise_as(path, error, "does not import"), isolated_import_path(folder):
-        sys.modules[name] = module  # dataclasses, torch.compile and Triton look a function's module up by name
+        sys.modules[name] = module  # dataclasses, torch.compile and Triton look up a function's module by name
         try:
             spec.loader.exec_module(module)
         except BaseException:
@@ -96,28 +96,28 @@ def import_file(path: Path, error: type[KernelwrightError]) -> ModuleType:
 
 
 def import_module(name: str, error: type[KernelwrightError]) -> ModuleType:
-    """The module `package.module`, looked for from the working folder too.
+    """Import `package.module`, also searching the working folder.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such module.
         error: it does not import.
     """
     with import_path(Path.cwd()):
         try:
-            found = importlib.util.find_spec(name)
+            spec = importlib.util.find_spec(name)
         except (ImportError, ValueError):
-            found = None
-        except Exception as fault:
-            raise error(f"the package of {name} does not import: {fault!r}") from fault
-        if found is None:
+            spec = None
+        except Exception as exc:
+            raise error(f"the package of {name} does not import: {exc!r}") from exc
+        if spec is None:
             hint = "give a path such as ./model.py, or package.module"
             raise NotFoundError(f"no file and no module {name}", next=hint)
-        with reraise_as(Path(found.origin or name), error, "does not import"):
+        with reraise_as(Path(spec.origin or name), error, "does not import"):
             return importlib.import_module(name)
 
 
 def get_attribute(module: ModuleType, name: str, location: str, error: type[KernelwrightError]) -> Any:
-    """`module.name`; raises `error` with near names when it is not there."""
+    """`module.name`; raises `error` with similar names if it does not exist."""
     if hasattr(module, name):
         return getattr(module, name)
     own = defined_callables(module)
@@ -126,45 +126,46 @@ def get_attribute(module: ModuleType, name: str, location: str, error: type[Kern
 
 
 def defined_callables(module: ModuleType) -> list[str]:
-    """The functions and classes that a module defines itself."""
+    """Public functions and classes defined in the module itself."""
     public = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
     return [name for name, value in public.items() if getattr(value, "__module__", None) == module.__name__]
 
 
 def join_names(names: Iterable[str]) -> str:
+    """Comma-separated names for a message; "nothing" if there are none."""
     return ", ".join(names) or "nothing"
 
 
 @contextlib.contextmanager
 def reraise_as(path: Path | None, error: type[KernelwrightError], what: str) -> Iterator[None]:
-    """Turns whatever a person's code raises into `error` with the line of `path` at which it went wrong.
+    """Convert any exception of user code to `error` with the line of `path` that raised it.
 
-    Python that does not parse becomes a CompileError where `error` is a CandidateError, as C++ that does not compile.
+    A syntax error becomes a CompileError if `error` is CandidateError, like C++ that does not compile.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     except KernelwrightError:
         raise
-    except ModuleNotFoundError as fault:
-        if fault.name in INSTALL_COMMANDS:
+    except ModuleNotFoundError as exc:
+        if exc.name in INSTALL_COMMANDS:
             raise MissingDependency(
-                f"{path} needs {fault.name}", next=INSTALL_COMMANDS[fault.name], where=str(path)
-            ) from fault
-        hint = f"install {fault.name}, or mend the import"
-        raise error(f"{path} {what}: {fault}", where=error_location(fault, path), next=hint) from fault
-    except (Exception, SystemExit) as fault:
-        message = str(fault).partition("\n")[0]
-        text = f"{path or 'it'} {what}: {type(fault).__name__}{': ' if message else ''}{message}"
-        is_syntax = isinstance(fault, SyntaxError) and error is CandidateError
-        raised = CompileError if is_syntax else error
-        raise raised(
-            text, where=error_location(fault, path), next="fix that line, or run again with --debug"
-        ) from fault
+                f"{path} needs {exc.name}", next=INSTALL_COMMANDS[exc.name], where=str(path)
+            ) from exc
+        hint = f"install {exc.name}, or fix the import"
+        raise error(f"{path} {what}: {exc}", where=error_location(exc, path), next=hint) from exc
+    except (Exception, SystemExit) as exc:
+        message = str(exc).partition("\n")[0]
+        text = f"{path or 'the program'} {what}: {type(exc).__name__}{': ' if message else ''}{message}"
+        is_syntax = isinstance(exc, SyntaxError) and error is CandidateError
+        error_type = CompileError if is_syntax else error
+        raise error_type(
+            text, where=error_location(exc, path), next="fix that line, or run again with --debug"
+        ) from exc
 
 
 def error_location(error: BaseException, path: Path | None) -> str:
-    """`file:line` of the innermost line of `path` in a traceback, or of the syntax error in it."""
+    """`file:line` of the innermost frame in `path`, or of the syntax error."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -175,7 +176,7 @@ def error_location(error: BaseException, path: Path | None) -> str:
 def wrap_with_reraise(
     call: Callable[[], Any], path: Path | None, error: type[KernelwrightError], what: str
 ) -> Callable[[], Any]:
-    """`call`, whose exceptions become `error`."""
+    """Wrap `call` so that its exceptions become `error`."""
 
     def run() -> Any:
         with reraise_as(path, error, what):
@@ -189,5 +190,5 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _did_you_mean(near: Iterable[Any]) -> str:
-    words = [str(one) for one in near]
-    return f"did you mean {' or '.join(words)}?" if words else ""
+    names = [str(one) for one in near]
+    return f"did you mean {' or '.join(names)}?" if names else ""

@@ -1,4 +1,4 @@
-"""Whole-number expressions from a header, such as `M*N + 1`, worked out without running any code of the file."""
+"""Parse and evaluate integer expressions of a header, such as `M*N + 1`, without executing code from the file."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ TENSOR_FUNCTIONS = ("numel", "size", "stride")
 
 
 def parse(text: str) -> ast.expr:
-    """The expression in `text`.
+    """Parse an expression.
 
     Raises:
-        ValueError: it is not one expression of numbers, names, + - * / // % and calls of plain functions.
+        ValueError: it is not a single expression of numbers, names, + - * / // % and function calls.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
-        raise ValueError(f"{text!r} is not an expression") from fault
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{text!r} is not an expression") from error
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED_NODES):
-            raise ValueError(f"{text!r} may hold numbers, names, + - * / // % and functions, not {type(node).__name__}")
+            raise ValueError(f"{text!r} may contain numbers, names, + - * / // %, functions; not {type(node).__name__}")
     return tree
 
 
@@ -46,18 +46,17 @@ def variable_names(tree: ast.expr) -> set[str]:
 
 
 def evaluate(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[str, Callable[..., Number]]) -> Number:
-    """The value of an expression that `parse` accepted.
+    """Evaluate an expression that `parse` returned.
 
     Raises:
-        ValueError: a name or a function that is not there, a division by zero, an overflow, or something that is no
-            number.
+        ValueError: an unknown name or function, division by zero, overflow, or a result that is not a number.
     """
     match tree:
         case ast.Constant(value=int() | float() as value):
             return value
         case ast.Name(id=name):
             if name not in values:
-                raise ValueError(f"{name} is not known")
+                raise ValueError(f"{name} is not defined")
             return values[name]
         case ast.UnaryOp(op=op, operand=operand):
             return OPERATORS[type(op)](evaluate(operand, values, functions))
@@ -65,11 +64,11 @@ def evaluate(tree: ast.expr, values: Mapping[str, Number], functions: Mapping[st
             sides = evaluate(left, values, functions), evaluate(right, values, functions)
             try:
                 return OPERATORS[type(op)](*sides)
-            except ArithmeticError as fault:
-                raise ValueError(f"{ast.unparse(tree)} has no value: {fault}") from fault
+            except ArithmeticError as error:
+                raise ValueError(f"{ast.unparse(tree)} has no value: {error}") from error
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
             if name not in functions:
-                raise ValueError(f"there is no function {name}")
+                raise ValueError(f"unknown function {name}")
             named = [ast.unparse(one) for one in args[:1]] if name in TENSOR_FUNCTIONS else []
             return functions[name](*named, *(evaluate(one, values, functions) for one in args[len(named) :]))
     raise ValueError(f"{ast.unparse(tree)} is not a number")

@@ -1,6 +1,6 @@
-"""One interface for candidates in every language: a suffix and who loads it.
+"""One interface for candidates in every language: file suffixes and their loaders.
 
-To accept another language write a `SourceLoader` and name it in `SOURCE_LOADERS`, or `register_loader` it from outside.
+To support another language, write a `SourceLoader` and add it to `SOURCE_LOADERS`, or call `register_loader`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from kernelwright.problems.problem import Candidate, Problem
 
 
 class SourceLoader(Protocol):
-    """Makes a candidate from one source file."""
+    """Loads a candidate from one source file."""
 
     def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
-        """The candidate in `path`.
+        """Load the candidate in `path`.
 
         Args:
-            name: what the target named after the colon, or empty.
+            name: the part of the target after the colon, or empty.
             device: where the candidate will run, `cpu` or `cuda`.
         Raises:
             CandidateError: it does not load or compile.
-            SignatureError: it takes other arguments or parameters than the reference.
+            SignatureError: it has other arguments or parameters than the reference.
         """
         ...
 
 
-# By the module that holds LOADER, so that a language costs nothing until a file of it is asked for.
+# By name of the module that holds LOADER, so that a language is imported only when it is used.
 SOURCE_LOADERS: dict[str, str | SourceLoader] = {
     ".py": "kernelwright.problems.python",
     ".cpp": "kernelwright.problems.cpp",
@@ -38,15 +38,15 @@ SOURCE_LOADERS: dict[str, str | SourceLoader] = {
 
 
 def register_loader(suffix: str, loader: str | SourceLoader) -> None:
-    """Accepts files that end in `suffix`; `loader` is one, or the module that holds it as `LOADER`."""
+    """Accept files with this suffix; `loader` is a SourceLoader or the name of a module with one as `LOADER`."""
     SOURCE_LOADERS[suffix] = loader
 
 
 def find_loader(path: Path) -> SourceLoader:
-    """Who loads a file.
+    """The loader of a file, by its suffix.
 
     Raises:
-        CandidateError: nobody; lists the suffixes that are accepted.
+        CandidateError: no loader accepts the suffix; lists those that are accepted.
     """
     loader = SOURCE_LOADERS.get(path.suffix)
     if loader is None:

@@ -1,9 +1,9 @@
-"""Problems and candidates from the targets that people type.
+"""Load problems and candidates from command-line targets.
 
 A problem is a file in the KernelBench form (`Model`, `get_inputs`, optionally `get_init_inputs`), or a function with
-example inputs: `file.py:function` or `package.module:function`, whose inputs come from `FUNCTION_inputs()` or
-`get_inputs()` beside it. A function called like its file needs no colon. `DETERMINISTIC = True` in the file says
-that a candidate must give the same bits twice.
+example inputs: `file.py:function` or `package.module:function`, with inputs from `FUNCTION_inputs()` or `get_inputs()`
+of the same module. A function with the name of its file needs no colon. `DETERMINISTIC = True` in the file requires
+candidates to be bitwise reproducible.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ PROBLEM_FORMAT_HINT = "a problem file defines Model and get_inputs(), or a funct
 
 
 def load_problem(target: str) -> Problem:
-    """The problem that a target names; `Model` is constructed under a fixed seed.
+    """Load the problem that a target names; `Model` is constructed under a fixed seed.
 
     Args:
         target: `file.py`, `file.py:NAME` or `package.module:NAME`.
     Raises:
-        NotFoundError: no such file or module, with near matches.
-        ProblemError: it does not import, lacks what a problem needs, or does not construct.
+        NotFoundError: no such file or module; suggests similar names.
+        ProblemError: it does not import, lacks a part of a problem, or cannot be constructed.
     """
-    place, name = split_target(target)
-    module, path = _import_target(place, name)
-    found = _find_program(module, place, name)
+    location, name = split_target(target)
+    module, path = _import_target(location, name)
+    target_object = _find_program(module, location, name)
     file = path or _file_of(module)
-    program, init = _construct(found, module, file)
+    program, init = _construct(target_object, module, file)
     owned = program if isinstance(program, torch.nn.Module) else None
-    label = name or Path(place).stem
+    label = name or Path(location).stem
     return Problem(
         name=label,
         program=program,
-        make_inputs=_find_input_generator(module, place, name, program, file),
+        make_inputs=_find_input_generator(module, location, name, program, file),
         source=target,
         summary=one_line_expression(program) or _module_summary(module),
         deterministic=getattr(module, "DETERMINISTIC", False) is True,
@@ -65,17 +65,17 @@ def load_problem(target: str) -> Problem:
 
 
 def load_candidate(target: str, problem: Problem, device: str = "cpu") -> Candidate:
-    """The candidate that a target names, ready to take the problem's inputs on `device`.
+    """Load the candidate that a target names, ready to accept the problem's inputs on `device`.
 
     Args:
-        target: `file.py`, `file.py:NAME`, `file.cpp`, or another suffix that `sources.register` knows.
+        target: `file.py`, `file.py:NAME`, `file.cpp`, or another suffix that `register_loader` added.
     Raises:
-        NotFoundError: no such file, with near matches.
+        NotFoundError: no such file; suggests similar names.
         CandidateError: it does not import; CompileError: it does not compile.
-        SignatureError: it takes other arguments or parameters than the reference.
+        SignatureError: it has other arguments or parameters than the reference.
     """
-    place, name = split_target(target)
-    path = find_file(place)
+    location, name = split_target(target)
+    path = find_file(location)
     return find_loader(path).load(path, name, problem, device)
 
 
@@ -84,9 +84,7 @@ def _import_target(location: str, name: str) -> tuple[ModuleType, Path | None]:
         return import_module(location, ProblemError), None
     path = find_file(location)
     if path.suffix != ".py":
-        message = (
-            f"{location} is not a Python file: the reference is Python, and {path.suffix or 'this'} can be a candidate"
-        )
+        message = f"{location} is not a Python file; {path.suffix or 'other'} files can only be candidates"
         raise ProblemError(message, where=location, next=PROBLEM_FORMAT_HINT)
     return import_file(path, ProblemError), path
 
@@ -96,7 +94,7 @@ def _file_of(module: ModuleType) -> Path | None:
 
 
 def _find_program(module: ModuleType, location: str, name: str) -> Any:
-    """What the target means in its module: the named object, `Model`, or the function called like the file."""
+    """The program that the target refers to: the named object, `Model`, or the function with the file's name."""
     if name:
         return get_attribute(module, name, location, ProblemError)
     for one in ("Model", Path(location).stem):
@@ -111,17 +109,17 @@ def _find_program(module: ModuleType, location: str, name: str) -> Any:
     )
 
 
-def _construct(found: Any, module: ModuleType, path: Path | None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The program, and the arguments that its class was constructed with."""
-    if not inspect.isclass(found):
-        if not callable(found):
-            raise ProblemError(f"{found!r} cannot be called", where=str(path), next=PROBLEM_FORMAT_HINT)
-        return found, ()
+def _construct(target_object: Any, module: ModuleType, path: Path | None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The program, and the constructor arguments if it is a class."""
+    if not inspect.isclass(target_object):
+        if not callable(target_object):
+            raise ProblemError(f"{target_object!r} is not callable", where=str(path), next=PROBLEM_FORMAT_HINT)
+        return target_object, ()
     with reraise_as(path, ProblemError, "does not construct"), temporary_seed(MODEL_SEED):
         init = tuple(module.get_init_inputs()) if hasattr(module, "get_init_inputs") else ()
-        program = found(*init)
+        program = target_object(*init)
     if not callable(program):
-        raise ProblemError(f"{found.__name__} of {path} cannot be called: it is no nn.Module", where=str(path))
+        raise ProblemError(f"{target_object.__name__} in {path} is not callable: not an nn.Module", where=str(path))
     return program, init
 
 
@@ -132,25 +130,25 @@ def _module_summary(module: ModuleType) -> str:
 def _find_input_generator(
     module: ModuleType, location: str, name: str, program: Callable[..., Any], path: Path | None
 ) -> Callable[[], Args]:
-    """The generator of inputs beside a program, as (args, kwargs)."""
-    wanted = [f"{name}_inputs", "get_inputs"] if name else ["get_inputs", f"{Path(location).stem}_inputs"]
-    generator = next((getattr(module, one) for one in wanted if callable(getattr(module, one, None))), None)
+    """The input generator in a program's module, returning (args, kwargs)."""
+    generator_names = [f"{name}_inputs", "get_inputs"] if name else ["get_inputs", f"{Path(location).stem}_inputs"]
+    generator = next((getattr(module, one) for one in generator_names if callable(getattr(module, one, None))), None)
     if generator is None:
         message = f"{location} has no example inputs; it defines {join_names(defined_callables(module))}"
-        # Of a script, the function called like the file is what it does, not a program that was meant.
+        # In a script, a function with the file's name is its main function, not a program to be measured.
         is_meant = bool(name) or callable(getattr(module, "Model", None))
         hints = [] if name else watch_hints(module, location)
         if is_meant or not hints:
-            hints = [*hints, f"add {wanted[0]}(), which returns a list of arguments"]
+            hints = [*hints, f"add {generator_names[0]}(), which returns a list of arguments"]
         raise ProblemError(message, where=location, next="\n".join(hints))
     return wrap_with_reraise(lambda: split_arguments(generator()), path, ProblemError, "raised in its inputs")
 
 
 def split_arguments(value: Any) -> Args:
-    """What an inputs function returned, as (args, kwargs).
+    """Split the result of an inputs function into (args, kwargs).
 
-    A list or tuple is the positional arguments, a dict the keyword arguments, the pair (list, dict) both; anything
-    else is a single argument.
+    A list or tuple holds positional arguments, a dict keyword arguments, a pair (list, dict) both; any other value is a
+    single argument.
     """
     match value:
         case (list() as args, dict() as kwargs) if isinstance(value, tuple) and all(isinstance(k, str) for k in kwargs):

@@ -1,9 +1,9 @@
-"""Imports between the files of one folder: `import ops` in a person's file means the `ops.py` beside it.
+"""Imports between the files of one folder: `import ops` in a user file finds the `ops.py` next to it.
 
-Python knows one module of a name, so that two folders with an `ops.py` each would share whichever came first, and a
-folder is on the import path only while a file in it is loaded. Here every folder is a package of its own: its modules
-are `kernelwright_folder_1a2b3c4d.ops`, a name by which pickle, inspect, torch.compile and Triton find them, and the
-files in it have an `import` of their own that looks there, at any time.
+Python has one module per name, so that two folders with an `ops.py` each would share the first one, and a folder is on
+the import path only while a file of it is loaded. Here every folder is its own package: its modules are named
+`kernelwright_folder_1a2b3c4d.ops`, so that pickle, inspect, torch.compile and Triton find them, and its files have
+their own `__import__`, which searches the folder at any time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PREFIX = "kernelwright_folder_"
 
 
 def install_local_import(module: ModuleType, folder: Path) -> None:
-    """Gives a module that has not run yet the `import` of the files in `folder`."""
+    """Set the `__import__` of the files in `folder` for a module that has not run yet."""
     name = PREFIX + digest(str(folder))[:8]
     if name not in sys.modules:
         sys.modules[name] = package = ModuleType(name, f"The files in {folder}.")
@@ -37,30 +37,30 @@ def install_local_import(module: ModuleType, folder: Path) -> None:
 
 @contextlib.contextmanager
 def import_path(folder: Path) -> Iterator[None]:
-    """Imports look into `folder` first, except for modules of the standard library."""
-    standard = _StandardLibrary(folder)
+    """Search `folder` first for imports, except for modules of the standard library."""
+    finder = _StandardLibrary(folder)
     sys.path.insert(0, str(folder))
-    sys.meta_path.insert(0, standard)
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        sys.meta_path.remove(standard)
+        sys.meta_path.remove(finder)
         if str(folder) in sys.path:
             sys.path.remove(str(folder))
 
 
 @contextlib.contextmanager
 def isolated_import_path(folder: Path) -> Iterator[None]:
-    """As `import_path`; what importlib takes from the folder meanwhile is not there for a file of another folder."""
+    """As `import_path`, but modules imported from the folder are removed again, hidden from files of other folders."""
     before = set(sys.modules)
     try:
         with import_path(folder):
             yield
     finally:
         new = [name for name in sys.modules if name not in before]
-        tops = {name for name in new if "." not in name and _is_loaded_from(folder, name)}
+        top_level = {name for name in new if "." not in name and _is_loaded_from(folder, name)}
         for name in new:
-            if name.partition(".")[0] in tops:
+            if name.partition(".")[0] in top_level:
                 del sys.modules[name]
 
 
@@ -73,11 +73,11 @@ class _StandardLibrary:
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is not None or name not in sys.stdlib_module_names:
             return None
-        return PathFinder.find_spec(name, [place for place in sys.path if Path(place).resolve() != self._folder])
+        return PathFinder.find_spec(name, [entry for entry in sys.path if Path(entry).resolve() != self._folder])
 
 
 class _FolderFinder:
-    """Finds the modules of the folders, and gives each the `import` of its folder."""
+    """Finds the modules of the folder packages, and sets the `__import__` of each."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if not name.startswith(PREFIX):
@@ -106,18 +106,18 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> ModuleType:
-    """What `import name` calls in a file of the folder that `package` stands for."""
+    """The `__import__` of files in the folder that `package` represents."""
     top = name.partition(".")[0]
     if level or not _is_sibling(package, top):
         return builtins.__import__(name, globals, locals, fromlist or (), level)
-    found = builtins.__import__(f"{package}.{name}", globals, locals, fromlist or (), 0)
-    return found if fromlist else sys.modules[f"{package}.{top}"]
+    module = builtins.__import__(f"{package}.{name}", globals, locals, fromlist or (), 0)
+    return module if fromlist else sys.modules[f"{package}.{top}"]
 
 
 def _is_sibling(package: str, name: str) -> bool:
-    """Whether a name means a file beside: never one of Python's own, nor what is loaded already, such as torch.
+    """Whether a name refers to a file in the same folder, not to a standard or already loaded module such as torch.
 
-    A folder without `__init__.py` gives way to an installed package of its name, as everywhere in Python.
+    A folder without `__init__.py` has lower priority than an installed package of its name, as in Python itself.
     """
     if f"{package}.{name}" in sys.modules:
         return True

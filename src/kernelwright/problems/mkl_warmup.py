@@ -1,9 +1,9 @@
-"""What of torch's arithmetic on a CPU is right from its second call on.
+"""Warm up MKL's vector functions, whose first call on a CPU can be inaccurate.
 
-MKL picks a kernel for each of its vector functions in the first call of it. Before MKL 2025.0 two threads that make
-this call together race: one of them may be given a kernel of 12 bits for FP32, for this call alone
-(github.com/pytorch/pytorch/issues/188792). Half of a candidate's first answer is then off by 1e-4, or half of what it
-is held against.
+MKL selects a kernel for each of its vector functions at its first call. Before MKL 2025.0 two threads that make this
+call at the same time race, and one of them may use an FP32 kernel with 12 bits for this call only
+(github.com/pytorch/pytorch/issues/188792). Half of a candidate's first result, or of the expected values, is then off
+by 1e-4.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MKL_FUNCTIONS = (
 
 @functools.cache
 def warm_up_mkl() -> None:
-    """Makes the first call of each function, by this thread alone, once in a process; that takes 15 ms."""
+    """Call each function once, in this thread alone, once per process; takes 15 ms."""
     with torch.no_grad():
         for dtype in (torch.float32, torch.float64):
             one = torch.full((1,), 0.5, dtype=dtype, device="cpu")

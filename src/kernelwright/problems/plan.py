@@ -1,4 +1,4 @@
-"""How a compiled candidate is called for given inputs: dimensions, outputs and scalars, worked out from its header."""
+"""Plan the call of a compiled candidate for given inputs: evaluate dimensions, outputs and scalars of its header."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from kernelwright.problems.state import describe_value
 NamedValues = dict[str, Any]
 NamedNumbers = dict[str, int | float]
 ScalarConverter = Callable[[int | float, Parameter | None], Any]
-"""What a language passes for a number, or a string: why the parameter does not take it.
+"""Converts a number for the call, or returns a string: the reason why the parameter does not accept it.
 
 Raises:
-    OverflowError: no parameter of the language could take it.
+    OverflowError: no parameter of the language can hold it.
 """
 
 
 @dataclass(frozen=True)
 class ResolvedLaunch:
-    """One launch for given shapes and numbers: scalars are worked out, tensors stand by name."""
+    """One launch for concrete shapes and numbers: scalars are evaluated, tensors are given by name."""
 
     entry: str
     arguments: tuple[Any, ...]
@@ -35,7 +35,7 @@ class ResolvedLaunch:
 
 @dataclass(frozen=True)
 class InvocationPlan:
-    """All launches in order; `allocations` tensors are made before."""
+    """All launches in order, and the tensors to allocate before them."""
 
     allocations: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
     launches: tuple[ResolvedLaunch, ...]
@@ -45,9 +45,9 @@ class InvocationPlanner:
     """Makes plans for one header and the functions that it describes.
 
     Args:
-        prototypes: of each launch; None where it cannot be read.
-        convert_scalar: what the language passes for a number.
-        machine_constants: numbers of the machine that a header may name.
+        prototypes: one per launch; None if it cannot be parsed.
+        convert_scalar: converts a number for the language.
+        machine_constants: numbers of the machine that a header may use.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class InvocationPlanner:
         """The plan for inputs and parameters by name.
 
         Raises:
-            SignatureError: a tensor does not fit the header, or the header does not fit a function.
+            SignatureError: a tensor does not match the header, or the header does not match a function.
         """
         numbers = self._resolve_dimensions(values)
-        fresh = self._resolve_allocations(values, numbers)
+        allocations = self._resolve_allocations(values, numbers)
         tensors = {name: value.dtype for name, value in values.items() if isinstance(value, torch.Tensor)}
-        tensors |= {name: dtype for name, _, dtype in fresh}
+        tensors |= {name: dtype for name, _, dtype in allocations}
         calls = tuple(
             ResolvedLaunch(
                 launch.entry,
@@ -82,7 +82,7 @@ class InvocationPlanner:
             )
             for launch, prototype in zip(self._header.launches, self._prototypes, strict=True)
         )
-        return InvocationPlan(tuple(fresh), calls)
+        return InvocationPlan(tuple(allocations), calls)
 
     def _resolve_sizes(
         self, launch: LaunchDeclaration, values: NamedValues, numbers: NamedNumbers
@@ -95,28 +95,28 @@ class InvocationPlanner:
     def _resolve_allocations(
         self, values: NamedValues, numbers: NamedNumbers
     ) -> list[tuple[str, tuple[int, ...], torch.dtype]]:
-        """The outputs that have to be made, and what kernels leave for each other."""
-        fresh = []
+        """The outputs and workspaces to allocate."""
+        allocations = []
         for shape in (*self._header.outputs.values(), *self._header.workspaces.values()):
             if shape.in_place:
                 self._require_tensor(values, shape.name, shape.line)
             elif shape.like:
-                model = self._require_tensor(values, shape.like, shape.line)
-                fresh.append((shape.name, tuple(model.shape), model.dtype))
+                template = self._require_tensor(values, shape.like, shape.line)
+                allocations.append((shape.name, tuple(template.shape), template.dtype))
             else:
                 sizes = tuple(self._evaluate_size(one, values, numbers, shape.line) for one in shape.dims or ())
-                fresh.append((shape.name, sizes, getattr(torch, shape.dtype or "")))
-        return fresh
+                allocations.append((shape.name, sizes, getattr(torch, shape.dtype or "")))
+        return allocations
 
     def _resolve_dimensions(self, values: NamedValues) -> NamedNumbers:
-        """The numbers by name: scalar inputs, and the dimensions as the tensors at hand give them."""
+        """Numbers by name: scalar inputs, dimensions bound by the tensors, and `let` expressions."""
         numbers: NamedNumbers = dict(self._machine_constants)
         numbers |= {name: value for name, value in values.items() if isinstance(value, int | float)}
         for shape in self._header.dims.values():
             tensor = self._require_tensor(values, shape.name, shape.line)
             if shape.dtype and tensor.dtype != getattr(torch, shape.dtype):
                 self._header.fail(
-                    f"{shape.name} is {describe_value(tensor)}, the source takes {shape.dtype}", shape.line
+                    f"{shape.name} is {describe_value(tensor)}, the source expects {shape.dtype}", shape.line
                 )
             self._bind_dimensions(shape, tensor, values, numbers)
         for name, (one, line) in self._header.named_expressions.items():
@@ -128,9 +128,9 @@ class InvocationPlanner:
     ) -> None:
         if shape.dims is None:
             return
-        wanted = f"[{', '.join(map(ast.unparse, shape.dims))}]"
+        expected = f"[{', '.join(map(ast.unparse, shape.dims))}]"
         if len(shape.dims) != tensor.ndim:
-            self._header.fail(f"{shape.name} is {describe_value(tensor)}, the source takes {wanted}", shape.line)
+            self._header.fail(f"{shape.name} is {describe_value(tensor)}, the source expects {expected}", shape.line)
         for one, size in zip(shape.dims, tensor.shape, strict=True):
             if isinstance(one, ast.Name) and one.id not in numbers:
                 numbers[one.id] = size
@@ -138,15 +138,15 @@ class InvocationPlanner:
                 known = ", ".join(
                     f"{name} = {numbers[name]}" for name in sorted(integer_expressions.variable_names(one))
                 )
-                told = f" with {known}" if known else ""
+                bindings = f" with {known}" if known else ""
                 self._header.fail(
-                    f"{shape.name} is {describe_value(tensor)}, the source takes {wanted}{told}", shape.line
+                    f"{shape.name} is {describe_value(tensor)}, the source expects {expected}{bindings}", shape.line
                 )
 
     def _require_tensor(self, values: NamedValues, name: str, line: int) -> torch.Tensor:
         if not isinstance(values.get(name), torch.Tensor):
-            there = ", ".join(sorted(name for name, value in values.items() if isinstance(value, torch.Tensor)))
-            self._header.fail(f"{name} is not a tensor of the program; these are: {there}", line)
+            names = ", ".join(sorted(name for name, value in values.items() if isinstance(value, torch.Tensor)))
+            self._header.fail(f"{name} is not a tensor of the program; its tensors are {names}", line)
         return values[name]
 
     def _evaluate(self, one: ast.expr, values: NamedValues, numbers: NamedNumbers, line: int) -> int | float:
@@ -158,14 +158,14 @@ class InvocationPlanner:
         }
         try:
             return integer_expressions.evaluate(one, numbers, functions)
-        except (TypeError, IndexError, ValueError) as fault:
-            there = ", ".join([*numbers, *functions, *(n for n, v in values.items() if isinstance(v, torch.Tensor))])
-            return self._header.fail(f"cannot work out {ast.unparse(one)}: {fault}; known here: {there}", line)
+        except (TypeError, IndexError, ValueError) as error:
+            names = ", ".join([*numbers, *functions, *(n for n, v in values.items() if isinstance(v, torch.Tensor))])
+            return self._header.fail(f"cannot evaluate {ast.unparse(one)}: {error}; defined names: {names}", line)
 
     def _evaluate_size(self, one: ast.expr, values: NamedValues, numbers: NamedNumbers, line: int) -> int:
         size = self._evaluate(one, values, numbers, line)
         if size != size // 1 or not 0 <= size < 2**63:
-            self._header.fail(f"{ast.unparse(one)} is {size}, which is not a size", line)
+            self._header.fail(f"{ast.unparse(one)} is {size}, not a valid size", line)
         return int(size)
 
     def _resolve_arguments(
@@ -176,7 +176,7 @@ class InvocationPlanner:
         values: NamedValues,
         numbers: NamedNumbers,
     ) -> tuple[Any, ...]:
-        """What a function is called with, held against its own parameters in number and type."""
+        """The arguments of a function, checked against its parameters in number and type."""
         parameters = self._require_parameters(launch, prototype)
         arguments: list[Any] = []
         for (text, one), parameter in zip(launch.args, parameters, strict=True):
@@ -189,12 +189,12 @@ class InvocationPlanner:
                 continue
             number = self._evaluate(one, values, numbers, launch.args_line)
             try:
-                passed = self._convert_scalar(number, parameter)
-            except OverflowError as fault:
-                self._header.fail(f"{text} is {number}, {fault}", launch.args_line)
-            if isinstance(passed, str):
-                self._header.fail(f"{text} {passed}", prototype.line if prototype else launch.args_line)
-            arguments.append(passed)
+                converted = self._convert_scalar(number, parameter)
+            except OverflowError as error:
+                self._header.fail(f"{text} = {number} {error}", launch.args_line)
+            if isinstance(converted, str):
+                self._header.fail(f"{text} {converted}", prototype.line if prototype else launch.args_line)
+            arguments.append(converted)
         return tuple(arguments)
 
     def _require_parameters(self, launch: LaunchDeclaration, prototype: Prototype | None) -> Sequence[Parameter | None]:

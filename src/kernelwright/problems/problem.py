@@ -1,4 +1,4 @@
-"""The two things that everything else is about: a problem and a candidate."""
+"""The two central types: a problem and a candidate."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Problem:
     """A reference program with its inputs.
 
     Attributes:
-        name: what people call it.
-        program: the callable that defines right: an nn.Module or a function.
-        make_inputs: new example inputs as (args, kwargs), drawn from torch's current random state, on the CPU.
-        source: the file or `module:function` it came from, None for live Python objects.
+        name: name in reports.
+        program: the callable that defines the correct result: an nn.Module or a function.
+        make_inputs: returns new example inputs as (args, kwargs) on the CPU, sampled from torch's current random state.
+        source: the file or `module:function` it was loaded from, None for in-process objects.
         summary: the program in one line, for the head of a report.
-        deterministic: a candidate must give the same bits twice.
+        deterministic: candidates must be bitwise reproducible.
         module: the nn.Module behind `program`, whose parameters a candidate receives by name.
-        init_inputs: what `Model` was constructed with, and what `ModelNew` will be.
+        init_inputs: constructor arguments of `Model`, also used for `ModelNew`.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Problem:
 
     @classmethod
     def from_callable(cls, fn: Callable[..., Any], *args: Any, name: str = "", **kwargs: Any) -> Problem:
-        """A problem from a function (or module) and example arguments; every run gets its own copy of them."""
+        """A problem from a function or module and example arguments, which are copied for every run."""
         module = fn if isinstance(fn, torch.nn.Module) else None
         name = name or getattr(fn, "__name__", type(fn).__name__)
         return cls(name, fn, lambda: clone_inputs((list(args), kwargs)), None, one_line_expression(fn), module=module)
@@ -67,23 +67,23 @@ class Problem:
         return cls.from_callable(model, *args, **kwargs)
 
     def inputs(self, device: str, seed: int) -> Args:
-        """Inputs drawn with `seed`, on `device`."""
+        """Inputs sampled with `seed`, on `device`."""
         with temporary_seed(seed):
             return to_device(self.make_inputs(), device)
 
     @functools.cached_property
     def meta_inputs(self) -> Args:
-        """Inputs whose tensors have shape, strides and dtype but no values, for checks before anything runs."""
+        """Inputs with shapes, strides and dtypes but without values, for checks before anything runs."""
         return to_device(self.inputs("cpu", 0), "meta")
 
     def needs_grad(self, inputs: Args) -> bool:
-        """Whether the program is to run with gradients: an input asks for them, or a live caller has them on."""
-        asked = any(tensor.requires_grad for tensor in tensor_leaves(inputs))
-        return asked or (self.source is None and torch.is_grad_enabled())
+        """Whether to run with gradients: an input requires them, or an in-process caller has them enabled."""
+        needs_grad = any(tensor.requires_grad for tensor in tensor_leaves(inputs))
+        return needs_grad or (self.source is None and torch.is_grad_enabled())
 
     @contextlib.contextmanager
     def restore_buffers(self) -> Iterator[None]:
-        """Puts the buffers of a live module back afterwards (running statistics, caches): it is somebody's."""
+        """Restore the buffers of the user's in-process module (running statistics, caches) after the block."""
         buffers = list(self.module.buffers()) if self.module is not None and self.source is None else []
         before = [(buffer, buffer.detach().clone()) for buffer in buffers]
         try:
@@ -91,11 +91,11 @@ class Problem:
         finally:
             with torch.no_grad():
                 for buffer, value in before:
-                    if not torch.equal(buffer, value):  # its version says nothing: batch norm does not count it
+                    if not torch.equal(buffer, value):  # the version counter is no help: batch norm does not bump it
                         buffer.copy_(value)
 
     def program_on(self, device: str) -> Callable[..., Any]:
-        """The program with its parameters on `device`; a copy where they have to move."""
+        """The program with its parameters on `device`; a copy if they have to be moved."""
         if self.module is None or device == "cpu":
             return self.program
         return copy.deepcopy(self.module).to(device)
@@ -103,7 +103,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Code that claims to compute the same as a problem: `program` takes the same arguments."""
+    """Code meant to compute the same as a problem; `program` accepts the same arguments."""
 
     name: str
     program: Callable[..., Any]
@@ -114,7 +114,7 @@ class Candidate:
 
 @contextlib.contextmanager
 def temporary_seed(seed: int) -> Iterator[None]:
-    """Seeds torch, `random`, and NumPy where it is loaded; all of them are put back afterwards."""
+    """Seed torch, `random`, and NumPy if it is loaded, and restore their states afterwards."""
     numpy = sys.modules.get("numpy")
     python_state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
     with torch.random.fork_rng(devices=[]):
@@ -131,11 +131,12 @@ def temporary_seed(seed: int) -> Iterator[None]:
 
 
 def to_device(inputs: Any, device: str) -> Any:
+    """Move all tensors of a tree to a device."""
     return pytree.tree_map_only(torch.Tensor, lambda t: t.to(device), inputs)
 
 
 def one_line_expression(fn: Callable[..., Any]) -> str:
-    """The expression that a function or forward() is, when it is only one that fits in a line; else empty."""
+    """The expression that a function or forward() returns, if it consists of that alone and fits in a line; else ""."""
     target = fn.forward if isinstance(fn, torch.nn.Module) else fn
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(target))).body[0]

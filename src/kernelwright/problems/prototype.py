@@ -1,6 +1,6 @@
-"""The C++ function itself, read from its source: how many parameters it has and of which types.
+"""Parse the prototype of a C++ function: number and types of its parameters.
 
-ctypes passes whatever it is given, so a wrong count or type would read garbage instead of failing.
+ctypes does not check arguments, so a wrong count or type would read garbage instead of failing.
 """
 
 from __future__ import annotations
@@ -29,38 +29,40 @@ DTYPES_BY_C_TYPE = {
     "bool": ("bool",),
 }
 _LAUNCH_ATTRIBUTES = re.compile(r"__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)|__block_size__\s*\([^)]*\)")
-"""What a kernel says of its launch, between its return type and its name."""
+"""Launch attributes of a kernel, between its return type and its name."""
 QUALIFIERS = re.compile(r"\b(const|restrict|__restrict__|__restrict|std::|struct|signed)\b|std::")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter as the source writes it: its C type without qualifiers, and whether it is a pointer."""
+    """One parameter as written in the source: its C type without qualifiers, and whether it is a pointer."""
 
     text: str
     type: str
     pointer: bool
 
     def accepts_scalar(self, c_type: str) -> bool:
-        """Whether it takes `int64_t` or `double` by value."""
+        """Whether it accepts `int64_t` or `double` by value."""
         if self.pointer or self.type not in DTYPES_BY_C_TYPE:
             return not self.pointer
         return DTYPES_BY_C_TYPE[self.type] == DTYPES_BY_C_TYPE[c_type]
 
     def accepts_tensor(self, dtype: str) -> bool:
-        """Whether a tensor of this dtype can be passed; True for a type this table does not know, such as void*."""
+        """Whether a tensor of this dtype can be passed; True for types that are not in the table, such as void*."""
         return self.pointer and dtype in DTYPES_BY_C_TYPE.get(self.type, (dtype,))
 
 
 @dataclass(frozen=True)
 class Prototype:
+    """Line, return type and parameters of a function definition."""
+
     line: int
     returns: str
     parameters: tuple[Parameter, ...]
 
 
 def find_prototype(source: str, name: str) -> Prototype | None:
-    """The definition of `name` in a C++ source; None where it cannot be read (a macro, a template)."""
+    """The definition of `name` in a C++ source; None if it cannot be parsed (a macro, a template)."""
     code = _blank_comments(source)
     match = re.search(rf"([\w]+)\s+{re.escape(name)}\s*\(([^(){{}}]*)\)\s*(?:noexcept\s*)?\{{", code)
     if not match:
@@ -71,7 +73,7 @@ def find_prototype(source: str, name: str) -> Prototype | None:
 
 
 def find_extern_c_functions(source: str) -> list[str]:
-    """The functions that a source declares extern "C"."""
+    """Names of the functions that a source declares extern "C"."""
     code = _blank_comments(source)
     return re.findall(r'extern\s+"C"\s+(?:\w+\s+)+?(\w+)\s*\(', code)
 
@@ -80,12 +82,12 @@ def _parse_parameter(text: str) -> Parameter:
     text = " ".join(text.split())
     pointer = "*" in text or "[" in text
     words = QUALIFIERS.sub(" ", text).replace("*", " ").split("[")[0].split()
-    named = words[:-1] if len(words) > 1 else words
-    return Parameter(text, "".join(named), pointer)
+    type_words = words[:-1] if len(words) > 1 else words
+    return Parameter(text, "".join(type_words), pointer)
 
 
 def _blank_comments(source: str) -> str:
-    """The source with comments and what a kernel says of its launch blanked, and every newline kept."""
-    for blanked in (re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL), _LAUNCH_ATTRIBUTES):
-        source = blanked.sub(lambda found: " " + "\n" * found[0].count("\n"), source)
+    """The source with comments and launch attributes blanked, and every newline kept."""
+    for pattern in (re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL), _LAUNCH_ATTRIBUTES):
+        source = pattern.sub(lambda match: " " + "\n" * match[0].count("\n"), source)
     return source

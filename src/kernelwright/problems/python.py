@@ -1,9 +1,8 @@
 """Candidates in Python: PyTorch, Triton, anything importable.
 
-A file holds `ModelNew`, or a function named like the problem or like the file; `file.py:name` picks one by name.
-A candidate without parameters of its own, for a reference that has some, receives them as keyword arguments called by
-their `state_dict` name with `_` for `.`, and must take every one of them: a weight that a candidate never reads cannot
-be right for other weights.
+A file holds `ModelNew`, or a function with the name of the problem or of the file; `file.py:name` selects another. A
+candidate without parameters, for a reference that has some, receives them as keyword arguments by their `state_dict`
+name with `_` for `.`, and must accept all of them: a result that ignores a weight is wrong for other weights.
 """
 
 from __future__ import annotations
@@ -30,28 +29,32 @@ from kernelwright.problems.state import (
 
 
 class WithReferenceState(ReferenceState):
-    """A stateless candidate that is handed the reference's parameters as keyword arguments."""
+    """A stateless candidate that receives the reference's parameters as keyword arguments."""
 
     def __init__(self, problem: Problem, program: Any) -> None:
         super().__init__(problem)
-        self._program = (program,)  # in a tuple: a module here would add its (no) parameters to the state's names
+        self._program = (program,)  # a tuple, since a submodule would change the names of the state
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the candidate with the inputs and the parameters."""
         return self._program[0](*args, **kwargs, **self.tensors_by_name())
 
 
 class PythonLoader:
+    """Imports `.py` candidates."""
+
     def load(self, path: Path, name: str, problem: Problem, device: str) -> Candidate:
+        """Import the file and construct its program; see `SourceLoader.load`."""
         module = import_file(path, CandidateError)
-        found = self._find_candidate(module, path, name, problem)
-        program = build_program(found, path, problem, device)
+        target = self._find_candidate(module, path, name, problem)
+        program = build_program(target, path, problem, device)
         return Candidate(path.stem + (f":{name}" if name else ""), program, str(path), "python")
 
     def _find_candidate(self, module: ModuleType, path: Path, name: str, problem: Problem) -> Any:
         if name:
             return get_attribute(module, name, str(path), CandidateError)
-        wanted = ["ModelNew", problem.name, path.stem]
-        for one in wanted:
+        names = ["ModelNew", problem.name, path.stem]
+        for one in names:
             if callable(getattr(module, one, None)):
                 return getattr(module, one)
         own = defined_callables(module)
@@ -60,34 +63,34 @@ class PythonLoader:
             if "Model" in own
             else f"kw ... {path}:{own[0] if own else 'NAME'}"
         )
-        message = f"{path} has none of {join_names(dict.fromkeys(wanted))}; it defines {join_names(own)}"
+        message = f"{path} has none of {join_names(dict.fromkeys(names))}; it defines {join_names(own)}"
         raise CandidateError(message, where=str(path), next=hint)
 
 
-def build_program(found: Any, path: Path, problem: Problem, device: str = "cpu") -> Any:
-    """What was found as a program that takes the problem's inputs, with the reference's parameters in place.
+def build_program(target: Any, path: Path, problem: Problem, device: str = "cpu") -> Any:
+    """Construct the program from a class or callable, with the reference's parameters copied or passed.
 
     Raises:
         CandidateError: the constructor raises.
-        SignatureError: other arguments or parameters than the reference.
+        SignatureError: it has other arguments or parameters than the reference.
     """
     where = str(path)
-    if inspect.isclass(found):
+    if inspect.isclass(target):
         with reraise_as(path, CandidateError, "does not construct"), temporary_seed(MODEL_SEED):
-            found = _construct(found, problem, where)
-    if not callable(found):
-        raise CandidateError(f"{found!r} in {path} cannot be called", where=where)
+            target = _construct(target, problem, where)
+    if not callable(target):
+        raise CandidateError(f"{target!r} in {path} is not callable", where=where)
     state = reference_state(problem)
-    if isinstance(found, torch.nn.Module) and (found.state_dict() or not state):
-        copy_state(problem, found, where)
+    if isinstance(target, torch.nn.Module) and (target.state_dict() or not state):
+        copy_state(problem, target, where)
         names: list[str] = []
     else:
-        _check_takes_parameters(found, state, where)
+        _check_takes_parameters(target, state, where)
         names = [to_identifier(name) for name in state]
-    check_call(found, problem.meta_inputs, where, names)
-    if isinstance(found, torch.nn.Module):
-        found.to(device)
-    return WithReferenceState(problem, found).to(device) if names else found
+    check_call(target, problem.meta_inputs, where, names)
+    if isinstance(target, torch.nn.Module):
+        target.to(device)
+    return WithReferenceState(problem, target).to(device) if names else target
 
 
 def _construct(cls: type, problem: Problem, where: str) -> Any:
@@ -95,10 +98,11 @@ def _construct(cls: type, problem: Problem, where: str) -> Any:
     try:
         if signature:
             signature.bind(*problem.init_inputs)
-    except TypeError as fault:
-        given = join_names(map(repr, problem.init_inputs))
-        message = f"{cls.__name__}{signature} is constructed with {given}: {fault}"
-        raise SignatureError(message, where=where, next="take what get_init_inputs() of the problem returns") from fault
+    except TypeError as error:
+        init_inputs = join_names(map(repr, problem.init_inputs))
+        message = f"{cls.__name__}{signature} is constructed with {init_inputs}: {error}"
+        hint = "accept what get_init_inputs() of the problem returns"
+        raise SignatureError(message, where=where, next=hint) from error
     return cls(*problem.init_inputs)
 
 
@@ -111,7 +115,7 @@ def _check_takes_parameters(program: Any, state: State, where: str) -> None:
     ]
     if missing:
         message = f"other parameters than the reference: missing {join_names(missing)}"
-        hint = "hold them as parameters of the same names, or take them as keyword arguments"
+        hint = "define parameters of the same names, or accept them as keyword arguments"
         raise SignatureError(message, where=where, next=hint)
 
 

@@ -1,4 +1,4 @@
-"""Whether a Python file is a script, which is watched while it runs, rather than a problem."""
+"""Detect whether a Python file is a script, to be profiled while it runs, rather than a problem."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from types import ModuleType
 
 
 def watch_hints(module: ModuleType, location: str) -> list[str]:
-    """The command that watches the module's file while it runs, where that is a script."""
+    """The command that profiles the module's file while it runs, if it is a script."""
     path = Path(module.__file__ or "")
     return [shlex.join(["kw", "why", "--", "python", location])] if path.suffix == ".py" and is_script(path) else []
 
 
 def is_script(path: Path) -> bool:
-    """Whether the file computes something when it is run: it has `if __name__ == "__main__"`, a loop or a `with` at
-    its top, or calls a function of its own there. One that cannot be read is none."""
+    """Whether the file computes something when it is run: it has `if __name__ == "__main__"`, a loop or a `with` at top
+    level, or calls one of its own functions there. False for a file that cannot be parsed."""
     try:
         body = ast.parse(path.read_bytes()).body
     except (SyntaxError, ValueError, OSError):

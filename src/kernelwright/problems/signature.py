@@ -1,4 +1,4 @@
-"""Does a candidate take what the problem passes? Found out before anything runs."""
+"""Check before a run that a candidate accepts the problem's inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelwright.problems.state import describe_value
 
 
 def get_signature(program: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature of a function or of a module's forward; None where Python cannot tell."""
+    """The signature of a function or of a module's forward; None if Python cannot determine it."""
     try:
         return inspect.signature(program.forward if isinstance(program, torch.nn.Module) else program)
     except (TypeError, ValueError):
@@ -22,28 +22,28 @@ def get_signature(program: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def check_call(program: Callable[..., Any], args: Args, where: str, parameters: Iterable[str] = ()) -> None:
-    """Holds a candidate's signature against the problem's inputs.
+    """Check a candidate's signature against the problem's inputs.
 
     Args:
-        parameters: names of the reference's parameters that it is given as keyword arguments.
+        parameters: names of the reference's parameters that are passed as keyword arguments.
     Raises:
-        SignatureError: the call would not fit.
+        SignatureError: the call would fail.
     """
     signature = get_signature(program)
     if signature is None:
         return
     try:
         signature.bind(*args[0], **args[1], **dict.fromkeys(parameters))
-    except TypeError as fault:
-        given = [describe_value(value) for value in args[0]]
-        given += [f"{name}={describe_value(value)}" for name, value in args[1].items()]
-        given += [f"{name}=parameter" for name in parameters]
-        message = f"takes {signature}, but is called with ({', '.join(given)}): {fault}"
-        raise SignatureError(message, where=where, next="give it the signature of the reference") from fault
+    except TypeError as error:
+        arguments = [describe_value(value) for value in args[0]]
+        arguments += [f"{name}={describe_value(value)}" for name, value in args[1].items()]
+        arguments += [f"{name}=parameter" for name in parameters]
+        message = f"takes {signature}, but is called with ({', '.join(arguments)}): {error}"
+        raise SignatureError(message, where=where, next="use the signature of the reference") from error
 
 
 def argument_names(problem: Problem) -> list[str]:
-    """The names of the positional inputs, from the reference's signature; `arg0`, `arg1` where it has none."""
+    """Names of the positional inputs, from the reference's signature; `arg0`, `arg1` if it has none."""
     signature, count = get_signature(problem.program), len(problem.meta_inputs[0])
     names: list[str] = []
     for parameter in signature.parameters.values() if signature else ():

@@ -1,10 +1,9 @@
-"""Folders of problems, and of candidates for them, without running either.
+"""Pair folders of problems with candidates, without running either.
 
-A problem is every Python file that defines what `loading` wants of one. Its candidates are the files that are called
-like it, by their place in the folder: of `level1/19_ReLU.py` these are `level1/19_ReLU.cpp`, `level1/19_ReLU_v2.py`,
-everything in the folder `level1/19_ReLU/`, and, where no other problem is called so, `19_ReLU.py`; besides
-`level_1_problem_19_sample_0_kernel.py`, as KernelBench's own runs name it. Without a folder of candidates a problem's
-file holds its own, `ModelNew`.
+A problem is any Python file that defines what `loading` requires. Its candidates have its name and relative path: for
+`level1/19_ReLU.py` these are `level1/19_ReLU.cpp`, `level1/19_ReLU_v2.py`, everything in the folder `level1/19_ReLU/`,
+and, if no other problem has that name, `19_ReLU.py`; also `level_1_problem_19_sample_0_kernel.py`, as written by
+KernelBench. Without a folder of candidates, a problem's file holds its own, `ModelNew`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _KERNELBENCH_SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_sample_\d+(_kernel)
 
 @dataclass(frozen=True)
 class CandidatePair:
-    """A problem's file and a candidate's, and what they are called."""
+    """Files and names of a problem and a candidate for it."""
 
     problem: str
     candidate: str
@@ -34,11 +33,13 @@ class CandidatePair:
 
 @dataclass(frozen=True)
 class PairingResult:
-    """
+    """Candidates paired with problems.
+
     Attributes:
-        problems_without_candidate: problems without a candidate.
-        candidates_without_problem: candidates without a problem.
-        unreadable_files: Python files that are no problem.
+        pairs: sorted by problem and candidate.
+        problems_without_candidate: names of the problems without one.
+        candidates_without_problem: files that match no problem.
+        unreadable_files: Python files that cannot be parsed.
     """
 
     pairs: tuple[CandidatePair, ...]
@@ -48,16 +49,15 @@ class PairingResult:
 
 
 def find_pairs(folder: str, candidates: str | None = None) -> PairingResult:
-    """Every candidate with its problem, by name.
+    """Pair every candidate with its problem by name.
 
     Raises:
-        NotFoundError: there is no such folder, or no problem, or no candidate in it.
+        NotFoundError: the folder does not exist, or holds no problem or no candidate.
     """
     root = _folder(folder)
-    within = _folder(candidates) if candidates else None
-    files = [
-        path for path in _source_files(root, {".py"}) if not (within and within != root and within in path.parents)
-    ]
+    candidate_root = _folder(candidates) if candidates else None
+    nested = candidate_root if candidate_root != root else None
+    files = [path for path in _source_files(root, {".py"}) if not (nested and nested in path.parents)]
     names = {path: _top_level_names(path) for path in files}
     problems = {path: _relative_name(path, root) for path in files if _is_problem(path, names[path])}
     if not problems:
@@ -65,28 +65,29 @@ def find_pairs(folder: str, candidates: str | None = None) -> PairingResult:
             f"no problem among {len(files)} Python files in {folder}",
             next="a problem file defines Model and get_inputs(), or a function of the file's name and get_inputs()",
         )
-    if within is None:
-        found = [(path, path) for path in problems if "ModelNew" in (names[path] or ())]
-        lost: tuple[str, ...] = ()
+    if candidate_root is None:
+        matches = [(path, path) for path in problems if "ModelNew" in (names[path] or ())]
+        unmatched: tuple[str, ...] = ()
     else:
-        others = [path for path in _source_files(within, set(SOURCE_LOADERS)) if path not in problems]
-        match = _ProblemMatcher(problems)
-        found = [(problem, path) for path in others if (problem := match.find_problem(path, within))]
-        lost = tuple(str(path.relative_to(within)) for path in others if path not in {one for _, one in found})
-    if not found:
-        where = f"{candidates} has no file called like" if within else "no file holds a ModelNew beside the Model of"
+        candidate_files = [path for path in _source_files(candidate_root, set(SOURCE_LOADERS)) if path not in problems]
+        matcher = _ProblemMatcher(problems)
+        matches = [(found, path) for path in candidate_files if (found := matcher.find_problem(path, candidate_root))]
+        paired = {path for _, path in matches}
+        unmatched = tuple(str(path.relative_to(candidate_root)) for path in candidate_files if path not in paired)
+    if not matches:
+        named, alone = f"no file in {candidates} has the name of", "no file defines ModelNew next to the Model of"
         raise NotFoundError(
-            f"{where} any of the {len(problems)} problems in {folder}",
-            next=f"name them like the problems: kw suite run {folder} --candidates DIR",
+            f"{named if candidate_root else alone} any of the {len(problems)} problems in {folder}",
+            next=f"name candidates like the problems: kw suite run {folder} --candidates DIR",
         )
-    pairs = [CandidatePair(problems[a], str(b.relative_to(within or root)), a, b) for a, b in found]
-    had = {pair.problem for pair in pairs}
+    pairs = [CandidatePair(problems[a], str(b.relative_to(candidate_root or root)), a, b) for a, b in matches]
+    matched = {pair.problem for pair in pairs}
     return PairingResult(
         pairs=tuple(sorted(pairs, key=lambda one: (_natural_key(one.problem), _natural_key(one.candidate)))),
         problems_without_candidate=tuple(
-            sorted((one for one in problems.values() if one not in had), key=_natural_key)
+            sorted((one for one in problems.values() if one not in matched), key=_natural_key)
         ),
-        candidates_without_problem=lost,
+        candidates_without_problem=unmatched,
         unreadable_files=tuple(
             str(path.relative_to(root)) for path in files if path not in problems and names[path] is None
         ),
@@ -100,10 +101,10 @@ def _folder(name: str) -> Path:
     return path
 
 
-def _source_files(root: Path, wanted: set[str]) -> list[Path]:
-    """Files with such a suffix; hidden folders and files that begin with an underscore are somebody's own affair."""
-    found = (path for path in sorted(root.rglob("*")) if path.suffix in wanted and path.is_file())
-    return [path for path in found if not any(part[0] in "._" for part in path.relative_to(root).parts)]
+def _source_files(root: Path, suffixes: set[str]) -> list[Path]:
+    """Files with these suffixes; hidden folders and files that begin with an underscore are ignored."""
+    files = (path for path in sorted(root.rglob("*")) if path.suffix in suffixes and path.is_file())
+    return [path for path in files if not any(part[0] in "._" for part in path.relative_to(root).parts)]
 
 
 def _relative_name(path: Path, root: Path) -> str:
@@ -111,7 +112,7 @@ def _relative_name(path: Path, root: Path) -> str:
 
 
 def _top_level_names(path: Path) -> set[str] | None:
-    """What a file defines or imports at its top; None where it cannot be read."""
+    """Names that a file defines or imports at top level; None if it cannot be parsed."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
@@ -135,7 +136,7 @@ def _is_problem(path: Path, names: set[str] | None) -> bool:
 
 
 class _ProblemMatcher:
-    """Problems by every name that a candidate may have."""
+    """Finds the problem of a candidate file by path, name or number."""
 
     def __init__(self, problems: dict[Path, str]) -> None:
         self._by_place = {name: path for path, name in problems.items()}
@@ -144,10 +145,11 @@ class _ProblemMatcher:
         self._by_number = {number: path for path in problems if (number := _level_and_number(path))}
 
     def find_problem(self, path: Path, root: Path) -> Path | None:
-        place = path.relative_to(root).with_suffix("")
-        if made := _KERNELBENCH_SAMPLE.fullmatch(path.stem):
-            return self._by_number.get((made[1], made[2]))
-        for one in (place, *(parent for parent in place.parents if parent.name)):
+        """The problem of a candidate file under `root`; None if none matches."""
+        location = path.relative_to(root).with_suffix("")
+        if sample := _KERNELBENCH_SAMPLE.fullmatch(path.stem):
+            return self._by_number.get((sample[1], sample[2]))
+        for one in (location, *(parent for parent in location.parents if parent.name)):
             for name in _name_prefixes(one.name):
                 if found := self._by_place.get(str(one.with_name(name))) or self._by_stem.get(name):
                     return found
@@ -155,18 +157,18 @@ class _ProblemMatcher:
 
 
 def _name_prefixes(name: str) -> Iterator[str]:
-    """softmax_triton_v2, softmax_triton, softmax."""
+    """The name and its prefixes: softmax_triton_v2, softmax_triton, softmax."""
     while name:
         yield name
         name = name.rpartition("_")[0]
 
 
 def _level_and_number(path: Path) -> tuple[str, str] | None:
-    """Of `level1/19_ReLU.py` 1 and 19."""
+    """Level and number in a KernelBench path: 1 and 19 of `level1/19_ReLU.py`."""
     level, number = re.fullmatch(r"level_?(\d+)", path.parent.name), re.match(r"(\d+)_", path.stem)
     return (level[1], number[1]) if level and number else None
 
 
 def _natural_key(name: str) -> list[tuple[int, str]]:
-    """2 before 10."""
+    """Sort key that puts 2 before 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -1,4 +1,4 @@
-"""Runs other people's code in a process of its own, within limits, and leaves nothing behind."""
+"""Run untrusted code in a child process with time and memory limits, and clean up everything it leaves behind."""
 
 from kernelwright.sandbox.child import Child
 from kernelwright.sandbox.exceptions import TaskError

@@ -1,6 +1,6 @@
-"""Framed msgpack messages over a socket, and the loop that follows a child through them.
+"""Length-prefixed msgpack messages over a socket, and the event loop that talks to a child.
 
-A message is a length (8 bytes, little endian) and a msgpack tree. Nothing that arrives is ever executed: no pickle.
+A message is a length (8 bytes, little endian) followed by a msgpack tree. Received data is never executed: no pickle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLL_INTERVAL_S = 0.05
 
 
 def pack(tree: Any) -> bytearray:
-    """The message as bytes, encoded in place: payloads reach hundreds of megabytes."""
+    """Encode a message in place, without a second copy: payloads reach hundreds of megabytes."""
     message = bytearray(HEADER.size)
     msgspec.msgpack.Encoder().encode_into(tree, message, HEADER.size)
     HEADER.pack_into(message, 0, len(message) - HEADER.size)
@@ -29,24 +29,24 @@ def pack(tree: Any) -> bytearray:
 
 
 def send(sock: socket.socket, tree: Any) -> None:
-    """Sends the whole message; blocks until it is out."""
+    """Send a whole message; blocks until everything is written."""
     sock.sendall(pack(tree))
 
 
 def receive(sock: socket.socket) -> Any:
-    """One message from a blocking socket.
+    """Receive one message from a blocking socket.
 
     Raises:
-        EOFError: the other side closed before a whole message came.
+        EOFError: the peer closed the socket before a complete message arrived.
     """
-    inbox = MessageReader()
-    while (tree := inbox.read(sock)) is None:
+    reader = MessageReader()
+    while (tree := reader.read(sock)) is None:
         pass
     return tree
 
 
 class MessageReader:
-    """Puts messages together from what a socket delivers."""
+    """Assembles messages from the chunks that a socket delivers."""
 
     def __init__(self) -> None:
         self._expect(HEADER.size, is_header=True)
@@ -55,18 +55,18 @@ class MessageReader:
         self._buffer, self._filled, self._is_header = bytearray(count), 0, is_header
 
     def read(self, sock: socket.socket) -> Any:
-        """One message if it is now complete, else None; never reads past its end.
+        """Return a message once it is complete, else None; never reads past its end.
 
         Raises:
-            EOFError: the other side closed.
-            ValueError: what came is not a message.
+            EOFError: the peer closed the socket.
+            ValueError: the data is not a valid message.
         """
         try:
             count = sock.recv_into(memoryview(self._buffer)[self._filled :])
         except BlockingIOError:
             return None
-        except ConnectionResetError as fault:
-            raise EOFError from fault
+        except ConnectionResetError as error:
+            raise EOFError from error
         if count == 0:
             raise EOFError
         self._filled += count
@@ -77,7 +77,7 @@ class MessageReader:
         if was_header:
             (count,) = HEADER.unpack(data)
             if not 0 < count <= MAX_MESSAGE_BYTES:
-                raise ValueError(f"a message of {count} bytes")
+                raise ValueError(f"invalid message length: {count} bytes")
             self._expect(count, is_header=False)
             return None
         self._expect(HEADER.size, is_header=True)
@@ -85,24 +85,24 @@ class MessageReader:
 
 
 class RequestReader:
-    """The small messages with descriptors that come through one socket, whole and in order.
+    """Reads small messages with file descriptors from one socket, complete and in order.
 
-    A kernel may join two packets; the length in front of each keeps them apart, and descriptors keep their order.
+    The kernel may merge two packets; the length prefix separates them, and descriptors keep their order.
     """
 
     def __init__(self) -> None:
         self._data, self._descriptors = bytearray(), []
 
     def read(self, sock: socket.socket) -> list[tuple[Any, list[int]]]:
-        """The messages that are whole now, each with the descriptors that its `descriptors` field counts.
+        """Return the complete messages, each with the number of descriptors that its `descriptors` field states.
 
         Raises:
-            EOFError: the other side closed.
+            EOFError: the peer closed the socket.
         """
         try:
             data, descriptors, _, _ = socket.recv_fds(sock, CHUNK_BYTES, 16)
-        except ConnectionError as fault:
-            raise EOFError from fault
+        except ConnectionError as error:
+            raise EOFError from error
         if not data:
             raise EOFError
         self._data += data
@@ -116,19 +116,19 @@ class RequestReader:
                 return
             message = msgspec.msgpack.decode(self._data[HEADER.size : end])
             count = message.get("descriptors", 0)
-            taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+            attached, self._descriptors = self._descriptors[:count], self._descriptors[count:]
             del self._data[:end]
-            yield message, taken
+            yield message, attached
 
 
 class OutputTail:
-    """The last 16 KB of what a child wrote."""
+    """The last 16 KB of a child's output."""
 
     def __init__(self) -> None:
         self._kept = b""
 
     def read(self, pipe: socket.socket) -> bool | None:
-        """Takes what is there: True if there was something, None if not yet, False once the writers have closed."""
+        """Read what is available: True if there was data, None if there is none yet, False at end of file."""
         try:
             data = pipe.recv(CHUNK_BYTES)
         except BlockingIOError:
@@ -139,7 +139,7 @@ class OutputTail:
         return bool(data)
 
     def drain(self, pipe: socket.socket) -> str:
-        """The text, with whatever still waits in the pipe; for when nobody writes any more."""
+        """Return the text including what is left in the pipe; call it after all writers have ended."""
         while self.read(pipe):
             pass
         return self._kept.decode(errors="replace").strip()
@@ -153,52 +153,52 @@ def exchange_messages(
     outgoing: bytes | bytearray | memoryview = b"",
     output: tuple[socket.socket, OutputTail] | None = None,
 ) -> bool:
-    """Feeds a child and hears it until it has answered.
+    """Send to a child and receive from it until its last message.
 
     Args:
         channel: non-blocking.
         tick: called at least every 50 ms; returns True once the child has ended; raises at a limit.
-        on_message: called with each message; True means that it was the last one.
-        outgoing: bytes to send meanwhile.
-        output: the child's stdout and stderr, kept flowing so that the child never blocks on them.
+        on_message: called with each message; returns True for the last one.
+        outgoing: bytes to send at the same time.
+        output: the child's stdout and stderr, drained so that the child never blocks on them.
     Returns:
-        Whether the last message came; False when the child ended without it.
+        Whether the last message arrived; False if the child ended without it.
     Raises:
         ValueError: the child sent something that is not a message.
     """
-    inbox, left, ended = MessageReader(), memoryview(outgoing), False
+    reader, remaining, ended = MessageReader(), memoryview(outgoing), False
     with selectors.DefaultSelector() as selector:
-        selector.register(channel, selectors.EVENT_READ | (selectors.EVENT_WRITE if left else 0))
+        selector.register(channel, selectors.EVENT_READ | (selectors.EVENT_WRITE if remaining else 0))
         if output:
             selector.register(output[0], selectors.EVENT_READ)
         while True:
             was_ended, ended = ended, tick()
-            mask = {key.fileobj: mask for key, mask in selector.select(0 if ended else POLL_INTERVAL_S)}
-            if output and output[0] in mask and output[1].read(output[0]) is False:
+            events = {key.fileobj: mask for key, mask in selector.select(0 if ended else POLL_INTERVAL_S)}
+            if output and output[0] in events and output[1].read(output[0]) is False:
                 selector.unregister(output[0])
-            if mask.get(channel, 0) & selectors.EVENT_WRITE:
-                left = send_available(channel, left)
-                if not left:
+            if events.get(channel, 0) & selectors.EVENT_WRITE:
+                remaining = send_available(channel, remaining)
+                if not remaining:
                     selector.modify(channel, selectors.EVENT_READ)
-            if mask.get(channel, 0) & selectors.EVENT_READ:
+            if events.get(channel, 0) & selectors.EVENT_READ:
                 try:
-                    message = inbox.read(channel)
+                    message = reader.read(channel)
                 except EOFError:
-                    # It may live on with its channel closed: then its end or a limit is what comes next.
+                    # The child may keep running with its channel closed: its exit or a limit ends the loop.
                     selector.unregister(channel)
                     continue
                 if message is not None and on_message(message):
                     return True
             elif was_ended:
-                # No end-of-file is waited for: a descendant may hold the channel open after the child's end.
+                # Do not wait for end of file: a descendant may keep the channel open after the child has exited.
                 return False
 
 
 def send_available(channel: socket.socket, remaining: memoryview) -> memoryview:
-    """Sends what a non-blocking channel takes now; the rest is given back."""
+    """Send as much as a non-blocking channel accepts now, and return the rest."""
     try:
         return remaining[channel.send(remaining[:CHUNK_BYTES]) :]
     except BlockingIOError:
         return remaining
     except OSError:
-        return memoryview(b"")  # the child is gone: reading the channel tells the rest
+        return memoryview(b"")  # the child is gone: reading the channel reports how

@@ -1,4 +1,4 @@
-"""One child of a nursery, seen from the asker."""
+"""One child of a fork server, from the client's side."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from kernelwright.sandbox.process_limits import protections
 START_TIMEOUT_S = 180.0
 MAX_READS = 1000
 TERMINATE_TIMEOUT_S = 20.0
-"""How long a killed child may take to be gone: tearing down a CUDA context takes up to seconds."""
+"""Time limit for a killed child to disappear: destroying a CUDA context takes up to seconds."""
 MAX_STOPPED_RUN_NS, MAX_WAKEUPS = 20_000, 2
-"""What stands still may have been about to, and be given a processor once more for a moment."""
+"""A stopped thread may have been about to run and get the CPU once more for a short time."""
 
 
 class ServerConnection(Protocol):
-    """Who forks a child when told to, and says what became of it: the nursery."""
+    """Connection to the process that forks the child and reports its exit status: the fork server."""
 
     @property
     def pid(self) -> int: ...
@@ -39,7 +39,7 @@ class ServerConnection(Protocol):
 
 
 class Child:
-    """From its fork to its end. Made by `Nursery.child`."""
+    """A child process from its fork to its end; created by `ForkServer.fork_child`."""
 
     def __init__(
         self, server: ServerConnection, scratch_dir: str, limits: Limits, isolation: Isolation | None = None
@@ -56,8 +56,7 @@ class Child:
         self._stage = ""
 
     def build(self, task: str, payload: dict[str, Any]) -> Any:
-        """As `call`, for the one that loads a program: `limits.build_timeout_s` holds for it, and no other limit in
-        time."""
+        """As `call`, for the call that loads a program: only `limits.build_timeout_s` limits its time."""
         limit_s = self._limits.build_timeout_s
         if limit_s is None:
             return self.call(task, payload)
@@ -65,13 +64,13 @@ class Child:
         self._deadline = Deadline(limit_s)
         try:
             return self.wait_result()
-        except TimeLimitError as fault:
+        except TimeLimitError as error:
             at = f", at: {self._stage}" if self._stage else ""
-            message = f"stopped after {limit_s:g} s of being loaded: imported, compiled and constructed{at}"
-            raise TimeLimitError(message, next="--build-time allows more", where=fault.where) from fault
+            message = f"build stopped after {limit_s:g} s (import, compilation and construction){at}"
+            raise TimeLimitError(message, next="--build-time allows more", where=error.where) from error
 
     def call(self, task: str, payload: dict[str, Any]) -> Any:
-        """Calls `module:function` with the payload in the child; `limits.call_timeout_s` holds for each call.
+        """Call `module:function` with the payload in the child; `limits.call_timeout_s` applies to each call.
 
         Args:
             task: the module is imported in the child, with this process's module path, and stays imported.
@@ -79,18 +78,18 @@ class Child:
         Returns:
             What the function returned: a msgpack tree, tuples as lists.
         Raises:
-            TimeLimitError, MemoryLimitError, CrashError: the child was stopped or died, and takes no further call.
-            TaskError: the function raised something; `where` is the person's file and line.
-            KernelwrightError: the function raised one, which is raised again here.
+            TimeLimitError, MemoryLimitError, CrashError: the child was stopped or died; it accepts no further calls.
+            TaskError: the function raised an exception; `where` is the user's file and line.
+            KernelwrightError: the function raised one; it is raised again here.
         """
         self.start_call(task, payload)
         return self.wait_result()
 
     def start_call(self, task: str, payload: dict[str, Any]) -> None:
-        """Asks for a call as `call` does, and does not wait: `wait_result` does, and must follow.
+        """Start a call as `call` does without waiting for it; `wait_result` must follow.
 
         Args:
-            payload: small, where the child may be stopped meanwhile.
+            payload: must be small if the child may be stopped before it has read it.
         """
         if self._ended:
             self.raise_crash()
@@ -101,33 +100,32 @@ class Child:
         self._outgoing = wire.send_available(self._channel, memoryview(wire.pack({"task": task, "payload": payload})))
 
     def wait_result(self) -> Any:
-        """Returns and raises what `call` does."""
+        """Wait for the call started by `start_call`; returns and raises what `call` does."""
         try:
-            answered = wire.exchange_messages(
+            completed = wire.exchange_messages(
                 self._channel,
                 self._check_limits,
                 self._handle_message,
                 outgoing=self._outgoing,
                 output=(self._output, self._tail),
             )
-        except (ValueError, TypeError) as fault:
+        except (ValueError, TypeError) as error:
             self.terminate()
-            raise TamperingError(f"the process sent an answer that cannot be read: {fault}") from fault
+            raise TamperingError(f"the process sent a message that cannot be read: {error}") from error
         except BaseException:
             self.terminate()
             raise
-        if not answered:
+        if not completed:
             self.raise_crash()
         if "fault" in self._message:
             raise deserialize_error(self._message["fault"])
         return self._message.pop("answer")
 
     def check_alive(self) -> bool:
-        """Whether it runs on: between `start_call` and `wait_result`, for whoever waits for something else. What it
-        writes flows.
+        """Whether the child is still running, for polling between `start_call` and `wait_result`; drains its output.
 
         Raises:
-            TimeLimitError, MemoryLimitError, CrashError: it is over a limit.
+            TimeLimitError, MemoryLimitError, CrashError: a limit is exceeded.
         """
         for _ in range(MAX_READS):
             if not self._tail.read(self._output):
@@ -135,95 +133,100 @@ class Child:
         return not self._check_limits()
 
     def has_reply(self) -> bool:
-        """Whether something came that `wait_result` has not read yet."""
+        """Whether data arrived that `wait_result` has not read yet."""
         return bool(select.select([self._channel], [], [], 0)[0])
 
     def raise_crash(self) -> NoReturn:
-        """For a caller that found the process gone, before or while the nursery reaps it.
+        """Raise the error for a child that has ended, whether or not the fork server has reaped it.
 
         Raises:
-            CrashError: how it ended.
+            CrashError: with the way it ended.
         """
         self.terminate()
         raise make_crash_error(self._status, self._output_text, self._stage)
 
     def stop(self) -> None:
-        """Every thread of it and of what it started stands still when this returns.
+        """Stop the child and its descendants; every thread of theirs is stopped on return.
 
         Raises:
             CrashError: it cannot be stopped.
         """
         try:
             self._stopped_pids = process_memory.stop(self._pid, self._server.pid)
-        except TimeoutError as fault:
-            raise CrashError("the process could not be stopped") from fault
+        except TimeoutError as error:
+            raise CrashError("the process could not be stopped") from error
         self._run_counts = process_memory.read_run_counts(self._stopped_pids)
 
     def check_stopped(self) -> None:
-        """Asks whether it has stood still since it was stopped; before it is resumed.
+        """Check that the child did not run while it was stopped; call it before `resume`.
 
         Raises:
-            ForgedError: it has had itself woken, and not for the first time.
+            TamperingError: it ran for the second time while stopped.
         """
         times, took_ns = (
-            now - then
-            for now, then in zip(process_memory.read_run_counts(self._stopped_pids), self._run_counts, strict=True)
+            now - before
+            for now, before in zip(process_memory.read_run_counts(self._stopped_pids), self._run_counts, strict=True)
         )
         self._wakeups += times > 0 and took_ns > MAX_STOPPED_RUN_NS
         if self._wakeups >= MAX_WAKEUPS:
-            raise TamperingError(f"it ran for {took_ns / 1e3:.0f} us while the judge had stopped it")
+            raise TamperingError(f"the process ran for {took_ns / 1e3:.0f} us while stopped")
 
     def resume(self) -> None:
+        """Continue the stopped processes."""
         process_memory.resume(self._stopped_pids)
         self._stopped_pids = []
 
     @property
     def stopped_pids(self) -> Sequence[int]:
-        """It and what it started, while it stands still."""
+        """Process ids of the child and its descendants while they are stopped, else empty."""
         return self._stopped_pids
 
     @property
     def pid(self) -> int:
+        """Process id of the child; 0 before it is launched."""
         return self._pid
 
     @property
     def scratch_dir(self) -> str:
-        """The folder that is its alone."""
+        """The child's private scratch folder."""
         return self._scratch_dir
 
     def launch(self) -> None:
-        """Asks the nursery for the child.
+        """Request the child from the fork server.
 
         Raises:
-            SetupError: the nursery has died.
+            SetupError: the fork server has died.
         """
         self._channel, theirs = socket.socketpair()
         self._output, written = socket.socketpair()
         with theirs, written:
             path = [str(Path(entry).resolve()) for entry in sys.path]
-            cage = self._isolation and asdict(self._isolation)
-            request = {"scratch": self._scratch_dir, "path": path, "cage": cage}
+            isolation = self._isolation and asdict(self._isolation)
+            request = {"scratch": self._scratch_dir, "path": path, "cage": isolation}
             self._server.send_request(request, [theirs.fileno(), written.fileno()])
         try:
             self._pid = self._server.receive_reply(START_TIMEOUT_S)["pid"]
-            if cage:  # said before a stranger's code is there to say anything
+            if isolation:  # sent before any untrusted code runs that could forge it
                 self._channel.settimeout(START_TIMEOUT_S)
                 self.protections += tuple(wire.receive(self._channel)["protections"])
-        except (EOFError, TimeoutError) as fault:
+        except (EOFError, TimeoutError) as error:
             message = "the sandbox process died before it could start the program"
-            raise SetupError(message, next="run it again") from fault
+            raise SetupError(message, next="run it again") from error
         for ours in (self._channel, self._output):
             ours.setblocking(False)
         self._memory = MemoryMonitor(self._server.pid, self._limits.memory_bytes, exclude_root=True)
 
     def terminate(self) -> None:
-        """Kills the child and waits until the nursery has reaped it and swept; a nursery that fails is ended too."""
+        """Kill the child and wait until the fork server has reaped it and its descendants.
+
+        A fork server that does not reply is ended too.
+        """
         if not self._ended and self._pid:
             self._server.send_request({"kill": self._pid})
             try:
-                while "exit" not in (said := self._server.receive_reply(TERMINATE_TIMEOUT_S)):
+                while "exit" not in (reply := self._server.receive_reply(TERMINATE_TIMEOUT_S)):
                     pass
-                self._status = said["exit"]
+                self._status = reply["exit"]
             except (EOFError, OSError):
                 pass
         self._ended = True
@@ -243,7 +246,7 @@ class Child:
 
     def _handle_message(self, message: Any) -> bool:
         if not isinstance(message, dict) or not message.keys() & {"stage", "answer", "fault"}:
-            raise ValueError(f"an unknown message: {str(message)[:80]}")
+            raise ValueError(f"unknown message {str(message)[:80]}")
         if "stage" in message:
             self._stage = str(message["stage"])
             progress.report_stage(self._stage, message.get("limit_s"))
@@ -255,10 +258,10 @@ class Child:
         if self._ended:
             return True
         try:
-            said = self._server.poll_reply()
+            reply = self._server.poll_reply()
         except EOFError:
             self._ended = True
             return True
-        if said and "exit" in said:
-            self._ended, self._status = True, said["exit"]
+        if reply and "exit" in reply:
+            self._ended, self._status = True, reply["exit"]
         return self._ended

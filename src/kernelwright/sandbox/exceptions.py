@@ -1,4 +1,4 @@
-"""How an exception crosses a process boundary: described as a tree of strings there, raised again as ours here."""
+"""Serialize an exception in the child and raise it again in the parent as an error of this package."""
 
 from __future__ import annotations
 
@@ -18,47 +18,50 @@ OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "DefaultCPUAllocator", "CUDA out
 
 
 class TaskError(KernelwrightError):
-    """The person's program raised; `where` is the last line of it in the person's own file."""
+    """The user's program raised; `where` is the last frame in the user's own file."""
 
     code = "runtime-error"
 
 
-def is_out_of_memory(fault: BaseException) -> bool:
-    """MemoryError, torch.OutOfMemoryError (known by name: torch is not imported here), or the CPU allocator's."""
-    named = any(cls.__name__ == "OutOfMemoryError" for cls in type(fault).__mro__)
-    return named or isinstance(fault, MemoryError) or any(words in str(fault) for words in OUT_OF_MEMORY_TEXTS)
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether it is a MemoryError, torch.OutOfMemoryError (matched by name: torch is not imported here), or one of the
+    CPU allocator."""
+    named = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
+    return named or isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
 
 
 def is_user_file(file: str) -> bool:
-    """Whether a frame's file belongs to the person, not to this package, the library or an installed package."""
+    """Whether a frame's file is user code, not part of this package, the standard library or an installed package."""
     installed = (Path(sysconfig.get_paths()[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib"))
     return not any(is_within(file, folder) for folder in (PACKAGE_DIR, *installed))
 
 
 def is_within(file: str, folder: Path) -> bool:
+    """Whether a frame's file is generated (`<...>`) or located under the folder."""
     return file.startswith("<") or Path(file).is_relative_to(folder)
 
 
 def find_location(error: BaseException) -> str:
-    """`file:line` of the last frame in the person's own file, or in an installed package when there is none."""
+    """`file:line` of the last frame in user code, or in an installed package if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    foreign = [
+    outside = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not is_within(frame.filename, PACKAGE_DIR)
     ]
-    frames = [frame for frame in foreign if is_user_file(frame.filename)] or foreign
+    frames = [frame for frame in outside if is_user_file(frame.filename)] or outside
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def format_error(error: BaseException) -> str:
+    """One-line text of an exception: type and message."""
     if isinstance(error, SystemExit):
-        return f"it called sys.exit({'' if error.code is None else repr(error.code)})"
+        return f"sys.exit({'' if error.code is None else repr(error.code)})"
     message = str(error).strip()
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def to_task_error(error: BaseException) -> KernelwrightError:
-    """What the person reads when their program raised: a MemoryLimitError for memory, else a TaskError."""
+    """The error reported to the user: MemoryLimitError when memory ran out, else TaskError."""
     if isinstance(error, KernelwrightError):
         return error
     cls = MemoryLimitError if is_out_of_memory(error) else TaskError
@@ -66,10 +69,10 @@ def to_task_error(error: BaseException) -> KernelwrightError:
 
 
 def serialize_error(exception: BaseException, *, user_code: bool) -> dict[str, str]:
-    """The exception as strings.
+    """Convert an exception to a tree of strings.
 
     Args:
-        user_code: the code that raised is a person's: anything unknown becomes a TaskError, else an InternalError.
+        user_code: the raising code is the user's, so an unknown exception becomes a TaskError, not an InternalError.
     """
     trace = "".join(traceback.format_exception(exception))
     if (
@@ -90,7 +93,7 @@ def serialize_error(exception: BaseException, *, user_code: bool) -> dict[str, s
 
 
 def deserialize_error(fault: dict[str, Any]) -> KernelwrightError:
-    """The error that `serialize_error` told of, with the far traceback as a note."""
+    """Rebuild the error from `serialize_error`, with the child's traceback as a note."""
     fields = {key: str(fault.get(key, "")) for key in ("code", "message", "next", "where", "trace")}
     cls = error_types_by_code().get(fields["code"], KernelwrightError)
     error = cls(fields["message"], next=fields["next"], where=fields["where"])
@@ -99,13 +102,19 @@ def deserialize_error(fault: dict[str, Any]) -> KernelwrightError:
 
 
 def make_crash_error(status: int | None, output: str, where: str = "") -> CrashError:
-    """A process that ended without an answer; `status` as os.waitpid gives it, None when nobody could tell."""
+    """The error for a process that ended without a result.
+
+    Args:
+        status: as os.waitpid returns it; None if unknown.
+        output: what the process wrote to stdout and stderr.
+        where: location to report if `output` holds no user frame.
+    """
     if status is None:
         how = "the process vanished"
     elif os.WIFSIGNALED(status):
-        how = f"the process died of {_signal_text(os.WTERMSIG(status))}"
+        how = f"the process was killed by {_signal_text(os.WTERMSIG(status))}"
     else:
-        how = f"the process ended with exit status {os.waitstatus_to_exitcode(status)} and gave no answer"
+        how = f"the process ended with exit status {os.waitstatus_to_exitcode(status)} and returned no result"
     lines = [line for line in output.splitlines() if line.strip() and not is_internal_line(line)]
     frames = [match for match in map(FRAME_PATTERN.search, lines) if match and is_user_file(match[1])]
     if frames:  # faulthandler writes the innermost call first
@@ -114,7 +123,7 @@ def make_crash_error(status: int | None, output: str, where: str = "") -> CrashE
 
 
 def is_internal_line(line: str) -> bool:
-    """Frames of this package and what faulthandler adds say nothing about the person's program."""
+    """Whether a line of output is a frame of this package or a faulthandler footer, of no use to the user."""
     frame = FRAME_PATTERN.search(line)
     return is_within(frame[1], PACKAGE_DIR) if frame else line.startswith("Extension modules:")
 

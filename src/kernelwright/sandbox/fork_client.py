@@ -1,4 +1,4 @@
-"""The asker's side of the nursery."""
+"""The client side of the fork server."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kernelwright.sandbox.process_limits import filter_environment
 
 
 class ForkServer:
-    """A warm process that has imported torch, and bears a fresh child for every run in about 16 ms.
+    """A process that has imported torch and forks a new child for every run in about 16 ms.
 
-    Used as a context manager; one child at a time (other threads wait). It starts when it is entered, or by the first
-    run, and again after it has died.
+    Used as a context manager; one child at a time (other threads wait). It starts on entry or at the first run, and is
+    restarted after it has died.
 
     Args:
-        preload: modules that the warm process imports, so that children need not. They must not run a parallel
-            operator or touch CUDA: neither survives a fork.
+        preload: modules that the server imports, so that children need not. They must not run a parallel operator or
+            touch CUDA: neither survives a fork.
     """
 
     def __init__(self, preload: tuple[str, ...] = ("torch",)) -> None:
@@ -49,22 +49,22 @@ class ForkServer:
         self.close()
 
     def run(self, task: str, payload: dict[str, Any], limits: Limits) -> Any:
-        """Calls `module:function` with the payload in a fresh child: `fork_child` with a single call."""
+        """Call `module:function` with the payload in a new child: `fork_child` with a single call."""
         with self.fork_child(limits) as child:
             return child.call(task, payload)
 
     @contextlib.contextmanager
     def fork_child(self, limits: Limits, isolation: Isolation | None = None) -> Iterator[Child]:
-        """A fresh child for several calls, gone with everything it started when the block ends.
+        """A new child for several calls; it and its descendants are killed when the block ends.
 
         Args:
-            isolation: for a stranger's code: what it may still read, and where it may write.
+            isolation: for untrusted code: the paths that it may read and write.
         Raises:
-            SetupError: the warm process cannot be started or dies: our own failure, and nobody's rejection.
+            SetupError: the server cannot be started or dies; not the fault of the code that is run.
         """
         with self._lock:
             if self._busy:
-                raise InternalError("a nursery bears one child at a time: take a second nursery")
+                raise InternalError("a fork server runs one child at a time: start a second ForkServer")
             self._wait_until_ready()
             scratch = tempfile.mkdtemp(prefix="kernelwright-")
             child, self._busy = Child(self, scratch, limits, isolation), True
@@ -78,16 +78,16 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Of the warm process; 0 where there is none."""
+        """Process id of the server; 0 if it is not running."""
         return self._process.pid if self._process else 0
 
     def close(self) -> None:
-        """Ends the warm process and everything under it."""
+        """End the server and all its descendants."""
         control, process, errors = self._control, self._process, self._errors
         self._control = self._process = self._errors = None
         self._ready = False
         if control:
-            control.close()  # the nursery reads end-of-file, sweeps and leaves
+            control.close()  # at end of file the server kills its descendants and exits
         if process:
             try:
                 process.wait(TERMINATE_TIMEOUT_S)
@@ -98,7 +98,7 @@ class ForkServer:
             errors.close()
 
     def _start(self) -> None:
-        """Starts the warm process when there is none; does not wait for it."""
+        """Start the server if it is not running, without waiting for it."""
         if self._process and self._process.poll() is None:
             return
         self.close()
@@ -112,27 +112,27 @@ class ForkServer:
                 stderr=self._errors,
                 env=_server_environment(),
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is ours to handle: the nursery must live to clean up
+                start_new_session=True,  # Ctrl-C is handled here: the server must stay alive to clean up
             )
 
     def _wait_until_ready(self) -> None:
-        """Waits until the warm process is ready for requests."""
+        """Wait until the server is ready for requests."""
         self._start()
         if self._ready:
             return
         try:
             self._ready = self.receive_reply(START_TIMEOUT_S)["ready"]
-        except (EOFError, TimeoutError) as fault:
+        except (EOFError, TimeoutError) as error:
             assert self._errors
             self._errors.seek(0)
             tail = self._errors.read()[-2000:].decode(errors="replace").strip()
-            raise SetupError(f"the sandbox process did not start\n{tail}", next="run it again") from fault
+            raise SetupError(f"the sandbox process did not start\n{tail}", next="run it again") from error
         finally:
             if not self._ready:
                 self.close()
 
     def send_request(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
-        """Sends one request. A dead nursery is found when its answer is awaited."""
+        """Send one request. If the server is dead, waiting for its reply reports that."""
         if self._control is None:
             return
         with contextlib.suppress(OSError):
@@ -141,9 +141,11 @@ class ForkServer:
             socket.send_fds(self._control, [wire.pack(counted)], descriptors or [])
 
     def receive_reply(self, timeout_s: float) -> dict[str, Any]:
-        """Raises:
-        EOFError: the nursery is dead.
-        TimeoutError: it says nothing.
+        """Wait for the server's next reply.
+
+        Raises:
+            EOFError: the server is dead.
+            TimeoutError: no reply in time.
         """
         if self._control is None:
             raise EOFError
@@ -151,21 +153,21 @@ class ForkServer:
         return wire.receive(self._control)
 
     def poll_reply(self) -> dict[str, Any] | None:
-        """What the nursery has said already, if anything; it sends whole messages, smaller than a packet.
+        """The server's reply if one has arrived, else None; replies are sent whole and are smaller than a packet.
 
         Raises:
-            EOFError: the nursery is dead.
+            EOFError: the server is dead.
         """
         if self._control is None:
             raise EOFError
         self._control.setblocking(False)
         try:
-            waiting = self._control.recv(1, socket.MSG_PEEK)
+            peeked = self._control.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return None
-        except OSError as fault:
-            raise EOFError from fault
-        if not waiting:
+        except OSError as error:
+            raise EOFError from error
+        if not peeked:
             raise EOFError
         return self.receive_reply(TERMINATE_TIMEOUT_S)
 

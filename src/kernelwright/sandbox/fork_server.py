@@ -1,7 +1,8 @@
-"""The warm process: `python -m kernelwright.sandbox.fork_server CONTROL_FD MODULE...`.
+"""The fork server: `python -m kernelwright.sandbox.fork_server CONTROL_FD MODULE...`.
 
-It imports the modules (torch among them), runs no parallel operator, and forks a child for each request. It is never
-confined itself and never sees a payload: the child talks to the asker directly. When the asker dies, everything ends.
+It imports the modules (torch among them), runs no parallel operator, and forks a child for each request. It is not
+restricted itself and never receives a payload: the child talks to the client directly. When the client dies, the server
+and all its descendants end.
 """
 
 from __future__ import annotations
@@ -28,22 +29,23 @@ PARENT_POLL_S = 1.0
 
 
 def main(arguments: list[str]) -> None:
+    """Run the server on the control socket, after importing the modules to preload."""
     control = socket.socket(fileno=int(arguments[0]))
-    asker = os.getppid()
+    client_pid = os.getppid()
     become_subreaper()
-    wakeup, told = socket.socketpair()
-    for end in (wakeup, told):
+    wakeup, signal_end = socket.socketpair()
+    for end in (wakeup, signal_end):
         end.setblocking(False)
-    signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    signal.set_wakeup_fd(signal_end.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for module in arguments[1:]:
         importlib.import_module(module)
     wire.send(control, {"ready": True})
-    serve(control, wakeup, asker)
+    serve(control, wakeup, client_pid)
 
 
 def serve(control: socket.socket, wakeup: socket.socket, client_pid: int) -> None:
-    """Forks and reaps until the asker is gone."""
+    """Fork and reap children until the client is gone."""
     child, scratch, requests = 0, "", wire.RequestReader()
     while True:
         ready, _, _ = select.select([control, wakeup], [], [], PARENT_POLL_S)
@@ -55,13 +57,13 @@ def serve(control: socket.socket, wakeup: socket.socket, client_pid: int) -> Non
             child = 0
             wire.send(control, {"exit": status})
         try:
-            asked = requests.read(control) if control in ready else []
+            received = requests.read(control) if control in ready else []
         except EOFError:
             shut_down(child, scratch)
-        # For a copy of the asker's socket that outlives it in some other fork.
+        # A fork of the client may keep a copy of its socket open, so end of file alone does not suffice.
         if os.getppid() != client_pid:
             shut_down(child, scratch)
-        for request, descriptors in asked:
+        for request, descriptors in received:
             if "scratch" in request:
                 scratch = request["scratch"]
                 child = fork(request, descriptors)
@@ -71,7 +73,7 @@ def serve(control: socket.socket, wakeup: socket.socket, client_pid: int) -> Non
 
 
 def fork(request: dict[str, Any], descriptors: list[int]) -> int:
-    """A child for the request; returns its process id, in the nursery only."""
+    """Fork a child for the request; returns its process id, in the server only."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -82,7 +84,7 @@ def fork(request: dict[str, Any], descriptors: list[int]) -> int:
 
 
 def run_child(request: dict[str, Any], descriptors: list[int], parent_pid: int) -> NoReturn:
-    """The child's whole life: confine itself, answer tasks, end without any exit handler."""
+    """Run the child: restrict the process, serve tasks, exit without exit handlers."""
     own = os.getpid()
     try:
         signal.set_wakeup_fd(-1)
@@ -92,11 +94,11 @@ def run_child(request: dict[str, Any], descriptors: list[int], parent_pid: int) 
         sys.path[:] = request["path"]
         faulthandler.enable()
         sock = socket.socket(fileno=number)
-        if cage := request["cage"]:
-            wire.send(sock, {"protections": isolate(Isolation(**cage), request["scratch"], parent_pid)})
+        if isolation := request["cage"]:
+            wire.send(sock, {"protections": isolate(Isolation(**isolation), request["scratch"], parent_pid)})
         serve_tasks(sock, own)
-    except BaseException as fault:
-        sys.stderr.write(f"{type(fault).__name__}: {fault}\n")
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
     finally:
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
@@ -105,43 +107,43 @@ def run_child(request: dict[str, Any], descriptors: list[int], parent_pid: int) 
 
 
 def serve_tasks(sock: socket.socket, own_pid: int) -> None:
-    """Answers one task after the other until the asker ends it."""
+    """Run one task after the other until the client ends the process."""
     progress.set_listener(lambda what, limit_s: wire.send(sock, {"stage": what, "limit_s": limit_s}))
     while True:
-        order = wire.receive(sock)
-        answer = run_task(order["task"], order["payload"])
-        del order  # hundreds of megabytes, perhaps
-        # A person's program may fork and come back twice: only the child itself answers.
+        request = wire.receive(sock)
+        reply = run_task(request["task"], request["payload"])
+        del request  # may hold hundreds of megabytes
+        # The user's program may fork and return twice: only the child itself replies.
         if os.getpid() != own_pid:
             return
-        sock.sendall(answer)
+        sock.sendall(reply)
 
 
 def run_task(task: str, payload: Any) -> bytearray:
-    """The packed answer of `module:function`, or its fault."""
+    """Call `module:function` and return the packed result or exception."""
     try:
         module, _, function = task.partition(":")
         return wire.pack({"answer": getattr(importlib.import_module(module), function)(payload)})
-    except BaseException as fault:
-        return wire.pack({"fault": serialize_error(fault, user_code=True)})
+    except BaseException as error:
+        return wire.pack({"fault": serialize_error(error, user_code=True)})
 
 
 def reap(child: int) -> int | None:
-    """The exit status of the child if it has ended; orphans that ended are reaped on the way."""
-    found = None
+    """The exit status of the child if it has ended; also reaps orphans that have ended."""
+    exit_status = None
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return found
+            return exit_status
         if pid == 0:
-            return found
+            return exit_status
         if pid == child:
-            found = status
+            exit_status = status
 
 
 def kill_descendants() -> None:
-    """Kills whatever descendants are left; repeated, because a fork may slip through between look and kill."""
+    """Kill all remaining descendants; repeated, because a process may fork between the listing and the kill."""
     for _ in range(100):
         left = [process.pid for process in process_tree(os.getpid())[1:]]
         if not left:
@@ -153,6 +155,7 @@ def kill_descendants() -> None:
 
 
 def shut_down(child: int, scratch_dir: str) -> NoReturn:
+    """Kill the child and all descendants, delete the scratch folder and exit."""
     if child:
         kill_process_tree(child)
     kill_descendants()

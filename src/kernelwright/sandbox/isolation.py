@@ -1,6 +1,6 @@
-"""What a child gives up besides before it runs a stranger's code: each protection one function, called by `isolate`.
+"""Further isolation of a child before it runs untrusted code: one function per protection, called by `isolate`.
 
-Linux alone, and of it what the system at hand lets everybody or us do.
+Linux only; each protection applies where the system allows it to this process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x08000000, 0x10000000, 0x40000000
 CAPABILITIES_VERSION = 0x20080522
 MAX_FILE_BYTES = 8 << 30
 COMPILE_CACHES = ("cpp", "cuda", "owned")
-"""The folders of the cache that hold what a compiler made, by what it was made from."""
+"""Folders of the cache that hold compiler output, named by the language."""
 SYSTEM_FOLDERS = (
     "/usr",
     "/lib",
@@ -40,12 +40,12 @@ SYSTEM_FOLDERS = (
 
 @dataclass(frozen=True)
 class Isolation:
-    """What is left of the file system to a stranger.
+    """File system access of untrusted code.
 
     Attributes:
-        readable_paths: folders and files besides Python's and the system's own.
-        cache_dir: a folder for what is compiled, the stranger's alone, kept from one process to the next.
-        allow_cuda: it computes on a device of CUDA, whose library names its threads in /proc.
+        readable_paths: folders and files in addition to Python's and the system's own.
+        cache_dir: private folder for compiler output, kept from one process to the next.
+        allow_cuda: the code runs on a CUDA device; the CUDA library renames its threads through /proc.
     """
 
     readable_paths: tuple[str, ...]
@@ -54,47 +54,56 @@ class Isolation:
 
 
 def isolate(isolation: Isolation, scratch_dir: str, parent_pid: int) -> list[str]:
-    """Cuts this process, freshly forked and confined, off from what a stranger has no business with.
+    """Isolate this newly forked and already restricted process.
 
     Returns:
-        The names of the protections that hold.
+        The names of the protections in effect.
     """
     if sys.platform != "linux":
         return []
-    shared = use_private_cache(isolation.cache_dir)
-    held = unshare_namespaces()
+    shared_caches = use_private_cache(isolation.cache_dir)
+    active = unshare_namespaces()
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    paths = [sys.prefix, sys.base_prefix, *SYSTEM_FOLDERS, *filter(None, sys.path), *shared, *isolation.readable_paths]
-    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    paths = [
+        sys.prefix,
+        sys.base_prefix,
+        *SYSTEM_FOLDERS,
+        *filter(None, sys.path),
+        *shared_caches,
+        *isolation.readable_paths,
+    ]
+    library_paths = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     devices = ["/dev", *(["/proc/self"] if isolation.allow_cuda else [])]
-    if abi := landlock.restrict_files([*paths, *filter(None, libraries)], [scratch_dir, isolation.cache_dir], devices):
-        held.append(f"files read-only and few (Landlock {abi})")
+    if abi := landlock.restrict_files(
+        [*paths, *filter(None, library_paths)], [scratch_dir, isolation.cache_dir], devices
+    ):
+        active.append(f"restricted file system (Landlock ABI {abi})")
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
     if seccomp.install_filter():
-        held.append("system calls refused")
+        active.append("seccomp filter")
     if drop_capabilities():
-        held.append("no privileges")
-    # A change of credentials undoes both: the first watches over the end, the second lets its memory be read.
+        active.append("no capabilities")
+    # A change of credentials resets both: the parent-death signal, and being readable by the verifier.
     die_with_parent(parent_pid)
     prctl(PR_SET_DUMPABLE, 1)
-    return held
+    return active
 
 
 def use_private_cache(cache_dir: str) -> list[str]:
-    """What is compiled from now on is kept in a folder of this stranger's own, in which it finds what others compiled.
+    """Direct compiler output to a private folder, with links to what is in the shared caches.
 
     Returns:
-        The folders of the others, which it has to be able to read.
+        The shared cache folders, which the process must be able to read.
     """
     root, folders = os.environ.get("KERNELWRIGHT_CACHE"), []
     for kind in COMPILE_CACHES if root else ():
-        others, own = Path(root or "", kind), Path(cache_dir, kind)
+        shared, own = Path(root or "", kind), Path(cache_dir, kind)
         own.mkdir(parents=True, exist_ok=True)
-        if others.is_dir():
-            folders.append(str(others))
-            for name in {file.name for file in others.iterdir()} - {file.name for file in own.iterdir()}:
+        if shared.is_dir():
+            folders.append(str(shared))
+            for name in {file.name for file in shared.iterdir()} - {file.name for file in own.iterdir()}:
                 with contextlib.suppress(FileExistsError):
-                    (own / name).symlink_to(others / name)
+                    (own / name).symlink_to(shared / name)
     os.environ.update(
         KERNELWRIGHT_CACHE=cache_dir,
         TRITON_CACHE_DIR=str(Path(cache_dir, "triton")),
@@ -105,15 +114,15 @@ def use_private_cache(cache_dir: str) -> list[str]:
 
 
 def unshare_namespaces() -> list[str]:
-    """A network without any way out and no privileges, where the system lets everybody or us have that."""
+    """Enter network and IPC namespaces without any connection, and a user namespace where the system allows it."""
     unshare = ctypes.CDLL(None, use_errno=True).unshare
     for flags in (CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC, CLONE_NEWNET | CLONE_NEWIPC):
         if unshare(flags) == 0:
-            return ["no network", *(["no user of this system"] if flags & CLONE_NEWUSER else [])]
+            return ["no network", *(["user namespace"] if flags & CLONE_NEWUSER else [])]
     return []
 
 
 def drop_capabilities() -> bool:
-    """Whether this process has none of root's rights from now on."""
-    header, none = struct.pack("=Ii", CAPABILITIES_VERSION, 0), bytes(24)
-    return ctypes.CDLL(None, use_errno=True).capset(header, none) == 0
+    """Drop all capabilities of root; returns whether that succeeded."""
+    header, empty_sets = struct.pack("=Ii", CAPABILITIES_VERSION, 0), bytes(24)
+    return ctypes.CDLL(None, use_errno=True).capset(header, empty_sets) == 0

@@ -1,4 +1,4 @@
-"""Linux's Landlock: what of the file system, the network and other processes is left to a process and its children.
+"""Linux Landlock: restrict file system, network and signal access of a process and its children.
 
 Source: the kernel's userspace-api/landlock, structures and bits as of ABI 7.
 """
@@ -20,26 +20,26 @@ _EXECUTE, _WRITE, _READ, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_DEVICES = 1 << 6 | 1 << 11
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _NUM_RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""How many of the rights over files each version knows; later ones know those of 5."""
+"""Number of file access rights that each ABI version defines; later ones define those of 5."""
 _TCP, _SCOPED = 0b11, 0b11
 _NETWORK_SINCE, _SCOPED_SINCE = 4, 6
 
 
 def abi_version() -> int:
-    """Landlock's ABI here; 0 where there is none."""
+    """Landlock's ABI version; 0 if it is not available."""
     if sys.platform != "linux":
         return 0
     return max(0, _landlock_call(_CREATE, None, 0, _VERSION))
 
 
 def restrict_files(readable: Iterable[str], writable: Iterable[str], devices: Iterable[str] = ("/dev",)) -> int:
-    """Leaves this process and all that it starts these folders and files alone; needs `no_new_privileges`.
+    """Restrict this process and its children to these folders and files; requires PR_SET_NO_NEW_PRIVS.
 
-    Neither TCP from ABI 4 on, nor signals and abstract sockets to whoever is outside from 6 on; from 1 on, nobody
-    outside can be traced, and their memory not be read.
+    Also blocks TCP (ABI 4 and later) and signals and abstract sockets to outside processes (ABI 6 and later). At every
+    ABI, processes outside cannot be traced and their memory cannot be read.
 
     Returns:
-        The ABI that holds now; 0 where there is none, and nothing is restricted.
+        The ABI version in effect; 0 if Landlock is not available and nothing is restricted.
     """
     if not (abi := abi_version()):
         return 0
@@ -62,7 +62,7 @@ def restrict_files(readable: Iterable[str], writable: Iterable[str], devices: It
 
 
 def _add_rule(rules: int, path: str, rights: int) -> None:
-    """One path and what lies beneath it; a path that is not there needs no rule."""
+    """Allow access to one path and everything below it; a missing path needs no rule."""
     with contextlib.suppress(OSError):
         number = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""How long and how large a child may become, and the watch that enforces it from outside."""
+"""Time and memory limits of a child, and their enforcement from outside."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MAX_PROCESSES = 256
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run may use.
+    """Limits of one run.
 
     Attributes:
-        call_timeout_s: seconds from a call to its answer.
-        memory_bytes: resident memory of the child and everything it started; None is 80 % of what is available
-            when the run starts.
-        build_timeout_s: the same as `call_timeout_s` for the call that loads a program: imports, compiles and
-            constructs it; None is `call_timeout_s`.
+        call_timeout_s: seconds from the start of a call to its result.
+        memory_bytes: resident memory of the child and its descendants; None is 80 % of what is available when the run
+            starts.
+        build_timeout_s: limit for the call that loads a program (import, compilation, construction); None is
+            `call_timeout_s`.
     """
 
     call_timeout_s: float
@@ -33,19 +33,22 @@ class Limits:
 
 
 class Deadline:
-    """A point in time that may be moved; None seconds never pass."""
+    """A deadline that can be restarted; a timeout of None never expires."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self.stage = ""
         self.restart(timeout_s)
 
     def restart(self, timeout_s: float | None) -> None:
+        """Set the deadline to `timeout_s` from now."""
         self._timeout_s = timeout_s
         self._deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
 
     def check(self) -> None:
-        """Raises:
-        TimeLimitError: the time is over.
+        """Check the deadline.
+
+        Raises:
+            TimeLimitError: the deadline has passed.
         """
         if self._deadline_s is not None and time.monotonic() > self._deadline_s:
             what = f" at: {self.stage}" if self.stage else ""
@@ -53,51 +56,58 @@ class Deadline:
 
 
 class MemoryMonitor:
-    """Resident memory of a process and of all that it started, looked at every 50 ms; `exclude_root`, without its own:
-    an adopter has also what lost its parent.
+    """Resident memory of a process and its descendants, sampled every 50 ms.
 
-    Resident rather than virtual, because CUDA reserves far more address space than it uses. Pages shared after a
-    fork are counted in each process, so the sum is an upper bound.
+    Resident rather than virtual, because CUDA reserves far more address space than it uses. Pages shared after a fork
+    are counted in each process, so the sum is an upper bound.
+
+    Args:
+        pid: root of the process tree.
+        memory_bytes: the limit; None is 80 % of what is available now.
+        exclude_root: do not count the root itself, a subreaper that also has the orphans as children.
     """
 
     def __init__(self, pid: int, memory_bytes: int | None, *, exclude_root: bool = False) -> None:
         import psutil
 
         self._limit = memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().available)
-        self._pid, self._skipped, self._next_look = pid, int(exclude_root), 0.0
+        self._pid, self._num_skipped, self._next_poll_s = pid, int(exclude_root), 0.0
 
     def check(self) -> None:
-        """Raises:
-        MemoryLimitError: more is resident than the limit.
-        CrashError: there are more processes than anything needs.
+        """Check the limits, at most every 50 ms.
+
+        Raises:
+            MemoryLimitError: resident memory exceeds the limit.
+            CrashError: more than `MAX_PROCESSES` processes are running.
         """
-        if time.monotonic() < self._next_look:
+        if time.monotonic() < self._next_poll_s:
             return
-        processes = process_tree(self._pid)[self._skipped :]
+        processes = process_tree(self._pid)[self._num_skipped :]
         if len(processes) > MAX_PROCESSES:
-            raise CrashError(f"it started {len(processes)} processes, the limit is {MAX_PROCESSES}")
+            raise CrashError(f"the program started {len(processes)} processes, the limit is {MAX_PROCESSES}")
         used = sum(resident_bytes(process) for process in processes)
-        # Set after the look: walking many processes must not eat the whole interval.
-        self._next_look = time.monotonic() + MEMORY_POLL_S
+        # Set afterwards: listing many processes must not use up the whole interval.
+        self._next_poll_s = time.monotonic() + MEMORY_POLL_S
         if used > self._limit:
             raise MemoryLimitError(
-                f"it held {bytes_text(used)} of memory, the limit is {bytes_text(self._limit)}",
+                f"used {bytes_text(used)} of memory, the limit is {bytes_text(self._limit)}",
                 next="try smaller inputs, or a machine with more memory",
             )
 
 
 def process_tree(pid: int) -> list:
-    """The process and all its descendants; an empty list when it is gone."""
+    """The psutil processes of a process and its descendants; empty if it is gone."""
     import psutil
 
     try:
-        head = psutil.Process(pid)
-        return [head, *head.children(recursive=True)]
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
     except psutil.Error:
         return []
 
 
 def resident_bytes(process) -> int:
+    """Resident memory of a psutil process; 0 if it is gone."""
     import psutil
 
     try:
@@ -107,7 +117,7 @@ def resident_bytes(process) -> int:
 
 
 def wait_or_kill(processes: list, grace_s: float) -> None:
-    """Waits until these psutil processes have ended, and kills whoever has not by then."""
+    """Wait until these psutil processes have ended, and kill those that are still running after `grace_s`."""
     import psutil
 
     for process in psutil.wait_procs(processes, timeout=grace_s)[1]:
@@ -115,9 +125,9 @@ def wait_or_kill(processes: list, grace_s: float) -> None:
 
 
 def kill_process_tree(pid: int) -> None:
-    """Kills the process's group, the process and its descendants; whoever is gone already is no error."""
-    found = [process.pid for process in process_tree(pid)]
-    for kill, target in [(os.killpg, pid), *((os.kill, each) for each in {pid, *found})]:
+    """Kill a process group, its process and all descendants; those already gone are ignored."""
+    tree_pids = [process.pid for process in process_tree(pid)]
+    for kill, target in [(os.killpg, pid), *((os.kill, one) for one in {pid, *tree_pids})]:
         try:
             kill(target, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):

@@ -1,7 +1,7 @@
-"""What a child gives up before it runs a person's code.
+"""Restrictions of a child before it runs user code.
 
-Each protection is one function here, called in order by `restrict_process`, and one line of `protections`. A stronger
-one (Landlock, namespaces, an unprivileged user) is added the same way, last, when everything it needs is open.
+Each protection is one function, called in order by `restrict_process`, and one entry of `protections`. Stronger ones
+(Landlock, namespaces, seccomp) follow in `isolation`, after everything that they would block has been opened.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DEFAULT_ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",  # two spinning libgomp processes slow each other sixty-fold
     "THP_MEM_ALLOC_ENABLE": "1",  # page faults dominate large eager programs without it
 }
-"""How threads wait and memory is allocated, alike in every process that we start; read when torch is loaded. What a
-person has set is kept."""
+"""Thread waiting and memory allocation policy, the same in every process of this package; read when torch is loaded.
+Variables that the user has set are kept."""
 
 KEPT_VARIABLES = (
     "PATH",
@@ -43,13 +43,13 @@ KEPT_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "KERNELWRIGHT_", "KW
 
 
 def protections(limits: Limits | None = None) -> tuple[str, ...]:
-    """The names of the protections under which a run stands."""
+    """Names of the protections that apply to every run."""
     time_limit = f"time limit {limits.call_timeout_s:g} s" if limits else "time limit"
     return ("own process", time_limit, "memory limit", "stripped environment", "private scratch folder")
 
 
 def filter_environment() -> dict[str, str]:
-    """The variables that the nursery keeps, with every cache named, because HOME will move to the scratch folder."""
+    """The environment of the fork server, with all cache folders set, because HOME moves to the scratch folder."""
     kept = {
         name: value for name, value in os.environ.items() if name in KEPT_VARIABLES or name.startswith(KEPT_PREFIXES)
     }
@@ -59,15 +59,15 @@ def filter_environment() -> dict[str, str]:
 
 
 def restrict_process(scratch_dir: str, channel: int, output: int, parent_pid: int) -> int:
-    """Cuts this freshly forked process off.
+    """Restrict this newly forked process.
 
     Args:
         scratch_dir: a private empty folder, which becomes the working folder, HOME and TMPDIR.
-        channel: the one descriptor that stays open beside stdin, stdout and stderr.
+        channel: the only descriptor kept open in addition to stdin, stdout and stderr.
         output: becomes stdout and stderr; stdin is empty.
-        parent_pid: the process with which this one must die.
+        parent_pid: this process is killed when that one dies.
     Returns:
-        The channel's descriptor, which may have moved.
+        The channel's descriptor, which may have changed.
     """
     os.setsid()
     die_with_parent(parent_pid)
@@ -75,13 +75,13 @@ def restrict_process(scratch_dir: str, channel: int, output: int, parent_pid: in
     disable_core_dumps()
     os.chdir(scratch_dir)
     tempfile.tempdir = scratch_dir
-    os.environ.update(HOME=scratch_dir, TMPDIR=scratch_dir)  # the rest was stripped when the nursery was started
+    os.environ.update(HOME=scratch_dir, TMPDIR=scratch_dir)  # the rest was filtered when the fork server started
     sys.dont_write_bytecode = True
     return channel
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Linux: the kernel kills this process when its parent dies, and prefers it when memory runs out."""
+    """Linux: have the kernel kill this process when its parent dies, and prefer it when memory runs out."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(1)
@@ -90,32 +90,33 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Linux: descendants that lose their parent become this process's children, so that it can end them."""
+    """Linux: make orphaned descendants children of this process, so that it can kill them."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def prctl(option: int, value: int) -> None:
+    """Call Linux's prctl; does nothing on other systems."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def redirect_descriptors(channel: int, output: int) -> int:
-    """Leaves stdin (empty), stdout and stderr (`output`) and the channel open, as 0 to 3."""
+    """Keep only stdin (empty), stdout and stderr (`output`) and the channel open, as descriptors 0 to 3."""
     sys.stdout.flush()
     sys.stderr.flush()
     channel, output = (_duplicate_above(number, 3) for number in (channel, output))
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (output, 1), (output, 2), (channel, 3)):
+    null_device = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null_device, 0), (output, 1), (output, 2), (channel, 3)):
         os.dup2(source, target, inheritable=target < 3)
     os.closerange(4, _highest_descriptor() + 1)
     return 3
 
 
-def _duplicate_above(number: int, least: int) -> int:
-    """A copy of a descriptor that dup2 to 0..least cannot overwrite."""
+def _duplicate_above(number: int, highest_reserved: int) -> int:
+    """A copy of a descriptor that dup2 to 0..highest_reserved cannot overwrite."""
     import fcntl
 
-    return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, least + 1)
+    return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, highest_reserved + 1)
 
 
 def _highest_descriptor() -> int:
@@ -124,12 +125,13 @@ def _highest_descriptor() -> int:
 
 
 def disable_core_dumps() -> None:
+    """Set the core file size limit to zero."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def hide_argument(value: str) -> None:
-    """Overwrites an argument of this process's command line, or what follows `=` in one, where the system shows it to
-    every other process. The command line of a shell that started this one is not ours to change."""
+    """Overwrite an argument of this process's command line, or the part after its `=`, which the system shows to every
+    other process. The command line of a shell that started this process cannot be changed."""
     if sys.platform != "linux":
         return
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()

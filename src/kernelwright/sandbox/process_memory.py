@@ -1,6 +1,6 @@
-"""A child seen from outside: stopped and continued, its memory read and written, whatever it says of itself.
+"""Stop, resume and inspect a child from outside, and read and write its memory, without its cooperation.
 
-Linux alone: the calls are `process_vm_readv` and `process_vm_writev`, allowed to whoever may trace the process.
+Linux only: uses `process_vm_readv` and `process_vm_writev`, permitted to processes that may trace the child.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ STOP_TIMEOUT_S, STOP_POLL_S = 5.0, 20e-6
 _PR_SET_TIMERSLACK = 29
 FUTEX_SYSCALL = {"x86_64": "202", "aarch64": "98"}
 RECEIVE_SYSCALLS = {"x86_64": ("45", "47"), "aarch64": ("207", "212")}
-"""Numbers of recvfrom and recvmsg."""
+"""Syscall numbers of recvfrom and recvmsg."""
 WAIT_SYSCALLS = {
     "x86_64": ("0", "7", "23", "61", "232", "247", "270", "271", "281"),
     "aarch64": ("22", "63", "72", "73", "95", "260"),
 }
-"""Numbers of read, of poll, select and epoll in their forms, and of what waits for a process to end."""
+"""Syscall numbers of read, of the variants of poll, select and epoll, and of waiting for a process to end."""
 IOV_MAX = 1024
-"""How many pieces one call takes (IOV_MAX)."""
+"""Maximum number of extents per call."""
 
 
 def can_inspect() -> bool:
-    """Whether the memory of children can be reached here: tried on ourselves."""
+    """Whether the memory of children can be read on this system; tested on this process."""
     if sys.platform != "linux":
         return False
     sample = ctypes.create_string_buffer(b"sample")
@@ -44,112 +44,113 @@ def can_inspect() -> bool:
 
 
 def read(pid: int, address: int, size: int) -> bytearray:
-    """So many bytes of a process's memory.
+    """Read `size` bytes of a process's memory.
 
     Raises:
-        OSError: nothing lies there, or it may not be read.
+        OSError: the address is not mapped or may not be read.
     """
     return read_extents(pid, [(address, size)])
 
 
 def read_extents(pid: int, extents: Sequence[tuple[int, int]]) -> bytearray:
-    """Several (address, size) one after the other, up to `IOV_MAX` in one call.
+    """Read several (address, size) extents, concatenated, up to `IOV_MAX` of them in one call.
 
     Raises:
-        OSError: nothing lies there, or it may not be read.
+        OSError: an address is not mapped or may not be read.
     """
-    into = bytearray(sum(size for _, size in extents))
-    if into:
-        transfer("process_vm_readv", pid, memoryview(into), extents)
-    return into
+    data = bytearray(sum(size for _, size in extents))
+    if data:
+        transfer("process_vm_readv", pid, memoryview(data), extents)
+    return data
 
 
 def write(pid: int, address: int, data: memoryview) -> None:
-    """Raises:
-    OSError: nothing lies there, or it may not be written.
+    """Write to a process's memory.
+
+    Raises:
+        OSError: the address is not mapped or may not be written.
     """
     if len(data):
         transfer("process_vm_writev", pid, data, [(address, len(data))])
 
 
 def transfer(call: str, pid: int, buffer: memoryview, extents: Sequence[tuple[int, int]]) -> None:
-    """Moves between `buffer`, which is contiguous and writable, and the pieces there."""
+    """Copy between `buffer`, which is contiguous and writable, and the extents of the process."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-    size, done, pieces = len(buffer), 0, list(extents)
+    size, done, remaining = len(buffer), 0, list(extents)
     while done < size:
-        now = pieces[:IOV_MAX]
+        batch = remaining[:IOV_MAX]
         local = struct.pack("@PN", start + done, size - done)
-        far = struct.pack("@" + "PN" * len(now), *itertools.chain.from_iterable(now))
-        moved = _libc_functions()[call](pid, local, 1, far, len(now), 0)
+        remote = struct.pack("@" + "PN" * len(batch), *itertools.chain.from_iterable(batch))
+        moved = _libc_functions()[call](pid, local, 1, remote, len(batch), 0)
         if moved <= 0:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error))
         done += moved
-        pieces = _remaining_extents(pieces, moved)
+        remaining = _remaining_extents(remaining, moved)
 
 
 @functools.cache
 def _libc_functions() -> dict[str, Callable[..., int]]:
-    """The two calls: every microsecond of theirs lies in somebody's window."""
-    library, found = ctypes.CDLL(None, use_errno=True), {}
+    """The two libc functions with their argument types; cached because every microsecond counts in a timed call."""
+    library, functions = ctypes.CDLL(None, use_errno=True), {}
     for name in ("process_vm_readv", "process_vm_writev"):
-        found[name] = function = getattr(library, name)
+        functions[name] = function = getattr(library, name)
         function.restype = ctypes.c_ssize_t
         unsigned = ctypes.c_ulong
         function.argtypes = (ctypes.c_int, ctypes.c_char_p, unsigned, ctypes.c_char_p, unsigned, unsigned)
-    return found
+    return functions
 
 
-def _remaining_extents(pieces: list[tuple[int, int]], moved: int) -> list[tuple[int, int]]:
-    """What is left of the pieces: one call moves at most 2 GiB, and stops where a page is not there."""
-    for at, (address, size) in enumerate(pieces):
+def _remaining_extents(extents: list[tuple[int, int]], moved: int) -> list[tuple[int, int]]:
+    """The extents that are left: one call moves at most 2 GiB, and stops at an unmapped page."""
+    for at, (address, size) in enumerate(extents):
         if moved < size:
-            return [(address + moved, size - moved), *pieces[at + 1 :]]
+            return [(address + moved, size - moved), *extents[at + 1 :]]
         moved -= size
     return []
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that a process started, and what those started."""
-    found: list[int] = []
+    """Process ids of all descendants of a process."""
+    pids: list[int] = []
     todo = [pid]
     while todo:
         for thread in _threads(todo.pop()):
             with contextlib.suppress(OSError):
                 started = [int(one) for one in (thread / "children").read_text().split()]
-                found += started
+                pids += started
                 todo += started
-    return found
+    return pids
 
 
 def stop(pid: int, reaper_pid: int) -> list[int]:
-    """Stops a process and all that it started, and waits until every thread of theirs stands still.
+    """Stop a process and its descendants, and wait until every thread of theirs is stopped.
 
     Args:
-        reaper_pid: its parent, under which whatever it started stays, also what has lost its own parent.
+        reaper_pid: the subreaper above the process, which also has its orphaned descendants as children.
     Returns:
-        Those that were stopped, for `resume`.
+        The stopped processes, for `resume`.
     Raises:
-        TimeoutError: one runs on.
+        TimeoutError: a process keeps running.
     """
-    _signal(pid, signal.SIGSTOP)  # before anything else: whoever stops a process may mean this very moment
+    _signal(pid, signal.SIGSTOP)  # first: the caller may depend on the exact time
     stopped, until = [pid], time.monotonic() + STOP_TIMEOUT_S
     while True:
-        still = all(map(_is_stopped, stopped))
+        all_stopped = all(map(_is_stopped, stopped))
         started = [one for one in descendants(reaper_pid) if one not in stopped]
-        if still and not started:
+        if all_stopped and not started:
             return stopped
         for one in started:
             _signal(one, signal.SIGSTOP)
         stopped += started
         if time.monotonic() > until:
-            raise TimeoutError(f"process {pid} or one that it started did not stop")
-        pause(STOP_POLL_S)  # to stop, a thread needs a processor
+            raise TimeoutError(f"process {pid} or one of its descendants did not stop")
+        pause(STOP_POLL_S)  # a thread needs a CPU in order to stop
 
 
 def read_run_counts(pids: Sequence[int]) -> tuple[int, int]:
-    """How often all threads of these have been given a processor so far, and for how many nanoseconds; zeros where the
-    system does not say."""
+    """How many time slices the threads of these processes have run, and for how many nanoseconds; zeros if unknown."""
     times = nanoseconds = 0
     for pid in pids:
         with contextlib.suppress(OSError, ValueError):
@@ -161,18 +162,18 @@ def read_run_counts(pids: Sequence[int]) -> tuple[int, int]:
 
 
 def set_timer_slack() -> None:
-    """From now on a pause of this thread ends within a microsecond of its time; else fifty."""
+    """Let sleeps of this thread end within 1 us of their time instead of 50 us."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1000), 0, 0, 0)
 
 
 def pause(seconds: float) -> None:
-    """Leaves the processor to others for so long."""
+    """Yield the CPU for this long."""
     time.sleep(seconds)
 
 
 def queued_us(pid: int) -> float:
-    """How long a process's first thread has waited for a processor so far, as the system says; 0 where it does not."""
+    """How long a process's first thread has waited for a CPU so far; 0 if unknown."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e3
     except (OSError, ValueError, IndexError):
@@ -180,21 +181,21 @@ def queued_us(pid: int) -> float:
 
 
 def find_running_threads(pid: int) -> dict[int, tuple[int, int]]:
-    """Where the threads of a stopped process were that computed when it was stopped: instruction and top of the stack.
+    """Instruction pointer and stack pointer of the threads that were running when the process was stopped.
 
-    By number of the thread, the first has the process's. Those that waited in the system are left out.
+    Keyed by thread id; the first thread has the process's. Threads that were blocked in a system call are left out.
     """
-    found = {}
+    running = {}
     for thread in _threads(pid):
         with contextlib.suppress(OSError):
             match (thread / "syscall").read_text().split():
                 case ["-1", stack, instruction]:
-                    found[int(thread.name)] = int(instruction, 16), int(stack, 16)
-    return found
+                    running[int(thread.name)] = int(instruction, 16), int(stack, 16)
+    return running
 
 
 def find_futex_stack(pid: int) -> int | None:
-    """The top of a stopped process's first stack, where that thread waited for another (in a futex)."""
+    """Stack pointer of a stopped process's first thread if it was waiting for another thread (in a futex)."""
     match _current_syscall(pid):
         case [number, *_, stack, _] if number == FUTEX_SYSCALL.get(platform.machine()):
             return int(stack, 16)
@@ -202,12 +203,12 @@ def find_futex_stack(pid: int) -> int | None:
 
 
 def waits_for_message(pid: int) -> bool:
-    """Whether the first thread of a stopped process waited for a message."""
+    """Whether the first thread of a stopped process was waiting for a message."""
     return (_current_syscall(pid) or [""])[0] in RECEIVE_SYSCALLS.get(platform.machine(), ())
 
 
 def waits_for_process_or_file(pid: int) -> bool:
-    """Whether the first thread of a stopped process waited for a file or pipe, or for a process to end."""
+    """Whether the first thread of a stopped process was waiting for a file, a pipe or the end of a process."""
     return (_current_syscall(pid) or [""])[0] in WAIT_SYSCALLS.get(platform.machine(), ())
 
 
@@ -219,21 +220,22 @@ def _current_syscall(pid: int) -> list[str]:
 
 
 def list_code_mappings(pid: int) -> list[tuple[int, int, str]]:
-    """What of a process's memory is code: start, end, and the file it comes from, empty for what was made at run time.
+    """Executable mappings of a process: start, end and file, which is empty for code generated at run time.
 
     Raises:
-        OSError: it is gone, or may not be looked into.
+        OSError: the process is gone or may not be inspected.
     """
-    found = []
+    mappings = []
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        span, rights, _, _, _, *path = line.split(maxsplit=5)
-        if "x" in rights:
+        span, permissions, _, _, _, *path = line.split(maxsplit=5)
+        if "x" in permissions:
             start, _, end = span.partition("-")
-            found.append((int(start, 16), int(end, 16), path[0] if path else ""))
-    return found
+            mappings.append((int(start, 16), int(end, 16), path[0] if path else ""))
+    return mappings
 
 
 def resume(pids: Sequence[int]) -> None:
+    """Continue stopped processes."""
     for pid in pids:
         _signal(pid, signal.SIGCONT)
 
@@ -248,7 +250,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _threads(pid: int) -> list[Path]:
-    """A folder for each thread of a process; none where the process has gone, also while they are listed."""
+    """The /proc folder of each thread; empty if the process has gone, also while they are listed."""
     try:
         return list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:

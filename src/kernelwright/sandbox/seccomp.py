@@ -1,8 +1,9 @@
-"""System calls that no kernel under judgement needs, refused by a seccomp filter: those that look into or move other
-processes, load code into the operating system, hand memory out lazily (userfaultfd), or send signals by themselves: a
-process that is stopped would go on by SIGCONT.
+"""Seccomp filter for system calls that no kernel under test needs.
 
-Source: the kernel's userspace-api/seccomp_filter; numbers of x86-64 and of arm64's generic table.
+It denies calls that inspect or modify other processes, load code into the kernel, provide memory lazily (userfaultfd),
+or have signals sent later (a stopped process would continue on SIGCONT).
+
+Source: the kernel's userspace-api/seccomp_filter; numbers of x86-64 and of the generic table (AArch64).
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ pidfd_getfd."""
 
 
 def install_filter() -> bool:
-    """Refuses them from now on, with EPERM, to this process and all that it starts; needs `no_new_privileges`.
+    """Deny the system calls with EPERM to this process and its children; requires PR_SET_NO_NEW_PRIVS.
 
     Returns:
-        Whether it holds: on Linux, x86-64 or arm64.
+        Whether the filter is in effect: on Linux, x86-64 or AArch64.
     """
     machine = platform.machine()
     if sys.platform != "linux" or machine not in _ARCHITECTURES:
         return False
-    refused = _DENIED_SYSCALLS[machine]
+    denied = _DENIED_SYSCALLS[machine]
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
-        # Other numbers for the same calls (x86 in 32 bits, x32): none of them.
-        (_JUMP_EQUAL, 0, len(refused) + 3, _ARCHITECTURES[machine]),
+        # Other ABIs have other numbers for the same calls (32-bit x86, x32): deny them all.
+        (_JUMP_EQUAL, 0, len(denied) + 3, _ARCHITECTURES[machine]),
         (_LOAD, 0, 0, _NUMBER_OFFSET),
-        (_JUMP_AT_LEAST, len(refused) + 1, 0, _X32),
-        *((_JUMP_EQUAL, len(refused) - at, 0, number) for at, number in enumerate(refused)),
+        (_JUMP_AT_LEAST, len(denied) + 1, 0, _X32),
+        *((_JUMP_EQUAL, len(denied) - at, 0, number) for at, number in enumerate(denied)),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _DENY),
     ]

@@ -1,4 +1,4 @@
-"""A whole deed of the command line in a child, so that nothing a program does can take `kw` down with it."""
+"""Run a whole command of the command line in a child process, so that a crash of the program cannot end `kw`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernelwright.sandbox.limits import Deadline, MemoryMonitor, process_tree, w
 from kernelwright.sandbox.process_limits import DEFAULT_ENVIRONMENT, die_with_parent
 
 CLEANUP_TIMEOUT_S = 10.0
-"""How long a nursery may take to end its child and delete the scratch folder, once its asker is dead."""
+"""Time limit for a fork server to end its child and delete the scratch folder after its client has died."""
 
 
 def run_supervised(
@@ -29,22 +29,22 @@ def run_supervised(
     memory_bytes: int | None = None,
     debug: bool = False,
 ) -> bytes:
-    """Forks this process (which must not have used torch) and runs `task` in the child.
+    """Fork this process (which must not have used torch) and run `task` in the child.
 
-    `core.progress.stage` inside the child, and inside what it runs in a Nursery, reaches `on_stage` here; each
-    stage's `limit_s` is enforced here. The child's stdout goes to stderr; its folder and environment stay, but for the
-    policy that every process of ours has (`confine.POLICY`) where the person has set none.
+    `core.progress.stage` in the child, and in its `ForkServer` children, is passed on to `on_stage`; each stage's
+    `limit_s` is enforced here. The child's stdout is redirected to stderr; it keeps the working folder and the
+    environment, with `process_limits.DEFAULT_ENVIRONMENT` for variables that the user has not set.
 
     Args:
-        task: gives the answer as bytes.
-        on_stage: called with what begins now.
+        task: returns the result as bytes.
+        on_stage: called with each stage that begins.
         on_tick: called at least every 50 ms while the child runs.
-        memory_bytes: of the child and all it starts; None is 80 % of what is available now.
-        debug: the child's traceback goes to stderr as well.
+        memory_bytes: limit for the child and its descendants; None is 80 % of what is available now.
+        debug: also write the child's traceback to stderr.
     Raises:
         TimeLimitError, MemoryLimitError, CrashError: the child was stopped or died.
         KernelwrightError: as the task raised it.
-        InternalError: the task raised anything else; the traceback is in the message.
+        InternalError: the task raised anything else; the message holds the traceback.
     """
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
@@ -62,7 +62,7 @@ def run_supervised(
 
 
 class _SupervisedProcess:
-    """The parent's side: what the child has said so far."""
+    """The parent's side: the child's process id, current stage and last message."""
 
     def __init__(self, pid: int, on_stage: Callable[[str], None], on_tick: Callable[[], None]) -> None:
         self._pid, self._on_stage, self._on_tick = pid, on_stage, on_tick
@@ -71,6 +71,7 @@ class _SupervisedProcess:
         self._message: dict[str, Any] = {}
 
     def wait_result(self, channel: socket.socket, memory_bytes: int | None) -> bytes:
+        """Enforce the limits until the child has sent its result, and end its process tree."""
         try:
             memory = MemoryMonitor(self._pid, memory_bytes)
 
@@ -80,12 +81,12 @@ class _SupervisedProcess:
                 self._on_tick()
                 return self._has_ended()
 
-            answered = wire.exchange_messages(channel, tick, self._handle_message)
-        except ValueError as fault:
-            raise CrashError(f"the process sent an answer that cannot be read: {fault}") from fault
+            completed = wire.exchange_messages(channel, tick, self._handle_message)
+        except ValueError as error:
+            raise CrashError(f"the process sent a message that cannot be read: {error}") from error
         finally:
             self._terminate()
-        if not answered:
+        if not completed:
             raise make_crash_error(self._status, "", self._deadline.stage)
         if "fault" in self._message:
             raise deserialize_error(self._message["fault"])
@@ -107,31 +108,31 @@ class _SupervisedProcess:
         return self._status is not None
 
     def _terminate(self) -> None:
-        """Ends the child's session; nurseries in sessions of their own clean up by themselves, or are ended too."""
+        """Kill the child's session and wait for fork servers in sessions of their own to clean up, then kill those."""
         started = process_tree(self._pid)[1:]
-        # Also when the child has ended by itself: its session may still hold what the program started.
+        # Also if the child has ended by itself: processes of the program may be left in its session.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, signal.SIGKILL)
         if not self._has_ended():
-            # The group does not exist yet in a child that has not run so far.
+            # A child that has not run yet has no process group.
             os.kill(self._pid, signal.SIGKILL)
             self._status = os.waitpid(self._pid, 0)[1]
         wait_or_kill(started, CLEANUP_TIMEOUT_S)
 
 
 def _run_child(task: Callable[[], bytes], channel: socket.socket, parent_pid: int, debug: bool) -> NoReturn:
-    """The child's whole life."""
+    """Run the child: detach it, run the task, send the result, exit without exit handlers."""
     own = os.getpid()
     try:
         os.setsid()
         die_with_parent(parent_pid)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        # Torch is not loaded yet, and what is timed here stands beside what a nursery times.
+        # Torch is not loaded yet. Times measured here are compared with those of a fork server: use the same policy.
         os.environ.update(DEFAULT_ENVIRONMENT | os.environ)
         progress.set_listener(lambda what, limit_s: wire.send(channel, {"stage": what, "limit_s": limit_s}))
         message = _run_task(task, debug)
-        _flush()  # the parent ends this process once it has the answer
+        _flush()  # the parent kills this process once it has the result
         if os.getpid() == own:
             wire.send(channel, message)
     finally:
@@ -148,8 +149,8 @@ def _flush() -> None:
 def _run_task(task: Callable[[], bytes], debug: bool) -> dict[str, Any]:
     try:
         return {"answer": task()}
-    except BaseException as fault:
-        described = serialize_error(fault, user_code=False)
+    except BaseException as error:
+        serialized = serialize_error(error, user_code=False)
         if debug:
-            sys.stderr.write(described["trace"])
-        return {"fault": described}
+            sys.stderr.write(serialized["trace"])
+        return {"fault": serialized}

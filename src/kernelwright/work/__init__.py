@@ -1,4 +1,4 @@
-"""Counts the FLOPs and bytes of a torch program: as written, and as one ideal fused pass would move them."""
+"""Count the FLOPs and bytes of a torch program: as written, and as one ideal fused pass over memory."""
 
 from kernelwright.work.arguments import first_read_bytes
 from kernelwright.work.calls import OperatorCall

@@ -1,4 +1,4 @@
-"""Which operator is the first to read what a program was called with: there, and only there, it may lie far away."""
+"""Find the operator that first reads each program argument: only that read may miss every cache."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from kernelwright.core.records import ProgramWork
 
 
 def first_read_bytes(work: ProgramWork) -> dict[int, int]:
-    """Bytes of arguments that each operator reads before any other has touched their storage, by its index."""
-    untouched, found = set(work.arguments), {}
+    """Bytes of arguments that each operator reads before any other accessed their storage, by operator index."""
+    unread, first_reads = set(work.arguments), {}
     for operator in work.operators:
-        found[operator.index] = sum(touched for number, _, _, touched in operator.read_spans if number in untouched)
-        untouched.difference_update(operator.reads, operator.writes)
-    return found
+        first_reads[operator.index] = sum(touched for number, _, _, touched in operator.read_spans if number in unread)
+        unread.difference_update(operator.reads, operator.writes)
+    return first_reads

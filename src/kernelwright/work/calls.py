@@ -1,4 +1,4 @@
-"""One call of one operator: its arguments by the names of the schema, and the metadata that formulas ask for."""
+"""One operator call: arguments by schema name, and the metadata that FLOP formulas use."""
 
 from __future__ import annotations
 
@@ -52,11 +52,13 @@ OPERATOR_ALIASES = {
     "unsafe_view": "view",
     "embedding_bag_forward_only": "embedding_bag",
 }
-"""What people call operators whose aten name says how they are built."""
+"""Common names of operators whose aten name describes the implementation."""
 
 
 @dataclass(frozen=True)
 class SchemaArgument:
+    """One argument of an operator schema."""
+
     name: str
     mutated: bool
     is_out: bool
@@ -66,11 +68,11 @@ class SchemaArgument:
 
 @dataclass(frozen=True, eq=False)
 class OperatorSchema:
-    """What the schema of an operator says.
+    """The schema of an operator.
 
     Attributes:
-        key: names its formula: no namespace (for aten), no underscores, no variant.
-        is_composite: torch can take it apart into other operators.
+        key: name of its formula: without namespace (for aten), underscores and variant.
+        is_composite: torch can decompose it into other operators.
     """
 
     key: str
@@ -83,7 +85,7 @@ class OperatorSchema:
 
 @cache
 def get_schema(func: Any) -> OperatorSchema:
-    """The signature of an OpOverload; of a higher-order operator only its name."""
+    """The schema of an OpOverload; for a higher-order operator only its name."""
     schema = getattr(func, "_schema", None)
     if schema is None:
         name = str(getattr(func, "name", lambda: func)())
@@ -118,11 +120,11 @@ def _key_and_name(namespace: str, base: str) -> tuple[str, str]:
 
 @dataclass
 class OperatorCall:
-    """A call as formulas see it: shapes and dtypes by argument name, never values of tensors.
+    """An operator call as formulas see it: shapes and dtypes by argument name, never tensor values.
 
     Attributes:
-        values: what each argument of the schema got, defaults filled in; `arg0`, `arg1`... without a schema.
-        outputs: the tensors that came back.
+        values: value of each schema argument, including defaults; `arg0`, `arg1`... without a schema.
+        outputs: the returned tensors.
     """
 
     schema: OperatorSchema
@@ -131,6 +133,7 @@ class OperatorCall:
 
     @classmethod
     def bind(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorCall:
+        """Match arguments to the operator's schema; outputs stay empty."""
         signature = get_schema(func)
         names = [argument.name for argument in signature.arguments]
         names += [f"arg{i}" for i in range(len(names), len(args))]
@@ -141,36 +144,38 @@ class OperatorCall:
         return self.values.get(name)
 
     def tensors(self, name: str) -> list[torch.Tensor]:
-        """The tensors of one argument, which may be a tensor, a list with holes, or none."""
+        """The tensors of one argument, which may be a tensor, a list with None entries, or None."""
         return tensors_in(self.values.get(name))
 
     def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of the first tensor of an argument."""
         return shape_of(self.tensors(name)[0])
 
     def numel(self, name: str) -> int:
-        """Elements of an argument, all its tensors together; 0 when it got none."""
+        """Number of elements of all tensors of an argument; 0 if it has none."""
         return sum(math.prod(shape_of(t)) for t in self.tensors(name))
 
     @cached_property
     def inputs(self) -> list[torch.Tensor]:
-        """Every tensor among the arguments, in their order."""
+        """All tensors among the arguments, in order."""
         named = [a.name for a in self.schema.arguments if a.takes_tensors] or self.values
         return [tensor for name in named for tensor in tensors_in(self.values.get(name))]
 
     @property
     def out_numel(self) -> int:
-        """Elements of the first output, or of all tensors that a call without outputs changes in its first argument."""
+        """Elements of the first output; for a call without outputs, of all tensors of its first argument."""
         if self.outputs:
             return math.prod(shape_of(self.outputs[0]))
         return self.numel(self.schema.arguments[0].name) if self.schema.arguments else 0
 
     @property
     def is_complex(self) -> bool:
+        """Whether it computes in a complex dtype."""
         return self.dtype.startswith("complex")
 
     @property
     def dtype(self) -> str:
-        """The dtype that it computes in: the output's where that is a float, else the first input's."""
+        """The dtype it computes in: the output's if that is a float, else the first input's."""
         tensors = [*self.outputs[:1], *self.inputs]
         floats = (t for t in tensors if t.dtype.is_floating_point or t.dtype.is_complex)
         for tensor in (*floats, *self.inputs, *tensors):
@@ -178,29 +183,29 @@ class OperatorCall:
         return "int64"
 
     def vector_flops(self, flops: int) -> dict[str, int]:
-        """Additions on the vector unit; one of complex numbers is two of real ones."""
+        """FLOPs of the vector unit; a complex addition counts as two real ones."""
         return {f"vector/{self.dtype}": flops * (2 if self.is_complex else 1)}
 
     def matrix_flops(self, flops: int, operand: str = "self") -> dict[str, int]:
-        """FLOPs of the product units in the dtype of the named operand; complex multiply-adds are eight, not two."""
+        """FLOPs of the matrix unit in the named operand's dtype; a complex multiply-add counts as eight, not two."""
         values = self.tensors(operand)[0]
         return {f"matrix/{dtype_name(values)}": flops * (4 if values.dtype.is_complex else 1)}
 
     def window_numel(self, name: str, dims: int) -> int:
-        """Elements under a kernel of so many dimensions; a single size holds for each of them."""
-        given = self.values[name]
-        sizes = [given] if isinstance(given, int) else list(given)
+        """Elements of a pooling window with `dims` dimensions; a single size applies to each of them."""
+        size = self.values[name]
+        sizes = [size] if isinstance(size, int) else list(size)
         return math.prod(sizes * dims if len(sizes) == 1 else sizes)
 
     def describe_shapes(self) -> str:
-        """`f32[64, 128], f32[128]`: the inputs, or the outputs of a call that takes none."""
+        """Shapes of the inputs, or of the outputs of a call without inputs: `f32[64, 128], f32[128]`."""
         tensors = self.inputs or self.outputs
         texts = [_shape_text(dtype_name(t), shape_of(t)) for t in tensors[:MAX_SHAPES]]
         return ", ".join(texts) + (f", and {len(tensors) - MAX_SHAPES} more" if len(tensors) > MAX_SHAPES else "")
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Every tensor of a value, in its order."""
+    """All tensors in a nested value, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, (list, tuple)):
@@ -211,10 +216,12 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Shape of a tensor with symbolic sizes replaced by their hints."""
     return tuple(as_int(size) for size in tensor.shape)
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
+    """Name of a tensor's dtype: `float32`."""
     return _dtype_text(tensor.dtype)
 
 

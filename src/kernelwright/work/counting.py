@@ -1,4 +1,4 @@
-"""Counts what a program does, call by call, below autograd, from metadata only: no values, no device work, no clock."""
+"""Count the work of a program per call, below autograd, from metadata only: no tensor values, device work or timing."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ VIEW_FORMULA = Formula("view", lambda call: 0)
 def count_work(
     program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> ProgramWork:
-    """The work of one run of a program: forward, backward, optimizer, whatever it calls; on any device, fake ones too.
+    """The work of one run of a program: forward, backward, optimizer; on any device, including fake tensors.
 
-    Outputs are what it returns and what it leaves behind: gradients, optimizer state, a cache that it filled.
+    Outputs are the result and everything left behind: gradients, optimizer state, a filled cache.
 
     Args:
-        program: runs once, is never timed, and its result is thrown away.
+        program: runs once, is not timed, and its result is discarded.
     """
     mode = CountingMode()
     mode.set_arguments((args, kwargs))
     with _force_eager(), mode:
         result = program(*args, **(kwargs or {}))
     outputs = mode._find_outputs(result)
-    del result  # with it goes what only its autograd graph kept alive; what stays is kept by somebody else
+    del result  # frees what only its autograd graph kept alive; allocations that remain have another owner
     if any(storage.storage_id not in outputs for storage in mode._storages.live_allocations()):
         gc.collect()
     return mode._finish(outputs, include_live=True)
 
 
 def _force_eager() -> contextlib.AbstractContextManager[object]:
-    """Compiled parts run eagerly: torch does not compile under a mode, and refuses where a full graph is demanded. The
-    compiler takes seconds to import; where it is not loaded, no part is compiled."""
+    """Run compiled parts eagerly: torch does not compile under a mode, and raises where a full graph is required. The
+    compiler takes seconds to import; if it is not loaded, no part is compiled."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 
 class CountingMode(TorchDispatchMode):
-    """Counts every call inside `with`, as code runs; each call goes on exactly once, to the next mode or to torch.
+    """Counts every call inside `with`; each call is passed on exactly once, to the next mode or to torch.
 
     Attributes:
         operators: the calls so far, in order.
@@ -72,9 +72,9 @@ class CountingMode(TorchDispatchMode):
         self._depth = 0
 
     def set_arguments(self, arguments: Any) -> None:
-        """Says which storages are the program's arguments, before it runs."""
-        found = [self._storages.find(tensor, is_allocated=False)[0].storage_id for tensor in tensor_leaves(arguments)]
-        self._arguments = tuple(dict.fromkeys(found))
+        """Declare the program's arguments before it runs."""
+        storages = [self._storages.find(tensor, is_allocated=False)[0] for tensor in tensor_leaves(arguments)]
+        self._arguments = tuple(dict.fromkeys(storage.storage_id for storage in storages))
 
     def __enter__(self) -> CountingMode:
         if self._depth == 0:
@@ -102,13 +102,13 @@ class CountingMode(TorchDispatchMode):
         return result
 
     def _should_decompose(self, func: Any) -> bool:
-        """Whether it is a composite that autograd would have taken apart; without it (inference) it arrives whole."""
+        """Whether it is a composite that autograd would decompose; in inference mode it arrives undecomposed."""
         signature = get_schema(func)
         return signature.is_composite and (signature.namespace == "aten" or signature.key not in FORMULAS)
 
     def _record_operator(self, call: OperatorCall, reads: list[MemoryAccess]) -> Operator:
-        """The record of a call that has just run."""
-        writes, fresh_bytes = find_writes(call, self._storages)
+        """Record a call that has just run."""
+        writes, allocated_bytes = find_writes(call, self._storages)
         formula = formula_of(call)
         if _is_metadata_only(call, formula, writes):
             reads, writes, formula = [], [], VIEW_FORMULA
@@ -136,48 +136,49 @@ class CountingMode(TorchDispatchMode):
             writes=tuple(dict.fromkeys(access.storage.storage_id for access in writes)),
             read_spans=read_spans,
             write_spans=write_spans,
-            allocated_bytes=fresh_bytes,
+            allocated_bytes=allocated_bytes,
         )
 
     def _record_accesses(self, reads: list[MemoryAccess], writes: list[MemoryAccess]) -> None:
-        changed = {access.storage.storage_id for access in writes}
+        written_ids = {access.storage.storage_id for access in writes}
         for access in reads:
-            access.storage.record_read(access.byte_range)
-            if access.storage.is_allocated and access.storage.is_unwritten and access.storage.storage_id not in changed:
-                self._untraced.setdefault(access.storage.storage_id, ByteRangeSet()).add(access.byte_range)
+            storage = access.storage
+            storage.record_read(access.byte_range)
+            if storage.is_allocated and storage.is_unwritten and storage.storage_id not in written_ids:
+                self._untraced.setdefault(storage.storage_id, ByteRangeSet()).add(access.byte_range)
         for access in writes:
             access.storage.written.add(access.byte_range)
 
     def _untraced_bytes(self, outputs: OutputRanges) -> int:
-        """Bytes that the program read or returned, and that code must have made which torch cannot see.
+        """Bytes that the program read or returned and that were written by code outside torch.
 
-        What came from NumPy or a list counts only when it is returned: read, it may as well be a constant.
+        Data from NumPy or a list counts only if it is returned; if it is only read, it may be a constant.
         """
-        returned = {number: shown for number, (storage, shown) in outputs.items() if storage.is_unwritten}
+        returned = {number: visible for number, (storage, visible) in outputs.items() if storage.is_unwritten}
         return sum(regions.touched_bytes for regions in (self._untraced | returned).values())
 
     def finish(self, outputs: Any = None) -> ProgramWork:
         """The work of all calls so far.
 
         Args:
-            outputs: what the program returns, a tensor or any tree of them. Without it everything that the program
-                allocated and that is still alive counts as output, as for code that is still running.
+            outputs: what the program returns, a tensor or a tree of them. Without it, every allocation of the program
+                that is still alive counts as output, as for code that is still running.
         """
         return self._finish(self._find_outputs(outputs), include_live=outputs is None)
 
     def _find_outputs(self, tree: Any) -> OutputRanges:
-        found: OutputRanges = {}
+        ranges: OutputRanges = {}
         for tensor in filter(lambda leaf: isinstance(leaf, torch.Tensor), pytree.tree_leaves(tree)):
             storage, _ = self._storages.find(tensor, is_allocated=False)
-            found.setdefault(storage.storage_id, (storage, ByteRangeSet()))[1].add(tensor_byte_range(tensor, storage))
-        return found
+            ranges.setdefault(storage.storage_id, (storage, ByteRangeSet()))[1].add(tensor_byte_range(tensor, storage))
+        return ranges
 
     def _finish(self, outputs: OutputRanges, include_live: bool) -> ProgramWork:
         before = self._storages.input_traffic()
-        fresh = {number: pair for number, pair in outputs.items() if pair[0].is_allocated}
-        written = sum(min(storage.written.touched_bytes, shown.touched_bytes) for storage, shown in fresh.values())
-        kept = [s for s in self._storages.live_allocations() if s.storage_id not in fresh] if include_live else []
-        written += sum(storage.written.touched_bytes for storage in kept)
+        allocated = {number: pair for number, pair in outputs.items() if pair[0].is_allocated}
+        written = sum(min(s.written.touched_bytes, visible.touched_bytes) for s, visible in allocated.values())
+        live = [s for s in self._storages.live_allocations() if s.storage_id not in allocated] if include_live else []
+        written += sum(storage.written.touched_bytes for storage in live)
         as_written = _sum_work(self.operators)
         return ProgramWork(
             operators=tuple(self.operators),
@@ -188,22 +189,22 @@ class CountingMode(TorchDispatchMode):
                 bytes_written=before.bytes_written + written,
             ),
             coverage=_coverage(self.operators, self._untraced_bytes(outputs)),
-            output_bytes=sum(storage.bytes for storage, _ in fresh.values()),
+            output_bytes=sum(storage.bytes for storage, _ in allocated.values()),
             inputs=tuple(self._storages.inputs),
             arguments=self._arguments,
-            outputs=tuple(sorted({*outputs, *(s.storage_id for s in kept), *before.mutated})),
+            outputs=tuple(sorted({*outputs, *(s.storage_id for s in live), *before.mutated})),
         )
 
 
 def _is_metadata_only(call: OperatorCall, formula: Formula | None, writes: list[MemoryAccess]) -> bool:
-    """Whether a call only allocates or looks, or gave back what it got: a view, a `contiguous` with nothing to do."""
+    """Whether a call moves no data: it allocates, inspects, or returns its input, as a view or no-op `contiguous`."""
     if (formula is not None and formula.kind == "view") or call.schema.namespace in ("profiler", "prim"):
         return True
     return bool(call.outputs) and not writes
 
 
 def _evaluate_flops(formula: Formula, call: OperatorCall) -> dict[str, int] | None:
-    """FLOPs of a call; None where the formula does not fit it. Counting must not break a program that runs."""
+    """FLOPs of a call; None if the formula does not fit it. Counting must not break a program that runs."""
     try:
         return formula.flops(call)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -211,12 +212,12 @@ def _evaluate_flops(formula: Formula, call: OperatorCall) -> dict[str, int] | No
 
 
 def _is_opaque(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's shape does not say how many numbers it holds: sparse, nested, quantised."""
+    """Whether a tensor's shape does not determine the number of stored elements: sparse, nested, quantised."""
     return tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized
 
 
 def _merge_spans(accesses: list[MemoryAccess]) -> tuple[Span, ...]:
-    """Each byte once: storage number, first byte, end, bytes touched between."""
+    """Disjoint spans: storage number, first byte, end, bytes touched between."""
     if len({access.storage.storage_id for access in accesses}) == len(accesses):
         return tuple((a.storage.storage_id, *a.byte_range[:3]) for a in accesses if a.byte_range.touched_bytes)
     union: dict[int, ByteRangeSet] = {}

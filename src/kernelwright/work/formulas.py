@@ -1,7 +1,7 @@
-"""How many FLOPs an operator does: one table for products, one for everything else, and a door for custom operators.
+"""FLOPs per operator: one table for matrix operators, one for all others, and registration of custom operators.
 
-A multiply-add counts as two. A product counts in the dtype of its operands (`matrix/bfloat16`), everything else in
-the dtype that it computes in (`vector/float32`, or `special/float32` for an exp and its like). Integer and bool
+A multiply-add counts as two. Matrix FLOPs count in the dtype of the operands (`matrix/bfloat16`), all others in the
+dtype of the computation (`vector/float32`, or `special/float32` for exp and similar functions). Integer and bool
 operations count as operations too.
 """
 
@@ -22,7 +22,7 @@ FlopFunction = Callable[[OperatorCall], "dict[str, int] | int"]
 
 @dataclass(frozen=True)
 class Formula:
-    """What an operator is, and its FLOPs: per unit, or a plain number for the vector unit."""
+    """Kind and FLOPs of an operator: FLOPs per unit, or a plain number for the vector unit."""
 
     kind: OperatorKind
     count_flops: FlopFunction
@@ -40,12 +40,12 @@ FORMULAS: dict[str, Formula] = {}
 
 
 def register_flop_formula(operator: Any, formula: FlopFunction, kind: OperatorKind = "other") -> None:
-    """Says how many FLOPs an operator of one's own does, so that programs with it can be judged.
+    """Register the FLOPs of a custom operator, so that programs with it can be diagnosed and compared with a floor.
 
     Args:
         operator: `torch.ops.mylib.myop`, an overload of it, or the name `mylib::myop`.
-        formula: gets the `Call` and gives FLOPs: a number (vector unit) or `{"matrix/float16": n}`.
-        kind: what it is; `pointwise`, `reduction`, `scan`, `copy` and `random` may be fused with neighbours.
+        formula: called with the `OperatorCall`; returns FLOPs as a number (vector unit) or `{"matrix/float16": n}`.
+        kind: kind of operator; `pointwise`, `reduction`, `scan`, `copy` and `random` may be fused with adjacent ones.
     """
     FORMULAS[_operator_key(operator)] = Formula(kind, formula)
 
@@ -59,29 +59,29 @@ def _operator_key(operator: Any) -> str:
 
 
 def formula_of(call: OperatorCall) -> Formula | None:
-    """The formula of a call, None when nobody registered one."""
-    if (found := FORMULAS.get(call.schema.key)) is not None:
-        return found
+    """The formula of a call, None if none is registered."""
+    if (formula := FORMULAS.get(call.schema.key)) is not None:
+        return formula
     return _find_table_formula(call.schema)
 
 
 @cache
 def _find_table_formula(signature: OperatorSchema) -> Formula | None:
-    found = find_vector_formula(signature) if signature.namespace in ("aten", "prims") else None
-    return Formula(*found) if found else None
+    entry = find_vector_formula(signature) if signature.namespace in ("aten", "prims") else None
+    return Formula(*entry) if entry else None
 
 
 def flop_formula(kind: OperatorKind, *names: str) -> Callable[[FlopFunction], FlopFunction]:
-    """Enters the function below as the formula of these operators."""
+    """Decorator that registers a function as the formula of these operators."""
 
-    def enter(count: FlopFunction) -> FlopFunction:
+    def register(count: FlopFunction) -> FlopFunction:
         FORMULAS.update({name: Formula(kind, count) for name in names})
         return count
 
-    return enter
+    return register
 
 
-# ---- Products
+# ---- Matrix multiplication
 
 
 @flop_formula("matrix", "mm", "int_mm", "scaled_mm", "scaled_mm_v2", "bmm", "weight_int8pack_mm")
@@ -96,8 +96,8 @@ def _mm(call: OperatorCall) -> dict[str, int]:
 def _addmm(call: OperatorCall) -> dict[str, int]:
     left = "batch1" if call["batch1"] is not None else "mat1"
     right = "batch2" if left == "batch1" else "mat2"
-    product = 2 * prod(call.shape(left)) * call.shape(right)[-1]
-    return call.matrix_flops(product, left) | call.vector_flops(call.out_numel)
+    matmul_flops = 2 * prod(call.shape(left)) * call.shape(right)[-1]
+    return call.matrix_flops(matmul_flops, left) | call.vector_flops(call.out_numel)
 
 
 @flop_formula("matrix", "mv", "dot", "vdot")
@@ -123,7 +123,7 @@ def _linear(call: OperatorCall) -> dict[str, int]:
 
 @flop_formula("matrix", "grouped_mm", "scaled_grouped_mm")
 def _grouped_mm(call: OperatorCall) -> dict[str, int]:
-    """Every row of `self` meets one group: (M, K) by (G, K, N), or groups along K: (M, K) by (K, N), or batched."""
+    """Each row of `self` belongs to one group: (M, K) by (G, K, N), or groups along K: (M, K) by (K, N), or batched."""
     left, right = call.shape("self"), call.shape("mat2")
     return call.matrix_flops(2 * prod(left) * right[-1])
 
@@ -134,7 +134,7 @@ def _grouped_mm(call: OperatorCall) -> dict[str, int]:
 @flop_formula("convolution", "convolution", "mkldnn_convolution", "conv_depthwise2d", "conv_depthwise3d",
          "slow_conv2d_forward", "slow_conv3d_forward")  # fmt: skip
 def _convolution(call: OperatorCall) -> dict[str, int]:
-    """Each output (transposed: input) element meets one filter; padding counts, as every convention has it."""
+    """One filter per output (transposed: input) element; padding counts, as in every convention."""
     operand = "input" if call["input"] is not None else "self"
     weight = call.shape("weight")
     pixels = call.numel(operand) if call["transposed"] else call.out_numel
@@ -144,10 +144,10 @@ def _convolution(call: OperatorCall) -> dict[str, int]:
 
 @flop_formula("convolution", "convolution_backward", "convolution_backward_overrideable")
 def _convolution_backward(call: OperatorCall) -> dict[str, int]:
-    """One product each for the gradients of input and weight, one sum for that of the bias."""
+    """One matmul each for the gradients of input and weight, one sum for that of the bias."""
     pixels = call.numel("input") if call["transposed"] else call.numel("grad_output")
-    products = sum(call["output_mask"][:2])
-    units = call.matrix_flops(products * 2 * pixels * prod(call.shape("weight")[1:]), "grad_output")
+    num_matmuls = sum(call["output_mask"][:2])
+    units = call.matrix_flops(num_matmuls * 2 * pixels * prod(call.shape("weight")[1:]), "grad_output")
     return units | (call.vector_flops(call.numel("grad_output")) if call["output_mask"][2] else {})
 
 
@@ -155,7 +155,7 @@ def _convolution_backward(call: OperatorCall) -> dict[str, int]:
 
 
 def _query_key_pairs(call: OperatorCall) -> int:
-    """How many (query, key) pairs of one head are looked at; causal means key <= query, both counted from 0."""
+    """Number of (query, key) pairs of one head; causal means key <= query, both counted from 0."""
     queries, keys = call.shape("query")[-2], call.shape("key")[-2]
     if not call["is_causal"]:
         return queries * keys
@@ -165,14 +165,14 @@ def _query_key_pairs(call: OperatorCall) -> int:
 
 @flop_formula("attention", "scaled_dot_product_attention")
 def _attention(call: OperatorCall) -> dict[str, int]:
-    """Q by K and P by V. The softmax between is left out, as in every published count: it overlaps the products."""
+    """Q by K and P by V. The softmax is left out, as in published counts: it overlaps the matmuls."""
     *heads, _, width = call.shape("query")
     return call.matrix_flops(2 * prod(heads) * _query_key_pairs(call) * (width + call.shape("value")[-1]), "query")
 
 
 @flop_formula("attention", "scaled_dot_product_attention_backward")
 def _attention_backward(call: OperatorCall) -> dict[str, int]:
-    """Scores again, then the gradients of P, V, Q and K: three products of Q's width, two of V's."""
+    """Scores again, then the gradients of P, V, Q and K: three matmuls of Q's width, two of V's."""
     *heads, _, width = call.shape("query")
     return call.matrix_flops(
         2 * prod(heads) * _query_key_pairs(call) * (3 * width + 2 * call.shape("value")[-1]), "query"
@@ -190,7 +190,7 @@ def _flash_attention_backward(call: OperatorCall) -> dict[str, int]:
 
 
 def _blhd_attention(call: OperatorCall, head_dim_products: int, value_dim_products: int) -> dict[str, int]:
-    """Layout (B, L, H, D), or (total, H, D) with packed sequences, which are taken as equally long."""
+    """Layout (B, L, H, D), or (total, H, D) with packed sequences, which are assumed to have equal lengths."""
     query, key, value = call.shape("query"), call.shape("key"), call.shape("value")
     starts = call.tensors("cum_seq_q") or call.tensors("cu_seqlens_q")
     packed = len(query) == 3 or bool(starts)
@@ -206,7 +206,7 @@ def _blhd_attention(call: OperatorCall, head_dim_products: int, value_dim_produc
 
 @flop_formula("attention", "multi_head_attention", "transformer_encoder_layer_fwd")
 def _fused_layer(call: OperatorCall) -> dict[str, int]:
-    """The layers that inference runs as one call: every token by every weight, and attention over (B, L, E)."""
+    """Layers that inference runs as one call: every token by every weight, and attention over (B, L, E)."""
     operand = "query" if call["query"] is not None else "src"
     batch, length, width = call.shape(operand)
     keys = call.shape("key")[1] if call["key"] is not None else length
@@ -220,7 +220,7 @@ def _fused_layer(call: OperatorCall) -> dict[str, int]:
 LSTM_CELL_FLOPS = 4 * 3 + 3 * 10 + 2 * 10 + 4
 GRU_CELL_FLOPS = 3 * 3 + 2 * 10 + 10 + 5
 CELL_FLOPS = {0: 3, 1: 2 + 10, 2: LSTM_CELL_FLOPS, 3: GRU_CELL_FLOPS}
-"""FLOPs per hidden element of one step, by the `mode` that torch numbers: relu, tanh, LSTM, GRU."""
+"""FLOPs per hidden element of one step, by torch's `mode`: relu, tanh, LSTM, GRU."""
 
 
 def _rnn(call: OperatorCall, weights: str, factor: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Which neighbouring operators one pass over memory could compute together, and what that pass would move."""
+"""Group adjacent operators that one pass over memory could compute together, and count the bytes of that pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACCUMULATOR_BYTES = 4
 
 @dataclass
 class _Group:
-    """Operators that run as one: a group, or a single operator that cannot be fused."""
+    """Operators that run as one kernel, or a single operator that cannot be fused."""
 
     members: list[Operator]
     depends_on: set[int] = field(default_factory=set)
@@ -23,35 +23,37 @@ class _Group:
 
     @property
     def first(self) -> int:
+        """Index of the first operator."""
         return self.members[0].index
 
     @property
     def last(self) -> int:
+        """Index of the last operator."""
         return self.members[-1].index
 
 
 def fusion_groups(work: ProgramWork) -> tuple[tuple[Operator, ...], ...]:
-    """Maximal groups of at least two operators that hand values to one another and could be one kernel each.
+    """Maximal groups of at least two operators that exchange values and could each be one kernel.
 
-    A group never spans an operator that needs one of its values and gives it another back (a product between two
-    pointwise operators keeps them apart), nor a reduction that is broadcast back over rows too long to stay on chip.
+    A group never spans an operator outside it that reads one of its values and produces another (a matmul between two
+    pointwise operators separates them), nor a reduction broadcast back over rows too long to stay on chip.
     """
     graph = _GroupBuilder()
     for operator in work.operators:
         if operator.work.total_bytes:
             graph.add(operator)
-    return tuple(tuple(unit.members) for unit in graph.root_groups() if unit.fusible and len(unit.members) > 1)
+    return tuple(tuple(group.members) for group in graph.root_groups() if group.fusible and len(group.members) > 1)
 
 
 def fused_work(group: tuple[Operator, ...], work: ProgramWork) -> Work:
-    """What one kernel in place of these operators would do: the same FLOPs, and only the bytes that must move.
+    """Work of one kernel in place of these operators: the same FLOPs, and only the bytes that must move.
 
-    It reads what the group does not itself produce, once, and writes what somebody outside reads or the program keeps.
+    It reads once what the group does not produce itself, and writes what other operators read or the program returns.
     """
     inside = {operator.index for operator in group}
-    after = work.operators[group[0].index :] if group else ()
+    following = work.operators[group[0].index :] if group else ()
     needed = set(work.outputs)
-    for operator in after:
+    for operator in following:
         if operator.index not in inside:
             needed.update(operator.reads)
     flops: dict[str, int] = {}
@@ -73,7 +75,7 @@ def fused_work(group: tuple[Operator, ...], work: ProgramWork) -> Work:
 
 
 class _GroupBuilder:
-    """Puts operators into units in execution order, and merges units as long as no other must run in between."""
+    """Adds operators to groups in execution order, and merges groups if no other operator must run in between."""
 
     def __init__(self) -> None:
         self.groups: list[_Group] = []
@@ -85,73 +87,74 @@ class _GroupBuilder:
     def add(self, operator: Operator) -> None:
         producers = {self._find(self._last_writer[n]) for n in operator.reads if n in self._last_writer}
         before = producers | self._ordering_dependencies(operator)
-        here = len(self.groups)
+        index = len(self.groups)
         self.groups.append(_Group([operator], set(before), operator.kind in FUSIBLE_KINDS))
-        self._parent.append(here)
+        self._parent.append(index)
         if operator.kind in FUSIBLE_KINDS:
             self._merge(
-                here, {unit for unit in producers if self.groups[unit].fusible} - self._unfusable_with(operator)
+                index, {group for group in producers if self.groups[group].fusible} - self._unfusable_with(operator)
             )
-        self._record_accesses(operator, here)
+        self._record_accesses(operator, index)
 
     def root_groups(self) -> list[_Group]:
-        """The units that were not merged into another, by their first operator."""
-        return sorted((u for i, u in enumerate(self.groups) if self._parent[i] == i), key=lambda unit: unit.first)
+        """Groups that were not merged into another, by their first operator."""
+        roots = (group for index, group in enumerate(self.groups) if self._parent[index] == index)
+        return sorted(roots, key=lambda group: group.first)
 
     def _find(self, group: int) -> int:
-        """Where the operators of this unit are by now."""
-        while (moved_to := self._parent[group]) != group:
-            self._parent[group] = self._parent[moved_to]
-            group = moved_to
+        """The group into which this one was merged, with path compression."""
+        while (parent := self._parent[group]) != group:
+            self._parent[group] = self._parent[parent]
+            group = parent
         return group
 
     def _ordering_dependencies(self, operator: Operator) -> set[int]:
-        """Units that must have read or written a storage before this operator overwrites it."""
-        waits = set()
+        """Groups that must have read or written a storage before this operator overwrites it."""
+        dependencies = set()
         for number in operator.writes:
-            waits |= self._readers.get(number, set())
-            waits |= {self._last_writer[number]} if number in self._last_writer else set()
-        return {self._find(unit) for unit in waits}
+            dependencies |= self._readers.get(number, set())
+            dependencies |= {self._last_writer[number]} if number in self._last_writer else set()
+        return {self._find(group) for group in dependencies}
 
     def _unfusable_with(self, operator: Operator) -> set[int]:
-        """Units whose reduction this operator broadcasts back over rows that are too long."""
-        apart = set()
+        """Groups whose reduction this operator broadcasts back over rows that are too long."""
+        excluded = set()
         for number in operator.reads:
             reduction = self._reductions.get(number)
             if reduction is None or operator.work.bytes_written <= reduction.work.bytes_written:
                 continue
             row_bytes = ACCUMULATOR_BYTES * reduction.work.bytes_read // max(1, reduction.work.bytes_written)
             if row_bytes > MAX_ROW_BYTES:
-                apart.add(self._find(self._last_writer[number]))
-        return apart
+                excluded.add(self._find(self._last_writer[number]))
+        return excluded
 
     def _merge(self, group: int, candidates: set[int]) -> None:
         merged = {group}
-        for unit in sorted(candidates, key=lambda c: self.groups[c].last, reverse=True):
-            if self._is_mergeable(merged | {unit}):
-                merged.add(unit)
+        for group in sorted(candidates, key=lambda c: self.groups[c].last, reverse=True):
+            if self._is_mergeable(merged | {group}):
+                merged.add(group)
         if len(merged) == 1:
             return
         into = min(merged)
         union = self.groups[into]
         union.members = sorted((o for u in merged for o in self.groups[u].members), key=lambda o: o.index)
         union.depends_on = {self._find(b) for u in merged for b in self.groups[u].depends_on} - merged
-        for unit in merged:
-            self._parent[unit] = into
+        for group in merged:
+            self._parent[group] = into
 
     def _is_mergeable(self, merged: set[int]) -> bool:
-        """Whether no other unit both needs one of these and is needed by one of these."""
-        earliest = min(self.groups[unit].first for unit in merged)
-        todo = [self._find(b) for unit in merged for b in self.groups[unit].depends_on]
-        todo = [unit for unit in todo if unit not in merged]
-        seen: set[int] = set()
-        while todo:
-            unit = todo.pop()
-            if unit in merged:
+        """Whether no group outside both depends on one of these and is needed by one of these."""
+        earliest = min(self.groups[group].first for group in merged)
+        pending = [self._find(b) for group in merged for b in self.groups[group].depends_on]
+        pending = [group for group in pending if group not in merged]
+        visited: set[int] = set()
+        while pending:
+            group = pending.pop()
+            if group in merged:
                 return False
-            if unit not in seen and self.groups[unit].last >= earliest:
-                seen.add(unit)
-                todo += [self._find(b) for b in self.groups[unit].depends_on]
+            if group not in visited and self.groups[group].last >= earliest:
+                visited.add(group)
+                pending += [self._find(b) for b in self.groups[group].depends_on]
         return True
 
     def _record_accesses(self, operator: Operator, group: int) -> None:

@@ -1,4 +1,4 @@
-"""Which bytes of a storage a view touches, and how many bytes several views touch together."""
+"""Byte ranges of a storage that views touch, and their unions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 MAX_STRIDED = 256
-"""Strided regions kept apart for one storage; beyond this they melt into one, so that memory stays bounded."""
+"""Maximum number of separate strided regions per storage; more are merged into one to bound memory use."""
 
 
 class ByteRange(NamedTuple):
-    """The bytes from `start` up to `end` of which a view touches `touched_bytes`; all of them when it is dense.
+    """Bytes from `start` up to `end`, of which a view touches `touched_bytes`; all of them if it is dense.
 
-    `table_bytes` is not 0 where only the data knows which bytes are touched: then they are some of the `table_bytes`
-    bytes that a whole view of it would touch, and two such regions need not be the same bytes.
+    `table_bytes` is not 0 for indexed accesses: the view touches some of the `table_bytes` bytes of the table. Which of
+    them depends on the data, so two such ranges need not be the same bytes.
     """
 
     start: int
@@ -25,15 +25,16 @@ class ByteRange(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
+        """Whether every byte of the range is touched."""
         return self.touched_bytes == self.end - self.start
 
     @property
     def table_range(self) -> ByteRange:
-        """What can be touched at all: the table that data picks from, else the region itself."""
+        """The range that can be touched at all: the whole table of an indexed access, else the range itself."""
         return ByteRange(self.start, self.end, self.table_bytes or self.touched_bytes)
 
     def with_gathered(self, gathered_bytes: int) -> ByteRange:
-        """So many bytes of this region, which of them only the data knows."""
+        """This range with only `gathered_bytes` touched, at positions that depend on the data."""
         return (
             self
             if gathered_bytes >= self.touched_bytes
@@ -41,7 +42,7 @@ class ByteRange(NamedTuple):
         )
 
     def merge_gather(self, other: ByteRange) -> ByteRange:
-        """What two picks from one table touch at most: their sum, until that is the table."""
+        """Upper limit of what two gathers from one table touch: their sum, at most the table."""
         return self.table_range.with_gathered(self.touched_bytes + other.touched_bytes)
 
 
@@ -52,11 +53,13 @@ EMPTY_RANGE = ByteRange(0, 0, 0)
 def view_byte_range(
     shape: tuple[int, ...], stride: tuple[int, ...], offset: int, item_bytes: int, storage_bytes: int
 ) -> ByteRange:
-    """The region of a strided view. Expanded dimensions (stride 0) count once, overlapping ones never more than span.
+    """The byte range of a strided view.
+
+    Expanded dimensions (stride 0) count once; overlapping ones count at most the whole span.
 
     Args:
-        offset: of the first element, in elements.
-        storage_bytes: size of the storage, to which the region is clipped.
+        offset: storage offset in elements.
+        storage_bytes: size of the storage, to which the range is clipped.
     """
     if 0 in shape:
         return EMPTY_RANGE
@@ -71,9 +74,9 @@ def view_byte_range(
 
 
 class ByteRangeSet:
-    """The union of regions of one storage: dense ones exactly, strided ones once each and never beyond their hull.
+    """Union of byte ranges of one storage: dense ones exactly, strided ones once each and at most their span.
 
-    What data picks from one table adds up to the whole of it at most.
+    Gathers from one table add up to the whole table at most.
     """
 
     __slots__ = ("_ends", "_starts", "_strided")
@@ -85,10 +88,12 @@ class ByteRangeSet:
         self.extend(regions)
 
     def extend(self, regions: Iterable[ByteRange]) -> None:
+        """Add several ranges."""
         for region in regions:
             self.add(region)
 
     def add(self, region: ByteRange) -> None:
+        """Add one range."""
         if self.covers(region):
             return
         for earlier in [r for r in self._strided if r.table_bytes and r.table_range == region.table_range]:
@@ -110,31 +115,31 @@ class ByteRangeSet:
         self._ends[first:last] = [end]
 
     def covers(self, region: ByteRange) -> bool:
-        """Whether every byte of the region is known to be in the union."""
+        """Whether every byte of the range is known to be in the union."""
         return not region.touched_bytes or region.table_range in self._strided or self._is_in_dense(region)
 
     def missing(self, region: ByteRange) -> list[ByteRange]:
-        """The parts of a region that are not in the union; a strided region is missing whole or not at all."""
+        """The parts of a range that are not in the union; a strided range is either missing as a whole or not."""
         if self.covers(region):
             return []
         return [self._exclude_strided(gap) for gap in self._gaps(region)] if region.is_dense else [region]
 
     def _gaps(self, region: ByteRange) -> list[ByteRange]:
-        gaps, at = [], region.start
+        gaps, position = [], region.start
         for start, end in zip(self._starts, self._ends, strict=True):
-            if end <= at:
+            if end <= position:
                 continue
             if start >= region.end:
                 break
-            if start > at:
-                gaps.append(ByteRange(at, start, start - at))
-            at = max(at, end)
-        if at < region.end:
-            gaps.append(ByteRange(at, region.end, region.end - at))
+            if start > position:
+                gaps.append(ByteRange(position, start, start - position))
+            position = max(position, end)
+        if position < region.end:
+            gaps.append(ByteRange(position, region.end, region.end - position))
         return gaps
 
     def _exclude_strided(self, gap: ByteRange) -> ByteRange:
-        """A gap without the strided regions inside it."""
+        """A gap without the strided ranges inside it."""
         inside = sum(r.touched_bytes for r in self._strided if gap.start <= r.start and r.end <= gap.end)
         return gap._replace(touched_bytes=max(0, gap.touched_bytes - inside))
 
@@ -144,7 +149,7 @@ class ByteRangeSet:
         return sum(part.touched_bytes for part in self.disjoint_ranges())
 
     def disjoint_ranges(self) -> list[ByteRange]:
-        """The union as regions that do not share bytes; one region when strided ones overlap too much to tell."""
+        """The union as ranges that share no bytes; a single one if strided ranges may overlap."""
         dense = [ByteRange(start, end, end - start) for start, end in zip(self._starts, self._ends, strict=True)]
         parts = dense + [region for region in self._strided if not self._is_in_dense(region)]
         if len(parts) == len(dense):
@@ -155,8 +160,8 @@ class ByteRangeSet:
         return sorted(parts)
 
     def _is_in_dense(self, region: ByteRange) -> bool:
-        at = bisect_right(self._starts, region.start) - 1
-        return at >= 0 and region.end <= self._ends[at]
+        position = bisect_right(self._starts, region.start) - 1
+        return position >= 0 and region.end <= self._ends[position]
 
 
 def _merge_strided(regions: set[ByteRange]) -> ByteRange:

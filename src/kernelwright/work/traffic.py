@@ -1,4 +1,4 @@
-"""Which bytes a call must read and write: what its schema says, and the operators for which that is not the truth."""
+"""Bytes that a call must read and write, from its schema, with corrections for some operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OVERWRITING_OPS = FILLS | {
     "copy", "normal", "uniform", "bernoulli", "random", "exponential", "log_normal", "cauchy", "geometric",
     "foreach_copy", "foreach_zero",
 }  # fmt: skip
-"""Calls whose in-place form does not look at what was there."""
+"""Calls whose in-place form does not read the previous content."""
 
 SHAPE_ONLY_ARGUMENTS = {
     "zeros_like": "self", "ones_like": "self", "full_like": "self", "new_zeros": "self", "new_ones": "self",
@@ -29,21 +29,21 @@ GATHERED_ARGUMENTS = {
     "embedding": "weight", "index": "self", "index_select": "self", "gather": "self", "take": "self",
     "masked_select": "self", "embedding_bag": "weight",
 }  # fmt: skip
-"""Arguments of which only the elements that come back are read."""
+"""Arguments of which only the returned elements are read."""
 
 SCATTERING_OPS = {
     "index_put", "put", "index_add", "index_copy", "index_fill", "index_reduce", "scatter", "scatter_add",
     "scatter_reduce",
 }  # fmt: skip
-"""In place, these read and write only the elements that they are pointed at."""
+"""In place, these read and write only the indexed elements."""
 
 
 MAX_SMEM_ROW_BYTES = 48 * 1024
-"""What a block may have of shared memory without asking for more."""
+"""Shared memory that a block has by default."""
 
 
 class MemoryAccess(NamedTuple):
-    """One tensor's share in a call: which bytes of which storage, and under which argument it came."""
+    """One tensor's access in a call: storage, bytes, and the argument that it belongs to."""
 
     storage: TrackedStorage
     byte_range: ByteRange
@@ -52,24 +52,24 @@ class MemoryAccess(NamedTuple):
 
 
 def find_reads(call: OperatorCall, storages: StorageTracker) -> list[MemoryAccess]:
-    """What a call may read; to be asked before it runs, since it may change strides and sizes."""
-    found = []
+    """Reads of a call; determine them before it runs, since it may change strides and sizes."""
+    reads = []
     for argument in call.schema.arguments or _positional_arguments(call):
         for tensor in call.tensors(argument.name) if argument.takes_tensors else ():
             storage, new = storages.find(tensor, is_allocated=False)
             storage.is_lifted |= new and call.schema.key == "lift_fresh"
             if not _is_unread(call, argument):
-                found.append(
+                reads.append(
                     MemoryAccess(storage, tensor_byte_range(tensor, storage), argument.name, tensor.element_size())
                 )
-    return found
+    return reads
 
 
 def input_passes(call: OperatorCall) -> int:
-    """How often torch's own kernel reads the input from memory: a fact of its implementation, not of the mathematics.
+    """How often torch's kernel reads the input from memory; depends on its implementation, not on the algorithm.
 
-    Softmax and log-softmax on CUDA read rows that a block's shared memory does not hold three times (maximum, sum,
-    result). Measured on an H200: 3.97 ms for 8192 x 128256 float32, which is 16.8 GB at 4.24 TB/s.
+    Softmax and log-softmax on CUDA read rows that exceed a block's shared memory three times (maximum, sum, result).
+    Measured on an H200: 3.97 ms for 8192 x 128256 float32, which is 16.8 GB at 4.24 TB/s.
     """
     if call.schema.key not in ("softmax", "log_softmax") or not call.inputs:
         return 1
@@ -80,29 +80,29 @@ def input_passes(call: OperatorCall) -> int:
 
 
 def find_writes(call: OperatorCall, storages: StorageTracker) -> tuple[list[MemoryAccess], int]:
-    """What a call wrote, in place or into new storages, and the bytes of the new ones; to be asked afterwards."""
-    found = []
+    """Writes of a call, in place or to new storages, and the bytes of the new ones; determine them after it ran."""
+    writes = []
     for argument in call.schema.arguments:
         for tensor in call.tensors(argument.name) if _mutates(call, argument) else ():
             storage, _ = storages.find(tensor, is_allocated=False)
-            found.append(
+            writes.append(
                 MemoryAccess(storage, tensor_byte_range(tensor, storage), argument.name, tensor.element_size())
             )
-    fresh: dict[int, TrackedStorage] = {}
+    allocated: dict[int, TrackedStorage] = {}
     for tensor in call.outputs:
         storage, new = storages.find(tensor, is_allocated=True)
         if new:
-            fresh[storage.storage_id] = storage
-        if storage.storage_id in fresh:
-            found.append(MemoryAccess(storage, tensor_byte_range(tensor, storage)))
-    return found, sum(storage.bytes for storage in fresh.values())
+            allocated[storage.storage_id] = storage
+        if storage.storage_id in allocated:
+            writes.append(MemoryAccess(storage, tensor_byte_range(tensor, storage)))
+    return writes, sum(storage.bytes for storage in allocated.values())
 
 
 def narrow_to_indexed(call: OperatorCall, access: MemoryAccess) -> MemoryAccess:
-    """The access without the elements of a table that a call was not pointed at."""
-    if (picked := _indexed_elements(call, access.argument)) is None:
+    """Restrict the access to the elements that the call indexes."""
+    if (num_indexed := _indexed_elements(call, access.argument)) is None:
         return access
-    return access._replace(byte_range=access.byte_range.with_gathered(picked * access.item_bytes))
+    return access._replace(byte_range=access.byte_range.with_gathered(num_indexed * access.item_bytes))
 
 
 def _positional_arguments(call: OperatorCall) -> list[SchemaArgument]:
@@ -120,12 +120,13 @@ def _is_unread(call: OperatorCall, argument: SchemaArgument) -> bool:
 
 
 def _mutates(call: OperatorCall, argument: SchemaArgument) -> bool:
-    """A fused optimizer may rescale gradients in place, and says so in its schema, but only does it when asked to."""
+    """Whether a call writes the argument: the schema of a fused optimizer marks gradients as mutated, but they are only
+    rescaled if `grad_scale` is set."""
     return argument.mutated and not (argument.name == "grads" and call["grad_scale"] is None)
 
 
 def _indexed_elements(call: OperatorCall, name: str) -> int | None:
-    """How many elements of an argument a call touches, where that is not all of them."""
+    """Number of elements of an argument that a call indexes; None if it uses all of them."""
     key = call.schema.key
     if GATHERED_ARGUMENTS.get(key) == name:
         return call.numel("indices") * call.shape(name)[-1] if key.startswith("embedding") else call.out_numel
@@ -139,7 +140,7 @@ def _indexed_elements(call: OperatorCall, name: str) -> int | None:
 
 
 def _scattered_elements(call: OperatorCall) -> int | None:
-    """Elements of `self` that an in-place scatter reaches; None under a mask, whose count only the data knows."""
+    """Elements of `self` that an in-place scatter indexes; None under a mask, whose count depends on the data."""
     key = call.schema.key
     if key == "index_put":
         return _index_put_elements(call)
@@ -152,10 +153,10 @@ def _scattered_elements(call: OperatorCall) -> int | None:
 
 def _index_put_elements(call: OperatorCall) -> int | None:
     indices = call["indices"]
-    given = tensors_in(indices)
-    if any(t.dtype in (torch.bool, torch.uint8) for t in given):
+    tensors = tensors_in(indices)
+    if any(t.dtype in (torch.bool, torch.uint8) for t in tensors):
         return None
-    points = prod(torch.broadcast_shapes(*(shape_of(t) for t in given)))
+    points = prod(torch.broadcast_shapes(*(shape_of(t) for t in tensors)))
     shape = call.shape("self")
     free = [size for at, size in enumerate(shape) if at >= len(indices) or indices[at] is None]
     return points * prod(free)

@@ -1,8 +1,8 @@
-"""FLOPs of everything that is not a product, as tables: what one element costs, by what an operator is.
+"""FLOPs of all operators except matrix operators, as tables of the cost per element.
 
-One arithmetic operation, comparison or selection is 1, a copied or filled element 0. A special function is about as
-many operations as a machine spends on it: on x86 with AVX an exp is a polynomial of four multiply-adds, on Hopper the
-special-function unit takes one sixteenth of the rate of multiply-adds.
+One arithmetic operation, comparison or selection is 1, a copied or filled element 0. A special function counts as about
+as many operations as a machine spends on it: on x86 with AVX, exp is a polynomial of four multiply-adds; on Hopper the
+special function unit has one sixteenth of the multiply-add rate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POINTWISE = {
     "binary_cross_entropy_backward": 6, "soft_margin_loss_backward": EXP + 4,
     "fake_quantize_per_tensor_affine_cachemask": 5, "quantize_per_tensor": 3, "dequantize": 2, "nll_loss_backward": 1,
 }  # fmt: skip
-"""Per output element; a pointwise operator that is missing here costs 1."""
+"""Per output element; a pointwise operator that is not listed costs 1."""
 
 SPECIAL_FUNCTIONS = {
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
@@ -41,8 +41,8 @@ SPECIAL_FUNCTIONS = {
     "elu_backward", "glu_backward", "log_sigmoid_backward", "logsumexp", "softmax", "log_softmax",
     "log_softmax_backward", "logcumsumexp", "binary_cross_entropy", "binary_cross_entropy_with_logits",
 }  # fmt: skip
-"""Operators whose arithmetic is mostly special functions: counted in a unit of their own, `special/float32`, since
-libraries reach a few per cent of the multiply-add rate in them."""
+"""Operators whose arithmetic is mostly special functions: counted in a separate unit, `special/float32`, since
+libraries reach only a few per cent of the multiply-add rate in them."""
 
 POINTWISE_UNTAGGED = {
     "add", "sub", "mul", "div", "rsub", "neg", "abs", "relu", "where", "masked_fill", "tril", "triu", "eq", "ne",
@@ -66,7 +66,7 @@ RANDOM = {
     "normal": 20, "uniform": 10, "bernoulli": 11, "random": 10, "exponential": 18, "log_normal": 30, "cauchy": 20,
     "geometric": 20, "dropout": 12, "fused_dropout": 12, "poisson": 30, "multinomial": 20, "normal_functional": 20,
 }  # fmt: skip
-"""Per output element: ten integer operations make a counter-based random number."""
+"""Per output element: a counter-based random number takes ten integer operations."""
 
 REDUCTIONS = {
     "sum": 1, "mean": 1, "prod": 1, "amax": 1, "amin": 1, "max": 1, "min": 1, "aminmax": 2, "argmax": 1, "argmin": 1,
@@ -115,13 +115,13 @@ METADATA = {
     "retain_grad", "use_cudnn_ctc_loss", "debug_has_internal_overlap", "nested_tensor_size", "propagate_xla_data",
     "is_coalesced", "device", "layout", "cudnn_rnn_flatten_weight", "conj", "neg_view", "version", "requires_grad_",
 }  # fmt: skip
-"""Calls that move no element: they allocate, look, or change what a tensor says about its bytes."""
+"""Calls that move no element: they allocate, inspect, or change a tensor's metadata."""
 
 ZERO_FLOP_OPS: dict[OperatorKind, set[str]] = {"view": METADATA, "copy": COPIES, "gather": GATHERS, "pointwise": FILLS}
-"""Kinds of calls that compute nothing."""
+"""Operators without arithmetic, by kind."""
 
 POOLS = {"avg_pool2d": 2, "avg_pool3d": 3, "max_pool2d": 2, "max_pool3d": 3}
-"""The dimensions of a window, each element of which costs 1."""
+"""Number of dimensions of the window; each element in it costs 1."""
 
 FLOPS_PER_INPUT = {
     "adaptive_avg_pool2d": 1, "adaptive_avg_pool3d": 1, "adaptive_max_pool2d": 1, "avg_pool2d_backward": 1,
@@ -139,19 +139,19 @@ COMPLEX_FACTORS = {
     "mul": 6, "square": 6, "pow": 6, "prod": 6, "cumprod": 6, "foreach_mul": 6, "div": 11, "foreach_div": 11,
     "reciprocal": 1, "complex": 1, "polar": 1, "fft_c2c": 1, "fft_r2c": 1, "fft_c2r": 1,
 }  # fmt: skip
-"""What one operation of the tables above takes in complex numbers; 2, one for each part, where it is missing here."""
+"""Factor on the tables above for complex numbers; 2, one for each part, if not listed."""
 
 
 def find_vector_formula(signature: OperatorSchema) -> VectorFormula | None:
-    """The kind of an operator and what it costs; None when it is in no table and torch does not call it pointwise."""
+    """Kind and cost of an operator; None if it is in no table and torch does not tag it as pointwise."""
     key = signature.key
     if "inplace_view" in signature.tags:
         return "view", _zero_flops
     for kind, names in ZERO_FLOP_OPS.items():
         if key in names:
             return kind, _zero_flops
-    found = _find_formula(key) or _formula_from_tags(signature)
-    return (found[0], _scale_for_complex(found[1])) if found else None
+    formula = _find_formula(key) or _formula_from_tags(signature)
+    return (formula[0], _scale_for_complex(formula[1])) if formula else None
 
 
 def _scale_for_complex(count: Callable[[OperatorCall], int]) -> Callable[[OperatorCall], int]:
@@ -205,7 +205,7 @@ def _formula_from_tags(signature: OperatorSchema) -> VectorFormula | None:
 
 
 def _foreach_formula(base: str) -> VectorFormula:
-    """The operator of this name on each tensor of a list."""
+    """The formula of the operator of this name applied to each tensor of a list."""
     if base in ("copy", "zero"):
         return "copy" if base == "copy" else "pointwise", _zero_flops
     cost = REDUCTIONS.get(base) or POINTWISE.get(base, 1)
@@ -225,7 +225,7 @@ def _per_argument(name: str, cost: int) -> Callable[[OperatorCall], int]:
 
 
 def _per_input(cost: int) -> Callable[[OperatorCall], int]:
-    """Per element of the first tensor that it gets."""
+    """Per element of the first input tensor."""
 
     def count(call: OperatorCall) -> int:
         return cost * prod(shape_of(call.inputs[0])) if call.inputs else 0
@@ -234,7 +234,7 @@ def _per_input(cost: int) -> Callable[[OperatorCall], int]:
 
 
 def _power(call: OperatorCall) -> int:
-    """Small whole exponents are multiplications, a half is a square root."""
+    """Small integer exponents are multiplications, 0.5 is a square root."""
     exponent = call["exponent"]
     if not isinstance(exponent, (int, float)):
         return call.out_numel * POINTWISE["pow"]
@@ -257,7 +257,7 @@ def _cdist(call: OperatorCall) -> int:
 
 
 def _fft(call: OperatorCall) -> int:
-    """5 n log2 n, the classical count, over the transformed dimensions."""
+    """5 n log2 n, the conventional count, over the transformed dimensions."""
     shape = call.shape("self")
     dims = call["dim"]
     length = prod(shape[d] for d in dims)
