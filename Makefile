@@ -17,7 +17,7 @@ ALONE := import runpy; own = runpy.run_path('demo_optimized.py'); print(own['Mod
 
 PYTEST = $(RUN) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help demo test test-all test-changed test-gpu coverage check judge judge-changed bench release-check clean
+.PHONY: help demo test test-all test-changed test-gpu coverage check docs judge judge-changed bench release-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -66,6 +66,9 @@ check: $(READY)  ## lint, format, types, sizes
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 	@wc -l $$(git ls-files 'src/*.py') | sort -rn | awk '$$2 != "total" && $$1 > 250 {print "long:", $$1, $$2}'
+
+docs: $(READY)  ## write the generated pages: verbs, API, modules
+	$(RUN) docs/generate_reference.py
 
 release-check: check $(READY)  ## fails where the README quotes what is not current
 	$(KW) evidence table --check

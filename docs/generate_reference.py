@@ -120,6 +120,10 @@ def _signature(name: str, value: Any) -> list[str]:
     return ["```python", line, "```", ""]
 
 
+def _annotation_text(annotation: Any) -> str:
+    return inspect.formatannotation(annotation).replace("'", "")
+
+
 def _doc_lines(value: Any) -> list[str]:
     text = inspect.getdoc(value) or ""
     head, *rest = text.split("\n")

@@ -1,6 +1,6 @@
-"""Kernelwright: says what a program waits on, and proves the faster version.
+"""Kernelwright: find what limits a PyTorch program or GPU kernel, write a faster version, verify it and time it.
 
-Importing this is cheap: nothing of torch is touched until a name is used.
+Importing this is cheap: torch is imported when a name is used.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def asked(kw, verb, *words):
     """The answer, which is the one document of this verb."""
     answer = kw(verb, *words, "--json")
     assert ENVELOPE | FIELDS[verb] <= answer.document.keys(), answer.err
-    assert answer.document["schema"] == {"name": f"kernelwright.{verb}", "version": 1}
+    assert answer.document["schema"] == {"name": f"kernelwright.{verb}", "version": 2}
     assert answer.document["status"] == {0: "ok", 1: "finding"}[answer.code], answer.out
     return answer
 

@@ -76,7 +76,7 @@ def test_a_record_comes_back_from_its_document(record, status, steps):
     written = encode(build_document("why", record, status=status, next=steps))
     assert decode(written, type(record)) == record
     envelope = json.loads(written)
-    assert envelope["schema"] == {"name": "kernelwright.why", "version": 1}
+    assert envelope["schema"] == {"name": "kernelwright.why", "version": 2}
     assert (envelope["verb"], envelope["status"]) == ("why", status)
     assert sorted([*envelope["next"], *envelope["advice"]]) == sorted(filter(None, steps))
 
@@ -84,7 +84,7 @@ def test_a_record_comes_back_from_its_document(record, status, steps):
 @settings(max_examples=100, deadline=None)
 @given(
     text=st.text(max_size=60)
-    | st.sampled_from(['{"schema": 3}', '{"schema": {"version": 9}}', "[]", '{"schema": {"version": 1}, "x": 1}'])
+    | st.sampled_from(['{"schema": 3}', '{"schema": {"version": 9}}', "[]", '{"schema": {"version": 2}, "x": 1}'])
 )
 def test_what_is_no_document_is_refused_clearly(text):
     with pytest.raises(UsageError):

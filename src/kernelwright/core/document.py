@@ -10,7 +10,7 @@ import msgspec
 from kernelwright.core.commands import add_options, split_commands
 from kernelwright.core.errors import InternalError, KernelwrightError, UsageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STATUSES = ("ok", "finding", "error")
 T = TypeVar("T")
 

@@ -202,7 +202,7 @@ class Child:
         with theirs, written:
             path = [str(Path(entry).resolve()) for entry in sys.path]
             isolation = self._isolation and asdict(self._isolation)
-            request = {"scratch": self._scratch_dir, "path": path, "cage": isolation}
+            request = {"scratch": self._scratch_dir, "path": path, "isolation": isolation}
             self._server.send_request(request, [theirs.fileno(), written.fileno()])
         try:
             self._pid = self._server.receive_reply(START_TIMEOUT_S)["pid"]

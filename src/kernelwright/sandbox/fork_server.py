@@ -94,7 +94,7 @@ def run_child(request: dict[str, Any], descriptors: list[int], parent_pid: int) 
         sys.path[:] = request["path"]
         faulthandler.enable()
         sock = socket.socket(fileno=number)
-        if isolation := request["cage"]:
+        if isolation := request["isolation"]:
             wire.send(sock, {"protections": isolate(Isolation(**isolation), request["scratch"], parent_pid)})
         serve_tasks(sock, own)
     except BaseException as error:
