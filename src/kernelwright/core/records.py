@@ -52,6 +52,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         printer.text(str(self))
 
 
+def require(condition: bool, message: str) -> None:
+    """Refuse a record in an impossible state.
+
+    Raises:
+        ValueError: `condition` is false; decoding a document then raises a ValidationError.
+    """
+    if not condition:
+        raise ValueError(message)
+
+
 # ---- Machine
 
 
@@ -224,6 +234,10 @@ class Timing(Record, frozen=True, kw_only=True):
     page_faults_per_call: float | None = None
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        require(self.low_us <= self.time_us <= self.high_us, f"{self.name}: the median is outside its interval")
+        require(self.repetitions >= 1, f"{self.name}: {self.repetitions} repetitions")
+
 
 EQUIVALENCE_MARGIN = 0.02
 """Relative difference that counts as equal: FASTER and SLOWER need the whole interval outside it, SAME inside it."""
@@ -241,6 +255,9 @@ class Comparison(Record, frozen=True, kw_only=True):
     pairs: int
     method: str
 
+    def __post_init__(self) -> None:
+        require(self.low <= self.speedup <= self.high, f"{self.speedup} is outside [{self.low}, {self.high}]")
+
 
 # ---- Verdict
 
@@ -250,6 +267,9 @@ class Reason(Record, frozen=True, kw_only=True):
 
     code: str
     detail: str
+
+    def __post_init__(self) -> None:
+        require(self.code in REJECTIONS, f"no rejection code {self.code!r}")
 
 
 class Accuracy(Record, frozen=True, kw_only=True):
@@ -317,6 +337,10 @@ class Verdict(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     time_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        require(self.accepted == (self.reason is None), "a verdict has a reason exactly if it is rejected")
+        require(0 <= (self.own_kernel_share or 0) <= 1, f"own_kernel_share is {self.own_kernel_share}")
+
 
 # ---- Benchmark
 
@@ -336,6 +360,9 @@ class VariantTiming(Record, frozen=True, kw_only=True):
     suspicious: str | None = None
     timing: Timing | None = None
 
+    def __post_init__(self) -> None:
+        require(self.low_us <= self.time_us <= self.high_us, f"{self.name}: the time is outside its interval")
+
 
 class Bench(Record, frozen=True, kw_only=True):
     """Variants timed against each other; candidates only if accepted, or if verification was not requested.
@@ -350,6 +377,12 @@ class Bench(Record, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...] = ()
     predicted: bool = False
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        timed = any(one.timing for one in self.variants) or bool(self.comparisons)
+        require(not (self.predicted and timed), "a predicted bench has no timings and no comparisons")
+        rejected = {one.candidate for one in self.verdicts if not one.accepted}
+        require(not rejected & {one.name for one in self.variants}, "a rejected candidate is not timed")
 
 
 # ---- Diagnosis
