@@ -70,10 +70,10 @@ def test_reading_down_a_column_costs_a_sector_for_each_lane(why):
     ("change", "kind", "line"),
     [
         (("    __syncthreads();\n", "\n"), "race", 11),
-        slow((("out[(column", "out[M * N - row * 0 + (column"), "overrun", 13)),
-        slow((("__syncthreads();", "if (threadIdx.x) __syncthreads();"), "waiting", 12)),
+        slow((("out[(column", "out[M * N - row * 0 + (column"), "out-of-bounds", 13)),
+        slow((("__syncthreads();", "if (threadIdx.x) __syncthreads();"), "deadlock", 12)),
     ],
-    ids=["race", "overrun", "waiting"],
+    ids=["race", "out-of-bounds", "deadlock"],
 )
 def test_what_a_sanitizer_sees_comes_first(why, change, kind, line):
     found = why(change)

@@ -18,7 +18,7 @@
 
 #include "four.cuh"
 #include "kw/cp_async.cuh"
-#include "kw/load.cuh"
+#include "kw/ld_global.cuh"
 
 #define BM 128
 #define BN 256
@@ -56,7 +56,7 @@ gemm_asynchronous(const float* __restrict__ a, const float* __restrict__ b, cons
             const float* from = a + (long long)(first_row + ar) * K + k;
             next_a[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (wide_a) {
-                kw::load_16(next_a[i], from, left > 0);
+                kw::ld_global_nc_v4(next_a[i], from, left > 0);
             } else {
                 next_a[i] = four(from, left, false);
             }
@@ -79,13 +79,13 @@ gemm_asynchronous(const float* __restrict__ a, const float* __restrict__ b, cons
             float* to = tiles_b + (tile * BK + br + i * 4) * BN + bc;
             const float* from = b + (long long)k * N + column;
             if (wide_b) {
-                kw::copy_16(to, from, k < K && column < N);
+                kw::cp_async_cg_16(to, from, k < K && column < N);
             } else {
 #pragma unroll
-                for (int n = 0; n < 4; ++n) kw::copy_4(to + n, from + n, k < K && column + n < N);
+                for (int n = 0; n < 4; ++n) kw::cp_async_ca_4(to + n, from + n, k < K && column + n < N);
             }
         }
-        kw::copies_commit();
+        kw::cp_async_commit_group();
     };
     float sum[TM][TN] = {};
     float left[2][TM], right[2][TN];
@@ -104,7 +104,7 @@ gemm_asynchronous(const float* __restrict__ a, const float* __restrict__ b, cons
     for (int tile = 0; tile < TILES - 1; ++tile) copy_b(tile, tile * BK);
     keep_a(0);
     fetch_a(BK);
-    kw::copies_wait<TILES - 2>();
+    kw::cp_async_wait_group<TILES - 2>();
     __syncthreads();
     read(0, 0, 0, 0);
     int half = 0, tile = 0;
@@ -120,7 +120,7 @@ gemm_asynchronous(const float* __restrict__ a, const float* __restrict__ b, cons
             if (k < BK - 1) {
                 read((k + 1) % 2, half, tile, k + 1);
             } else {
-                kw::copies_wait<TILES - 2>();
+                kw::cp_async_wait_group<TILES - 2>();
                 __syncthreads();
                 read(0, half ^ 1, next, 0);
             }

@@ -78,7 +78,7 @@ __device__ __forceinline__ void compute(const Product& p, float* parts) {
         if (piece.last == 0) break;
         float sum[TM][TN] = {};
         multiply<wide>(p, piece.tile, piece.first, piece.last, sum);
-        kw::forget(index);  // the piece is worked out anew: kept, it would cost the loop registers
+        kw::hide_from_optimizer(index);  // the piece is worked out anew: kept, it would cost the loop registers
         const Piece done(index, Shares(p, gridDim.x));
         const bool whole = done.first == 0 && done.last == p.slabs();
         float4* const mine = part(parts, blockIdx.x, done.first == 0);

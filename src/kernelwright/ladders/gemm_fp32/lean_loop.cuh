@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kw/cp_async.cuh"
-#include "kw/load.cuh"
+#include "kw/ld_global.cuh"
 
 #define BM 128
 #define BN 256
@@ -105,7 +105,7 @@ __device__ __forceinline__ void multiply(const Product& p, int tile, int first, 
             const float* at = from_a + i * 8;
             const int k = ak + i * 8 - from;
             if (wide) {
-                kw::load_16(next_a[i], at, there && k >= 0);
+                kw::ld_global_nc_v4(next_a[i], at, there && k >= 0);
             } else {
                 next_a[i] = make_float4(there && k >= 0 ? at[0] : 0.0f, there && k >= -1 ? at[1] : 0.0f,
                                         there && k >= -2 ? at[2] : 0.0f, there && k >= -3 ? at[3] : 0.0f);
@@ -129,14 +129,14 @@ __device__ __forceinline__ void multiply(const Product& p, int tile, int first, 
         for (int i = 0; i < BN; i += 64) {
             const int column = first_column + bc + i;
             if (wide) {
-                kw::copy_16(at + i, from_b + i, there && bk >= from && column < p.N);
+                kw::cp_async_cg_16(at + i, from_b + i, there && bk >= from && column < p.N);
             } else {
 #pragma unroll
                 for (int n = 0; n < 4; ++n)
-                    kw::copy_4(at + i + n, from_b + i + n, there && bk >= from && column + n < p.N);
+                    kw::cp_async_ca_4(at + i + n, from_b + i + n, there && bk >= from && column + n < p.N);
             }
         }
-        kw::copies_commit();
+        kw::cp_async_commit_group();
         from_b += step_b;
     };
     float left[2][TM], right[2][TN];
@@ -158,7 +158,7 @@ __device__ __forceinline__ void multiply(const Product& p, int tile, int first, 
     for (int i = 0; i < TILES - 1; ++i) copy_b(RING + i * STEP, i == 0 ? from : 0, slabs > i);
     keep_a(0);
     fetch_a(0, slabs > 1);
-    kw::copies_wait<TILES - 2>();
+    kw::cp_async_wait_group<TILES - 2>();
     __syncthreads();
     read(0, 0, RING, 0);
     unsigned half = 0, full = RING, fill = LAST;
@@ -174,7 +174,7 @@ __device__ __forceinline__ void multiply(const Product& p, int tile, int first, 
             if (k < BK - 1) {
                 read((k + 1) % 2, half, full, k + 1);
             } else {
-                kw::copies_wait<TILES - 2>();
+                kw::cp_async_wait_group<TILES - 2>();
                 __syncthreads();
                 read(0, half ^ HALF, next, 0);
             }
