@@ -32,9 +32,7 @@ def parse_compile_error(stderr: str, name: str) -> CompileError:
     shown = [*messages[:ERRORS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
     location = _LOCATION.match(messages[0]) if messages else None
     where = f"{location[1]}:{location[2]}" if location and (in_user_files or not errors) else name
-    return CompileError(
-        "compilation failed:\n" + "\n".join(shown), where=where, next="fix the source and run again"
-    )
+    return CompileError("compilation failed:\n" + "\n".join(shown), where=where, next="fix the source and run again")
 
 
 def _errors(lines: list[str], name: str) -> list[tuple[str, bool]]:

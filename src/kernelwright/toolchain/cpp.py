@@ -25,7 +25,7 @@ IS_MACOS = sys.platform == "darwin"
 OPENMP_FLAG = "-fopenmp"
 FLAGS = (
     "-O3",
-    "-mcpu=native" if IS_MACOS and platform.machine() == "arm64" else "-march=native",
+    "-mcpu=native" if IS_MACOS and platform.machine() != "x86_64" else "-march=native",
     "-std=c++20",
     "-fPIC",
     "-shared",

@@ -129,9 +129,7 @@ def _compile_failure(log: str, name: str) -> CompileError:
         shown = [line for line in log.splitlines() if "error" in line][:ERRORS_SHOWN] or [log[:500]]
     location = _LINE.match(errors[0]["location"]) if errors else None
     where = f"{location[1]}:{location[2]}" if location else name
-    return CompileError(
-        "compilation failed:\n" + "\n".join(shown), where=where, next="fix the source and run again"
-    )
+    return CompileError("compilation failed:\n" + "\n".join(shown), where=where, next="fix the source and run again")
 
 
 def import_cuda_core() -> Any:

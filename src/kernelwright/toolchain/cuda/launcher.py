@@ -101,7 +101,7 @@ class CudaKernel:
     def make_launcher(
         self, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3, *, use_pdl: bool = False
     ) -> Callable[..., None]:
-        """Return a function (stream handle, *arguments from `convert_scalars`) that launches in this shape, unchecked."""
+        """Return an unchecked launch of this shape: a function of a stream handle and `convert_scalars` arguments."""
         config = self._launch_config(grid, block, shared_bytes, cluster, False, use_pdl)
         launch, kernel = self._launch, self._kernel
 
