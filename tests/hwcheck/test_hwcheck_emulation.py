@@ -52,7 +52,8 @@ def test_a_conflicting_tile_is_named_with_its_line_and_padding_mends_it(why):
     assert found.summary == "line 13: a request to shared memory takes 32 wavefronts, 1 would suffice"
     assert ["pad or swizzle" in move.action for move in found.recommendations] == [True]
     padded = why(("tile[32][32]", "tile[32][33]"))
-    assert (padded.summary, padded.recommendations) == ("every request needs about the minimum number of transactions", ())
+    assert padded.summary == "every request needs about the minimum number of transactions"
+    assert padded.recommendations == ()
     assert padded.global_bytes == 2 * 64 * 96 * 4
 
 
