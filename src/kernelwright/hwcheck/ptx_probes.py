@@ -47,7 +47,7 @@ extern "C" __global__ void probe(const {register_type}* a_ptr, const {register_t
 def wgmma_source(atom: MmaAtom, accumulators: int, image_bytes: tuple[int, int], descriptors: tuple[int, int]) -> str:
     """Source of `probe(a_ptr, b_ptr, d_ptr)` for wgmma.
 
-    `a_ptr` and `b_ptr` hold images of shared memory, or `a_ptr` the registers of A if the instruction takes it so.
+    `a_ptr` and `b_ptr` hold shared memory images, or `a_ptr` the registers of A if the instruction reads A from them.
 
     Args:
         accumulators: registers of C per thread.

@@ -37,7 +37,7 @@ def parse_compile_error(stderr: str, name: str) -> CompileError:
 
 def _errors(lines: list[str], name: str) -> list[tuple[str, bool]]:
     """Each error, and whether it is in a user file, either as reported or moved to the user line that caused it."""
-    found: list[tuple[str, bool]] = []
+    errors: list[tuple[str, bool]] = []
     required = ""  # the user line that instantiates the template of the following errors
     error_lines = [i for i, line in enumerate(lines) if _ERROR_LINE.search(line)]
     for before, index, after in zip([-1, *error_lines], error_lines, [*error_lines[1:], len(lines)], strict=False):
@@ -46,13 +46,13 @@ def _errors(lines: list[str], name: str) -> list[tuple[str, bool]]:
             required = ""
         required = next((p for line in context if (p := _user_location(_REQUIRED.match(line), name))), required)
         if _user_location(_LOCATION.match(error), name):
-            found.append((error, True))
+            errors.append((error, True))
             continue
         notes = (line for line in lines[index + 1 : after] if ": note: " in line)
         note = next((line for line in notes if _user_location(_LOCATION.match(line), name)), "")
         blamed = _user_location(_LOCATION.match(note), name) or required
-        found.append((_relocate(error, blamed, note) if blamed else error, bool(blamed)))
-    return found
+        errors.append((_relocate(error, blamed, note) if blamed else error, bool(blamed)))
+    return errors
 
 
 def _relocate(error: str, location: str, note: str) -> str:

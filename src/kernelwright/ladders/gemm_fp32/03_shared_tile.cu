@@ -1,6 +1,6 @@
 // Tiles of A and B in shared memory, loaded once per block.
 //
-// rung: question   How much time does global memory traffic take that a block could share?
+// rung: question   How much time does redundant global memory traffic within a block take?
 // rung: hypothesis A block of 32 x 32 threads loads each element of its tiles once instead of 32 times. But each FMA
 // rung: hypothesis still needs two shared memory loads, so at best a third of the issue slots are FMAs, and shared
 // rung: hypothesis memory delivers 32 lanes per cycle where the FMA units take 128. At most 1.5 times faster.

@@ -80,7 +80,7 @@ __device__ __forceinline__ void compute(const GemmParams& p, float* workspace) {
         if (work.k_end == 0) break;
         float acc[TM][TN] = {};
         mainloop<aligned>(p, work.tile, work.k_begin, work.k_end, acc);
-        kw::hide_from_optimizer(index);  // the work tile is computed again: kept in registers, it would slow the loop
+        kw::hide_from_optimizer(index);  // recompute the work tile: kept in registers, it would slow the loop
         const WorkTile done(index, StreamKSchedule(p, gridDim.x));
         const bool is_full_tile = done.k_begin == 0 && done.k_end == p.k_tiles();
         float4* const my_partial = partial_ptr(workspace, blockIdx.x, done.k_begin == 0);

@@ -20,14 +20,14 @@ def read_includes(source: str, folders: Sequence[Path]) -> dict[Path, str]:
     Returns:
         The text of each file by its path.
     """
-    found: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     todo = [(name, None) for name in _INCLUDED.findall(source)]
     while todo:
         name, own_folder = todo.pop()
         search = [*([own_folder] if own_folder else []), *folders]
         path = next((folder / name for folder in search if (folder / name).is_file()), None)
-        if path is None or path in found:
+        if path is None or path in texts:
             continue
-        found[path] = path.read_text(encoding="utf-8", errors="replace")
-        todo += [(inner, path.parent) for inner in _INCLUDED.findall(found[path])]
-    return found
+        texts[path] = path.read_text(encoding="utf-8", errors="replace")
+        todo += [(inner, path.parent) for inner in _INCLUDED.findall(texts[path])]
+    return texts

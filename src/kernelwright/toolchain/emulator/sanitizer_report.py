@@ -38,10 +38,10 @@ class Finding:
 
 def read_findings(report: str, path: str, bound: Sequence[Argument]) -> tuple[Finding, ...]:
     """Parse the findings of a report, one per kind and pair of lines."""
-    found: dict[tuple[str, int, int], Finding] = {}
+    unique: dict[tuple[str, int, int], Finding] = {}
     for one in _findings(report, path, bound):
-        found.setdefault((one.kind, one.line, one.other_line), one)
-    return tuple(found.values())
+        unique.setdefault((one.kind, one.line, one.other_line), one)
+    return tuple(unique.values())
 
 
 def _findings(report: str, path: str, bound: Sequence[Argument]) -> Iterator[Finding]:

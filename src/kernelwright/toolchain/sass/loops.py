@@ -164,12 +164,12 @@ def _is_trap(block: BasicBlock) -> bool:
 
 
 def _find_reachable(blocks: dict[int, BasicBlock], roots: Iterable[int]) -> set[int]:
-    found, todo = set(), [root for root in roots if root in blocks]
+    visited, todo = set(), [root for root in roots if root in blocks]
     while todo:
-        if (start := todo.pop()) not in found:
-            found.add(start)
+        if (start := todo.pop()) not in visited:
+            visited.add(start)
             todo.extend(blocks[start].successors)
-    return found
+    return visited
 
 
 def _loops(blocks: dict[int, BasicBlock], roots: Sequence[int]) -> tuple[NaturalLoop, ...]:
@@ -207,12 +207,12 @@ def _make_loop(header: int, bodies: dict[int, set[int]], blocks: dict[int, Basic
 
 def _loop_body(header: int, tail: int, predecessors: dict[int, set[int]]) -> set[int]:
     """Blocks that reach the back edge's source without passing the header."""
-    found, todo = {header}, [tail]
+    visited, todo = {header}, [tail]
     while todo:
-        if (start := todo.pop()) not in found:
-            found.add(start)
+        if (start := todo.pop()) not in visited:
+            visited.add(start)
             todo.extend(predecessors[start])
-    return found
+    return visited
 
 
 def _dominators(
