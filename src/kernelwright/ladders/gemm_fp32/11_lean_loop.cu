@@ -1,11 +1,11 @@
-// In the loop (lean_loop.cuh) FMAs, the reads of their operands, and hardly anything else.
+// Main loop at the issue limit (mainloop.cuh): FMAs, operand loads, and little else.
 //
-// rung: question   What does a loop issue that computes nothing?
-// rung: hypothesis The loop is bound by issuing: of 2,221 instructions 2,048 are FMAs and 96 read operands. What is left
-// rung: hypothesis are guards and addresses. Begin with the slab that reaches over the edge, repeat rows, and let every
-// rung: hypothesis pointer advance by one addition: 2,190 instructions. 1.02 times faster. The sums must not be stored
-// rung: hypothesis four at once as they are: that ties them to banks of registers that B's values have as well.
-// rung: next       The last wave of tiles leaves processors idle: 512 tiles on 132 are four waves, of which 0.12 is idle.
+// rung: question   What do instructions in the loop cost that do not compute?
+// rung: hypothesis The loop is issue-bound: of 2,221 instructions 2,048 are FMAs and 96 load operands; the rest are
+// rung: hypothesis bounds checks and address computations. Start with the partial k-tile, clamp rows, and advance every
+// rung: hypothesis pointer by one addition: 2,190 instructions, 1.02 times faster. Accumulators must not be stored
+// rung: hypothesis directly as float4: that assigns them to register banks which the values of B use as well.
+// rung: next       The last wave leaves SMs idle: 512 tiles on 132 SMs take four waves, with 0.12 of a wave idle.
 //
 // kw: entry  gemm_lean_loop
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
@@ -15,28 +15,29 @@
 // kw: shared 2 * 16384 + 4 * 16 * 256 * 4
 // kw: args   a, b, c, out, M, N, K, alpha, beta
 
-#include "lean_loop.cuh"
+#include "mainloop.cuh"
 
-template <bool wide>
-__device__ __forceinline__ void compute(const Product& p) {
+template <bool aligned>
+__device__ __forceinline__ void compute(const GemmParams& p) {
     const int tile = blockIdx.x;
-    float sum[TM][TN] = {};
-    multiply<wide>(p, tile, 0, p.slabs(), sum);
-    const Place place(threadIdx.x);
+    float acc[TM][TN] = {};
+    mainloop<aligned>(p, tile, 0, p.k_tiles(), acc);
+    const ThreadTile thread_tile(threadIdx.x);
 #pragma unroll
     for (int i = 0; i < TM; ++i)
 #pragma unroll
         for (int j = 0; j < TN; j += 4)
-            store<wide>(p, p.first_row(tile) + place.row(i), p.first_column(tile) + place.column(j),
-                        make_float4(p.alpha * sum[i][j], p.alpha * sum[i][j + 1], p.alpha * sum[i][j + 2],
-                                    p.alpha * sum[i][j + 3]));
+            store_with_beta<aligned>(p, p.first_row(tile) + thread_tile.row(i),
+                                     p.first_column(tile) + thread_tile.column(j),
+                                     make_float4(p.alpha * acc[i][j], p.alpha * acc[i][j + 1],
+                                                 p.alpha * acc[i][j + 2], p.alpha * acc[i][j + 3]));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 gemm_lean_loop(const float* a, const float* b, const float* c, float* out, int M, int N, int K, float alpha,
                float beta) {
-    const Product p = {a, b, c, out, M, N, K, alpha, beta};
-    if (p.wide()) {
+    const GemmParams p = {a, b, c, out, M, N, K, alpha, beta};
+    if (p.is_aligned()) {
         compute<true>(p);
     } else {
         compute<false>(p);
