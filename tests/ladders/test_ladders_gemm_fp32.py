@@ -41,7 +41,7 @@ def test_parts_of_a_tile_are_added_once_each(k):
     for m, n in ((129, 100), (300, 300), (520, 250)):
         a, b, c, *_ = task.inputs((m, n, k))
         c.fill_(float("nan"))
-        torch.testing.assert_close(product("even_shares", a, b, c, 1.0, 0.0), a @ b, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(product("stream_k", a, b, c, 1.0, 0.0), a @ b, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@
 // rung: hypothesis directly as float4: that assigns them to register banks which the values of B use as well.
 // rung: next       The last wave leaves SMs idle: 512 tiles on 132 SMs take four waves, with 0.12 of a wave idle.
 //
-// kw: entry  gemm_lean_loop
+// kw: entry  gemm_issue_bound
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
 // kw: out    out: float32[M, N]
 // kw: grid   cdiv(N, 256) * cdiv(M, 128)
@@ -34,7 +34,7 @@ __device__ __forceinline__ void compute(const GemmParams& p) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-gemm_lean_loop(const float* a, const float* b, const float* c, float* out, int M, int N, int K, float alpha,
+gemm_issue_bound(const float* a, const float* b, const float* c, float* out, int M, int N, int K, float alpha,
                float beta) {
     const GemmParams p = {a, b, c, out, M, N, K, alpha, beta};
     if (p.is_aligned()) {

@@ -9,7 +9,7 @@
 // rung: next       At 8192 the GPU draws its limit of 700 W: what remains is fewer, larger or other operations, such as
 // rung: next       three FP16 products on tensor cores.
 //
-// kw: entry  gemm_even_shares
+// kw: entry  gemm_stream_k
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
 // kw: out    out: float32[M, N]
 // kw: temp   workspace: float32[2 * sms, 128 * 256]
@@ -102,7 +102,7 @@ __device__ __forceinline__ void compute(const GemmParams& p, float* workspace) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-gemm_even_shares(const float* a, const float* b, const float* c, float* out, float* workspace, int M, int N, int K,
+gemm_stream_k(const float* a, const float* b, const float* c, float* out, float* workspace, int M, int N, int K,
                  float alpha, float beta) {
     const GemmParams p = {a, b, c, out, M, N, K, alpha, beta};
     if (p.is_aligned()) {
