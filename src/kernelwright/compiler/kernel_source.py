@@ -175,7 +175,7 @@ def _allocate_output(store: Store, input_dtypes: Mapping[str, str], device: str)
         return f'torch.empty_strided({layout}, {dtype}, device="{device}")'
     same_dtype = next((name for name, input_dtype in input_dtypes.items() if input_dtype == store.dtype), None)
     like, option = same_dtype or next(iter(input_dtypes)), "" if same_dtype else f", {dtype}"
-    call = f"memory_beside({like}, " if device == "cuda" else f"{like}.new_empty_strided("
+    call = f"empty_on_device_of({like}, " if device == "cuda" else f"{like}.new_empty_strided("
     return f"{call}{layout}{option})"
 
 
