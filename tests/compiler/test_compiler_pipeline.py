@@ -29,9 +29,12 @@ from kernelwright.compiler.reference import build_reference
 from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.trial_store import TrialStore
 from kernelwright.compiler.tuning import Tuner
+from kernelwright.core.bench import Bench
+from kernelwright.core.diagnosis import Floor
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
 from kernelwright.core.optimization import TORCH, TORCH_COMPILE, Attempt
-from kernelwright.core.records import Bench, Conditions, Floor, Reason, Timing, Verdict
+from kernelwright.core.timing import Conditions, Timing
+from kernelwright.core.verdict import Reason, Verdict
 from kernelwright.machines import machine_from_spec
 from kernelwright.measure.paired import InterleavedTimings
 from kernelwright.problems import Problem

@@ -5,21 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelwright.core.bench import Bench, Comparison, VariantTiming
+from kernelwright.core.diagnosis import MetricEvidence, Recommendation
 from kernelwright.core.document import STATUSES, build_document, build_error_document, decode, encode
 from kernelwright.core.errors import InternalError, KernelwrightError, ProblemError, UsageError, error_types_by_code
-from kernelwright.core.records import (
-    REJECTIONS,
-    Bench,
-    Comparison,
-    Machine,
-    MemoryLevel,
-    MetricEvidence,
-    Reason,
-    Recommendation,
-    VariantTiming,
-    Verdict,
-    Work,
-)
+from kernelwright.core.machine import Machine, MemoryLevel
+from kernelwright.core.verdict import REJECTIONS, Reason, Verdict
+from kernelwright.core.work import Work
 
 positive = st.floats(min_value=1e-6, max_value=1e12, allow_nan=False)
 maybe = st.none() | positive

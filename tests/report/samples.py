@@ -6,32 +6,18 @@ import random
 
 import msgspec
 
+from kernelwright.core.bench import Bench, Comparison, VariantTiming
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
+from kernelwright.core.diagnosis import Diagnosis, Floors, MetricEvidence, OperatorSummary, Recommendation, WorkSummary
 from kernelwright.core.emulation import Emulation, EmulationRecommendation, MemoryAccess, SanitizerFinding
 from kernelwright.core.ladder import LadderRun, RungOutcome, SizeTiming
+from kernelwright.core.machine import Machine, MemoryLevel, Spec
 from kernelwright.core.machine_code import CodeChange, CodeDifference, Instruction, Loop, MachineCode, Occupancy, Spills
 from kernelwright.core.optimization import Attempt, FallbackOperator, Optimization, RegionOutcome
-from kernelwright.core.records import (
-    Accuracy,
-    Bench,
-    Comparison,
-    Conditions,
-    Diagnosis,
-    Floors,
-    Machine,
-    MemoryLevel,
-    MetricEvidence,
-    OperatorSummary,
-    Reason,
-    Recommendation,
-    Spec,
-    Timing,
-    VariantTiming,
-    Verdict,
-    WorkSummary,
-)
 from kernelwright.core.suite_run import CaseOutcome, SuiteRun, compute_fast_p_curve
 from kernelwright.core.throughput import Throughput
+from kernelwright.core.timing import Conditions, Timing
+from kernelwright.core.verdict import Accuracy, Reason, Verdict
 from kernelwright.layouts.queries import explain
 
 LAPTOP = Machine(

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from kernelwright.core.machine import Machine
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine
 from kernelwright.core.units import time_text
 from kernelwright.machines.floor import last_cache_bytes
 from kernelwright.measure.clock import BenchFn, EventClock, GraphClock

@@ -29,11 +29,12 @@ from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.tuning import Tuner, TuningResult
 from kernelwright.core.cache import write_atomic
 from kernelwright.core.errors import UsageError
+from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import FallbackOperator, Optimization, RegionOutcome
 from kernelwright.core.paths import require_writable
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine, Verdict
 from kernelwright.core.units import time_text
+from kernelwright.core.verdict import Verdict
 from kernelwright.diagnosis import why
 from kernelwright.machines import machine as machine_here
 from kernelwright.problems import Problem, load_candidate, load_problem

@@ -15,9 +15,9 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.in_memory import optimize_problem
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import KernelwrightError, ProblemError
+from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import TORCH_COMPILE, WHOLE_PROGRAM_PREFIX, Optimization, ProgramSuiteRow
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine
 from kernelwright.machines.floor import floor, last_cache_bytes
 from kernelwright.measure.paired import time_variants
 from kernelwright.problems import Problem, load_problem

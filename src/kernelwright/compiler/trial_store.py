@@ -6,8 +6,8 @@ import msgspec
 
 from kernelwright.compiler.regions.region import Region
 from kernelwright.core.cache import cache_dir, digest, write_atomic
+from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import Attempt
-from kernelwright.core.records import Machine
 
 
 class TrialStore:

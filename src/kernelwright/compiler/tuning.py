@@ -20,9 +20,10 @@ from kernelwright.compiler.reference import format_reference
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.trial_store import TrialStore
+from kernelwright.core.diagnosis import Floor
+from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import TORCH, TORCH_COMPILE, Attempt, ConfigValues, RegionOutcome
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Floor, Machine
 from kernelwright.diagnosis.observation import special_function_us
 from kernelwright.diagnosis.recommendations import SPECIAL_FUNCTION_FACTOR, WELL_WRITTEN_FACTOR, min_call_us
 from kernelwright.machines.floor import datasheet_bound_us, floor, last_cache_bytes

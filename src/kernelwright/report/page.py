@@ -8,16 +8,19 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from kernelwright.core.bench import Bench
 from kernelwright.core.corpus import CorpusReport
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.document import build_document, encode
 from kernelwright.core.emulation import Emulation
 from kernelwright.core.ladder import LadderRun
 from kernelwright.core.layout import LayoutEvaluation
+from kernelwright.core.machine import Machine
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization
-from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
 from kernelwright.core.suite_run import SuiteRun
 from kernelwright.core.units import number_text
+from kernelwright.core.verdict import Verdict
 from kernelwright.report import charts, corpus, format, grid, ladders, optimization, suite_run
 from kernelwright.report.drawing import render_template
 from kernelwright.report.roofline import count_unplaced_operators, render_ladder_roofline, render_roofline

@@ -15,7 +15,7 @@ from kernelwright.compiler.regions.region import (
     Step,
     required_values,
 )
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 
 
 class Gather(Record, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 from kernelwright.core.units import DTYPE_BYTES
 
 Operand = str | int | float | bool
