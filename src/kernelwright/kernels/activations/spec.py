@@ -15,7 +15,7 @@ _COMMON_PARAMS: ParamMap = {
     "y_ptr": "*bf16",
     "dy_ptr": "*bf16",
     "dx_ptr": "*bf16",
-    "count": "i32",
+    "numel": "i32",
     "seed": "i32",
     "N": 14336,
     "CAST_FIRST": False,

@@ -23,7 +23,7 @@ from kernelwright.kernels.losses.configs import (
 )
 from kernelwright.kernels.losses.forward_kernel import cross_entropy_forward
 from kernelwright.kernels.losses.kernel import cross_entropy_gradient
-from kernelwright.kernels.losses.total_kernel import scaled_in_place, total_loss
+from kernelwright.kernels.losses.total_kernel import reduce_losses_kernel, scale_in_place_kernel
 from kernelwright.kernels.rows.cluster_launch import ClusterKernel
 from kernelwright.kernels.rows.launcher import (
     RowView,
@@ -33,7 +33,7 @@ from kernelwright.kernels.rows.launcher import (
     launch_programs,
     multiprocessors,
 )
-from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
+from kernelwright.kernels.rows.tile import NUM_SLOTS, PHASE_COMBINE, PHASE_FUSED, PHASE_STORE
 
 _CLUSTER_FORWARD = ClusterKernel(__file__, "cross_entropy_forward")
 _CLUSTER_GRADIENT = ClusterKernel(__file__, "cross_entropy_gradient")
@@ -72,7 +72,9 @@ def write_losses(
             *_scalar_args(loss_params),
             target.numel(),
         )
-        _CLUSTER_FORWARD(shared, x, given, SMOOTHED=loss_params.label_smoothing != 0.0, APART=False)
+        _CLUSTER_FORWARD(
+            shared, x, given, HAS_LABEL_SMOOTHING=loss_params.label_smoothing != 0.0, SEPARATE_TARGET_GRAD=False
+        )
     else:
         _launch_forward(read, target, weight, loss_params, (losses, lse, None, None), False)
 
@@ -108,8 +110,8 @@ def _launch_forward(
     x = read.tensor
     M, N = target.numel(), x.shape[-1]
     layout = choose_by_rows(forward_layout, M, N, x.itemsize)
-    constants = {"N": N, "ELEMENTS": elements_per_load(N, x.itemsize), "STAGES": CHUNK_STAGES, "MEAN": mean}
-    constants |= {"TILES": tiles_in_flight(layout, N, x.itemsize), **about._asdict()}
+    constants = {"N": N, "ELEMS_PER_LOAD": elements_per_load(N, x.itemsize), "NUM_STAGES": CHUNK_STAGES, "MEAN": mean}
+    constants |= {"NUM_TILES": tiles_in_flight(layout, N, x.itemsize), **about._asdict()}
     arguments = x, target.contiguous(), weight, sum_class_weights(weight), *written, *read.stride_args
     launch(cross_entropy_forward, layout, M, x.device, arguments, **constants)
 
@@ -152,7 +154,13 @@ def write_losses_and_gradient(
         and rows.tensor is x
     ):
         given = x, target.contiguous(), scale, losses, target_grad, *rows.stride_args, *_scalar_args(loss_params)
-        _CLUSTER_GRADIENT(shared, x, given, SMOOTHED=loss_params.label_smoothing != 0.0, APART=target_grad is not None)
+        _CLUSTER_GRADIENT(
+            shared,
+            x,
+            given,
+            HAS_LABEL_SMOOTHING=loss_params.label_smoothing != 0.0,
+            SEPARATE_TARGET_GRAD=target_grad is not None,
+        )
         return
     N, layout = x.shape[-1], gradient_layout(x.shape[-1], x.itemsize)
     alone = can_grid_sync(layout, x.device)  # else parts read what others have written over
@@ -210,12 +218,14 @@ def write_total(
     """Writes what losses come to, and 1 over what their sum is divided by for that: whichever is wanted."""
     M, device = target.numel(), target.device
     block, warps, parts = choose_by_rows(choose_total_launch, M)
-    notes = allocate_workspace((SLOTS.value * parts,), torch.int64, device) if parts > 1 else None
+    notes = allocate_workspace((NUM_SLOTS.value * parts,), torch.int64, device) if parts > 1 else None
     N = 0 if weight is None else weight.numel()
-    constants = {"N": N, "ignore_index": loss_params.ignore_index, "MEAN": mean, "BLOCK": block, "PARTS": parts}
+    constants = {"N": N, "ignore_index": loss_params.ignore_index, "MEAN": mean, "BLOCK": block, "NUM_SPLITS": parts}
     arguments = losses, target.contiguous(), weight, total, scale, M, notes
-    for programs, step in ((parts, PUBLISH), (1, FINISH)) if parts > 1 else ((1, ALL),):
-        launch_programs(total_loss, programs, device, arguments, num_warps=warps, STEP=step.value, **constants)
+    for programs, step in ((parts, PHASE_STORE), (1, PHASE_COMBINE)) if parts > 1 else ((1, PHASE_FUSED),):
+        launch_programs(
+            reduce_losses_kernel, programs, device, arguments, num_warps=warps, PHASE=step.value, **constants
+        )
 
 
 def scale_in_place(x: Tensor, scale: Tensor) -> Tensor:
@@ -230,4 +240,4 @@ def _scale_rows(x: Tensor, scale: Tensor) -> None:
     M, N = x.numel() // x.shape[-1], x.shape[-1]
     programs = min(M, SCALE_PROGRAMS * multiprocessors(x.device))
     given = x, scale, as_rows(x, max_leading_dims=1).stride_args[0], M
-    launch_programs(scaled_in_place, programs, x.device, given, num_warps=SCALE_WARPS, N=N, BLOCK=SCALE_BLOCK)
+    launch_programs(scale_in_place_kernel, programs, x.device, given, num_warps=SCALE_WARPS, N=N, BLOCK=SCALE_BLOCK)

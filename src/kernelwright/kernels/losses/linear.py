@@ -24,7 +24,7 @@ from kernelwright.kernels.losses.launcher import (
     write_losses_and_gradient,
     write_total,
 )
-from kernelwright.kernels.losses.linear_kernel import add_to_rows, add_to_targets
+from kernelwright.kernels.losses.linear_kernel import add_target_grad_to_dweight, add_target_grad_to_dx
 from kernelwright.kernels.operators import (
     Operator,
     is_plain_eager,
@@ -121,16 +121,16 @@ def _add_target_gradients(
     dx, dweight, dbias = (one if one.numel() else None for one in gradients)
     M, (N, K) = len(rows), weight.shape
     parts = max(1, -(-K // TARGET_GRAD_BLOCK))
-    constants = {"num_warps": TARGET_GRAD_WARPS, "K": K, "PARTS": parts, "BLOCK": TARGET_GRAD_BLOCK}
+    constants = {"num_warps": TARGET_GRAD_WARPS, "K": K, "NUM_BLOCKS": parts, "BLOCK": TARGET_GRAD_BLOCK}
     if dx is not None:
         read = as_rows(weight, max_leading_dims=1)
         given = dx, read.tensor, read.stride_args[0], target_grad, targets.contiguous(), N, ignore_index
-        launch_programs(add_to_rows, M * parts, rows.device, given, **constants)
+        launch_programs(add_target_grad_to_dx, M * parts, rows.device, given, **constants)
     if dweight is not None or dbias is not None:
         in_order, order = targets.sort(stable=True)
         read = as_rows(rows, max_leading_dims=1)
         given = dweight, dbias, read.tensor, read.stride_args[0], target_grad, in_order, order, M, N, ignore_index
-        launch_programs(add_to_targets, M * parts, rows.device, given, **constants)
+        launch_programs(add_target_grad_to_dweight, M * parts, rows.device, given, **constants)
 
 
 def _allocate_outputs(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.kernels.launch_cache import allocate_workspace, cached_launch
-from kernelwright.kernels.norms.backward_kernel import norm_backward, sums_of_shares, weight_gradients
+from kernelwright.kernels.norms.backward_kernel import norm_backward, sum_partials_kernel, weight_grad_kernel
 from kernelwright.kernels.norms.configs import (
     BACKWARD_THREADS_PER_SM,
     GRADIENT_ROWS,
@@ -59,7 +59,7 @@ def compute_gradients(
     if not x.numel():
         return dx, x.new_zeros(sizes[0], dtype=dtype), x.new_zeros(sizes[1], dtype=dtype)
     given, read = as_rows(dy), as_rows(x)
-    about: dict[str, Any] = {"CENTRED": centred, "CAST_FIRST": cast_first}
+    about: dict[str, Any] = {"SUBTRACT_MEAN": centred, "CAST_FIRST": cast_first}
     long = _plan_cluster_launch(given, read, dsum, weight, wants_weight, wants_bias, about)
     groups, run = long or _plan_row_launch(given, read, dsum, weight, about)
     kind = dtype if groups == 1 and not long else torch.float32
@@ -93,10 +93,10 @@ def _plan_row_launch(
     along = 0 if weight is None else weight.itemsize
     stages = backward_stages(M, layout, tiles, N, itemsizes, along, shared_bytes(x.device))
     groups = backward_programs(M, layout, stages, multiprocessors(x.device))
-    known = {"N": N, "STAGES": stages, "TILES": tiles, **about}
+    known = {"N": N, "NUM_STAGES": stages, "NUM_TILES": tiles, **about}
     launched = partial(launch, norm_backward, layout, M, x.device, num_programs=groups * layout.num_splits, **known)
     again = should_reload(M, groups, given.tensor.itemsize + x.itemsize)
-    return 0 if again else groups, lambda arguments, offset: launched(arguments, offset=offset)
+    return 0 if again else groups, lambda arguments, offset: launched(arguments, weight_offset=offset)
 
 
 def _plan_cluster_launch(
@@ -110,7 +110,7 @@ def _plan_cluster_launch(
 ) -> tuple[int, _Launcher] | None:
     """How many clusters keep shares of the weight's gradient, and what launches them; None where they cannot."""
     x, rows = read.tensor, [given, read, *([] if dsum is None else [as_rows(dsum)])]
-    M, there = x[..., 0].numel(), {"WEIGHTED": weight is not None, "ADDED": dsum is not None}
+    M, there = x[..., 0].numel(), {"HAS_WEIGHT": weight is not None, "HAS_RESIDUAL": dsum is not None}
     kept = 4 + sum(there.values())
     layout = _CLUSTER_BACKWARD.choose_layout(*rows, row_vectors=(weight,), operands=2, smem_rows=kept)
     if layout is None:
@@ -119,7 +119,7 @@ def _plan_cluster_launch(
         M, min(M, multiprocessors(x.device) // layout.cluster_size), given.tensor.itemsize + x.itemsize
     )
     wanted = {"WANTS_WEIGHT": wants_weight and not again, "WANTS_BIAS": wants_bias and not again}
-    known = {"smem_rows": kept, "AT_ONCE": BACKWARD_THREADS_PER_SM, **there, **wanted, **about}
+    known = {"smem_rows": kept, "MAX_THREADS_PER_SM": BACKWARD_THREADS_PER_SM, **there, **wanted, **about}
     clusters = min(M, _CLUSTER_BACKWARD.max_active_clusters(layout, x, **known))
     if not clusters:
         return None
@@ -143,8 +143,8 @@ def _launch_weight_gradients(
         wanted = (one if one.numel() else None for one in sums)
         arguments = given.tensor, read.tensor, mean, rstd, *wanted, *given.stride_args, *read.stride_args, rstd.numel()
         columns, warps = GRADIENT_TILE_WITH_BIAS if all(sizes) else GRADIENT_TILE
-        constants = {"N": N, "ROWS": GRADIENT_ROWS, "BLOCK_N": columns, **about}
-        launch_programs(weight_gradients, -(-N // columns), rstd.device, arguments, num_warps=warps, **constants)
+        constants = {"N": N, "BLOCK_M": GRADIENT_ROWS, "BLOCK_N": columns, **about}
+        launch_programs(weight_grad_kernel, -(-N // columns), rstd.device, arguments, num_warps=warps, **constants)
     return sums
 
 
@@ -158,7 +158,7 @@ def _sum_partials(shares: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
     if not given:
         return sums
     N, (first, second) = given[0][1].numel(), (*given, (None, None))[:2]
-    constants = {"N": N, "BLOCK_N": PARTIAL_COLUMNS, "BLOCK_SHARES": PARTIAL_ROWS}
+    constants = {"N": N, "BLOCK_N": PARTIAL_COLUMNS, "BLOCK_PARTIALS": PARTIAL_ROWS}
     programs, arguments = len(given) * -(-N // PARTIAL_COLUMNS), (*first, *second, groups)
-    launch_programs(sums_of_shares, programs, sums[0].device, arguments, num_warps=PARTIAL_WARPS, **constants)
+    launch_programs(sum_partials_kernel, programs, sums[0].device, arguments, num_warps=PARTIAL_WARPS, **constants)
     return sums

@@ -182,14 +182,20 @@ def _forward(
         return results
     M = x.numel() // N
     layout = choose_by_rows(forward_layout, M, N, x.itemsize, centred, residual is not None)
-    about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
+    about: dict[str, Any] = {
+        "N": N,
+        "eps": eps,
+        "weight_offset": offset,
+        "SUBTRACT_MEAN": centred,
+        "CAST_FIRST": cast_first,
+    }
     launch(
         norm_forward,
         layout,
         M,
         x.device,
         given,
-        AHEAD=choose_by_rows(should_preload_weights, M, layout, centred),
+        PRELOAD_WEIGHT=choose_by_rows(should_preload_weights, M, layout, centred),
         **about,
     )
     return results
@@ -205,10 +211,15 @@ def _launch_cluster_forward(
     cast_first: bool,
 ) -> None:
     _, residual, weight, bias, *_ = given
-    there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
-    known: dict[str, int] = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
-    known["SHIFTED"] = offset != 0.0
-    known["AT_ONCE"] = forward_threads_per_sm(layout, centred, residual is not None)
+    there = {"HAS_WEIGHT": weight is not None, "HAS_BIAS": bias is not None}
+    known: dict[str, int] = {
+        "SUBTRACT_MEAN": centred,
+        "CAST_FIRST": cast_first,
+        "HAS_RESIDUAL": residual is not None,
+        **there,
+    }
+    known["HAS_WEIGHT_OFFSET"] = offset != 0.0
+    known["MAX_THREADS_PER_SM"] = forward_threads_per_sm(layout, centred, residual is not None)
     M, kept = x[..., 0].numel(), sum(there.values())
     each = choose_rows_per_cluster(M, layout, kept, multiprocessors(x.device))
     _CLUSTER_FORWARD(

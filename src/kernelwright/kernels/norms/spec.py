@@ -9,16 +9,21 @@ from kernelwright.kernels.rows.shapes import SHAPES, TILE_PARAMS, row_params
 __all__ = ["KERNELS", "SHAPES", "work"]
 
 _KERNEL_PACKAGE = "kernelwright.kernels.norms"
-_COMMON_PARAMS = TILE_PARAMS | row_params("x") | {"weight_ptr": "*bf16", "offset": 0.0, "CAST_FIRST": False}
-_RESIDUAL_PARAMS: ParamMap = {"r_inner": 1, "r_outer_stride": 4096, "r_inner_stride": 0}
-_FORWARD = _COMMON_PARAMS | _RESIDUAL_PARAMS | {"y_ptr": "*bf16", "eps": 1e-6, "AHEAD": True}
-_GRADIENT_PARAMS: ParamMap = {"dx_ptr": "*bf16", "dweight_ptr": "*fp32", "STAGES": 2, "TILES": 1}
+_COMMON_PARAMS = TILE_PARAMS | row_params("x") | {"weight_ptr": "*bf16", "weight_offset": 0.0, "CAST_FIRST": False}
+_RESIDUAL_PARAMS: ParamMap = {"r_inner_size": 1, "stride_r_outer": 4096, "stride_r_inner": 0}
+_FORWARD = _COMMON_PARAMS | _RESIDUAL_PARAMS | {"y_ptr": "*bf16", "eps": 1e-6, "PRELOAD_WEIGHT": True}
+_GRADIENT_PARAMS: ParamMap = {"dx_ptr": "*bf16", "dweight_ptr": "*fp32", "NUM_STAGES": 2, "NUM_TILES": 1}
 _BACKWARD = _COMMON_PARAMS | row_params("dy") | _GRADIENT_PARAMS | {"rstd_ptr": "*fp32"}
-_LAYER_NORM_PARAMS: ParamMap = {"CENTRED": True, "AHEAD": False, "bias_ptr": "*bf16", "mean_ptr": "*fp32"}
+_LAYER_NORM_PARAMS: ParamMap = {
+    "SUBTRACT_MEAN": True,
+    "PRELOAD_WEIGHT": False,
+    "bias_ptr": "*bf16",
+    "mean_ptr": "*fp32",
+}
 
 
 def _norm(name: str, about: str, centred: bool, source: str) -> Kernel:
-    more = _LAYER_NORM_PARAMS if centred else {"CENTRED": False}
+    more = _LAYER_NORM_PARAMS if centred else {"SUBTRACT_MEAN": False}
     return Kernel(
         name=name,
         summary=about,

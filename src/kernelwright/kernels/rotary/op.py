@@ -112,8 +112,8 @@ def _rotate(
         D=D,
         R=2 * cos.shape[-1],
         INTERLEAVED=interleaved,
-        BACK=inverse,
-        EACH=each,
+        INVERSE=inverse,
+        HEADS_PER_PROGRAM=each,
     )
     return q_out, k_out
 

@@ -204,8 +204,13 @@ def row_bytes(x: Tensor) -> int:
 
 def build_macros(layout: ClusterLayout, N: int, dtype: torch.dtype, constants: Mapping[str, int]) -> dict[str, str]:
     """What shared_row.cuh and a kernel's own source are compiled with."""
-    known = {"COLUMNS": N, "PARTS": layout.cluster_size, "WARPS": layout.num_warps, "ELEMENT": DTYPE_CODES[dtype]}
-    known |= {"AT_ONCE": MAX_THREADS_PER_SM, **constants}
+    known = {
+        "COLUMNS": N,
+        "CLUSTER_SIZE": layout.cluster_size,
+        "NUM_WARPS": layout.num_warps,
+        "DTYPE": DTYPE_CODES[dtype],
+    }
+    known |= {"MAX_THREADS_PER_SM": MAX_THREADS_PER_SM, **constants}
     return {name: str(int(value)) for name, value in known.items()}
 
 

@@ -17,7 +17,7 @@ from kernelwright.kernels.launch_codegen import ALIGNMENT_MASK, CURRENT_STREAM, 
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rows import planning, tile
 from kernelwright.kernels.rows.layout import RowLayout
-from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
+from kernelwright.kernels.rows.tile import NUM_SLOTS, PHASE_COMBINE, PHASE_FUSED, PHASE_STORE
 
 INTERPRETED = tile.INTERPRETED.value
 TRITON_3_6 = triton.__version__.startswith("3.6.")
@@ -80,7 +80,7 @@ def launch(
 
     Args:
         kernel: takes `arguments`, M, where parts of a row write down what they found, then its constants, the layout's,
-            and STEP.
+            and PHASE.
         num_programs: as many as there are tiles, unless each has several.
         independent_splits: parts of a row have nothing to tell each other.
     """
@@ -88,12 +88,17 @@ def launch(
         raise ShapeError(f"{M:,} rows are more than programs count")
     notes = None
     if layout.num_splits > 1 and not independent_splits:
-        notes = allocate_workspace((M, SLOTS.value * layout.num_splits), torch.int64, device, zero=True)
-    constants |= {"ROWS": layout.block_m, "BLOCK_N": layout.block_n, "PARTS": layout.num_splits, "AGAIN": layout.reload}
+        notes = allocate_workspace((M, NUM_SLOTS.value * layout.num_splits), torch.int64, device, zero=True)
+    constants |= {
+        "BLOCK_M": layout.block_m,
+        "BLOCK_N": layout.block_n,
+        "NUM_SPLITS": layout.num_splits,
+        "RELOAD": layout.reload,
+    }
     grid = num_programs or RowCountExpr(M, layout.block_m, layout.num_splits)
     for step in launch_phases(1 if independent_splits else layout.num_splits, device):
         launch_programs(
-            kernel, grid, device, (*arguments, M, notes), STEP=step, num_warps=layout.num_warps, **constants
+            kernel, grid, device, (*arguments, M, notes), PHASE=step, num_warps=layout.num_warps, **constants
         )
 
 
@@ -195,7 +200,7 @@ def _mark_dynamic_args(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[Any]
     for name, one, param in zip(kernel.arg_names, arguments, kernel.params, strict=False):
         if name == "seed":
             yield SeedArg(one)
-        elif name in ("M", "count") and type(one) is int and param.do_not_specialize:
+        elif name in ("M", "numel") and type(one) is int and param.do_not_specialize:
             yield RowCountExpr(one)
         else:
             yield one
@@ -223,8 +228,8 @@ def launch_phases(parts: int, device: torch.device) -> tuple[int, ...]:
     """What each launch does of programs that wait for each other: all in one where all parts run at once, beside those
     of some other launches of the same kind, each of which can hold back what is running of its newest row."""
     if parts == 1 or (not INTERPRETED and parts <= multiprocessors(device) // MAX_CONCURRENT_LAUNCHES):
-        return (ALL.value,)
-    return PUBLISH.value, FINISH.value
+        return (PHASE_FUSED.value,)
+    return PHASE_STORE.value, PHASE_COMBINE.value
 
 
 def multiprocessors(device: torch.device) -> int:

@@ -10,10 +10,18 @@ SHAPES = (
 )  # fmt: skip
 """(M, N): those at which the peers' figures were taken, then models' own, short, tiny and odd ones."""
 
-TILE_PARAMS: ParamMap = {"N": 4096, "ROWS": 1, "BLOCK_N": 4096, "PARTS": 1, "AGAIN": False, "STEP": 0, "M": "i32"}
+TILE_PARAMS: ParamMap = {
+    "N": 4096,
+    "BLOCK_M": 1,
+    "BLOCK_N": 4096,
+    "NUM_SPLITS": 1,
+    "RELOAD": False,
+    "PHASE": 0,
+    "M": "i32",
+}
 """A row that is one tile."""
 
 
 def row_params(name: str) -> ParamMap:
     """A tensor of bfloat16 whose rows lie at one stride."""
-    return {f"{name}_ptr": "*bf16", f"{name}_inner": 1, f"{name}_outer_stride": "i32", f"{name}_inner_stride": 0}
+    return {f"{name}_ptr": "*bf16", f"{name}_inner_size": 1, f"stride_{name}_outer": "i32", f"stride_{name}_inner": 0}

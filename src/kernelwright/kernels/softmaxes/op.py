@@ -62,7 +62,9 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
         return y
     N, read = x.shape[-1], as_rows(x)
     if mask is None and (shared := _CLUSTER_FORWARD.choose_layout(read)):
-        _CLUSTER_FORWARD(shared, x, (read.tensor, y, *read.stride_args, float(scale)), LOG=log, SCALED=scale != 1.0)
+        _CLUSTER_FORWARD(
+            shared, x, (read.tensor, y, *read.stride_args, float(scale)), LOG_SOFTMAX=log, HAS_SCALE=scale != 1.0
+        )
         return y
     kept = as_rows(x if mask is None else mask.expand(x.shape), max_leading_dims=3)
     layout, tiles = forward_layout(N, x.itemsize)
@@ -73,8 +75,8 @@ def _forward(x: Tensor, mask: Tensor | None, scale: float, log: bool) -> Tensor:
         x.device,
         (read.tensor, None if mask is None else kept.tensor, y, *read.stride_args, *kept.stride_args, scale),
         N=N,
-        LOG=log,
-        TILES=tiles,
+        LOG_SOFTMAX=log,
+        NUM_TILES=tiles,
     )
     return y
 
@@ -86,9 +88,9 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
         return dx
     N, given = y.shape[-1], as_rows(dy)
     if not (log and masked) and (shared := _CLUSTER_BACKWARD.choose_layout(given, as_rows(y), operands=2)):
-        known: dict[str, int] = {"LOG": log, "SCALED": True}
+        known: dict[str, int] = {"LOG_SOFTMAX": log, "HAS_SCALE": True}
         if shared.num_warps == MAX_CLUSTER_WARPS:
-            known["AT_ONCE"] = TWO_BLOCK_THREADS_PER_SM
+            known["MAX_THREADS_PER_SM"] = TWO_BLOCK_THREADS_PER_SM
         _CLUSTER_BACKWARD(shared, y, (given.tensor, y, dx, *given.stride_args, float(scale)), **known)
         return dx
     layout, tiles = backward_layout(N, y.itemsize)
@@ -99,9 +101,9 @@ def _backward(dy: Tensor, y: Tensor, scale: float, log: bool, masked: bool) -> T
         y.device,
         (given.tensor, y, dx, *given.stride_args, scale),
         N=N,
-        LOG=log,
-        MASKED=masked,
-        TILES=tiles,
+        LOG_SOFTMAX=log,
+        HAS_BOOL_MASK=masked,
+        NUM_TILES=tiles,
     )
     return dx
 

@@ -9,9 +9,11 @@ from kernelwright.kernels.rows.shapes import SHAPES, TILE_PARAMS, row_params
 __all__ = ["KERNELS", "SHAPES", "work"]
 
 _KERNEL_MODULE = "kernelwright.kernels.softmaxes.kernel"
-_FORWARD = TILE_PARAMS | row_params("x") | {"y_ptr": "*bf16", "scale": "fp32", "TILES": 1}
+_FORWARD = TILE_PARAMS | row_params("x") | {"y_ptr": "*bf16", "scale": "fp32", "NUM_TILES": 1}
 _BACKWARD = (
-    TILE_PARAMS | row_params("dy") | {"y_ptr": "*bf16", "dx_ptr": "*bf16", "scale": "fp32", "MASKED": False, "TILES": 1}
+    TILE_PARAMS
+    | row_params("dy")
+    | {"y_ptr": "*bf16", "dx_ptr": "*bf16", "scale": "fp32", "HAS_BOOL_MASK": False, "NUM_TILES": 1}
 )
 
 
@@ -21,8 +23,8 @@ def _softmax(name: str, about: str, log: bool) -> Kernel:
         summary=about,
         entry_point=f"kernelwright.kernels:{name}",
         variants={
-            "forward": OfflineSignature(f"{_KERNEL_MODULE}:softmax_forward", _FORWARD | {"LOG": log}, 4),
-            "backward": OfflineSignature(f"{_KERNEL_MODULE}:softmax_backward", _BACKWARD | {"LOG": log}, 8),
+            "forward": OfflineSignature(f"{_KERNEL_MODULE}:softmax_forward", _FORWARD | {"LOG_SOFTMAX": log}, 4),
+            "backward": OfflineSignature(f"{_KERNEL_MODULE}:softmax_backward", _BACKWARD | {"LOG_SOFTMAX": log}, 8),
         },
         limits="the last dimension; a mask gets no gradient",
         source="Milakov & Gimelshein 2018, arXiv:1805.02867",
