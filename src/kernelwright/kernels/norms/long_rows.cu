@@ -1,11 +1,11 @@
-// RMSNorm and LayerNorm (SUBTRACT_MEAN) of rows that are too long for one block, with a residual added before.
+// RMSNorm and LayerNorm (SUBTRACT_MEAN) of rows that are too long for one block, with an optional residual.
 //
-// Idea: as kernel.py, with the row in the registers of a cluster. One round tells mean and variance: rows_per_cluster thread squares
-// around its thread_sum_sq mean, and rows_per_cluster warp's mean, as the row's, is two numbers, of which one is near its elements, so that
-// neither an weight_offset nor an outlier costs accuracy.
-// A cluster takes several rows one after another, so that the weights come once for stats of them.
-// Macros besides: CAST_FIRST, round before multiplying by the weight; HAS_WEIGHT, HAS_BIAS, HAS_RESIDUAL, HAS_WEIGHT_OFFSET (by the weight_offset),
-// what there is.
+// Idea: as kernel.py, with the row in the registers of a cluster. One reduction round yields mean and variance: each
+// thread sums squares around its own mean, and the means of a warp and of the row are kept as two floats, one of them
+// close to the elements, so that neither an offset nor an outlier costs accuracy.
+// A cluster processes several rows, so that the weights are loaded once for all of them.
+// Macros in addition to shared_row.cuh: CAST_FIRST, round before multiplying by the weight; HAS_WEIGHT, HAS_BIAS,
+// HAS_RESIDUAL, HAS_WEIGHT_OFFSET.
 
 #include "shared_row.cuh"
 
@@ -16,9 +16,10 @@ using RowStats = float;
 #endif
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* residual_out, float* mean,
-             float* rstd, unsigned x_inner_size, long long stride_x_outer, long long stride_x_inner, unsigned r_inner_size,
-             long long stride_r_outer, long long stride_r_inner, float eps, float weight_offset, unsigned M, unsigned rows_per_cluster) {
+norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* residual_out,
+             float* mean, float* rstd, unsigned x_inner_size, long long stride_x_outer, long long stride_x_inner,
+             unsigned r_inner_size, long long stride_r_outer, long long stride_r_inner, float eps,
+             float weight_offset, unsigned M, unsigned rows_per_cluster) {
     kw::wait_for_earlier();
     extern __shared__ __align__(16) uint4 along[];
     __shared__ ClusterReduceSmem<RowStats> board;

@@ -1,15 +1,16 @@
-// Gradients of RMSNorm and LayerNorm (SUBTRACT_MEAN) by smem_rows that are too long for one block, and by weight and bias.
+// Gradients of RMSNorm and LayerNorm (SUBTRACT_MEAN) for rows that are too long for one block, and of weight and bias.
 //
-// Idea: num_clusters stay for their slice of all smem_rows, their registers full of the weight's gradient. The next_row row is on its
-// way into shared memory while one is worked on, which is read from there before and after its row_sums are known: one round
-// a row. The shares of the weight's gradient are smem_dresidual in a fixed order afterwards.
-// Macros besides: CAST_FIRST, as forward; HAS_WEIGHT, there is a weight; HAS_RESIDUAL, and a gradient of the sum; WANTS_WEIGHT,
-// WANTS_BIAS.
+// Idea: persistent clusters keep the weight gradient of their rows in registers. The next row is prefetched into shared
+// memory; each row is read from there twice, before and after its sums are known: one reduction round per row. The
+// partial weight gradients are summed in a fixed order afterwards.
+// Macros in addition to shared_row.cuh: CAST_FIRST, as forward; HAS_WEIGHT; HAS_RESIDUAL, there is a gradient of the
+// sum x + residual; WANTS_WEIGHT, WANTS_BIAS.
 
 #include "shared_row.cuh"
 
-// One thread's shares of a gradient over its smem_rows, as a row of FP32.
-__device__ __forceinline__ void store_partials(float* row, const ThreadSlice& slice, const float (&partials)[kEach][kLanes]) {
+// Stores this thread's partial gradients in one FP32 row of the workspace.
+__device__ __forceinline__ void store_partials(float* row, const ThreadSlice& slice,
+                                               const float (&partials)[kEach][kLanes]) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
@@ -20,17 +21,17 @@ __device__ __forceinline__ void store_partials(float* row, const ThreadSlice& sl
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-norm_backward(const void* dy, const void* dresidual, const void* x, const void* weight, const float* mean, const float* rstd,
-              void* dx, float* dweight, float* dbias, unsigned dy_inner_size, long long stride_dy_outer,
-              long long stride_dy_inner, unsigned x_inner_size, long long stride_x_outer, long long stride_x_inner,
-              float weight_offset, unsigned M) {
+norm_backward(const void* dy, const void* dresidual, const void* x, const void* weight, const float* mean,
+              const float* rstd, void* dx, float* dweight, float* dbias, unsigned dy_inner_size,
+              long long stride_dy_outer, long long stride_dy_inner, unsigned x_inner_size, long long stride_x_outer,
+              long long stride_x_inner, float weight_offset, unsigned M) {
     kw::wait_for_earlier();
     extern __shared__ __align__(16) uint4 along[];
     __shared__ ClusterReduceSmem<float2> board;
     uint4 *const smem_rows = along + HAS_WEIGHT * kAlong, *const smem_dresidual = smem_rows + 4 * kAlong;
     const ThreadSlice slice;
     const unsigned first_row = blockIdx.x / CLUSTER_SIZE, num_clusters = gridDim.x / CLUSTER_SIZE;
-    // The row of some round of this cluster, a group of copies even if there is none.
+    // Prefetches the row of a round; commits a group even if there is no row, so that group counts stay fixed.
     auto cp_async_row = [&](unsigned round) {
         const unsigned row = first_row + round * num_clusters;
         uint4* const stage = smem_rows + round % 2 * 2 * kAlong;
@@ -51,7 +52,7 @@ norm_backward(const void* dy, const void* dresidual, const void* x, const void* 
         const float next_rstd = rstd[next_row], next_mean = SUBTRACT_MEAN ? mean[next_row] : 0.0f;
         if (HAS_RESIDUAL) cp_async_slice(smem_dresidual, dresidual, row_offset(row), slice), kw::copies_commit();
         cp_async_row(round + 1);
-        // Of vector i dy, x around its mean, and what dy is multiplied by but for the weight_offset.
+        // Vector i of dy, x - mean, and the weight without its offset.
         auto load_stage = [&](int i, float* dy_vec, float* x_vec, float* weight_vec) {
             unpack(dy_vec, stage[i * kThreads]), unpack(x_vec, stage[kAlong + i * kThreads]);
             if (HAS_WEIGHT) unpack(weight_vec, along[i * kThreads + threadIdx.x]);
@@ -67,7 +68,8 @@ norm_backward(const void* dy, const void* dresidual, const void* x, const void* 
             load_stage(i, dy_vec, x_vec, weight_vec);
 #pragma unroll
             for (int j = 0; j < kLanes; ++j) {
-                const float wdy = HAS_WEIGHT ? dy_vec[j] * (weight_vec[j] + weight_offset) : dy_vec[j], x_hat = x_vec[j] * rstd_row;
+                const float wdy = HAS_WEIGHT ? dy_vec[j] * (weight_vec[j] + weight_offset) : dy_vec[j],
+                            x_hat = x_vec[j] * rstd_row;
                 row_sums.x += wdy * x_vec[j];
                 if (SUBTRACT_MEAN) row_sums.y += wdy;
                 if (WANTS_WEIGHT) dweight_acc[i][j] += dy_vec[j] * (CAST_FIRST ? round_to_dtype(x_hat) : x_hat);
@@ -75,7 +77,8 @@ norm_backward(const void* dy, const void* dresidual, const void* x, const void* 
             }
         }
         row_sums = cluster_reduce(board, round, row_sums);
-        const float c_xhat = row_sums.x * (1.0f / COLUMNS) * rstd_row * rstd_row * rstd_row, c_mean = row_sums.y * (1.0f / COLUMNS) * rstd_row;
+        const float c_xhat = row_sums.x * (1.0f / COLUMNS) * rstd_row * rstd_row * rstd_row,
+                    c_mean = row_sums.y * (1.0f / COLUMNS) * rstd_row;
         const float weight_shift = weight_offset * rstd_row;
         if (HAS_RESIDUAL) kw::copies_wait<1>();
 #pragma unroll

@@ -1,46 +1,50 @@
-// A row that a cluster of blocks shares: every thread keeps its vectors from the one read to the one write.
+// Device helpers for rows that a cluster of blocks processes: each thread keeps its vectors in registers from the one
+// load to the one store.
 //
-// Macros: COLUMNS of a row; CLUSTER_SIZE, the blocks of a cluster; NUM_WARPS of each; DTYPE (0 bfloat16, 1 float16, 2 float);
-// MAX_THREADS_PER_SM, how count threads of a multiprocessor have registers.
+// Macros: COLUMNS of a row; CLUSTER_SIZE blocks per cluster; NUM_WARPS per block; DTYPE (0 bfloat16, 1 float16, 2
+// float); MAX_THREADS_PER_SM for which registers must suffice. PTX contains the names of the constants and of the
+// __shared__ variables of the kernels: renaming one supersedes all recorded evidence of the kernels.
 #pragma once
 
 #include "kw/cluster.cuh"
 #include "kw/grid.cuh"
 
 constexpr int kThreads = 32 * NUM_WARPS;
-constexpr int kLanes = DTYPE == 2 ? 4 : 8;  // elements of 16 bytes
-constexpr int kVectors = COLUMNS / kLanes;
-constexpr int kPart = (kVectors + CLUSTER_SIZE - 1) / CLUSTER_SIZE;
-constexpr int kLeast = kVectors - (CLUSTER_SIZE - 1) * kPart;  // of a block: the last one's
-constexpr int kEach = (kPart + kThreads - 1) / kThreads;
-constexpr int kBlocks = MAX_THREADS_PER_SM / kThreads > 1 ? MAX_THREADS_PER_SM / kThreads : 1;  // of a multiprocessor, at least
+constexpr int kLanes = DTYPE == 2 ? 4 : 8;                           // elements per 16-byte vector
+constexpr int kVectors = COLUMNS / kLanes;                           // per row
+constexpr int kPart = (kVectors + CLUSTER_SIZE - 1) / CLUSTER_SIZE;  // vectors per block
+constexpr int kLeast = kVectors - (CLUSTER_SIZE - 1) * kPart;        // vectors of the last block
+constexpr int kEach = (kPart + kThreads - 1) / kThreads;             // vectors per thread
+constexpr int kBlocks = MAX_THREADS_PER_SM / kThreads > 1 ? MAX_THREADS_PER_SM / kThreads : 1;  // minimum per SM
 
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 __device__ __forceinline__ float quiet_nan() { return __int_as_float(0x7fffffff); }
 
-// Which elements are this thread's: vectors `first + i * kThreads` of the row while `i * kThreads < vecs_left`.
+// This thread's elements: vectors `first_vec + i * kThreads` of the row while `i * kThreads < vecs_left`.
 struct ThreadSlice {
     int first_vec = blockIdx.x % CLUSTER_SIZE * kPart + threadIdx.x;
-    int vecs_left = min(kPart, kVectors - static_cast<int>(blockIdx.x % CLUSTER_SIZE) * kPart) - static_cast<int>(threadIdx.x);
+    int vecs_left =
+        min(kPart, kVectors - static_cast<int>(blockIdx.x % CLUSTER_SIZE) * kPart) - static_cast<int>(threadIdx.x);
 
     __device__ bool contains(int i) const { return (i + 1) * kThreads <= kLeast || i * kThreads < vecs_left; }
     __device__ int column(int i) const { return (first_vec + i * kThreads) * kLanes; }
 };
 
-// The rows of this cluster, `each` of M.
+// The rows of this cluster: `rows_per_cluster` of M.
 struct RowRange {
     unsigned begin, end;
 
-    __device__ RowRange(unsigned M, unsigned each) : begin(blockIdx.x / CLUSTER_SIZE * each), end(min(M, begin + each)) {}
+    __device__ RowRange(unsigned M, unsigned rows_per_cluster)
+        : begin(blockIdx.x / CLUSTER_SIZE * rows_per_cluster), end(min(M, begin + rows_per_cluster)) {}
 };
 
-// Where a row begins in a tensor of such rows one after another.
+// Element offset of a row in a contiguous tensor.
 __device__ __forceinline__ long long row_offset(unsigned row) { return static_cast<long long>(row) * COLUMNS; }
 
-// Where it begins in a tensor whose leading dimensions are two, the inner one of that size.
-__device__ __forceinline__ long long row_offset(unsigned row, unsigned inner, long long outer_stride,
-                                              long long inner_stride) {
-    return row / inner * outer_stride + row % inner * inner_stride;
+// Element offset of a row in a tensor with two leading dimensions.
+__device__ __forceinline__ long long row_offset(unsigned row, unsigned inner_size, long long stride_outer,
+                                                long long stride_inner) {
+    return row / inner_size * stride_outer + row % inner_size * stride_inner;
 }
 
 __device__ __forceinline__ float2 unpack_x2(unsigned two) {
@@ -82,20 +86,19 @@ __device__ __forceinline__ uint4 pack(const float (&values)[kLanes]) {
     return {words[0], words[1], words[2], words[3]};
 }
 
-// A number as it is after it has been stored.
+// A value rounded to the element type.
 __device__ __forceinline__ float round_to_dtype(float value) {
     return DTYPE == 2 ? value : unpack_x2(pack_x2(value, 0.0f)).x;
 }
 
-// One load_element.
-__device__ __forceinline__ float load_element(const void* tensor, long long at) {
-    if (DTYPE == 2) return reinterpret_cast<const float*>(tensor)[at];
-    return unpack_x2(reinterpret_cast<const unsigned short*>(tensor)[at]).x;
+__device__ __forceinline__ float load_element(const void* tensor, long long offs) {
+    if (DTYPE == 2) return reinterpret_cast<const float*>(tensor)[offs];
+    return unpack_x2(reinterpret_cast<const unsigned short*>(tensor)[offs]).x;
 }
 
-// Of a row its elements here, all under way at once; `fill` where there is none.
+// Loads this thread's elements of a row, all loads in flight together; `fill` past the end.
 __device__ __forceinline__ void load_slice(float (&values)[kEach][kLanes], const void* tensor, long long begin,
-                                     const ThreadSlice& slice, float fill) {
+                                           const ThreadSlice& slice, float fill) {
     const uint4* row = reinterpret_cast<const uint4*>(tensor) + begin / kLanes + slice.first_vec;
     uint4 vectors[kEach];
 #pragma unroll
@@ -110,8 +113,9 @@ __device__ __forceinline__ void load_slice(float (&values)[kEach][kLanes], const
 }
 
 __device__ __forceinline__ void store_vec(void* tensor, long long begin, const ThreadSlice& slice, int i,
-                                      const float (&values)[kLanes]) {
-    if (slice.contains(i)) reinterpret_cast<uint4*>(tensor)[begin / kLanes + slice.first_vec + i * kThreads] = pack(values);
+                                          const float (&values)[kLanes]) {
+    if (slice.contains(i))
+        reinterpret_cast<uint4*>(tensor)[begin / kLanes + slice.first_vec + i * kThreads] = pack(values);
 }
 
 constexpr float kLog2e = 1.4426950408889634f;
@@ -139,36 +143,36 @@ __device__ __forceinline__ float thread_max(const float (&values)[kEach][kLanes]
     return max_value;
 }
 
-// What comes into shared memory while something else is worked on, such as what all rows have in common: registers have
-// no room for it. Each thread reads what it has fetched itself, after a wait of `kw::copies_wait`.
+// Data prefetched into shared memory, such as weights, for which there are no registers. Each thread reads only what it
+// copied itself, after `kw::copies_wait`.
 constexpr int kAlong = kEach * kThreads;
 
-__device__ __forceinline__ void cp_async_slice(uint4* shared, const void* tensor, long long begin, const ThreadSlice& slice) {
+__device__ __forceinline__ void cp_async_slice(uint4* smem, const void* tensor, long long begin,
+                                               const ThreadSlice& slice) {
     const uint4* row = reinterpret_cast<const uint4*>(tensor) + begin / kLanes + slice.first_vec;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-        if (slice.contains(i)) kw::copy_16(&shared[i * kThreads + threadIdx.x], row + i * kThreads);
+        if (slice.contains(i)) kw::copy_16(&smem[i * kThreads + threadIdx.x], row + i * kThreads);
 }
 
-// That of what all rows have in common: it stays in the L1 for the next block, or every block of the machine would want
-// the same few lines of the L2.
-__device__ __forceinline__ void cp_async_slice_cached(uint4* shared, const void* tensor, const ThreadSlice& slice) {
+// The same for row vectors (weight, bias), through L1, where they stay for the next block; otherwise all SMs would
+// contend for the same few lines of L2.
+__device__ __forceinline__ void cp_async_slice_cached(uint4* smem, const void* tensor, const ThreadSlice& slice) {
     const uint4* row = reinterpret_cast<const uint4*>(tensor) + slice.first_vec;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
         if (slice.contains(i))
             asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(
-                             kw::shared_address(&shared[i * kThreads + threadIdx.x])),
+                             kw::shared_address(&smem[i * kThreads + threadIdx.x])),
                          "l"(row + i * kThreads)
                          : "memory");
 }
 
-// What threads of a row tell each other, two of them combine and those of a warp: one sum or two; the thread_max load_element and
-// the sum of e^(load_element - thread_max); these and two sums; how count elements, their mean above a base, the sum of squares
-// around it, and the base, which is a warp's local.
-struct MaxSum : float2 {};
-struct MaxSumExtra : float4 {};
-struct Moments : float4 {};
+// Partial results of a row with their identity, the combination of two, and the reduction over a warp. float and float2
+// are plain sums.
+struct MaxSum : float2 {};       // x: maximum; y: sum of e^(element - maximum)
+struct MaxSumExtra : float4 {};  // x, y: as MaxSum; z, w: two sums
+struct Moments : float4 {};      // x: count; y: mean - shift; z: sum of squares around the mean; w: shift, one per warp
 
 __device__ __forceinline__ void identity(float& none) { none = 0.0f; }
 __device__ __forceinline__ void identity(float2& none) { none = {0.0f, 0.0f}; }
@@ -179,29 +183,29 @@ __device__ __forceinline__ void identity(Moments& none) { none = {0.0f, 0.0f, 0.
 __device__ __forceinline__ float combine(float a, float b) { return a + b; }
 __device__ __forceinline__ float2 combine(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 __device__ __forceinline__ MaxSum combine(MaxSum a, MaxSum b) {
-    const float max_value = fmaxf(a.x, b.x), base = finite_shift(max_value);
-    return {max_value, a.y * fast_exp(a.x - base) + b.y * fast_exp(b.x - base)};
+    const float max_value = fmaxf(a.x, b.x), shift = finite_shift(max_value);
+    return {max_value, a.y * fast_exp(a.x - shift) + b.y * fast_exp(b.x - shift)};
 }
 __device__ __forceinline__ MaxSumExtra combine(MaxSumExtra a, MaxSumExtra b) {
     const MaxSum max_sum = combine(MaxSum{a.x, a.y}, MaxSum{b.x, b.y});
     return {max_sum.x, max_sum.y, a.z + b.z, a.w + b.w};
 }
-// The same to the last bit whichever comes first: both lanes of a pair go on with it.
+// Bitwise symmetric in a and b: both lanes of a shuffle pair compute it and must agree.
 __device__ __forceinline__ Moments combine(Moments a, Moments b) {
     const float count = a.x + b.x, rcp_count = count > 0.0f ? rcp_approx(count) : 0.0f, delta = a.y - b.y;
     const float mean = 0.5f * (a.y + b.y) + 0.5f * delta * ((a.x - b.x) * rcp_count);
     return {count, mean, a.z + b.z + delta * delta * (a.x * b.x * rcp_count), a.w};
 }
 
-// The same above what is a base of all: the mean of one of them, which is never as offset off as an load_element may be.
+// Moments relative to a common shift: the mean of the first warp, which cannot be an outlier as a single element can.
 template <typename Partial>
-__device__ __forceinline__ Partial rebase(Partial partials, Partial) {
-    return partials;
+__device__ __forceinline__ Partial rebase(Partial partial, Partial) {
+    return partial;
 }
 template <>
-__device__ __forceinline__ Moments rebase(Moments partials, Moments first) {
-    const float base = first.w + first.y;
-    return {partials.x, partials.x > 0.0f ? (partials.w - base) + partials.y : 0.0f, partials.z, base};
+__device__ __forceinline__ Moments rebase(Moments partial, Moments first) {
+    const float shift = first.w + first.y;
+    return {partial.x, partial.x > 0.0f ? (partial.w - shift) + partial.y : 0.0f, partial.z, shift};
 }
 
 __device__ __forceinline__ float warp_reduce(float local) {
@@ -229,29 +233,30 @@ __device__ __forceinline__ Moments warp_reduce(Moments local) {
     return local;
 }
 
-// One of a warp's first elements that is hardly ever an outlier: the middle one of three of its first lane's.
+// Median of three elements of the warp's first lane: a shift that is hardly ever an outlier.
 __device__ __forceinline__ float warp_median3(const float (&values)[kEach][kLanes]) {
     const float a = values[0][0], b = values[0][1], c = values[0][kLanes - 1];
     return __shfl_sync(~0u, fmaxf(fminf(a, b), fminf(fmaxf(a, b), c)), 0);
 }
 
 __device__ __forceinline__ Moments thread_moments(const float (&values)[kEach][kLanes], const ThreadSlice& slice) {
-    const float base = DTYPE == 2 ? warp_median3(values) : 0.0f;  // so few numbers of 16 bits add up exactly
+    const float shift = DTYPE == 2 ? warp_median3(values) : 0.0f;  // so few 16-bit values sum exactly without a shift
     float count = 0.0f, sum = 0.0f, m2 = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
         if (slice.contains(i)) count += kLanes;
 #pragma unroll
-        for (int j = 0; j < kLanes; ++j) sum += slice.contains(i) ? values[i][j] - base : 0.0f;
+        for (int j = 0; j < kLanes; ++j) sum += slice.contains(i) ? values[i][j] - shift : 0.0f;
     }
-    const float mean = count > 0.0f ? sum / count : 0.0f, shift = base + mean;
+    const float mean = count > 0.0f ? sum / count : 0.0f, center = shift + mean;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
-            if (slice.contains(i)) m2 += (values[i][j] - shift) * (values[i][j] - shift);
-    if (DTYPE == 2) return Moments{count, mean, m2, base};
-    const float warp_mean = __shfl_sync(~0u, mean, 0), mean_error = count > 0.0f ? fmaf(-mean, count, sum) / count : 0.0f;
+            if (slice.contains(i)) m2 += (values[i][j] - center) * (values[i][j] - center);
+    if (DTYPE == 2) return Moments{count, mean, m2, shift};
+    const float warp_mean = __shfl_sync(~0u, mean, 0);
+    const float mean_error = count > 0.0f ? fmaf(-mean, count, sum) / count : 0.0f;
     return Moments{count, (mean - warp_mean) + mean_error, m2, warp_mean};
 }
 
@@ -261,7 +266,7 @@ struct ClusterReduceSmem {
     unsigned long long mbarriers[2];
 };
 
-// All threads, once, with their loads under way: makes ready for `cluster_reduce`.
+// Initializes the mbarriers; called once by all threads, with their loads in flight.
 template <typename Partial>
 __device__ __forceinline__ void cluster_reduce_init(ClusterReduceSmem<Partial>& smem) {
     if (threadIdx.x == 0)
@@ -269,8 +274,9 @@ __device__ __forceinline__ void cluster_reduce_init(ClusterReduceSmem<Partial>& 
     kw::cluster_arrive();
 }
 
-// What all threads of a row partials, combine in an order that is always the same; `round` counts a cluster's calls. A block
-// that is a round ahead writes beside what is still read; two turns ahead it cannot be, since it waits for everybody.
+// Combines the partials of all threads of a row, in a fixed order; `round` counts the calls of a cluster. Two buffers
+// suffice: a block one round ahead writes the other buffer, and it cannot be two rounds ahead, since each round waits
+// for all blocks.
 template <typename Partial>
 __device__ __forceinline__ Partial cluster_reduce(ClusterReduceSmem<Partial>& smem, unsigned round, Partial local) {
     const unsigned lane = threadIdx.x % 32, writer = blockIdx.x % CLUSTER_SIZE * NUM_WARPS + threadIdx.x / 32;
@@ -279,7 +285,8 @@ __device__ __forceinline__ Partial cluster_reduce(ClusterReduceSmem<Partial>& sm
     local = warp_reduce(local);
     if (round == 0) kw::cluster_wait();
     if (threadIdx.x == 0) kw::barrier_expect(mbarrier, CLUSTER_SIZE * NUM_WARPS * sizeof(Partial));
-    if (lane < CLUSTER_SIZE) kw::store_async(kw::in_block(&partials[writer], lane), local, kw::in_block(mbarrier, lane));
+    if (lane < CLUSTER_SIZE)
+        kw::store_async(kw::in_block(&partials[writer], lane), local, kw::in_block(mbarrier, lane));
     kw::barrier_wait(mbarrier, round / 2 % 2);
     identity(local);
     local = rebase(local, partials[0]);

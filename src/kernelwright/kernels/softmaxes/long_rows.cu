@@ -1,19 +1,20 @@
 // Softmax and log-softmax of rows that are too long for one block, forward and backward.
 //
-// Idea: a thread's exponentials are taken below its local_max thread_max load_element and stay in registers; once the row's thread_max
-// load_element and thread_sum are known, one factor makes results of them. So each load_element costs one exponential and one read.
-// Macros besides: LOG_SOFTMAX, the logarithm; HAS_SCALE, whether scale is not 1.
+// Idea: a thread takes exponentials relative to its own maximum and keeps them in registers; once the row's maximum and
+// sum are known, one factor turns them into results. Each element costs one exponential and one load.
+// Macros in addition to shared_row.cuh: LOG_SOFTMAX; HAS_SCALE, scale is not 1.
 
 #include "shared_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-softmax_forward(const void* x, void* y, unsigned inner_size, long long outer_stride, long long inner_stride, float scale) {
+softmax_forward(const void* x, void* y, unsigned inner_size, long long stride_outer, long long stride_inner,
+                float scale) {
     kw::wait_for_earlier();
     __shared__ ClusterReduceSmem<MaxSum> board;
     const ThreadSlice slice;
     const unsigned row = blockIdx.x / CLUSTER_SIZE;
     float values[kEach][kLanes];
-    load_slice(values, x, row_offset(row, inner_size, outer_stride, inner_stride), slice, -infinity());
+    load_slice(values, x, row_offset(row, inner_size, stride_outer, stride_inner), slice, -infinity());
     cluster_reduce_init(board);
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
@@ -42,14 +43,14 @@ softmax_forward(const void* x, void* y, unsigned inner_size, long long outer_str
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-softmax_backward(const void* dy, const void* y, void* dx, unsigned inner_size, long long outer_stride,
-                 long long inner_stride, float scale) {
+softmax_backward(const void* dy, const void* y, void* dx, unsigned inner_size, long long stride_outer,
+                 long long stride_inner, float scale) {
     kw::wait_for_earlier();
     __shared__ ClusterReduceSmem<float> board;
     const ThreadSlice slice;
     const unsigned row = blockIdx.x / CLUSTER_SIZE;
     float grads[kEach][kLanes], values[kEach][kLanes];
-    load_slice(grads, dy, row_offset(row, inner_size, outer_stride, inner_stride), slice, 0.0f);
+    load_slice(grads, dy, row_offset(row, inner_size, stride_outer, stride_inner), slice, 0.0f);
     load_slice(values, y, row_offset(row), slice, 0.0f);
     cluster_reduce_init(board);
     float thread_sum = 0.0f;
