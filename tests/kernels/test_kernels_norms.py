@@ -278,7 +278,7 @@ def test_what_does_not_fit_is_said():
     ):
         with pytest.raises(ShapeError, match=says):
             call()
-    with pytest.raises(DeviceError, match="on meta"):
+    with pytest.raises(DeviceError, match="got meta"):
         launch_programs(None, 1, torch.device("meta"), (), num_warps=1)
 
 

@@ -1,4 +1,4 @@
-"""What rotating must move, and where it is measured."""
+"""Spec of rotary embedding: variants for offline compilation, shapes, and memory traffic."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ KERNELS = (
             "interleaved": OfflineSignature(_ROTARY, _COMMON_PARAMS | {"INTERLEAVED": True}, 4),
             "few tokens": OfflineSignature(_ROTARY, _COMMON_PARAMS | {"INTERLEAVED": False, "HEADS_PER_PROGRAM": 8}, 4),
         },
-        limits="heads whose elements are neighbours are read as they lie, others copied",
+        limits="heads with unit stride are read without a copy",
         source="Su et al. 2021, arXiv:2104.09864",
     ),
 )
 
 
 def work(B: int, S: int, heads_q: int, heads_k: int, D: int, itemsize: int) -> Work:
-    """Bytes of queries and keys, read and written; the angles of a token are not worth counting."""
-    whole = B * S * (heads_q + heads_k) * D * itemsize
-    return Work(bytes_read=whole, bytes_written=whole)
+    """Memory traffic: queries and keys, read and written; the angles are negligible."""
+    tensor_bytes = B * S * (heads_q + heads_k) * D * itemsize
+    return Work(bytes_read=tensor_bytes, bytes_written=tensor_bytes)

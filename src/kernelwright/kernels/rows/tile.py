@@ -6,9 +6,9 @@ share one 64-bit word, so no ordering with other stores is needed. Programs are 
 a row have adjacent program ids, so at any time only the newest row can be incomplete; all earlier rows run to
 completion and free their SMs for the rest of it.
 
-`PHASE` selects what one launch does: PHASE_FUSED does everything, spinning on the other splits; where programs cannot wait
-for each other, as in the interpreter, one launch stores the partials (PHASE_STORE) and a second one combines them
-(PHASE_COMBINE).
+`PHASE` selects what one launch does: PHASE_FUSED does everything and spins on the other splits; where programs
+cannot wait for each other, as in the interpreter, one launch stores the partials (PHASE_STORE) and a second one
+combines them (PHASE_COMBINE).
 """
 
 import triton
@@ -45,7 +45,7 @@ def programmatic_launch(kernel):
 
 @triton.jit
 def grid_dependency_wait():
-    """Wait for the previous kernel on the stream (griddepcontrol.wait); first statement of every
+    """Wait for the previous kernel on the stream (griddepcontrol.wait): the first statement of a
     `programmatic_launch`."""
     if not INTERPRETED and tl.target_info.cuda_capability_geq(9):
         tl.extra.cuda.gdc_wait()

@@ -1,4 +1,4 @@
-"""What softmax must move, and where it is measured."""
+"""Spec of softmax: variants for offline compilation, shapes, and memory traffic."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BACKWARD = (
 )
 
 
-def _softmax(name: str, about: str, log: bool) -> Kernel:
+def _softmax(name: str, summary: str, log: bool) -> Kernel:
     return Kernel(
         name=name,
-        summary=about,
+        summary=summary,
         entry_point=f"kernelwright.kernels:{name}",
         variants={
             "forward": OfflineSignature(f"{_KERNEL_MODULE}:softmax_forward", _FORWARD | {"LOG_SOFTMAX": log}, 4),
@@ -32,12 +32,12 @@ def _softmax(name: str, about: str, log: bool) -> Kernel:
 
 
 KERNELS = (
-    _softmax("softmax", "softmax of rows, scaled and masked", False),
-    _softmax("log_softmax", "its logarithm, scaled and masked", True),
+    _softmax("softmax", "softmax of rows with scale and mask", False),
+    _softmax("log_softmax", "log-softmax of rows with scale and mask", True),
 )
 
 
 def work(M: int, N: int, itemsize: int, *, backward: bool = False) -> Work:
-    """Bytes that must pass for rows of N elements, and an exponential for each."""
+    """Memory traffic for M rows of N elements, and one exponential per element."""
     whole = M * N * itemsize
     return Work(flops={"special/float32": M * N}, bytes_read=(2 if backward else 1) * whole, bytes_written=whole)
