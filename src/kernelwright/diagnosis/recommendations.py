@@ -64,7 +64,7 @@ def recommend_fusion(observation: Observation) -> list[Recommendation]:
             kind="fuse",
             action=_describe_fusion(gains, observation),
             predicted_us=max(observation.time_us - total, observation.fused_floor.time_us),
-            reason=f"{bytes_text(sum(op.work.total_bytes for op in operators))} moved now; one pass per group moves "
+            reason=f"they move {bytes_text(sum(op.work.total_bytes for op in operators))}; one pass per group moves "
             f"{bytes_text(sum(fused_work(group, observation.work).total_bytes for group, _ in gains))}",
             operators=tuple(op.index for op in operators),
         )

@@ -90,8 +90,8 @@ def composition(a: Any, b: Any) -> Any:
     if isinstance(a, ComposedLayout):
         return a.with_layout(composition(a.layout, b))
     b = as_layout(b)
-    found, reason = _compose_by_rule(as_layout(a), b)
-    return require_bounded(_compose_by_search(a, b, reason) if reason else found)
+    result, reason = _compose_by_rule(as_layout(a), b)
+    return require_bounded(_compose_by_search(a, b, reason) if reason else result)
 
 
 def _compose_by_rule(a: Layout, b: Layout) -> tuple[Layout, str]:
@@ -111,11 +111,11 @@ def _compose_by_rule(a: Layout, b: Layout) -> tuple[Layout, str]:
                 remaining[mode] -= (count - 1) * step
         return _layout_from_modes([(count, step * modes[mode][1]) for mode, count, step in digits])
 
-    found = of(b.shape, b.stride)
+    result = of(b.shape, b.stride)
     if not reason and any(extent < 0 for extent in remaining):
         mode = next(mode for mode, extent in enumerate(remaining) if extent < 0)
         reason = f"the modes of {b} together exceed the mode {modes[mode][0]}:{modes[mode][1]} of {coalesce(a)}"
-    return found, reason
+    return result, reason
 
 
 def unbounded_modes(a: Layout) -> Modes:
@@ -180,12 +180,12 @@ def complement(layout: Any, cotarget: Any = 1) -> Layout:
             the cotarget.
     """
     layout, reach = as_layout(layout), size(as_layout(getattr(cotarget, "shape", cotarget)))
-    found = complement_by_rule(layout, reach)
-    if (end := make_layout(layout, found).cosize()) < reach:
+    result = complement_by_rule(layout, reach)
+    if (end := make_layout(layout, result).cosize()) < reach:
         raise LayoutError(
             f"complement: {layout} leaves gaps that its repetition does not fill: it ends below {end}, not {reach}"
         )
-    return found
+    return result
 
 
 def complement_by_rule(layout: Layout, reach: int) -> Layout:
@@ -194,17 +194,17 @@ def complement_by_rule(layout: Layout, reach: int) -> Layout:
     Raises:
         LayoutError: a stride is smaller than the extent of the smaller strides.
     """
-    found, covered = [], 1
+    result, covered = [], 1
     for stride, shape in sorted((stride, shape) for shape, stride in filter(layout).modes() if stride):
         if stride < covered:
             raise LayoutError(
                 f"complement: the mode {shape}:{stride} of {layout} starts inside the {covered} offsets that "
                 f"smaller strides cover, so its elements overlap or interleave"
             )
-        found.append((stride // covered, covered))
+        result.append((stride // covered, covered))
         covered = shape * stride
-    found.append((ceil_div(reach, covered), covered))
-    return coalesce(_layout_from_modes([mode for mode in found if mode[0] > 1]))
+    result.append((ceil_div(reach, covered), covered))
+    return coalesce(_layout_from_modes([mode for mode in result if mode[0] > 1]))
 
 
 def right_inverse(layout: Layout) -> Layout:
@@ -214,13 +214,13 @@ def right_inverse(layout: Layout) -> Layout:
     """
     layout = as_layout(layout)
     starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
-    found, reached = [], 1
+    result, reached = [], 1
     ordered = sorted((stride, shape, start) for (shape, stride), start in zip(layout.modes(), starts, strict=True))
     for stride, shape, start in ordered:
         if shape > 1 and stride == reached:
-            found.append((shape, start))
+            result.append((shape, start))
             reached = shape * stride
-    return coalesce(_layout_from_modes(found))
+    return coalesce(_layout_from_modes(result))
 
 
 def left_inverse(layout: Layout) -> Layout:
@@ -236,15 +236,15 @@ def left_inverse(layout: Layout) -> Layout:
     starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
     pairs = zip(layout.modes(), starts, strict=True)
     ordered = sorted((stride, shape, start) for (shape, stride), start in pairs if shape > 1)
-    found, below, shape_below, start_below = [], 1, 1, 0
+    result, below, shape_below, start_below = [], 1, 1, 0
     for stride, shape, start in ordered:
         if stride % below:
             raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} is no multiple of the stride {below}")
         if stride < below * shape_below or not stride:
             raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} maps several coordinates to one offset")
-        found.append((stride // below, start_below))
+        result.append((stride // below, start_below))
         below, shape_below, start_below = stride, shape, start
-    return coalesce(_layout_from_modes([mode for mode in [*found, (shape_below, start_below)] if mode[0] > 1]))
+    return coalesce(_layout_from_modes([mode for mode in [*result, (shape_below, start_below)] if mode[0] > 1]))
 
 
 def nullspace(layout: Layout) -> Layout:
@@ -269,15 +269,15 @@ def max_common_layout(a: Layout, b: Layout) -> Layout:
         common = next((i for i in counts if a(inverse(i)) != i), len(counts))
     else:
         common = shape if stride == 1 else 1
-    found, reached = [], 1
+    result, reached = [], 1
     for shape, step in inverse.modes():
-        inside = 1 + (size(a) - 1 - sum((count - 1) * one for count, one in found)) // max(step, 1)
+        inside = 1 + (size(a) - 1 - sum((count - 1) * one for count, one in result)) // max(step, 1)
         if (count := min(shape, common // reached, inside)) > 1:
-            found.append((count, step))
+            result.append((count, step))
             reached *= count
         if count < shape:
             break
-    return _layout_from_modes(found)
+    return _layout_from_modes(result)
 
 
 def max_common_vector(a: Layout, b: Layout) -> int:
@@ -291,8 +291,8 @@ def apply_by_mode(operation: Callable, layout: Any, tiler: tuple, operation_name
     if not 1 <= len(tiler) <= len(inner):
         raise LayoutError(f"{operation_name}: a tiler of {len(tiler)} modes for {layout}, which has {len(inner)}")
     parts = [mode if part is None else operation(mode, part) for mode, part in zip(inner, tiler, strict=False)]
-    found = make_layout([*parts, *list(inner)[len(tiler) :]])
-    return layout.with_layout(found) if isinstance(layout, ComposedLayout) else found
+    result = make_layout([*parts, *list(inner)[len(tiler) :]])
+    return layout.with_layout(result) if isinstance(layout, ComposedLayout) else result
 
 
 def _layout_from_modes(modes: Iterable[tuple[int, int]]) -> Layout:
@@ -318,14 +318,14 @@ def _compose_by_search(a: Layout, b: Layout, reason: str) -> Layout:
             return make_layout([of(*part) for part in zip(shape, stride, strict=True)])
         return _fit_layout([a(i * stride) for i in range(shape)])
 
-    found = of(b.shape, b.stride)
-    mismatch = next((i for i, offset in enumerate(b.offsets()) if found(i) != a(offset)), None)
+    result = of(b.shape, b.stride)
+    mismatch = next((i for i, offset in enumerate(b.offsets()) if result(i) != a(offset)), None)
     if mismatch is None:
-        return found
+        return result
     coordinate = format_tuple(idx2crd(mismatch, b.shape))
     raise LayoutError(
         f"composition: {a} o {b} is not a layout: {reason}; at {coordinate} the offset must be {a(b(mismatch))}, "
-        f"but its modes add up to {found(mismatch)}"
+        f"but its modes add up to {result(mismatch)}"
     )
 
 

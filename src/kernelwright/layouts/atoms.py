@@ -176,10 +176,10 @@ def get_atom(name: str) -> MmaAtom | CopyAtom:
     if name in COPY_ATOMS:
         return COPY_ATOMS[name]
     if parts := _WGMMA.fullmatch(name):
-        found = wgmma_atom(int(parts["n"]), parts["kind"], a_in_registers=bool(parts["rs"]))
-        if found.shape[2] == int(parts["k"]):
-            return found
-        raise LayoutError(f"{name}: K of {parts['kind']} is {found.shape[2]}")
+        atom = wgmma_atom(int(parts["n"]), parts["kind"], a_in_registers=bool(parts["rs"]))
+        if atom.shape[2] == int(parts["k"]):
+            return atom
+        raise LayoutError(f"{name}: K of {parts['kind']} is {atom.shape[2]}")
     raise LayoutError(
         f"unknown instruction {name!r}", next=f"{', '.join([*MMA_ATOMS, *COPY_ATOMS])}, wgmma.m64nNk16.bf16"
     )

@@ -27,11 +27,11 @@ def upcast(layout: Any, count: int) -> Any:
     _require_positive(count)
     if not isinstance(layout, Layout):
         return _recast_swizzled(layout, count, upcast)
-    found = _map_modes(layout, lambda shape, stride: _widen_mode(shape, stride, count, layout))
-    lengths = zip(leaves(layout.shape), leaves(found.shape), leaves(layout.stride), strict=True)
+    result = _map_modes(layout, lambda shape, stride: _widen_mode(shape, stride, count, layout))
+    lengths = zip(leaves(layout.shape), leaves(result.shape), leaves(layout.stride), strict=True)
     if sum((before // after - 1) * stride for before, after, stride in lengths) >= count:
         raise LayoutError(f"upcast: the modes of {layout} within {count} elements overlap")
-    return found
+    return result
 
 
 def downcast(layout: Any, count: int) -> Any:
@@ -45,9 +45,9 @@ def downcast(layout: Any, count: int) -> Any:
     _require_positive(count)
     if not isinstance(layout, Layout):
         return _recast_swizzled(layout, count, downcast)
-    if count > 1 and (found := sum(stride == 1 for _, stride in layout.modes())) != 1:
+    if count > 1 and (result := sum(stride == 1 for _, stride in layout.modes())) != 1:
         raise LayoutError(
-            f"downcast: {layout} has {found} modes of stride 1; exactly one is needed for the {count} parts"
+            f"downcast: {layout} has {result} modes of stride 1; exactly one is needed for the {count} parts"
         )
     return _map_modes(layout, lambda shape, stride: (shape * count, 1) if stride == 1 else (shape, stride * count))
 
@@ -62,8 +62,8 @@ def recast(layout: Any, old_bits: int, new_bits: int) -> Any:
     _require_positive(new_bits)
     common = gcd(old_bits, new_bits)
     narrower, wider = old_bits // common, new_bits // common
-    found = downcast(layout, narrower) if narrower > 1 else layout
-    return upcast(found, wider) if wider > 1 else found
+    result = downcast(layout, narrower) if narrower > 1 else layout
+    return upcast(result, wider) if wider > 1 else result
 
 
 def _widen_mode(shape: int, stride: int, count: int, layout: Layout) -> tuple[int, int]:

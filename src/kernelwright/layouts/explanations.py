@@ -13,7 +13,7 @@ from kernelwright.layouts.tiling import logical_divide, logical_product
 from kernelwright.layouts.tuples import ceil_div, leaves
 
 
-def _explain_coalesce(found: Layout, layout: Any, profile: Any = None) -> list[str]:
+def _explain_coalesce(result: Layout, layout: Any, profile: Any = None) -> list[str]:
     if isinstance(profile, tuple):
         return ["each mode on its own, so the rank is kept"]
     (shape, stride), *modes = without_swizzle(layout).modes()
@@ -32,7 +32,7 @@ def _explain_coalesce(found: Layout, layout: Any, profile: Any = None) -> list[s
     return lines
 
 
-def _explain_composition(found: Any, a: Any, b: Any) -> list[str]:
+def _explain_composition(result: Any, a: Any, b: Any) -> list[str]:
     if isinstance(b, tuple):
         parts = zip(without_swizzle(a), b, strict=False)
         return [
@@ -62,7 +62,7 @@ def _describe_elements(shape: int, stride: int) -> str:
     return f"the first {shape} elements" if stride == 1 else f"{shape} elements, every {_ordinal(stride)}"
 
 
-def _explain_complement(found: Layout, layout: Any, cotarget: Any = 1) -> list[str]:
+def _explain_complement(result: Layout, layout: Any, cotarget: Any = 1) -> list[str]:
     lines, covered = [], 1
     for stride, shape in sorted((stride, shape) for shape, stride in filter(as_layout(layout)).modes() if stride):
         if (gaps := stride // covered) > 1:
@@ -76,15 +76,15 @@ def _explain_complement(found: Layout, layout: Any, cotarget: Any = 1) -> list[s
         lines.append(
             f"these {_pluralize(covered, 'offset', 'offsets')} are repeated up to {reach}: {repeats}:{covered}"
         )
-    distinct = size(filter(as_layout(layout))) * size(found)
-    end = cosize(make_layout(as_layout(layout), found))
+    distinct = size(filter(as_layout(layout))) * size(result)
+    end = cosize(make_layout(as_layout(layout), result))
     return [
         *lines,
         f"together they cover {'all' if distinct == end else distinct} of {_pluralize(end, 'offset', 'offsets')}",
     ]
 
 
-def _explain_divide(found: Any, layout: Any, tiler: Any) -> list[str]:
+def _explain_divide(result: Any, layout: Any, tiler: Any) -> list[str]:
     if isinstance(tiler, tuple):
         return _explain_by_mode(layout, tiler, "in tiles of", logical_divide)
     tiler = as_layout(tiler)
@@ -97,7 +97,7 @@ def _explain_divide(found: Any, layout: Any, tiler: Any) -> list[str]:
     return [*lines, f"{layout} o ({tiler}, {rest})"]
 
 
-def _explain_product(found: Any, layout: Any, tiler: Any) -> list[str]:
+def _explain_product(result: Any, layout: Any, tiler: Any) -> list[str]:
     if isinstance(tiler, tuple):
         return _explain_by_mode(layout, tiler, "repeated along", logical_product)
     inner, tiler = without_swizzle(layout), as_layout(tiler)
@@ -110,7 +110,7 @@ def _explain_by_mode(layout: Any, tiler: tuple, verb: str, operation: Callable) 
 
 
 def _explain_zipped(operation: Callable) -> Callable[..., list[str]]:
-    def explain(found: Any, layout: Any, tiler: Any) -> list[str]:
+    def explain(result: Any, layout: Any, tiler: Any) -> list[str]:
         name = operation.__name__
         return [f"{name} returns {operation(layout, tiler)}", "the tile modes come first, then the rest modes"]
 
@@ -118,87 +118,87 @@ def _explain_zipped(operation: Callable) -> Callable[..., list[str]]:
 
 
 def _explain_by_rank(order: str) -> Callable[..., list[str]]:
-    def explain(found: Any, block: Any, tiler: Any) -> list[str]:
+    def explain(result: Any, block: Any, tiler: Any) -> list[str]:
         inner, tiler = without_swizzle(block), as_layout(tiler)
         return [
             f"mode by mode ({order}), at the offsets of logical_product",
-            *_explain_product(found, inner, tiler),
+            *_explain_product(result, inner, tiler),
         ]
 
     return explain
 
 
-def _explain_right_inverse(found: Layout, layout: Layout) -> list[str]:
-    if size(found) == 1:
+def _explain_right_inverse(result: Layout, layout: Layout) -> list[str]:
+    if size(result) == 1:
         return ["no stride is 1, so only offset 0 is covered"]
-    return [f"the modes with contiguous strides, starting at 1, cover the offsets 0 to {size(found) - 1}"]
+    return [f"the modes with contiguous strides, starting at 1, cover the offsets 0 to {size(result) - 1}"]
 
 
-def _explain_left_inverse(found: Layout, layout: Layout) -> list[str]:
+def _explain_left_inverse(result: Layout, layout: Layout) -> list[str]:
     modes = sorted(((stride, shape) for shape, stride in layout.modes() if shape > 1), reverse=True)
     lines = [f"the quotient by {stride} is the coordinate of {shape}:{stride}" for stride, shape in modes]
     return ["the offset, then each remainder, is divided by the strides:", *lines] if lines else []
 
 
-def _explain_nullspace(found: Layout, layout: Layout) -> list[str]:
-    return [f"{_pluralize(size(found), 'coordinate maps', 'coordinates map')} to each offset: the modes of stride 0"]
+def _explain_nullspace(result: Layout, layout: Layout) -> list[str]:
+    return [f"{_pluralize(size(result), 'coordinate maps', 'coordinates map')} to each offset: the modes of stride 0"]
 
 
-def _explain_cast(found: Any, layout: Any, *_: Any) -> list[str]:
+def _explain_cast(result: Any, layout: Any, *_: Any) -> list[str]:
     if not isinstance(layout, Layout):
         return ["the swizzle applies to the same bits of the byte address"]
     return [
         f"{shape}:{stride} becomes {after}:{step}"
-        for (shape, stride), (after, step) in zip(layout.modes(), found.modes(), strict=True)
+        for (shape, stride), (after, step) in zip(layout.modes(), result.modes(), strict=True)
     ]
 
 
-def _explain_filter(found: Layout, layout: Any, *_: Any) -> list[str]:
+def _explain_filter(result: Layout, layout: Any, *_: Any) -> list[str]:
     removed = [f"{shape}:{stride}" for shape, stride in without_swizzle(layout).modes() if stride == 0 or shape == 1]
     verb = "is" if len(removed) == 1 else "are"
     return [f"{', '.join(removed)} {verb} removed: no new offsets"] if removed else []
 
 
-def _explain_common(found: Any, a: Layout, b: Layout) -> list[str]:
-    count = found if isinstance(found, int) else size(found)
+def _explain_common(result: Any, a: Layout, b: Layout) -> list[str]:
+    count = result if isinstance(result, int) else size(result)
     return [f"{_pluralize(count, 'element is', 'elements are')} contiguous in both"]
 
 
-def describe_bank_conflicts(found: BankConflicts) -> list[str]:
+def describe_bank_conflicts(result: BankConflicts) -> list[str]:
     """Bank conflicts as text."""
-    if found.is_conflict_free:
+    if result.is_conflict_free:
         return [
-            f"conflict-free: {_pluralize(found.wavefronts, 'wavefront', 'wavefronts')} of "
-            f"{found.access_bytes} bytes per thread"
+            f"conflict-free: {_pluralize(result.wavefronts, 'wavefront', 'wavefronts')} of "
+            f"{result.access_bytes} bytes per thread"
         ]
-    threads = ", ".join(map(str, found.conflicting_threads[:8]))
-    dots = " ..." if len(found.conflicting_threads) > 8 else ""
+    threads = ", ".join(map(str, result.conflicting_threads[:8]))
+    dots = " ..." if len(result.conflicting_threads) > 8 else ""
     return [
-        f"{found.ways}-way: threads {threads}{dots} access different words of one bank; "
-        f"{_pluralize(found.wavefronts, 'wavefront', 'wavefronts')}, at best {found.ideal_wavefronts}"
+        f"{result.ways}-way: threads {threads}{dots} access different words of one bank; "
+        f"{_pluralize(result.wavefronts, 'wavefront', 'wavefronts')}, at best {result.ideal_wavefronts}"
     ]
 
 
-def describe_coalescing(found: Coalescing) -> list[str]:
+def describe_coalescing(result: Coalescing) -> list[str]:
     """Coalescing as text."""
     return [
-        f"{_pluralize(found.sectors_per_request, 'sector', 'sectors')} per request of "
-        f"{found.access_bytes} bytes per thread, "
-        f"{100 * found.efficiency:.0f} % of the bytes moved are requested"
+        f"{_pluralize(result.sectors_per_request, 'sector', 'sectors')} per request of "
+        f"{result.access_bytes} bytes per thread, "
+        f"{100 * result.efficiency:.0f} % of the bytes moved are requested"
     ]
 
 
-def describe_swizzle(found: SwizzleSearchResult) -> list[str]:
+def describe_swizzle(result: SwizzleSearchResult) -> list[str]:
     """The result of a swizzle search as text."""
-    lines = [f"{name}: {describe_bank_conflicts(one)[0]}" for name, one in found.conflicts_before.items()]
-    if not found.swizzle.bits:
+    lines = [f"{name}: {describe_bank_conflicts(one)[0]}" for name, one in result.conflicts_before.items()]
+    if not result.swizzle.bits:
         return [*lines, "no swizzle is needed"]
-    lines.append(f"with {found.swizzle} every access is conflict-free")
-    inapplicable = f"{found.num_inapplicable} split an access or leave the tile, " if found.num_inapplicable else ""
-    fewer = len(found.smaller_swizzles) + found.num_inapplicable
+    lines.append(f"with {result.swizzle} every access is conflict-free")
+    inapplicable = f"{result.num_inapplicable} split an access or leave the tile, " if result.num_inapplicable else ""
+    fewer = len(result.smaller_swizzles) + result.num_inapplicable
     lines.append(
         f"of the {_pluralize(fewer, 'swizzle', 'swizzles')} with fewer bits, "
-        f"{inapplicable}{len(found.smaller_swizzles)} leave conflicts"
+        f"{inapplicable}{len(result.smaller_swizzles)} leave conflicts"
     )
     return lines
 
@@ -233,7 +233,7 @@ EXPLANATIONS: dict[str, Callable[..., list[str]]] = {
     "right_inverse": _explain_right_inverse,
     "left_inverse": _explain_left_inverse,
     "nullspace": _explain_nullspace,
-    "bank_conflicts": lambda found, *_: describe_bank_conflicts(found),
-    "coalescing": lambda found, *_: describe_coalescing(found),
-    "find_swizzle": lambda found, *_: describe_swizzle(found),
+    "bank_conflicts": lambda result, *_: describe_bank_conflicts(result),
+    "coalescing": lambda result, *_: describe_coalescing(result),
+    "find_swizzle": lambda result, *_: describe_swizzle(result),
 }

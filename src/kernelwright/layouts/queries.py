@@ -39,8 +39,8 @@ def explain(
     Raises:
         LayoutError: it cannot be parsed or has no result; `where` marks the part.
     """
-    found = evaluate(expression, element_bytes)
-    value, layout = found.value, _layout_of(found.value)
+    evaluation = evaluate(expression, element_bytes)
+    value, layout = evaluation.value, _layout_of(evaluation.value)
     metrics: dict[str, Any] = {}
     if layout is not None:
         inner = without_swizzle(layout)
@@ -56,8 +56,8 @@ def explain(
         expression=expression,
         kind=_result_kind(value),
         result=format_value(value),
-        steps=tuple(LayoutStep(step.call, step.result, step.explanation) for step in found.steps),
-        questions=tuple(_answer_questions(found, layout, element_bytes, threads)),
+        steps=tuple(LayoutStep(step.call, step.result, step.explanation) for step in evaluation.steps),
+        questions=tuple(_answer_questions(evaluation, layout, element_bytes, threads)),
         drawing=_draw_result(value, layout, tile, colour, element_bytes),
         **metrics,
     )
@@ -88,9 +88,11 @@ def _draw_result(
     return draw_owners("", layout, tile) if tile else draw_grid(layout, colour=colour, element_bytes=element_bytes)
 
 
-def _answer_questions(found: Evaluation, layout: Any, element_bytes: int, threads: int | None) -> list[LayoutQuestion]:
+def _answer_questions(
+    evaluation: Evaluation, layout: Any, element_bytes: int, threads: int | None
+) -> list[LayoutQuestion]:
     """Analyse a (thread, value) -> offset layout: bank conflicts, coalescing, and the swizzle to use."""
-    value = found.value
+    value = evaluation.value
     if isinstance(value, BankConflicts | Coalescing | SwizzleSearchResult):
         return [_answer_question(value)]
     if not isinstance(value, Layout | ComposedLayout):

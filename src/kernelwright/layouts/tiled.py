@@ -135,12 +135,12 @@ class TiledCopy:
             LayoutError: the tile does not divide the tensor.
         """
         tile = raked_product(self.threads, self.values)
-        held = composition(right_inverse(tile), Layout((size(self.threads), size(self.values))))
+        tv_layout = composition(right_inverse(tile), Layout((size(self.threads), size(self.values))))
         if tensor is None:
-            return held
+            return tv_layout
         _require_divisible(tensor, self.shape)
         inner, outer = zipped_divide(tensor, self.shape)
-        thread, value = composition(inner, held)
+        thread, value = composition(inner, tv_layout)
         return make_layout(thread, make_layout(value, outer))
 
     def partition(self, tensor: Layout, thread: int) -> tuple[Layout, int]:

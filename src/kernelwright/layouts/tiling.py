@@ -140,5 +140,5 @@ def _zip_modes(operation: Callable, layout: Any, tiler: Any, operation_name: str
 def _unpack_modes(zipped: Any, *, tiles: bool) -> Any:
     """Unpack the modes of the rest, and with `tiles` those of the tile."""
     tile, rest = without_swizzle(zipped)
-    found = make_layout(*(tile if tiles else [tile]), *rest)
-    return zipped.with_layout(found) if isinstance(zipped, ComposedLayout) else found
+    result = make_layout(*(tile if tiles else [tile]), *rest)
+    return zipped.with_layout(result) if isinstance(zipped, ComposedLayout) else result
