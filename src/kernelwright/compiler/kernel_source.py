@@ -168,7 +168,7 @@ def _allocate_output(store: Store, given: Mapping[str, str], device: str) -> str
         return f'torch.empty_strided({layout}, {dtype}, device="{device}")'
     like = next((name for name, known in given.items() if known == store.dtype), None)
     beside, asked = like or next(iter(given)), "" if like else f", {dtype}"
-    call = f"memory_beside({beside}, " if device == "cuda" else f"{beside}.new_empty_strided("
+    call = f"empty_on_device_of({beside}, " if device == "cuda" else f"{beside}.new_empty_strided("
     return f"{call}{layout}{asked})"
 
 
