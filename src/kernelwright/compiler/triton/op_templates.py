@@ -86,9 +86,9 @@ def store_partial(ptr, value):
 ''',
     "wait_partials": '''@triton.jit
 def wait_partials(ptr, mask):
-    """Waits for the 32-bit partial results of all splits of a row and loads them. This cannot deadlock:
-    programs start in order, those of a row are adjacent, and all splits of a row are resident at once.
-    Several threads may hold one word, so all words are reloaded once all flags are set."""
+    """Waits for the 32-bit partial results of all splits of a row and loads them. No deadlock:
+    programs start in order, those of a row are adjacent, and all splits of a row are resident at
+    once. Several threads may hold one word, so all are reloaded once all flags are set."""
     words = tl.load(ptr, mask=mask, other=1, volatile=True)
     while tl.min(words & 1) == 0:
         words = tl.load(ptr, mask=mask, other=1, volatile=True)
@@ -96,10 +96,10 @@ def wait_partials(ptr, mask):
 ''',
     "fast_pow": '''@triton.jit
 def fast_pow(x, exponent: tl.constexpr, exponent_lo: tl.constexpr, max_exponent: tl.constexpr):
-    """x to the power of the constant exponent + exponent_lo, where all of x is within
-    2**-max_exponent and 2**max_exponent; otherwise, also for negative x and NaN, libdevice.pow. Uses
-    log2(x) as the sum of two floats; relative error below 2 * 2**-24. A product whose rounding error is
-    needed is an FMA with zero, so that the compiler does not contract it with another operation."""
+    """x to the power of the constant exponent + exponent_lo, where all of x is from 2**-max_exponent
+    to 2**max_exponent; otherwise, also for negative x and NaN, libdevice.pow. log2(x) is the sum of
+    two floats; the relative error is below 2 * 2**-24. A product whose rounding error is needed is
+    an FMA with zero, so that the compiler does not contract it with another operation."""
     bits = x.to(tl.int32, bitcast=True)
     in_range = (bits >= (127 - max_exponent) << 23) & (bits < (127 + max_exponent) << 23)
     if len(x.shape) == 0:

@@ -123,8 +123,8 @@ class TritonValueCodegen:
         )
 
     def eviction_policy(self, load: Load, pass_index: int) -> str:
-        """The eviction policy of a load: evict_last if a later pass reloads it; evict_first in the last such pass, unless
-        each pass is a launch over all rows."""
+        """The eviction policy of a load: evict_last if a later pass reloads it; evict_first in the last such pass,
+        unless each pass is a launch over all rows."""
         passes, is_launch_per_pass = self.reading_passes(load), self.tile.num_splits > 1 and not self.config.grid_sync
         if (
             self.config.evict_last
