@@ -514,9 +514,7 @@ NOTHING = msgspec.structs.replace(
     OPTIMIZED,
     regions=(),
     fallbacks=(
-        FallbackOperator(
-            operator="aten.mm.default", reason="aten.mm.default is not pointwise, a reduction or a view"
-        ),
+        FallbackOperator(operator="aten.mm.default", reason="aten.mm.default is not pointwise, a reduction or a view"),
     ),
     diagnosis=None,
     bench=None,
