@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from kernelwright.core.records import REJECTIONS
+from kernelwright.core.verdict import REJECTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 

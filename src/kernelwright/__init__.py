@@ -13,8 +13,12 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from kernelwright.benchmark import bench
     from kernelwright.compiler import optimize
+    from kernelwright.core.diagnosis import Diagnosis, Floor
     from kernelwright.core.errors import KernelwrightError
-    from kernelwright.core.records import Diagnosis, Floor, Machine, Timing, Verdict, Work
+    from kernelwright.core.machine import Machine
+    from kernelwright.core.timing import Timing
+    from kernelwright.core.verdict import Verdict
+    from kernelwright.core.work import Work
     from kernelwright.diagnosis import watch, why
     from kernelwright.machines import machine
     from kernelwright.models.patching import patch, unpatch
@@ -22,12 +26,12 @@ if TYPE_CHECKING:
     from kernelwright.verification import verify
 
 _EXPORTS = {
-    "Machine": "core.records",
-    "Work": "core.records",
-    "Floor": "core.records",
-    "Verdict": "core.records",
-    "Timing": "core.records",
-    "Diagnosis": "core.records",
+    "Machine": "core.machine",
+    "Work": "core.work",
+    "Floor": "core.diagnosis",
+    "Verdict": "core.verdict",
+    "Timing": "core.timing",
+    "Diagnosis": "core.diagnosis",
     "Problem": "problems",
     "Candidate": "problems",
     "KernelwrightError": "core.errors",

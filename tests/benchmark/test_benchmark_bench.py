@@ -6,7 +6,7 @@ import torch
 from kernelwright.benchmark.bench import bench
 from kernelwright.benchmark.pairs import time_pairs
 from kernelwright.benchmark.variants import BASELINE_NAMES, name_candidates
-from kernelwright.core.records import Conditions, Timing
+from kernelwright.core.timing import Conditions, Timing
 from kernelwright.problems import Problem
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
 

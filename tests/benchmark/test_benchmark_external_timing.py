@@ -10,7 +10,8 @@ import kernelwright.benchmark.external_timing as outside_module
 from kernelwright.benchmark.bench import bench
 from kernelwright.benchmark.external_timing import MIN_ROUNDS, WARMUP_ROUNDS, CandidateRejectedError, ExternalBenchmark
 from kernelwright.benchmark.pairs import PairedTimings, time_pairs
-from kernelwright.core.records import Conditions, Reason, Timing
+from kernelwright.core.timing import Conditions, Timing
+from kernelwright.core.verdict import Reason
 from kernelwright.problems import load_problem
 from kernelwright.sandbox import Limits, can_inspect
 from kernelwright.verification import verify

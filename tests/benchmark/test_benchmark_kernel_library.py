@@ -7,7 +7,7 @@ import torch
 
 from kernelwright.benchmark.kernel_library import measure_workload
 from kernelwright.core.library import EAGER, OURS, TORCH_COMPILE
-from kernelwright.core.records import Work
+from kernelwright.core.work import Work
 from kernelwright.kernels.workload import DIRECTIONS, Direction, Implementation, Workload, randn
 
 pytestmark = pytest.mark.gpu

@@ -12,7 +12,7 @@ import pytest
 from tiers import slow
 
 from kernelwright.cli import runner as cli_answer
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 
 PROGRAMS = Path(__file__).parent / "programs"
 SMALL, STEADY = PROGRAMS / "small.py", PROGRAMS / "steady.py"

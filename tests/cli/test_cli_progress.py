@@ -8,7 +8,7 @@ import sys, time
 from kernelwright.cli.runner import OutputOptions, run_command
 from kernelwright.commands import CommandResult
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Reason
+from kernelwright.core.verdict import Reason
 def task():
     report_stage("thinking: 1 of 2")
     time.sleep(2.5)

@@ -245,7 +245,7 @@ def test_a_kernel_whose_first_answer_is_wrong_is_left_to_torch_and_said(monkeypa
     load = backend_module.load
     monkeypatch.setattr(backend_module, "load", wrong)
     compiled = torch.compile(two, backend=kernelwright, dynamic=False)
-    with pytest.warns(UserWarning, match="a kernel is left to torch, as its first answer was wrong"):
+    with pytest.warns(UserWarning, match="kernel disabled, its first result was wrong"):
         torch.testing.assert_close(compiled(X), two(X))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

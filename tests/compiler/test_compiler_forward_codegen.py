@@ -89,7 +89,11 @@ CALLS = {
     "an unused tensor": (lambda x, y: torch.relu(x + 1), (X, Y), {}),
     "a tensor twice": (lambda x, y: torch.relu(x + y), (X, X), {}),
     "python's words": (lambda tensors, region_0, run: torch.relu(tensors + region_0) * run, (X, Y, W), {}),
-    "the file's words": (lambda as_proved, KERNELS, PROVED: (as_proved + KERNELS) * PROVED, (X, Y, W), {}),
+    "the file's words": (
+        lambda inputs_match, KERNELS, FAST_CHECKS: (inputs_match + KERNELS) * FAST_CHECKS,
+        (X, Y, W),
+        {},
+    ),
 }
 
 

@@ -29,9 +29,12 @@ from kernelwright.compiler.reference import build_reference
 from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.compiler.trial_store import TrialStore
 from kernelwright.compiler.tuning import Tuner
+from kernelwright.core.bench import Bench
+from kernelwright.core.diagnosis import Floor
 from kernelwright.core.errors import KernelwrightError, ProblemError, UsageError
 from kernelwright.core.optimization import TORCH, TORCH_COMPILE, Attempt
-from kernelwright.core.records import Bench, Conditions, Floor, Reason, Timing, Verdict
+from kernelwright.core.timing import Conditions, Timing
+from kernelwright.core.verdict import Reason, Verdict
 from kernelwright.machines import machine_from_spec
 from kernelwright.measure.paired import InterleavedTimings
 from kernelwright.problems import Problem
@@ -274,7 +277,7 @@ def test_whoever_follows_every_operator_sees_the_program_as_it_was(of_function, 
     for recording in (True, False):  # from here on the file asks first whether tensors are like these
         with torch.set_grad_enabled(recording):
             made(x, y)
-    assert set(of_function.LIKE) == {True, False}
+    assert set(of_function.FAST_CHECKS) == {True, False}
     used, region = [], of_function.region_0
     monkeypatch.setattr(of_function, "region_0", lambda *given: used.append(given) or region(*given))
     torch.testing.assert_close(FOLLOWED[how](made, x, y), FOLLOWED[how](of_function.work, x, y))
@@ -312,7 +315,7 @@ def negative(x):
 @pytest.mark.parametrize("of", [negative, lambda x: x.to_sparse(), lambda x: x.to_mkldnn()], ids=["neg", "coo", "mkl"])
 def test_memory_that_is_not_what_it_says_is_left_to_torch(of_function, of):
     x, y = torch.randn(9, 40), torch.randn(40)
-    assert not of_function.as_proved(of(x), y)
+    assert not of_function.inputs_match(of(x), y)
 
 
 class Marked(torch.Tensor):
@@ -335,20 +338,20 @@ UNLIKE = {
 @pytest.mark.parametrize("how", UNLIKE)
 def test_tensors_that_were_as_proved_say_nothing_of_others(of_function, how):
     x, y = torch.randn(9, 40), torch.randn(40)
-    assert of_function.as_proved(x, y)
-    assert of_function.LIKE[True](x, y)
-    assert not of_function.as_proved(UNLIKE[how](x), y)
-    assert of_function.as_proved(x, y)
+    assert of_function.inputs_match(x, y)
+    assert of_function.FAST_CHECKS[True](x, y)
+    assert not of_function.inputs_match(UNLIKE[how](x), y)
+    assert of_function.inputs_match(x, y)
 
 
 def test_without_the_quick_check_of_torchs_compiler_tensors_are_looked_at(of_function, monkeypatch):
     x, y = torch.randn(9, 40), torch.randn(40)
     monkeypatch.setitem(sys.modules, "torch._C._dynamo.guards", None)
-    monkeypatch.setattr(of_function, "LIKE", {})
-    assert of_function.as_proved(x, y)
-    assert not of_function.LIKE[True](x, y)
-    assert of_function.as_proved(x, y)
-    assert not of_function.as_proved(x[:4], y)
+    monkeypatch.setattr(of_function, "FAST_CHECKS", {})
+    assert of_function.inputs_match(x, y)
+    assert not of_function.FAST_CHECKS[True](x, y)
+    assert of_function.inputs_match(x, y)
+    assert not of_function.inputs_match(x[:4], y)
 
 
 @pytest.mark.parametrize("defaults", ["float64", "meta"])
@@ -372,7 +375,7 @@ def test_without_a_compiler_the_program_runs_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(RuntimeWarning, match="no-such-compiler"):
         module_of(text)
     names = {"__name__": "owned"}
-    with pytest.warns(RuntimeWarning, match="runs as it was.*no-such-compiler"):
+    with pytest.warns(RuntimeWarning, match="running the original program.*no-such-compiler"):
         exec(compile(text, "owned.py", "exec"), names)
     x, y = torch.randn(9, 40), torch.randn(40)
     torch.testing.assert_close(names["ModelNew"]()(x, y), names["work"](x, y))
@@ -414,14 +417,14 @@ def test_a_function_without_a_faster_kernel_is_the_function(tmp_path):
 
 TAKEN_NAMES = [
     "region_0",
-    "as_proved",
-    "compiled",
+    "inputs_match",
+    "compile_library",
     "KERNELS",
     "SOURCE",
-    "followed",
-    "like_these",
-    "transformed",
-    "changed",
+    "is_intercepted",
+    "make_fast_check",
+    "is_transformed",
+    "is_unmaterialized",
 ]
 
 
@@ -553,7 +556,7 @@ def test_torch_runs_the_whole_program_where_that_is_faster(tmp_path, swift, text
     found = program.optimize_file(target)
     assert found.verdict.accepted, found.verdict.reason
     assert (found.whole_program_winner, found.source) == (way, Path(found.output_file).read_text())
-    assert found.notes == (f"the file leaves all of it to {way}: 1.30x faster than the next, kernels",)
+    assert found.notes == (f"the file runs the whole program with {way}: 1.30x faster than the next, kernels",)
     assert "KERNELS" not in found.source
     assert ("torch.compile(" in found.source) is (way == "torch.compile")
 
@@ -717,7 +720,7 @@ def test_what_cannot_be_captured_leaves_no_file(tmp_path, swift):
         "    return torch", "    if x.sum() > 0:\n        x = -x\n    return torch"
     )
     path = problem_in(tmp_path, text)
-    with pytest.raises(ProblemError, match="branches on the value"):
+    with pytest.raises(ProblemError, match="data-dependent control flow"):
         program.optimize_file(f"{path}:work")
     assert [file for file in tmp_path.iterdir() if file.is_file()] == [path]
 
@@ -920,4 +923,4 @@ def test_what_runs_at_the_speed_of_a_copy_is_tried_where_the_datasheet_leaves_ro
     with torch.no_grad():
         found = tuner.tune(*region)
     assert (found.kernel, found.outcome.attempts) == (None, ())
-    assert "no gain to be had" in found.outcome.winner_reason
+    assert "x its lower bound" in found.outcome.winner_reason

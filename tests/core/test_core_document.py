@@ -5,19 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelwright.core.bench import Bench, Comparison, VariantTiming
+from kernelwright.core.diagnosis import MetricEvidence, Recommendation
 from kernelwright.core.document import STATUSES, build_document, build_error_document, decode, encode
 from kernelwright.core.errors import InternalError, KernelwrightError, ProblemError, UsageError, error_types_by_code
-from kernelwright.core.records import (
-    REJECTIONS,
-    Comparison,
-    Machine,
-    MemoryLevel,
-    MetricEvidence,
-    Reason,
-    Recommendation,
-    Verdict,
-    Work,
-)
+from kernelwright.core.machine import Machine, MemoryLevel
+from kernelwright.core.verdict import REJECTIONS, Reason, Verdict
+from kernelwright.core.work import Work
 
 positive = st.floats(min_value=1e-6, max_value=1e12, allow_nan=False)
 maybe = st.none() | positive
@@ -49,15 +43,14 @@ records = st.one_of(
         variant=text,
         baseline=text,
         verdict=st.sampled_from(["FASTER", "SAME", "SLOWER", "UNCLEAR"]),
-        speedup=positive,
-        low=positive,
-        high=positive,
+        speedup=st.just(1.5),
+        low=st.floats(0.1, 1.5),
+        high=st.floats(1.5, 9.0),
         pairs=counts,
         method=text,
     ),
     st.builds(
-        Verdict,
-        accepted=st.booleans(),
+        lambda reason, **fields: Verdict(accepted=reason is None, reason=reason, **fields),
         reason=st.none() | st.builds(Reason, code=st.sampled_from(REJECTIONS), detail=text),
         problem=text,
         candidate=text,
@@ -148,3 +141,32 @@ def test_work_adds_unit_by_unit():
     )
     assert both == Work(flops={"vector/float32": 5, "matrix/float32": 1}, bytes_read=8, bytes_written=4)
     assert (both.total_flops, both.total_bytes) == (6, 12)
+
+
+VERDICT = Verdict(accepted=True, reason=None, problem="p", candidate="c", device="cpu", input_sets=1, golden="")
+MACHINE = Machine(name="m", device="cpu", provenance="datasheet", levels=(), matrix_tflop_s={})
+REASON, TIMES = Reason(code="inaccurate", detail=""), {"time_us": 2.0, "low_us": 1.0, "high_us": 3.0}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Reason(code="bad luck", detail=""),
+        lambda: msgspec.structs.replace(VERDICT, reason=REASON),
+        lambda: msgspec.structs.replace(VERDICT, accepted=False),
+        lambda: Comparison(
+            variant="a", baseline="b", verdict="FASTER", speedup=2.0, low=2.5, high=3.0, pairs=5, method=""
+        ),
+        lambda: VariantTiming(name="a", floor_us=None, datasheet_bound_us=None, **TIMES | {"high_us": 1.5}),
+        lambda: Bench(
+            problem="p",
+            machine=MACHINE,
+            variants=(VariantTiming(name="wrong", floor_us=None, datasheet_bound_us=None, **TIMES),),
+            comparisons=(),
+            verdicts=(msgspec.structs.replace(VERDICT, candidate="wrong", accepted=False, reason=REASON),),
+        ),
+    ],
+)
+def test_impossible_records_are_refused(make):
+    with pytest.raises(ValueError):
+        make()

@@ -6,7 +6,8 @@ from tiers import slow
 
 import kernelwright
 from kernelwright.core.errors import ProblemError
-from kernelwright.core.records import Machine, MemoryLevel, Operator, ProgramWork, Work
+from kernelwright.core.machine import Machine, MemoryLevel
+from kernelwright.core.work import Operator, ProgramWork, Work
 from kernelwright.diagnosis.compiled import (
     PlannedKernel,
     _assign_work,

@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
-from kernelwright.core.records import Conditions, Machine, MemoryLevel, Operator, ProgramWork, Timing, Work
+from kernelwright.core.machine import Machine, MemoryLevel
+from kernelwright.core.timing import Conditions, Timing
+from kernelwright.core.work import Operator, ProgramWork, Work
 from kernelwright.diagnosis.observation import observe, predict
 from kernelwright.diagnosis.recommendations import recommend
 from kernelwright.diagnosis.record_builder import build_diagnosis

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from kernelwright.core.errors import UsageError
-from kernelwright.core.records import Reason, Record
+from kernelwright.core.record import Record
+from kernelwright.core.verdict import Reason
 from kernelwright.evaluation.results_log import ResultsLog
 
 

@@ -49,10 +49,11 @@ def why(tmp_path):
 
 def test_a_conflicting_tile_is_named_with_its_line_and_padding_mends_it(why):
     found = why()
-    assert found.summary == "line 13: a request for shared memory costs 32 passes over the banks where 1 would do"
+    assert found.summary == "line 13: a request to shared memory takes 32 wavefronts, 1 would suffice"
     assert ["pad or swizzle" in move.action for move in found.recommendations] == [True]
     padded = why(("tile[32][32]", "tile[32][33]"))
-    assert (padded.summary, padded.recommendations) == ("every request costs about what its lanes need", ())
+    assert padded.summary == "every request needs about the minimum number of transactions"
+    assert padded.recommendations == ()
     assert padded.global_bytes == 2 * 64 * 96 * 4
 
 
@@ -63,23 +64,23 @@ def test_reading_down_a_column_costs_a_sector_for_each_lane(why):
                 ("tile[32][32]", "tile[32][33]"))  # fmt: skip
     (load,) = [one for one in found.accesses if one.kind == "global load"]
     assert (load.transactions_per_request, load.ideal_transactions_per_request, load.line) == (32, 4, 11)
-    assert "neighbouring threads" in found.recommendations[0].action
+    assert "adjacent threads" in found.recommendations[0].action
 
 
 @pytest.mark.parametrize(
     ("change", "kind", "line"),
     [
         (("    __syncthreads();\n", "\n"), "race", 11),
-        slow((("out[(column", "out[M * N - row * 0 + (column"), "overrun", 13)),
-        slow((("__syncthreads();", "if (threadIdx.x) __syncthreads();"), "waiting", 12)),
+        slow((("out[(column", "out[M * N - row * 0 + (column"), "out-of-bounds", 13)),
+        slow((("__syncthreads();", "if (threadIdx.x) __syncthreads();"), "deadlock", 12)),
     ],
-    ids=["race", "overrun", "waiting"],
+    ids=["race", "out-of-bounds", "deadlock"],
 )
 def test_what_a_sanitizer_sees_comes_first(why, change, kind, line):
     found = why(change)
     assert kind in {fault.kind for fault in found.sanitizer_findings}
     assert line in {fault.line for fault in found.sanitizer_findings}
-    assert found.recommendations[0].action.startswith("mend line")
+    assert found.recommendations[0].action.startswith("fix line")
 
 
 @pytest.mark.slow

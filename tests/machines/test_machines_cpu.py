@@ -7,7 +7,7 @@ import torch
 
 import kernelwright
 from kernelwright.core import progress
-from kernelwright.core.records import MemoryLevel
+from kernelwright.core.machine import MemoryLevel
 from kernelwright.machines import cpu, probes, refresh_memory
 from kernelwright.machines.caches import CpuCache, cpu_caches
 from kernelwright.machines.store import is_valid

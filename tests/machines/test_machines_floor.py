@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelwright.core.errors import InternalError
-from kernelwright.core.records import Machine, MemoryLevel, Work
+from kernelwright.core.machine import Machine, MemoryLevel
+from kernelwright.core.work import Work
 from kernelwright.machines.floor import bandwidth_gb_s, datasheet_bound_us, floor
 from kernelwright.machines.specs import get_spec
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from kernelwright.core.errors import NotFoundError
-from kernelwright.core.records import Work
+from kernelwright.core.work import Work
 from kernelwright.machines.floor import datasheet_bound_us, floor
 from kernelwright.machines.specs import get_spec, machine_from_spec, match_spec, spec_names
 

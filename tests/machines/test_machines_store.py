@@ -8,7 +8,7 @@ import pytest
 import kernelwright
 from kernelwright.core import progress
 from kernelwright.core.errors import DeviceError
-from kernelwright.core.records import Machine, MemoryLevel
+from kernelwright.core.machine import Machine, MemoryLevel
 from kernelwright.machines import store
 
 KEY = {"name": "x", "threads": "2", "torch": "2"}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernelwright.core.records import EQUIVALENCE_MARGIN
+from kernelwright.core.bench import EQUIVALENCE_MARGIN
 from kernelwright.measure.statistics import classify_ratio, compare_processes, compare_rounds, median_interval
 
 times = st.lists(st.floats(min_value=1.0, max_value=1e6), min_size=5, max_size=40)

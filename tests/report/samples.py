@@ -6,32 +6,18 @@ import random
 
 import msgspec
 
+from kernelwright.core.bench import Bench, Comparison, VariantTiming
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
+from kernelwright.core.diagnosis import Diagnosis, Floors, MetricEvidence, OperatorSummary, Recommendation, WorkSummary
 from kernelwright.core.emulation import Emulation, EmulationRecommendation, MemoryAccess, SanitizerFinding
 from kernelwright.core.ladder import LadderRun, RungOutcome, SizeTiming
+from kernelwright.core.machine import Machine, MemoryLevel, Spec
 from kernelwright.core.machine_code import CodeChange, CodeDifference, Instruction, Loop, MachineCode, Occupancy, Spills
 from kernelwright.core.optimization import Attempt, FallbackOperator, Optimization, RegionOutcome
-from kernelwright.core.records import (
-    Accuracy,
-    Bench,
-    Comparison,
-    Conditions,
-    Diagnosis,
-    Floors,
-    Machine,
-    MemoryLevel,
-    MetricEvidence,
-    OperatorSummary,
-    Reason,
-    Recommendation,
-    Spec,
-    Timing,
-    VariantTiming,
-    Verdict,
-    WorkSummary,
-)
 from kernelwright.core.suite_run import CaseOutcome, SuiteRun, compute_fast_p_curve
 from kernelwright.core.throughput import Throughput
+from kernelwright.core.timing import Conditions, Timing
+from kernelwright.core.verdict import Accuracy, Reason, Verdict
 from kernelwright.layouts.queries import explain
 
 LAPTOP = Machine(
@@ -607,7 +593,7 @@ CLIMB = LadderRun(
         _rung(at, name)
         for at, name in enumerate(
             ("naive", "coalesced", "shared_tile", "tile_1d", "tile_2d", "vectorised", "conflict_free", "tuned",
-             "warp_tile", "asynchronous", "lean_loop", "even_shares"), 1,
+             "warp_tile", "asynchronous", "issue_bound", "stream_k"), 1,
         )
     ),
     dtype="float32",
@@ -634,7 +620,7 @@ _HOT = Loop(
     instructions=_FMAS,
 )
 CODE = MachineCode(
-    kernel="gemm_lean_loop",
+    kernel="gemm_issue_bound",
     arch="sm_90a",
     registers=225,
     shared_bytes=65_536,
@@ -651,7 +637,7 @@ CODE = MachineCode(
 )
 CHANGED = CodeDifference(
     before=CODE,
-    after=msgspec.structs.replace(CODE, kernel="gemm_even_shares"),
+    after=msgspec.structs.replace(CODE, kernel="gemm_stream_k"),
     changes=(CodeChange(metric="spill stores, bytes", before="4", after="0", is_better=True),),
 )
 

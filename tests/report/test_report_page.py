@@ -12,8 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kernelwright.core.bench import Bench
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.document import build_document, decode, encode
-from kernelwright.core.records import Bench, Diagnosis, Machine, MemoryLevel, Work
+from kernelwright.core.machine import Machine, MemoryLevel
+from kernelwright.core.work import Work
 from kernelwright.report import charts, optimization, render_fragment, render_page
 from kernelwright.report.axes import LinearScale, LogScale, padded_range
 from kernelwright.report.drawing import jinja_environment, join_units

@@ -12,8 +12,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from kernelwright.core.bench import Bench
+from kernelwright.core.diagnosis import Recommendation
 from kernelwright.core.errors import CompileError, UsageError
-from kernelwright.core.records import Bench, Recommendation, Work
+from kernelwright.core.work import Work
 from kernelwright.evidence.library import load_library
 from kernelwright.report import optimization, render_text, show
 

@@ -11,7 +11,7 @@ from tiers import fast_first, fast_where
 
 import kernelwright as kw
 from kernelwright.core.errors import MemoryLimitError, NotFoundError, ProblemError, SetupError, UsageError
-from kernelwright.core.records import REJECTIONS
+from kernelwright.core.verdict import REJECTIONS
 from kernelwright.problems import Problem
 from kernelwright.sandbox import ForkServer, Limits
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from kernelwright import work
-from kernelwright.core.records import Work
+from kernelwright.core.work import Work
 
 
 def runs(program, *args):

@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright import work
-from kernelwright.core.records import ProgramWork
+from kernelwright.core.work import ProgramWork
 from kernelwright.work.formulas import FORMULAS
 
 

@@ -26,10 +26,13 @@ from kernelwright.benchmark.variants import (
     require_baselines,
     time_in_process,
 )
+from kernelwright.core.bench import Bench, VariantTiming
 from kernelwright.core.errors import KernelwrightError, UsageError
+from kernelwright.core.machine import Machine
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Bench, Device, Machine, Reason, Timing, VariantTiming, Verdict
+from kernelwright.core.timing import Device, Timing
 from kernelwright.core.units import time_text
+from kernelwright.core.verdict import Reason, Verdict
 from kernelwright.machines import machine as measured_machine
 from kernelwright.machines import refresh_memory
 from kernelwright.machines.floor import last_cache_bytes

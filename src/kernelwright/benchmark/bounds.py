@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.core.records import Machine
+from kernelwright.core.machine import Machine
 from kernelwright.core.units import time_text
 from kernelwright.machines.floor import datasheet_bound_us, floor, last_cache_bytes
 from kernelwright.work import first_read_bytes

@@ -21,8 +21,9 @@ from kernelwright.benchmark.variants import BASELINE_NAMES
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Conditions, Reason, Timing
+from kernelwright.core.timing import Conditions, Timing
 from kernelwright.core.units import number_text, time_text
+from kernelwright.core.verdict import Reason
 from kernelwright.measure.clock import wall_s
 from kernelwright.measure.clock_agreement import ClockComparison, TimedCall
 from kernelwright.measure.conditions import allocation_policy

@@ -10,7 +10,9 @@ from statistics import median
 import msgspec
 
 from kernelwright.benchmark.variants import BASELINE_NAMES
-from kernelwright.core.records import Comparison, Reason, Timing
+from kernelwright.core.bench import Comparison
+from kernelwright.core.timing import Timing
+from kernelwright.core.verdict import Reason
 from kernelwright.measure.statistics import compare_processes, median_interval
 
 NARROW_CLAIM_RATIO = 1.10

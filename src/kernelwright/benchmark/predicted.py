@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernelwright.core.records import Bench, Machine, VariantTiming, Verdict
+from kernelwright.core.bench import Bench, VariantTiming
+from kernelwright.core.machine import Machine
+from kernelwright.core.verdict import Verdict
 from kernelwright.diagnosis.why import bypasses_dispatcher, predict_problem
 from kernelwright.machines.floor import datasheet_bound_us
 from kernelwright.problems import Candidate, Problem, load_candidate

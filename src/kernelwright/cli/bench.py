@@ -18,7 +18,7 @@ from kernelwright.cli.options import (
     SpecOption,
 )
 from kernelwright.cli.runner import OutputOptions, run_command
-from kernelwright.core.records import Bench
+from kernelwright.core.bench import Bench
 
 
 def bench(

@@ -10,7 +10,7 @@ import typer
 from kernelwright import commands
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
 from kernelwright.cli.runner import OutputOptions, run_command
-from kernelwright.core.records import Machine
+from kernelwright.core.machine import Machine
 
 
 def machine(

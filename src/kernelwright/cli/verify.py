@@ -23,7 +23,7 @@ from kernelwright.cli.options import (
     parse_tolerance,
 )
 from kernelwright.cli.runner import OutputOptions, run_command
-from kernelwright.core.records import Verdict
+from kernelwright.core.verdict import Verdict
 
 
 def verify(

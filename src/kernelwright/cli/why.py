@@ -10,8 +10,8 @@ import typer
 from kernelwright import commands
 from kernelwright.cli.options import DebugOption, DeviceOption, HtmlOption, JsonOption, SpecOption
 from kernelwright.cli.runner import OutputOptions, run_command
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.emulation import Emulation
-from kernelwright.core.records import Diagnosis
 
 
 def why(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.commands.result import CommandResult, find_candidate_file, format_command, select_device
+from kernelwright.core.bench import Bench
 from kernelwright.core.commands import rerun_command
-from kernelwright.core.records import Bench
 
 
 def bench(

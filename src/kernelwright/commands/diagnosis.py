@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kernelwright.commands.result import CommandResult, format_command, select_device
 from kernelwright.core.commands import rerun_command
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.emulation import Emulation
 from kernelwright.core.errors import UsageError
-from kernelwright.core.records import Diagnosis
 
 
 def why(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.commands.result import CommandResult, select_device
-from kernelwright.core.records import Machine
+from kernelwright.core.machine import Machine
 
 
 def machine(*, device: str = "cpu", spec: str | None = None, remeasure: bool = False) -> CommandResult[Machine]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelwright.commands.result import CommandResult, format_command, select_device
 from kernelwright.core.commands import rerun_command
-from kernelwright.core.records import Verdict
+from kernelwright.core.verdict import Verdict
 
 
 def verify(

@@ -1,4 +1,4 @@
-"""From a slow program to faster code that its owner keeps: capture, regions, generated kernels, one file."""
+"""Compiler of PyTorch programs: capture, partition into regions, generate and tune kernels, write one file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["optimize", "optimize_file"]
 
 
 def optimize(model: Any, *args: Any, **kwargs: Any) -> torch.nn.Module:
-    """The same program with kernels of its own, for inputs like these; anything else runs as it always did.
+    """Compile a program with generated kernels for inputs like these; other inputs run the original program.
 
     Args:
         model: an nn.Module, whose parameters the result shares, or a function of tensors.
-        args: example inputs; kernels are made and proved for their shapes, dtypes and device.
+        args: example inputs; kernels are generated and verified for their shapes, dtypes and device.
     Returns:
-        A module with the model's parameters under their names; `optimization` on it says what was done.
+        A module with the model's parameters under their names; its attribute `optimization` is the record.
     Raises:
         ProblemError: the model cannot be captured.
     """

@@ -1,4 +1,4 @@
-"""Who prints regions for which device: the seam at which another generator, or a search, comes in."""
+"""The kernel generator of each device: the interface for a further backend or search."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from kernelwright.compiler.cpp.configs import generate_configs as cpu_choices
+from kernelwright.compiler.cpp.configs import generate_configs as generate_cpp_configs
 from kernelwright.compiler.kernel_source import (
     CPU_IMPORTS,
     CUDA_IMPORTS,
@@ -17,58 +17,62 @@ from kernelwright.compiler.kernel_source import (
     load,
 )
 from kernelwright.compiler.regions.region import Region
-from kernelwright.compiler.triton.configs import generate_configs as cuda_choices
+from kernelwright.compiler.triton.configs import generate_configs as generate_triton_configs
 
 
 class Backend(Protocol):
-    """Prints kernels for one device."""
+    """A kernel generator for one device.
+
+    Attributes:
+        imports: import statements of a generated module.
+        missing_kernels_check: `CONDITION or `, true in a file whose kernels did not compile; empty if that cannot be.
+    """
 
     imports: str
     missing_kernels_check: str
-    """How a file says, before anything else, that its kernels did not compile: `... or `, or nothing."""
 
     def generate_configs(self, region: Region) -> Sequence[Any]:
-        """The ways in which it can run a region, as records, the likeliest first."""
+        """Return the configs that can run a region, most promising first."""
         ...
 
     def emit(self, kernels: Sequence[RegionKernel]) -> str:
-        """Python that defines one function for each kernel, without its imports.
+        """Generate Python that defines one function for each kernel, without imports.
 
         Raises:
-            Misfit: it has no form for a region.
+            Unsupported: the backend does not support a region.
         """
         ...
 
     def emit_module(self, kernels: Sequence[RegionKernel]) -> str:
-        """The same with its imports: a module of its own."""
+        """Generate the same as a module, with imports."""
         ...
 
     def load(self, text: str) -> ModuleType:
-        """The module, compiled."""
+        """Import a generated module; C++ kernels are compiled."""
         ...
 
 
 class _TemplateBackend:
-    """A generator that is a space and a printer."""
+    """A backend from a config generator and a printer of kernels."""
 
     def __init__(
-        self, imports: str, space: Callable[[Region], Sequence[Any]], printer: Callable[..., str], absent: str = ""
+        self,
+        imports: str,
+        generate_configs: Callable[[Region], Sequence[Any]],
+        printer: Callable[..., str],
+        missing_kernels_check: str = "",
     ) -> None:
-        self.imports, self._generate_configs, self._printer, self.missing_kernels_check = (
-            imports,
-            space,
-            printer,
-            absent,
-        )
+        self.imports, self.missing_kernels_check = imports, missing_kernels_check
+        self._generate_configs, self._printer = generate_configs, printer
 
     def generate_configs(self, region: Region) -> Sequence[Any]:
         return self._generate_configs(region)
 
     def emit(self, kernels: Sequence[RegionKernel]) -> str:
-        """See `Backend.text`; regions that torch.compile won stand behind the others as plain torch."""
-        own = [kernel for kernel in kernels if not kernel.torch_source]
-        plain = [emit_torch_compile(kernel) for kernel in kernels if kernel.torch_source]
-        return "\n\n".join([*([self._printer(own)] if own else []), *plain])
+        """See `Backend.emit`; regions for torch.compile follow the generated kernels as plain torch code."""
+        generated = [kernel for kernel in kernels if not kernel.torch_source]
+        torch_functions = [emit_torch_compile(kernel) for kernel in kernels if kernel.torch_source]
+        return "\n\n".join([*([self._printer(generated)] if generated else []), *torch_functions])
 
     def emit_module(self, kernels: Sequence[RegionKernel]) -> str:
         return f"{self.imports}\n\n{self.emit(kernels)}"
@@ -77,10 +81,10 @@ class _TemplateBackend:
         return load(text)
 
 
-CPP = _TemplateBackend(CPU_IMPORTS, cpu_choices, emit_cpp, "KERNELS is None or ")
-TRITON = _TemplateBackend(CUDA_IMPORTS, cuda_choices, emit_triton)
+CPP = _TemplateBackend(CPU_IMPORTS, generate_cpp_configs, emit_cpp, "KERNELS is None or ")
+TRITON = _TemplateBackend(CUDA_IMPORTS, generate_triton_configs, emit_triton)
 
 
 def backend_for(device: str) -> Backend:
-    """C++ with vectors and threads for the CPU, Triton for CUDA."""
+    """Return the backend of a device: vectorised, multithreaded C++ for `cpu`, Triton for `cuda`."""
     return {"cpu": CPP, "cuda": TRITON}[device]

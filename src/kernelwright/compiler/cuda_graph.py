@@ -1,4 +1,4 @@
-"""What a CUDA graph would make of a program whose calls cost more than its kernels."""
+"""CUDA graph replay for programs whose launch overhead exceeds their kernel time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from kernelwright.core.machine import Machine
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine
 from kernelwright.core.units import time_text
 from kernelwright.machines.floor import last_cache_bytes
 from kernelwright.measure.clock import BenchFn, EventClock, GraphClock
@@ -19,14 +19,14 @@ from kernelwright.problems import Problem
 
 NUM_CALLS, NUM_SAMPLES = 100, 5
 MIN_GRAPH_SPEEDUP = 1.1
-"""A graph that is not this much faster is not worth its fixed buffers."""
+"""Least speedup that justifies the static input and output buffers of a graph."""
 
 
 def suggest_cuda_graph(problem: Problem, load: Callable[[], Callable[..., Any]], machine: Machine) -> str:
-    """A sentence with both times where replaying a captured graph is faster than calling, else nothing.
+    """Return a note with both times if replaying a CUDA graph is faster than calling the program, else an empty string.
 
     Args:
-        load: gives the program anew: capture changes it.
+        load: returns a fresh instance of the program, because graph capture modifies it.
     """
     args, kwargs = problem.inputs("cuda", 0)
     if kwargs or not args or not all(isinstance(arg, torch.Tensor) for arg in args):
@@ -37,13 +37,13 @@ def suggest_cuda_graph(problem: Problem, load: Callable[[], Callable[..., Any]],
             return ""
         try:
             graphed = torch.cuda.make_graphed_callables(load(), tuple(args))
-        except Exception:  # it waits for the device, asks for what capture forbids: no offer, and no harm
+        except Exception:  # the program synchronises or calls something that capture forbids: suggest nothing
             _end_capture()
             return ""
-        arms: dict[str, Callable[..., Any]] = {"calls": load(), "graph": graphed}
+        variants: dict[str, Callable[..., Any]] = {"calls": load(), "graph": graphed}
         cache_bytes = last_cache_bytes(machine)
         rounds = time_variants(
-            arms, (args, {}), device="cuda", last_cache_bytes=cache_bytes, budget_s=0.5, clock=EventClock()
+            variants, (args, {}), device="cuda", last_cache_bytes=cache_bytes, budget_s=0.5, clock=EventClock()
         )
     calls, graph = (rounds.timings[name].time_us for name in ("calls", "graph"))
     if calls < graph * MIN_GRAPH_SPEEDUP:
@@ -55,24 +55,24 @@ def suggest_cuda_graph(problem: Problem, load: Callable[[], Callable[..., Any]],
 
 
 def measure_in_graph_us(call: BenchFn) -> float | None:
-    """The device's time for one of many calls, in microseconds; None where capture fails."""
+    """Time a call without launch overhead, as one of many in a CUDA graph, in microseconds; None if capture fails."""
     clock = GraphClock()
     try:
         return median(clock.time_us(call, NUM_CALLS) for _ in range(NUM_SAMPLES))
-    except Exception:  # as above; a capture that cannot be ended either shows in whatever runs next
+    except Exception:  # as above; if the capture cannot be ended either, the next CUDA call fails
         with suppress(RuntimeError):
             _end_capture()
         return None
 
 
 def _end_capture() -> None:
-    """Random numbers again: a capture that failed leaves torch's generator in it, one that succeeds takes it out."""
+    """Reset torch's CUDA generator: a failed capture leaves it in capture mode, a successful one resets it."""
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         torch.zeros(1, device="cuda")
 
 
 def _mutates_args(program: Callable[..., Any], args: Sequence[torch.Tensor]) -> bool:
-    """Whether a program writes into its arguments, of which a graph only has copies."""
-    given = [arg.clone() for arg in args]
-    program(*given)
-    return not all(map(torch.equal, given, args))
+    """Whether a program writes into its arguments; a graph would write into its static copies of them."""
+    copies = [arg.clone() for arg in args]
+    program(*copies)
+    return not all(map(torch.equal, copies, args))

@@ -1,4 +1,4 @@
-"""Regions with their gradients, as text: one autograd function for each."""
+"""Generated `torch.autograd.Function`s of regions with gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelwright.compiler.regions.region import Region
 AUTOGRAD_CALL_TEMPLATE = "run({name}_function, {given})"
 RUN_SOURCE = '''
 def run(function, *tensors):
-    """A region's kernel, recorded where a backward pass will come."""
+    """Call a region's kernel, through autograd if any input requires a gradient."""
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return function.apply(*tensors)
     return function.kernel(*tensors)
@@ -22,7 +22,7 @@ def run(function, *tensors):
 
 
 class RegionGradient(NamedTuple):
-    """A region, its gradient, and the parts of that which run as kernels."""
+    """A region, its gradient, and the regions of the gradient that run as kernels."""
 
     region: Region
     gradient: Gradient
@@ -30,32 +30,32 @@ class RegionGradient(NamedTuple):
 
 
 def emit_autograd_functions(regions: Sequence[RegionGradient]) -> str:
-    """Python that defines `run` and, for each region, `NAME_function`."""
+    """Generate Python that defines `run` and, for each region, the autograd function `NAME_function`."""
     return "\n\n".join([RUN_SOURCE.lstrip(), *map(_emit_autograd_function, regions)])
 
 
-def _emit_autograd_function(found: RegionGradient) -> str:
-    name = found.region.name
-    inputs, outputs = found.region.reads, found.region.writes
-    lines = ForwardCodegen(found.gradient.captured, found.regions).lines("")
-    given = {int(source.name): node for node, source in found.gradient.captured.sources.items()}
-    names = [node.name for _, node in sorted(given.items(), key=lambda pair: pair[0])]
-    kept, gradients = names[: len(inputs)], names[len(inputs) :]
-    taken = [gradients[found.gradient.output_indices.index(at)] if at in found.gradient.output_indices else "_"
-             for at in range(len(outputs))]  # fmt: skip
+def _emit_autograd_function(differentiable: RegionGradient) -> str:
+    region, gradient = differentiable.region, differentiable.gradient
+    name, inputs, outputs = region.name, region.reads, region.writes
+    lines = ForwardCodegen(gradient.captured, differentiable.regions).lines("")
+    arguments = {int(source.name): node for node, source in gradient.captured.sources.items()}
+    names = [node.name for _, node in sorted(arguments.items(), key=lambda pair: pair[0])]
+    saved, grad_outputs = names[: len(inputs)], names[len(inputs) :]
+    parameters = [grad_outputs[gradient.output_indices.index(i)] if i in gradient.output_indices else "_"
+                  for i in range(len(outputs))]  # fmt: skip
     returned = lines.pop().removeprefix("return ").strip("()").rstrip(",").split(", ")
-    by_input = dict(zip(found.gradient.input_indices, returned, strict=True))
-    result = ", ".join(by_input.get(at, "None") for at in range(len(inputs)))
+    by_input = dict(zip(gradient.input_indices, returned, strict=True))
+    result = ", ".join(by_input.get(i, "None") for i in range(len(inputs)))
     backward = [
-        f"{', '.join(kept)}{',' * (len(kept) == 1)} = ctx.saved_tensors",
-        *(f"{gradient} = {gradient}.contiguous()" for gradient in gradients),
+        f"{', '.join(saved)}{',' * (len(saved) == 1)} = ctx.saved_tensors",
+        *(f"{grad} = {grad}.contiguous()" for grad in grad_outputs),
         *lines,
         f"return {result}",
     ]
     return "\n".join(
         [
             f"class {name}_function(torch.autograd.Function):",
-            f'    """{name}; its gradient computes again what it needs from the inputs."""',
+            f'    """{name}; its backward pass recomputes intermediate values from the inputs."""',
             "",
             f"    kernel = staticmethod({name})",
             "",
@@ -66,7 +66,7 @@ def _emit_autograd_function(found: RegionGradient) -> str:
             "",
             "    @staticmethod",
             "    @torch.autograd.function.once_differentiable",
-            f"    def backward(ctx, {', '.join(taken)}):",
+            f"    def backward(ctx, {', '.join(parameters)}):",
             *(textwrap.indent(line, "        ") for line in backward),
             "",
         ]

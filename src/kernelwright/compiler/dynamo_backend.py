@@ -1,6 +1,9 @@
-"""`torch.compile(model, backend="kernelwright")`: Dynamo finds the graphs, AOTAutograd their gradients, regions become
-kernels in their likeliest choice. Nothing is tuned here, and only the first answer of each kernel is held against
-torch's; `kernelwright.optimize` tunes and proves."""
+"""`torch.compile(model, backend="kernelwright")`: Dynamo captures graphs, AOTAutograd adds their gradients, and each
+region becomes a kernel with its most promising config.
+
+Nothing is tuned, and only the first result of each kernel is compared with torch's; `kernelwright.optimize` tunes and
+verifies.
+"""
 
 from __future__ import annotations
 
@@ -28,29 +31,29 @@ from kernelwright.verification.quick_check import find_mismatch
 
 
 def kernelwright(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compiles one of Dynamo's graphs; registered with torch under this name."""
+    """Compile one Dynamo graph; registered with torch under this name."""
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
-    def compiler(graph: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(compile_graph(graph, given))
+    def compiler(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return make_boxed_func(compile_graph(graph, example_inputs))
 
-    warm_up_mkl()  # the first answers are held against torch's
+    warm_up_mkl()  # the first results are compared with torch's
     table = build_decomposition_table()
     return aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=table)(module, inputs)
 
 
 def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """A function that computes a flat graph, with kernels for its regions; the graph itself where there are none.
+    """Compile a flat graph with kernels for its regions; without any region, return the graph's own forward.
 
     Args:
-        inputs: what it will be given; sizes that are not known make it stay as it is.
+        inputs: example inputs; a graph with dynamic sizes is not compiled.
     """
     devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
     constants = any(node.op == "get_attr" for node in module.graph.nodes)
     if constants or len(devices) != 1 or not all(_is_static(value) for value in inputs):
         return module.forward
-    generator = backend_for(devices.pop())
+    backend = backend_for(devices.pop())
     remove_aliases(module.graph)
     fuse_means(module.graph)
     gather_diagonals(module.graph)
@@ -58,26 +61,26 @@ def compile_graph(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[...
     regions, _ = plan_regions(module.graph)
     parts, kernels = [], []
     for region, nodes in regions:
-        for choice in generator.generate_configs(region)[:1]:
+        for config in backend.generate_configs(region)[:1]:
             try:
-                generator.emit([RegionKernel(region, choice)])
+                backend.emit([RegionKernel(region, config)])
             except Unsupported:
                 continue
             parts.append(PlannedRegion(region, tuple(nodes)))
-            kernels.append(RegionKernel(region, choice))
+            kernels.append(RegionKernel(region, config))
     try:
-        return _load_forward(module, generator, parts, kernels)
-    except Exception as fault:  # a kernel of ours that no compiler takes: the program is right without it
-        built = [at for at, kernel in enumerate(kernels) if _builds(generator, kernel)]
+        return _load_forward(module, backend, parts, kernels)
+    except Exception as error:  # a generated kernel does not compile: torch runs its region instead
+        built = [index for index, kernel in enumerate(kernels) if _builds(backend, kernel)]
         if len(built) == len(kernels):
             raise
-        reason = next((line for line in str(fault).splitlines() if "error" in line), str(fault)[:200])
+        reason = next((line for line in str(error).splitlines() if "error" in line), str(error)[:200])
         warnings.warn(f"{len(kernels) - len(built)} of {len(kernels)} kernels do not build: {reason}", stacklevel=2)
-        return _load_forward(module, generator, [parts[at] for at in built], [kernels[at] for at in built])
+        return _load_forward(module, backend, [parts[index] for index in built], [kernels[index] for index in built])
 
 
 def _load_forward(
-    module: fx.GraphModule, generator: Backend, parts: Sequence[PlannedRegion], kernels: Sequence[RegionKernel]
+    module: fx.GraphModule, backend: Backend, parts: Sequence[PlannedRegion], kernels: Sequence[RegionKernel]
 ) -> Callable[..., Any]:
     if not parts:
         return module.forward
@@ -85,41 +88,40 @@ def _load_forward(
     names = ", ".join(node.name for node in captured.sources)
     body = [line for text in ForwardCodegen(captured, parts).lines("self") for line in text.splitlines()]
     lines = [wrap_call(f"def forward({names}):"), *(f"    {line}" for line in body)]
-    made = load(f"{generator.emit_module(kernels)}\n\n" + "\n".join(lines) + "\n")
+    generated = load(f"{backend.emit_module(kernels)}\n\n" + "\n".join(lines) + "\n")
     for part in parts:
-        _check_first_call(made, part.region.name, build_reference(captured, part))
-    return made.forward
+        _check_first_call(generated, part.region.name, build_reference(captured, part))
+    return generated.forward
 
 
 def _check_first_call(module: ModuleType, name: str, reference: Callable[..., Any]) -> None:
-    """Has a kernel's first call ask torch as well; from then on it is the kernel, or torch where the kernel was farther
-    from FP64 than that."""
+    """Compare a kernel's first call with torch, and replace the kernel by torch if its error against FP64 is larger."""
     kernel = getattr(module, name)
 
-    def by_torch(*given: torch.Tensor) -> Any:
-        results = reference(*given)
+    def torch_fallback(*args: torch.Tensor) -> Any:
+        results = reference(*args)
         return results[0] if len(results) == 1 else results
 
-    def first(*given: torch.Tensor) -> Any:
-        if not given or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
-            return kernel(*given)
+    def first_call(*args: torch.Tensor) -> Any:
+        if not args or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+            return kernel(*args)
         try:
-            with torch.autocast(given[0].device.type, enabled=False):
-                wrong = find_mismatch(reference, kernel, given)
-        except torch.OutOfMemoryError:  # FP64 takes several times what the program does
-            wrong = None
-        setattr(module, name, by_torch if wrong else kernel)
-        if wrong:
-            warnings.warn(f"a kernel is left to torch, as its first answer was wrong: {wrong.detail}", stacklevel=2)
-        return getattr(module, name)(*given)
+            with torch.autocast(args[0].device.type, enabled=False):
+                mismatch = find_mismatch(reference, kernel, args)
+        except torch.OutOfMemoryError:  # the FP64 reference takes several times the program's memory
+            mismatch = None
+        setattr(module, name, torch_fallback if mismatch else kernel)
+        if mismatch:
+            warnings.warn(f"kernel disabled, its first result was wrong: {mismatch.detail}", stacklevel=2)
+        return getattr(module, name)(*args)
 
-    setattr(module, name, first)
+    setattr(module, name, first_call)
 
 
-def _builds(generator: Backend, kernel: RegionKernel) -> bool:
+def _builds(backend: Backend, kernel: RegionKernel) -> bool:
     try:
-        load(generator.emit_module([kernel]))
-    except Exception:  # of whatever compiler: the caller says the first one's reason
+        load(backend.emit_module([kernel]))
+    except Exception:  # of any compiler; the caller reports the first error
         return False
     return True
 
@@ -129,7 +131,7 @@ def _as_captured(module: fx.GraphModule) -> CapturedProgram:
     (output,) = (node for node in module.graph.nodes if node.op == "output")
     values = output.args[0]
     results = tuple(("output", "") for _ in values)  # type: ignore[union-attr]
-    sources = {node: Source("argument", str(at)) for at, node in enumerate(placeholders)}
+    sources = {node: Source("argument", str(index)) for index, node in enumerate(placeholders)}
     return CapturedProgram(module.graph, module, sources, results, pytree.tree_structure((0,) * len(results)))
 
 

@@ -1,4 +1,4 @@
-"""The lines of a forward function: calls of regions, and torch's operators for what no region holds."""
+"""Code generation of a forward function: calls of region kernels, and torch operators for the rest of the graph."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kernelwright.compiler.regions.region import Region
 from kernelwright.core.errors import ProblemError
 
 MAX_LITERAL_ELEMENTS = 64
-"""A constant tensor of more elements is not written out as text."""
+"""Larger constant tensors are not written as literals."""
 
 
 class PlannedRegion(NamedTuple):
-    """A region that runs as a kernel, with the nodes that it computes."""
+    """A region and the graph nodes that it computes."""
 
     region: Region
     nodes: tuple[fx.Node, ...]
@@ -31,8 +31,16 @@ class PlannedRegion(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """Nodes that one line computes: a region's, those of one call of the program, or a single one, which can be the
-    same as another."""
+    """One generated line: a region's kernel, one call of the original program, a single operator, or an alias.
+
+    Attributes:
+        nodes: the graph nodes that it computes.
+        inputs: the nodes that it reads.
+        region: the region, if it is one.
+        call: the call of the original program, if it is one.
+        stored_outputs: the nodes that a region stores.
+        alias_of: the node whose value it is, if it is an alias.
+    """
 
     nodes: tuple[fx.Node, ...]
     inputs: tuple[fx.Node, ...]
@@ -43,20 +51,20 @@ class Statement:
 
     @property
     def outputs(self) -> tuple[fx.Node, ...]:
-        """The nodes whose value others can have from it."""
+        """The nodes whose values are available after it."""
         return self.stored_outputs if self.region else self.nodes
 
 
 class ForwardCodegen:
-    """Python lines for one captured call.
+    """Generates the body of `forward` for one captured call.
 
     Args:
-        calls: how the kernels of some regions are called.
-        inplace_regions: the regions whose kernels can write into what they are given.
+        calls: by region name, a call template with `{name}` and `{given}` (the arguments).
+        inplace_regions: the regions whose kernels can write into their inputs.
 
     Attributes:
-        in_place: for each such region its results that are written right into the argument or buffer that takes them:
-            every element is read, if at all, by whoever writes it, and by nobody else.
+        in_place: for each such region its outputs that are written directly into the argument or buffer that they
+            update: each element is read at most by the iteration that writes it, and by no other statement.
     """
 
     def __init__(
@@ -76,7 +84,7 @@ class ForwardCodegen:
         self.in_place = self._find_in_place_outputs(inplace_regions)
 
     def inputs(self, owner: str) -> dict[str, fx.Node]:
-        """What the program is given, as it is written: arguments by name, parameters and buffers by `owner`."""
+        """The program's input tensors by their expressions: argument names, parameters and buffers of `owner`."""
         return {
             _source_expr(node, source, owner): node
             for node, source in self._captured.sources.items()
@@ -84,36 +92,43 @@ class ForwardCodegen:
         }
 
     def lines(self, owner: str) -> list[str]:
-        """The body, from named argument tensors to the return; `owner` is what holds parameters (`self`)."""
+        """Generate the body, from the named argument tensors to the return statement.
+
+        Args:
+            owner: expression of the module that has the parameters, `self`.
+        """
         self._names = {node: _source_expr(node, source, owner) for node, source in self._captured.sources.items()}
         last_use = _last_uses(self.statements, self._captured.graph)
         lines: list[str] = []
-        for unit in self.statements:
-            lines.append(wrap_call(self._line(unit)))
-            if dead := [self._names[n] for n in last_use.get(unit, ()) if n in self._names]:
+        for statement in self.statements:
+            lines.append(wrap_call(self._line(statement)))
+            if dead := [self._names[n] for n in last_use.get(statement, ()) if n in self._names]:
                 lines.append(f"del {', '.join(dead)}")
         return [*lines, *self._result_lines()]
 
-    # ---- what is written into arguments
+    # ---- in-place outputs
 
-    def _find_in_place_outputs(self, may_write: Set[str]) -> dict[str, dict[str, str]]:
-        found: dict[str, dict[str, str]] = {}
-        apart = [given.value for given in self._outputs if not given.is_returned or given.mutated_input is None]
+    def _find_in_place_outputs(self, inplace_regions: Set[str]) -> dict[str, dict[str, str]]:
+        in_place: dict[str, dict[str, str]] = {}
+        non_aliases = [one.value for one in self._outputs if not one.is_returned or one.mutated_input is None]
         for value, target, returned in self._outputs:
-            unit = next((unit for unit in self.statements if value in unit.stored_outputs), None)
-            if target is None or returned or unit is None or unit.region is None or unit.region.name not in may_write:
+            writer = next((one for one in self.statements if value in one.stored_outputs), None)
+            if target is None or returned or writer is None:
                 continue
-            read_by_others = any(target in other.inputs for other in self.statements if other is not unit)
-            if apart.count(value) == 1 and not read_by_others and _is_elementwise_update(unit.region, value, target):
-                found.setdefault(unit.region.name, {})[value.name] = target.name
-        return found
+            if writer.region is None or writer.region.name not in inplace_regions:
+                continue
+            read_by_others = any(target in other.inputs for other in self.statements if other is not writer)
+            is_only_use = non_aliases.count(value) == 1 and not read_by_others
+            if is_only_use and _is_elementwise_update(writer.region, value, target):
+                in_place.setdefault(writer.region.name, {})[value.name] = target.name
+        return in_place
 
-    # ---- units
+    # ---- statements
 
     def _build_statements(self) -> list[Statement]:
-        held = {node for part in self._regions for node in part.nodes}
+        in_regions = {node for part in self._regions for node in part.nodes}
         written = {self._by_name[name] for part in self._regions for name in part.region.writes}
-        units = [
+        statements = [
             Statement(
                 part.nodes, self._nodes(part.region.reads), part.region, stored_outputs=self._nodes(part.region.writes)
             )
@@ -126,17 +141,18 @@ class ForwardCodegen:
         originals = {node.name: node for node in self._captured.exported.graph.nodes}
         for name, nodes in by_call.items():
             call = originals.get(name)
-            if call is not None and len(nodes) > 1 and not held & set(nodes) and self._can_call_original(call, nodes):
-                units.append(Statement(tuple(nodes), _inputs_of(nodes), call=call))
+            is_whole_call = call is not None and len(nodes) > 1 and not in_regions & set(nodes)
+            if call is not None and is_whole_call and self._can_call_original(call, nodes):
+                statements.append(Statement(tuple(nodes), _inputs_of(nodes), call=call))
             else:
-                units += [_single_node_statement(node, written) for node in nodes if node not in written]
-        return units
+                statements += [_single_node_statement(node, written) for node in nodes if node not in written]
+        return statements
 
     def _nodes(self, names: Sequence[str]) -> tuple[fx.Node, ...]:
         return tuple(self._by_name[name] for name in names)
 
     def _can_call_original(self, call: fx.Node, nodes: Sequence[fx.Node]) -> bool:
-        """Whether the program's own call gives just the value that others need of these nodes."""
+        """Whether the original call computes the only value of these nodes that is used outside them."""
         outside = [n for n in nodes if any(user not in nodes for user in n.users)]
         known = self._value_of.keys() | {n for n in self._captured.exported.graph.nodes if n.op == "placeholder"}
         return (
@@ -145,20 +161,20 @@ class ForwardCodegen:
             and len(outside) == 1
             and self._value_of.get(call) is outside[0]
             and set(call.all_input_nodes) <= known
-            and not any(READ_AS_FP32 in node.meta for node in _inputs_of(nodes))  # the call itself takes another node
+            and not any(READ_AS_FP32 in node.meta for node in _inputs_of(nodes))  # the call reads the uncast node
         )
 
     # ---- lines
 
-    def _line(self, unit: Statement) -> str:
-        if unit.region:
-            return self._region_line(unit.region)
-        node = unit.nodes[-1]
-        if unit.call is not None:
-            node = self._value_of[unit.call]
-            text = self._call_expr(unit.call)
-        elif unit.alias_of is not None:
-            text = self._names[unit.alias_of]
+    def _line(self, statement: Statement) -> str:
+        if statement.region:
+            return self._region_line(statement.region)
+        node = statement.nodes[-1]
+        if statement.call is not None:
+            node = self._value_of[statement.call]
+            text = self._call_expr(statement.call)
+        elif statement.alias_of is not None:
+            text = self._names[statement.alias_of]
         else:
             text = self._call_expr(node)
         self._names[node] = _identifier(node.name)
@@ -167,17 +183,17 @@ class ForwardCodegen:
     def _region_line(self, region: Region) -> str:
         inputs, outputs = region.reads, region.writes
         self._names |= {self._by_name[name]: _identifier(name) for name in outputs}
-        given = ", ".join(self._names[self._by_name[name]] for name in inputs)
-        called = self._calls.get(region.name, "{name}({given})").format(name=region.name, given=given)
-        return f"{', '.join(_identifier(name) for name in outputs)} = {called}"
+        arguments = ", ".join(self._names[self._by_name[name]] for name in inputs)
+        call = self._calls.get(region.name, "{name}({given})").format(name=region.name, given=arguments)
+        return f"{', '.join(_identifier(name) for name in outputs)} = {call}"
 
     def _call_expr(self, node: fx.Node) -> str:
         if not isinstance(node.target, torch._ops.OpOverload):
-            source, place = node.args
-            return f"{self._value_expr(source)}[{place}]"
-        given = [self._value_expr(arg) for arg in node.args]
-        given += [f"{name}={self._value_expr(value)}" for name, value in node.kwargs.items()]
-        return f"torch.ops.{node.target}({', '.join(given)})"
+            source, index = node.args
+            return f"{self._value_expr(source)}[{index}]"
+        arguments = [self._value_expr(arg) for arg in node.args]
+        arguments += [f"{name}={self._value_expr(value)}" for name, value in node.kwargs.items()]
+        return f"torch.ops.{node.target}({', '.join(arguments)})"
 
     def _value_expr(self, value: Any) -> str:
         match value:
@@ -193,34 +209,34 @@ class ForwardCodegen:
         return repr(value)
 
     def _result_lines(self) -> list[str]:
-        lines, returned, changed = [], [], []
+        lines, returned, mutated = [], [], []
         in_place = {name for names in self.in_place.values() for name in names}
         for value, argument, is_returned in self._outputs:
             text = self._value_expr(value)
             if is_returned:
                 returned.append(self._names[argument] if argument else text)
             elif isinstance(value, fx.Node) and value.name in in_place:
-                changed.append(self._value_expr(argument))
+                mutated.append(self._value_expr(argument))
             elif argument:
                 detached = ".detach()" * (self._captured.sources[argument].kind == "buffer")
                 lines.append(f"{self._names[argument]}.copy_({text}{detached})")
-        if changed:
-            lines.append(wrap_call(f"torch.autograd.graph.increment_version([{', '.join(changed)}])"))
+        if mutated:
+            lines.append(wrap_call(f"torch.autograd.graph.increment_version([{', '.join(mutated)}])"))
         return [*lines, f"return {_tree_expr(self._captured.out_spec, iter(returned))}"]
 
 
 def _is_elementwise_update(region: Region, value: fx.Node, target: fx.Node) -> bool:
-    """Whether a region without rows reads a target only where it stores the value that the target takes."""
+    """Whether a region without rows reads each element of `target` only where it stores the element's new value."""
     stores = [store for store in region.stores if store.buffer == value.name]
     loads = [load for load in region.loads if load.buffer == target.name]
-    made, there = value.meta["val"], target.meta["val"]
-    alike = (made.shape, made.stride(), made.dtype) == (there.shape, there.stride(), there.dtype)
-    same = all((load.strides, load.offset) == (stores[0].strides, 0) for load in loads)
-    return alike and bool(loads) and same and not region.row and len(stores) == 1
+    new, old = value.meta["val"], target.meta["val"]
+    same_layout = (new.shape, new.stride(), new.dtype) == (old.shape, old.stride(), old.dtype)
+    same_index = all((load.strides, load.offset) == (stores[0].strides, 0) for load in loads)
+    return same_layout and bool(loads) and same_index and not region.row and len(stores) == 1
 
 
 def _single_node_statement(node: fx.Node, written: Set[fx.Node]) -> Statement:
-    """A node by itself; what is cast back from an FP32 copy that no region wrote is what was copied."""
+    """A single operator; a cast back from an FP32 copy that no region wrote is an alias of the value before both."""
     if READ_AS_FP32 not in node.meta or node.args[0] in written:
         return Statement((node,), _inputs_of([node]))
     source = node_arg(node_arg(node, 0), 0)
@@ -231,41 +247,41 @@ def _inputs_of(nodes: Sequence[fx.Node]) -> tuple[fx.Node, ...]:
     return tuple(dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in nodes))
 
 
-def _schedule(units: list[Statement], nodes: list[fx.Node], output: fx.Node) -> list[Statement]:
-    """What the output needs, each after what it needs itself, otherwise as in the program."""
-    of = {node: unit for unit in units for node in unit.outputs}
-    place = {node: at for at, node in enumerate(nodes)}
-    done: dict[Statement, None] = {}
+def _schedule(statements: list[Statement], nodes: list[fx.Node], output: fx.Node) -> list[Statement]:
+    """The statements that the output depends on, in topological order and otherwise in program order."""
+    writer = {node: statement for statement in statements for node in statement.outputs}
+    order = {node: index for index, node in enumerate(nodes)}
+    scheduled: dict[Statement, None] = {}
 
-    def visit(unit: Statement, into: dict[Statement, None]) -> None:
-        if unit not in into:
-            for needed in sorted((n for n in unit.inputs if n in of), key=place.__getitem__):
-                visit(of[needed], into)
-            into[unit] = None
+    def visit(statement: Statement, visited: dict[Statement, None]) -> None:
+        if statement not in visited:
+            for source in sorted((n for n in statement.inputs if n in writer), key=order.__getitem__):
+                visit(writer[source], visited)
+            visited[statement] = None
 
     needed: dict[Statement, None] = {}
     for node in output.all_input_nodes:
-        if node in of:
-            visit(of[node], needed)
-    for unit in sorted(needed, key=lambda unit: place[unit.nodes[-1]]):  # random numbers stay in their order
-        visit(unit, done)
-    return list(done)
+        if node in writer:
+            visit(writer[node], needed)
+    for statement in sorted(needed, key=lambda one: order[one.nodes[-1]]):  # random operators stay in program order
+        visit(statement, scheduled)
+    return list(scheduled)
 
 
-def _last_uses(units: Sequence[Statement], graph: fx.Graph) -> dict[Statement, list[fx.Node]]:
-    """For each unit the values that nothing after it needs, in order; what the program returns is needed to the end."""
+def _last_uses(statements: Sequence[Statement], graph: fx.Graph) -> dict[Statement, list[fx.Node]]:
+    """For each statement the values that are dead after it; inputs and results of the program stay live."""
     last: dict[fx.Node, Statement] = {}
-    kept = {n for node in graph.nodes if node.op in ("output", "placeholder") for n in (node, *node.all_input_nodes)}
-    for unit in units:
-        last |= {needed: unit for needed in unit.inputs if needed not in kept}
-    found: dict[Statement, list[fx.Node]] = {}
-    for node, unit in last.items():
-        found.setdefault(unit, []).append(node)
-    return found
+    live = {n for node in graph.nodes if node.op in ("output", "placeholder") for n in (node, *node.all_input_nodes)}
+    for statement in statements:
+        last |= {source: statement for source in statement.inputs if source not in live}
+    dead: dict[Statement, list[fx.Node]] = {}
+    for node, statement in last.items():
+        dead.setdefault(statement, []).append(node)
+    return dead
 
 
 def attribute_expr(owner: str, path: str) -> str:
-    """`self.norm.weight`; numbered modules by getattr."""
+    """The expression of a module's attribute: `self.norm.weight`, with getattr for numbered modules."""
     text = owner
     for name in path.split("."):
         text = f"{text}.{name}" if name.isidentifier() else f'getattr({text}, "{name}")'
@@ -280,9 +296,9 @@ def _source_expr(node: fx.Node, source: Source, owner: str) -> str:
             return _identifier(node.name)
     value = source.value
     if not isinstance(value, torch.Tensor):
-        raise ProblemError(f"{node.name} is no tensor")
+        raise ProblemError(f"{node.name} is not a tensor")
     if value.numel() > MAX_LITERAL_ELEMENTS and node.users:
-        raise ProblemError(f"it uses a tensor of {value.numel():,} elements that was made outside of it")
+        raise ProblemError(f"it captures a constant tensor of {value.numel():,} elements")
     return f"torch.tensor({value.tolist()}, dtype={value.dtype}, device={str(value.device)!r})"
 
 
@@ -291,7 +307,7 @@ def _identifier(name: str) -> str:
 
 
 def _tree_expr(spec: Any, leaves: Iterator[str]) -> str:
-    """The result as it is written: tuples, lists and dicts around values."""
+    """The expression of the program's result: nested tuples, lists and dicts of values."""
     if spec.is_leaf():
         return next(leaves)
     children = [_tree_expr(child, leaves) for child in spec.children()]
@@ -303,4 +319,4 @@ def _tree_expr(spec: Any, leaves: Iterator[str]) -> str:
         return f"torch.return_types.{spec.type.__name__}(({', '.join(children)}))"
     if spec.type is dict:
         return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(spec.context, children, strict=True)) + "}"
-    raise ProblemError(f"it returns a {getattr(spec.type, '__name__', spec.type)}")
+    raise ProblemError(f"its result type is not supported: {getattr(spec.type, '__name__', spec.type)}")

@@ -1,4 +1,4 @@
-"""What an optimised file was proved for, as text: tensors of one layout, the same other arguments, the same mode."""
+"""Generated guards: kernels run only for the verified tensor layouts, other arguments and train/eval modes."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from kernelwright.compiler.forward_codegen import ForwardCodegen
 from kernelwright.problems import Problem
 
 GUARD_TEMPLATE = '''
-def as_proved(*tensors) -> bool:
-    """Whether the kernels were proved for such tensors{reservation}."""
-    if {refusal}torch.compiler.is_compiling() or followed():
+def inputs_match(*tensors) -> bool:
+    """Whether the kernels were verified for such tensors{reservation}."""
+    if {missing_kernels_check}torch.compiler.is_compiling() or is_intercepted():
         return False
-    recording = torch.is_grad_enabled()
-    if recording in LIKE and LIKE[recording](*tensors):
+    grad_enabled = torch.is_grad_enabled()
+    if grad_enabled in FAST_CHECKS and FAST_CHECKS[grad_enabled](*tensors):
         return True
-    if torch.is_autocast_enabled("{device}") or transformed():
+    if torch.is_autocast_enabled("{device}") or is_transformed():
         return False
-    for tensor, (dtype, shape, strides, trained) in zip(tensors, PROVED, strict=True):
+    for tensor, (dtype, shape, strides, trainable) in zip(tensors, VERIFIED_INPUTS, strict=True):
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.dtype is not dtype:
             return False
-        if not tensor.is_{device} or tensor.layout is not torch.strided or changed(tensor):
+        if not tensor.is_{device} or tensor.layout is not torch.strided or is_unmaterialized(tensor):
             return False
         if tensor.shape != shape or tensor.stride() != strides:
             return False
-        if recording and tensor.requires_grad and not trained:
+        if grad_enabled and tensor.requires_grad and not trainable:
             return False
-    if tensors and recording not in LIKE:
-        LIKE[recording] = like_these(tensors)
+    if tensors and grad_enabled not in FAST_CHECKS:
+        FAST_CHECKS[grad_enabled] = make_fast_check(tensors)
     return True
 
 
-LIKE = {{}}
-"""By whether gradients are recorded: what tells at once that tensors are like some that were found to be as proved."""
+FAST_CHECKS = {{}}
+"""By whether gradients are enabled: a fast check for tensors with the properties of some that matched."""
 
 
-def like_these(tensors):
-    """The check of torch's compiler for tensors like these, which takes a tenth of the time; none if it has another.
-    It holds for the state of torch that it was made in: with autocast, or transformed, no tensor is like them."""
+def make_fast_check(tensors):
+    """The tensor guard of torch's compiler, which takes a tenth of the time; always false where torch lacks it.
+    It also checks torch's dispatch state: under autocast or a transform no tensor passes."""
     try:
         from torch._C._dynamo.guards import TensorGuards
 
@@ -54,13 +54,13 @@ def like_these(tensors):
         return lambda *others: False
 
 
-def followed() -> bool:
-    """Whether torch wants to see every operator, or computes gradients forward."""
+def is_intercepted() -> bool:
+    """Whether a dispatch mode or forward-mode AD intercepts operators."""
     return torch._C._len_torch_dispatch_stack() > 0 or torch.autograd.forward_ad._current_level >= 0
 
 
-def transformed() -> bool:
-    """Whether torch traces or transforms what is called."""
+def is_transformed() -> bool:
+    """Whether the call is traced or transformed by torch."""
     return bool(
         torch._C._get_tracing_state()
         or torch._C._functorch.peek_interpreter_stack()
@@ -68,62 +68,69 @@ def transformed() -> bool:
     )
 
 
-def changed(tensor) -> bool:
-    """Whether its memory does not hold its values as they are."""
+def is_unmaterialized(tensor) -> bool:
+    """Whether a tensor's memory does not hold its values: negated, zero or functional tensors."""
     return tensor.is_neg() or tensor._is_zerotensor() or torch._is_functional_tensor(tensor)
 '''
-GUARD_NAMES = frozenset(("PROVED", "LIKE", "as_proved", "like_these", "followed", "transformed", "changed"))
-"""What it defines."""
+GUARD_NAMES = frozenset(
+    ("VERIFIED_INPUTS", "FAST_CHECKS", "inputs_match", "make_fast_check", "is_intercepted", "is_transformed",
+     "is_unmaterialized")
+)  # fmt: skip
+"""The names that the guard defines."""
 
 
 def emit_guard(
     forward: ForwardCodegen, device: str, trainable: Set[fx.Node], has_gradients: bool, missing_kernels_check: str
 ) -> str:
-    """`PROVED` and the functions that hold tensors against it.
+    """Generate `VERIFIED_INPUTS` and the functions that check tensors against it.
 
     Args:
-        trainable: the nodes that asked for a gradient when it was proved.
-        missing_kernels_check: how the file says that its kernels did not compile.
+        trainable: the nodes that require a gradient at capture.
+        missing_kernels_check: `... or ` for a file whose kernels may not have compiled, else empty.
     """
-    reservation = "" if has_gradients else "; nothing here computes gradients"
-    guard = GUARD_TEMPLATE.format(device=device, reservation=reservation, refusal=missing_kernels_check)
+    reservation = "" if has_gradients else "; they do not compute gradients"
+    guard = GUARD_TEMPLATE.format(device=device, reservation=reservation, missing_kernels_check=missing_kernels_check)
     return f"{_emit_layout_table(forward, trainable)}\n{guard}"
 
 
-def _emit_layout_table(forward: ForwardCodegen, asking: Set[fx.Node]) -> str:
-    rows = [_layout_row(node.meta["val"], node in asking) for node in forward.inputs("self").values()]
-    return "PROVED = (\n" + "".join(f"    {row},\n" for row in rows) + ")\n"
+def _emit_layout_table(forward: ForwardCodegen, trainable: Set[fx.Node]) -> str:
+    rows = [_layout_row(node.meta["val"], node in trainable) for node in forward.inputs("self").values()]
+    return "VERIFIED_INPUTS = (\n" + "".join(f"    {row},\n" for row in rows) + ")\n"
 
 
-def _layout_row(tensor: torch.Tensor, trained: bool) -> str:
-    return f"({tensor.dtype}, {tuple(map(int, tensor.shape))}, {tuple(map(int, tensor.stride()))}, {trained})"
+def _layout_row(tensor: torch.Tensor, trainable: bool) -> str:
+    return f"({tensor.dtype}, {tuple(map(int, tensor.shape))}, {tuple(map(int, tensor.stride()))}, {trainable})"
 
 
 def emit_mode_check(training: tuple[bool, ...]) -> str:
-    """Whether every module is in the mode that it was proved in."""
+    """Generate the check that every module is in train or eval mode as at capture."""
     if len(training) == 1:
         return "self.training" if training[0] else "not self.training"
     if any(training) and not all(training):
-        return f"tuple(part.training for part in self.modules()) == {training}"
-    return f"{'all' if training[0] else 'not any'}(part.training for part in self.modules())"
+        return f"tuple(module.training for module in self.modules()) == {training}"
+    return f"{'all' if training[0] else 'not any'}(module.training for module in self.modules())"
 
 
 def emit_no_alias_check(tensors: Sequence[str]) -> str:
-    """Whether no two tensors share memory: what is written into one must not be seen in another."""
-    places = ", ".join(f"{tensor}.untyped_storage().data_ptr()" for tensor in tensors)
-    return f"len({{{places}}}) == {len(tensors)}"
+    """Generate the check that no two tensors share storage, so that a write to one cannot change another."""
+    pointers = ", ".join(f"{tensor}.untyped_storage().data_ptr()" for tensor in tensors)
+    return f"len({{{pointers}}}) == {len(tensors)}"
 
 
 def emit_argument_checks(
     problem: Problem, captured: CapturedProgram, signature: inspect.Signature
 ) -> tuple[list[str], list[str]]:
-    """Lines that name the tensors among the arguments, and conditions on everything else."""
+    """Generate the checks of a call's arguments.
+
+    Returns:
+        Lines that assign nested tensors to the graph's names, and conditions on all other arguments.
+    """
     args, kwargs = problem.meta_inputs
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     leaves = pytree.tree_leaves((bound.args, bound.kwargs))
     nodes = {int(source.name): node for node, source in captured.sources.items() if source.kind == "argument"}
-    node_of = {id(leaf): nodes.get(place) for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+    node_of = {id(leaf): nodes.get(index) for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
     lines: list[str] = []
     conditions: list[str] = []
     for name, value in bound.arguments.items():
@@ -138,12 +145,12 @@ def emit_argument_checks(
 
 
 def _structure_checks(text: str, value: Any) -> list[str]:
-    """Conditions that hold for containers with as many members, under the same keys."""
+    """Conditions on the lengths and keys of nested containers."""
     if isinstance(value, dict):
         inside = [one for key, member in value.items() for one in _structure_checks(f"{text}[{key!r}]", member)]
         return [f"list({text}) == {list(value)!r}", *inside]
     if isinstance(value, (list, tuple)):
-        inside = [one for at, member in enumerate(value) for one in _structure_checks(f"{text}[{at}]", member)]
+        inside = [one for index, member in enumerate(value) for one in _structure_checks(f"{text}[{index}]", member)]
         return [f"len({text}) == {len(value)}", *inside]
     return []
 

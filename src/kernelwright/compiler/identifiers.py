@@ -1,4 +1,4 @@
-"""The names of an optimised file and those of the program in it, kept apart."""
+"""Renaming of generated names that collide with names of the original program."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Iterator, Set
 
 
 class Renamer:
-    """Gives what the file defines other names where the program has the same; called with a text, renames there.
+    """Renames generated definitions whose names the program uses; call it on generated source.
 
     Args:
-        own: the names of what it defines.
-        taken: every name of the program.
+        own: the names that the generated code defines.
+        taken: the names that the program uses.
     """
 
     def __init__(self, own: Set[str], taken: Set[str]) -> None:
         self._new_names = {name: f"{name}_of_file" for name in own & taken}
 
     def __call__(self, text: str) -> str:
-        """Attributes keep their names, but for the functions of a library, which are the file's."""
-        return re.sub(r"(?<!(?<!KERNELS)\.)\b\w+", lambda word: self._new_names.get(word[0], word[0]), text)
+        """Rename in a source text; attributes keep their names, except those of `KERNELS`."""
+        return re.sub(r"(?<!(?<!KERNELS)\.)\b\w+", lambda name: self._new_names.get(name[0], name[0]), text)
 
 
 def list_defined_names(source: str) -> Iterator[str]:
-    """The names that a module gives to what is its own."""
+    """List the names that a module defines at its top level."""
     for node in ast.parse(source).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             yield node.name
@@ -34,8 +34,8 @@ def list_defined_names(source: str) -> Iterator[str]:
 
 
 def list_used_names(source: str) -> set[str]:
-    """Every name that a program knows or gives."""
+    """List every name that a program reads, defines or has as a parameter."""
     nodes = list(ast.walk(ast.parse(source)))
-    known = {node.id for node in nodes if isinstance(node, ast.Name)}
-    known |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    return known | {node.arg for node in nodes if isinstance(node, ast.arg)}
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    used |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    return used | {node.arg for node in nodes if isinstance(node, ast.arg)}

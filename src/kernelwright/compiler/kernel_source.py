@@ -1,4 +1,4 @@
-"""Kernels as Python text that needs torch and a compiler, and nothing of this package: what a person will own."""
+"""Generated kernels as Python source that depends on torch and a compiler, and not on this package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernelwright.toolchain.cpp import FLAGS
 
 WIDTH = 100
 IMPORT_MODULES = {"device": "torch", "inf": "math", "nan": "math"}
-"""Where words of a printed graph come from."""
+"""Modules of the names that the code of an fx graph uses without importing them."""
 CPU_IMPORTS = """import ctypes, hashlib, os, platform, subprocess, tempfile, warnings
 from pathlib import Path
 
@@ -36,36 +36,41 @@ COMPILE_TEMPLATE = '''
 FLAGS = "{flags}".split()
 
 
-def compiled(source: str) -> ctypes.CDLL:
-    """The library of a C++ source, compiled once on each machine."""
+def compile_library(source: str) -> ctypes.CDLL:
+    """Compile a C++ source into a shared library, once on each machine."""
     folder = Path(os.environ.get("KERNELWRIGHT_CACHE") or Path.home() / ".cache" / "kernelwright") / "owned"
     key = hashlib.sha256(" ".join([source, *FLAGS, platform.node()]).encode()).hexdigest()[:24]
     library = folder / f"{{key}}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            made = Path(scratch) / "kernels.so"
-            command = [os.environ.get("CXX", "c++"), *FLAGS, "-x", "c++", "-", "-o", str(made)]
-            done = subprocess.run(command, input=source, text=True, capture_output=True)
-            if done.returncode:
-                raise RuntimeError(done.stderr)
-            made.replace(library)
+            output = Path(scratch) / "kernels.so"
+            command = [os.environ.get("CXX", "c++"), *FLAGS, "-x", "c++", "-", "-o", str(output)]
+            result = subprocess.run(command, input=source, text=True, capture_output=True)
+            if result.returncode:
+                raise RuntimeError(result.stderr)
+            output.replace(library)
     return ctypes.CDLL(str(library))
 
 
 try:
-    KERNELS = compiled(SOURCE)
+    KERNELS = compile_library(SOURCE)
 {declared}
-except (OSError, RuntimeError) as fault:
+except (OSError, RuntimeError) as error:
     KERNELS = None
-    warnings.warn(f"the program runs as it was, its kernels do not compile here: {{fault}}", RuntimeWarning)
+    warnings.warn(f"kernels do not compile here, running the original program: {{error}}", RuntimeWarning)
 '''
-"""Whoever wants to know that they compile makes an error of the warning."""
+"""To check that kernels compile, turn the warning into an error."""
 
 
 class RegionKernel(NamedTuple):
-    """One way to compute a region: a generator's choice, or plain torch code for torch.compile; `in_place` names the
-    inputs into which some of its results are written."""
+    """One implementation of a region.
+
+    Attributes:
+        config: of the backend; None where torch.compile compiles `torch_source`.
+        torch_source: the region as a plain torch function named `REGION_plain`.
+        in_place: outputs that are written into an existing tensor, with that tensor's name.
+    """
 
     region: Region
     config: Any
@@ -74,10 +79,10 @@ class RegionKernel(NamedTuple):
 
 
 def emit_cpp(kernels: Sequence[RegionKernel]) -> str:
-    """Python that defines a function for each region: tensors in, new tensors out.
+    """Generate Python that compiles C++ kernels and defines a function for each region: tensors in, new tensors out.
 
     Raises:
-        Misfit: a step that C++ has no form for.
+        Unsupported: a step is not supported by the C++ backend.
     """
     body = "\n".join(print_cpp(kernel.region, kernel.config, kernel.in_place) for kernel in kernels)
     counts = {one.region.name: len(one.region.reads) + len(one.region.writes) for one in kernels}
@@ -87,15 +92,15 @@ def emit_cpp(kernels: Sequence[RegionKernel]) -> str:
         for name, count in counts.items()
     )
     functions = "\n\n".join(map(_emit_cpp_function, kernels))
-    compile_it = COMPILE_TEMPLATE.format(flags=" ".join(FLAGS), declared=declared).lstrip()
-    return f"{source}\n{compile_it}\n\n{functions}"
+    compile_source = COMPILE_TEMPLATE.format(flags=" ".join(FLAGS), declared=declared).lstrip()
+    return f"{source}\n{compile_source}\n\n{functions}"
 
 
 def emit_triton(kernels: Sequence[RegionKernel]) -> str:
-    """The same in Triton.
+    """Generate Python with Triton kernels and a function for each region: tensors in, new tensors out.
 
     Raises:
-        Misfit: a step that Triton has no form for.
+        Unsupported: a step is not supported by the Triton backend.
     """
     printed = [print_triton(kernel.region, kernel.config) for kernel in kernels]
     helpers = dict.fromkeys(helper for one in printed for helper in one.helpers)
@@ -107,39 +112,40 @@ def emit_triton(kernels: Sequence[RegionKernel]) -> str:
 
 
 def emit_torch_compile(kernel: RegionKernel) -> str:
-    """Plain torch code that torch.compile makes a kernel of wherever the file runs."""
+    """Generate the plain torch function of a region and its compilation by torch.compile."""
     name = kernel.region.name
     imports = "".join(
-        f"from {home} import {word}\n"
-        for word, home in IMPORT_MODULES.items()
-        if re.search(rf"\b{word}\b", kernel.torch_source)
+        f"from {module} import {used}\n"
+        for used, module in IMPORT_MODULES.items()
+        if re.search(rf"\b{used}\b", kernel.torch_source)
     )
     return f"{imports}\n{kernel.torch_source}\n\n\n{name} = torch.compile({name}_plain, dynamic=False)\n".lstrip()
 
 
 def _emit_triton_function(kernel: RegionKernel, launch: str) -> str:
     inputs, outputs = kernel.region.reads, kernel.region.writes
-    made = _allocate_outputs(kernel, "cuda")
-    called = wrap_call(f"{launch}({', '.join([*inputs, *outputs])})")
-    return emit_function(kernel.region, inputs, [*made, called, emit_return(outputs)])
+    allocations = _allocate_outputs(kernel, "cuda")
+    call = wrap_call(f"{launch}({', '.join([*inputs, *outputs])})")
+    return emit_function(kernel.region, inputs, [*allocations, call, emit_return(outputs)])
 
 
 def _emit_cpp_function(kernel: RegionKernel) -> str:
     region = kernel.region
     inputs, outputs = region.reads, region.writes
-    made = _allocate_outputs(kernel, "cpu")
+    allocations = _allocate_outputs(kernel, "cpu")
     pointers = ", ".join(f"{name}.data_ptr()" for name in (*inputs, *outputs))
-    return emit_function(region, inputs, [*made, wrap_call(f"KERNELS.{region.name}({pointers})"), emit_return(outputs)])
+    call = wrap_call(f"KERNELS.{region.name}({pointers})")
+    return emit_function(region, inputs, [*allocations, call, emit_return(outputs)])
 
 
 def emit_function(region: Region, inputs: Sequence[str], body: Sequence[str]) -> str:
-    """A function of the region's name with its first line of text as the docstring."""
+    """Generate a function with the region's name; its docstring is the region's summary."""
     head = wrap_call(f"def {region.name}({', '.join(inputs)}):")
     return "\n".join([head, *(textwrap.indent(line, "    ") for line in (f'"""{summarize(region)}."""', *body))]) + "\n"
 
 
 def summarize(region: Region) -> str:
-    """`relu of add, mul, add: 16,777,216 elements` or `div of exp, sum over rows: 4,096 rows of 1,000`."""
+    """List a region's steps and size: `add, mul, relu; 16,777,216 elements` or `exp, sum, div; 4,096 rows of 1,000`."""
     names = [step.op for step in region.steps if step.op not in ("cast", "constant", "index")]
     shown = ", ".join(names if len(names) <= 6 else [*names[:3], "...", *names[-2:]])
     shown = shown or "copy"
@@ -148,32 +154,33 @@ def summarize(region: Region) -> str:
 
 
 def emit_return(outputs: Sequence[str]) -> str:
+    """Generate the return statement of a region's function."""
     return f"return {', '.join(outputs)}"
 
 
 def _allocate_outputs(kernel: RegionKernel, device: str) -> list[str]:
-    """Lines that make the tensors it writes, each once."""
+    """Lines that allocate the tensors it writes, each once."""
     stores = {store.buffer: store for store in kernel.region.stores}
-    given = {load.buffer: load.dtype for load in kernel.region.loads}
+    input_dtypes = {load.buffer: load.dtype for load in kernel.region.loads}
     return [
-        f"{name} = {kernel.in_place.get(name) or _allocate_output(store, given, device)}"
+        f"{name} = {kernel.in_place.get(name) or _allocate_output(store, input_dtypes, device)}"
         for name, store in stores.items()
     ]
 
 
-def _allocate_output(store: Store, given: Mapping[str, str], device: str) -> str:
-    """Memory like that of something it is given: torch's default dtype and device may be others when it runs."""
+def _allocate_output(store: Store, input_dtypes: Mapping[str, str], device: str) -> str:
+    """An allocation like an input, since torch's default dtype and device may differ when it runs."""
     layout, dtype = f"{store.shape}, {store.shape_strides}", f"dtype=torch.{store.dtype}"
-    if not given:
+    if not input_dtypes:
         return f'torch.empty_strided({layout}, {dtype}, device="{device}")'
-    like = next((name for name, known in given.items() if known == store.dtype), None)
-    beside, asked = like or next(iter(given)), "" if like else f", {dtype}"
-    call = f"memory_beside({beside}, " if device == "cuda" else f"{beside}.new_empty_strided("
-    return f"{call}{layout}{asked})"
+    same_dtype = next((name for name, input_dtype in input_dtypes.items() if input_dtype == store.dtype), None)
+    like, option = same_dtype or next(iter(input_dtypes)), "" if same_dtype else f", {dtype}"
+    call = f"empty_on_device_of({like}, " if device == "cuda" else f"{like}.new_empty_strided("
+    return f"{call}{layout}{option})"
 
 
 def wrap_call(line: str, width: int = WIDTH) -> str:
-    """A call or a signature, its arguments on lines of their own where it is too long."""
+    """Wrap the arguments of a call or signature that is longer than `width` columns."""
     if len(line) <= width or "(" not in line:
         return line
     head, _, rest = line.partition("(")
@@ -183,11 +190,14 @@ def wrap_call(line: str, width: int = WIDTH) -> str:
 
 
 def load(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> ModuleType:
-    """The module that such a text is, with some names given; kept in the cache, because Triton reads its kernels'
-    source.
+    """Import generated source as a module.
 
+    The source is written to the cache folder, because Triton reads the source file of its kernels.
+
+    Args:
+        names: globals that the module has before it runs.
     Raises:
-        RuntimeWarning: its kernels do not compile.
+        RuntimeWarning: the kernels do not compile.
     """
     path = cache_dir("generated") / f"generated_{digest(text)}.py"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""The file that a person owns: the program as it was, the kernels, and a `ModelNew` that uses them."""
+"""The output file: the original program, the kernels, and a `ModelNew` that uses them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from kernelwright.problems.importing import split_target
 
 CALL_TEMPLATE = "{name}({given})"
 DIRECT_CALL = "__call__ = forward"
-"""A function stays one to its callers: an nn.Module's own call costs 16 to 30 us where the caches are cold."""
+"""For a program that is a function: `nn.Module.__call__` costs 16 to 30 us with cold caches."""
 FUTURE_IMPORT = "from __future__ import annotations\n"
 
 
@@ -45,23 +45,24 @@ def assemble(
     gradients: Sequence[RegionGradient] = (),
     trainable: Set[fx.Node] = frozenset(),
 ) -> str:
-    """The whole file.
+    """Assemble the file.
 
     Args:
-        trainable: the nodes that asked for a gradient when it was proved.
-        gradients: for each region its backward pass, for a program that is trained; `kernels` holds theirs too.
-        regions: the regions that run as kernels; `kernels` holds one for each.
-        header: what the head of the file says, without quotes.
+        regions: the regions that run as kernels.
+        kernels: one for each region, then those of the gradients.
+        header: docstring of the file, without quotes.
+        gradients: the backward pass of each region, for a program that is trained.
+        trainable: the nodes that require a gradient at capture.
     Raises:
-        ProblemError: the program is not one that a file can hold.
+        ProblemError: the program cannot be written as a file.
     """
     original, base = _original_source(problem)
-    generator = backend_for(device)
-    own = [generator.emit(kernels)] if regions else []
-    own += [emit_autograd_functions(gradients)] if gradients else []
-    named = GUARD_NAMES | {name for text in own for name in list_defined_names(text)}
-    rename = Renamer(named, list_used_names(original) | set(_plain_signature(problem).parameters))
-    trained_regions = {found.region.name for found in gradients}
+    backend = backend_for(device)
+    generated = [backend.emit(kernels)] if regions else []
+    generated += [emit_autograd_functions(gradients)] if gradients else []
+    defined = GUARD_NAMES | {name for text in generated for name in list_defined_names(text)}
+    rename = Renamer(defined, list_used_names(original) | set(_plain_signature(problem).parameters))
+    trained_regions = {gradient.region.name for gradient in gradients}
     names = [part.region.name for part in regions]
     calls = {
         name: rename((AUTOGRAD_CALL_TEMPLATE if name in trained_regions else CALL_TEMPLATE).replace("{name}", name))
@@ -72,35 +73,35 @@ def assemble(
     )
     kernels = [one._replace(in_place=forward.in_place.get(one.region.name, {})) for one in kernels]
     pieces = [
-        f'"""{header}"""\n\n{_future_import(original)}{generator.imports if regions else "import torch"}\n',
-        _section("the program as it was", original.replace(FUTURE_IMPORT, "")),
+        f'"""{header}"""\n\n{_future_import(original)}{backend.imports if regions else "import torch"}\n',
+        _section("original program", original.replace(FUTURE_IMPORT, "")),
     ]
     if regions:
-        pieces.append(_section("kernels", rename(generator.emit(kernels))))
+        pieces.append(_section("kernels", rename(backend.emit(kernels))))
         if gradients:
             pieces.append(_section("gradients", rename(emit_autograd_functions(gradients))))
-        asking = trainable & set(forward.inputs("self").values()) if gradients else set()
-        absent = generator.missing_kernels_check if any(not kernel.torch_source for kernel in kernels) else ""
-        proved = emit_guard(forward, device, asking, bool(gradients), absent)
-        pieces.append(_section("what they were proved for", rename(proved)))
-    as_proved = rename("as_proved") if regions else ""
-    pieces.append(_section("the program as it is now", _emit_model(problem, captured, forward, base, as_proved)))
+        require_grad = trainable & set(forward.inputs("self").values()) if gradients else set()
+        missing_kernels = backend.missing_kernels_check if any(not one.torch_source for one in kernels) else ""
+        guard = emit_guard(forward, device, require_grad, bool(gradients), missing_kernels)
+        pieces.append(_section("guards", rename(guard)))
+    guard_name = rename("inputs_match") if regions else ""
+    pieces.append(_section("optimised program", _emit_model(problem, captured, forward, base, guard_name)))
     return "\n\n".join(piece.strip("\n") + "\n" for piece in pieces)
 
 
 def emit_torch_file(problem: Problem, variant: str, header: str) -> str:
-    """The file of a program that runs as torch compiles it, or as it was.
+    """Assemble the file of a program that torch runs as a whole.
 
     Args:
         variant: `torch.compile` or `torch`.
-        header: what the head of the file says, without quotes.
+        header: docstring of the file, without quotes.
     """
     original, base = _original_source(problem)
     body = _torch_compile_body(problem, base) if variant == TORCH_COMPILE else _unchanged_body(problem, base)
     pieces = [
         f'"""{header}"""\n\n{_future_import(original)}import torch\n',
-        _section("the program as it was", original.replace(FUTURE_IMPORT, "")),
-        _section("the program as it is now", _emit_class(problem, base, body)),
+        _section("original program", original.replace(FUTURE_IMPORT, "")),
+        _section("optimised program", _emit_class(problem, base, body)),
     ]
     return "\n\n".join(piece.strip("\n") + "\n" for piece in pieces)
 
@@ -109,18 +110,18 @@ def _section(title: str, text: str) -> str:
     return f"# ---- {title}\n\n{text.strip()}\n"
 
 
-# ---- the program as it was
+# ---- the original program
 
 
 def _original_source(problem: Problem) -> tuple[str, str]:
-    """The source of the problem, and the name of the class or function in it: `Model` for one that lives in memory."""
+    """The source of the problem and the name of the class or function in it; `Model` for an in-memory program."""
     if problem.source is None:
-        return "# Model is given by whoever loads this.\n", "Model"
-    place, name = split_target(problem.source)
+        return "# The loader defines Model.\n", "Model"
+    location, name = split_target(problem.source)
     base = type(problem.module).__name__ if problem.module is not None else name or problem.name
-    if not place.endswith(".py"):
-        return f"from {place} import {base}\n", base
-    return _strip_docstring_and_main(Path(place).read_text()), base
+    if not location.endswith(".py"):
+        return f"from {location} import {base}\n", base
+    return _strip_docstring_and_main(Path(location).read_text()), base
 
 
 def _future_import(original: str) -> str:
@@ -128,10 +129,10 @@ def _future_import(original: str) -> str:
 
 
 def _strip_docstring_and_main(source: str) -> str:
-    """A module without its docstring and what only a script runs."""
+    """A module's source without its docstring and its `if __name__` block."""
     tree, lines = ast.parse(source), source.splitlines()
-    for at, node in enumerate(tree.body):
-        docstring = at == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    for index, node in enumerate(tree.body):
+        docstring = index == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         script = isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
         if docstring or script:
             assert node.end_lineno
@@ -148,35 +149,37 @@ def _emit_class(problem: Problem, base: str, body: str) -> str:
     return f"class ModelNew(torch.nn.Module):\n{_indent(body.rstrip())}\n\n    {DIRECT_CALL}\n"
 
 
-def _emit_model(problem: Problem, captured: CapturedProgram, forward: ForwardCodegen, base: str, as_proved: str) -> str:
-    """`ModelNew`; `as_proved` is the function that says whether the kernels are for some tensors, if there are."""
-    if not as_proved:
+def _emit_model(
+    problem: Problem, captured: CapturedProgram, forward: ForwardCodegen, base: str, guard_name: str
+) -> str:
+    """`ModelNew`; `guard_name` is the function that checks the inputs of the kernels, empty if there are none."""
+    if not guard_name:
         return _emit_class(problem, base, _unchanged_body(problem, base))
     signature = _plain_signature(problem)
-    taken = ", ".join(["self", *map(str, signature.parameters.values())])
-    given = ", ".join(_forwarded_argument(parameter) for parameter in signature.parameters.values())
-    hidden = base in {node.name for node in captured.graph.nodes}
-    original = f"{'self.original' if hidden else base}({given})"
+    parameters = ", ".join(["self", *map(str, signature.parameters.values())])
+    arguments = ", ".join(_forwarded_argument(parameter) for parameter in signature.parameters.values())
+    shadowed = base in {node.name for node in captured.graph.nodes}
+    original = f"{'self.original' if shadowed else base}({arguments})"
     if problem.module is not None:
-        original = f"super().forward({given})"
+        original = f"super().forward({arguments})"
     unpacked, conditions = emit_argument_checks(problem, captured, signature)
     if captured.training:
         conditions.insert(0, emit_mode_check(captured.training))
     tensors = ", ".join(forward.inputs("self"))
-    proved = [f"{as_proved}({tensors})"]
+    tensor_checks = [f"{guard_name}({tensors})"]
     if any(kind != "output" for kind, _ in captured.results):
-        proved.append(emit_no_alias_check(list(forward.inputs("self"))))
-    guards = [conditions, proved] if unpacked else [[*conditions, *proved]]
+        tensor_checks.append(emit_no_alias_check(list(forward.inputs("self"))))
+    guards = [conditions, tensor_checks] if unpacked else [[*conditions, *tensor_checks]]
     body = [
         *(_emit_early_return(" and ".join(guard), f"return {original}") for guard in guards[:-1] if guard),
         *unpacked,
         _emit_early_return(" and ".join(guards[-1]), f"return {original}"),
         *forward.lines("self"),
     ]
-    doc = f'"""{base} with kernels of its own, for the tensors that they were proved for; else {base} as it was."""'
-    alias = [f"original = staticmethod({base})", ""] if hidden and problem.module is None else []
+    doc = f'"""{base} with generated kernels for the verified input layouts; otherwise the original {base}."""'
+    alias = [f"original = staticmethod({base})", ""] if shadowed and problem.module is None else []
     return _emit_class(
-        problem, base, "\n".join([doc, "", *alias, wrap_call(f"def forward({taken}):"), *map(_indent, body)])
+        problem, base, "\n".join([doc, "", *alias, wrap_call(f"def forward({parameters}):"), *map(_indent, body)])
     )
 
 
@@ -187,15 +190,15 @@ def _emit_early_return(condition: str, then: str) -> str:
 
 def _unchanged_body(problem: Problem, base: str) -> str:
     if problem.module is not None:
-        return f'"""{base} as it was: no kernel was faster."""\n'
-    return f'"""{base} as it was: no kernel was faster."""\n\nforward = staticmethod({base})\n'
+        return f'"""The original {base}: no kernel was faster."""\n'
+    return f'"""The original {base}: no kernel was faster."""\n\nforward = staticmethod({base})\n'
 
 
 def _torch_compile_body(problem: Problem, base: str) -> str:
-    called = f"torch.compile({base}.forward, dynamic=False)"
+    compiled = f"torch.compile({base}.forward, dynamic=False)"
     if problem.module is None:
-        called = f"staticmethod(torch.compile({base}, dynamic=False))"
-    return f'"""{base} as torch.compile makes it: as a whole the fastest here."""\n\nforward = {called}\n'
+        compiled = f"staticmethod(torch.compile({base}, dynamic=False))"
+    return f'"""{base} compiled as a whole by torch.compile, the fastest variant here."""\n\nforward = {compiled}\n'
 
 
 def _plain_signature(problem: Problem) -> inspect.Signature:
@@ -206,7 +209,7 @@ def _plain_signature(problem: Problem) -> inspect.Signature:
         if parameter.default is not parameter.empty and not isinstance(
             parameter.default, (int, float, bool, str, type(None))
         ):
-            raise ProblemError(f"the default of its argument {parameter.name} is no plain value")
+            raise ProblemError(f"default of argument {parameter.name} is not a literal")
     return inspect.Signature(plain)
 
 

@@ -1,4 +1,4 @@
-"""A suite of programs, each optimised and timed beside eager, torch.compile and a copy of the same bytes."""
+"""A suite of programs, each optimised and timed against eager, torch.compile and a copy of the same bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.in_memory import optimize_problem
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import KernelwrightError, ProblemError
+from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import TORCH_COMPILE, WHOLE_PROGRAM_PREFIX, Optimization, ProgramSuiteRow
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine
 from kernelwright.machines.floor import floor, last_cache_bytes
 from kernelwright.measure.paired import time_variants
 from kernelwright.problems import Problem, load_problem
@@ -32,8 +32,11 @@ MAX_REASON_CHARS = 400
 
 
 def load_programs(folder: str, device: str) -> Iterator[Problem]:
-    """The programs of a folder: functions with their `NAME_inputs(scale)`, sized for the device by `GPU_SCALE`, and
-    problem files in KernelBench's form, as they are."""
+    """Load the programs of a folder.
+
+    A file is either a KernelBench problem file, or defines functions `NAME` with `NAME_inputs(scale)`; `GPU_SCALE` maps
+    each name to its scale on a GPU (1 on a CPU).
+    """
     for path in sorted(Path(folder).glob("*.py")):
         module = import_file(path, ProblemError)
         if not hasattr(module, "GPU_SCALE"):
@@ -57,23 +60,23 @@ def run_program(
     budget_s: float | None = None,
     tuner: Tuner | None = None,
 ) -> ProgramSuiteRow:
-    """Optimises one program and times what came of it; whatever goes wrong is the row's reason.
+    """Optimise one program and time the result; an error becomes the row's reason.
 
     Args:
-        use_torch_compile: let torch.compile compete.
-        num_input_sets: how many sets of inputs the result is proved on; None is what `kw verify` takes.
-        budget_s: for timing the whole program; None is `SAMPLING_TIMEOUT_S`.
-        tuner: who tries the ways to compute a region.
+        use_torch_compile: time torch.compile as a variant too.
+        num_input_sets: how many input sets verify the result; None is the default of `kw verify`.
+        budget_s: for timing the whole program; None is `BUDGET_S`.
+        tuner: autotuner of the regions; None creates one.
     """
     report_stage(problem.name)
     tuner = tuner or Tuner(backend_for(device), device, machine, use_torch_compile=use_torch_compile)
     try:
         return _optimize_and_time(problem, tuner, use_torch_compile, num_input_sets, budget_s or BUDGET_S)
-    except KernelwrightError as fault:
-        return ProgramSuiteRow(name=problem.name, accepted=False, reason=str(fault))
-    except Exception as fault:  # out of memory, a CUDA error, a bug of ours: the next program may be fine
-        said = " ".join(str(fault).split())[:MAX_REASON_CHARS]
-        return ProgramSuiteRow(name=problem.name, accepted=False, reason=f"{type(fault).__name__}: {said}")
+    except KernelwrightError as error:
+        return ProgramSuiteRow(name=problem.name, accepted=False, reason=str(error))
+    except Exception as error:  # out of memory, a CUDA error, a bug of ours: the next program may be fine
+        message = " ".join(str(error).split())[:MAX_REASON_CHARS]
+        return ProgramSuiteRow(name=problem.name, accepted=False, reason=f"{type(error).__name__}: {message}")
 
 
 def _optimize_and_time(
@@ -81,49 +84,49 @@ def _optimize_and_time(
 ) -> ProgramSuiteRow:
     device, machine = tuner.device, tuner.machine
     with torch.no_grad():
-        ours = optimize_problem(problem, tuner, sets)
-        found: Any = ours.optimization
+        optimized = optimize_problem(problem, tuner, sets)
+        record: Any = optimized.optimization
         inputs = problem.inputs(device, 0)
         work = count_work(problem.program_on(device), *inputs)
-        moved = work.fused.total_bytes
-        arms: dict[str, Callable[..., Any]] = {OURS: ours}
-        if not found.is_unchanged:
-            arms[EAGER] = make_baseline("eager", problem, device)
+        compulsory_bytes = work.fused.total_bytes
+        variants: dict[str, Callable[..., Any]] = {OURS: optimized}
+        if not record.is_unchanged:
+            variants[EAGER] = make_baseline("eager", problem, device)
         if compile:
-            arms[TORCH_COMPILE] = make_baseline("compile", problem, device)
+            variants[TORCH_COMPILE] = make_baseline("compile", problem, device)
         rounds = time_variants(
-            arms | {COPY: _copy_baseline(moved, device)},
+            variants | {COPY: _copy_baseline(compulsory_bytes, device)},
             inputs,
             device=device,
             last_cache_bytes=last_cache_bytes(machine),
             budget_s=budget_s,
         )
     times = {name: timing.time_us for name, timing in rounds.timings.items()}
-    if found.is_unchanged:
+    if record.is_unchanged:
         times[EAGER] = times[OURS]
     return ProgramSuiteRow(
         name=problem.name,
-        accepted=found.verdict.accepted,
-        reason=found.verdict.reason.detail if found.verdict.reason else "",
-        compulsory_bytes=moved,
+        accepted=record.verdict.accepted,
+        reason=record.verdict.reason.detail if record.verdict.reason else "",
+        compulsory_bytes=compulsory_bytes,
         floor_us=floor(work.fused, machine, cold_bytes=sum(first_read_bytes(work).values())).time_us,
         times_us=times,
-        winners=tuple(_winner_lines(found)),
-        fallbacks=tuple(left.operator for left in found.fallbacks),
+        winners=tuple(_winner_lines(record)),
+        fallbacks=tuple(fallback.operator for fallback in record.fallbacks),
     )
 
 
-def _winner_lines(found: Optimization) -> Iterator[str]:
-    """Who computes each region, and who the whole program where that is another."""
-    for region in found.regions:
+def _winner_lines(record: Optimization) -> Iterator[str]:
+    """The winning variant of each region, and that of the whole program if it is a torch variant."""
+    for region in record.regions:
         yield f"{region.name}: {region.winner}, {region.winner_reason}"
-    if found.whole_program_winner:
-        yield f"{WHOLE_PROGRAM_PREFIX}{found.whole_program_winner}"
+    if record.whole_program_winner:
+        yield f"{WHOLE_PROGRAM_PREFIX}{record.whole_program_winner}"
 
 
-def _copy_baseline(moved: int, device: str) -> Callable[..., Any]:
-    """A copy that moves as many bytes as a program must, half of them read; it takes any arguments."""
-    source = torch.empty(max(moved // 2, 1), dtype=torch.uint8, device=device).fill_(1)
+def _copy_baseline(num_bytes: int, device: str) -> Callable[..., Any]:
+    """A copy that reads and writes this many bytes in total; it ignores its arguments."""
+    source = torch.empty(max(num_bytes // 2, 1), dtype=torch.uint8, device=device).fill_(1)
     target = torch.empty_like(source)
     return lambda *_: target.copy_(source)
 

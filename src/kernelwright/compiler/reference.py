@@ -1,4 +1,4 @@
-"""A region as torch computes it: the program's own calls where they make up the region, else its operators."""
+"""The torch reference of a region: the original calls of the program if they make up the region, else its operators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ aten = torch.ops.aten
 
 
 def build_reference(captured: CapturedProgram, part: PlannedRegion) -> fx.GraphModule:
-    """A module that takes the region's inputs and returns its outputs as a tuple."""
+    """Build a module that takes the region's inputs and returns its outputs as a tuple."""
     return _from_calls(captured, part) or _from_operators(captured, part)
 
 
 def format_reference(reference: fx.GraphModule, name: str) -> str:
-    """The module as a plain function, for a file; a single output stands without its tuple."""
+    """Print a reference as a plain function for the output file; a single output is returned without its tuple."""
     code = (
         reference.code.strip()
         .replace("def forward(self, ", f"def {name}(", 1)
@@ -38,10 +38,10 @@ def format_reference(reference: fx.GraphModule, name: str) -> str:
 def record_region_inputs(
     captured: CapturedProgram, parts: Sequence[PlannedRegion], values: Sequence[Any]
 ) -> list[list[torch.Tensor]]:
-    """The tensors that each region is given in one run of the program.
+    """Run the graph once and record the input tensors of each region.
 
     Args:
-        values: of the graph's placeholders.
+        values: the values of the graph's placeholders.
     """
     by_name = {node.name: node for node in captured.graph.nodes}
     wanted = {by_name[name] for part in parts for name in part.region.reads}
@@ -61,7 +61,7 @@ def record_region_inputs(
 
 
 def bind_placeholders(captured: CapturedProgram, program: Any, args: Any, kwargs: Any) -> list[Any]:
-    """What the graph is given in a call of the program."""
+    """Return the values of the graph's placeholders in a call of the program."""
     from torch.utils import _pytree as pytree
 
     leaves = pytree.tree_leaves(normalize_call(program, args, kwargs))
@@ -79,24 +79,22 @@ def bind_placeholders(captured: CapturedProgram, program: Any, args: Any, kwargs
 
 
 def _from_calls(captured: CapturedProgram, part: PlannedRegion) -> fx.GraphModule | None:
-    names, inside = {source_call_name(node) for node in part.nodes}, set(part.nodes)
+    names, nodes = {source_call_name(node) for node in part.nodes}, set(part.nodes)
     value_of = map_calls_to_values(captured)
     calls = [node for node in captured.exported.graph.nodes if node.name in names and node.op == "call_function"]
-    whole = all(
-        node in inside
-        for node in captured.graph.nodes
-        if node.op == "call_function" and source_call_name(node) in names
+    complete = all(
+        node in nodes for node in captured.graph.nodes if node.op == "call_function" and source_call_name(node) in names
     )
-    plain = all(isinstance(c.target, torch._ops.OpOverload) and not c.target._schema.is_mutable for c in calls)
-    if not calls or not whole or not plain:
+    functional = all(isinstance(c.target, torch._ops.OpOverload) and not c.target._schema.is_mutable for c in calls)
+    if not calls or not complete or not functional:
         return None
     return _build_graph(captured, part, calls, lambda node: value_of.get(node))
 
 
 def _from_operators(captured: CapturedProgram, part: PlannedRegion) -> fx.GraphModule:
-    built = _build_graph(captured, part, part.nodes, lambda node: node)
-    assert built, "a region is made of its own nodes"
-    return built
+    reference = _build_graph(captured, part, part.nodes, lambda node: node)
+    assert reference, "a region depends only on its nodes and inputs"
+    return reference
 
 
 def _build_graph(
@@ -105,10 +103,10 @@ def _build_graph(
     nodes: Sequence[fx.Node],
     value_of: Callable[[fx.Node], fx.Node | None],
 ) -> fx.GraphModule | None:
-    """A graph of some nodes over the region's inputs, or None where they need anything else.
+    """A graph of some nodes over the region's inputs, or None if they depend on anything else.
 
     Args:
-        value_of: which node of the decomposed graph has the value of one of these.
+        value_of: maps each of these nodes to the node of the decomposed graph that has its value.
     """
     graph = fx.Graph()
     by_name = {node.name: node for node in captured.graph.nodes}
@@ -122,15 +120,15 @@ def _build_graph(
         if node not in copied:
             if node not in wanted and (node.op != "call_function" or not is_rematerializable(node)):
                 raise KeyError(node.name)
-            alone = op_name(node.target).endswith("_like") and value_of(node_arg(node, 0)) not in known
-            copied[node] = _standalone_constant(graph, node) if alone else graph.node_copy(node, copy)
+            standalone = op_name(node.target).endswith("_like") and value_of(node_arg(node, 0)) not in known
+            copied[node] = _standalone_constant(graph, node) if standalone else graph.node_copy(node, copy)
         return copied[node]
 
     try:
         for node in nodes:
             copy(node)
-        made = {value_of(node): new for node, new in copied.items()}
-        graph.output(tuple(made[by_name[name]] for name in outputs))
+        by_value = {value_of(node): new for node, new in copied.items()}
+        graph.output(tuple(by_value[by_name[name]] for name in outputs))
     except KeyError:
         return None
     graph.eliminate_dead_code()
@@ -138,8 +136,8 @@ def _build_graph(
 
 
 def _standalone_constant(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    """A constant that is like a tensor of which the region reads nothing."""
+    """A `*_like` constant whose source tensor is not an input of the region."""
     like = node.meta["val"]
-    about = {"dtype": like.dtype, "device": like.device}
-    memory = graph.call_function(aten.empty_strided.default, (list(like.shape), list(like.stride())), about)
+    options = {"dtype": like.dtype, "device": like.device}
+    memory = graph.call_function(aten.empty_strided.default, (list(like.shape), list(like.stride())), options)
     return graph.call_function(aten.fill.Scalar, (memory, fill_value(node)))

@@ -1,4 +1,4 @@
-"""What was tried before on this machine: an attempt costs seconds, and an interrupted run must not lose it."""
+"""Tuning attempts kept on disk: each costs seconds, and an interrupted run must not lose them."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import msgspec
 
 from kernelwright.compiler.regions.region import Region
 from kernelwright.core.cache import cache_dir, digest, write_atomic
+from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import Attempt
-from kernelwright.core.records import Machine
 
 
 class TrialStore:
-    """Attempts at one region on one machine, kept in the cache folder one file each."""
+    """Attempts at one region on one machine, one file each in the cache folder."""
 
     def __init__(self, region: Region, machine: Machine) -> None:
         software = [f"{name} {version}" for name, version in sorted(machine.software.items())]
         self._key = (str(region), machine.name, str(machine.threads), *software)
 
     def get(self, source: str) -> Attempt | None:
-        """The attempt with this source text, if one was made and its file is whole."""
+        """Return the attempt with this source text; None if there is none or its file is damaged."""
         try:
             return msgspec.json.decode(self._path(source).read_bytes(), type=Attempt)
         except (OSError, msgspec.DecodeError):
             return None
 
     def put(self, source: str, attempt: Attempt) -> None:
+        """Store the attempt with this source text."""
         write_atomic(self._path(source), msgspec.json.encode(attempt))
 
     def _path(self, source: str):

@@ -1,6 +1,6 @@
-"""What is the fastest way to compute a region here: every choice of a generator, torch, and torch.compile.
+"""Autotuning of a region on this machine: every config of a backend, eager torch and torch.compile.
 
-The space is data and a choice is a record, so whoever searches better than by trying them all can stand here.
+The search space is a list of config records, so that the exhaustive search can be replaced by another.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from kernelwright.compiler.reference import format_reference
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.region import Region
 from kernelwright.compiler.trial_store import TrialStore
+from kernelwright.core.diagnosis import Floor
+from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import TORCH, TORCH_COMPILE, Attempt, ConfigValues, RegionOutcome
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Floor, Machine
 from kernelwright.diagnosis.observation import special_function_us
 from kernelwright.diagnosis.recommendations import SPECIAL_FUNCTION_FACTOR, WELL_WRITTEN_FACTOR, min_call_us
 from kernelwright.machines.floor import datasheet_bound_us, floor, last_cache_bytes
@@ -36,22 +37,23 @@ from kernelwright.work import count_work, first_read_bytes
 NUM_FINALISTS = 3
 QUICK_BUDGET_S = 0.05
 MIN_SPEEDUP = 1.005
-"""A kernel that is not surely faster than torch's own, and by this much, is not worth a line of anybody's file."""
+"""Least significant speedup over eager torch that justifies a generated kernel."""
 CLEAR_SPEEDUP = 1.02
-"""What torch's ways have to gain on a kernel of one's own: torch.compile compiles again wherever the file runs."""
+"""Least speedup of torch.compile over a generated kernel: it recompiles wherever the file runs."""
 OWN_KERNELS = "kernels"
 PROGRAM_HANDICAP = {
     True: {OWN_KERNELS: 1.0, TORCH: CLEAR_SPEEDUP, TORCH_COMPILE: CLEAR_SPEEDUP**2},
     False: {OWN_KERNELS: CLEAR_SPEEDUP, TORCH: 1.0, TORCH_COMPILE: CLEAR_SPEEDUP},
 }
-"""By whether a kernel for a program is our own, which is what is asked for: torch's ways have to be faster."""
+"""Factor on the time of each variant of a whole program, by whether any of its kernels is generated here: generated
+kernels are preferred unless a torch variant is clearly faster."""
 ProgramsByAttempt = dict[str, tuple[RegionKernel, Callable[..., Any]]]
-"""By the name of their attempt."""
+"""Kernel and compiled function by the name of the attempt."""
 
 
 @dataclass
 class TuningResult:
-    """The outcome of a region, and the kernel that won; None where torch's own did."""
+    """The outcome of a region, and the winning kernel; None if eager torch won."""
 
     outcome: RegionOutcome
     kernel: RegionKernel | None
@@ -59,10 +61,10 @@ class TuningResult:
 
 @dataclass
 class Tuner:
-    """Tries the ways to compute regions on one device.
+    """Autotuner of regions on one device.
 
     Args:
-        use_torch_compile: let torch.compile compete.
+        use_torch_compile: time torch.compile as a variant too.
     """
 
     backend: Backend
@@ -74,12 +76,12 @@ class Tuner:
     _num_cached: int = field(default=0, init=False)
 
     def notes(self) -> list[str]:
-        """What a person should know of how it was tried."""
-        known = f"{self._num_cached} of {self._num_tried} choices were measured by an earlier run"
-        return [known] if self._num_cached else []
+        """Notes for the user on how the tuning ran."""
+        reused = f"{self._num_cached} of {self._num_tried} configs reused from an earlier run"
+        return [reused] if self._num_cached else []
 
     def tune(self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> TuningResult:
-        """The best accepted way; the reference where nothing beats it."""
+        """Find the fastest correct kernel of a region; eager torch where none is faster."""
         report_stage(f"{region.name}: counting its work")
         least, bound_us, predicted = self._predict(reference, inputs)
         before = self._quick_time_us(reference, inputs)
@@ -94,38 +96,39 @@ class Tuner:
             predicted_us=min(predicted, before),
             after_us=before,
             winner=TORCH,
-            winner_reason=f"no gain to be had: it is at {before / least.time_us:.2f}x its floor"
-            if least.time_us
-            else "",
+            winner_reason=f"already at {before / least.time_us:.2f}x its lower bound" if least.time_us else "",
         )
         if max(bound_us, min_call_us(self.machine) / 4) >= before:
             return TuningResult(outcome, None)
         programs, attempts = self._try_configs(region, reference, inputs)
-        answers = CandidateChecker(
+        checker = CandidateChecker(
             region, reference, inputs, {name: program for name, (_, program) in programs.items()}
         )
-        finalists = self._select_finalists([attempt for attempt in attempts if attempt.name in programs], answers)
-        rounds, against = self._time_finalists(
+        finalists = self._select_finalists([attempt for attempt in attempts if attempt.name in programs], checker)
+        rounds, disqualified = self._time_finalists(
             region, reference, inputs, {name: programs[name][1] for name in finalists}
         )
         times = {name: timing.time_us for name, timing in rounds.timings.items()}
-        winner = self._select_winner(rounds, answers, against)
+        winner = self._select_winner(rounds, checker, disqualified)
         attempts = [
-            msgspec.structs.replace(answers.annotate(attempt), time_us=times.get(attempt.name, attempt.time_us))
+            msgspec.structs.replace(checker.annotate(attempt), time_us=times.get(attempt.name, attempt.time_us))
             for attempt in attempts
         ]
-        torchs_own = [(name, reason) for name, reason in ((TORCH, ""), (TORCH_COMPILE, against)) if name in times]
-        attempts += [Attempt(name=name, time_us=times[name], reason=reason) for name, reason in torchs_own]
+        torch_variants = [
+            (name, reason) for name, reason in ((TORCH, ""), (TORCH_COMPILE, disqualified)) if name in times
+        ]
+        attempts += [Attempt(name=name, time_us=times[name], reason=reason) for name, reason in torch_variants]
         kernel = programs[winner][0] if winner in programs else None
         if winner == TORCH_COMPILE:
             kernel = RegionKernel(region, None, format_reference(reference, f"{region.name}_plain"))
-        fair = {name: time for name, time in _eligible_times(rounds, against).items() if not answers.failures.get(name)}
+        eligible = _eligible_times(rounds, disqualified)
+        correct = {name: time for name, time in eligible.items() if not checker.failures.get(name)}
         outcome = msgspec.structs.replace(
             outcome,
             before_us=times[TORCH],
             after_us=times[winner],
             winner=winner,
-            winner_reason=_explain_winner(winner, fair),
+            winner_reason=_explain_winner(winner, correct),
             attempts=tuple(attempts),
         )
         return TuningResult(outcome, kernel)
@@ -133,31 +136,32 @@ class Tuner:
     def choose_whole_program(
         self, problem: Problem, changed: Callable[..., Any], kernels: Sequence[RegionKernel]
     ) -> tuple[str, str] | None:
-        """(torch's own way, why) where one is faster for a whole program than its kernels, else None.
+        """Return (torch variant, reason) if one runs the whole program faster than its kernels, else None.
 
-        What stands between regions, and what a call costs, shows only here.
+        Operators between regions and the overhead of a call count only here.
 
         Args:
-            changed: the program with these kernels; without any it runs as it was.
+            changed: the program with these kernels; the original program if there are none.
         """
         program, inputs = problem.program_on(self.device), problem.inputs(self.device, 0)
-        arms: dict[str, Callable[..., Any]] = {OWN_KERNELS: changed, TORCH: program} if kernels else {TORCH: program}
+        variants: dict[str, Callable[..., Any]] = {OWN_KERNELS: changed} if kernels else {}
+        variants[TORCH] = program
         if self.use_torch_compile:
             torch._dynamo.reset()
-            arms[TORCH_COMPILE] = torch.compile(program, dynamic=False)
-        if len(arms) == 1:
+            variants[TORCH_COMPILE] = torch.compile(program, dynamic=False)
+        if len(variants) == 1:
             return None
-        report_stage(f"timing the whole program in {len(arms)} ways")
-        rounds, against = self._time_rounds(arms, inputs)
-        times = _eligible_times(rounds, against)
+        report_stage(f"timing {len(variants)} variants of the whole program")
+        rounds, disqualified = self._time_rounds(variants, inputs)
+        times = _eligible_times(rounds, disqualified)
         handicap = PROGRAM_HANDICAP[any(not kernel.torch_source for kernel in kernels)]
         best = min(times, key=lambda name: times[name] * handicap[name])
-        return None if best == next(iter(arms)) else (best, _explain_winner(best, times))
+        return None if best == next(iter(variants)) else (best, _explain_winner(best, times))
 
     def _predict(self, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[Floor, float, float]:
-        """The floor of a region, what no kernel beats, and what one that is written well should take.
+        """Return the floor of a region, its datasheet bound, and the predicted time of a well-written kernel.
 
-        A floor is a copy's speed, which torch's own kernel may have: half a percent may be left.
+        The floor uses the bandwidth of a copy, which a kernel can exceed slightly; only the datasheet bound is hard.
         """
         work = count_work(reference, list(inputs))
         cold = sum(first_read_bytes(work).values())
@@ -172,15 +176,15 @@ class Tuner:
             return measure_steady_us(call, self.device, budget_s=QUICK_BUDGET_S)
 
     def _time_attempt(
-        self, name: str, setting: ConfigValues, program: Callable[..., Any], inputs: Sequence[torch.Tensor]
+        self, name: str, values: ConfigValues, program: Callable[..., Any], inputs: Sequence[torch.Tensor]
     ) -> Attempt:
-        """A kernel timed at a glance; one that may be over before the next is launched, by the device alone as well."""
-        found = Attempt(name=name, config=setting, time_us=self._quick_time_us(program, inputs))
-        if not self._may_be_launch_bound(found):
-            return found
+        """Time a kernel quickly; one that may be launch-bound, also without its launches, in a CUDA graph."""
+        attempt = Attempt(name=name, config=values, time_us=self._quick_time_us(program, inputs))
+        if not self._may_be_launch_bound(attempt):
+            return attempt
         call = RotatingBuffers((list(inputs), {}), last_cache_bytes(self.machine)).bind(program)
         with torch.no_grad():
-            return msgspec.structs.replace(found, device_time_us=measure_in_graph_us(call))
+            return msgspec.structs.replace(attempt, device_time_us=measure_in_graph_us(call))
 
     def _may_be_launch_bound(self, attempt: Attempt) -> bool:
         return self.device == "cuda" and attempt.time_us is not None and attempt.time_us < GRAPH_BELOW_US
@@ -188,35 +192,35 @@ class Tuner:
     def _try_configs(
         self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]
     ) -> tuple[ProgramsByAttempt, list[Attempt]]:
-        """Every choice of the generator, built and timed at a glance."""
+        """Build and quickly time every config of the backend."""
         trials, programs, attempts = TrialStore(region, self.machine), {}, []
-        choices = self.backend.generate_configs(region)
-        for at, choice in enumerate(choices):
-            report_stage(f"{region.name}: choice {at + 1} of {len(choices)}")
-            setting = msgspec.to_builtins(choice)
-            name = ", ".join(f"{key} {value}" for key, value in setting.items())
+        configs = self.backend.generate_configs(region)
+        for number, config in enumerate(configs, 1):
+            report_stage(f"{region.name}: config {number} of {len(configs)}")
+            values = msgspec.to_builtins(config)
+            name = ", ".join(f"{key} {value}" for key, value in values.items())
             text = name
             try:
-                text = self.backend.emit_module([RegionKernel(region, choice)])
-                known = trials.get(text)
-                if known and self._may_be_launch_bound(known) and known.device_time_us is None:
-                    known = None
-                self._num_tried, self._num_cached = self._num_tried + 1, self._num_cached + bool(known)
-                if known is None or known.time_us is not None:
+                text = self.backend.emit_module([RegionKernel(region, config)])
+                attempt = trials.get(text)
+                if attempt and self._may_be_launch_bound(attempt) and attempt.device_time_us is None:
+                    attempt = None
+                self._num_tried, self._num_cached = self._num_tried + 1, self._num_cached + bool(attempt)
+                if attempt is None or attempt.time_us is not None:
                     program = getattr(self.backend.load(text), region.name)
-                    known = known or self._time_attempt(name, setting, program, inputs)
-                    programs[name] = RegionKernel(region, choice), program
+                    attempt = attempt or self._time_attempt(name, values, program, inputs)
+                    programs[name] = RegionKernel(region, config), program
             except Unsupported as reason:
-                known = Attempt(name=name, config=setting, accepted=False, reason=str(reason))
-            except Exception as fault:  # a generated kernel that does not build or run: ours, and to be reported
-                reason = f"{type(fault).__name__}: {str(fault).strip().splitlines()[-1][:200] if str(fault) else ''}"
-                known = Attempt(name=name, config=setting, accepted=False, reason=reason)
-            trials.put(text, known)
-            attempts.append(known)
+                attempt = Attempt(name=name, config=values, accepted=False, reason=str(reason))
+            except Exception as error:  # a generated kernel that does not build or run is our bug: record it
+                reason = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200] if str(error) else ''}"
+                attempt = Attempt(name=name, config=values, accepted=False, reason=reason)
+            trials.put(text, attempt)
+            attempts.append(attempt)
         return programs, attempts
 
-    def _select_finalists(self, attempts: Sequence[Attempt], answers: CandidateChecker) -> list[str]:
-        """The names of the fastest few; of the right ones the fastest where a call would hide what they take."""
+    def _select_finalists(self, attempts: Sequence[Attempt], checker: CandidateChecker) -> list[str]:
+        """Return the names of the fastest few; only the fastest correct one where launch overhead hides the kernel."""
         best = sorted(attempts, key=self._cost_us)
         hidden = (
             best
@@ -224,13 +228,13 @@ class Tuner:
             and self._cost_us(best[0]) < min_call_us(self.machine)
         )
         if hidden:
-            return [next(a.name for a in best if answers.is_correct(a.name) or a is best[-1])]
+            return [next(a.name for a in best if checker.is_correct(a.name) or a is best[-1])]
         return [a.name for a in best[:NUM_FINALISTS]]
 
     def _cost_us(self, attempt: Attempt) -> float:
-        """Its time at a glance; on a GPU a row in parts takes a launch more, which costs the host what is not in it."""
-        more = self.device == "cuda" and attempt.config.get("num_splits", 1) != 1
-        return (attempt.device_time_us or attempt.time_us or 0.0) + more * min_call_us(self.machine) / 4
+        """The quick timing, plus the host cost of the second launch of a split row on a GPU."""
+        second_launch = self.device == "cuda" and attempt.config.get("num_splits", 1) != 1
+        return (attempt.device_time_us or attempt.time_us or 0.0) + second_launch * min_call_us(self.machine) / 4
 
     def _time_finalists(
         self,
@@ -239,53 +243,60 @@ class Tuner:
         inputs: Sequence[torch.Tensor],
         finalists: dict[str, Callable[..., Any]],
     ) -> tuple[InterleavedTimings, str]:
-        """The fastest few beside torch's own, timed in alternation."""
-        arms = dict(finalists)
-        if self.use_torch_compile and arms:
+        """Time the finalists and the torch variants, interleaved."""
+        variants = dict(finalists)
+        if self.use_torch_compile and variants:
             report_stage(f"{region.name}: torch.compile", 300)
             torch._dynamo.reset()
-            arms[TORCH_COMPILE] = torch.compile(reference, dynamic=False)
-        arms[TORCH] = reference
-        report_stage(f"{region.name}: timing {len(arms)} ways")
-        return self._time_rounds(arms, (list(inputs), {}))
+            variants[TORCH_COMPILE] = torch.compile(reference, dynamic=False)
+        variants[TORCH] = reference
+        report_stage(f"{region.name}: timing {len(variants)} variants")
+        return self._time_rounds(variants, (list(inputs), {}))
 
     def _time_rounds(
-        self, arms: dict[str, Callable[..., Any]], inputs: tuple[Any, Any]
+        self, variants: dict[str, Callable[..., Any]], inputs: tuple[Any, Any]
     ) -> tuple[InterleavedTimings, str]:
-        """Ways timed in alternation, and what speaks against torch.compile's: a call that takes longer than another
-        way's, where a graph was timed, which hides it."""
+        """Time variants interleaved.
+
+        Returns:
+            The timings, and what disqualifies torch.compile, if anything: if CUDA graphs were timed, which hide launch
+            overhead, a plain call that is slower than another variant's.
+        """
         cache_bytes = last_cache_bytes(self.machine)
         with torch.no_grad():
             rounds = time_variants(
-                arms, inputs, device=self.device, last_cache_bytes=cache_bytes, budget_s=self.budget_s
+                variants, inputs, device=self.device, last_cache_bytes=cache_bytes, budget_s=self.budget_s
             )
-        if TORCH_COMPILE not in arms or rounds.timings[TORCH_COMPILE].conditions.clock != "graph":
+        if TORCH_COMPILE not in variants or rounds.timings[TORCH_COMPILE].conditions.clock != "graph":
             return rounds, ""
-        called = {name: self._quick_time_us(arm, *inputs) for name, arm in arms.items()}
-        others = min(us for name, us in called.items() if name != TORCH_COMPILE)
-        against = f"its call, which a graph hides, takes {called[TORCH_COMPILE]:.0f} us, another way's {others:.0f}"
-        return rounds, against if called[TORCH_COMPILE] > others else ""
+        call_us = {name: self._quick_time_us(variant, *inputs) for name, variant in variants.items()}
+        least_us = min(time_us for name, time_us in call_us.items() if name != TORCH_COMPILE)
+        disqualified = (
+            f"its launch overhead (hidden by the CUDA graph) is {call_us[TORCH_COMPILE]:.0f} us, "
+            f"another variant's {least_us:.0f} us"
+        )
+        return rounds, disqualified if call_us[TORCH_COMPILE] > least_us else ""
 
-    def _select_winner(self, rounds: InterleavedTimings, answers: CandidateChecker, against: str) -> str:
-        """The fastest that is right; torch.compile's only if nothing speaks against it."""
-        times = _eligible_times(rounds, against)
+    def _select_winner(self, rounds: InterleavedTimings, checker: CandidateChecker, disqualified: str) -> str:
+        """Return the fastest correct variant; torch.compile only if it is not disqualified."""
+        times = _eligible_times(rounds, disqualified)
         for name in sorted(times, key=lambda name: times[name] * (CLEAR_SPEEDUP if name == TORCH_COMPILE else 1.0)):
             if name == TORCH:
                 return name
             gain = rounds.compare(name, TORCH)
             if gain.low <= 1 or gain.speedup < (CLEAR_SPEEDUP**2 if name == TORCH_COMPILE else MIN_SPEEDUP):
                 continue
-            if name == TORCH_COMPILE or answers.is_correct(name):
+            if name == TORCH_COMPILE or checker.is_correct(name):
                 return name
         return TORCH
 
 
 @dataclass
 class CandidateChecker:
-    """What kernels of a region return beside its reference, each asked once.
+    """Compares kernels of a region with its reference, each at most once.
 
     Attributes:
-        failures: those that were asked, with what is wrong; nothing of those that are right.
+        failures: by the name of each kernel that was checked, what is wrong; empty text if it is correct.
     """
 
     region: Region
@@ -295,30 +306,31 @@ class CandidateChecker:
     failures: dict[str, str] = field(default_factory=dict)
 
     def is_correct(self, name: str) -> bool:
-        """Whether a kernel's answer is the reference's."""
+        """Whether a kernel's result matches the reference's."""
         if name not in self.failures:
-            report_stage(f"{self.region.name}: is {name} right")
+            report_stage(f"{self.region.name}: checking {name}")
             reason = find_mismatch(self.reference, self.programs[name], self.inputs)
             self.failures[name] = reason.detail if reason else ""
         return not self.failures[name]
 
     def annotate(self, attempt: Attempt) -> Attempt:
-        """The attempt with what was found of it."""
+        """Return the attempt with the result of its check, if it was checked."""
         if attempt.name not in self.failures:
             return attempt
-        wrong = self.failures[attempt.name]
-        return msgspec.structs.replace(attempt, accepted=not wrong, reason=wrong)
+        failure = self.failures[attempt.name]
+        return msgspec.structs.replace(attempt, accepted=not failure, reason=failure)
 
 
-def _eligible_times(rounds: InterleavedTimings, against: str) -> dict[str, float]:
-    """The times of the ways that may win; `against` torch.compile's may speak something."""
-    return {name: timing.time_us for name, timing in rounds.timings.items() if not (against and name == TORCH_COMPILE)}
+def _eligible_times(rounds: InterleavedTimings, disqualified: str) -> dict[str, float]:
+    """The times of the variants that may win; not torch.compile if something disqualifies it."""
+    return {
+        name: timing.time_us for name, timing in rounds.timings.items() if not (disqualified and name == TORCH_COMPILE)
+    }
 
 
 def _explain_winner(winner: str, times: dict[str, float]) -> str:
-    """In one sentence why this one won."""
     others = {name: time for name, time in times.items() if name != winner}
     if not others:
-        return "nothing else was right"
+        return "no other variant was correct"
     second = min(others, key=lambda name: others[name])
     return f"{others[second] / times[winner]:.2f}x faster than the next, {second}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernelwright.core.records import Device, Record
+from kernelwright.core.record import Record
 from kernelwright.core.throughput import Throughput
+from kernelwright.core.timing import Device
 
 
 class SampleOutcome(Record, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 
 
 class MemoryAccess(Record, frozen=True, kw_only=True):

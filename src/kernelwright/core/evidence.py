@@ -6,7 +6,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from kernelwright.core.records import Device, Record
+from kernelwright.core.record import Record
+from kernelwright.core.timing import Device
 
 T = TypeVar("T")
 State = Literal["current", "older instrument", "superseded", "unverified"]

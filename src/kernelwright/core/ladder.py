@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from kernelwright.core.bench import Comparison
 from kernelwright.core.evidence import RowState
+from kernelwright.core.machine import Machine
 from kernelwright.core.machine_code import CodeChange, MachineCode
-from kernelwright.core.records import Comparison, Machine, Record
+from kernelwright.core.record import Record
 
 
 class SizeTiming(Record, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 
 FP32_ROUNDING = 2**-24
 OURS, EAGER, TORCH_COMPILE = "kernelwright", "eager", "torch.compile"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 
 Limiter = Literal["registers", "shared memory", "threads", "blocks", ""]
 InstructionGroup = Literal[

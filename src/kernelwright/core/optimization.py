@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from kernelwright.core.records import Bench, Diagnosis, Machine, Record, Verdict
+from kernelwright.core.bench import Bench
+from kernelwright.core.diagnosis import Diagnosis
+from kernelwright.core.machine import Machine
+from kernelwright.core.record import Record
+from kernelwright.core.verdict import Verdict
 
 TORCH, TORCH_COMPILE = "torch", "torch.compile"
 """Winners without a generated kernel: eager operators, and torch.compile."""

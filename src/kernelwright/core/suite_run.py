@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import (
-    EQUIVALENCE_MARGIN,
-    Comparison,
-    Device,
-    Machine,
-    Reason,
-    Record,
-    VariantTiming,
-    Verdict,
-)
+from kernelwright.core.bench import EQUIVALENCE_MARGIN, Comparison, VariantTiming
+from kernelwright.core.machine import Machine
+from kernelwright.core.record import Record
 from kernelwright.core.throughput import Throughput
+from kernelwright.core.timing import Device
+from kernelwright.core.verdict import Reason, Verdict
 
 
 class Case(Record, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 
 
 class Throughput(Record, frozen=True, kw_only=True):

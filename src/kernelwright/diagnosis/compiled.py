@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.core.errors import ProblemError
+from kernelwright.core.machine import Machine
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine, Operator, ProgramWork, Work
+from kernelwright.core.work import Operator, ProgramWork, Work
 from kernelwright.diagnosis.observation import MIN_FAULTS_PER_CALL, Observation, observe
 from kernelwright.diagnosis.run_once import run_once
 from kernelwright.machines import refresh_memory

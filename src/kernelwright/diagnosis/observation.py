@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.core.records import Floor, Machine, Operator, ProgramWork, Regime, Timing, Work
+from kernelwright.core.diagnosis import Floor, Regime
+from kernelwright.core.machine import Machine
+from kernelwright.core.timing import Timing
+from kernelwright.core.work import Operator, ProgramWork, Work
 from kernelwright.machines.floor import floor
 from kernelwright.measure.operators import OperatorTimes
 from kernelwright.work import first_read_bytes

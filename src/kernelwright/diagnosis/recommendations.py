@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelwright.core.records import Machine, Operator, Recommendation, Work
+from kernelwright.core.diagnosis import Recommendation
+from kernelwright.core.machine import Machine
 from kernelwright.core.units import bytes_text, percent_text
+from kernelwright.core.work import Operator, Work
 from kernelwright.diagnosis.observation import (
     ASSUMED_LAUNCH_US,
     Observation,

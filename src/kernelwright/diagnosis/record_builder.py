@@ -7,14 +7,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from kernelwright.core.records import (
-    Diagnosis,
-    Floors,
-    ModuleSummary,
-    OperatorSummary,
-    Regime,
-    WorkSummary,
-)
+from kernelwright.core.diagnosis import Diagnosis, Floors, ModuleSummary, OperatorSummary, Regime, WorkSummary
 from kernelwright.diagnosis.observation import Observation, TimedOperator
 from kernelwright.diagnosis.recommendations import attainable_us, recommend
 from kernelwright.diagnosis.regime import classify_regime, collect_evidence, summarize

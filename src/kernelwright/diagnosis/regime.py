@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import MetricEvidence, Regime
+from kernelwright.core.diagnosis import MetricEvidence, Regime
 from kernelwright.core.units import bandwidth_text, bytes_text, number_text, percent_text, rate_text, time_text
 from kernelwright.diagnosis.observation import (
     NEAR_ROOFLINE,

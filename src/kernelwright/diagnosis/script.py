@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.errors import NotFoundError, ProblemError, UsageError
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Diagnosis
 from kernelwright.diagnosis.watch import watch
 from kernelwright.sandbox.exceptions import find_location, to_task_error
 

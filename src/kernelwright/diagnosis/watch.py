@@ -7,8 +7,10 @@ from types import TracebackType
 
 from msgspec import structs
 
-from kernelwright.core.records import Diagnosis, Machine, ProgramWork
+from kernelwright.core.diagnosis import Diagnosis
+from kernelwright.core.machine import Machine
 from kernelwright.core.units import time_text
+from kernelwright.core.work import ProgramWork
 from kernelwright.diagnosis.observation import ASSUMED_LAUNCH_US, observe
 from kernelwright.diagnosis.record_builder import build_diagnosis
 from kernelwright.machines import machine as machine_here

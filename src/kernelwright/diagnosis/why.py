@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.errors import ProblemError, UsageError
+from kernelwright.core.machine import Machine
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Diagnosis, Machine, Operator, ProgramWork
 from kernelwright.core.units import count_text
+from kernelwright.core.work import Operator, ProgramWork
 from kernelwright.diagnosis.observation import MIN_FAULTS_PER_CALL, Observation, observe, predict
 from kernelwright.diagnosis.record_builder import build_diagnosis
 from kernelwright.diagnosis.run_once import reraise_as_problem_error, run_once

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelwright.core.cache import digest
+from kernelwright.core.diagnosis import Diagnosis, RecommendationOutcome
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Diagnosis, RecommendationOutcome, Record
+from kernelwright.core.record import Record
 from kernelwright.evidence.digests import source_digest
 from kernelwright.evidence.instruments import current_versions
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest

@@ -16,7 +16,7 @@ import msgspec
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import NotFoundError
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 from kernelwright.evidence.digests import PACKAGE, normalize_python, source_digest
 
 REGISTRY = Path(__file__).with_name("instruments.json")

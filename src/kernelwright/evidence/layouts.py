@@ -10,7 +10,7 @@ import msgspec
 from kernelwright.core.cache import digest
 from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.layout import AccessOutcome, FragmentOutcome
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 from kernelwright.evidence.digests import combined_digest, import_closure
 from kernelwright.evidence.instruments import current_versions
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest

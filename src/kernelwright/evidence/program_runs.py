@@ -20,9 +20,9 @@ from kernelwright.compiler.program_suite import load_programs, run_program
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import CrashError, NotFoundError
 from kernelwright.core.evidence import EvidenceRow, encode_result
+from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import ProgramSuiteRow
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine
 from kernelwright.evidence import instruments
 from kernelwright.evidence.digests import machine_slug
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.benchmark.variants import make_baseline
+from kernelwright.core.diagnosis import Diagnosis, Recommendation, RecommendationOutcome
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Diagnosis, Recommendation, RecommendationOutcome
 from kernelwright.diagnosis.recommendations import BATCH_SIZE
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines.floor import last_cache_bytes

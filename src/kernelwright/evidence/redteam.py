@@ -13,7 +13,7 @@ import msgspec
 from kernelwright.core.cache import digest
 from kernelwright.core.corpus import CorpusReport, SampleCounts, SampleOutcome
 from kernelwright.core.evidence import EvidenceRow, encode_result
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 from kernelwright.evidence.digests import source_digest
 from kernelwright.evidence.instruments import current_versions
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest

@@ -1,1 +1,1 @@
-"""Predictions held against the hardware: layouts, and emulated counts of ladders."""
+"""Comparison of predictions with the hardware: layouts, access costs, and emulated counts of ladders."""

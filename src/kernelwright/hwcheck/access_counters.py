@@ -1,4 +1,4 @@
-"""Asks the hardware's counters what accesses cost, and holds `bank_conflicts` and `coalescing` against them."""
+"""Cost of memory access patterns from hardware counters, compared with `bank_conflicts` and `coalescing`."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ GLOBAL_PATTERNS: tuple[tuple[Layout, int], ...] = (
 
 
 def measure_accesses() -> Iterator[AccessOutcome]:
-    """Every pattern, predicted and counted, in a process of its own under ncu."""
+    """Predict and measure every pattern; the kernels run in a subprocess under ncu."""
     command = [sys.executable, "-c", f"from {__name__} import run; run()"]
-    found = collect_metrics(command, list(METRICS.values()), "probe")
-    for (memory, layout, element_bytes, predicted), counters in zip(predict_accesses(), found, strict=True):
+    measurements = collect_metrics(command, list(METRICS.values()), "probe")
+    for (memory, layout, element_bytes, predicted), counters in zip(predict_accesses(), measurements, strict=True):
         accesses = VectorAccesses.from_layout(layout, element_bytes, None)
         yield AccessOutcome(
             memory=memory,
@@ -77,14 +77,14 @@ def measure_accesses() -> Iterator[AccessOutcome]:
 
 
 def predict_accesses() -> Iterator[tuple[str, Layout | ComposedLayout, int, int]]:
-    """Memory, layout, element size in bytes, and the wavefronts or sectors that the layout says it costs."""
+    """Memory, layout, element size in bytes, and predicted wavefronts (shared) or sectors (global) of each pattern."""
     for memory, layout, element_bytes in _patterns():
-        conflicts = bank_conflicts(layout, element_bytes).wavefronts if memory == "shared" else 0
-        yield memory, layout, element_bytes, conflicts or coalescing(layout, element_bytes).sectors
+        wavefronts = bank_conflicts(layout, element_bytes).wavefronts if memory == "shared" else 0
+        yield memory, layout, element_bytes, wavefronts or coalescing(layout, element_bytes).sectors
 
 
 def run() -> None:
-    """Launches every pattern once, in order."""
+    """Launch every pattern once, in order."""
     import torch
 
     data = torch.zeros(2**16, dtype=torch.int32, device="cuda")
@@ -95,7 +95,7 @@ def run() -> None:
 
 
 def pattern_source(memory: str, layout: Layout | ComposedLayout, element_bytes: int) -> str:
-    """The kernel of one pattern."""
+    """CUDA source of the kernel for one pattern."""
     accesses = VectorAccesses.from_layout(layout, element_bytes, None)
     addresses = [row for _, row in accesses.addresses()]
     return access_source(addresses, accesses.access_bytes, memory, max(map(max, addresses)) + accesses.access_bytes)

@@ -1,4 +1,4 @@
-"""What CUDA C++ asks of memory, counted while it runs on the CPU, and what its sanitizers say."""
+"""Diagnosis of CUDA C++ candidates by emulation on the CPU: memory access counts and sanitizer findings."""
 
 from __future__ import annotations
 
@@ -32,11 +32,17 @@ from kernelwright.work import count_work as count_work
 SECTOR_BYTES = 32
 TIME_LIMIT_S = 120.0
 MIN_EXCESS_RATIO = 1.5
-"""An access that costs no more than this times what it must is as good as it gets."""
+"""Transactions over the ideal from which on an access is reported."""
 
 
 class InstrumentedKernel:
-    """Stands where a kernel stands: counts and checks a launch, then runs it."""
+    """Drop-in replacement for `EmulatedKernel`: each launch is checked by sanitizers, counted, then run.
+
+    Args:
+        entry: the kernel's name in `source`.
+        launches: list to which the instance appends itself.
+        limit_s: time limit of each sanitizer run, in seconds.
+    """
 
     def __init__(
         self,
@@ -54,35 +60,37 @@ class InstrumentedKernel:
         self._kernel = EmulatedKernel(source, entry, path=self._path)
         launches.append(self)
 
-    def __call__(self, grid: Any, block: Any, given: Sequence[Any], shared_bytes: int = 0) -> None:
+    def __call__(self, grid: Any, block: Any, arguments: Sequence[Any], shared_bytes: int = 0) -> None:
         for sanitizer in self._sanitizers:
             report_stage(f"{self.entry} under the {sanitizer} sanitizer", self._limit_s)
-            found = sanitize(
-                self._source, self.entry, grid, block, given, shared_bytes, sanitizer=sanitizer, path=self._path
+            findings = sanitize(
+                self._source, self.entry, grid, block, arguments, shared_bytes, sanitizer=sanitizer, path=self._path
             )
             self.faults += [
-                SanitizerFinding(kernel=self.entry, kind=f.kind, message=f.message, line=f.line) for f in found
+                SanitizerFinding(kernel=self.entry, kind=f.kind, message=f.message, line=f.line) for f in findings
             ]
         if self.faults:
             return
         report_stage(f"counting {self.entry}", self._limit_s)
-        copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in given]
+        copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in arguments]
         self.counts.append(count_accesses(self._source, self.entry, grid, block, copies, shared_bytes, path=self._path))
-        self._kernel(grid, block, given, shared_bytes)
+        self._kernel(grid, block, arguments, shared_bytes)
 
 
 def diagnose_emulated(problem: str, candidate: str, limit_s: float = TIME_LIMIT_S) -> Emulation:
-    """Counts what a candidate in CUDA C++ asks of memory on the problem's inputs.
+    """Count the memory accesses of a CUDA C++ candidate on the problem's inputs.
 
     Args:
-        limit_s: the longest that one kernel may run, in seconds, each time that it does.
+        limit_s: time limit of each kernel run, in seconds.
     Raises:
-        UsageError: the candidate is no CUDA C++.
+        UsageError: the candidate is not CUDA C++.
     """
-    loaded, (place, name) = load_problem(problem), split_target(candidate)
-    path = find_file(place)
+    loaded, (file, name) = load_problem(problem), split_target(candidate)
+    path = find_file(file)
     if path.suffix != ".cu":
-        raise UsageError(f"{path} is not CUDA C++, which alone is emulated", next=shlex.join(["kw", "why", problem]))
+        raise UsageError(
+            f"{path} is not CUDA C++; only .cu files are emulated", next=shlex.join(["kw", "why", problem])
+        )
     launches: list[InstrumentedKernel] = []
     program = build_cuda_program(
         path, name, loaded, "cpu", partial(InstrumentedKernel, launches=launches, limit_s=limit_s)
@@ -130,11 +138,11 @@ def _collect_accesses(launch: InstrumentedKernel, counts: Counts, lines: Sequenc
 
 
 def _merge_accesses(instructions: Sequence[MemoryInstruction]) -> Iterator[MemoryInstruction]:
-    """Accesses of one kind to one operand in one line as one."""
-    alike: dict[tuple[Any, ...], list[MemoryInstruction]] = {}
+    """Merge accesses of the same kind and width to the same operand in the same line."""
+    groups: dict[tuple[Any, ...], list[MemoryInstruction]] = {}
     for one in instructions:
-        alike.setdefault((one.line, one.kind, one.operand, one.access_bytes), []).append(one)
-    for group in alike.values():
+        groups.setdefault((one.line, one.kind, one.operand, one.access_bytes), []).append(one)
+    for group in groups.values():
         sums = {
             name: sum(getattr(one, name) for one in group)
             for name in ("requests", "lanes", "sectors", "wavefronts", "ideal_wavefronts")
@@ -143,33 +151,31 @@ def _merge_accesses(instructions: Sequence[MemoryInstruction]) -> Iterator[Memor
 
 
 def _ideal_transactions(one: MemoryInstruction, per_request: float) -> float:
-    """The sectors or passes of a request whose lanes lie side by side; lanes that share an address need fewer."""
+    """Wavefronts without conflicts, or sectors of a request with contiguous lanes; fewer if lanes share addresses."""
     if one.is_shared:
         return one.ideal_wavefronts / one.requests
-    side_by_side = math.ceil(one.lanes / one.requests * one.access_bytes / SECTOR_BYTES)
-    return min(float(max(side_by_side, 1)), per_request)
+    contiguous = math.ceil(one.lanes / one.requests * one.access_bytes / SECTOR_BYTES)
+    return min(float(max(contiguous, 1)), per_request)
 
 
 def _summary_text(accesses: Sequence[MemoryAccess], faults: Sequence[SanitizerFinding]) -> str:
     if faults:
-        return f"{number_text(len(faults), 'fault')}: {faults[0].message} in line {faults[0].line}"
+        return f"{number_text(len(faults), 'error')}: {faults[0].message} in line {faults[0].line}"
     worst = max(
         accesses,
         key=lambda one: (one.transactions_per_request - one.ideal_transactions_per_request) * one.requests,
         default=None,
     )
     if worst is None or worst.excess_ratio < MIN_EXCESS_RATIO:
-        return "every request costs about what its lanes need"
+        return "every request needs about the minimum number of transactions"
     return f"line {worst.line}: {_cost_text(worst)}"
 
 
 def _cost_text(one: MemoryAccess) -> str:
-    unit, where = (
-        ("passes over the banks", "shared memory") if one.kind.startswith("shared") else ("sectors", one.operand)
-    )
+    unit, memory = ("wavefronts", "shared memory") if one.kind.startswith("shared") else ("sectors", one.operand)
     return (
-        f"a request for {where} costs {one.transactions_per_request:.3g} {unit} where "
-        f"{one.ideal_transactions_per_request:.3g} would do"
+        f"a request to {memory} takes {one.transactions_per_request:.3g} {unit}, "
+        f"{one.ideal_transactions_per_request:.3g} would suffice"
     )
 
 
@@ -177,12 +183,12 @@ def _recommendations(
     accesses: Sequence[MemoryAccess], faults: Sequence[SanitizerFinding]
 ) -> Iterator[EmulationRecommendation]:
     for fault in faults:
-        yield EmulationRecommendation(action=f"mend line {fault.line}: {fault.message}")
-    poor = [one for one in accesses if one.excess_ratio >= MIN_EXCESS_RATIO]
+        yield EmulationRecommendation(action=f"fix line {fault.line}: {fault.message}")
+    inefficient = [one for one in accesses if one.excess_ratio >= MIN_EXCESS_RATIO]
     for one in sorted(
-        poor, key=lambda one: -(one.transactions_per_request - one.ideal_transactions_per_request) * one.requests
+        inefficient,
+        key=lambda one: -(one.transactions_per_request - one.ideal_transactions_per_request) * one.requests,
     ):
-        advice = (
-            "pad or swizzle the tile" if one.kind.startswith("shared") else "let neighbouring threads read neighbours"
-        )
+        is_shared = one.kind.startswith("shared")
+        advice = "pad or swizzle the tile" if is_shared else "let adjacent threads access adjacent addresses"
         yield EmulationRecommendation(action=f"line {one.line}: {advice}; {_cost_text(one)}")

@@ -1,4 +1,4 @@
-"""Holds what emulation counts on a ladder's rungs against the hardware's counters."""
+"""Emulated memory access counts of a ladder's rungs, compared with hardware counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelwright.problems.importing import import_file
 from kernelwright.toolchain.emulator import MemoryInstruction
 
 LADDER, NUM_RUNGS, SIZE = "gemm_fp32", 6, (256, 256, 64)
-"""The rungs that are counted, from the first, and the size on which: small enough to emulate."""
+"""The ladder, how many of its first rungs are counted, and (M, N, K), small enough to emulate."""
 METRICS = {
     "sectors of a load": (
         "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
@@ -31,45 +31,45 @@ METRICS = {
     ),
     "passes over the ideal": ("memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal"),
 }
-"""What is compared, as a ratio of two counters."""
+"""Compared ratios: numerator and denominator counters."""
 
 
 def compare_counters() -> Iterator[CounterComparison]:
-    """Each ratio of each rung, emulated here and counted under ncu in a process of its own."""
+    """Compare each ratio of each rung: emulated in this process, counted in a subprocess under ncu."""
     command = [sys.executable, "-c", f"from {__name__} import run; run()"]
     metrics = [name for pair in METRICS.values() for name in pair]
-    found = collect_metrics(command, metrics, "regex:gemm_.*")
-    for one, counters in zip(_counted_rungs(), found, strict=True):
-        for what, emulated in emulated_ratios(one).items():
-            above, below = (counters[name] for name in METRICS[what])
+    measurements = collect_metrics(command, metrics, "regex:gemm_.*")
+    for rung, counters in zip(_counted_rungs(), measurements, strict=True):
+        for metric, emulated in emulated_ratios(rung).items():
+            numerator, denominator = (counters[name] for name in METRICS[metric])
             yield CounterComparison(
-                number=one.number, name=one.name, metric=what, emulated=emulated, counted=above / below
+                number=rung.number, name=rung.name, metric=metric, emulated=emulated, counted=numerator / denominator
             )
 
 
 def run() -> None:
-    """Launches every counted rung once, in order."""
-    for one in _counted_rungs():
-        inputs = [part.cuda() if isinstance(part, torch.Tensor) else part for part in _inputs()]
-        load_candidate(str(one.path), _problem(), "cuda").program(*inputs)
+    """Launch every counted rung once, in order."""
+    for rung in _counted_rungs():
+        inputs = [value.cuda() if isinstance(value, torch.Tensor) else value for value in _inputs()]
+        load_candidate(str(rung.path), _problem(), "cuda").program(*inputs)
     torch.cuda.synchronize()
 
 
-def emulated_ratios(one: Rung) -> dict[str, float]:
-    """By the name in `METRICS`, those that a rung has."""
+def emulated_ratios(rung: Rung) -> dict[str, float]:
+    """Emulate a rung and return its ratios by name in `METRICS`; without shared memory, only the sector ratios."""
     launches: list[InstrumentedKernel] = []
     program = build_cuda_program(
-        one.path, "", _problem(), "cpu", partial(InstrumentedKernel, launches=launches, sanitizers=())
+        rung.path, "", _problem(), "cpu", partial(InstrumentedKernel, launches=launches, sanitizers=())
     )
     program(*_inputs())
-    found = [access for launch in launches for counts in launch.counts for access in counts.instructions]
+    accesses = [access for launch in launches for counts in launch.counts for access in counts.instructions]
     ratios = {
-        f"sectors of a {kind}": _sectors_per_request([access for access in found if access.kind == f"global {kind}"])
+        f"sectors of a {kind}": _sectors_per_request([access for access in accesses if access.kind == f"global {kind}"])
         for kind in ("load", "store")
     }
-    if shared := [access for access in found if access.is_shared]:
-        passes = sum(access.wavefronts for access in shared)
-        ratios["passes over the ideal"] = passes / sum(access.ideal_wavefronts for access in shared)
+    if shared := [access for access in accesses if access.is_shared]:
+        wavefronts = sum(access.wavefronts for access in shared)
+        ratios["passes over the ideal"] = wavefronts / sum(access.ideal_wavefronts for access in shared)
     return ratios
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.library import EAGER, OURS
-from kernelwright.core.records import Work
+from kernelwright.core.work import Work
 
 __all__ = [
     "DIRECTIONS",

@@ -1,4 +1,4 @@
-"""The worklog kernels: a ladder is a folder of sources that each answer the question of the one before."""
+"""Optimization worklogs: a ladder is a folder of kernel sources, each improving on the one before."""
 
 from kernelwright.ladders.rungs import Rung, find_rung, ladder_device, ladder_names, read_rungs, task_path
 

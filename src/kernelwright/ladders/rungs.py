@@ -1,8 +1,8 @@
-"""A rung is one source file: `03_shared_tile.cu`. Its head says why it exists.
+"""Rungs of a ladder: source files such as `03_shared_tile.cu`, whose header states why they exist.
 
-// rung: question   What does it cost that ...?
-// rung: hypothesis What is expected, and by how much; it may take several lines.
-// rung: next       What its reading says to do next.
+// rung: question   What does ... cost?
+// rung: hypothesis The expected effect with a number; a field may span several lines.
+// rung: next       What to try next, from its measurements and machine code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LINE = re.compile(r"^//\s*rung:\s*(\w+)\s+(.*?)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Rung:
-    """One step of a ladder: `number` counts from 1, `title` is the first line of its source."""
+    """One rung of a ladder; `number` counts from 1, `title` is the first line of the source."""
 
     ladder: str
     number: int
@@ -35,14 +35,15 @@ class Rung:
 
 
 def ladder_names() -> list[str]:
+    """Names of all ladders, sorted."""
     return sorted(folder.name for folder in LADDERS_DIR.iterdir() if folder.is_dir() and any(_source_files(folder)))
 
 
 def read_rungs(ladder: str) -> list[Rung]:
-    """The rungs of a ladder, from the ground.
+    """Read the rungs of a ladder, in order.
 
     Raises:
-        NotFoundError: no such ladder. UsageError: a source without its head.
+        NotFoundError: no such ladder. UsageError: a source lacks a header field.
     """
     folder = LADDERS_DIR / ladder
     if ladder not in ladder_names():
@@ -51,17 +52,17 @@ def read_rungs(ladder: str) -> list[Rung]:
 
 
 def find_rung(ladder: str, selector: str) -> Rung:
-    """One rung, by its number or its name.
+    """Find a rung by its number, name or file stem.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: no such rung.
     """
-    there = read_rungs(ladder)
-    for one in there:
-        if selector in (str(one.number), one.name, one.path.stem):
-            return one
-    known = ", ".join(f"{one.number} {one.name}" for one in there)
-    raise NotFoundError(f"no rung {selector!r} in {ladder}", next=f"there are {known}")
+    rungs = read_rungs(ladder)
+    for rung in rungs:
+        if selector in (str(rung.number), rung.name, rung.path.stem):
+            return rung
+    names = ", ".join(f"{rung.number} {rung.name}" for rung in rungs)
+    raise NotFoundError(f"no rung {selector!r} in {ladder}", next=f"there are {names}")
 
 
 def _source_files(folder: Path) -> list[Path]:
@@ -70,19 +71,20 @@ def _source_files(folder: Path) -> list[Path]:
 
 def _parse_rung(ladder: str, path: Path) -> Rung:
     text = path.read_text(encoding="utf-8")
-    said = {word: " ".join(line for kind, line in _LINE.findall(text) if kind == word) for word in HEADER_FIELDS}
-    if missing := [word for word in HEADER_FIELDS if not said[word]]:
+    lines = _LINE.findall(text)
+    fields = {field: " ".join(value for name, value in lines if name == field) for field in HEADER_FIELDS}
+    if missing := [field for field in HEADER_FIELDS if not fields[field]]:
         raise UsageError(f"{path} has no `// rung: {missing[0]}`", where=str(path))
-    number, name = _FILE.fullmatch(path.stem).groups()  # type: ignore[union-attr]  # `_files` has matched it
+    number, name = _FILE.fullmatch(path.stem).groups()  # type: ignore[union-attr]  # `_source_files` has matched it
     title = text.splitlines()[0].removeprefix("//").strip()
-    return Rung(ladder, int(number), name, path, title, **said)
+    return Rung(ladder, int(number), name, path, title, **fields)
 
 
 def task_path(ladder: str) -> Path:
-    """The module that says what a ladder computes: its reference, its peer, its sizes."""
+    """Path of a ladder's problem module: reference, baseline and sizes."""
     return LADDERS_DIR / ladder / f"{ladder}.py"
 
 
 def ladder_device(ladder: str) -> str:
-    """`cuda` for a ladder in CUDA C++, else `cpu`."""
+    """Device of a ladder: `cuda` for CUDA C++ sources, else `cpu`."""
     return "cuda" if read_rungs(ladder)[0].path.suffix == ".cu" else "cpu"

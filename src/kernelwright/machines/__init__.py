@@ -6,8 +6,8 @@ import math
 import sys
 
 from kernelwright.core.errors import DeviceError
+from kernelwright.core.machine import Machine
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine
 from kernelwright.machines.specs import get_spec, machine_from_spec, spec_names
 
 __all__ = ["get_spec", "machine", "machine_from_spec", "refresh_memory", "spec_names"]

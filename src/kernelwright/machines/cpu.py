@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from kernelwright.core.machine import Machine, MemoryLevel
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine, MemoryLevel
 from kernelwright.machines import probes
 from kernelwright.machines.caches import CpuCache, cpu_caches, sysctl_text
 from kernelwright.machines.store import DISTURBED

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import torch
 
+from kernelwright.core.machine import Machine, MemoryLevel
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Machine, MemoryLevel
 from kernelwright.machines import probes
 from kernelwright.machines.specs import match_spec
 from kernelwright.measure.clock import BenchFn, HostClock, capture_graph, measure_steady_us

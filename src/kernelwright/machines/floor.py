@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import overload
 
+from kernelwright.core.diagnosis import Floor
 from kernelwright.core.errors import InternalError
-from kernelwright.core.records import Floor, Machine, MemoryLevel, Spec, Work
+from kernelwright.core.machine import Machine, MemoryLevel, Spec
+from kernelwright.core.work import Work
 
 _RATE_AT_LEAST = {
     "float8_e4m3fn": ("float16", "bfloat16", "float32"),

@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 import torch
 
-from kernelwright.core.records import MemoryLevel
+from kernelwright.core.machine import MemoryLevel
 from kernelwright.measure.clock import BenchFn
 
 Timer = Callable[[BenchFn], float]

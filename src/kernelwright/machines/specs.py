@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 
 from kernelwright.core.errors import NotFoundError
-from kernelwright.core.records import Machine, MemoryLevel, Record, Spec
+from kernelwright.core.machine import Machine, MemoryLevel, Spec
+from kernelwright.core.record import Record
 
 TYPICAL_LAUNCH_US = 5.0
 TYPICAL_GRAPH_LAUNCH_US = 0.93

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
-from kernelwright.core.records import Machine, MemoryLevel
+from kernelwright.core.machine import Machine, MemoryLevel
 
 DISTURBED = "other programs used the CPU: these ceilings may be too low, and are measured again next time"
 """Note of a measurement that is not final."""

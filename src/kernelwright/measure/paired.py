@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from kernelwright.core.bench import Comparison
 from kernelwright.core.progress import report_stage
-from kernelwright.core.records import Comparison, Conditions, Timing
+from kernelwright.core.timing import Conditions, Timing
 from kernelwright.measure.buffers import CacheState, RotatingBuffers, parameter_bytes
 from kernelwright.measure.clock import BenchFn, Clock, GraphClock, choose_repetitions, clock_for, synchronize, wall_s
 from kernelwright.measure.conditions import SystemCounters, ThrottleMonitor, allocation_policy

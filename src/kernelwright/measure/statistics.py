@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median, stdev
 
-from kernelwright.core.records import EQUIVALENCE_MARGIN, Comparison, ComparisonVerdict
+from kernelwright.core.bench import EQUIVALENCE_MARGIN, Comparison, ComparisonVerdict
 
 # Two-sided 99 % Student quantiles by degrees of freedom (NIST e-Handbook, table 1.3.6.7.2).
 _STUDENT_99 = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947)

@@ -16,8 +16,9 @@ from kernelwright.benchmark.worker_pool import map_unordered, shared_fork_server
 from kernelwright.core import progress
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
 from kernelwright.core.errors import InternalError, KernelwrightError, NotFoundError, UsageError
-from kernelwright.core.records import REJECTIONS, Device
 from kernelwright.core.throughput import Throughput
+from kernelwright.core.timing import Device
+from kernelwright.core.verdict import REJECTIONS
 from kernelwright.machines import require_device
 from kernelwright.measure.clock import wall_s
 from kernelwright.verification import verify

@@ -1,8 +1,11 @@
 """Rendering of core records as terminal text, SVG and self-contained HTML pages."""
 
+from kernelwright.core.bench import Bench
+from kernelwright.core.diagnosis import Diagnosis
+from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import Optimization
-from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
 from kernelwright.core.renderers import register_renderer
+from kernelwright.core.verdict import Verdict
 from kernelwright.report.page import render_fragment, render_page
 from kernelwright.report.terminal import render_text, show
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from kernelwright.core.records import Machine
+from kernelwright.core.machine import Machine
 from kernelwright.core.units import bandwidth_text, rate_text
 from kernelwright.report import format
 from kernelwright.report.axes import LogScale

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from kernelwright.core.bench import EQUIVALENCE_MARGIN, Bench, VariantTiming
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.optimization import RegionOutcome
-from kernelwright.core.records import EQUIVALENCE_MARGIN, Accuracy, Bench, Diagnosis, VariantTiming
 from kernelwright.core.units import number_text, percent_text, time_text
+from kernelwright.core.verdict import Accuracy
 from kernelwright.report import format
 from kernelwright.report.axes import MIN_PAGE_WIDTH, LinearScale, LogScale, Tick, padded_range, place_ticks
 from kernelwright.report.drawing import render_template

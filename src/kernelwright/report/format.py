@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.core.records import (
-    Bench,
-    Comparison,
-    Diagnosis,
-    Machine,
-    MemoryLevel,
-    OperatorSummary,
-    Recommendation,
-    Timing,
-    Verdict,
-)
+from kernelwright.core.bench import Bench, Comparison
+from kernelwright.core.diagnosis import Diagnosis, OperatorSummary, Recommendation
+from kernelwright.core.machine import Machine, MemoryLevel
 from kernelwright.core.throughput import Throughput
+from kernelwright.core.timing import Timing
 from kernelwright.core.units import bandwidth_text, bytes_text, number_text, rate_text, time_text
+from kernelwright.core.verdict import Verdict
 
 NOTHING_LEFT = "stop: no further speedup is expected on this machine"
 NO_EVIDENCE = "no recommendation: evidence is missing"

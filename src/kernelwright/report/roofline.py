@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import msgspec
 from markupsafe import Markup
 
+from kernelwright.core.diagnosis import Diagnosis, OperatorSummary
 from kernelwright.core.ladder import LadderRun
-from kernelwright.core.records import Diagnosis, Machine, OperatorSummary
+from kernelwright.core.machine import Machine
 from kernelwright.core.units import percent_text, rate_text, time_text
 from kernelwright.report import format, ladders
 from kernelwright.report.axes import LogScale, padded_range, place_ticks

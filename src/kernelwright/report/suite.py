@@ -8,7 +8,7 @@ from statistics import geometric_mean
 
 from kernelwright.core.evidence import RowGroup
 from kernelwright.core.optimization import WHOLE_PROGRAM_PREFIX, ProgramSuiteRow
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 from kernelwright.core.units import bytes_text, number_text, time_text
 from kernelwright.report import format, row_states
 

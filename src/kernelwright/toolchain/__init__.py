@@ -1,4 +1,4 @@
-"""From source to machine code: C++ for the CPU, and in `toolchain.cuda` CUDA C++ through NVRTC."""
+"""Compilers: C++ for the CPU with the system compiler, CUDA C++ with NVRTC (`toolchain.cuda`)."""
 
 from kernelwright.toolchain.cpp import compile_shared
 

@@ -1,8 +1,8 @@
-"""What a compiler made, kept by what it was made from, and trusted only while its bytes are what they were.
+"""Cache of compiler output, keyed by source, flags and compiler, and verified by hash on every load.
 
-`KEY` names the content that belongs to a source, its flags and a compiler; `LABEL-CONTENT.SUFFIX` is that content. The
-content is written before the entry that names it and both appear whole, so any number of processes may compile the same
-source at once; a file that was cut short is made again.
+The entry file `KEY` holds the name of the artifact `LABEL-SHA256.SUFFIX`. The artifact is written before its entry and
+both writes are atomic, so any number of processes may compile the same source concurrently; a truncated artifact is
+compiled again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ MAX_LABEL_LENGTH = 40
 
 
 class CacheEntry(NamedTuple):
+    """A cached artifact: its path, its bytes and the note stored with it, such as compiler warnings."""
+
     path: Path
     content: bytes
     note: str
 
 
 def load_entry(entry: Path) -> CacheEntry | None:
-    """What an entry names, with its note, if both are there and the bytes have the hash in their name."""
+    """Load the artifact of an entry; None if a file is missing or the bytes do not match the hash in their name."""
     try:
         name, _, note = entry.read_text().partition("\n")
         path = entry.with_name(name)
@@ -35,7 +37,7 @@ def load_entry(entry: Path) -> CacheEntry | None:
 
 
 def save_entry(entry: Path, content: bytes, label: str, suffix: str, note: str = "") -> CacheEntry:
-    """Writes a content under a name that people recognise, then the entry that names it."""
+    """Write an artifact under a readable name, then the entry that points to it."""
     name = re.sub(r"\W", "_", label)[:MAX_LABEL_LENGTH]
     path = entry.with_name(f"{name}-{hashlib.sha256(content).hexdigest()}{suffix}")
     write_atomic(path, content)

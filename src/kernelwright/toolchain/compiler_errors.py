@@ -1,7 +1,7 @@
-"""What a C++ compiler wrote, as errors in the user's own lines.
+"""Parser of C++ compiler output that attributes errors to the user's lines.
 
-A mistake of the user's can show up in a header: in a macro or a template that their line uses, or at the end of the
-file where a brace is missing. The compiler names their line in a note then, and that line is blamed.
+A user error can be reported inside a header: in a macro or a template that the user's line expands, or at the end of
+the file when a brace is missing. The compiler then names the user's line in a note, and the error is moved there.
 """
 
 from __future__ import annotations
@@ -19,53 +19,52 @@ _REQUIRED = re.compile(r"^(.*?):(\d+)(?::\d+)?:\s+required (?:from|by)")
 
 
 def parse_compile_error(stderr: str, name: str) -> CompileError:
-    """The compiler's first errors, those in the user's files first; `where` is the line of the first one.
+    """Build a CompileError from the first errors, those in user files first; `where` is the line of the first one.
 
     Args:
-        name: what the compiler calls the user's source. Files in its folder are the user's as well.
+        name: the name of the user's source in the output. Other files in its folder count as the user's.
     """
     lines = stderr.splitlines()
     errors = _errors(lines, name)
-    own = [text for text, is_own in errors if is_own]
-    said = own or [text for text, _ in errors] or lines[:ERRORS_SHOWN]
-    more = len(said) - ERRORS_SHOWN
-    shown = [*said[:ERRORS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
-    place = _LOCATION.match(said[0]) if said else None
-    where = f"{place[1]}:{place[2]}" if place and (own or not errors) else name
-    return CompileError("the compiler refused it:\n" + "\n".join(shown), where=where, next="correct the source")
+    in_user_files = [text for text, is_own in errors if is_own]
+    messages = in_user_files or [text for text, _ in errors] or lines[:ERRORS_SHOWN]
+    more = len(messages) - ERRORS_SHOWN
+    shown = [*messages[:ERRORS_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    location = _LOCATION.match(messages[0]) if messages else None
+    where = f"{location[1]}:{location[2]}" if location and (in_user_files or not errors) else name
+    return CompileError("compilation failed:\n" + "\n".join(shown), where=where, next="fix the source and run again")
 
 
 def _errors(lines: list[str], name: str) -> list[tuple[str, bool]]:
-    """Each error, and whether it is in a file of the user's, as written or moved to the line that caused it."""
-    found: list[tuple[str, bool]] = []
-    required = ""  # the user's line that needs the template in which the next errors are
-    at = [i for i, line in enumerate(lines) if _ERROR_LINE.search(line)]
-    for before, index, after in zip([-1, *at], at, [*at[1:], len(lines)], strict=False):
+    """Each error, and whether it is in a user file, either as reported or moved to the user line that caused it."""
+    errors: list[tuple[str, bool]] = []
+    required = ""  # the user line that instantiates the template of the following errors
+    error_lines = [i for i, line in enumerate(lines) if _ERROR_LINE.search(line)]
+    for before, index, after in zip([-1, *error_lines], error_lines, [*error_lines[1:], len(lines)], strict=False):
         error, context = lines[index], lines[before + 1 : index]
         if any("In instantiation of" in line or "In function" in line for line in context):
             required = ""
         required = next((p for line in context if (p := _user_location(_REQUIRED.match(line), name))), required)
         if _user_location(_LOCATION.match(error), name):
-            found.append((error, True))
+            errors.append((error, True))
             continue
         notes = (line for line in lines[index + 1 : after] if ": note: " in line)
         note = next((line for line in notes if _user_location(_LOCATION.match(line), name)), "")
         blamed = _user_location(_LOCATION.match(note), name) or required
-        found.append((_relocate(error, blamed, note) if blamed else error, bool(blamed)))
-    return found
+        errors.append((_relocate(error, blamed, note) if blamed else error, bool(blamed)))
+    return errors
 
 
-def _relocate(error: str, place: str, note: str) -> str:
-    """`header.h:82:43: error: text` as `mine.cu:3: error: text`, with the macro that the line expands."""
+def _relocate(error: str, location: str, note: str) -> str:
+    """Rewrite `header.h:82:43: error: text` as `mine.cu:3: error: text`, with the macro that the line expands."""
     macro = _MACRO.search(note)
-    return f"{place}: {_LOCATION.sub('', error)}{f' (in macro {macro[1]})' if macro else ''}"
+    return f"{location}: {_LOCATION.sub('', error)}{f' (in macro {macro[1]})' if macro else ''}"
 
 
 def _user_location(match: re.Match[str] | None, name: str) -> str:
-    """`file:line` where that is a file of the user's, else nothing."""
+    """`file:line` if the file belongs to the user, else an empty string."""
     if match is None:
         return ""
-    path, own = Path(match[1]), Path(name)
-    beside = own.parent.absolute()
-    is_own = match[1] == name or (path.absolute().is_relative_to(beside) and path.is_file())
+    path, folder = Path(match[1]), Path(name).parent.absolute()
+    is_own = match[1] == name or (path.absolute().is_relative_to(folder) and path.is_file())
     return f"{match[1]}:{match[2]}" if is_own else ""

@@ -1,6 +1,6 @@
-"""C++ for the CPU: one source text in, one shared library out, through the machine's own compiler.
+"""C++ for the CPU: compile one source text to a shared library with the system compiler.
 
-A library is kept by its source, the flags, the compiler and the processor (`toolchain.store`).
+Libraries are cached by source, flags, compiler and CPU (`toolchain.artifact_cache`).
 """
 
 from __future__ import annotations
@@ -25,64 +25,66 @@ IS_MACOS = sys.platform == "darwin"
 OPENMP_FLAG = "-fopenmp"
 FLAGS = (
     "-O3",
-    "-mcpu=native" if IS_MACOS and platform.machine() == "arm64" else "-march=native",
+    "-mcpu=native" if IS_MACOS and platform.machine() != "x86_64" else "-march=native",
     "-std=c++20",
     "-fPIC",
     "-shared",
     OPENMP_FLAG,
     "-ffp-contract=fast",
-    *(() if IS_MACOS else ("-Wl,-z,defs",)),  # a function that nobody defines fails here and not at the first call
+    *(() if IS_MACOS else ("-Wl,-z,defs",)),  # undefined symbols fail at link time, not at the first call
 )
 COMPILE_LIMIT_S = 300
 
 
 def compile_shared(source: str, *, flags: Sequence[str] = FLAGS, name: str = "kernel.cpp") -> Path:
-    """The shared library of a C++ source, compiled once per content, flags, compiler and processor.
+    """Compile a C++ source to a shared library, once per content, flags, compiler and CPU.
 
-    The source is a whole: the compiler's own headers can be included, files beside it cannot, since their content
+    The source must be self-contained: it can include system headers, but not other files of its folder, whose content
     would be missing from the cache key.
 
     Args:
         source: the text of one translation unit.
-        flags: all compiler flags; a compiler without OpenMP gets them without `-fopenmp` (one thread).
-        name: what the compiler calls the source in its errors: a path, usually.
+        flags: all compiler flags; without `-fopenmp` (one thread) if the compiler lacks OpenMP.
+        name: the name of the source in compiler errors, usually its path.
+    Returns:
+        The path of the shared library in the cache.
     Raises:
         MissingDependency: no C++ compiler on this machine.
         SetupError: the cache folder cannot be written.
-        CompileError: the compiler refused; the message holds its first errors, `where` the file and line.
+        CompileError: compilation failed; the message holds the first errors, `where` the file and line.
     """
     compiler = find_compiler()
     key = digest(source, "\0".join(flags), compiler_version(compiler), cpu_fingerprint())
     entry = cache_dir("cpp") / f"{key}.sha256"
-    there = load_entry(entry) or save_entry(entry, _compile(compiler, source, flags, name), Path(name).stem, ".so")
-    return there.path
+    cached = load_entry(entry) or save_entry(entry, _compile(compiler, source, flags, name), Path(name).stem, ".so")
+    return cached.path
 
 
 def find_compiler() -> str:
-    """The C++ compiler: `CXX`, else the first of c++, g++, clang++.
+    """Path of the C++ compiler: `CXX`, else the first of c++, g++, clang++ on PATH.
 
     Raises:
-        MissingDependency: none is there.
+        MissingDependency: none was found.
     """
-    asked = os.environ.get("CXX")
-    for command in (asked,) if asked else ("c++", "g++", "clang++"):
+    cxx = os.environ.get("CXX")
+    for command in (cxx,) if cxx else ("c++", "g++", "clang++"):
         if path := shutil.which(command):
             return path
     install = "xcode-select --install" if IS_MACOS else "apt-get install g++"
-    missing = f"CXX={asked} is not a program" if asked else "no C++ compiler (tried c++, g++, clang++)"
+    missing = f"CXX={cxx} is not an executable" if cxx else "no C++ compiler found (tried c++, g++, clang++)"
     raise MissingDependency(missing, next=install)
 
 
 @functools.cache
 def compiler_version(compiler: str) -> str:
-    """The version text of a compiler, which is part of the cache key."""
+    """Path and version text of a compiler, part of the cache key."""
     run = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
     return compiler + run.stdout
 
 
 @functools.cache
 def cpu_fingerprint() -> str:
-    """What `native` means here: code for one processor may not run on another that shares the home folder."""
+    """Model and features of this CPU: code built for `native` may not run on another CPU with the same home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -93,7 +95,7 @@ def cpu_fingerprint() -> str:
 
 
 def _compile(compiler: str, source: str, flags: Sequence[str], name: str) -> bytes:
-    """The bytes of the library. The limit is on processor time, which ends a compiler even when its parent is gone."""
+    """Compile to the bytes of a library. `ulimit -t` limits CPU time, which also ends a compiler that was orphaned."""
     text = f'#line 1 "{_escape(name)}"\n{source}'
     with tempfile.TemporaryDirectory(prefix="kernelwright-") as folder:
         output = Path(folder) / "library.so"
@@ -104,7 +106,7 @@ def _compile(compiler: str, source: str, flags: Sequence[str], name: str) -> byt
             return output.read_bytes()
     if OPENMP_FLAG in flags and re.search(r"fopenmp|-l[ig]?omp\b", run.stderr):
         return _compile(compiler, source, [flag for flag in flags if flag != OPENMP_FLAG], name)
-    raise parse_compile_error(run.stderr or f"{compiler} ended with status {run.returncode}", name)
+    raise parse_compile_error(run.stderr or f"{compiler} exited with status {run.returncode}", name)
 
 
 def _escape(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Compiles Triton kernels for a GPU that is not here."""
+"""Compilation of Triton kernels for a GPU that this machine does not have."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 @contextmanager
 def compiling_for(target: Any) -> Iterator[None]:
-    """Answers a kernel that asks for its device, so that it compiles alike with one and without.
+    """Make Triton's driver report this target, so that a kernel compiles the same with and without a GPU.
 
     Args:
         target: Triton's `GPUTarget`.
     """
     from triton.runtime import driver
 
-    before = driver._active
-    stand_in: Any = SimpleNamespace(get_current_target=lambda: target)
-    driver.set_active(stand_in)
+    previous = driver._active
+    stub: Any = SimpleNamespace(get_current_target=lambda: target)
+    driver.set_active(stub)
     try:
         yield
     finally:
-        driver._active = before
+        driver._active = previous

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.core.records import Verdict
+from kernelwright.core.verdict import Verdict
 
 if TYPE_CHECKING:
     from kernelwright.problems.problem import Candidate, Problem

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.errors import CandidateError, KernelwrightError, NotFoundError, TamperingError
-from kernelwright.core.records import REJECTIONS, Accuracy, Reason
+from kernelwright.core.verdict import REJECTIONS, Accuracy, Reason
 from kernelwright.problems.problem import tensor_leaves
 from kernelwright.verification.accuracy import budget
 from kernelwright.verification.accuracy.expected import FP64, Expected

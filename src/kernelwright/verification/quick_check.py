@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.core.records import Reason
+from kernelwright.core.verdict import Reason
 from kernelwright.problems.problem import tensor_leaves
 from kernelwright.verification.accuracy.budget import check_accuracy
 from kernelwright.verification.accuracy.distributions import AS_GIVEN

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kernelwright.core.records import Reason
 from kernelwright.core.units import time_text
+from kernelwright.core.verdict import Reason
 from kernelwright.measure.clock_agreement import MIN_OBSERVED_CALLS, ClockComparison, TimedCall
 from kernelwright.sandbox.process_memory import pause
 from kernelwright.verification.accuracy.near_limit import DrawResult

@@ -11,8 +11,10 @@ import torch
 
 from kernelwright.core import progress
 from kernelwright.core.errors import DeviceError, KernelwrightError, UsageError
-from kernelwright.core.records import Device, Machine, Reason, Verdict
+from kernelwright.core.machine import Machine
+from kernelwright.core.timing import Device
 from kernelwright.core.units import time_text
+from kernelwright.core.verdict import Reason, Verdict
 from kernelwright.machines import machine
 from kernelwright.machines.floor import floor
 from kernelwright.measure.clock import wall_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import ProgramWork
+from kernelwright.core.work import ProgramWork
 
 
 def first_read_bytes(work: ProgramWork) -> dict[int, int]:

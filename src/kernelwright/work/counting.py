@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.core.pytree import tensor_leaves
-from kernelwright.core.records import Operator, ProgramWork, Work
+from kernelwright.core.work import Operator, ProgramWork, Work
 from kernelwright.work.calls import OperatorCall, get_schema, tensors_in
 from kernelwright.work.formulas import FORMULAS, Formula, formula_of
 from kernelwright.work.modules import ModulePathTracker

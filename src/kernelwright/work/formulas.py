@@ -13,7 +13,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from kernelwright.core.records import OperatorKind
+from kernelwright.core.work import OperatorKind
 from kernelwright.work.calls import OperatorCall, OperatorSchema, get_schema, shape_of
 from kernelwright.work.vector import SPECIAL_FUNCTIONS, find_vector_formula
 

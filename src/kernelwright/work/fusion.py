@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernelwright.core.records import Operator, ProgramWork, Work
+from kernelwright.core.work import Operator, ProgramWork, Work
 from kernelwright.work.regions import ByteRange, ByteRangeSet
 
 FUSIBLE_KINDS = ("pointwise", "copy", "random", "reduction", "scan")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil, log2, prod
 
-from kernelwright.core.records import OperatorKind
+from kernelwright.core.work import OperatorKind
 from kernelwright.work.calls import OperatorCall, OperatorSchema, shape_of
 
 VectorFormula = tuple[OperatorKind, Callable[[OperatorCall], int]]

@@ -118,7 +118,7 @@ def test_what_a_block_never_wrote_it_reads_as_nan():
 
 
 def test_a_barrier_that_not_all_threads_reach():
-    with pytest.raises(CandidateError, match=r"16 of 64 threads wait .* 48 of 64 threads have ended") as fault:
+    with pytest.raises(CandidateError, match=r"16 of 64 threads wait .* 48 of 64 threads have exited") as fault:
         kernel("divergent_barrier")(2, 64, [torch.zeros(64)])
     assert fault.value.where == f"{PATH}:{line_of('divergent')}"
 
@@ -160,11 +160,11 @@ def test_launches_that_no_gpu_takes(grid, block, arguments, error, message):
 @pytest.mark.parametrize(
     "index, value, message",
     [
-        (0, torch.zeros(4, dtype=torch.float64), "a: points|a points to float of 4 bytes"),
+        (0, torch.zeros(4, dtype=torch.float64), "a expects a pointer to float of 4 bytes"),
         (1, 3, "b is a pointer"),
-        (3, torch.zeros(1), "n is a number"),
-        (3, 1.5, "n is int of 4 bytes"),
-        (3, 2**40, "n is int of 4 bytes"),
+        (3, torch.zeros(1), "n must be a number"),
+        (3, 1.5, "n must be int of 4 bytes"),
+        (3, 2**40, "n must be int of 4 bytes"),
     ],
 )
 def test_arguments_that_do_not_fit(index, value, message):
@@ -216,9 +216,9 @@ def test_what_a_source_includes_is_part_of_it(tmp_path):
 #include "mine.cuh"
 extern "C" __global__ void k(const float* x, float* out) {
     __shared__ float held[32];
-    kw::copy_4(&held[threadIdx.x], x + threadIdx.x, threadIdx.x % 2);
-    kw::copies_commit();
-    kw::copies_wait<0>();
+    kw::cp_async_ca_4(&held[threadIdx.x], x + threadIdx.x, threadIdx.x % 2);
+    kw::cp_async_commit_group();
+    kw::cp_async_wait_group<0>();
     __syncthreads();
     out[threadIdx.x] = twice(held[threadIdx.x]);
 }

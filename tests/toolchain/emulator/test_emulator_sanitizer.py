@@ -55,11 +55,11 @@ def test_right_kernels_have_no_overrun():
 def test_an_overrun_by_one_element(name, more, shared_bytes, comment, where, block, thread):
     arguments = [torch.randn(64), torch.empty(64), *more]
     (one,) = found("address", name, 2, 64, arguments, shared_bytes)
-    assert (one.kind, one.line, one.block, one.thread) == ("overrun", line_of(comment), block, thread)
+    assert (one.kind, one.line, one.block, one.thread) == ("out-of-bounds", line_of(comment), block, thread)
     assert one.message == f"a write of 4 bytes outside of {where}"
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_a_divergent_barrier(sanitizer):
     (one,) = found(sanitizer, "divergent_barrier", 1, 64, [torch.zeros(64)])
-    assert (one.kind, one.line) == ("waiting", line_of("divergent"))
+    assert (one.kind, one.line) == ("deadlock", line_of("divergent"))

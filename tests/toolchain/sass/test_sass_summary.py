@@ -22,26 +22,26 @@ WORDS = [
     (
         "LDGSTS.E.BYPASS.128",
         "[R18],desc[UR6][R12.64]",
-        "asynchronous copy of 16 bytes from global to shared memory, past L1",
+        "asynchronous copy of 16 bytes from global to shared memory, bypassing L1",
     ),
     ("LDSM.16.M88.4", "R8,[R19+UR4]", "four 8x8 matrices of 16 bits from shared memory"),
     ("LDSM.16.MT88.2", "R14,[R0]", "two 8x8 matrices of 16 bits from shared memory, transposed"),
     ("STSM.16.M88.4", "[R2],R4", "four 8x8 matrices of 16 bits to shared memory"),
-    ("HMMA.16816.F32.BF16", "R4,R8,R14,R4", "tensor cores: 16x8x16 product of a warp"),
-    ("HMMA.1688.F32.TF32", "R4,R8,R14,R4", "tensor cores: 16x8x8 product of a warp"),
-    ("IMMA.16832.S8.S8", "R4,R8,R14,R4", "tensor cores: 16x8x32 product of a warp"),
-    ("DMMA.8x8x4", "R4,R8,R14,R4", "tensor cores: 8x8x4 product of a warp"),
-    ("DMMA.884", "R4,R8,R14,R4", "tensor cores: 8x8x4 product of a warp"),
-    ("HGMMA.64x128x16.F32.BF16", "R88,gdesc[UR8],R88", "tensor cores: 64x128x16 product of a warp group, asynchronous"),
-    ("MUFU.EX2", "R9,R7", "special unit: 2 to the power of x"),
+    ("HMMA.16816.F32.BF16", "R4,R8,R14,R4", "tensor cores: 16x8x16 MMA of a warp"),
+    ("HMMA.1688.F32.TF32", "R4,R8,R14,R4", "tensor cores: 16x8x8 MMA of a warp"),
+    ("IMMA.16832.S8.S8", "R4,R8,R14,R4", "tensor cores: 16x8x32 MMA of a warp"),
+    ("DMMA.8x8x4", "R4,R8,R14,R4", "tensor cores: 8x8x4 MMA of a warp"),
+    ("DMMA.884", "R4,R8,R14,R4", "tensor cores: 8x8x4 MMA of a warp"),
+    ("HGMMA.64x128x16.F32.BF16", "R88,gdesc[UR8],R88", "tensor cores: 64x128x16 MMA of a warp group, asynchronous"),
+    ("MUFU.EX2", "R9,R7", "special function unit: 2 to the power of x"),
     ("BAR.SYNC.DEFER_BLOCKING", "0x0", "waits for all threads of the block"),
     ("BAR.SYNC.DEFER_BLOCKING", "0x1,0x40", "waits for the threads of a named barrier"),
-    ("SYNCS.PHASECHK.TRANS64.TRYWAIT", "P0,[UR4],R3", "asks an mbarrier whether its phase is over"),
-    ("UBLKCP.G.S", "[UR4],[UR6],UR10", "the copy engine takes a row of bytes from shared memory"),
-    ("HFMA2.MMA", "R5,-RZ,RZ,0,0", "copies a register or a constant, on a unit that is free"),
+    ("SYNCS.PHASECHK.TRANS64.TRYWAIT", "P0,[UR4],R3", "tests whether an mbarrier phase is complete"),
+    ("UBLKCP.G.S", "[UR4],[UR6],UR10", "TMA: bulk copy from shared memory"),
+    ("HFMA2.MMA", "R5,-RZ,RZ,0,0", "copies a register or a constant, on an idle arithmetic unit"),
     ("HFMA2.BF16_V2", "R5,R4,R3,R2", "two BF16 multiply-adds"),
     ("HADD2.F32", "R0,-RZ,R2.H0_H0", "converts FP16 to FP32"),
-    ("LDL.LU", "R0,[R1+0x8]", "reads local memory: an array that is indexed, or a spill"),
+    ("LDL.LU", "R0,[R1+0x8]", "reads local memory: an indexed array or a spill"),
     ("XYZZY.NEW", "R0,R1", ""),
 ]
 
@@ -53,13 +53,13 @@ def test_an_instruction_in_words(opcode, operands, words):
 
 def test_what_never_runs_counts_as_nothing():
     padding = SassInstruction(0, "LDS", "RZ,[RZ]", "@!PT")
-    assert describe_instruction(padding) == "never runs: padding by the compiler"
+    assert describe_instruction(padding) == "never executed: padding by the compiler"
     assert classify(padding) == "other"
     assert count_access_widths([padding]) == {}
 
 
 def test_a_spill_is_called_one():
-    assert describe_instruction(SassInstruction(0, "LDL", "R0,[R1]"), spill=True) == "loads a spilled register back"
+    assert describe_instruction(SassInstruction(0, "LDL", "R0,[R1]"), spill=True) == "reloads a spilled register"
     assert describe_instruction(SassInstruction(0, "STL", "[R1],R0"), spill=True) == "spills a register"
 
 
@@ -110,7 +110,7 @@ def test_wide_and_scalar_copies(code, arch):
     assert wide.access_widths == {"global load": {16: 1}, "global store": {16: 1}}
     assert scalar.access_widths == {"global load": {4: 1}, "global store": {4: 1}}
     assert "In the hot loop the one global load is 16 bytes wide." in wide.summary
-    assert "In the hot loop the one global load is 4 bytes wide; 16 would take 4 times fewer." in scalar.summary
+    assert "the one global load is 4 bytes wide; 16-byte accesses would need 4 times fewer" in scalar.summary
 
 
 def test_the_share_of_multiply_adds_bounds_the_peak(code):
@@ -119,16 +119,17 @@ def test_the_share_of_multiply_adds_bounds_the_peak(code):
     assert 0.8 < share < 1
     assert f"FFMA is {share:.0%}".replace("%", " %") in found.summary
     assert f"at best {share:.0%}".replace("%", " %") in found.summary
-    assert "16.0 FFMA to each load from shared memory" in found.summary
+    assert "16.0 FFMA per load from shared memory" in found.summary
     assert f"FMA peak. {512 / 32:.1f} FFMA" in found.summary  # no branch but the one back: all of it runs
-    assert "issuing does not limit it" in code("sgemm", "sm_80").summary  # half as many lanes: two slots for each FFMA
+    # half as many lanes: two issue slots per FFMA
+    assert "the issue rate does not limit it" in code("sgemm", "sm_80").summary
 
 
 def test_a_loop_with_branches_inside_promises_less(cubin, code):
     code("copy4")
     (found,) = read_cubin(compile_cubin(SOURCE_WITH_A_BRANCH).code)
     assert found.hot_loop.instruction_mix["branch"] > 1
-    assert "of the FMA peak where all of them run" in found.summary
+    assert "of the FMA peak if all of them execute" in found.summary
 
 
 SOURCE_WITH_A_BRANCH = """
@@ -149,7 +150,7 @@ extern "C" __global__ void f(float* x, int n, float y) {
 
 
 def test_a_kernel_that_spills_is_told_so(code):
-    assert "It spills: 2,912 bytes stored and 2,672 loaded for each thread" in code("spilling").summary
+    assert "It spills 2,912 bytes and reloads 2,672 per thread" in code("spilling").summary
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
@@ -158,13 +159,13 @@ def test_tensor_instructions_and_their_shape(code, arch):
     assert found.tensor_instructions == {"HMMA.16816.F32.BF16": 1}
     assert found.hot_loop.instruction_mix["tensor"] == 1
     assert found.access_widths["shared load"] == {8: 1, 16: 1}
-    assert "In the hot loop one asynchronous copy of 16 bytes a thread" in found.summary
+    assert "In the hot loop one asynchronous copy of 16 bytes per thread" in found.summary
 
 
 def test_a_warp_groups_product_and_the_copy_engine(code):
     found = code("wgmma")
     assert list(found.tensor_instructions) == ["HGMMA.64x8x16.F32.BF16"]
-    assert "In the hot loop the copy engine (TMA) fills shared memory." in found.summary
+    assert "In the hot loop the TMA fills shared memory." in found.summary
     assert found.access_widths == {"global store": {4: 4}}
 
 

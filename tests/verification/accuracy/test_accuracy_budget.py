@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernelwright.core.document import build_document, decode, encode
 from kernelwright.core.errors import UsageError
-from kernelwright.core.records import REJECTIONS, Accuracy, Reason
+from kernelwright.core.verdict import REJECTIONS, Accuracy, Reason
 from kernelwright.verification.accuracy.budget import check_accuracy
 from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS, Distribution
 from kernelwright.verification.accuracy.error import (

@@ -3,7 +3,7 @@
 import pytest
 
 import kernelwright as kw
-from kernelwright.core.records import Reason
+from kernelwright.core.verdict import Reason
 from kernelwright.problems import load_problem
 from kernelwright.sandbox import ForkServer
 from kernelwright.verification.accuracy.near_limit import MAX_DRAWS, MIN_DRAWS, DrawResult, InputKind, NearLimitTracker

@@ -1,1 +1,1 @@
-"""A program as one graph of core ATen operators."""
+"""Capture of a program as one graph of core ATen operators."""

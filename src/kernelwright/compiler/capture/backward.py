@@ -1,7 +1,7 @@
-"""The gradient of a region as a program of its own, over the region's inputs and its outputs' gradients.
+"""The gradient of a region as a separate program of the region's inputs and the gradients of its outputs.
 
-What the forward pass computed on the way is computed again: a region waits on memory, and its inputs are the least
-that can be kept.
+Intermediate values of the forward pass are recomputed: a region is memory-bound, and its inputs are the least that can
+be saved.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Gradient:
     """The backward pass of a region.
 
     Attributes:
-        captured: its graph; placeholders are the region's inputs, then the gradients of its outputs.
-        program: the same as a callable, as torch computes it.
-        input_indices: which inputs get a gradient; the graph returns theirs in this order.
-        output_indices: which outputs have a gradient.
+        captured: its graph; the placeholders are the region's inputs, then the gradients of its outputs.
+        program: the same computation as a torch callable.
+        input_indices: the inputs that get a gradient; the graph returns their gradients in this order.
+        output_indices: the outputs that have a gradient.
     """
 
     captured: CapturedProgram
@@ -43,15 +43,15 @@ class Gradient:
     output_indices: tuple[int, ...]
 
     def example_inputs(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Inputs, and random gradients for the outputs."""
-        like = [outputs[at] for at in self.output_indices]
+        """Return the inputs, followed by random gradients of the outputs."""
+        like = [outputs[index] for index in self.output_indices]
         return [*inputs, *(torch.randn_like(output, memory_format=torch.contiguous_format) for output in like)]
 
 
 def find_trainable_nodes(captured: CapturedProgram, program: Any, args: Any, kwargs: Any) -> set[fx.Node]:
-    """The nodes whose value depends on a tensor that asks for its gradient."""
+    """Return the nodes whose value depends on a tensor that requires a gradient."""
     leaves = pytree.tree_leaves(normalize_call(program, args, kwargs))
-    asking: set[fx.Node] = set()
+    trainable: set[fx.Node] = set()
     for node in captured.graph.nodes:
         if node.op == "placeholder":
             kind, name, _ = captured.sources[node]
@@ -60,41 +60,41 @@ def find_trainable_nodes(captured: CapturedProgram, program: Any, args: Any, kwa
                 owner, _, last = name.rpartition(".")
                 tensor = getattr(program.get_submodule(owner), last)
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                asking.add(node)
-        elif asking & set(node.all_input_nodes):
-            asking.add(node)
-    return asking
+                trainable.add(node)
+        elif trainable & set(node.all_input_nodes):
+            trainable.add(node)
+    return trainable
 
 
 def build_gradient(
     reference: fx.GraphModule, names: Sequence[str], inputs: Sequence[torch.Tensor], input_indices: Sequence[int]
 ) -> Gradient:
-    """The gradient of a region's reference.
+    """Build the backward pass of a region's reference.
 
     Args:
-        names: of the inputs; gradients are called `grad_0` and so on.
-        input_indices: which inputs need one; they are floating.
+        names: names of the inputs; output gradients are named `grad_0` and so on.
+        input_indices: the inputs that need a gradient; they have floating-point dtypes.
     """
     with torch.no_grad():
         outputs = reference(*inputs)
-    floating = tuple(at for at, value in enumerate(outputs) if value.dtype.is_floating_point)
+    floating = tuple(index for index, value in enumerate(outputs) if value.dtype.is_floating_point)
     backward = _make_backward(reference, len(inputs), input_indices, floating)
-    gradients = [torch.empty(outputs[at].shape, dtype=outputs[at].dtype, device=outputs[at].device) for at in floating]
-    given = [*inputs, *gradients]
-    program = make_fx(backward, tracing_mode="fake")(*given)
+    like = [outputs[index] for index in floating]
+    args = [*inputs, *(torch.empty(one.shape, dtype=one.dtype, device=one.device) for one in like)]
+    program = make_fx(backward, tracing_mode="fake")(*args)
     table: Any = core_aten_decompositions() | build_decomposition_table()
-    taken_apart = make_fx(backward, table, tracing_mode="fake")(*given)
-    for graph in (program.graph, taken_apart.graph):
+    decomposed = make_fx(backward, table, tracing_mode="fake")(*args)
+    for graph in (program.graph, decomposed.graph):
         graph.eliminate_dead_code()
         remove_aliases(graph)
-        _rename(graph, [*names, *(f"grad_{at}" for at in floating)])
+        _rename(graph, [*names, *(f"grad_{index}" for index in floating)])
     program.recompile()
-    sink_concats(taken_apart.graph)
-    nodes = [node for node in taken_apart.graph.nodes if node.op == "placeholder"]
-    sources = {node: Source("argument", str(at)) for at, node in enumerate(nodes)}
+    sink_concats(decomposed.graph)
+    nodes = [node for node in decomposed.graph.nodes if node.op == "placeholder"]
+    sources = {node: Source("argument", str(index)) for index, node in enumerate(nodes)}
     results = tuple(("output", "") for _ in input_indices)
     tree = pytree.tree_structure((0,) * len(input_indices))
-    captured = CapturedProgram(taken_apart.graph, taken_apart, sources, results, tree)
+    captured = CapturedProgram(decomposed.graph, decomposed, sources, results, tree)
     return Gradient(captured, program, tuple(input_indices), floating)
 
 
@@ -103,19 +103,19 @@ def _make_backward(
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     def backward(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         inputs, gradients = values[:count], values[count:]
-        leaves = [value.detach().requires_grad_(at in wanted) for at, value in enumerate(inputs)]
+        leaves = [value.detach().requires_grad_(index in wanted) for index, value in enumerate(inputs)]
         with torch.enable_grad():
             outputs = reference(*leaves)
-            connected = [(outputs[at], grad) for at, grad in zip(floating, gradients, strict=True)
-                         if outputs[at].requires_grad]  # fmt: skip
-            found = torch.autograd.grad(
+            connected = [(outputs[index], grad) for index, grad in zip(floating, gradients, strict=True)
+                         if outputs[index].requires_grad]  # fmt: skip
+            input_gradients = torch.autograd.grad(
                 [output for output, _ in connected],
-                [leaves[at] for at in wanted],
+                [leaves[index] for index in wanted],
                 [grad for _, grad in connected],
                 allow_unused=True,
                 materialize_grads=True,
             )
-        return tuple(found)
+        return tuple(input_gradients)
 
     return backward
 

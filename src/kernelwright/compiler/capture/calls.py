@@ -1,4 +1,4 @@
-"""What of a program's own calls stands where in the graph that they were taken apart into."""
+"""Correspondence between the program's original calls and the nodes of the decomposed graph."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from kernelwright.compiler.capture.capture import CapturedProgram
 
 
 class GraphOutput(NamedTuple):
-    """A value that a graph gives back: to be returned, or to be written into an argument or buffer; a value that is
-    returned can be that of an argument, which is then itself what the program returns."""
+    """One output of a graph.
+
+    Attributes:
+        value: the node or constant.
+        mutated_input: the placeholder that it updates; for a returned value, the placeholder that is returned itself.
+        is_returned: whether the program returns it; else it is only written into `mutated_input`.
+    """
 
     value: Any
     mutated_input: fx.Node | None
@@ -21,48 +26,48 @@ class GraphOutput(NamedTuple):
 
 
 def source_call_name(node: fx.Node) -> str:
-    """The call of the program that a node comes from; a name of its own where that is not known."""
+    """Return the name of the original call that a node comes from; a unique name if that is unknown."""
     sources = node.meta.get("from_node")
     return sources[-1].name if sources else f"only {node.name}"
 
 
 def map_calls_to_values(captured: CapturedProgram) -> dict[fx.Node, fx.Node]:
-    """For each call of the program the node that has its value: the last one that came from it."""
+    """Map each original call to the node that has its value: the last one that comes from it."""
     last = {source_call_name(node): node for node in captured.graph.nodes if node.op == "call_function"}
     placeholders = {node.name: node for node in captured.graph.nodes if node.op == "placeholder"}
-    found = {}
+    values = {}
     for node in captured.exported.graph.nodes:
         if node.op == "placeholder" and node.name in placeholders:
-            found[node] = placeholders[node.name]
+            values[node] = placeholders[node.name]
         elif node.name in last and _same_shape(node, last[node.name]):
-            found[node] = last[node.name]
-    return found
+            values[node] = last[node.name]
+    return values
 
 
 def _same_shape(one: fx.Node, other: fx.Node) -> bool:
-    value, same = one.meta.get("val"), other.meta.get("val")
-    return isinstance(value, torch.Tensor) and isinstance(same, torch.Tensor) and value.shape == same.shape
+    left, right = one.meta.get("val"), other.meta.get("val")
+    return isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and left.shape == right.shape
 
 
 def list_outputs(captured: CapturedProgram) -> list[GraphOutput]:
-    """What a graph gives back, in its order."""
+    """List a graph's outputs in order."""
     (output,) = (node for node in captured.graph.nodes if node.op == "output")
-    (called,) = (node for node in captured.exported.graph.nodes if node.op == "output")
+    (exported_output,) = (node for node in captured.exported.graph.nodes if node.op == "output")
     placeholders = {node.name: node for node in captured.graph.nodes if node.op == "placeholder"}
     by_source = {(source.kind, source.name): node for node, source in captured.sources.items()}
-    returned = iter(pytree.tree_leaves(called.args[0]))
+    returned = iter(pytree.tree_leaves(exported_output.args[0]))
     values: Any = output.args[0]
-    found = []
-    for value, what in zip(values, captured.results, strict=True):
-        if what[0] == "output":
-            found.append(GraphOutput(value, placeholders.get(_mutated_name(next(returned))), True))
+    outputs = []
+    for value, target in zip(values, captured.results, strict=True):
+        if target[0] == "output":
+            outputs.append(GraphOutput(value, placeholders.get(_mutated_name(next(returned))), True))
         else:
-            found.append(GraphOutput(value, by_source[what], False))
-    return found
+            outputs.append(GraphOutput(value, by_source[target], False))
+    return outputs
 
 
 def _mutated_name(value: Any) -> str:
-    """The name of what a chain of operators in place has changed and passed on."""
+    """The name of the tensor that a chain of in-place operators mutates and returns."""
     while isinstance(value, fx.Node) and isinstance(value.target, torch._ops.OpOverload):
         returns = value.target._schema.returns
         if not (returns and returns[0].alias_info and returns[0].alias_info.is_write and value.args):

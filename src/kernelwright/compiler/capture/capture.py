@@ -1,6 +1,6 @@
-"""A program as one graph of core ATen operators, with nothing hidden: parameters, buffers and mutations by name.
+"""Capture of a program as one graph of core ATen operators with explicit parameters, buffers and mutations.
 
-`type: ignore` stands where torch.export types as optional what a finished export always has.
+`type: ignore` marks attributes that torch.export types as optional but a finished export always has.
 """
 
 from __future__ import annotations
@@ -37,31 +37,36 @@ DECOMPOSED = (
     aten.hardtanh, aten.softplus, aten.logsumexp, aten.celu, aten.selu, aten.linalg_vector_norm,
     aten.addcmul, aten.addcdiv, aten.lerp,
 )  # fmt: skip
-"""Operators of core ATen that are several steps of a region."""
+"""Core ATen operators that become several steps of a region."""
 NOT_DECOMPOSED = (aten.var, aten.var_mean, aten.std, aten.std_mean, aten.mean)
-"""What torch would take apart into operators that hide what is meant."""
+"""Reductions that a region supports directly and that torch's decomposition would obscure."""
 KEPT_AS_CALLS = ("linear", "matmul", "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "einsum")
-"""What stays with torch and reads better as one call."""
+"""Operators that stay with torch and read better as one call."""
 INDEXED_OPS = (
     "index_add", "embedding_dense_backward", "im2col", "col2im", "max_unpool2d", "max_unpool3d",
     "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
     "replication_pad1d", "replication_pad2d", "replication_pad3d",
     "upsample_linear1d", "upsample_trilinear3d", "upsample_bicubic2d",
 )  # fmt: skip
-"""What would be taken apart into reads or writes by index, which stay with torch too and are slower than its own
-operator: index_add 0.24 ms, as index_put 0.59; bicubic interpolation 10 and 77 (Xeon, one thread)."""
+"""Operators whose decomposition into indexed reads or writes would stay with torch and be slower: index_add takes
+0.24 ms, as index_put 0.59 ms; bicubic interpolation 10 ms and 77 ms (Xeon, one thread)."""
 
 
 class Source(NamedTuple):
-    """Where a placeholder's tensor comes from: `parameter` or `buffer` and its path in the module, `argument` and its
-    place among the leaves of (args, kwargs), or `constant` with its value."""
+    """The origin of a placeholder's tensor.
+
+    Attributes:
+        kind: `parameter`, `buffer`, `argument` or `constant`.
+        name: path in the module; for an argument, its index among the leaves of (args, kwargs).
+        value: of a constant.
+    """
 
     kind: str
     name: str
     value: Any = None
 
 
-GRAPH_BREAK_HINT = 'torch.compile(model, backend="kernelwright") optimises what lies between the breaks'
+GRAPH_BREAK_HINT = 'torch.compile(model, backend="kernelwright") optimises the graphs between graph breaks'
 
 
 @dataclass(frozen=True)
@@ -69,14 +74,14 @@ class CapturedProgram:
     """One call of a program as a graph over flat tensors.
 
     Attributes:
-        graph: core ATen operators, nothing mutated.
-        exported: the calls as the program made them; some may mutate.
-        sources: what each placeholder of `graph` is.
-        results: for each value that `graph` returns, what it is for: (`output`, ""), or the (`buffer`, path) or
-            (`argument`, place) that it replaces.
-        out_spec: of the result.
-        training: whether each module was in train mode, in the order of `modules()`; nothing where the program is the
-            same in train and in eval mode.
+        graph: core ATen operators, functional.
+        exported: the original calls; some may mutate.
+        sources: the origin of each placeholder of `graph`.
+        results: for each output of `graph` its target: (`output`, ""), or the (`buffer`, path) or (`argument`, index)
+            that it updates.
+        out_spec: pytree of the result.
+        training: whether each module was in train mode, in the order of `modules()`; empty if the program is the same
+            in both modes.
     """
 
     graph: fx.Graph
@@ -88,20 +93,20 @@ class CapturedProgram:
 
 
 def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProgram:
-    """The graph of one call, for shapes as they are.
+    """Capture one call of a program with static shapes.
 
     Raises:
-        ProblemError: the program cannot be captured whole; the message is torch's.
+        ProblemError: the program cannot be captured as one graph; the message is torch's.
     """
     module = program if isinstance(program, torch.nn.Module) else _AsModule(program)
     args, kwargs = normalize_call(program, args, kwargs)
     try:
         with _silence_torch():
             exported = torch.export.export(module, args, kwargs, strict=False)
-            taken_apart = exported.run_decompositions(build_decomposition_table())
-    except Exception as fault:
-        raise ProblemError(_explain_failure(fault), next=GRAPH_BREAK_HINT, where=find_location(fault)) from fault
-    graph = taken_apart.graph_module.graph
+            decomposed = exported.run_decompositions(build_decomposition_table())
+    except Exception as error:
+        raise ProblemError(_explain_failure(error), next=GRAPH_BREAK_HINT, where=find_location(error)) from error
+    graph = decomposed.graph_module.graph
     for node in [node for node in graph.nodes if op_name(node.target).startswith("_assert")]:
         graph.erase_node(node)
     remove_aliases(graph)
@@ -113,39 +118,39 @@ def capture(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProg
     return CapturedProgram(
         graph,
         exported.graph_module,  # type: ignore[arg-type]
-        _sources(taken_apart),
-        tuple(_result(spec, taken_apart) for spec in taken_apart.graph_signature.output_specs),
-        taken_apart.call_spec.out_spec,  # type: ignore[arg-type]
+        _sources(decomposed),
+        tuple(_result(spec, decomposed) for spec in decomposed.graph_signature.output_specs),
+        decomposed.call_spec.out_spec,  # type: ignore[arg-type]
     )
 
 
 def capture_with_training_mode(program: Callable[..., Any], args: Any, kwargs: Any) -> CapturedProgram:
-    """The same, with what it takes for granted about train and eval mode."""
-    found = capture(program, args, kwargs)
+    """Capture one call, and record the train/eval flags if the graph depends on them."""
+    captured = capture(program, args, kwargs)
     if not isinstance(program, torch.nn.Module):
-        return found
+        return captured
     modules = list(program.modules())
     training = tuple(module.training for module in modules)
-    others = [mode for mode in (True, False) if {mode} != set(training)]  # both of them where modes are mixed
+    others = [mode for mode in (True, False) if {mode} != set(training)]  # both, if modules differ in mode
     try:
-        same = all(_describe(capture(program.train(mode), args, kwargs)) == _describe(found) for mode in others)
+        same = all(_describe(capture(program.train(mode), args, kwargs)) == _describe(captured) for mode in others)
     except ProblemError:
         same = False
     finally:
         for module, mode in zip(modules, training, strict=True):
             module.training = mode
-    return found if same else replace(found, training=training)
+    return captured if same else replace(captured, training=training)
 
 
 def _describe(captured: CapturedProgram) -> str:
     constants = [source.value for source in captured.sources.values() if source.kind == "constant"]
-    shown = [value.tolist() if isinstance(value, torch.Tensor) else value for value in constants]
-    return f"{captured.graph}\n{captured.results}\n{captured.out_spec}\n{shown}"
+    literals = [value.tolist() if isinstance(value, torch.Tensor) else value for value in constants]
+    return f"{captured.graph}\n{captured.results}\n{captured.out_spec}\n{literals}"
 
 
 @contextlib.contextmanager
 def _silence_torch() -> Iterator[None]:
-    """Without what torch says on the way: the error says it shorter."""
+    """Suppress torch's log messages and warnings; the exception has the same information."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -156,15 +161,15 @@ def _silence_torch() -> Iterator[None]:
         logging.disable(before)
 
 
-def _explain_failure(fault: BaseException) -> str:
-    """The first line of what torch says; for the commonest of all, what it means."""
-    if "data-dependent" in str(fault):
-        return "it branches on the value of a tensor, which no graph can hold"
-    return f"torch.export cannot capture it: {next(iter(str(fault).strip().splitlines()), type(fault).__name__)}"
+def _explain_failure(error: BaseException) -> str:
+    """The first line of torch's message, or an explanation of the most common error."""
+    if "data-dependent" in str(error):
+        return "data-dependent control flow cannot be captured"
+    return f"torch.export cannot capture it: {next(iter(str(error).strip().splitlines()), type(error).__name__)}"
 
 
 def remove_aliases(graph: fx.Graph) -> None:
-    """Takes out what gives its argument another name and nothing else."""
+    """Remove alias, detach and lift_fresh_copy nodes from a graph, in place."""
     for node in [node for node in graph.nodes if op_name(node.target) in ("alias", "detach", "lift_fresh_copy")]:
         node.replace_all_uses_with(node.all_input_nodes[0])
         graph.erase_node(node)
@@ -172,18 +177,18 @@ def remove_aliases(graph: fx.Graph) -> None:
 
 def _sources(exported: torch.export.ExportedProgram) -> dict[fx.Node, Source]:
     nodes = [node for node in exported.graph.nodes if node.op == "placeholder"]
-    found: dict[fx.Node, Source] = {}
-    arguments = 0
+    sources: dict[fx.Node, Source] = {}
+    num_arguments = 0
     for node, spec in zip(nodes, exported.graph_signature.input_specs, strict=True):
         match spec.kind:
             case InputKind.PARAMETER | InputKind.BUFFER:
-                found[node] = Source(spec.kind.name.lower(), str(spec.target))
+                sources[node] = Source(spec.kind.name.lower(), str(spec.target))
             case InputKind.USER_INPUT:
-                found[node] = Source("argument", str(arguments))
-                arguments += 1
+                sources[node] = Source("argument", str(num_arguments))
+                num_arguments += 1
             case _:
-                found[node] = Source("constant", node.name, exported.constants.get(str(spec.target)))
-    return found
+                sources[node] = Source("constant", node.name, exported.constants.get(str(spec.target)))
+    return sources
 
 
 def _result(spec: Any, exported: torch.export.ExportedProgram) -> tuple[str, str]:
@@ -196,18 +201,19 @@ def _result(spec: Any, exported: torch.export.ExportedProgram) -> tuple[str, str
 
 
 def normalize_call(program: Callable[..., Any], args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same call with every argument in its place and all defaults given: positional where it can be."""
+    """Return (args, kwargs) of the same call with defaults applied and arguments positional where possible."""
     bound = forward_signature(program).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.args, bound.kwargs
 
 
 def forward_signature(program: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function, or of a module's `forward`."""
     return inspect.signature(program.forward if isinstance(program, torch.nn.Module) else program)
 
 
 class _AsModule(torch.nn.Module):
-    """A function as a module; its arguments keep their names."""
+    """Wraps a function as a module with the same argument names."""
 
     def __init__(self, program: Callable[..., Any]) -> None:
         super().__init__()
@@ -216,10 +222,13 @@ class _AsModule(torch.nn.Module):
 
 @functools.cache
 def build_decomposition_table() -> dict[Any, Any]:
+    """Return the decompositions for `ExportedProgram.run_decompositions`, by operator overload."""
     table = dict(torch.export.default_decompositions())
     table |= get_decompositions(list(DECOMPOSED)) | custom_decompositions()
-    kept = {overload for whole in NOT_DECOMPOSED for overload in (getattr(whole, n) for n in whole.overloads())}
-    whole = {*KEPT_AS_CALLS, *INDEXED_OPS}
+    kept = {getattr(packet, name) for packet in NOT_DECOMPOSED for name in packet.overloads()}
+    kept_names = {*KEPT_AS_CALLS, *INDEXED_OPS}
     return {
-        operator: rule for operator, rule in table.items() if operator not in kept and op_name(operator) not in whole
+        operator: rule
+        for operator, rule in table.items()
+        if operator not in kept and op_name(operator) not in kept_names
     }

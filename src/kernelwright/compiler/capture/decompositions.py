@@ -1,4 +1,4 @@
-"""Operators of core ATen as several steps of one region, where torch's own way of taking them apart hides that."""
+"""Decompositions of core ATen operators into steps of one region, where torch's own decomposition prevents that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ aten = torch.ops.aten
 
 
 def custom_decompositions() -> dict[Any, Callable[..., Any]]:
-    """A table for `ExportedProgram.run_decompositions`."""
+    """Return a table for `ExportedProgram.run_decompositions`."""
     return {
         aten.copy.default: _copy,
         aten.native_group_norm.default: _group_norm,
@@ -23,19 +23,19 @@ def custom_decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _copy(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """What a target becomes: nothing of it is read. A tensor of its own, since the source may change afterwards."""
+    """The target's new value, which does not depend on its old one; cloned, since the source may change afterwards."""
     return source.to(target.dtype).expand(target.shape).clone()
 
 
 def _group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, channels: int, size: int, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One row for each sample and group, [n, groups, channels / groups, size]."""
+    """Group norm over rows of one sample and group: [n, groups, channels / groups, size]."""
     grouped = (n, groups, channels // groups, size)
-    wide = _to_fp32(x).reshape(grouped)
-    variance, mean = torch.var_mean(wide, dim=[2, 3], correction=0, keepdim=True)
+    fp32 = _to_fp32(x).reshape(grouped)
+    variance, mean = torch.var_mean(fp32, dim=[2, 3], correction=0, keepdim=True)
     scale = torch.rsqrt(variance + eps)
-    out = (wide - mean) * scale
+    out = (fp32 - mean) * scale
     per_channel = (1, groups, channels // groups, 1)
     out = _affine(out, weight, bias, per_channel)
     return out.to(x.dtype).view(x.shape), mean.view(n, groups).to(x.dtype), scale.view(n, groups).to(x.dtype)
@@ -66,10 +66,10 @@ def _batch_norm_functional(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Five results: those of the norm, then the running mean and variance as they become."""
+    """The three results of the norm, then the updated running mean and variance."""
     if not training:
-        found = _batch_norm_running_stats(x, weight, bias, running_mean, running_variance, momentum, eps)
-        return (*found, running_mean.clone(), running_variance.clone())
+        results = _batch_norm_running_stats(x, weight, bias, running_mean, running_variance, momentum, eps)
+        return (*results, running_mean.clone(), running_variance.clone())
     out, mean, scale, variance = _batch_norm_batch_stats(x, weight, bias, eps)
     count = x.numel() // x.shape[1]
     unbiased = variance * (count / max(count - 1, 1))
@@ -81,14 +81,17 @@ def _batch_norm_functional(
 def _batch_norm_batch_stats(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One row for each channel. (out, mean, 1 / deviation, variance), the last three [channels]; on a CPU, as torch
-    does, with the statistics in FP64."""
-    wide, shape = _to_fp32(x), _per_channel(x)
-    over = [0, *range(2, x.dim())]
-    given = wide.double() if x.device.type == "cpu" else wide
-    variance, mean = torch.var_mean(given, dim=over, correction=0, keepdim=True)
-    scale, mean = torch.rsqrt(variance + eps).to(wide.dtype), mean.to(wide.dtype)
-    out = _affine((wide - mean) * scale, weight, bias, shape).to(x.dtype)
+    """Batch norm over rows of one channel; on a CPU the statistics are in FP64, as in torch.
+
+    Returns:
+        (out, mean, 1 / standard deviation, variance), the last three [channels].
+    """
+    fp32, shape = _to_fp32(x), _per_channel(x)
+    dims = [0, *range(2, x.dim())]
+    wide = fp32.double() if x.device.type == "cpu" else fp32
+    variance, mean = torch.var_mean(wide, dim=dims, correction=0, keepdim=True)
+    scale, mean = torch.rsqrt(variance + eps).to(fp32.dtype), mean.to(fp32.dtype)
+    out = _affine((fp32 - mean) * scale, weight, bias, shape).to(x.dtype)
     channels = (x.shape[1],)
     return out, mean.view(channels), scale.view(channels), variance.view(channels)
 

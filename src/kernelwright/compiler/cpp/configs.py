@@ -9,7 +9,7 @@ import msgspec
 from kernelwright.compiler.cpp.adjacent_axes import find_adjacent_axes, merge_adjacent_axes
 from kernelwright.compiler.cpp.passes import ARG_REDUCTIONS
 from kernelwright.compiler.regions.region import Axis, Region, Scan
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 from kernelwright.core.units import DTYPE_BYTES
 
 MIN_PARALLEL_ROWS = 16

@@ -1,1 +1,1 @@
-"""What one kernel computes: from the nodes of a graph to regions that people read and generators print."""
+"""Regions: the partition of a graph into kernels, and their intermediate representation."""

@@ -1,4 +1,4 @@
-"""What a program computes twice, a mean and then a variance with its own mean, is computed once."""
+"""Common subexpression elimination, as of a mean and of the mean inside a variance."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from kernelwright.compiler.regions.region import Load, Reduction, Region, Scan, 
 
 
 def eliminate_common_subexpressions(region: Region) -> Region:
-    """The same region; of entries that say the same of the same values the first stays, and no value is cast to the
-    dtype that it has."""
+    """Return the same region without duplicate loads and steps, and without casts to the dtype that a value has."""
     first: dict[str, Load | Step | Reduction | Scan] = {}
     names: dict[str, str] = {}
     dtypes = {step.value: step.dtype for step in region.steps}
     for entry in (*region.loads, *region.steps):
-        if isinstance(entry, Step):  # an axis is an argument too, and keeps its name
+        if isinstance(entry, Step):  # an axis is an argument too and is not renamed
             args = tuple(names.get(arg, arg) if isinstance(arg, str) else arg for arg in entry.args)
             entry = msgspec.structs.replace(entry, args=args)
         elif not isinstance(entry, Load):
@@ -22,8 +21,8 @@ def eliminate_common_subexpressions(region: Region) -> Region:
         if isinstance(entry, Step) and entry.op == "cast" and entry.dtype == dtypes.get(str(entry.args[0])):
             names[entry.value] = str(entry.args[0])
             continue
-        said = repr(msgspec.structs.replace(entry, value=""))  # as text, since 0.0 is -0.0 and 1 is True
-        names[entry.value] = first.setdefault(said, entry).value
+        key = repr(msgspec.structs.replace(entry, value=""))  # a string, since 0.0 == -0.0 and 1 == True
+        names[entry.value] = first.setdefault(key, entry).value
     return msgspec.structs.replace(
         region,
         loads=tuple(entry for entry in first.values() if isinstance(entry, Load)),

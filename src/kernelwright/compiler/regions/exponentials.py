@@ -1,4 +1,4 @@
-"""Sums of exponentials below a row's maximum, as softmax and logsumexp have them in every spelling."""
+"""Pattern matching of sums of exp(x - row maximum), as in every variant of softmax and logsumexp."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ EntryByValue = dict[str, Load | Step | Reduction | Scan]
 
 
 class ExponentialSum(NamedTuple):
-    """`total` is the sum over a row of `exp_step`, the exponential of `operand` less `maximum`. A `guards_infinity`
-    one, as of logsumexp, takes an infinite maximum as 0."""
+    """A sum over a row of exp(operand - maximum).
+
+    Attributes:
+        maximum: the maximum of `operand` over the row.
+        total: the sum of `exp_step` over the row.
+        exp_step: the exponential.
+        operand: the value whose exponentials are summed.
+        guards_infinity: whether an infinite maximum counts as 0, as in logsumexp.
+    """
 
     maximum: Reduction
     total: Reduction
@@ -21,35 +28,37 @@ class ExponentialSum(NamedTuple):
 
 
 def find_exponential_sums(region: Region) -> list[ExponentialSum]:
-    """All of a region's."""
+    """Return all sums of exponentials of a region."""
     by_value: EntryByValue = {entry.value: entry for entry in (*region.loads, *region.steps)}
-    found = [match_exponential_sum(by_value, step) for step in region.steps if isinstance(step, Reduction)]
-    return [one for one in found if one]
+    matches = [match_exponential_sum(by_value, step) for step in region.steps if isinstance(step, Reduction)]
+    return [match for match in matches if match]
 
 
 def match_exponential_sum(by_value: EntryByValue, total: Reduction) -> ExponentialSum | None:
-    """What a sum of exponentials is made of; None where a reduction is no such sum."""
-    power = by_value[total.arg]
-    if total.op != "sum" or not isinstance(power, Step) or power.op not in ("exp", "exp2"):
+    """Match a sum of exponentials; None if the reduction is not one."""
+    exp_step = by_value[total.arg]
+    if total.op != "sum" or not isinstance(exp_step, Step) or exp_step.op not in ("exp", "exp2"):
         return None
-    base, shift = match_difference(by_value, power.args[0]) or ("", "")
-    top = _match_guarded_max(by_value, shift) or shift
-    maximum = by_value.get(top)
-    if not isinstance(maximum, Reduction) or maximum.op != "max" or maximum.arg != base:
+    operand, shift = match_difference(by_value, exp_step.args[0]) or ("", "")
+    unguarded = _match_guarded_max(by_value, shift) or shift
+    maximum = by_value.get(unguarded)
+    if not isinstance(maximum, Reduction) or maximum.op != "max" or maximum.arg != operand:
         return None
-    return ExponentialSum(maximum, total, power, base, guards_infinity=top != shift)
+    return ExponentialSum(maximum, total, exp_step, operand, guards_infinity=unguarded != shift)
 
 
 def find_softmax_divisions(region: Region) -> dict[str, str]:
-    """Quotients by a sum of exponentials below a row's maximum, with that sum: it is 1 or more, or no number, or 0
-    where all of a row is minus infinity, so that its reciprocal loses nothing."""
+    """Map each quotient by a sum of exponentials to that sum.
+
+    The sum is at least 1, NaN, or 0 where all of a row is -inf, so that multiplying by its reciprocal is safe.
+    """
     totals = {one.total.value for one in find_exponential_sums(region)}
     quotients = [step for step in region.steps if isinstance(step, Step) and step.op == "div"]
     return {one.value: str(one.args[1]) for one in quotients if one.dtype == "float32" and one.args[1] in totals}
 
 
 def match_difference(by_value: EntryByValue, value: object) -> tuple[str, str] | None:
-    """(a, b) where a value is a - b."""
+    """Return (a, b) if a value is a - b."""
     step = by_value.get(value) if isinstance(value, str) else None
     if isinstance(step, Step) and step.op == "sub" and len(step.values) == 2:
         return step.values[0], step.values[1]
@@ -57,16 +66,16 @@ def match_difference(by_value: EntryByValue, value: object) -> tuple[str, str] |
 
 
 def _match_guarded_max(by_value: EntryByValue, value: str) -> str:
-    """The maximum in `where(abs(maximum) == inf, 0, maximum)`; empty where it is something else."""
-    choice = by_value.get(value)
-    if not isinstance(choice, Step) or choice.op != "where" or _constant_value(by_value, choice.args[1]) != 0:
+    """The maximum in `where(abs(maximum) == inf, 0, maximum)`; empty if the value is something else."""
+    where = by_value.get(value)
+    if not isinstance(where, Step) or where.op != "where" or _constant_value(by_value, where.args[1]) != 0:
         return ""
-    equal = by_value[str(choice.args[0])]
-    if not isinstance(equal, Step) or equal.op != "eq" or _constant_value(by_value, equal.args[1]) != float("inf"):
+    test = by_value[str(where.args[0])]
+    if not isinstance(test, Step) or test.op != "eq" or _constant_value(by_value, test.args[1]) != float("inf"):
         return ""
-    size = by_value.get(str(equal.args[0]))
-    same = isinstance(size, Step) and size.op == "abs" and size.args[0] == choice.args[2]
-    return str(choice.args[2]) if same else ""
+    magnitude = by_value.get(str(test.args[0]))
+    same = isinstance(magnitude, Step) and magnitude.op == "abs" and magnitude.args[0] == where.args[2]
+    return str(where.args[2]) if same else ""
 
 
 def _constant_value(by_value: EntryByValue, arg: object) -> object:

@@ -1,4 +1,4 @@
-"""Positions, and what is computed from them, in int32 where that is enough: twice the lanes of int64."""
+"""Indices, and values computed from them, in int32 where that suffices: twice the SIMD lanes of int64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IntegerRange = tuple[int, int]
 
 
 def narrow_integers(region: Region) -> Region:
-    """The same region with every int64 value as int32 that fits, as long as nobody needs it as int64."""
+    """Return the same region with int64 values narrowed to int32 where they fit and no user needs int64."""
     ranges = _value_ranges(region)
     region = _narrow_gather_positions(region, ranges)
     narrow = {
@@ -20,8 +20,8 @@ def narrow_integers(region: Region) -> Region:
         for step in region.steps
         if isinstance(step, Step) and step.dtype == "int64" and step.value in ranges and _fits_int32(ranges[step.value])
     }
-    while wide := {value for value in narrow if not _can_narrow(region, value, narrow)}:
-        narrow -= wide
+    while unsafe := {value for value in narrow if not _can_narrow(region, value, narrow)}:
+        narrow -= unsafe
     steps = tuple(
         msgspec.structs.replace(step, dtype="int32") if isinstance(step, Step) and step.value in narrow else step
         for step in region.steps
@@ -30,21 +30,22 @@ def narrow_integers(region: Region) -> Region:
 
 
 def _narrow_gather_positions(region: Region, ranges: dict[str, IntegerRange]) -> Region:
-    """Where a place is compared with one number a row, as targets are, that number as int32 too; -1, which is no place,
-    where it does not fit."""
+    """Narrow a row's value that is compared with an index, as a target class is, to int32; to -1, which no index
+    equals, if it does not fit."""
     by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
-    row, steps, made = {axis.name for axis in region.row}, [], {}
+    row, steps, narrowed = {axis.name for axis in region.row}, [], {}
     for step in region.steps:
         if row and isinstance(step, Step) and step.op in ("eq", "ne") and len(step.values) == 2:
-            place, number = step.values if step.values[0] in ranges else step.values[::-1]
-            is_place = place in ranges and number not in ranges and ranges[place][0] >= 0 and _fits_int32(ranges[place])
-            if is_place and by_value[number].dtype == "int64" and not region.axes_of[number] & row:
-                if number not in made:
-                    made[number] = f"{number}_narrow"
-                    steps += _checked_narrowing_steps(number)
-                step = msgspec.structs.replace(step, args=(place, made[number]))
+            index, target = step.values if step.values[0] in ranges else step.values[::-1]
+            is_index = index in ranges and ranges[index][0] >= 0 and _fits_int32(ranges[index])
+            is_row_value = target not in ranges and not region.axes_of[target] & row
+            if is_index and is_row_value and by_value[target].dtype == "int64":
+                if target not in narrowed:
+                    narrowed[target] = f"{target}_narrow"
+                    steps += _checked_narrowing_steps(target)
+                step = msgspec.structs.replace(step, args=(index, narrowed[target]))
         steps.append(step)
-    return msgspec.structs.replace(region, steps=tuple(steps)) if made else region
+    return msgspec.structs.replace(region, steps=tuple(steps)) if narrowed else region
 
 
 def _checked_narrowing_steps(number: str) -> tuple[Step, ...]:
@@ -58,7 +59,7 @@ def _checked_narrowing_steps(number: str) -> tuple[Step, ...]:
 
 
 def _can_narrow(region: Region, value: str, narrow: set[str]) -> bool:
-    """Whether a value comes from narrow ones and goes only where narrow ones are taken."""
+    """Whether a value depends on narrow values only and all its users accept a narrow one."""
     if any(store.value == value for store in region.stores):
         return False
     narrow = narrow | {step.value for step in region.steps if step.dtype == "int32"}
@@ -67,12 +68,12 @@ def _can_narrow(region: Region, value: str, narrow: set[str]) -> bool:
             if step.arg == value:
                 return False
             continue
-        whole = [arg for arg in step.values if step.op != "where" or arg != step.args[0]]
-        if step.value == value and step.op != "index" and not narrow.issuperset(whole):
+        operands = [arg for arg in step.values if step.op != "where" or arg != step.args[0]]
+        if step.value == value and step.op != "index" and not narrow.issuperset(operands):
             return False
-        takes_any = step.value in narrow or step.op == "cast"
-        takes_alike = step.op in COMPARISONS and narrow.issuperset(step.values)
-        if value in step.values and not takes_any and not takes_alike:
+        accepts_any = step.value in narrow or step.op == "cast"
+        compares_narrow = step.op in COMPARISONS and narrow.issuperset(step.values)
+        if value in step.values and not accepts_any and not compares_narrow:
             return False
     return True
 
@@ -82,28 +83,28 @@ def _fits_int32(values: IntegerRange) -> bool:
 
 
 def _value_ranges(region: Region) -> dict[str, IntegerRange]:
-    """The least and the largest that whole numbers can be, of those that come from positions and constants alone."""
+    """The (least, largest) integer of each value that depends on indices and constants only."""
     sizes = {axis.name: axis.size for axis in (*region.outer, *region.row)}
-    found: dict[str, IntegerRange] = {}
+    ranges: dict[str, IntegerRange] = {}
     for step in region.steps:
         if not isinstance(step, Step) or step.dtype != "int64":
             continue
         if step.op == "index":
-            found[step.value] = (0, sizes[str(step.args[0])] - 1)
+            ranges[step.value] = (0, sizes[str(step.args[0])] - 1)
             continue
         args = step.args[1:] if step.op == "where" else step.args
-        given = [found.get(arg) if isinstance(arg, str) else (int(arg), int(arg)) for arg in args]
+        arg_ranges = [ranges.get(arg) if isinstance(arg, str) else (int(arg), int(arg)) for arg in args]
         if (
-            (known := [one for one in given if one])
-            and len(known) == len(given)
+            (known := [one for one in arg_ranges if one])
+            and len(known) == len(arg_ranges)
             and (out := _result_range(step.op, known))
         ):
-            found[step.value] = out
-    return found
+            ranges[step.value] = out
+    return ranges
 
 
-def _result_range(op: str, given: list[IntegerRange]) -> IntegerRange | None:
-    (low, high), (other_low, other_high) = given[0], given[-1]
+def _result_range(op: str, args: list[IntegerRange]) -> IntegerRange | None:
+    (low, high), (other_low, other_high) = args[0], args[-1]
     match op:
         case "constant":
             return low, high

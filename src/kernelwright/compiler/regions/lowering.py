@@ -1,8 +1,8 @@
-"""From nodes of a captured graph to the region that computes them, or the reason why there is none.
+"""Lowering of graph nodes to a region, or the reason why they are not supported.
 
-Values of half precision are computed in float32 and rounded where they are stored, but for row values that go to other
-regions (`row_values`). The arguments of a step have its own dtype, or for a comparison one common to both: what torch
-promotes on the way is a step of its own here.
+Half-precision values are computed in float32 and rounded when they are stored, except row values that other regions
+read (`row_values`). The arguments of a step have its dtype, or those of a comparison a common dtype: torch's implicit
+promotions become casts.
 """
 
 from __future__ import annotations
@@ -54,14 +54,15 @@ __all__ = ["Lowering", "is_rematerializable", "lower_nodes"]
 MAX_CONCAT_INPUTS = 4
 BOOL_OPS = {"max": "or", "fmax": "or", "add": "or", "min": "and", "fmin": "and", "mul": "and"}
 BOOL_REDUCTIONS = {"max": "any", "min": "all"}
-"""What arithmetic on truths is: a generator may keep true as any number."""
+"""Logical equivalents of arithmetic on bools: a backend may represent true by any nonzero number."""
 POW_SHORTCUTS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 
 
 class Lowering(RegionBuilder):
-    """A region that grows node by node; a copy can be tried and thrown away.
+    """Builds a region node by node.
 
-    With `reverse_scans`, the scan of something turned around is held from its end, until a flip turns it back.
+    Args:
+        reverse_scans: lower scan(flip(x)) to a reverse scan, which only the matching flip can read.
     """
 
     def __init__(self, *, reverse_scans: bool = True) -> None:
@@ -69,15 +70,16 @@ class Lowering(RegionBuilder):
         self._reverse_scans = reverse_scans
 
     def copy(self) -> Lowering:
+        """Return an independent copy, to try a node that may not be supported."""
         other = Lowering(reverse_scans=self._reverse_scans)
         self._copy_into(other)
         return other
 
     def add(self, node: fx.Node) -> None:
-        """Takes a node in.
+        """Add a node to the region.
 
         Raises:
-            Misfit: the region cannot hold it; then this lowering is spoilt, so try a copy.
+            Unsupported: the region cannot compute it; this lowering is then invalid and must be discarded.
         """
         name = op_name(node.target)
         if name in VIEWS and self._computes(node.args[0]):
@@ -106,7 +108,7 @@ class Lowering(RegionBuilder):
         self._check_repeated_axes()
 
     def build(self, name: str, outputs: Sequence[fx.Node], *, keep_unused: bool = False) -> Region:
-        """See `Draft.region`."""
+        """See `RegionBuilder.build`."""
         if self._unflipped_scans & set(outputs):
             return lower_nodes(self.nodes, reverse_scans=False).build(name, outputs, keep_unused=keep_unused)
         return super().build(name, outputs, keep_unused=keep_unused)
@@ -114,31 +116,31 @@ class Lowering(RegionBuilder):
     # ---- kinds of nodes
 
     def _lower_concat(self, node: fx.Node) -> None:
-        """Pieces that are computed side by side and written to their places: all of one shape, or some a single
-        element thick, which is written once for each row."""
-        pieces: list[fx.Node] = list(node.args[0])  # type: ignore[arg-type]
-        shape = shape_of(max(pieces, key=lambda piece: prod(shape_of(piece))))
+        """Concatenate inputs of one shape, of which some may have size 1 along the dimension; those are written once
+        for each row."""
+        inputs: list[fx.Node] = list(node.args[0])  # type: ignore[arg-type]
+        shape = shape_of(max(inputs, key=lambda one: prod(shape_of(one))))
         dim = dim_arg(node, 1, len(shape))
-        fitting = (shape, (*shape[:dim], 1, *shape[dim + 1 :]))
-        if not all(shape_of(piece) in fitting for piece in pieces) or len(pieces) > MAX_CONCAT_INPUTS:
-            raise Unsupported("pieces of different shapes put together")
-        if len({dtype_of(n) for n in (node, *pieces)}) != 1:
-            raise Unsupported("pieces of different dtypes put together")
-        values = [self._value(piece) for piece in pieces]
-        self._dims[node] = self._axes.broadcast(*(self._dims[piece] for piece in pieces))
-        step = int(torch.empty_like(node.meta["val"]).stride()[dim])
-        before = accumulate((shape_of(piece)[dim] for piece in pieces), initial=0)
+        allowed = (shape, (*shape[:dim], 1, *shape[dim + 1 :]))
+        if not all(shape_of(one) in allowed for one in inputs) or len(inputs) > MAX_CONCAT_INPUTS:
+            raise Unsupported(f"concatenation of different shapes, or of more than {MAX_CONCAT_INPUTS} inputs")
+        if len({dtype_of(one) for one in (node, *inputs)}) != 1:
+            raise Unsupported("concatenation of different dtypes")
+        values = [self._value(one) for one in inputs]
+        self._dims[node] = self._axes.broadcast(*(self._dims[one] for one in inputs))
+        stride = int(torch.empty_like(node.meta["val"]).stride()[dim])
+        starts = accumulate((shape_of(one)[dim] for one in inputs), initial=0)
         self._concat_pieces[node] = [
-            ConcatPiece(value, at * step, self._dims[piece])
-            for value, at, piece in zip(values, before, pieces, strict=False)
+            ConcatPiece(value, start * stride, self._dims[one])
+            for value, start, one in zip(values, starts, inputs, strict=False)
         ]
 
     def _lower_pointwise(self, node: fx.Node, op: str) -> None:
         options = dict(node.kwargs)
         scale, mode = options.pop("alpha", 1), options.pop("rounding_mode", None)
-        given = [*node.args, *(options.get(name) for name in ("min", "max") if name in options)]
-        nodes = [arg for arg in given if isinstance(arg, fx.Node)]
-        args: list[Operand | None] = [self._operand(arg) for arg in given]
+        node_args = [*node.args, *(options.get(name) for name in ("min", "max") if name in options)]
+        nodes = [arg for arg in node_args if isinstance(arg, fx.Node)]
+        args: list[Operand | None] = [self._operand(arg) for arg in node_args]
         self._dims[node] = self._axes.broadcast(*(self._dims_of(n) for n in nodes))
         if op == "clamp":
             self._names[node] = self._lower_clamp(node, args)
@@ -146,11 +148,11 @@ class Lowering(RegionBuilder):
         dtype = compute_dtype(node)
         op = BOOL_OPS.get(op, op) if dtype == "bool" else op
         if op in COMPARISONS:
-            common = common_dtype(*given)
+            common = common_dtype(*node_args)
             operands = [self._cast_to(a, "int32" if common == "bool" else common) for a in args if a is not None]
         else:
-            numbers_first = make_number_rounder(op, dtype_of(node))
-            operands = self._promote(op, [numbers_first(a) for a in args if a is not None], dtype)
+            round_number = make_number_rounder(op, dtype_of(node))
+            operands = self._promote(op, [round_number(a) for a in args if a is not None], dtype)
         if scale != 1:
             operands[-1] = self._add_step(f"{node.name}_scaled", "mul", (operands[-1], require_number(scale)), dtype)
         if op == "rsub":
@@ -163,7 +165,7 @@ class Lowering(RegionBuilder):
         self._names[node] = self._add_step(node.name, op, tuple(operands), dtype)
 
     def _promote(self, op: str, args: list[Operand], dtype: str) -> list[Operand]:
-        """The arguments in the dtype in which the step is computed."""
+        """The arguments, cast to the dtype in which the step is computed."""
         if op == "where":
             return [self._cast_to(args[0], "bool"), *(self._cast_to(a, dtype) for a in args[1:])]
         if op in LOGICAL:
@@ -181,12 +183,12 @@ class Lowering(RegionBuilder):
         return self._add_step(node.name, "pow", (base, exponent), dtype)
 
     def _lower_clamp(self, node: fx.Node, args: list[Operand | None]) -> str:
-        """The lower bound first, as torch does; either may be missing, and be given by place or by name."""
+        """Apply the lower bound first, as torch does; either bound may be missing, positional or a keyword."""
         names = [*("value", "min", "max")[: len(node.args)], *(name for name in ("min", "max") if name in node.kwargs)]
-        at, dtype = dict(zip(names, args, strict=True)), compute_dtype(node)
-        result = self._cast_to(at["value"], dtype)  # type: ignore[arg-type]
+        arg_of, dtype = dict(zip(names, args, strict=True)), compute_dtype(node)
+        result = self._cast_to(arg_of["value"], dtype)  # type: ignore[arg-type]
         for name, op in (("min", "max"), ("max", "min")):
-            bound = at.get(name)
+            bound = arg_of.get(name)
             if bound is not None:
                 result = self._add_step(f"{node.name}_{name}", op, (result, self._cast_to(bound, dtype)), dtype)
         return str(result)
@@ -194,7 +196,7 @@ class Lowering(RegionBuilder):
     def _lower_conversion(self, node: fx.Node) -> None:
         source = node_arg(node, 0)
         if shape_of(source) != shape_of(node):
-            raise Unsupported(f"{node.name} repeats what it copies")
+            raise Unsupported(f"{node.name} broadcasts its source")
         value = self._cast_to(self._value(source), compute_dtype(node))
         self._names[node], self._dims[node] = str(value), self._dims[source]
 
@@ -214,60 +216,61 @@ class Lowering(RegionBuilder):
         elif op in ("any", "all"):
             self._names[node] = str(self._cast_to(self._add_reduction(node.name, op, value, "bool", row), dtype))
         else:
-            folded = self._add_reduction(node.name, op, value, accumulation_dtype(op, dtype), row)
-            self._names[node] = str(self._cast_to(folded, dtype))
+            reduced = self._add_reduction(node.name, op, value, accumulation_dtype(op, dtype), row)
+            self._names[node] = str(self._cast_to(reduced, dtype))
         self._dims[node] = dims
 
     def _lower_multi_output(self, node: fx.Node, name: str) -> None:
-        """Operators with two results: a variance with its mean, an extreme with its place."""
+        """Lower an operator with two results: a variance with its mean, or a maximum or minimum with its index."""
         source = node_arg(node, 0)
         value = self._value(source)
-        row, kept = self._reduce_dims(node, source, ordered=name in MINMAX_WITH_INDEX)
+        row, dims = self._reduce_dims(node, source, ordered=name in MINMAX_WITH_INDEX)
         if name in MINMAX_WITH_INDEX:
             dtype, op = self._dtypes[value], MINMAX_WITH_INDEX[name]
             self._add_reduction(f"{node.name}_part0", BOOL_REDUCTIONS[op] if dtype == "bool" else op, value, dtype, row)
             self._add_reduction(f"{node.name}_part1", f"arg{op}", self._make_comparable(value), "int64", row)
         else:
             self._lower_variance(node, name, value, row)
-        self._names[node], self._dims[node] = f"{node.name}_part0", kept
+        self._names[node], self._dims[node] = f"{node.name}_part0", dims
 
     def _make_comparable(self, value: str) -> str:
-        """A value whose place in a row is looked for: truths as numbers."""
+        """The operand of an argmax or argmin: bools become int32."""
         return str(self._cast_to(value, "int32")) if self._dtypes[value] == "bool" else value
 
     def _lower_variance(self, node: fx.Node, name: str, value: str, row: Dim) -> None:
-        """A variance, or its square root, and the mean, computed in the dtype in which torch accumulates them."""
+        """Lower a variance or standard deviation and the mean, in the dtype in which torch accumulates them."""
         dtype, count = self._dtypes[value], max(self._axes.extent(row) - variance_correction(node), 0.0)
-        wide = variance_dtype(node)
-        given, mean = str(self._cast_to(value, wide)), self._exact_mean(f"{node.name}_centre", value, wide, row)
-        off = self._add_step(f"{node.name}_off", "sub", (given, mean), wide)
-        square = self._add_step(f"{node.name}_square", "mul", (off, off), wide)
-        total = self._add_reduction(f"{node.name}_sum", "sum", square, wide, row)
-        found = self._add_step(f"{node.name}_variance", "div", (total, count), wide)
+        acc_dtype = variance_dtype(node)
+        operand = str(self._cast_to(value, acc_dtype))
+        mean = self._exact_mean(f"{node.name}_centre", value, acc_dtype, row)
+        centered = self._add_step(f"{node.name}_centered", "sub", (operand, mean), acc_dtype)
+        square = self._add_step(f"{node.name}_square", "mul", (centered, centered), acc_dtype)
+        total = self._add_reduction(f"{node.name}_sum", "sum", square, acc_dtype, row)
+        result = self._add_step(f"{node.name}_variance", "div", (total, count), acc_dtype)
         if name in DEVIATIONS:
-            found = self._add_step(f"{node.name}_deviation", "sqrt", (found,), wide)
-        for part, result in enumerate((found, mean)):
-            self._add_step(f"{node.name}_part{part}", "cast", (result,), dtype)
+            result = self._add_step(f"{node.name}_deviation", "sqrt", (result,), acc_dtype)
+        for index, output in enumerate((result, mean)):
+            self._add_step(f"{node.name}_part{index}", "cast", (output,), dtype)
 
     def _exact_mean(self, name: str, value: str, dtype: str, row: Dim) -> str:
-        """The mean of equal numbers is that number: nothing may be left where it is subtracted."""
+        """Add a mean that is exact for equal elements, so that their difference from it is 0."""
         return self._add_reduction(name, "mean", str(self._cast_to(value, dtype)), dtype, row)
 
     def _lower_getitem(self, node: fx.Node) -> None:
-        source, place = node_arg(node, 0), node.args[1]
-        if source not in self._names or f"{source.name}_part{place}" not in self._dtypes:
-            raise Unsupported(f"a part of {source.name}, which is not here")
-        self._names[node], self._dims[node] = f"{source.name}_part{place}", self._dims[source]
+        source, index = node_arg(node, 0), node.args[1]
+        if source not in self._names or f"{source.name}_part{index}" not in self._dtypes:
+            raise Unsupported(f"output {index} of {source.name}, which is not in this region")
+        self._names[node], self._dims[node] = f"{source.name}_part{index}", self._dims[source]
 
     def _reduce_dims(self, node: fx.Node, source: fx.Node, *, ordered: bool) -> tuple[Dim, Dims]:
-        """The axes that a reduction takes away, and the dimensions of its result."""
+        """The axes that a reduction reduces, and the dimensions of its result."""
         dims = self._dims_of(source)
-        over = reduced_dims(node, len(dims))
-        row = tuple(axis for position in over for axis in self._axes.leaves(dims[position]))
+        reduced = reduced_dims(node, len(dims))
+        row = tuple(axis for position in reduced for axis in self._axes.leaves(dims[position]))
         self._add_row_axes(row, ordered=ordered)
-        keep = len(result_shape(node)) == len(dims)
-        kept = tuple(() if at in over else dim for at, dim in enumerate(dims) if keep or at not in over)
-        return row, kept
+        keepdim = len(result_shape(node)) == len(dims)
+        result = tuple(() if i in reduced else dim for i, dim in enumerate(dims) if keepdim or i not in reduced)
+        return row, result
 
     def _lower_mean(self, node: fx.Node, value: str, row: Dim, dtype: str) -> str:
         if mean_is_subtracted(node) and dtype.startswith("float"):
@@ -276,60 +279,66 @@ class Lowering(RegionBuilder):
         return self._add_step(node.name, "div", (total, self._axes.extent(row)), dtype)
 
     def _lower_scan(self, node: fx.Node, op: str) -> None:
-        turned = match_reversed_scan(node) if self._reverse_scans else None
-        source = turned[0] if turned else node_arg(node, 0)
+        reverse = match_reversed_scan(node) if self._reverse_scans else None
+        source = reverse[0] if reverse else node_arg(node, 0)
         dtype = accumulation_dtype(op, compute_dtype(node))
         value = str(self._cast_to(self._value(source), dtype))
         dims = self._dims[source]
         if not dims:
-            raise Unsupported("a scan of one number")
+            raise Unsupported("scan of a scalar")
         row = self._axes.leaves(dims[dim_arg(node, 1, len(dims))])
         if not row:
             self._names[node], self._dims[node] = self._add_reduction(node.name, op, value, dtype, row), dims
             return
         self._add_row_axes(row, ordered=True)
-        if any(isinstance(step, Scan) and step.reverse != bool(turned) for step in self._steps):
-            raise Unsupported("two scans that run against each other")
-        self._steps.append(Scan(value=node.name, op=op, arg=value, dtype=dtype, reverse=bool(turned)))
+        if any(isinstance(step, Scan) and step.reverse != bool(reverse) for step in self._steps):
+            raise Unsupported("two scans in opposite directions")
+        self._steps.append(Scan(value=node.name, op=op, arg=value, dtype=dtype, reverse=bool(reverse)))
         self._dtypes[node.name] = dtype
         self._names[node], self._dims[node] = str(self._cast_to(node.name, compute_dtype(node))), dims
-        if turned:
+        if reverse:
             self._unflipped_scans.add(node)
 
     def _lower_flip(self, node: fx.Node) -> None:
         pair = match_flipped_scan(node)
         if pair is None or pair[0] not in self._unflipped_scans:
-            raise Unsupported(f"{node.name} turns around what is computed here")
+            raise Unsupported(f"{node.name} flips a value computed in this region")
         self._names[node], self._dims[node] = self._names[pair[0]], self._dims[pair[0]]
 
     def _lower_gather(self, node: fx.Node) -> None:
-        """One element of each row: the sum over the row of what is at its position, and of 0 elsewhere."""
+        """Lower a gather of one element per row to a one-hot sum over the row."""
         source, index = node_arg(node, 0), node_arg(node, 2)
         shape, dtype = shape_of(source), compute_dtype(node)
-        at = dim_arg(node, 1, len(shape))
-        if shape_of(index) != (*shape[:at], 1, *shape[at + 1 :]) or dtype == "bool":
-            raise Unsupported("more than one element out of each row")
-        value, place = self._value(source), self._cast_to(self._value(index), "int64")
+        dim = dim_arg(node, 1, len(shape))
+        if shape_of(index) != (*shape[:dim], 1, *shape[dim + 1 :]) or dtype == "bool":
+            raise Unsupported("gather of more than one element per row, or of bools")
+        value, position = self._value(source), self._cast_to(self._value(index), "int64")
         dims = self._dims[source]
-        row = self._axes.leaves(dims[at])
+        row = self._axes.leaves(dims[dim])
         self._add_row_axes(row)
         self._names[node] = value
         if row:
-            position = self._add_index(f"{node.name}_index", row)
-            here = self._add_step(f"{node.name}_here", "eq", (position, place), "bool")
-            chosen = self._add_step(f"{node.name}_chosen", "where", (here, value, 0), dtype)
-            self._names[node] = self._add_reduction(node.name, "sum", chosen, dtype, row)
-        self._dims[node] = self._axes.broadcast((*dims[:at], (), *dims[at + 1 :]), self._dims[index])
+            row_index = self._add_index(f"{node.name}_index", row)
+            mask = self._add_step(f"{node.name}_mask", "eq", (row_index, position), "bool")
+            masked = self._add_step(f"{node.name}_masked", "where", (mask, value, 0), dtype)
+            self._names[node] = self._add_reduction(node.name, "sum", masked, dtype, row)
+        self._dims[node] = self._axes.broadcast((*dims[:dim], (), *dims[dim + 1 :]), self._dims[index])
 
 
 def accumulation_dtype(op: str, dtype: str) -> str:
-    """The dtype in which a reduction or scan is computed: a sum modulo 2**32 is the same modulo 2**8 and 2**16."""
+    """Return the dtype in which a reduction or scan accumulates.
+
+    Narrow integers accumulate in int32: a sum modulo 2**32 is the same modulo 2**8 and 2**16.
+    """
     return "int32" if op in ("sum", "prod") and dtype in ("uint8", "int8", "int16") else dtype
 
 
 def make_number_rounder(op: str, dtype: str) -> Callable[[Operand], Operand]:
-    """What torch makes of a plain number beside a tensor: a divisor of half precision is rounded to it before what it
-    leaves is computed, which decides what exact multiples leave."""
+    """Return the rounding that torch applies to a literal operand of an operator.
+
+    A literal divisor of a half-precision remainder is rounded to that dtype first, which decides the remainder of exact
+    multiples.
+    """
     if op not in ("remainder", "fmod") or dtype not in ("float16", "bfloat16"):
         return lambda value: value
     half = getattr(torch, dtype)
@@ -337,10 +346,10 @@ def make_number_rounder(op: str, dtype: str) -> Callable[[Operand], Operand]:
 
 
 def lower_nodes(nodes: Sequence[fx.Node], *, reverse_scans: bool = True) -> Lowering:
-    """All of some nodes, which are in the order of the graph.
+    """Lower some nodes, which are in graph order.
 
     Raises:
-        Misfit: one of them does not fit with those before.
+        Unsupported: a node is not supported in one region with those before it.
     """
     lowering = Lowering(reverse_scans=reverse_scans)
     for node in nodes:

@@ -1,7 +1,7 @@
-"""What the nodes of a captured graph say: shapes, dtypes, dimensions, numbers, and where their memory is.
+"""Properties of the nodes of a captured graph: shapes, dtypes, dimensions, literals and memory layout.
 
-torch.fx types every argument as the union of all that a graph can hold. What stands at which place is said by the
-operator's schema: that is what the `type: ignore` comments here, in `lower`, and in `seams` and `splitting` rely on.
+torch.fx types every argument as a union of all that a graph can hold; the operator's schema determines the actual type.
+The `type: ignore` comments here, in `lowering`, `concat_boundaries` and `concat_rewrites` rely on it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from kernelwright.compiler.regions.region import Operand
 from kernelwright.core.units import DTYPE_BYTES
 
 READ_AS_FP32 = "read_wide"
-"""In a node's meta: it casts an FP32 tensor to half precision, and a region reads that tensor instead."""
+"""Key in the meta of a node that casts an FP32 tensor to half precision: a region reads the FP32 tensor instead."""
 
 
 def is_rematerializable(node: fx.Node) -> bool:
-    """Whether a node costs nothing where it is needed: a constant, a range, or memory that is read in place."""
+    """Whether each user can recompute a node for free: a constant, an arange, or a view of a region's input."""
     return is_constant_or_range(node) or is_strided_view(node)
 
 
 def is_constant_or_range(node: Any) -> bool:
-    """Whether a node is a constant or a range, in whatever shape."""
+    """Whether a node is a constant or an arange, or a view of one."""
     if not isinstance(node, fx.Node):
         return False
     name = op_name(node.target)
@@ -43,8 +43,8 @@ def is_constant_or_range(node: Any) -> bool:
 
 
 def is_strided_view(node: fx.Node) -> bool:
-    """Whether a node is another tensor's memory: a cut out of it, it in another order, a view of an external, or what
-    is read in FP32."""
+    """Whether a region reads a node as a strided view of another tensor: a slice, a flip, a view of a tensor that no
+    region computes, or a value read in FP32."""
     name = op_name(node.target)
     if name == "flip":
         return match_flipped_scan(node) is None
@@ -59,7 +59,11 @@ def is_strided_view(node: fx.Node) -> bool:
 
 
 def resolve_view(node: fx.Node) -> tuple[fx.Node, tuple[int, ...], int]:
-    """(the tensor, strides, offset): where the elements of a node that is read in place are, in elements."""
+    """Return (base tensor, strides, offset) of a node's memory, in elements.
+
+    Raises:
+        Unsupported: a slice of a flipped tensor.
+    """
     if not is_strided_view(node):
         return node, tuple(int(stride) for stride in node.meta["val"].stride()), 0
     source = node_arg(node, 0)
@@ -70,33 +74,33 @@ def resolve_view(node: fx.Node) -> tuple[fx.Node, tuple[int, ...], int]:
         source = node_arg(source, 0)
     root, base, offset = resolve_view(source)
     if any(stride < 0 for stride in base):
-        raise Unsupported(f"a part of {source.name}, which runs backwards")
-    moved = int(node.meta["val"].storage_offset()) - int(source.meta["val"].storage_offset())
-    return root, tuple(int(stride) for stride in node.meta["val"].stride()), offset + moved
+        raise Unsupported(f"a slice of {source.name}, which has negative strides")
+    relative = int(node.meta["val"].storage_offset()) - int(source.meta["val"].storage_offset())
+    return root, tuple(int(stride) for stride in node.meta["val"].stride()), offset + relative
 
 
 def _flipped_memory(node: fx.Node, source: fx.Node) -> tuple[fx.Node, tuple[int, ...], int]:
     root, base, offset = resolve_view(source)
     if not base:
         return root, base, offset
-    over = {int(d) % len(base) for d in node.args[1]}  # type: ignore[union-attr]
+    flipped = {int(d) % len(base) for d in node.args[1]}  # type: ignore[union-attr]
     sizes = shape_of(source)
-    offset += sum((sizes[d] - 1) * base[d] for d in over)
-    return root, tuple(-stride if d in over else stride for d, stride in enumerate(base)), offset
+    offset += sum((sizes[d] - 1) * base[d] for d in flipped)
+    return root, tuple(-stride if d in flipped else stride for d, stride in enumerate(base)), offset
 
 
 def match_flipped_scan(node: Any) -> tuple[fx.Node, int] | None:
-    """(the scan, dimension) if a node turns the scan of something turned around back."""
+    """Return (scan, dimension) if a node is flip(scan(flip(x))) along that dimension, which is a reverse scan."""
     if not isinstance(node, fx.Node) or op_name(node.target) != "flip":
         return None
     scan = node.args[0]
-    if isinstance(scan, fx.Node) and op_name(scan.target) in SCANS and (turned := match_reversed_scan(scan)):
-        return (scan, turned[1]) if _flip_dims(node) == [turned[1]] else None
+    if isinstance(scan, fx.Node) and op_name(scan.target) in SCANS and (reversed_scan := match_reversed_scan(scan)):
+        return (scan, reversed_scan[1]) if _flip_dims(node) == [reversed_scan[1]] else None
     return None
 
 
 def match_reversed_scan(scan: fx.Node) -> tuple[fx.Node, int] | None:
-    """(what is scanned, dimension) if a scan runs over something turned around in its own dimension."""
+    """Return (x, dimension) if a node is scan(flip(x)) along that dimension."""
     source, rank = node_arg(scan, 0), len(shape_of(scan))
     dim = dim_arg(scan, 1, rank)
     if op_name(source.target) == "flip" and _flip_dims(source) == [dim]:
@@ -109,54 +113,66 @@ def _flip_dims(node: fx.Node) -> list[int]:
 
 
 def _is_external(node: fx.Node) -> bool:
-    """Whether no region can ever compute a node."""
+    """Whether no region can compute a node."""
     return node.op != "call_function" or op_name(node.target) not in SUPPORTED_OPS
 
 
-def node_arg(node: fx.Node, at: int) -> fx.Node:
-    arg = node.args[at]
+def node_arg(node: fx.Node, index: int) -> fx.Node:
+    """Return an argument that is a node.
+
+    Raises:
+        Unsupported: it is a literal.
+    """
+    arg = node.args[index]
     if not isinstance(arg, fx.Node):
         raise Unsupported(f"{node.target} of {arg!r}")
     return arg
 
 
-def dim_arg(node: fx.Node, at: int, rank: int) -> int:
-    """The dimension that an argument names, counted from 0; the first where it is left out."""
-    given = node.args[at] if len(node.args) > at else node.kwargs.get("dim", 0)
-    return int(given) % max(rank, 1)  # type: ignore[call-overload]
+def dim_arg(node: fx.Node, index: int, rank: int) -> int:
+    """Return a dimension argument, counted from 0; the default is 0."""
+    dim = node.args[index] if len(node.args) > index else node.kwargs.get("dim", 0)
+    return int(dim) % max(rank, 1)  # type: ignore[call-overload]
 
 
 def require_number(value: Any) -> int | float | bool:
+    """Return a literal argument that is a number.
+
+    Raises:
+        Unsupported: it is not a number.
+    """
     if not isinstance(value, (int, float, bool)):
-        raise Unsupported(f"an argument {value!r}")
+        raise Unsupported(f"argument {value!r}, which is not a number")
     return value
 
 
 def fill_value(node: fx.Node) -> int | float | bool:
-    """The number of which a node is full."""
+    """Return the fill value of a constant node."""
     kind = op_name(node.target).removesuffix("_like")
     return require_number({"zeros": 0, "ones": 1}.get(kind, node.args[0 if kind == "scalar_tensor" else -1]))
 
 
 def shape_of(node: fx.Node) -> tuple[int, ...]:
+    """Return the shape of a node's tensor."""
     return tuple(int(size) for size in node.meta["val"].shape)
 
 
 def result_shape(node: fx.Node) -> tuple[int, ...]:
-    """The shape of a node's only or first result."""
+    """Return the shape of a node's only or first result."""
     value = node.meta["val"]
     return tuple(int(size) for size in (value[0] if isinstance(value, (tuple, list)) else value).shape)
 
 
 def dtype_of(node: fx.Node) -> str:
+    """Return the name of a node's dtype: `float32`."""
     return str(node.meta["val"].dtype).removeprefix("torch.")
 
 
 def compute_dtype(node: fx.Node) -> str:
-    """The dtype in which a node's value is computed.
+    """Return the dtype in which a region computes a node: its own, or float32 for half precision.
 
     Raises:
-        Misfit: one that no generator has.
+        Unsupported: no backend supports the dtype.
     """
     dtype = dtype_of(node)
     if dtype in ("float16", "bfloat16"):
@@ -167,16 +183,19 @@ def compute_dtype(node: fx.Node) -> str:
 
 
 def variance_dtype(node: fx.Node) -> str:
-    """The dtype in which torch accumulates a variance: on a CPU FP32 in FP64, so that squares neither overflow nor
-    vanish, but for layer_norm and group_norm."""
+    """Return the dtype in which torch accumulates a variance.
+
+    On a CPU it accumulates FP32 in FP64, so that squares neither overflow nor underflow, except in layer_norm and
+    group_norm.
+    """
     value = node_arg(node, 0).meta["val"]
     norms = ("native_layer_norm", "native_group_norm")
-    wide = value.device.type == "cpu" and op_name(node.meta.get("original_aten")) not in norms
-    return "float64" if wide or value.dtype == torch.float64 else "float32"
+    in_fp64 = value.device.type == "cpu" and op_name(node.meta.get("original_aten")) not in norms
+    return "float64" if in_fp64 or value.dtype == torch.float64 else "float32"
 
 
 def mean_is_subtracted(mean: fx.Node) -> bool:
-    """Whether a mean, or another one of the same, is subtracted from something."""
+    """Whether a mean, or an equal mean of the same source, is subtracted from something."""
     source = node_arg(mean, 0)
     dims = reduced_dims(mean, len(shape_of(source)))
     same = [node for node in source.users if op_name(node.target) == "mean" and node_arg(node, 0) is source]
@@ -184,7 +203,7 @@ def mean_is_subtracted(mean: fx.Node) -> bool:
 
 
 def _is_subtracted(node: fx.Node) -> bool:
-    """Seen through views, conversions and cuts."""
+    """Whether a node is subtracted, possibly through views, conversions and slices."""
     for user in node.users:
         name = op_name(user.target)
         if name in ("sub", "rsub") and node in user.args[:2]:
@@ -195,15 +214,17 @@ def _is_subtracted(node: fx.Node) -> bool:
 
 
 def common_dtype(one: Any, other: Any = True) -> str:
-    """The dtype in which torch compares nodes and numbers: a number, in a tensor of no dimensions or plain, widens a
-    dtype only from whole to fraction."""
-    one, other = (given.meta["val"] if isinstance(given, fx.Node) else given for given in (one, other))
+    """Return the dtype in which torch compares nodes and numbers.
+
+    A literal or a 0-dimensional tensor promotes a dtype only from integer to floating point.
+    """
+    one, other = (arg.meta["val"] if isinstance(arg, fx.Node) else arg for arg in (one, other))
     dtype = str(torch.result_type(one, other)).removeprefix("torch.")
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 def wrap_integer(value: Operand, dtype: str) -> Operand:
-    """A plain whole number as torch takes it beside whole numbers of a dtype: one that is too large wraps around."""
+    """Wrap an integer literal around to an integer dtype, as torch does for an operand of that dtype."""
     if isinstance(value, (str, bool, float)) or dtype == "bool" or dtype.startswith("float"):
         return value
     least, size = (0, 256) if dtype == "uint8" else (-(1 << 8 * DTYPE_BYTES[dtype] - 1), 1 << 8 * DTYPE_BYTES[dtype])
@@ -211,6 +232,7 @@ def wrap_integer(value: Operand, dtype: str) -> Operand:
 
 
 def reduced_dims(node: fx.Node, rank: int) -> tuple[int, ...]:
+    """Return the dimensions that a reduction reduces, sorted and counted from 0."""
     dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     if dims is None or dims == []:
         return tuple(range(rank))
@@ -219,32 +241,36 @@ def reduced_dims(node: fx.Node, rank: int) -> tuple[int, ...]:
 
 
 def variance_correction(node: fx.Node) -> float:
-    """What a variance takes off the number of values."""
+    """Return the correction of a variance, which is subtracted from the number of elements."""
     if "correction" in node.kwargs:
-        given = node.kwargs["correction"]
-        return 1.0 if given is None else float(given)  # type: ignore[arg-type]
+        correction = node.kwargs["correction"]
+        return 1.0 if correction is None else float(correction)  # type: ignore[arg-type]
     unbiased = next((arg for arg in node.args[1:] if isinstance(arg, bool)), True)
     return 1.0 if unbiased else 0.0
 
 
 def permuted_dims(node: fx.Node, rank: int) -> list[int]:
-    """The dimensions of a permutation's source, in the order of its result."""
+    """Return the source dimension of each dimension of a permutation's result."""
     name = op_name(node.target)
     if name == "permute":
         return [int(d) % rank for d in node.args[1]]  # type: ignore[union-attr]
     one, other = (0, 1) if name == "t" else (int(d) % rank for d in node.args[1:3])  # type: ignore[call-overload]
-    found = list(range(rank))
+    dims = list(range(rank))
     if rank > 1:
-        found[one], found[other] = found[other], found[one]
-    return found
+        dims[one], dims[other] = dims[other], dims[one]
+    return dims
 
 
 def arange_start_step(node: fx.Node) -> tuple[int, int]:
-    """(start, step) of an arange or iota."""
+    """Return (start, step) of an arange or iota.
+
+    Raises:
+        Unsupported: they are not integers.
+    """
     if op_name(node.target) == "iota":
         return int(node.kwargs.get("start", 0)), int(node.kwargs.get("step", 1))  # type: ignore[arg-type]
     numbers = [arg for arg in node.args if isinstance(arg, (int, float))]
     start, step = (numbers[0] if len(numbers) > 1 else 0), (numbers[2] if len(numbers) > 2 else 1)
     if int(start) != start or int(step) != step:
-        raise Unsupported("a range of fractions")
+        raise Unsupported("arange with non-integer bounds")
     return int(start), int(step)

@@ -1,7 +1,7 @@
-"""Which of torch's operators a region can hold, and as which step.
+"""The torch operators that a region supports, and the step of each.
 
-The graph is decomposed before (`capture.DECOMPOSED`), so this table is short: arithmetic, comparisons, choices,
-conversions, reductions. An operator that is not here ends a region and stays with torch.
+The graph is decomposed before (`capture.DECOMPOSED`), so this table is short: arithmetic, comparisons, selection,
+conversions, reductions. Any other operator ends a region and stays with torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POINTWISE: dict[str, str] = {
     "bitwise_and": "bit_and", "bitwise_or": "bit_or", "bitwise_not": "bit_not", "bitwise_xor": "bit_xor",
     "isnan": "isnan", "isinf": "isinf", "where": "where", "clamp": "clamp", "clamp_min": "max", "clamp_max": "min",
 }  # fmt: skip
-"""Packet name to step; operands in torch's order."""
+"""Step by the name of the operator packet; operands in torch's order."""
 CONVERSIONS = ("_to_copy", "convert_element_type", "clone", "alias", "detach", "lift_fresh_copy")
 VIEWS = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "alias")
 VIEWS += ("broadcast_in_dim", "detach")
@@ -39,16 +39,16 @@ LOGICAL = frozenset(["and", "or", "not", "xor"])
 CONSTANTS = ("full", "scalar_tensor", "zeros", "ones", "full_like", "zeros_like", "ones_like")
 SCANS = {"cumsum": "sum", "cumprod": "prod"}
 SLICE_OPS = ("slice", "select", "narrow", "diagonal")
-"""Views of a part of a tensor."""
+"""Views of a slice of a tensor."""
 SPLIT_OPS = ("split", "split_with_sizes", "unbind", "chunk")
-"""The same for all parts at once."""
+"""Operators that return several slices of a tensor."""
 SUPPORTED_OPS = frozenset((*POINTWISE, *CONVERSIONS, *VIEWS, *ATEN_REDUCTIONS, *VARIANCES, *MINMAX_WITH_INDEX, *SCANS))
 SUPPORTED_OPS |= {"gather", "getitem", "cat"}
-"""What a region may compute."""
+"""Operators that a region can compute."""
 
 
 def op_name(target: object) -> str:
-    """`aten.add.Tensor` -> `add`; empty for what is no operator of torch."""
+    """Return the packet name of an operator: `add` for `aten.add.Tensor`; empty if it is not a torch operator."""
     if target is operator.getitem:
         return "getitem"
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
@@ -56,20 +56,19 @@ def op_name(target: object) -> str:
     return target._schema.name.split("::")[1]
 
 
-_READS = "reads at indices that are known only when it runs, and a region only along axes"
-_WRITES = "writes at indices that are known only when it runs and may be equal, and a region only along axes"
+_READS = "needs data-dependent indexing (gather), which is not supported in regions"
+_WRITES = "needs data-dependent indexing (scatter), which is not supported in regions"
 _PRODUCT = "is a matrix product"
 _CONVOLUTION = "is a convolution"
-_WINDOWS = "reads windows that overlap or are cut at the border, and a region only along axes"
+_WINDOWS = "needs sliding windows, padding or interpolation, which are not supported in regions"
 _RANDOM = "draws random numbers, which have to be those of torch's generator"
-_SIZED = "has a result whose shape depends on values"
-_SORTS = "puts elements in the order of their values"
+_SIZED = "has a data-dependent output shape"
+_SORTS = "needs sorting, which is not supported in regions"
 _REASONS: dict[str, str] = {
     _READS: "index _unsafe_index index_select embedding take take_along_dim",
     _WRITES: "index_put index_put_ _unsafe_index_put index_add index_copy scatter scatter_add scatter_reduce put "
     "masked_scatter embedding_dense_backward max_unpool2d max_unpool3d histc bincount",
-    "sums rows of a table from one index to the next, so that rows differ in length": "_embedding_bag "
-    "_embedding_bag_forward_only embedding_bag segment_reduce",
+    "reduces segments of variable length": "_embedding_bag _embedding_bag_forward_only embedding_bag segment_reduce",
     _PRODUCT: "mm bmm addmm baddbmm linear matmul einsum addmv mv dot",
     _CONVOLUTION: "convolution conv1d conv2d conv3d _convolution",
     "is attention": "scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu",
@@ -82,9 +81,9 @@ _REASONS: dict[str, str] = {
     _SORTS: "sort topk kthvalue median cummax cummin searchsorted bucketize",
 }
 UNSUPPORTED_REASONS = {name: reason for reason, names in _REASONS.items() for name in names.split()}
-"""Why an operator is left to torch."""
+"""By operator name, why no region supports it."""
 
 
 def explain_unsupported(target: object) -> str:
-    """Why no region holds an operator."""
-    return f"{target} {UNSUPPORTED_REASONS.get(op_name(target), 'is not pointwise, not a reduction and no view')}"
+    """Explain why no region supports an operator."""
+    return f"{target} {UNSUPPORTED_REASONS.get(op_name(target), 'is not pointwise, a reduction or a view')}"

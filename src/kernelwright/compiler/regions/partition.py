@@ -1,5 +1,5 @@
-"""Which nodes of a graph become which region. Greedy, in the order of the graph: a node joins the regions that give
-it its values, as long as one kernel can hold them all and nobody else has to run in between."""
+"""Greedy partition of a graph into regions, in graph order: a node joins the groups of its producers if one kernel can
+compute them all and no other node has to run in between."""
 
 from __future__ import annotations
 
@@ -19,26 +19,32 @@ from kernelwright.compiler.regions.region import SPECIAL_FUNCTIONS, Region
 from kernelwright.compiler.regions.row_values import is_half, store_as_fp32
 
 MAX_RECOMPUTED_NODES = 8
-"""Nodes that a group computes again rather than reading what they give."""
+"""Most nodes that a group recomputes instead of reading their result."""
 
 
 @dataclass(eq=False)
 class _Group:
-    """Nodes that run as one; `recomputed` are those of them that another group computes too, and gives to the
-    others."""
+    """Nodes that become one region.
+
+    Attributes:
+        recomputed: the nodes that another group computes too, and stores for others.
+    """
 
     lowering: Lowering
     nodes: list[fx.Node] = field(default_factory=list)
     recomputed: frozenset[fx.Node] = frozenset()
 
-    def live_outputs(self, of: GroupByNode) -> list[fx.Node]:
-        """The nodes that others need from here."""
+    def live_outputs(self, group_of: GroupByNode) -> list[fx.Node]:
+        """Return the nodes that users outside this group read."""
         inside = set(self.nodes)
+
+        def is_read_by(user: fx.Node, node: fx.Node) -> bool:
+            return user not in inside and not (user in group_of and node in group_of[user].recomputed)
+
         return [
             node
             for node in self.nodes
-            if node not in self.recomputed
-            and any(user not in inside and not (user in of and node in of[user].recomputed) for user in node.users)
+            if node not in self.recomputed and any(is_read_by(user, node) for user in node.users)
         ]
 
 
@@ -48,113 +54,117 @@ GroupByNode = dict[fx.Node, _Group]
 def plan_regions(
     graph: fx.Graph, prefix: str = "region"
 ) -> tuple[list[tuple[Region, list[fx.Node]]], dict[fx.Node, str]]:
-    """The regions of a graph with their nodes, and for each node that has none the reason.
+    """Partition a graph into regions.
 
-    A node can stand in two regions: where others need what a region has only on the way, it is computed twice. The
-    graph gets nodes for row values that are stored in FP32: see `row_values`.
+    A node can be in two regions: an intermediate value of one region that another needs may be recomputed. The graph
+    gets nodes for row values that are stored in FP32: see `row_values`.
+
+    Args:
+        prefix: of the names of the regions.
+    Returns:
+        The regions with their nodes, and the reason for each node that is in none.
     """
-    order = {node: at for at, node in enumerate(graph.nodes)}
-    of: GroupByNode = {}
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    group_of: GroupByNode = {}
     refused: dict[fx.Node, str] = {}
     for node in graph.nodes:
         if node.op != "call_function" or is_rematerializable(node):
             continue
         try:
-            _assign_group(node, of, order)
+            _assign_group(node, group_of, order)
         except Unsupported as reason:
             refused[node] = str(reason)
-    _reject_multi_output(of, refused)
-    _fuse_neighbors(of, order)
-    _recompute_cheap_values(of, order)
-    _store_row_values_as_fp32(graph, of)
-    order = {node: at for at, node in enumerate(graph.nodes)}
-    found: list[tuple[Region, list[fx.Node]]] = []
-    for group in dict.fromkeys(of.values()):
+    _reject_multi_output(group_of, refused)
+    _fuse_neighbors(group_of, order)
+    _recompute_cheap_values(group_of, order)
+    _store_row_values_as_fp32(graph, group_of)
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    regions: list[tuple[Region, list[fx.Node]]] = []
+    for group in dict.fromkeys(group_of.values()):
         try:
-            parts = _build_regions(group, f"{prefix}_", len(found), of, order)
-            found += [
+            regions += [
                 (narrow_integers(merge_axes(hoist_gathers(eliminate_common_subexpressions(region)))), nodes)
-                for region, nodes in parts
+                for region, nodes in _build_regions(group, f"{prefix}_", len(regions), group_of, order)
             ]
         except Unsupported as reason:
             refused |= dict.fromkeys(group.nodes, str(reason))
-    return found, refused
+    return regions, refused
 
 
 def _build_regions(
-    group: _Group, prefix: str, number: int, of: GroupByNode, order: dict[fx.Node, int]
+    group: _Group, prefix: str, number: int, group_of: GroupByNode, order: dict[fx.Node, int]
 ) -> list[tuple[Region, list[fx.Node]]]:
-    """The region of a group, and others for what it has only on the way although somebody needs it.
+    """The region of a group, and another for outputs that are intermediate values without all outer axes.
 
     Raises:
-        Misfit: there is none.
+        Unsupported: there is none.
     """
-    wanted = group.live_outputs(of)
-    aside = group.lowering.find_unstorable(wanted)
-    stored = [node for node in wanted if node not in aside]
-    own, nodes = (sorted(_producers(values, group.nodes), key=order.__getitem__) for values in (stored, aside))
-    found = [(group.lowering.build(f"{prefix}{number}", stored), own)] if stored else []
-    if not aside:
-        return found
+    outputs = group.live_outputs(group_of)
+    unstorable = group.lowering.find_unstorable(outputs)
+    stored = [node for node in outputs if node not in unstorable]
+    own, nodes = (sorted(_producers(values, group.nodes), key=order.__getitem__) for values in (stored, unstorable))
+    regions = [(group.lowering.build(f"{prefix}{number}", stored), own)] if stored else []
+    if not unstorable:
+        return regions
     if len(nodes) == len(group.nodes):
-        raise Unsupported(f"{aside[0].name} is the same for several rows")
+        raise Unsupported(f"{unstorable[0].name} is constant across several rows")
     smaller = _Group(lower_nodes(nodes), nodes)
-    rest = smaller.lowering.find_unstorable(aside)
-    if rest:
-        raise Unsupported(f"{rest[0].name} is the same for several rows")
-    return [*found, (smaller.lowering.build(f"{prefix}{number + len(found)}", aside), nodes)]
+    if rest := smaller.lowering.find_unstorable(unstorable):
+        raise Unsupported(f"{rest[0].name} is constant across several rows")
+    return [*regions, (smaller.lowering.build(f"{prefix}{number + len(regions)}", unstorable), nodes)]
 
 
 def _producers(wanted: Iterable[fx.Node], nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """Those of some nodes that others are computed from, themselves included."""
-    inside, todo, found = set(nodes), list(wanted), set()
-    while todo:
-        node = todo.pop()
-        if node not in found:
-            found.add(node)
-            todo += [n for n in node.all_input_nodes if n in inside]
-    return found
+    """The wanted nodes and those of `nodes` that they depend on."""
+    inside, stack, producers = set(nodes), list(wanted), set()
+    while stack:
+        node = stack.pop()
+        if node not in producers:
+            producers.add(node)
+            stack += [source for source in node.all_input_nodes if source in inside]
+    return producers
 
 
-def _total_bytes_moved(groups: Iterable[_Group], of: GroupByNode, order: dict[fx.Node, int]) -> int:
-    """What they move, all together.
+def _total_bytes_moved(groups: Iterable[_Group], group_of: GroupByNode, order: dict[fx.Node, int]) -> int:
+    """The bytes that the regions of some groups move in total.
 
     Raises:
-        Misfit: one of them is no region.
+        Unsupported: a group is not a region.
     """
     return sum(
-        sum(region.bytes_moved) for group in groups for region, _ in _build_regions(group, "trial_", 0, of, order)
+        sum(region.bytes_moved) for group in groups for region, _ in _build_regions(group, "trial_", 0, group_of, order)
     )
 
 
-def _assign_group(node: fx.Node, of: GroupByNode, order: dict[fx.Node, int]) -> None:
-    """Puts a node into the group of its producers, all of them together where that can be, else into its own.
+def _assign_group(node: fx.Node, group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Add a node to the group of its producers: to all of their groups merged, else to one of them, else to a new one.
 
     Raises:
-        Misfit: no region can hold it even alone.
+        Unsupported: the node cannot be in any region.
     """
-    producers = list(dict.fromkeys(of[arg] for arg in node.all_input_nodes if arg in of))
-    for together in ([producers] if len(producers) > 1 else []) + [[one] for one in reversed(producers)] + [[]]:
-        nodes = sorted({n for group in together for n in group.nodes}, key=order.__getitem__)
-        if together and _would_create_cycle([*nodes, node], of, together):
+    producers = list(dict.fromkeys(group_of[arg] for arg in node.all_input_nodes if arg in group_of))
+    for merged in ([producers] if len(producers) > 1 else []) + [[one] for one in reversed(producers)] + [[]]:
+        nodes = sorted({n for group in merged for n in group.nodes}, key=order.__getitem__)
+        if merged and _would_create_cycle([*nodes, node], group_of):
             continue
         try:
-            lowering = together[0].lowering.copy() if len(together) == 1 else lower_nodes(nodes)
+            lowering = merged[0].lowering.copy() if len(merged) == 1 else lower_nodes(nodes)
             lowering.add(node)
             _check_storable(lowering, [*nodes, node])
         except Unsupported:
-            if not together:
+            if not merged:
                 raise
             continue
         group = _Group(lowering, [*nodes, node])
-        of |= dict.fromkeys(group.nodes, group)
+        group_of |= dict.fromkeys(group.nodes, group)
         return
 
 
-def _reject_multi_output(of: GroupByNode, refused: dict[fx.Node, str]) -> None:
-    """Operators with several results, of which no region can hold any, are left to torch as a whole."""
-    for node in [n for n in of if _is_multi_output(n) and n.users and not any(user in of for user in n.users)]:
-        group = of.pop(node)
+def _reject_multi_output(group_of: GroupByNode, refused: dict[fx.Node, str]) -> None:
+    """Leave operators with several results to torch if no region uses any of the results."""
+    multi_output = [node for node in group_of if _is_multi_output(node) and node.users]
+    for node in [node for node in multi_output if not any(user in group_of for user in node.users)]:
+        group = group_of.pop(node)
         refused[node] = "no region can store its results"
         group.nodes.remove(node)
         if group.nodes:
@@ -165,18 +175,18 @@ def _is_multi_output(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (tuple, list))
 
 
-def _fuse_neighbors(of: GroupByNode, order: dict[fx.Node, int]) -> None:
-    """Groups that read the same, or of which one feeds the other, become one where that moves fewer bytes."""
+def _fuse_neighbors(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Merge groups that read the same values, or of which one reads the other, where that moves fewer bytes."""
     tried: set[tuple[_Group, _Group]] = set()
     while True:
-        groups = list(dict.fromkeys(of.values()))
-        pairs = ((one, other) for at, one in enumerate(groups) for other in groups[at + 1 :])
+        groups = list(dict.fromkeys(group_of.values()))
+        pairs = ((one, other) for index, one in enumerate(groups) for other in groups[index + 1 :])
         pair = next((p for p in pairs if p not in tried and _share_nodes(*p)), None)
         if pair is None:
             return
         tried.add(pair)
-        if joined := _try_fuse(*pair, of, order):
-            of |= dict.fromkeys(joined.nodes, joined)
+        if fused := _try_fuse(*pair, group_of, order):
+            group_of |= dict.fromkeys(fused.nodes, fused)
 
 
 def _share_nodes(one: _Group, other: _Group) -> bool:
@@ -184,71 +194,72 @@ def _share_nodes(one: _Group, other: _Group) -> bool:
     return bool(first & second)
 
 
-def _try_fuse(one: _Group, other: _Group, of: GroupByNode, order: dict[fx.Node, int]) -> _Group | None:
-    """Both as one, or None where that cannot be or gains nothing."""
+def _try_fuse(one: _Group, other: _Group, group_of: GroupByNode, order: dict[fx.Node, int]) -> _Group | None:
+    """The merged group, or None if it is not supported or does not move fewer bytes."""
     nodes = sorted({*one.nodes, *other.nodes}, key=order.__getitem__)
-    if _would_create_cycle(nodes, of, [one, other]):
+    if _would_create_cycle(nodes, group_of):
         return None
     try:
-        both = _Group(lower_nodes(nodes), nodes)
-        both.lowering.unify_rows()
-        gain = _total_bytes_moved([one, other], of, order) - _total_bytes_moved([both], of, order)
+        fused = _Group(lower_nodes(nodes), nodes)
+        fused.lowering.unify_rows()
+        gain = _total_bytes_moved([one, other], group_of, order) - _total_bytes_moved([fused], group_of, order)
     except Unsupported:
         return None
-    return both if gain > 0 else None
+    return fused if gain > 0 else None
 
 
-def _recompute_cheap_values(of: GroupByNode, order: dict[fx.Node, int]) -> None:
-    """What one group stores only for others, who could compute it themselves from what there is anyway, they do."""
-    for group in list(dict.fromkeys(of.values())):
-        for value in group.live_outputs(of):
-            behind = _producers([value], group.nodes)
-            outside = [user for user in value.users if of.get(user) is not group]
+def _recompute_cheap_values(group_of: GroupByNode, order: dict[fx.Node, int]) -> None:
+    """Recompute cheap values in the groups that read them, instead of storing them, where that moves fewer bytes."""
+    for group in list(dict.fromkeys(group_of.values())):
+        for value in group.live_outputs(group_of):
+            producers = _producers([value], group.nodes)
+            outside = [user for user in value.users if group_of.get(user) is not group]
             if (
-                len(behind) > MAX_RECOMPUTED_NODES
-                or not all(map(_is_cheap, behind))
-                or not all(user in of for user in outside)
+                len(producers) > MAX_RECOMPUTED_NODES
+                or not all(map(_is_cheap, producers))
+                or not all(user in group_of for user in outside)
             ):
                 continue
             try:
-                before = dict.fromkeys([group, *(of[user] for user in outside)])
-                trial = of | _extend_groups(behind, before.keys() - {group}, of, order)
+                before = dict.fromkeys([group, *(group_of[user] for user in outside)])
+                trial = group_of | _extend_groups(producers, before.keys() - {group}, group_of, order)
                 after = dict.fromkeys([group, *(trial[user] for user in outside)])
-                gain = _total_bytes_moved(before, of, order) - _total_bytes_moved(after, trial, order)
+                gain = _total_bytes_moved(before, group_of, order) - _total_bytes_moved(after, trial, order)
             except Unsupported:
                 continue
             if gain > 0:
-                of.update(trial)
+                group_of.update(trial)
 
 
 def _extend_groups(
-    behind: set[fx.Node], users: Iterable[_Group], of: GroupByNode, order: dict[fx.Node, int]
+    added: set[fx.Node], users: Iterable[_Group], group_of: GroupByNode, order: dict[fx.Node, int]
 ) -> GroupByNode:
-    """Groups that compute some nodes themselves as well.
+    """Replacements of some groups that also compute the added nodes.
 
     Raises:
-        Misfit: one of them cannot.
+        Unsupported: a group cannot compute them.
     """
-    found: GroupByNode = {}
+    extended: GroupByNode = {}
     for group in users:
-        nodes = sorted(behind | set(group.nodes), key=order.__getitem__)
-        wider = _Group(lower_nodes(nodes), nodes, group.recomputed | (behind - set(group.nodes)))
-        found |= {node: wider for node in group.nodes if of[node] is group}
-    return found
+        nodes = sorted(added | set(group.nodes), key=order.__getitem__)
+        replacement = _Group(lower_nodes(nodes), nodes, group.recomputed | (added - set(group.nodes)))
+        extended |= {node: replacement for node in group.nodes if group_of[node] is group}
+    return extended
 
 
-def _store_row_values_as_fp32(graph: fx.Graph, of: GroupByNode) -> None:
-    """Row values of half precision that a group stores for others go to them in FP32."""
-    groups, moved = list(dict.fromkeys(of.values())), set[fx.Node]()
+def _store_row_values_as_fp32(graph: fx.Graph, group_of: GroupByNode) -> None:
+    """Pass half-precision row values from one group to others in FP32."""
+    groups, moved = list(dict.fromkeys(group_of.values())), set[fx.Node]()
     for group in groups:
-        for node in filter(is_half, group.live_outputs(of)):
-            beside = {n for other in groups if node in other.nodes for n in other.nodes}
-            readers = [user for user in node.users if user not in beside and _is_read_by_regions(user, of)]
+        for node in filter(is_half, group.live_outputs(group_of)):
+            computed_with_it = {n for other in groups if node in other.nodes for n in other.nodes}
+            outside = [user for user in node.users if user not in computed_with_it]
+            readers = [user for user in outside if _is_read_by_regions(user, group_of)]
             if readers and group.lowering.is_row_value(node):
-                wide = store_as_fp32(graph, node, readers)
-                group.lowering.add(wide)
-                group.nodes.append(wide)
-                of[wide] = group
+                fp32 = store_as_fp32(graph, node, readers)
+                group.lowering.add(fp32)
+                group.nodes.append(fp32)
+                group_of[fp32] = group
                 moved |= set(readers)
     for group in groups:
         if not moved.isdisjoint(group.nodes):
@@ -256,9 +267,11 @@ def _store_row_values_as_fp32(graph: fx.Graph, of: GroupByNode) -> None:
             group.lowering.unify_rows()
 
 
-def _is_read_by_regions(node: fx.Node, of: GroupByNode) -> bool:
-    """Whether a node is in a region, or a part of a tensor that one reads."""
-    return node in of or (is_rematerializable(node) and any(_is_read_by_regions(user, of) for user in node.users))
+def _is_read_by_regions(node: fx.Node, group_of: GroupByNode) -> bool:
+    """Whether a node is in a region, or is a view that a region reads."""
+    if node in group_of:
+        return True
+    return is_rematerializable(node) and any(_is_read_by_regions(user, group_of) for user in node.users)
 
 
 def _is_cheap(node: fx.Node) -> bool:
@@ -267,34 +280,34 @@ def _is_cheap(node: fx.Node) -> bool:
 
 
 def _check_storable(lowering: Lowering, nodes: list[fx.Node]) -> None:
-    """Whether the region could be stored as things stand; what it has only on the way may still find its user here.
+    """Build the region so far on trial; users of intermediate values may still join it.
 
     Raises:
-        Misfit: it could not.
+        Unsupported: it cannot be stored.
     """
     inside = set(nodes)
-    wanted = [n for n in nodes if any(user not in inside and user.op == "output" for user in n.users)]
+    outputs = [node for node in nodes if any(user not in inside and user.op == "output" for user in node.users)]
     last = [] if _is_multi_output(nodes[-1]) else [nodes[-1]]
-    wanted = wanted or last
-    aside = lowering.find_unstorable(wanted)
-    lowering.build("trial", [node for node in wanted if node not in aside], keep_unused=True)
+    outputs = outputs or last
+    unstorable = lowering.find_unstorable(outputs)
+    lowering.build("trial", [node for node in outputs if node not in unstorable], keep_unused=True)
 
 
-def _would_create_cycle(nodes: list[fx.Node], of: GroupByNode, together: list[_Group]) -> bool:
-    """Whether a node outside needs one of these and gives one of these something back."""
+def _would_create_cycle(nodes: list[fx.Node], group_of: GroupByNode) -> bool:
+    """Whether a node outside both depends on one of these nodes and is an input of one."""
     inside = set(nodes)
-    todo = [user for n in nodes for user in n.users if user not in inside]
+    stack = [user for node in nodes for user in node.users if user not in inside]
     seen: set[fx.Node] = set()
-    while todo:
-        node = todo.pop()
+    while stack:
+        node = stack.pop()
         if node in seen:
             continue
         seen.add(node)
-        group = of.get(node)
+        group = group_of.get(node)
         for member in group.nodes if group else [node]:
             seen.add(member)
             for user in member.users:
                 if user in inside:
                     return True
-                todo.append(user)
+                stack.append(user)
     return False

@@ -1,8 +1,8 @@
-"""What one generated kernel computes, in terms that people read and every generator prints.
+"""The intermediate representation of one generated kernel, readable and independent of the backend.
 
-A region runs over `outer` axes, one row after another, and over the `row` axes inside a row. Loads, steps and
-reductions give values; a value has the axes that it depends on, and a reduction takes away those of the row. Stores
-write values out. Nothing here says how it is run: tiles, threads and passes are a generator's choice.
+A region iterates over rows (the `outer` axes) and over the elements of each row (the `row` axes). Loads, steps,
+reductions and scans define values; a value has the axes that it depends on, and a reduction removes those of the row.
+Stores write values. Tiles, threads and passes are a backend's decision.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 from kernelwright.core.units import DTYPE_BYTES
 
 Operand = str | int | float | bool
 HALF_DTYPES = ("float16", "bfloat16")
-"""Loaded as these, computed in float32."""
+"""Loaded and stored in these dtypes, computed in float32."""
 REDUCTIONS = ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")
-_COSTLY = "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc pow asin acos atan sinh cosh"
-SPECIAL_FUNCTIONS = frozenset(_COSTLY.split())
+_EXPENSIVE = "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc pow asin acos atan sinh cosh"
+SPECIAL_FUNCTIONS = frozenset(_EXPENSIVE.split())
 """Steps that cost as much as a dozen others."""
 
 
 class Axis(Record, frozen=True, kw_only=True):
+    """An axis of a region's iteration space."""
+
     name: str
     size: int
 
@@ -39,7 +41,7 @@ class Load(Record, frozen=True, kw_only=True):
 
 
 class Step(Record, frozen=True, kw_only=True):
-    """`value` is `op` of `args`, which are values, axes (of `index`) or numbers."""
+    """`value` is `op` of `args`: values, numbers, or the axis of an `index`."""
 
     value: str
     op: str
@@ -53,7 +55,7 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Reduction(Record, frozen=True, kw_only=True, tag=True):
-    """`value` is `op` over the row of the value `arg`; a `mean` is exact where all of a row is equal."""
+    """`value` is `op` of the value `arg` over the row; a `mean` is exact if all elements of the row are equal."""
 
     value: str
     op: str
@@ -62,12 +64,13 @@ class Reduction(Record, frozen=True, kw_only=True, tag=True):
 
     @property
     def values(self) -> tuple[str, ...]:
+        """The argument."""
         return (self.arg,)
 
 
 class Scan(Record, frozen=True, kw_only=True, tag=True):
-    """`value` is the running `op` (sum, prod, max, min) of `arg` along the row, its own element included; from the
-    row's end where `reverse`. The row's axes count as one, in their order."""
+    """`value` is the inclusive scan with `op` (sum, prod, max, min) of `arg` along the row, whose axes count as one;
+    from the row's end if `reverse`."""
 
     value: str
     op: str
@@ -77,12 +80,13 @@ class Scan(Record, frozen=True, kw_only=True, tag=True):
 
     @property
     def values(self) -> tuple[str, ...]:
+        """The argument."""
         return (self.arg,)
 
 
 class Store(Record, frozen=True, kw_only=True):
-    """Writes `value` into the new tensor `buffer` of `shape` and `shape_strides`, at the sum of index times stride over
-    `strides`, from `offset` on; a tensor that is put together has several stores."""
+    """Writes `value` into the new tensor `buffer` of `shape` and `shape_strides`, at `offset` plus the sum of index
+    times stride over `strides`; a concatenation has several stores."""
 
     value: str
     buffer: str
@@ -94,7 +98,7 @@ class Store(Record, frozen=True, kw_only=True):
 
 
 class Region(Record, frozen=True, kw_only=True, dict=True):
-    """One kernel: `buffers` are the tensors it reads, in the order of its arguments."""
+    """The computation of one kernel; its arguments are the tensors `reads`, in order."""
 
     name: str
     outer: tuple[Axis, ...]
@@ -115,15 +119,17 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
 
     @property
     def num_rows(self) -> int:
+        """The number of rows."""
         return prod(axis.size for axis in self.outer)
 
     @property
     def row_size(self) -> int:
+        """The number of elements of a row."""
         return prod(axis.size for axis in self.row)
 
     @cached_property
     def axes_of(self) -> dict[str, frozenset[str]]:
-        """For each value the axes that it depends on."""
+        """The axes that each value depends on."""
         row = {axis.name for axis in self.row}
         known = {load.value: frozenset(axis for axis, stride in load.strides.items() if stride) for load in self.loads}
         for step in self.steps:
@@ -139,7 +145,7 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pass_of(self) -> dict[str, int]:
-        """For each value the pass over the row in which it can first be had: a reduction is there after its pass."""
+        """The first pass over the row in which each value is available; a reduction is available after its pass."""
         known = {load.value: 0 for load in self.loads}
         for step in self.steps:
             if isinstance(step, Reduction):
@@ -152,7 +158,7 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
 
     @property
     def bytes_moved(self) -> tuple[int, int]:
-        """(read, written): every element that is touched once."""
+        """(read, written) bytes, with every element that is accessed counted once."""
         sizes = {axis.name: axis.size for axis in (*self.outer, *self.row)}
         read = {}
         for load in self.loads:
@@ -166,16 +172,16 @@ class Region(Record, frozen=True, kw_only=True, dict=True):
 
 
 def required_values(steps: Sequence[Step | Reduction | Scan], stores: Sequence[Store]) -> set[str]:
-    """The values that stores need, at any distance."""
-    found = {store.value for store in stores}
+    """Return the values that the stores depend on, directly or indirectly."""
+    required = {store.value for store in stores}
     for step in reversed(steps):
-        if step.value in found:
-            found |= set(step.values)
-    return found
+        if step.value in required:
+            required |= set(step.values)
+    return required
 
 
 def format_region(region: Region) -> str:
-    """The region as people read it."""
+    """Format a region for a reader."""
     over = " x ".join(f"{axis.name}={axis.size:,}" for axis in region.outer) or "one row"
     inside = " x ".join(f"{axis.name}={axis.size:,}" for axis in region.row) or "one element each"
     lines = [f"{region.name}: {over}, rows of {inside}"]

@@ -1,4 +1,4 @@
-"""A region as it grows: its axes, values and steps, and the names that they get when it is whole."""
+"""Construction of a region: its axes, values and steps, and their names when it is built."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from kernelwright.compiler.regions.region import (
 )
 
 MAX_RECOMPUTE = 4
-"""A value that lacks outer axes is computed once for each of them: special functions no more often than this."""
+"""A value without some outer axes is recomputed along them; limit on that for special functions and reductions."""
 
 
 class _Index(NamedTuple):
-    """The position along a dimension, which becomes steps when the axes have their names."""
+    """The index along a dimension, resolved into steps when the axes have names."""
 
     value: str
     dim: Dim
 
 
 class ConcatPiece(NamedTuple):
-    """A part of a tensor that is put together: what is written there, from which element on, along which axes."""
+    """One input of a concatenation: its value, the offset of its first element, and its dimensions."""
 
     value: str
     offset: int
@@ -57,7 +57,7 @@ class ConcatPiece(NamedTuple):
 
 
 class RegionBuilder:
-    """Values by the nodes that they are; the first reduction or scan says what a row is."""
+    """A region under construction, with values by graph node; the first reduction or scan determines the row."""
 
     def __init__(self) -> None:
         self.nodes: list[fx.Node] = []
@@ -66,12 +66,12 @@ class RegionBuilder:
         self._names: dict[fx.Node, str] = {}
         self._loads: dict[fx.Node, Dims] = {}
         self._unflipped_scans: set[fx.Node] = set()
-        """Scans that are held the other way round than their node says: only a flip may take them."""
+        """Reverse scans whose node has the flipped order: only the matching flip may read them."""
         self._steps: list[Step | Reduction | Scan | _Index] = []
         self._dtypes: dict[str, str] = {}
         self._requested_rows: list[tuple[Dim, bool]] = []
         self._concat_pieces: dict[fx.Node, list[ConcatPiece]] = {}
-        """Tensors that are put together from several values."""
+        """The inputs of each concatenation."""
 
     def _copy_into(self, other: RegionBuilder) -> None:
         other.nodes, other._axes = list(self.nodes), self._axes.copy()
@@ -98,11 +98,11 @@ class RegionBuilder:
         return None if arg is None else require_number(arg)
 
     def _value(self, node: fx.Node) -> str:
-        """The name of a node's value; one that nobody here computes is made or loaded."""
+        """The name of a node's value, which is materialised or loaded if this region does not compute it."""
         if node in self._unflipped_scans:
-            raise Unsupported(f"{node.name} is held from its end")
+            raise Unsupported(f"{node.name} is a reversed scan without its flip")
         if node in self._concat_pieces:
-            raise Unsupported(f"{node.name} is only put together here")
+            raise Unsupported(f"{node.name} is a concatenation; this region cannot read it")
         if node not in self._names:
             if is_constant_or_range(node):
                 self._materialize(node)
@@ -112,10 +112,10 @@ class RegionBuilder:
 
     def _add_load(self, node: fx.Node) -> None:
         if not isinstance(node.meta.get("val"), torch.Tensor):
-            raise Unsupported(f"{node.name} is no tensor")
+            raise Unsupported(f"{node.name} is not a tensor")
         root, _, _ = resolve_view(node)
         if self._computes(root):
-            raise Unsupported(f"{node.name} is a part of what is computed here")
+            raise Unsupported(f"{node.name} is a slice of a value computed in this region")
         self._names[node] = name = f"{node.name}_in"
         self._dtypes[name] = compute_dtype(node)
         self._dims[node] = self._loads[node] = self._axes.new_dims(shape_of(node))
@@ -132,7 +132,7 @@ class RegionBuilder:
         return value
 
     def _add_reduction(self, value: str, op: str, arg: str, dtype: str, row: Dim) -> str:
-        """A reduction over the row; over one element, which has no axes, what torch makes of that."""
+        """Add a reduction over the row; over a single element, which has no axes, its result in torch."""
         if not row:
             return self._reduce_one_element(value, op, arg, dtype)
         self._steps.append(Reduction(value=value, op=op, arg=arg, dtype=dtype))
@@ -152,8 +152,10 @@ class RegionBuilder:
         return value
 
     def _add_row_axes(self, row: Dim, *, ordered: bool = False) -> None:
-        """Makes some axes the row; without any there is one element. Whether all rows are one is known when the axes
-        are: `_row_axes`."""
+        """Request some axes as the row; without any the row is one element.
+
+        Whether all requests agree is checked when the axes are known: `_row_axes`.
+        """
         if row:
             self._requested_rows.append((row, ordered))
 
@@ -161,23 +163,23 @@ class RegionBuilder:
         """The axes of the row, in order.
 
         Raises:
-            Misfit: two reductions run over different axes.
+            Unsupported: two reductions run over different axes.
         """
         return self._common_row_axes(self._requested_rows)
 
-    def _common_row_axes(self, given: Sequence[tuple[Dim, bool]]) -> Dim:
-        rows = [(self._axes.leaves(row), ordered) for row, ordered in given]
-        in_order = [row for row, ordered in rows if ordered]
-        first = next(iter([*in_order, *(row for row, _ in rows)]), ())
-        if any(set(row) != set(first) for row, _ in rows) or any(row != first for row in in_order):
+    def _common_row_axes(self, requested: Sequence[tuple[Dim, bool]]) -> Dim:
+        rows = [(self._axes.leaves(row), ordered) for row, ordered in requested]
+        ordered_rows = [row for row, ordered in rows if ordered]
+        first = next(iter([*ordered_rows, *(row for row, _ in rows)]), ())
+        if any(set(row) != set(first) for row, _ in rows) or any(row != first for row in ordered_rows):
             raise Unsupported("two reductions over different axes")
         return first
 
     def unify_rows(self) -> None:
-        """Lets reductions over unrelated axes of one size run side by side.
+        """Unify unrelated axes of equal size that are reduced, so that their reductions share a row.
 
         Raises:
-            Misfit: their sizes differ, or a value has both axes.
+            Unsupported: their sizes differ, or a value has both axes.
         """
         first = self._common_row_axes(self._requested_rows[:1])
         for row, _ in self._requested_rows[1:]:
@@ -187,7 +189,7 @@ class RegionBuilder:
         self._check_repeated_axes()
 
     def _materialize(self, node: fx.Node) -> None:
-        """A constant or a range: whoever needs it makes its own."""
+        """Materialise a constant or an arange; each region that needs one has its own."""
         name = op_name(node.target)
         if name in CONSTANTS:
             self._add_constant(node)
@@ -196,12 +198,12 @@ class RegionBuilder:
             self._names.pop(source, None)
             self._value(source)
             self._add_view(node, name)
-            del self._names[source]  # a range for this view alone: another use can lie along another axis
+            del self._names[source]  # an arange for this view only: another use can be along another axis
         else:
             self._add_arange(node)
 
     def _unused_name(self, name: str) -> str:
-        """The name, numbered where a value has it already."""
+        """The name, numbered if a value has it already."""
         return next(f"{name}{number}" for number in ("", *range(1, 99)) if f"{name}{number}" not in self._dtypes)
 
     def _add_constant(self, node: fx.Node) -> None:
@@ -214,12 +216,12 @@ class RegionBuilder:
         start, step = arange_start_step(node)
         dim = self._axes.new_dim(size)
         if not dim:
-            raise Unsupported("a range of one number")
+            raise Unsupported("arange of length 1")
         value = self._add_index(self._unused_name(f"{node.name}_index"), dim)
         if step != 1:
             value = self._add_step(f"{value}_scaled", "mul", (value, step), "int64")
         if start:
-            value = self._add_step(f"{value}_from", "add", (value, start), "int64")
+            value = self._add_step(f"{value}_offset", "add", (value, start), "int64")
         self._names[node], self._dims[node] = str(self._cast_to(value, compute_dtype(node))), (dim,)
 
     def _add_view(self, node: fx.Node, name: str) -> None:
@@ -231,47 +233,47 @@ class RegionBuilder:
         elif name in ("alias", "detach"):
             self._dims[node] = dims
         elif name == "broadcast_in_dim":
-            places = [int(place) for place in node.args[2]]  # type: ignore[union-attr]
-            at = dict(zip(places, dims, strict=True))
-            self._dims[node] = self._expand_dims([at.get(position, ()) for position in range(len(shape))], shape)
+            positions = [int(position) for position in node.args[2]]  # type: ignore[union-attr]
+            dim_at = dict(zip(positions, dims, strict=True))
+            self._dims[node] = self._expand_dims([dim_at.get(position, ()) for position in range(len(shape))], shape)
         elif name == "expand":
             self._dims[node] = self._expand_dims([*((),) * (len(shape) - len(dims)), *dims], shape)
         else:
             self._dims[node] = self._axes.reshape(dims, shape)
 
     def _expand_dims(self, dims: Sequence[Dim], shape: tuple[int, ...]) -> Dims:
-        """Where the shape is larger than one, an axis on which the value does not depend."""
+        """The dimensions with a new axis, on which the value does not depend, wherever the shape is larger than 1."""
         return tuple(dim or self._axes.new_dim(size) for dim, size in zip(dims, shape, strict=True))
 
     def _check_repeated_axes(self) -> None:
-        """No value may have one axis twice: that would be its diagonal.
+        """Check that no value has an axis twice.
 
         Raises:
-            Misfit: one has.
+            Unsupported: one has: it would be a diagonal.
         """
         for node, dims in self._dims.items():
             axes = [axis for dim in dims for axis in self._axes.leaves(dim)]
             if len(axes) != len(set(axes)):
-                raise Unsupported(f"{node.name} would be needed in two orders at once")
+                raise Unsupported(f"{node.name} uses one axis twice (a diagonal)")
 
-    # ---- the whole
+    # ---- build
 
     def build(self, name: str, outputs: Sequence[fx.Node], *, keep_unused: bool = False) -> Region:
-        """The region that computes the wanted nodes.
+        """Build the region that computes the outputs.
 
         Args:
-            keep_unused: keep steps that no wanted node needs, for a trial of what is still growing.
+            keep_unused: keep steps that no output needs, for a trial of an unfinished region.
         Raises:
-            Misfit: a wanted value is the same for several rows, something costly would be done again and again, or
-                there is nothing to compute.
+            Unsupported: an output does not vary along an outer axis, something expensive would be recomputed too often,
+                or a tensor has no elements.
         """
         row = self._row_axes()
         outer = [axis for axis in self._all_axes() if axis not in row]
         if not all(self._axes.size(axis) for axis in (*row, *outer)):
             raise Unsupported("a tensor without elements")
-        names = {axis: f"i{at}" for at, axis in enumerate(outer)} | {axis: f"r{at}" for at, axis in enumerate(row)}
+        names = {axis: f"i{n}" for n, axis in enumerate(outer)} | {axis: f"r{n}" for n, axis in enumerate(row)}
         stores = tuple(store for node in outputs for store in self._build_stores(node, names))
-        steps = [named for step in self._steps for named in self._resolve_index(step, names)]
+        steps = [resolved for step in self._steps for resolved in self._resolve_index(step, names)]
         loads = [self._build_load(node, names) for node in self._loads]
         used = {entry.value for entry in (*loads, *steps)} if keep_unused else required_values(steps, stores)
         region = Region(
@@ -286,18 +288,18 @@ class RegionBuilder:
         return region
 
     def find_unstorable(self, nodes: Sequence[fx.Node]) -> list[fx.Node]:
-        """Those nodes whose value is the same for several rows."""
+        """Return the nodes whose value is constant across several rows."""
         row = set(self._row_axes())
         outer = set(self._all_axes()) - row
         return [n for n in nodes if outer - {a for dim in self._dims[n] for a in self._axes.leaves(dim)}]
 
     def is_row_value(self, node: fx.Node) -> bool:
-        """Whether a node has one value for each row, which is not put together from several."""
+        """Whether a node has one value for each row and is not a concatenation."""
         row, axes = set(self._row_axes()), {axis for dim in self._dims[node] for axis in self._axes.leaves(dim)}
         return bool(row) and node not in self._concat_pieces and not row & axes
 
     def _all_axes(self) -> list[int]:
-        """All axes in the order of the largest value that is here."""
+        """All axes, in the order of the largest value."""
         largest = sorted(self._dims.values(), key=lambda dims: -prod(self._axes.extent(dim) for dim in dims))
         return list(dict.fromkeys(axis for dims in largest for dim in dims for axis in self._axes.leaves(dim)))
 
@@ -312,27 +314,27 @@ class RegionBuilder:
         )
 
     def _build_stores(self, node: fx.Node, names: dict[int, str]) -> Iterator[Store]:
-        laid = tuple(int(stride) for stride in torch.empty_like(node.meta["val"]).stride())
-        whole = ConcatPiece(self._names.get(node, ""), 0, self._dims[node])
-        for piece in self._concat_pieces.get(node, [whole]):
+        shape_strides = tuple(int(stride) for stride in torch.empty_like(node.meta["val"]).stride())
+        single = ConcatPiece(self._names.get(node, ""), 0, self._dims[node])
+        for piece in self._concat_pieces.get(node, [single]):
             yield Store(
                 value=piece.value,
                 buffer=node.name,
                 dtype=dtype_of(node),
                 shape=shape_of(node),
-                shape_strides=laid,
-                strides=self._strides(piece.dims, laid, names),
+                shape_strides=shape_strides,
+                strides=self._strides(piece.dims, shape_strides, names),
                 offset=piece.offset,
             )
 
     def _strides(self, dims: Dims, strides: Sequence[int], names: dict[int, str]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for dim, stride in zip(dims, strides, strict=True):
-            step = int(stride)
+        by_axis: dict[str, int] = {}
+        for dim, inner_stride in zip(dims, strides, strict=True):
+            stride = int(inner_stride)
             for axis in reversed(self._axes.leaves(dim)):
-                found[names[axis]] = step
-                step *= self._axes.size(axis)
-        return found
+                by_axis[names[axis]] = stride
+                stride *= self._axes.size(axis)
+        return by_axis
 
     def _resolve_index(
         self, step: Step | Reduction | Scan | _Index, names: dict[int, str]
@@ -341,21 +343,21 @@ class RegionBuilder:
             yield step
             return
         axes = self._axes.leaves(step.dim)
-        size, above = self._axes.extent(step.dim), ""
-        for at, axis in enumerate(axes):
+        size, partial_sum = self._axes.extent(step.dim), ""
+        for number, axis in enumerate(axes):
             size //= self._axes.size(axis)
-            last = at == len(axes) - 1
-            index = step.value if len(axes) == 1 else f"{step.value}_{at}"
+            last = number == len(axes) - 1
+            index = step.value if len(axes) == 1 else f"{step.value}_{number}"
             yield Step(value=index, op="index", args=(names[axis],), dtype="int64")
             if not last:
                 scaled = f"{index}_scaled"
                 yield Step(value=scaled, op="mul", args=(index, size), dtype="int64")
                 index = scaled
-            if above:
+            if partial_sum:
                 total = step.value if last else f"{index}_sum"
-                yield Step(value=total, op="add", args=(above, index), dtype="int64")
+                yield Step(value=total, op="add", args=(partial_sum, index), dtype="int64")
                 index = total
-            above = index
+            partial_sum = index
 
 
 def _check_recompute(region: Region) -> None:
@@ -366,16 +368,17 @@ def _check_recompute(region: Region) -> None:
         return prod(sizes[axis] for axis in axes)
 
     constants = {step.value for step in region.steps if step.op == "constant"}
-    for store in region.stores:  # what every row has can be written by each to its own place
-        known = store.strides.keys() if store.value in constants else region.axes_of[store.value]
-        if missing := outer.keys() - known:
-            raise Unsupported(f"a part of {store.buffer} is the same for every {', '.join(sorted(missing))}")
-    touched = max((extent(place.strides) for place in (*region.loads, *region.stores)), default=1)
+    for store in region.stores:  # each row can store a constant at its own address
+        axes = store.strides.keys() if store.value in constants else region.axes_of[store.value]
+        if missing := outer.keys() - axes:
+            names = ", ".join(sorted(missing))
+            raise Unsupported(f"{store.buffer} does not vary along {names}: it would be stored more than once")
+    largest_access = max((extent(access.strides) for access in (*region.loads, *region.stores)), default=1)
     for step in region.steps:
-        again = extent(axis for axis in outer if axis not in region.axes_of[step.value])
-        if again <= MAX_RECOMPUTE:
+        count = extent(axis for axis in outer if axis not in region.axes_of[step.value])
+        if count <= MAX_RECOMPUTE:
             continue
         if step.op in SPECIAL_FUNCTIONS:
-            raise Unsupported(f"{step.op} would be computed {again:,} times over")
-        if isinstance(step, Reduction) and extent(sizes) > 2 * touched:
-            raise Unsupported(f"a row would be reduced {again:,} times over")
+            raise Unsupported(f"{step.op} would be recomputed {count:,} times")
+        if isinstance(step, Reduction) and extent(sizes) > 2 * largest_access:
+            raise Unsupported(f"a row would be reduced {count:,} times")

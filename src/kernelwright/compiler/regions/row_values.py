@@ -1,7 +1,7 @@
-"""Row values of half precision, such as a mean, that one region stores for another: stored in FP32.
+"""Half-precision row values, such as a mean, that one region passes to another are stored in FP32.
 
-A region computes in FP32. Where it computes the elements of a row again and reads the row's mean from another region,
-their difference would otherwise be the rounding of the mean; in eager mode both are rounded, and equal elements give 0.
+A region computes in FP32. If it recomputes the elements of a row but reads a rounded mean from another region, the
+difference of equal elements and their mean would be the rounding error; in eager mode both are rounded and it is 0.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ aten = torch.ops.aten
 
 
 def is_half(node: fx.Node) -> bool:
+    """Whether a node is a tensor of half precision."""
     return isinstance(node.meta.get("val"), torch.Tensor) and dtype_of(node) in HALF_DTYPES
 
 
 def store_as_fp32(graph: fx.Graph, node: fx.Node, readers: Iterable[fx.Node]) -> fx.Node:
-    """Changes a graph in place: the readers of a value take it from its FP32 copy, which is returned.
+    """Insert, in place, an FP32 copy of a value for its readers, and return the copy.
 
-    They read it through a node that casts it back, which leaves the program the same for torch: a kernel reads the FP32
-    copy itself.
+    The readers get a node that casts it back, so that the graph still computes the same in torch; kernels read the FP32
+    copy directly.
     """
     with graph.inserting_after(node):
-        wide = _cast(graph, node, torch.float32, f"{node.name}_wide")
-    with graph.inserting_after(wide):
-        back = _cast(graph, wide, node.meta["val"].dtype, f"{node.name}_back")
-    wide.meta["val"] = node.meta["val"].to(torch.float32)
-    back.meta |= {"val": node.meta["val"], READ_AS_FP32: True}
+        fp32 = _cast(graph, node, torch.float32, f"{node.name}_fp32")
+    with graph.inserting_after(fp32):
+        half = _cast(graph, fp32, node.meta["val"].dtype, f"{node.name}_half")
+    fp32.meta["val"] = node.meta["val"].to(torch.float32)
+    half.meta |= {"val": node.meta["val"], READ_AS_FP32: True}
     for reader in readers:
-        reader.replace_input_with(node, back)
-    return wide
+        reader.replace_input_with(node, half)
+    return fp32
 
 
 def _cast(graph: fx.Graph, node: fx.Node, dtype: torch.dtype, name: str) -> fx.Node:

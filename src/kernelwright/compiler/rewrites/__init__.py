@@ -1,1 +1,1 @@
-"""Graph rewrites before a graph is partitioned into regions."""
+"""Graph rewrites that run before partitioning into regions."""

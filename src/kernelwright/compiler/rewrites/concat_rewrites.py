@@ -1,4 +1,4 @@
-"""A graph in which some nodes are computed in parts."""
+"""Rewrites that compute some nodes of a graph in slices."""
 
 from __future__ import annotations
 
@@ -22,58 +22,70 @@ from kernelwright.compiler.rewrites.concat_boundaries import (
 )
 
 aten = torch.ops.aten
-SHARED_VALUE_MODES = ("again", "cut", "together")
-"""What becomes of a value that is needed in parts and as a whole: its parts are computed again, it is computed whole
-and cut, or it is put together from its parts."""
+SHARED_VALUE_MODES = ("recompute", "slice", "concat")
+"""Treatment of a value that is used both in slices and as a whole: its slices are recomputed, it is computed as a whole
+and sliced, or it is concatenated from its slices."""
 
 
 class SplitRewrite:
-    """Some nodes computed in parts; whoever else needs one gets it put together. It can be undone."""
+    """Computes some nodes in slices; other users read the concatenation of the slices.
 
-    def __init__(self, graph: fx.Graph, inside: dict[fx.Node, None], cuts: Sequence[DimSlice], shared: str) -> None:
-        self._graph, self._split_nodes, self._slices, self._shared_mode = graph, inside, cuts, shared
+    Args:
+        split_nodes: the nodes to compute in slices.
+        slices: the slices, which cover a dimension.
+        shared_mode: one of `SHARED_VALUE_MODES`.
+    Attributes:
+        new_nodes: the nodes that were inserted.
+        has_shared_values: whether `shared_mode` makes a difference.
+    """
+
+    def __init__(
+        self, graph: fx.Graph, split_nodes: dict[fx.Node, None], slices: Sequence[DimSlice], shared_mode: str
+    ) -> None:
+        self._graph, self._split_nodes, self._slices, self._shared_mode = graph, split_nodes, slices, shared_mode
         self._private: dict[fx.Node, bool] = {}
         self._slice_of: dict[tuple[fx.Node, DimSlice], fx.Node] = {}
         self._recomputed: dict[fx.Node, list[DimSlice]] = {}
-        """Values outside that are computed again in parts, with these parts as far as there are."""
+        """Slices so far of values outside the split nodes that are recomputed in slices."""
         self._replaced: list[tuple[fx.Node, fx.Node]] = []
         self._last_inserted: dict[fx.Node, fx.Node] = {}
         self.new_nodes: list[fx.Node] = []
         self.has_shared_values = False
 
     def apply(self) -> bool:
-        """Whether it could be."""
+        """Rewrite the graph; return whether that succeeded and changed anything. Failure needs `undo` too."""
         try:
             for node in self._split_nodes:
-                parts = [self._get_slice(node, cut) for cut in self._slices]
-                self._replace_outside_uses(node, parts, self._slices, self._split_nodes)
-            if self._shared_mode == "together":
-                for node, cuts in self._recomputed.items():
-                    if not self._is_private(node) and len(cuts) == len(self._slices):
+                sliced = [self._get_slice(node, cut) for cut in self._slices]
+                self._replace_outside_uses(node, sliced, self._slices, self._split_nodes)
+            if self._shared_mode == "concat":
+                for node, slices in self._recomputed.items():
+                    if not self._is_private(node) and len(slices) == len(self._slices):
                         split = {*self._split_nodes, *self._recomputed}
-                        self._replace_outside_uses(node, [self._slice_of[node, cut] for cut in cuts], cuts, split)
+                        self._replace_outside_uses(node, [self._slice_of[node, cut] for cut in slices], slices, split)
         except Unsupported:
             return False
         return bool(self._replaced)
 
     def undo(self) -> None:
+        """Restore the graph."""
         for old, new in self._replaced:
             new.replace_all_uses_with(old)
         for node in reversed(self.new_nodes):
             self._graph.erase_node(node)
 
     def remove_dead_nodes(self) -> None:
-        """Takes out what nobody needs any more."""
-        before = {node for node, _ in self._slice_of} | {old for old, _ in self._replaced}
+        """Remove the nodes that the rewrite made dead."""
+        maybe_dead = {node for node, _ in self._slice_of} | {old for old, _ in self._replaced}
         for node in self.new_nodes:
             if op_name(node.target) == "slice":
-                before |= _merge_equal_slices(node)
+                maybe_dead |= _merge_equal_slices(node)
         for node in reversed(list(self._graph.nodes)):
-            if node in before and node.op == "call_function" and not node.users:
-                before |= {source for source in node.all_input_nodes if can_join_region(source)}
+            if node in maybe_dead and node.op == "call_function" and not node.users:
+                maybe_dead |= {source for source in node.all_input_nodes if can_join_region(source)}
                 self._graph.erase_node(node)
 
-    # ---- parts
+    # ---- slices
 
     def _get_slice(self, node: fx.Node, cut: DimSlice) -> fx.Node:
         shape = shape_of(node)
@@ -84,8 +96,8 @@ class SplitRewrite:
         return self._slice_of[node, cut]
 
     def _make_slice(self, node: fx.Node, cut: DimSlice) -> fx.Node:
-        if part := self._slice_of_concat(node, cut):
-            return part
+        if sliced := self._slice_of_concat(node, cut):
+            return sliced
         if is_elementwise(node) and self._can_compute_slice(node, cut):
             args, kwargs = fx.map_arg((node.args, node.kwargs), lambda arg: self._get_slice(arg, cut))  # type: ignore[misc]
             return self._insert_node(node, node.target, args, kwargs)
@@ -98,18 +110,18 @@ class SplitRewrite:
         return self._insert_node(node, aten.slice.Tensor, (node, cut.dim % rank, cut.start, cut.stop, cut.step))
 
     def _can_compute_slice(self, node: fx.Node, cut: DimSlice) -> bool:
-        """Whether a part of a value is computed and not cut out of the whole."""
+        """Whether a slice of a value is computed, and not sliced from the whole value."""
         if node in self._split_nodes:
             return True
         if not self._is_private(node):
             self.has_shared_values = True
-            if self._shared_mode == "cut":
+            if self._shared_mode == "slice":
                 return False
         self._recomputed.setdefault(node, []).append(cut)
         return True
 
     def _is_private(self, node: fx.Node) -> bool:
-        """Whether nobody else needs a value."""
+        """Whether only split nodes use a value."""
         if node not in self._private:
             users = [user for user in node.users if user not in self.new_nodes]
             self._private[node] = all(
@@ -125,12 +137,12 @@ class SplitRewrite:
     def _slice_of_concat(self, node: fx.Node, cut: DimSlice) -> fx.Node | None:
         match op_name(node.target):
             case "cat" if cut.dim == concat_dim(node) and cut.step == 1:
-                place = 0
+                offset = 0
                 for source in node.args[0]:  # type: ignore[union-attr]
                     size = shape_of(source)[cut.dim]  # type: ignore[arg-type]
-                    if place <= cut.start and cut.stop <= place + size:
-                        return self._slice_of_source(source, cut, place)  # type: ignore[arg-type]
-                    place += size
+                    if offset <= cut.start and cut.stop <= offset + size:
+                        return self._slice_of_source(source, cut, offset)  # type: ignore[arg-type]
+                    offset += size
             case "slice_scatter":
                 dim, start, stop, step = slice_args(node)
                 if (dim, step, cut.step) == (cut.dim, 1, 1):
@@ -145,11 +157,11 @@ class SplitRewrite:
                 return self._insert_node(source, aten.unsqueeze.default, (source, stack.stack_dim))
         return None
 
-    def _slice_of_source(self, source: fx.Node, cut: DimSlice, place: int) -> fx.Node:
-        """The part of something that begins at `place`."""
+    def _slice_of_source(self, source: fx.Node, cut: DimSlice, offset: int) -> fx.Node:
+        """The slice of an input that begins at `offset` in the concatenation."""
         if shape_of(source)[cut.dim] == cut.size:
             return source
-        return self._get_slice(source, cut._replace(start=cut.start - place))
+        return self._get_slice(source, cut._replace(start=cut.start - offset))
 
     def _slice_constant(self, node: fx.Node, name: str, cut: DimSlice) -> fx.Node:
         if name.endswith("_like"):
@@ -161,70 +173,72 @@ class SplitRewrite:
         return self._insert_node(node, node.target, (sizes, *node.args[1:]), node.kwargs)
 
     def _slice_view(self, node: fx.Node, name: str, cut: DimSlice) -> fx.Node:
-        """The same view of a part of what is viewed."""
+        """The same view of a slice of its source."""
         source, rank = node_arg(node, 0), len(shape_of(node))
-        place = cut.dim % rank
+        dim = cut.dim % rank
         if name == "expand":
             sizes = list(shape_of(node))
-            sizes[place] = cut.size
+            sizes[dim] = cut.size
             return self._insert_node(node, node.target, (self._get_slice(source, cut), sizes))
         if name == "unsqueeze":
             added = dim_arg(node, 1, rank)
-            inner = self._get_slice(source, cut._replace(dim=(place - (place > added)) - (rank - 1)))
+            inner = self._get_slice(source, cut._replace(dim=(dim - (dim > added)) - (rank - 1)))
             return self._insert_node(node, node.target, (inner, added))
         dims = permuted_dims(node, rank)
         return self._insert_node(
-            node, aten.permute.default, (self._get_slice(source, cut._replace(dim=dims[place] - rank)), dims)
+            node, aten.permute.default, (self._get_slice(source, cut._replace(dim=dims[dim] - rank)), dims)
         )
 
-    # ---- wholes
+    # ---- concatenations
 
-    def _replace_outside_uses(self, node: fx.Node, parts: list[fx.Node], cuts: Sequence[DimSlice], split: Any) -> None:
-        """Gives everybody who is not split the parts put together."""
+    def _replace_outside_uses(
+        self, node: fx.Node, sliced: list[fx.Node], slices: Sequence[DimSlice], split: Any
+    ) -> None:
+        """Let the users that are not split read the concatenation of the slices."""
         users = [user for user in node.users if user not in split and user not in self.new_nodes]
         if not users:
             return
-        whole = self._concat(node, parts, cuts)
+        whole = self._concat(node, sliced, slices)
         if "from_node" in node.meta:
             whole.meta["from_node"] = node.meta["from_node"]
         node.replace_all_uses_with(whole, delete_user_cb=lambda user: user in users)
         self._replaced.append((node, whole))
 
-    def _concat(self, node: fx.Node, parts: list[fx.Node], cuts: Sequence[DimSlice]) -> fx.Node:
-        """The parts put together, in memory as the node is.
+    def _concat(self, node: fx.Node, sliced: list[fx.Node], slices: Sequence[DimSlice]) -> fx.Node:
+        """The concatenation of the slices, with the node's memory layout.
 
         Raises:
-            Misfit: that has gaps.
+            Unsupported: the node's memory is not dense.
         """
         shape, strides, rank = shape_of(node), node.meta["val"].stride(), len(shape_of(node))
         dims = sorted(range(rank), key=lambda dim: -int(strides[dim]))
-        moved = dims != list(range(rank))
-        place = dims.index(cuts[0].dim % rank)
-        if moved:
-            parts = [self._insert_node(node, aten.permute.default, (part, dims)) for part in parts]
-        if cuts[0].step == 1:
-            whole = self._insert_node(node, aten.cat.default, (parts, place))
+        is_permuted = dims != list(range(rank))
+        cat_dim = dims.index(slices[0].dim % rank)
+        if is_permuted:
+            sliced = [self._insert_node(node, aten.permute.default, (one, dims)) for one in sliced]
+        if slices[0].step == 1:
+            whole = self._insert_node(node, aten.cat.default, (sliced, cat_dim))
         else:
-            pairs = [self._insert_node(node, aten.unsqueeze.default, (part, place + 1)) for part in parts]
-            stack = self._insert_node(node, aten.cat.default, (pairs, place + 1))
+            unsqueezed = [self._insert_node(node, aten.unsqueeze.default, (one, cat_dim + 1)) for one in sliced]
+            stack = self._insert_node(node, aten.cat.default, (unsqueezed, cat_dim + 1))
             whole = self._insert_node(node, aten.view.default, (stack, [shape[dim] for dim in dims]))
-        if moved:
+        if is_permuted:
             whole = self._insert_node(node, aten.permute.default, (whole, [dims.index(dim) for dim in range(rank)]))
-        laid = whole.meta["val"].stride()
-        if any(one != other for one, other, size in zip(laid, strides, shape, strict=True) if size > 1):
-            raise Unsupported(f"{node.name} is not laid out as its parts are")
+        whole_strides = whole.meta["val"].stride()
+        if any(one != other for one, other, size in zip(whole_strides, strides, shape, strict=True) if size > 1):
+            raise Unsupported(f"{node.name} has a different memory layout from its slices")
         return whole
 
     def _insert_node(self, after: fx.Node, target: Any, args: Any, kwargs: Any = None) -> fx.Node:
-        """A new node as soon as `after` and what was made for it are there."""
+        """A new node after `after` and the nodes that were inserted for it."""
         last = self._last_inserted.get(after, after)
         if after.op != "call_function":
             others = (node for node in self._graph.nodes if node.op not in ("placeholder", "get_attr"))
-            place = self._graph.inserting_before(next(others)) if after not in self._last_inserted else None
+            at_start = self._graph.inserting_before(next(others)) if after not in self._last_inserted else None
         else:
-            place = None
-        with place or self._graph.inserting_after(last):
-            new = self._graph.create_node("call_function", target, args, dict(kwargs or {}), f"{after.name}_part")
+            at_start = None
+        with at_start or self._graph.inserting_after(last):
+            new = self._graph.create_node("call_function", target, args, dict(kwargs or {}), f"{after.name}_slice")
         new.meta["val"] = _fake_value(new, after.meta["val"])
         self._last_inserted[after] = new
         self.new_nodes.append(new)
@@ -232,22 +246,29 @@ class SplitRewrite:
 
 
 class SliceRewrite(SplitRewrite):
-    """Parts of a value that are computed as parts."""
+    """Computes the slices of a value that its users read, instead of slicing the value.
 
-    def __init__(self, graph: fx.Graph, node: fx.Node, taken: dict[fx.Node, DimSlice], shared: str) -> None:
-        super().__init__(graph, {}, [], shared)
-        self._sliced_node, self._sliced_users = node, taken
-        split = [user for user in node.users if op_name(user.target) in SPLIT_OPS]
-        takers = {*taken, *(user for user in split if user.users.keys() <= taken.keys())}
-        self._private[node] = node.users.keys() <= takers
+    Args:
+        node: the value.
+        slices: the slicing users of `node`, with their slices.
+        shared_mode: one of `SHARED_VALUE_MODES`.
+    """
+
+    def __init__(self, graph: fx.Graph, node: fx.Node, slices: dict[fx.Node, DimSlice], shared_mode: str) -> None:
+        super().__init__(graph, {}, [], shared_mode)
+        self._sliced_node, self._sliced_users = node, slices
+        splits = [user for user in node.users if op_name(user.target) in SPLIT_OPS]
+        slicing_users = {*slices, *(user for user in splits if user.users.keys() <= slices.keys())}
+        self._private[node] = node.users.keys() <= slicing_users
 
     def apply(self) -> bool:
+        """Rewrite the graph; return whether that succeeded and kept memory layouts. Failure needs `undo` too."""
         try:
             for user, cut in self._sliced_users.items():
-                part = self._get_slice(self._sliced_node, cut)
+                sliced = self._get_slice(self._sliced_node, cut)
                 users = list(user.users)
-                user.replace_all_uses_with(part)
-                self._replaced.append((user, part))
+                user.replace_all_uses_with(sliced)
+                self._replaced.append((user, sliced))
                 if not all(_keeps_layout(node) for node in users if node not in self.new_nodes):
                     return False
         except Unsupported:
@@ -256,7 +277,7 @@ class SliceRewrite(SplitRewrite):
 
 
 def _keeps_layout(node: fx.Node) -> bool:
-    """Whether a node lies in memory as before, although its arguments may not."""
+    """Whether a node keeps its strides, although those of its arguments may have changed."""
     before = node.meta.get("val")
     if not isinstance(before, torch.Tensor) or op_name(node.target) not in {*SUPPORTED_OPS, "slice_scatter"} - {*VIEWS}:
         return False
@@ -267,16 +288,16 @@ def _keeps_layout(node: fx.Node) -> bool:
 
 
 def _fake_value(node: fx.Node, like: torch.Tensor) -> Any:
-    """What a node gives for fake arguments."""
+    """A node's value for fake arguments."""
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])  # type: ignore[misc]
     with getattr(like, "fake_mode", nullcontext()), torch.no_grad():
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
 def _merge_equal_slices(cut: fx.Node) -> set[fx.Node]:
-    """The other nodes that are the same part of the same tensor, which nobody needs after this."""
+    """Replace the other nodes that are the same slice of the same tensor, and return them; they are dead now."""
     source = node_arg(cut, 0)
-    split = [part for user in source.users if op_name(user.target) in SPLIT_OPS for part in user.users]
+    split = [chunk for user in source.users if op_name(user.target) in SPLIT_OPS for chunk in user.users]
     same = {
         node
         for node in (*source.users, *split)
@@ -293,6 +314,7 @@ def _memory_layout(node: fx.Node) -> tuple[Any, ...]:
 
 
 def can_join_region(node: fx.Node) -> bool:
+    """Whether a region can compute a node or read through it."""
     return node.op == "call_function" and op_name(node.target) in {
         *SUPPORTED_OPS,
         *SLICE_OPS,

@@ -1,5 +1,5 @@
-"""Diagonals of what is reduced along its rows or columns: one element picked out of each, so that nobody has to write
-the others."""
+"""Diagonals of a matrix whose rows or columns are reduced: a gather of one element per row, so that the matrix is not
+stored."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ aten = torch.ops.aten
 
 
 def gather_diagonals(graph: fx.Graph) -> None:
-    """Changes a graph in place: the diagonal of a computed matrix becomes a `gather` along the dimension that is
-    reduced on the way to it."""
+    """Replace, in place, the diagonal of a computed matrix by a `gather` along the dimension that is reduced to
+    compute it."""
     for node in graph.find_nodes(op="call_function", target=aten.diagonal.default):
         source = node.args[0]
         if not isinstance(source, fx.Node) or len(shape_of(source)) != 2 or node.args[1:] or node.kwargs:
@@ -28,9 +28,8 @@ def gather_diagonals(graph: fx.Graph) -> None:
 def _replace(graph: fx.Graph, node: fx.Node, source: fx.Node, dim: int) -> None:
     value = node.meta["val"]
     with graph.inserting_before(node), value.fake_mode, torch.no_grad():
-        place = insert_call(graph, aten.arange.start_step, 0, shape_of(source)[0], device=value.device)
-        picked = insert_call(
-            graph, aten.gather.default, source, dim, insert_call(graph, aten.unsqueeze.default, place, dim)
-        )
-        node.replace_all_uses_with(insert_call(graph, aten.squeeze.dims, picked, [dim]))
+        position = insert_call(graph, aten.arange.start_step, 0, shape_of(source)[0], device=value.device)
+        index = insert_call(graph, aten.unsqueeze.default, position, dim)
+        gathered = insert_call(graph, aten.gather.default, source, dim, index)
+        node.replace_all_uses_with(insert_call(graph, aten.squeeze.dims, gathered, [dim]))
     graph.erase_node(node)

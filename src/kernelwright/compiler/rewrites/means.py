@@ -1,4 +1,4 @@
-"""Means that are written as a sum over a count: as `mean`, which is exact where all elements are equal."""
+"""A sum divided by its count becomes `mean`, which is exact if all elements are equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def fuse_means(graph: fx.Graph) -> None:
-    """Changes a graph in place: a sum that is only divided by the number of its elements becomes their mean."""
+    """Replace, in place, a sum whose only use is the division by its number of elements by `mean`."""
     for node in list(graph.nodes):
         total = _match_sum(node)
         if total is None:
@@ -35,7 +35,7 @@ def fuse_means(graph: fx.Graph) -> None:
 
 
 def _match_sum(node: fx.Node) -> fx.Node | None:
-    """The sum that a node makes a mean of, if nothing else uses it."""
+    """The sum that a node divides by its number of elements, if nothing else uses it."""
     name, (total, divisor) = op_name(node.target), [*node.args, None, None][:2]
     if name not in ("div", "mul") or node.kwargs or isinstance(divisor, bool) or not isinstance(divisor, int | float):
         return None

@@ -1,4 +1,5 @@
-"""Sums over all of what is computed row by row: each row's first, which the pass that computes it has at hand."""
+"""Sums over rows and other dimensions of a value that is computed row by row: each row is summed first, where it is
+computed."""
 
 from __future__ import annotations
 
@@ -13,8 +14,7 @@ REDUCTION_OVERLOADS = {"sum": torch.ops.aten.sum.dim_IntList, "mean": torch.ops.
 
 
 def reduce_rows_first(graph: fx.Graph) -> None:
-    """Changes a graph in place: a sum or mean over the dimensions of rows and over others takes that of rows instead
-    of what they are made of, which then nobody has to write."""
+    """Reduce, in place, the row dimensions of a sum or mean first, so that the elements of rows are not stored."""
     for node in list(graph.nodes):
         if op_name(node.target) not in REDUCTION_OVERLOADS or node.meta["val"].dtype not in FULL_PRECISION_DTYPES:
             continue

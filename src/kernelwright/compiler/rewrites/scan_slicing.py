@@ -1,5 +1,5 @@
-"""Parts of running sums, as moving averages take them: each runs by itself, from the sum of what lies before it, so
-that nobody has to write the whole."""
+"""Slices of cumulative sums, as in moving averages: each is a cumsum of a slice plus the sum of the elements before it,
+so that the whole cumsum is not stored."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from kernelwright.compiler.rewrites.rewriting import FULL_PRECISION_DTYPES, inse
 
 aten = torch.ops.aten
 MAX_SLICES = 2
-"""Each part sums again what lies before it."""
+"""Each slice sums all elements before it again."""
 
 
 def slice_cumsums(graph: fx.Graph) -> None:
-    """Changes a graph in place: a running sum of which others compute on slices along it alone becomes one for each."""
+    """Replace, in place, a cumsum that is used only in slices along its dimension by one cumsum for each slice."""
     for node in graph.find_nodes(op="call_function", target=aten.cumsum.default):
         value, source = node.meta["val"], node_arg(node, 0)
-        given = source.meta["val"]
-        if value.dtype not in FULL_PRECISION_DTYPES or given.dtype != value.dtype or not given.is_contiguous():
+        input_value = source.meta["val"]
+        same_dtype = value.dtype in FULL_PRECISION_DTYPES and input_value.dtype == value.dtype
+        if not same_dtype or not input_value.is_contiguous():
             continue
         dim = dim_arg(node, 1, value.dim()) - value.dim()
         if len(node.users) <= MAX_SLICES and all(_is_slice_along(user, dim) for user in node.users):
@@ -34,11 +35,11 @@ def slice_cumsums(graph: fx.Graph) -> None:
 
 
 def _is_slice_along(user: fx.Node, dim: int) -> bool:
-    """Whether it is a slice on which others compute: what only looks at it otherwise would know where it lay."""
+    """Whether a user is a slice along a dimension with elementwise users only: others could observe its strides."""
     if op_name(user.target) != "slice" or not all(map(is_elementwise, user.users)):
         return False
-    along, _, _, step = slice_args(user, 1)
-    return (along, step) == (dim, 1)
+    slice_dim, _, _, step = slice_args(user, 1)
+    return (slice_dim, step) == (dim, 1)
 
 
 def _partial_cumsum(graph: fx.Graph, source: fx.Node, dim: int, start: int, stop: int) -> fx.Node:
@@ -47,9 +48,10 @@ def _partial_cumsum(graph: fx.Graph, source: fx.Node, dim: int, start: int, stop
         return insert_call(graph, aten.cumsum.default, part, dim)
     before = insert_call(graph, aten.slice.Tensor, source, dim, 0, start)
     value = source.meta["val"]
-    wider = (torch.float32, "cpu") == (value.dtype, value.device.type)  # as torch itself adds up running sums there
-    if wider:  # rounded once, so that the difference of two is nothing where nothing lies between them
+    in_fp64 = (torch.float32, "cpu") == (value.dtype, value.device.type)  # as in torch's own cumsum on a CPU
+    if in_fp64:  # rounded once, so that the difference of two slices is 0 where all elements between them are 0
         part, before = (insert_call(graph, aten._to_copy.default, one, dtype=torch.float64) for one in (part, before))
     running = insert_call(graph, aten.cumsum.default, part, dim)
-    whole = insert_call(graph, aten.add.Tensor, running, insert_call(graph, aten.sum.dim_IntList, before, [dim], True))
-    return insert_call(graph, aten._to_copy.default, whole, dtype=value.dtype) if wider else whole
+    total = insert_call(graph, aten.sum.dim_IntList, before, [dim], True)
+    result = insert_call(graph, aten.add.Tensor, running, total)
+    return insert_call(graph, aten._to_copy.default, result, dtype=value.dtype) if in_fp64 else result

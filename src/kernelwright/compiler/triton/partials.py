@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelwright.compiler.triton.passes import TilePasses
 from kernelwright.compiler.triton.reductions import Accumulator
 from kernelwright.compiler.triton.tile import TritonConfig
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 
 
 class Scratch(Record, frozen=True, kw_only=True):

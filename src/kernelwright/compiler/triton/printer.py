@@ -26,7 +26,7 @@ from kernelwright.compiler.triton.scans import init_carry
 from kernelwright.compiler.triton.source_lines import remove_dead_lines, select_definitions, wrap_line
 from kernelwright.compiler.triton.tile import Tile, TritonConfig
 from kernelwright.compiler.triton.value_codegen import PREFETCH_SUFFIX, REGISTER_TILE_SUFFIX, TritonValueCodegen
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 
 __all__ = ["LAUNCHER_TEMPLATE", "TritonConfig", "TritonSource", "generate_configs", "print_triton"]
 

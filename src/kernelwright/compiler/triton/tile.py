@@ -13,7 +13,7 @@ from math import prod
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.region import Axis, Load, Region, Scan, Store
 from kernelwright.compiler.triton.source_lines import Definition
-from kernelwright.core.records import Record
+from kernelwright.core.record import Record
 from kernelwright.core.units import DTYPE_BYTES
 
 VECTOR_BYTES = 16

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import Work
+from kernelwright.core.work import Work
 from kernelwright.kernels.kernel_spec import Kernel, OfflineSignature, ParamMap
 from kernelwright.kernels.rows.shapes import SHAPES as ROWS
 

@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 cross_entropy_forward(const void* x, const long long* targets, float* losses, float* lse, unsigned inner,
                       long long outer_stride, long long inner_stride, long long ignore_index, float smoothing, float z,
                       unsigned M) {
-    kw::wait_for_earlier();
+    kw::griddepcontrol_wait();
     __shared__ Board<PowersAndSums> board;
     const Share share;
     const unsigned row = blockIdx.x / PARTS;
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 cross_entropy_gradient(void* x, const long long* targets, const float* scale, float* losses, float* apart,
                        unsigned inner, long long outer_stride, long long inner_stride, long long ignore_index,
                        float smoothing, float z) {
-    kw::wait_for_earlier();
+    kw::griddepcontrol_wait();
     __shared__ Board<PowersAndSums> board;
     const Share share;
     const unsigned row = blockIdx.x / PARTS;

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernelwright.core.records import Work
+from kernelwright.core.work import Work
 from kernelwright.kernels.losses.linear import linear_cross_entropy
 from kernelwright.kernels.losses.op import cross_entropy
 from kernelwright.kernels.losses.spec import SHAPES, work

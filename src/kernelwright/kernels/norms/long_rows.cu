@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* sum, float* mean,
              float* rstd, unsigned x_inner, long long x_outer_stride, long long x_inner_stride, unsigned r_inner,
              long long r_outer_stride, long long r_inner_stride, float eps, float offset, unsigned M, unsigned each) {
-    kw::wait_for_earlier();
+    kw::griddepcontrol_wait();
     extern __shared__ __align__(16) uint4 along[];
     __shared__ Board<Found> board;
     const Share share;
@@ -37,7 +37,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
         if (row == rows.begin) {
             if (WEIGHTED) fetch_common(along, weight, share);
             if (BIASED) fetch_common(along + WEIGHTED * kAlong, bias, share);
-            kw::copies_commit();
+            kw::cp_async_commit_group();
             prepare(board);
         }
 #if ADDED
@@ -66,7 +66,7 @@ norm_forward(const void* x, const void* residual, const void* weight, const void
             mean[row] = centre;
 #endif
         }
-        if (row == rows.begin) kw::copies_wait<0>();
+        if (row == rows.begin) kw::cp_async_wait_group<0>();
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
             float times[kLanes], plus[kLanes];

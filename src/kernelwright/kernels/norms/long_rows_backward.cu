@@ -24,7 +24,7 @@ norm_backward(const void* dy, const void* dsum, const void* x, const void* weigh
               void* dx, float* dweight, float* dbias, unsigned dy_inner, long long dy_outer_stride,
               long long dy_inner_stride, unsigned x_inner, long long x_outer_stride, long long x_inner_stride,
               float offset, unsigned M) {
-    kw::wait_for_earlier();
+    kw::griddepcontrol_wait();
     extern __shared__ __align__(16) uint4 along[];
     __shared__ Board<float2> board;
     uint4 *const rows = along + WEIGHTED * kAlong, *const added = rows + 4 * kAlong;
@@ -38,7 +38,7 @@ norm_backward(const void* dy, const void* dsum, const void* x, const void* weigh
             fetch(here, dy, begin_of(row, dy_inner, dy_outer_stride, dy_inner_stride), share);
             fetch(here + kAlong, x, begin_of(row, x_inner, x_outer_stride, x_inner_stride), share);
         }
-        kw::copies_commit();
+        kw::cp_async_commit_group();
     };
     if (WEIGHTED) fetch_common(along, weight, share);
     fetch_row(0);
@@ -49,7 +49,7 @@ norm_backward(const void* dy, const void* dsum, const void* x, const void* weigh
         const uint4* const here = rows + turn % 2 * 2 * kAlong + threadIdx.x;
         const unsigned next = min(row + clusters, M - 1);
         const float next_scale = rstd[next], next_centre = CENTRED ? mean[next] : 0.0f;
-        if (ADDED) fetch(added, dsum, begin_of(row), share), kw::copies_commit();
+        if (ADDED) fetch(added, dsum, begin_of(row), share), kw::cp_async_commit_group();
         fetch_row(turn + 1);
         // Of vector i dy, x around its mean, and what dy is multiplied by but for the offset.
         auto take = [&](int i, float* slopes, float* values, float* factors) {
@@ -59,7 +59,7 @@ norm_backward(const void* dy, const void* dsum, const void* x, const void* weigh
             for (int j = 0; CENTRED && j < kLanes; ++j) values[j] -= centre;
         };
         float2 sums = {};
-        kw::copies_wait<1 + ADDED>();
+        kw::cp_async_wait_group<1 + ADDED>();
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
             if (!share.has(i)) continue;
@@ -77,7 +77,7 @@ norm_backward(const void* dy, const void* dsum, const void* x, const void* weigh
         sums = of_row(board, turn, sums);
         const float steep = sums.x * (1.0f / COLUMNS) * scale * scale * scale, level = sums.y * (1.0f / COLUMNS) * scale;
         const float shift = offset * scale;
-        if (ADDED) kw::copies_wait<1>();
+        if (ADDED) kw::cp_async_wait_group<1>();
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
             if (!share.has(i)) continue;

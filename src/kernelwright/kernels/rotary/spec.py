@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import Work
+from kernelwright.core.work import Work
 from kernelwright.kernels.kernel_spec import Kernel, OfflineSignature, ParamMap
 
 SHAPES = ((4, 4096, 32, 8, 128), (1, 16384, 64, 8, 128), (8, 2048, 16, 16, 64), (1, 1, 32, 8, 128))

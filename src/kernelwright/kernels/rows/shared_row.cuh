@@ -5,7 +5,7 @@
 #pragma once
 
 #include "kw/cluster.cuh"
-#include "kw/grid.cuh"
+#include "kw/griddepcontrol.cuh"
 
 constexpr int kThreads = 32 * WARPS;
 constexpr int kLanes = ELEMENT == 2 ? 4 : 8;  // elements of 16 bytes
@@ -140,14 +140,14 @@ __device__ __forceinline__ float largest(const float (&values)[kEach][kLanes]) {
 }
 
 // What comes into shared memory while something else is worked on, such as what all rows have in common: registers have
-// no room for it. Each thread reads what it has fetched itself, after a wait of `kw::copies_wait`.
+// no room for it. Each thread reads what it has fetched itself, after a wait of `kw::cp_async_wait_group`.
 constexpr int kAlong = kEach * kThreads;
 
 __device__ __forceinline__ void fetch(uint4* shared, const void* tensor, long long begin, const Share& share) {
     const uint4* row = reinterpret_cast<const uint4*>(tensor) + begin / kLanes + share.first;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-        if (share.has(i)) kw::copy_16(&shared[i * kThreads + threadIdx.x], row + i * kThreads);
+        if (share.has(i)) kw::cp_async_cg_16(&shared[i * kThreads + threadIdx.x], row + i * kThreads);
 }
 
 // That of what all rows have in common: it stays in the L1 for the next block, or every block of the machine would want
@@ -158,7 +158,7 @@ __device__ __forceinline__ void fetch_common(uint4* shared, const void* tensor, 
     for (int i = 0; i < kEach; ++i)
         if (share.has(i))
             asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(
-                             kw::shared_address(&shared[i * kThreads + threadIdx.x])),
+                             kw::smem_u32(&shared[i * kThreads + threadIdx.x])),
                          "l"(row + i * kThreads)
                          : "memory");
 }
@@ -265,8 +265,8 @@ struct Board {
 template <typename Found>
 __device__ __forceinline__ void prepare(Board<Found>& board) {
     if (threadIdx.x == 0)
-        for (auto& barrier : board.barriers) kw::barrier_init(&barrier);
-    kw::cluster_arrive();
+        for (auto& barrier : board.barriers) kw::mbarrier_init(&barrier);
+    kw::barrier_cluster_arrive_init();
 }
 
 // What all threads of a row found, merged in an order that is always the same; `turn` counts a cluster's calls. A block
@@ -277,10 +277,10 @@ __device__ __forceinline__ Found of_row(Board<Found>& board, unsigned turn, Foun
     Found* const found = board.found[turn % 2];
     unsigned long long* const barrier = &board.barriers[turn % 2];
     own = of_warp(own);
-    if (turn == 0) kw::cluster_wait();
-    if (threadIdx.x == 0) kw::barrier_expect(barrier, PARTS * WARPS * sizeof(Found));
-    if (lane < PARTS) kw::store_async(kw::in_block(&found[writer], lane), own, kw::in_block(barrier, lane));
-    kw::barrier_wait(barrier, turn / 2 % 2);
+    if (turn == 0) kw::barrier_cluster_wait();
+    if (threadIdx.x == 0) kw::mbarrier_arrive_expect_tx(barrier, PARTS * WARPS * sizeof(Found));
+    if (lane < PARTS) kw::st_async(kw::mapa(&found[writer], lane), own, kw::mapa(barrier, lane));
+    kw::mbarrier_wait_parity(barrier, turn / 2 % 2);
     nothing(own);
     own = based(own, found[0]);
 #pragma unroll

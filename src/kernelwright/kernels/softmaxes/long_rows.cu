@@ -8,7 +8,7 @@
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 softmax_forward(const void* x, void* y, unsigned inner, long long outer_stride, long long inner_stride, float scale) {
-    kw::wait_for_earlier();
+    kw::griddepcontrol_wait();
     __shared__ Board<Powers> board;
     const Share share;
     const unsigned row = blockIdx.x / PARTS;
@@ -44,7 +44,7 @@ softmax_forward(const void* x, void* y, unsigned inner, long long outer_stride, 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 softmax_backward(const void* dy, const void* y, void* dx, unsigned inner, long long outer_stride,
                  long long inner_stride, float scale) {
-    kw::wait_for_earlier();
+    kw::griddepcontrol_wait();
     __shared__ Board<float> board;
     const Share share;
     const unsigned row = blockIdx.x / PARTS;

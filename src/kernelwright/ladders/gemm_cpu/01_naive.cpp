@@ -1,9 +1,10 @@
-// Three loops, as the formula says it.
+// Three loops, a direct translation of the formula.
 //
-// rung: question   How fast is the formula itself, one thread, one element at a time?
-// rung: hypothesis The inner loop walks down a column of B: every read is another line of the cache, of which it uses four
-// rung: hypothesis bytes of 64, and one sum waits for itself, four cycles an FMA. About 1 % of the library.
-// rung: next       Let the inner loop walk along rows.
+// rung: question   How fast is the plain formula on one thread?
+// rung: hypothesis The inner loop runs down a column of B: every load touches a new cache line and uses 4 of its 64
+// rung: hypothesis bytes, and the single accumulator is a dependency chain of four cycles per FMA. About 1 % of the
+// rung: hypothesis library.
+// rung: next       Make the inner loop run along rows.
 //
 // kw: entry  gemm_naive
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]

@@ -1,10 +1,10 @@
-// The same three loops in another order: the inner one walks along a row of B and a row of the result.
+// Loop interchange: the inner loop runs along a row of B and a row of the output.
 //
-// rung: question   What does the order of the loops cost?
-// rung: hypothesis Whole lines are used and the compiler makes vectors of sixteen floats out of the inner loop: each FMA
-// rung: hypothesis loads one vector, loads another and stores it. Limited by the L1 while a row stays there, then by the
-// rung: hypothesis L2. Some thirty times faster.
-// rung: next       For each row of A all of B passes by: keep a block of it in the cache.
+// rung: question   What does the loop order cost?
+// rung: hypothesis Whole cache lines are used, and the compiler vectorizes the inner loop with 16 floats per vector:
+// rung: hypothesis each FMA needs two loads and a store. Bound by the L1 while a row fits, then by the L2. About thirty
+// rung: hypothesis times faster.
+// rung: next       Each row of A streams all of B: keep a block of B in the cache.
 //
 // kw: entry  gemm_loop_order
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]

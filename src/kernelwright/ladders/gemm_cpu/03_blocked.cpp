@@ -1,10 +1,10 @@
-// Blocks of B stay in the L2 while every row of A passes by, and a result is fetched once for eight FMAs.
+// Cache blocking: blocks of B stay in the L2 for all rows of A, and an output vector is loaded once for eight FMAs.
 //
-// rung: question   What is left of the caches' part when B is near and a result is not fetched for each FMA?
-// rung: hypothesis Each FMA loads a vector of B, loads one of the result and stores it. Eight steps of K at once load and
-// rung: hypothesis store the result once for eight FMAs: nine loads in place of sixteen, one store in place of eight. A
-// rung: hypothesis block of 256 x 512 floats stays in the L2. Up to twice as fast.
-// rung: next       Keep the results in registers while K passes by.
+// rung: question   What do cache blocking of B and fewer loads of the output gain?
+// rung: hypothesis Each FMA loads a vector of B, loads a vector of the output and stores it. Unrolling K by eight loads
+// rung: hypothesis and stores the output once for eight FMAs: nine loads instead of sixteen, one store instead of
+// rung: hypothesis eight. A block of 256 x 512 floats fits in the L2. Up to twice as fast.
+// rung: next       Keep the output in registers over the loop in K.
 //
 // kw: entry  gemm_blocked
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]

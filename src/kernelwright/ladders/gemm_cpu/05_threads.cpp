@@ -1,9 +1,9 @@
-// The same on all cores: blocks of rows are shared out, B's panel is common.
+// All cores: row blocks are distributed over threads, which share the packed panel of B.
 //
-// rung: question   Does it scale with the cores?
-// rung: hypothesis Blocks of rows need nothing of each other. With n cores n times faster, less the packing of B, which one
-// rung: hypothesis thread does.
-// rung: next       The tile and the blocks were guessed: take sizes that fill the registers and the caches.
+// rung: question   Does it scale with the number of cores?
+// rung: hypothesis Row blocks are independent. With n cores n times faster, except for the packing of B, which is
+// rung: hypothesis serial.
+// rung: next       Tile and block sizes were a guess: choose sizes that fill the registers and the caches.
 //
 // kw: entry  gemm_threads
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
@@ -23,17 +23,17 @@ constexpr int64_t WIDTH = 4;
 #endif
 typedef float Vector __attribute__((vector_size(WIDTH * sizeof(float))));
 
-constexpr int64_t MR = 8, VECTORS = 2, NR = VECTORS * WIDTH;  // a tile of results in registers
-constexpr int64_t MC = 128, KC = 256, NC = 4096;          // A's panel in the L2, B's strip in the L1, B's panel in the L3
+constexpr int64_t MR = 8, VECTORS = 2, NR = VECTORS * WIDTH;  // micro-tile, in registers
+constexpr int64_t MC = 128, KC = 256, NC = 4096;  // A panel: L2; B strip: L1; B panel: L3
 
-// Rows of A in strips of MR, k by k, zeros below the last row.
+// Packs rows of A into strips of MR rows, ordered by k, padded with zeros.
 static void pack_a(const float* a, float* to, int64_t rows, int64_t depth, int64_t K) {
     for (int64_t i = 0; i < rows; i += MR)
         for (int64_t k = 0; k < depth; ++k)
             for (int64_t r = 0; r < MR; ++r) *to++ = i + r < rows ? a[(i + r) * K + k] : 0.0f;
 }
 
-// Columns of B in strips of NR, k by k, zeros behind the last column.
+// Packs columns of B into strips of NR columns, ordered by k, padded with zeros.
 static void pack_b(const float* b, float* to, int64_t depth, int64_t columns, int64_t N) {
     for (int64_t j = 0; j < columns; j += NR)
         for (int64_t k = 0; k < depth; ++k, to += NR) {
@@ -43,7 +43,7 @@ static void pack_b(const float* b, float* to, int64_t depth, int64_t columns, in
         }
 }
 
-// A tile of results: MR * VECTORS sums that wait for nothing but themselves.
+// Micro-kernel: accumulates a tile of MR x NR in MR * VECTORS independent vectors.
 static void tile(const float* __restrict__ a, const float* __restrict__ b, float* out, int64_t N, int64_t depth,
                  int64_t rows, int64_t columns, float alpha) {
     Vector sum[MR][VECTORS] = {};
@@ -69,8 +69,8 @@ static void tile(const float* __restrict__ a, const float* __restrict__ b, float
         for (int64_t j = 0; j < columns; ++j) out[r * N + j] += alpha * sum[r][j / WIDTH][j % WIDTH];
 }
 
-extern "C" void gemm_threads(const float* a, const float* b, const float* c, float* out, int64_t M, int64_t N, int64_t K,
-                             double alpha, double beta) {
+extern "C" void gemm_threads(const float* a, const float* b, const float* c, float* out, int64_t M, int64_t N,
+                             int64_t K, double alpha, double beta) {
     for (int64_t i = 0; i < M * N; ++i) out[i] = beta != 0.0 ? float(beta) * c[i] : 0.0f;
     const int64_t across = std::min(NC, (N + NR - 1) / NR * NR);
     std::vector<float> panel_b(KC * across);

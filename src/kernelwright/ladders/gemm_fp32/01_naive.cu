@@ -1,9 +1,9 @@
-// One thread for each element of the result, as the formula says it.
+// One thread per output element, a direct translation of the formula.
 //
-// rung: question   How fast is the formula itself, one thread an element?
-// rung: hypothesis Neighbouring threads take neighbouring rows, so each request for A touches 32 rows: 32 sectors where
-// rung: hypothesis 4 would do. The L1 serves one request in 32 steps and the arithmetic units wait: about 1 % of cuBLAS.
-// rung: next       Let neighbouring threads read neighbouring addresses.
+// rung: question   How fast is the plain formula, with one thread per element?
+// rung: hypothesis Adjacent threads compute adjacent rows, so each load of A touches 32 rows: 32 sectors instead of 4.
+// rung: hypothesis The L1 needs 32 cycles per request while the FMA units stall: about 1 % of cuBLAS.
+// rung: next       Coalesce: let adjacent threads read adjacent addresses.
 //
 // kw: entry  gemm_naive
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
@@ -17,8 +17,8 @@ extern "C" __global__ void gemm_naive(const float* __restrict__ a, const float* 
                                       float alpha, float beta) {
     const int row = blockIdx.x * 32 + threadIdx.x, column = blockIdx.y * 32 + threadIdx.y;
     if (row >= M || column >= N) return;
-    float sum = 0.0f;
-    for (int k = 0; k < K; ++k) sum += a[(long long)row * K + k] * b[(long long)k * N + column];
-    const long long at = (long long)row * N + column;
-    out[at] = alpha * sum + (beta != 0.0f ? beta * c[at] : 0.0f);
+    float acc = 0.0f;
+    for (int k = 0; k < K; ++k) acc += a[(long long)row * K + k] * b[(long long)k * N + column];
+    const long long offset = (long long)row * N + column;
+    out[offset] = alpha * acc + (beta != 0.0f ? beta * c[offset] : 0.0f);
 }

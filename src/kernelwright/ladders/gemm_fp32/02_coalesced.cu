@@ -1,9 +1,9 @@
-// The same, with neighbouring threads along a row of the result.
+// Coalesced: adjacent threads compute adjacent columns of a row.
 //
-// rung: question   What does it cost that a warp reads 32 rows at once?
-// rung: hypothesis A warp now reads one element of A for all of its threads and 32 neighbours of B: 1 and 4 sectors a
-// rung: hypothesis request in place of 32. Eight times fewer sectors, so about eight times faster; then the L2 is the limit.
-// rung: next       Every element of A and B is still fetched from the L2 or L1 for each product: keep tiles in shared memory.
+// rung: question   What do uncoalesced loads of 32 rows per warp cost?
+// rung: hypothesis A warp now reads one element of A (broadcast) and 32 adjacent elements of B: 1 and 4 sectors per
+// rung: hypothesis request instead of 32. Eight times fewer sectors, so about eight times faster; then L2-bound.
+// rung: next       Each FMA still loads both operands from the L1 or L2: keep tiles in shared memory.
 //
 // kw: entry  gemm_coalesced
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
@@ -17,8 +17,8 @@ extern "C" __global__ void gemm_coalesced(const float* __restrict__ a, const flo
                                           float alpha, float beta) {
     const int row = blockIdx.y * 32 + threadIdx.y, column = blockIdx.x * 32 + threadIdx.x;
     if (row >= M || column >= N) return;
-    float sum = 0.0f;
-    for (int k = 0; k < K; ++k) sum += a[(long long)row * K + k] * b[(long long)k * N + column];
-    const long long at = (long long)row * N + column;
-    out[at] = alpha * sum + (beta != 0.0f ? beta * c[at] : 0.0f);
+    float acc = 0.0f;
+    for (int k = 0; k < K; ++k) acc += a[(long long)row * K + k] * b[(long long)k * N + column];
+    const long long offset = (long long)row * N + column;
+    out[offset] = alpha * acc + (beta != 0.0f ? beta * c[offset] : 0.0f);
 }

@@ -1,10 +1,10 @@
-// Tiles of A and B in shared memory: what a block of threads needs in common is fetched once.
+// Tiles of A and B in shared memory, loaded once per block.
 //
-// rung: question   How much of the time is traffic that neighbours could share?
-// rung: hypothesis A block of 32 x 32 threads reads each element of its tiles once instead of 32 times. But each product
-// rung: hypothesis still costs two reads of shared memory: two loads for one FMA, so at best a third of the issue slots
-// rung: hypothesis compute, and shared memory gives 32 lanes a cycle where the FMAs take 128. At most 1.5 times faster.
-// rung: next       Let each thread compute several elements, so that a value in a register serves several FMAs.
+// rung: question   How much time does redundant global memory traffic within a block take?
+// rung: hypothesis A block of 32 x 32 threads loads each element of its tiles once instead of 32 times. But each FMA
+// rung: hypothesis still needs two shared memory loads, so at best a third of the issue slots are FMAs, and shared
+// rung: hypothesis memory delivers 32 lanes per cycle where the FMA units take 128. At most 1.5 times faster.
+// rung: next       Compute several elements per thread, so that a value in a register serves several FMAs.
 //
 // kw: entry  gemm_shared
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
@@ -19,15 +19,15 @@ extern "C" __global__ void gemm_shared(const float* __restrict__ a, const float*
     __shared__ float tile_a[32][32], tile_b[32][32];
     const int x = threadIdx.x, y = threadIdx.y;
     const int row = blockIdx.y * 32 + y, column = blockIdx.x * 32 + x;
-    float sum = 0.0f;
-    for (int start = 0; start < K; start += 32) {
-        tile_a[y][x] = row < M && start + x < K ? a[(long long)row * K + start + x] : 0.0f;
-        tile_b[y][x] = column < N && start + y < K ? b[(long long)(start + y) * N + column] : 0.0f;
+    float acc = 0.0f;
+    for (int k_start = 0; k_start < K; k_start += 32) {
+        tile_a[y][x] = row < M && k_start + x < K ? a[(long long)row * K + k_start + x] : 0.0f;
+        tile_b[y][x] = column < N && k_start + y < K ? b[(long long)(k_start + y) * N + column] : 0.0f;
         __syncthreads();
-        for (int k = 0; k < 32; ++k) sum += tile_a[y][k] * tile_b[k][x];
+        for (int k = 0; k < 32; ++k) acc += tile_a[y][k] * tile_b[k][x];
         __syncthreads();
     }
     if (row >= M || column >= N) return;
-    const long long at = (long long)row * N + column;
-    out[at] = alpha * sum + (beta != 0.0f ? beta * c[at] : 0.0f);
+    const long long offset = (long long)row * N + column;
+    out[offset] = alpha * acc + (beta != 0.0f ? beta * c[offset] : 0.0f);
 }

@@ -1,10 +1,10 @@
-// No two lanes of an access in the same bank: A's rows are padded, a thread's eight columns of B lie in two halves.
+// No bank conflicts: rows of A are padded, and a thread's eight columns of B are two groups of four, 64 apart.
 //
 // rung: question   What do bank conflicts cost?
-// rung: hypothesis Transposing A stores two lanes into each bank, and eight floats from column to column read B in two
-// rung: hypothesis passes more than need be. Four floats of padding and columns in two fours, 64 apart, end both. Shared
-// rung: hypothesis memory was busy for about a third of the loop: 5 to 10 % faster.
-// rung: next       The sizes of tiles were guessed: try them.
+// rung: hypothesis The transposed stores of A have 2-way conflicts, and loads of B with a stride of eight floats take
+// rung: hypothesis two wavefronts more than necessary. Padding of four floats and two groups of four columns remove
+// rung: hypothesis both. Shared memory was busy for about a third of the loop: 5 to 10 % faster.
+// rung: next       The tile sizes were a guess: tune them.
 //
 // kw: entry  gemm_conflict_free
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
@@ -13,7 +13,7 @@
 // kw: block  256
 // kw: args   a, b, c, out, M, N, K, alpha, beta
 
-#include "four.cuh"
+#include "float4.cuh"
 
 #define BM 128
 #define BN 128
@@ -26,35 +26,38 @@ extern "C" __global__ void __launch_bounds__(256)
 gemm_conflict_free(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
                    float* __restrict__ out, int M, int N, int K, float alpha, float beta) {
     __shared__ __align__(16) float tile_a[BK][BM + PAD], tile_b[BK][BN];
-    const int thread = threadIdx.x, x = thread % (BN / TN), y = thread / (BN / TN);
+    const int thread = threadIdx.x, thread_n = thread % (BN / TN), thread_m = thread / (BN / TN);
     const int first_row = blockIdx.y * BM, first_column = blockIdx.x * BN;
-    const int ar = thread / 2, ak = thread % 2 * 4, bk = thread / 32, bc = thread % 32 * 4;
-    const bool wide_a = even(a, K), wide_b = even(b, N), wide_c = even(c, N) && even(out, N);
-    float sum[TM][TN] = {};
-    for (int start = 0; start < K; start += BK) {
-        const float4 from_a = four(a + (long long)(first_row + ar) * K + start + ak,
-                                   first_row + ar < M ? K - start - ak : 0, wide_a);
-        const float4 from_b = four(b + (long long)(start + bk) * N + first_column + bc,
-                                   start + bk < K ? N - first_column - bc : 0, wide_b);
-        tile_a[ak + 0][ar] = from_a.x;
-        tile_a[ak + 1][ar] = from_a.y;
-        tile_a[ak + 2][ar] = from_a.z;
-        tile_a[ak + 3][ar] = from_a.w;
-        *reinterpret_cast<float4*>(&tile_b[bk][bc]) = from_b;
+    const int a_row = thread / 2, a_k = thread % 2 * 4, b_k = thread / 32, b_col = thread % 32 * 4;
+    const bool aligned_a = is_aligned4(a, K), aligned_b = is_aligned4(b, N);
+    const bool aligned_c = is_aligned4(c, N) && is_aligned4(out, N);
+    float acc[TM][TN] = {};
+    for (int k_start = 0; k_start < K; k_start += BK) {
+        const float4 reg_a = load_float4(a + (long long)(first_row + a_row) * K + k_start + a_k,
+                                         first_row + a_row < M ? K - k_start - a_k : 0, aligned_a);
+        const float4 reg_b = load_float4(b + (long long)(k_start + b_k) * N + first_column + b_col,
+                                         k_start + b_k < K ? N - first_column - b_col : 0, aligned_b);
+        tile_a[a_k + 0][a_row] = reg_a.x;
+        tile_a[a_k + 1][a_row] = reg_a.y;
+        tile_a[a_k + 2][a_row] = reg_a.z;
+        tile_a[a_k + 3][a_row] = reg_a.w;
+        *reinterpret_cast<float4*>(&tile_b[b_k][b_col]) = reg_b;
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
-            float left[TM], right[TN];
+            float frag_a[TM], frag_b[TN];
 #pragma unroll
             for (int m = 0; m < TM; m += 4)
-                *reinterpret_cast<float4*>(&left[m]) = *reinterpret_cast<const float4*>(&tile_a[k][y * TM + m]);
+                *reinterpret_cast<float4*>(&frag_a[m]) =
+                    *reinterpret_cast<const float4*>(&tile_a[k][thread_m * TM + m]);
 #pragma unroll
             for (int n = 0; n < TN; n += 4)
-                *reinterpret_cast<float4*>(&right[n]) = *reinterpret_cast<const float4*>(&tile_b[k][n * (BN / TN) + x * 4]);
+                *reinterpret_cast<float4*>(&frag_b[n]) =
+                    *reinterpret_cast<const float4*>(&tile_b[k][n * (BN / TN) + thread_n * 4]);
 #pragma unroll
             for (int m = 0; m < TM; ++m)
 #pragma unroll
-                for (int n = 0; n < TN; ++n) sum[m][n] += left[m] * right[n];
+                for (int n = 0; n < TN; ++n) acc[m][n] += frag_a[m] * frag_b[n];
         }
         __syncthreads();
     }
@@ -62,25 +65,25 @@ gemm_conflict_free(const float* __restrict__ a, const float* __restrict__ b, con
     for (int m = 0; m < TM; ++m)
 #pragma unroll
         for (int n = 0; n < TN; n += 4) {
-            const int row = first_row + y * TM + m, column = first_column + n * (BN / TN) + x * 4;
+            const int row = first_row + thread_m * TM + m, column = first_column + n * (BN / TN) + thread_n * 4;
             if (row >= M) continue;
-            float* at = out + (long long)row * N + column;
-            float4 held = make_float4(alpha * sum[m][n], alpha * sum[m][n + 1], alpha * sum[m][n + 2],
-                                      alpha * sum[m][n + 3]);
+            float* out_ptr = out + (long long)row * N + column;
+            float4 value = make_float4(alpha * acc[m][n], alpha * acc[m][n + 1], alpha * acc[m][n + 2],
+                                       alpha * acc[m][n + 3]);
             if (beta != 0.0f) {
-                const float4 before = four(c + (long long)row * N + column, N - column, wide_c);
-                held.x += beta * before.x;
-                held.y += beta * before.y;
-                held.z += beta * before.z;
-                held.w += beta * before.w;
+                const float4 c_value = load_float4(c + (long long)row * N + column, N - column, aligned_c);
+                value.x += beta * c_value.x;
+                value.y += beta * c_value.y;
+                value.z += beta * c_value.z;
+                value.w += beta * c_value.w;
             }
-            if (wide_c && column + 3 < N) {
-                *reinterpret_cast<float4*>(at) = held;
+            if (aligned_c && column + 3 < N) {
+                *reinterpret_cast<float4*>(out_ptr) = value;
             } else {
-                if (column + 0 < N) at[0] = held.x;
-                if (column + 1 < N) at[1] = held.y;
-                if (column + 2 < N) at[2] = held.z;
-                if (column + 3 < N) at[3] = held.w;
+                if (column + 0 < N) out_ptr[0] = value.x;
+                if (column + 1 < N) out_ptr[1] = value.y;
+                if (column + 2 < N) out_ptr[2] = value.z;
+                if (column + 3 < N) out_ptr[3] = value.w;
             }
         }
 }

@@ -1,12 +1,12 @@
-// The sizes of tiles tried instead of guessed.
+// Tuned tile sizes.
 //
-// rung: question   Which tiles suit this chip?
-// rung: hypothesis A block of 128 x 128 with 8 x 8 sums a thread was a guess. A larger tile reads less shared memory for
-// rung: hypothesis an FMA, a smaller one leaves room for a second block that works while the first waits at a barrier.
-// rung: hypothesis Of the sizes that compile without spilling, one is at least 1.05 times faster.
-// rung: next       Of 109 sizes the best is 64 x 128 with 16 of K, 1.19 times the guess: half as many waits for a tile give
-// rung: next       1.10, and blocks of 128 threads fill the chip where tiles are few, 1.6 times at 1024. Look at how a warp's
-// rung: next       lanes lie: sixteen side by side read 512 bytes of B for two rows.
+// rung: question   Which tile sizes are best on this GPU?
+// rung: hypothesis 128 x 128 per block with 8 x 8 per thread was a guess. A larger tile reads less shared memory per
+// rung: hypothesis FMA, a smaller one allows a second resident block that computes while the first waits at a barrier.
+// rung: hypothesis Of the sizes that compile without spills, one is at least 1.05 times faster.
+// rung: next       Of 109 sizes the best is 64 x 128 with 16 of K, 1.19 times the guess: half as many waits for tiles
+// rung: next       are worth 1.10, and blocks of 128 threads fill the GPU when there are few tiles, 1.6 times at 1024.
+// rung: next       Look at the arrangement of lanes: sixteen in a row read 512 bytes of B for two rows.
 //
 // kw: entry  gemm_tuned
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
@@ -15,7 +15,7 @@
 // kw: block  128
 // kw: args   a, b, c, out, M, N, K, alpha, beta
 
-#include "four.cuh"
+#include "float4.cuh"
 
 #ifndef BM
 #define BM 64
@@ -23,63 +23,65 @@
 #define BK 16
 #define TM 8
 #define TN 8
-#define BLOCKS 2
+#define MIN_BLOCKS 2
 #endif
 #define PAD 4
 #define THREADS (BM / TM * (BN / TN))
-#define FOURS_A (BM * BK / 4 / THREADS)
-#define FOURS_B (BK * BN / 4 / THREADS)
+#define LOADS_A (BM * BK / 4 / THREADS)
+#define LOADS_B (BK * BN / 4 / THREADS)
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 gemm_tuned(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
            float* __restrict__ out, int M, int N, int K, float alpha, float beta) {
     __shared__ __align__(16) float tile_a[BK][BM + PAD], tile_b[BK][BN];
-    const int thread = threadIdx.x, x = thread % (BN / TN), y = thread / (BN / TN);
+    const int thread = threadIdx.x, thread_n = thread % (BN / TN), thread_m = thread / (BN / TN);
     const int first_row = blockIdx.y * BM, first_column = blockIdx.x * BN;
-    const bool wide_a = even(a, K), wide_b = even(b, N), wide_c = even(c, N) && even(out, N);
-    float sum[TM][TN] = {};
-    for (int start = 0; start < K; start += BK) {
-        float4 from_a[FOURS_A], from_b[FOURS_B];  // all under way before the first is waited for
+    const bool aligned_a = is_aligned4(a, K), aligned_b = is_aligned4(b, N);
+    const bool aligned_c = is_aligned4(c, N) && is_aligned4(out, N);
+    float acc[TM][TN] = {};
+    for (int k_start = 0; k_start < K; k_start += BK) {
+        float4 reg_a[LOADS_A], reg_b[LOADS_B];  // all loads are in flight before the first is used
 #pragma unroll
-        for (int j = 0; j < FOURS_A; ++j) {
+        for (int j = 0; j < LOADS_A; ++j) {
             const int i = thread + j * THREADS, row = i / (BK / 4), k = i % (BK / 4) * 4;
-            from_a[j] = four(a + (long long)(first_row + row) * K + start + k,
-                             first_row + row < M ? K - start - k : 0, wide_a);
+            reg_a[j] = load_float4(a + (long long)(first_row + row) * K + k_start + k,
+                                   first_row + row < M ? K - k_start - k : 0, aligned_a);
         }
 #pragma unroll
-        for (int j = 0; j < FOURS_B; ++j) {
+        for (int j = 0; j < LOADS_B; ++j) {
             const int i = thread + j * THREADS, k = i / (BN / 4), column = i % (BN / 4) * 4;
-            from_b[j] = four(b + (long long)(start + k) * N + first_column + column,
-                             start + k < K ? N - first_column - column : 0, wide_b);
+            reg_b[j] = load_float4(b + (long long)(k_start + k) * N + first_column + column,
+                                   k_start + k < K ? N - first_column - column : 0, aligned_b);
         }
 #pragma unroll
-        for (int j = 0; j < FOURS_A; ++j) {
+        for (int j = 0; j < LOADS_A; ++j) {
             const int i = thread + j * THREADS, row = i / (BK / 4), k = i % (BK / 4) * 4;
-            tile_a[k + 0][row] = from_a[j].x;
-            tile_a[k + 1][row] = from_a[j].y;
-            tile_a[k + 2][row] = from_a[j].z;
-            tile_a[k + 3][row] = from_a[j].w;
+            tile_a[k + 0][row] = reg_a[j].x;
+            tile_a[k + 1][row] = reg_a[j].y;
+            tile_a[k + 2][row] = reg_a[j].z;
+            tile_a[k + 3][row] = reg_a[j].w;
         }
 #pragma unroll
-        for (int j = 0; j < FOURS_B; ++j) {
+        for (int j = 0; j < LOADS_B; ++j) {
             const int i = thread + j * THREADS;
-            *reinterpret_cast<float4*>(&tile_b[i / (BN / 4)][i % (BN / 4) * 4]) = from_b[j];
+            *reinterpret_cast<float4*>(&tile_b[i / (BN / 4)][i % (BN / 4) * 4]) = reg_b[j];
         }
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
-            float left[TM], right[TN];
+            float frag_a[TM], frag_b[TN];
 #pragma unroll
             for (int m = 0; m < TM; m += 4)
-                *reinterpret_cast<float4*>(&left[m]) = *reinterpret_cast<const float4*>(&tile_a[k][y * TM + m]);
+                *reinterpret_cast<float4*>(&frag_a[m]) =
+                    *reinterpret_cast<const float4*>(&tile_a[k][thread_m * TM + m]);
 #pragma unroll
             for (int n = 0; n < TN; n += 4)
-                *reinterpret_cast<float4*>(&right[n]) =
-                    *reinterpret_cast<const float4*>(&tile_b[k][n * (BN / TN) + x * 4]);
+                *reinterpret_cast<float4*>(&frag_b[n]) =
+                    *reinterpret_cast<const float4*>(&tile_b[k][n * (BN / TN) + thread_n * 4]);
 #pragma unroll
             for (int m = 0; m < TM; ++m)
 #pragma unroll
-                for (int n = 0; n < TN; ++n) sum[m][n] += left[m] * right[n];
+                for (int n = 0; n < TN; ++n) acc[m][n] += frag_a[m] * frag_b[n];
         }
         __syncthreads();
     }
@@ -87,25 +89,25 @@ gemm_tuned(const float* __restrict__ a, const float* __restrict__ b, const float
     for (int m = 0; m < TM; ++m)
 #pragma unroll
         for (int n = 0; n < TN; n += 4) {
-            const int row = first_row + y * TM + m, column = first_column + n * (BN / TN) + x * 4;
+            const int row = first_row + thread_m * TM + m, column = first_column + n * (BN / TN) + thread_n * 4;
             if (row >= M) continue;
-            float* at = out + (long long)row * N + column;
-            float4 held = make_float4(alpha * sum[m][n], alpha * sum[m][n + 1], alpha * sum[m][n + 2],
-                                      alpha * sum[m][n + 3]);
+            float* out_ptr = out + (long long)row * N + column;
+            float4 value = make_float4(alpha * acc[m][n], alpha * acc[m][n + 1], alpha * acc[m][n + 2],
+                                       alpha * acc[m][n + 3]);
             if (beta != 0.0f) {
-                const float4 before = four(c + (long long)row * N + column, N - column, wide_c);
-                held.x += beta * before.x;
-                held.y += beta * before.y;
-                held.z += beta * before.z;
-                held.w += beta * before.w;
+                const float4 c_value = load_float4(c + (long long)row * N + column, N - column, aligned_c);
+                value.x += beta * c_value.x;
+                value.y += beta * c_value.y;
+                value.z += beta * c_value.z;
+                value.w += beta * c_value.w;
             }
-            if (wide_c && column + 3 < N) {
-                *reinterpret_cast<float4*>(at) = held;
+            if (aligned_c && column + 3 < N) {
+                *reinterpret_cast<float4*>(out_ptr) = value;
             } else {
-                if (column + 0 < N) at[0] = held.x;
-                if (column + 1 < N) at[1] = held.y;
-                if (column + 2 < N) at[2] = held.z;
-                if (column + 3 < N) at[3] = held.w;
+                if (column + 0 < N) out_ptr[0] = value.x;
+                if (column + 1 < N) out_ptr[1] = value.y;
+                if (column + 2 < N) out_ptr[2] = value.z;
+                if (column + 3 < N) out_ptr[3] = value.w;
             }
         }
 }

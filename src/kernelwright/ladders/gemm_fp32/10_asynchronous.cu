@@ -1,12 +1,13 @@
-// Copies run while the threads compute: B by cp.async through a ring of tiles, A through registers, one slab ahead.
+// Multistage pipeline: B is copied by cp.async through a ring of stages, A through registers, one k-tile ahead.
 //
-// rung: question   Can a block fetch the next tiles while it works on these?
-// rung: hypothesis Two barriers a slab and the wait for its tiles go, one barrier stays: what shared memory holds next is
-// rung: hypothesis under way for a whole slab. Registers hold two steps of k, so that LDS is waited for by nobody. With
-// rung: hypothesis nothing to wait for, one block of 128 x 256 suffices, and a thread's 16 x 8 sums need 6 LDS.128 for
-// rung: hypothesis 128 FMAs where 8 x 8 need 4 for 64. About 1.1 times faster.
-// rung: next       1.15 times faster where there are tiles enough; at 1024 there are 32 for 132 processors, half as fast.
-// rung: next       A twelfth of what the loop issues is neither an FMA nor a read of its operands: guards and addresses.
+// rung: question   Can a block load the next tiles while it computes on the current ones?
+// rung: hypothesis One barrier per k-tile instead of two, and no wait for loads: the next k-tile is in flight for a
+// rung: hypothesis whole iteration. Fragments are double-buffered in registers, which hides the latency of LDS. Without
+// rung: hypothesis stalls one block of 128 x 256 per SM suffices, and a thread tile of 16 x 8 needs 6 LDS.128 for 128
+// rung: hypothesis FMAs where 8 x 8 needs 4 for 64. About 1.1 times faster.
+// rung: next       1.15 times faster where there are enough tiles; at 1024 there are 32 for 132 SMs, half as fast. A
+// rung: next       twelfth of the instructions in the loop are neither FMAs nor operand loads: bounds checks,
+// rung: next       addresses.
 //
 // kw: entry  gemm_asynchronous
 // kw: dims   a: float32[M, K]; b: float32[K, N]; c: float32[M, N]
@@ -16,9 +17,9 @@
 // kw: shared 4 * (2 * 16 * 132 + 4 * 16 * 256)
 // kw: args   a, b, c, out, M, N, K, alpha, beta
 
-#include "four.cuh"
+#include "float4.cuh"
 #include "kw/cp_async.cuh"
-#include "kw/load.cuh"
+#include "kw/ld_global.cuh"
 
 #define BM 128
 #define BN 256
@@ -28,109 +29,110 @@
 #define TM 16
 #define TN 8
 #define LDA (BM + 4)
-#define TILES 4  // of B: one is read, the others are under way
+#define NUM_STAGES 4  // of B: one is read, the others are in flight
 #define THREADS 256
-#define GROUP 8  // rows of tiles that are computed side by side, so that what they read stays in the L2
+#define GROUP_M 8  // rows of tiles that are rasterized together, so that their operands stay in the L2
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 gemm_asynchronous(const float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
                   float* __restrict__ out, int M, int N, int K, float alpha, float beta) {
     extern __shared__ __align__(16) float held[];
     float* const tiles_a = held;                 // [2][BK][LDA]
-    float* const tiles_b = held + 2 * BK * LDA;  // [TILES][BK][BN]
+    float* const tiles_b = held + 2 * BK * LDA;  // [NUM_STAGES][BK][BN]
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-    // the lane's bits, from the lowest: m0 n0 m1 n1 n2
+    // bits of the lane index, lowest first: m0 n0 m1 n1 n2
     const int lane_m = (lane & 1) | ((lane >> 1) & 2), lane_n = ((lane >> 1) & 1) | ((lane >> 2) & 6);
     const int warp_m = warp / (BN / WN) * WM + lane_m * 4, warp_n = warp % (BN / WN) * WN + lane_n * 4;
-    const int across = gridDim.x, block = blockIdx.y * across + blockIdx.x, group = block / (GROUP * across);
-    const int rows = min(GROUP, gridDim.y - group * GROUP);
-    const int first_row = (group * GROUP + block % (GROUP * across) % rows) * BM;
-    const int first_column = block % (GROUP * across) / rows * BN;
-    const bool wide_a = even(a, K), wide_b = even(b, N), wide_c = even(c, N) && even(out, N);
-    const int ar = thread / 2, ak = thread % 2 * 4, br = thread / (BN / 4), bc = thread % (BN / 4) * 4;
-    float4 next_a[2];
-    auto fetch_a = [&](int start) {
+    const int tiles_n = gridDim.x, block = blockIdx.y * tiles_n + blockIdx.x, group = block / (GROUP_M * tiles_n);
+    const int group_rows = min(GROUP_M, gridDim.y - group * GROUP_M);
+    const int first_row = (group * GROUP_M + block % (GROUP_M * tiles_n) % group_rows) * BM;
+    const int first_column = block % (GROUP_M * tiles_n) / group_rows * BN;
+    const bool aligned_a = is_aligned4(a, K), aligned_b = is_aligned4(b, N);
+    const bool aligned_c = is_aligned4(c, N) && is_aligned4(out, N);
+    const int a_row = thread / 2, a_k = thread % 2 * 4, b_row = thread / (BN / 4), b_col = thread % (BN / 4) * 4;
+    float4 prefetch_a[2];
+    auto load_a_global = [&](int k_start) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const int k = start + ak + i * 8, left = first_row + ar < M ? K - k : 0;
-            const float* from = a + (long long)(first_row + ar) * K + k;
-            next_a[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (wide_a) {
-                kw::load_16(next_a[i], from, left > 0);
+            const int k = k_start + a_k + i * 8, valid = first_row + a_row < M ? K - k : 0;
+            const float* from = a + (long long)(first_row + a_row) * K + k;
+            prefetch_a[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (aligned_a) {
+                kw::ld_global_nc_v4(prefetch_a[i], from, valid > 0);
             } else {
-                next_a[i] = four(from, left, false);
+                prefetch_a[i] = load_float4(from, valid, false);
             }
         }
     };
-    auto keep_a = [&](int half) {
+    auto store_a_smem = [&](int a_buffer) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            float* at = tiles_a + (half * BK + ak + i * 8) * LDA + ar;
-            at[0 * LDA] = next_a[i].x;
-            at[1 * LDA] = next_a[i].y;
-            at[2 * LDA] = next_a[i].z;
-            at[3 * LDA] = next_a[i].w;
+            float* to = tiles_a + (a_buffer * BK + a_k + i * 8) * LDA + a_row;
+            to[0 * LDA] = prefetch_a[i].x;
+            to[1 * LDA] = prefetch_a[i].y;
+            to[2 * LDA] = prefetch_a[i].z;
+            to[3 * LDA] = prefetch_a[i].w;
         }
     };
-    auto copy_b = [&](int tile, int start) {
+    auto copy_b_async = [&](int stage, int k_start) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int k = start + br + i * 4, column = first_column + bc;
-            float* to = tiles_b + (tile * BK + br + i * 4) * BN + bc;
+            const int k = k_start + b_row + i * 4, column = first_column + b_col;
+            float* to = tiles_b + (stage * BK + b_row + i * 4) * BN + b_col;
             const float* from = b + (long long)k * N + column;
-            if (wide_b) {
-                kw::copy_16(to, from, k < K && column < N);
+            if (aligned_b) {
+                kw::cp_async_cg_16(to, from, k < K && column < N);
             } else {
 #pragma unroll
-                for (int n = 0; n < 4; ++n) kw::copy_4(to + n, from + n, k < K && column + n < N);
+                for (int n = 0; n < 4; ++n) kw::cp_async_ca_4(to + n, from + n, k < K && column + n < N);
             }
         }
-        kw::copies_commit();
+        kw::cp_async_commit_group();
     };
-    float sum[TM][TN] = {};
-    float left[2][TM], right[2][TN];
-    auto read = [&](int to, int half, int tile, int k) {
+    float acc[TM][TN] = {};
+    float frag_a[2][TM], frag_b[2][TN];
+    auto load_fragments = [&](int to, int a_buffer, int stage, int k) {
 #pragma unroll
         for (int m = 0; m < TM; m += 4)
-            *reinterpret_cast<float4*>(&left[to][m]) =
-                *reinterpret_cast<const float4*>(tiles_a + (half * BK + k) * LDA + warp_m + m * 4);
+            *reinterpret_cast<float4*>(&frag_a[to][m]) =
+                *reinterpret_cast<const float4*>(tiles_a + (a_buffer * BK + k) * LDA + warp_m + m * 4);
 #pragma unroll
         for (int n = 0; n < TN; n += 4)
-            *reinterpret_cast<float4*>(&right[to][n]) =
-                *reinterpret_cast<const float4*>(tiles_b + (tile * BK + k) * BN + warp_n + n * 8);
+            *reinterpret_cast<float4*>(&frag_b[to][n]) =
+                *reinterpret_cast<const float4*>(tiles_b + (stage * BK + k) * BN + warp_n + n * 8);
     };
-    fetch_a(0);
+    load_a_global(0);
 #pragma unroll
-    for (int tile = 0; tile < TILES - 1; ++tile) copy_b(tile, tile * BK);
-    keep_a(0);
-    fetch_a(BK);
-    kw::copies_wait<TILES - 2>();
+    for (int stage = 0; stage < NUM_STAGES - 1; ++stage) copy_b_async(stage, stage * BK);
+    store_a_smem(0);
+    load_a_global(BK);
+    kw::cp_async_wait_group<NUM_STAGES - 2>();
     __syncthreads();
-    read(0, 0, 0, 0);
-    int half = 0, tile = 0;
-    for (int start = 0; start < K; start += BK) {
-        const int next = (tile + 1) % TILES;
+    load_fragments(0, 0, 0, 0);
+    int a_buffer = 0, stage = 0;
+    for (int k_start = 0; k_start < K; k_start += BK) {
+        const int next_stage = (stage + 1) % NUM_STAGES;
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
-            if (k == 0) copy_b((tile + TILES - 1) % TILES, start + (TILES - 1) * BK);
+            if (k == 0) copy_b_async((stage + NUM_STAGES - 1) % NUM_STAGES, k_start + (NUM_STAGES - 1) * BK);
             if (k == BK - 2) {
-                keep_a(half ^ 1);
-                fetch_a(start + 2 * BK);
+                store_a_smem(a_buffer ^ 1);
+                load_a_global(k_start + 2 * BK);
             }
             if (k < BK - 1) {
-                read((k + 1) % 2, half, tile, k + 1);
+                load_fragments((k + 1) % 2, a_buffer, stage, k + 1);
             } else {
-                kw::copies_wait<TILES - 2>();
+                kw::cp_async_wait_group<NUM_STAGES - 2>();
                 __syncthreads();
-                read(0, half ^ 1, next, 0);
+                load_fragments(0, a_buffer ^ 1, next_stage, 0);
             }
 #pragma unroll
             for (int m = 0; m < TM; ++m)
 #pragma unroll
-                for (int n = 0; n < TN; ++n) sum[m][n] += left[k % 2][m] * right[k % 2][n];
+                for (int n = 0; n < TN; ++n) acc[m][n] += frag_a[k % 2][m] * frag_b[k % 2][n];
         }
-        half ^= 1;
-        tile = next;
+        a_buffer ^= 1;
+        stage = next_stage;
     }
 #pragma unroll
     for (int m = 0; m < TM; ++m)
@@ -138,23 +140,23 @@ gemm_asynchronous(const float* __restrict__ a, const float* __restrict__ b, cons
         for (int n = 0; n < TN; n += 4) {
             const int row = first_row + warp_m + m / 4 * 16 + m % 4, column = first_column + warp_n + n * 8;
             if (row >= M) continue;
-            float* at = out + (long long)row * N + column;
-            float4 held = make_float4(alpha * sum[m][n], alpha * sum[m][n + 1], alpha * sum[m][n + 2],
-                                      alpha * sum[m][n + 3]);
+            float* out_ptr = out + (long long)row * N + column;
+            float4 value = make_float4(alpha * acc[m][n], alpha * acc[m][n + 1], alpha * acc[m][n + 2],
+                                       alpha * acc[m][n + 3]);
             if (beta != 0.0f) {
-                const float4 before = four(c + (long long)row * N + column, N - column, wide_c);
-                held.x += beta * before.x;
-                held.y += beta * before.y;
-                held.z += beta * before.z;
-                held.w += beta * before.w;
+                const float4 c_value = load_float4(c + (long long)row * N + column, N - column, aligned_c);
+                value.x += beta * c_value.x;
+                value.y += beta * c_value.y;
+                value.z += beta * c_value.z;
+                value.w += beta * c_value.w;
             }
-            if (wide_c && column + 3 < N) {
-                *reinterpret_cast<float4*>(at) = held;
+            if (aligned_c && column + 3 < N) {
+                *reinterpret_cast<float4*>(out_ptr) = value;
             } else {
-                if (column + 0 < N) at[0] = held.x;
-                if (column + 1 < N) at[1] = held.y;
-                if (column + 2 < N) at[2] = held.z;
-                if (column + 3 < N) at[3] = held.w;
+                if (column + 0 < N) out_ptr[0] = value.x;
+                if (column + 1 < N) out_ptr[1] = value.y;
+                if (column + 2 < N) out_ptr[2] = value.z;
+                if (column + 3 < N) out_ptr[3] = value.w;
             }
         }
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import Bench
+from kernelwright.core.bench import Bench
 from kernelwright.core.units import time_text
 from kernelwright.report import format
 from kernelwright.report.terminal.console import BAD, COMPARISON_STYLE, TerminalWriter

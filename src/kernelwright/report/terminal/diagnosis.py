@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import Diagnosis, Recommendation
+from kernelwright.core.diagnosis import Diagnosis, Recommendation
 from kernelwright.core.units import bytes_text, percent_text, time_text
 from kernelwright.report import format
 from kernelwright.report.terminal.console import REGIME_STYLE, TerminalWriter

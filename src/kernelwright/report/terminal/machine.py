@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import Machine
+from kernelwright.core.machine import Machine
 from kernelwright.core.units import bandwidth_text, bytes_text, percent_text, rate_text, time_text
 from kernelwright.report import format
 from kernelwright.report.terminal.console import TerminalWriter

@@ -10,17 +10,20 @@ from typing import Any
 
 from rich.console import Console
 
+from kernelwright.core.bench import Bench
 from kernelwright.core.corpus import CorpusReport
+from kernelwright.core.diagnosis import Diagnosis
 from kernelwright.core.emulation import Emulation
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.evidence import EvidenceRun, EvidenceStatus
 from kernelwright.core.ladder import LadderRun
 from kernelwright.core.layout import LayoutEvaluation
 from kernelwright.core.library import KernelLibrary
+from kernelwright.core.machine import Machine
 from kernelwright.core.machine_code import CodeDifference, MachineCode
 from kernelwright.core.optimization import Optimization
-from kernelwright.core.records import Bench, Diagnosis, Machine, Verdict
 from kernelwright.core.suite_run import SuiteRun
+from kernelwright.core.verdict import Verdict
 from kernelwright.report.terminal import (
     bench,
     corpus,

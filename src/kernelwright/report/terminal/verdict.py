@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.core.records import Verdict
+from kernelwright.core.verdict import Verdict
 from kernelwright.report import format
 from kernelwright.report.terminal.console import BAD, GOOD, TerminalWriter
 

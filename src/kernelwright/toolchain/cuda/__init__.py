@@ -1,7 +1,7 @@
-"""CUDA C++ for the GPU: one source text in, machine code out through NVRTC, and its launch from torch.
+"""CUDA C++ for the GPU: compilation with NVRTC and launches on torch's stream.
 
-Compiling needs no GPU, no toolkit and no torch; `launching` needs all but the toolkit. Headers of this package are
-included as `"kw/NAME.cuh"`.
+Compiling needs no GPU, no CUDA toolkit and no torch; `cuda.launcher` needs a GPU and torch. Device headers of this
+package are included as `"kw/NAME.cuh"`.
 """
 
 from kernelwright.toolchain.cuda.compiler import Cubin, compile_cubin

@@ -1,4 +1,4 @@
-"""From a source to machine code, once for each content, architecture and compiler."""
+"""CUDA C++ to cubin or PTX with NVRTC, cached by content, architecture and compiler version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernelwright.toolchain.cuda.includes import INCLUDE_DIR, read_includes
 CPP_STANDARD = "c++17"
 ERRORS_SHOWN = 3
 _ERROR = re.compile(
-    r"^(?P<place>.*\(\d+\)): (?:catastrophic )?error(?: #\d+-D)?: (?P<text>.*(?:\n  .*)*)", re.MULTILINE
+    r"^(?P<location>.*\(\d+\)): (?:catastrophic )?error(?: #\d+-D)?: (?P<text>.*(?:\n  .*)*)", re.MULTILINE
 )
 _LINE = re.compile(r"^(.*)\((\d+)\)$")
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
@@ -27,7 +27,7 @@ NO_DEFINES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code for one architecture, and what the compiler said on the way."""
+    """Machine code for one architecture, with the compiler's warnings."""
 
     code: bytes
     arch: str
@@ -43,43 +43,43 @@ def compile_cubin(
     name: str = "kernel.cu",
     max_registers: int | None = None,
 ) -> Cubin:
-    """The machine code of a source, with line numbers.
+    """Compile a source to machine code with line information.
 
     Args:
-        arch: such as sm_90a, where wgmma and TMA exist, or sm_80.
+        arch: such as sm_80, or sm_90a, which has wgmma and setmaxnreg.
         defines: macros by name.
-        include_dirs: where `#include "..."` looks, before this package's own headers.
-        name: what the compiler calls the source in its errors: a path, usually.
-        max_registers: the most that a thread may have.
+        include_dirs: searched for `#include "..."` before this package's own headers.
+        name: the name of the source in compiler errors, usually its path.
+        max_registers: limit per thread (`-maxrregcount`).
     Raises:
-        UsageError: no such architecture. MissingDependency: cuda-core or NVRTC is not installed.
-        CompileError: the compiler refused; the message holds its first errors with the lines that they mean, `where`
-            the file and line of the first.
+        UsageError: unknown architecture. MissingDependency: cuda-core or NVRTC is not installed.
+        CompileError: compilation failed; the message holds the first errors with their source lines, `where` the file
+            and line of the first.
     """
     if not _ARCH.fullmatch(arch):
-        raise UsageError(f"no architecture {arch!r}", next="name one such as sm_80, sm_90a or sm_100a")
-    core, places = import_cuda_core(), [*include_dirs, INCLUDE_DIR]
-    headers = [part for path, text in sorted(read_includes(source, places).items()) for part in (path.name, text)]
+        raise UsageError(f"no architecture {arch!r}", next="use one such as sm_80, sm_90a or sm_100a")
+    core, folders = import_cuda_core(), [*include_dirs, INCLUDE_DIR]
+    headers = [part for path, text in sorted(read_includes(source, folders).items()) for part in (path.name, text)]
     options = [f"{key}={value}" for key, value in sorted(defines.items())] + [f"registers={max_registers}"]
     key = digest(source, arch, CPP_STANDARD, nvrtc_version(), name, *options, *headers)
     entry = cache_dir("cuda") / f"{key}.sha256"
-    if there := load_entry(entry):
-        return Cubin(there.content, arch, there.note)
-    said = io.StringIO()
-    settings = core.ProgramOptions(
+    if cached := load_entry(entry):
+        return Cubin(cached.content, arch, cached.note)
+    log = io.StringIO()
+    program_options = core.ProgramOptions(
         name=name,
         arch=arch,
         std=CPP_STANDARD,
         lineinfo=True,
         define_macro=list(defines.items()) or None,
-        include_path=list(map(str, places)),
+        include_path=list(map(str, folders)),
         max_register_count=max_registers,
     )
     try:
-        code = bytes(core.Program(source, "c++", settings).compile("cubin", logs=said).code)
-    except Exception as fault:  # NVRTC's own error holds the log
+        code = bytes(core.Program(source, "c++", program_options).compile("cubin", logs=log).code)
+    except Exception as fault:  # the log is in the message of NVRTC's error
         raise _compile_failure(str(fault).replace("\0", ""), name) from fault
-    warnings = said.getvalue().replace("\0", "").strip()
+    warnings = log.getvalue().replace("\0", "").strip()
     save_entry(entry, code, Path(name).stem, ".cubin", warnings)
     return Cubin(code, arch, warnings)
 
@@ -92,20 +92,20 @@ def compile_ptx(
     include_dirs: Sequence[Path] = (),
     name: str = "k.cu",
 ) -> str:
-    """The PTX of a source, without line numbers, by NVRTC itself: cuda-core asks for a driver before it makes PTX.
+    """Compile a source to PTX without line information.
 
-    Args and raises as `compile_cubin`.
+    Calls NVRTC directly, because cuda-core needs a driver to produce PTX. Arguments and errors as for `compile_cubin`.
     """
     from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
 
-    places = [*include_dirs, INCLUDE_DIR]
-    headers = [part for path, text in sorted(read_includes(source, places).items()) for part in (path.name, text)]
+    folders = [*include_dirs, INCLUDE_DIR]
+    headers = [part for path, text in sorted(read_includes(source, folders).items()) for part in (path.name, text)]
     macros = [f"-D{key}={value}" for key, value in sorted(defines.items())]
     entry = cache_dir("cuda") / f"{digest(source, arch, CPP_STANDARD, nvrtc_version(), *macros, *headers)}.ptx"
     if entry.exists():
         return entry.read_text("utf-8")
     options = [f"--gpu-architecture={arch.replace('sm_', 'compute_')}", f"--std={CPP_STANDARD}", *macros]
-    options += [f"-I{place}" for place in places]
+    options += [f"-I{folder}" for folder in folders]
     program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])[1]
     (code,) = nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])
     if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
@@ -120,20 +120,20 @@ def compile_ptx(
 
 
 def _compile_failure(log: str, name: str) -> CompileError:
-    """The compiler's first errors, each with the source line that it means, and the place of the first."""
+    """Build a CompileError from the first errors, each with its source line; `where` is the line of the first."""
     errors = list(_ERROR.finditer(log))
-    shown = [f"{error['place']}: {error['text']}" for error in errors[:ERRORS_SHOWN]]
+    shown = [f"{error['location']}: {error['text']}" for error in errors[:ERRORS_SHOWN]]
     if len(errors) > ERRORS_SHOWN:
         shown.append(f"and {len(errors) - ERRORS_SHOWN} more")
     if not errors:
         shown = [line for line in log.splitlines() if "error" in line][:ERRORS_SHOWN] or [log[:500]]
-    place = _LINE.match(errors[0]["place"]) if errors else None
-    where = f"{place[1]}:{place[2]}" if place else name
-    return CompileError("the compiler refused it:\n" + "\n".join(shown), where=where, next="mend the source, run again")
+    location = _LINE.match(errors[0]["location"]) if errors else None
+    where = f"{location[1]}:{location[2]}" if location else name
+    return CompileError("compilation failed:\n" + "\n".join(shown), where=where, next="fix the source and run again")
 
 
 def import_cuda_core() -> Any:
-    """cuda-core.
+    """Import `cuda.core`.
 
     Raises:
         MissingDependency: it is not installed.
@@ -148,7 +148,7 @@ def import_cuda_core() -> Any:
 
 
 def nvrtc_version() -> str:
-    """NVRTC's, as `13.0`."""
+    """Version of NVRTC, such as `13.0`."""
     from cuda.bindings import nvrtc  # pyright: ignore[reportAttributeAccessIssue]
 
     return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))

@@ -1,4 +1,4 @@
-"""The files that a source includes, and their content, which is part of what its machine code is made from."""
+"""Files that a CUDA source includes; their content is part of the compiler's cache key."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from collections.abc import Sequence
 from pathlib import Path
 
 INCLUDE_DIR = Path(__file__).resolve().parent.parent / "include"
-"""Where this package's own headers are: small named functions around PTX."""
+"""This package's device headers: small named wrappers of PTX instructions."""
 _INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
 def read_includes(source: str, folders: Sequence[Path]) -> dict[Path, str]:
-    """Every file that a source includes in quotation marks, directly or through others, with its text.
+    """Read every file that a source includes with quotes, directly or transitively.
 
-    The compiler's own headers, in angle brackets, go with its version. A file that no folder holds is left to the
-    compiler to miss.
+    Headers in angle brackets belong to the compiler and are covered by its version. A file that is in none of the
+    folders is skipped: the compiler reports it.
+
+    Returns:
+        The text of each file by its path.
     """
-    found: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     todo = [(name, None) for name in _INCLUDED.findall(source)]
     while todo:
-        name, beside = todo.pop()
-        places = [*([beside] if beside else []), *folders]
-        path = next((place / name for place in places if (place / name).is_file()), None)
-        if path is None or path in found:
+        name, own_folder = todo.pop()
+        search = [*([own_folder] if own_folder else []), *folders]
+        path = next((folder / name for folder in search if (folder / name).is_file()), None)
+        if path is None or path in texts:
             continue
-        found[path] = path.read_text(encoding="utf-8", errors="replace")
-        todo += [(inner, path.parent) for inner in _INCLUDED.findall(found[path])]
-    return found
+        texts[path] = path.read_text(encoding="utf-8", errors="replace")
+        todo += [(inner, path.parent) for inner in _INCLUDED.findall(texts[path])]
+    return texts

@@ -1,5 +1,4 @@
-"""A kernel of some machine code, launched from torch with as little in between as can be: what a launch needs besides
-its arguments is made once and kept."""
+"""Low-overhead launches of CUDA kernels on torch's stream: launch configurations and argument conversion are cached."""
 
 from __future__ import annotations
 
@@ -15,33 +14,33 @@ from kernelwright.toolchain.cuda.compiler import NO_DEFINES, Cubin, compile_cubi
 
 Dim3 = int | tuple[int, ...]
 DEFAULT_DYNAMIC_SMEM_BYTES = 48 * 2**10
-"""Dynamic shared memory beyond this has to be asked for once for each kernel."""
+"""More dynamic shared memory than this needs an opt-in, once per kernel (cuKernelSetAttribute)."""
 MAX_CACHED_CONFIGS = 256
 SCALAR_TYPES: dict[tuple[type, int], type[np.generic]] = {
     **{(float, size): number for size, number in ((2, np.float16), (4, np.float32), (8, np.float64))},
     **{(int, size): number for size, number in ((1, np.int8), (2, np.int16), (4, np.int32), (8, np.int64))},
     **{(bool, size): number for size, number in ((1, np.bool_), (4, np.int32), (8, np.int64))},
 }
-"""As what a number of Python's passes, by the size of the parameter."""
+"""NumPy type in which a Python number is passed, by the size of the kernel parameter in bytes."""
 
 
 class CudaKernel:
-    """A kernel, launched on torch's current stream, under CUDA graphs too.
+    """A kernel launched on torch's current stream, safe under CUDA graph capture.
 
     Args:
-        source: CUDA C++, or what `compile_cubin` made of it.
+        source: CUDA C++, or a `Cubin` from `compile_cubin`.
         name: the kernel's `extern "C"` name.
-        arch: of the current device when left out; 9.0 is sm_90a.
+        arch: default: that of the current device, sm_90a for compute capability 9.0.
     Raises:
-        DeviceError: no CUDA device here, or machine code of another architecture.
+        DeviceError: no CUDA device, or machine code for another architecture.
         UsageError: no kernel of that name.
     """
 
     def __init__(
         self, source: str | Cubin, name: str, arch: str | None = None, *, defines: Mapping[str, str] = NO_DEFINES
     ) -> None:
-        if not torch.cuda.is_available():  # asked first: a kernel that is wanted without a driver hangs the second time
-            raise DeviceError("no CUDA device here", next="compile_cubin compiles without one")
+        if not torch.cuda.is_available():  # first: without a driver, the second attempt to load a kernel hangs
+            raise DeviceError("no CUDA device here", next="use compile_cubin, which needs no GPU")
         torch.cuda.init()
         cubin = source if isinstance(source, Cubin) else compile_cubin(source, arch or current_arch(), defines=defines)
         core = import_cuda_core()
@@ -52,7 +51,7 @@ class CudaKernel:
         except Exception as fault:
             raise _load_error(cubin, name, fault) from fault
         self._shared_bytes = DEFAULT_DYNAMIC_SMEM_BYTES
-        self._parameter_bytes = [part.size for part in self._kernel.arguments_info]
+        self._parameter_bytes = [parameter.size for parameter in self._kernel.arguments_info]
         self._launch = core.launch
         self._configs: dict[Any, Any] = {}
         self._marshallers: dict[tuple[type, ...], Callable[..., tuple[Any, ...]]] = {}
@@ -68,98 +67,99 @@ class CudaKernel:
         cooperative: bool = False,
         use_pdl: bool = False,
     ) -> None:
-        """One launch.
+        """Launch the kernel once, asynchronously.
 
         Args:
-            grid: blocks, along one to three dimensions.
-            block: threads of a block, likewise.
-            arguments: in the order of the kernel's: tensors on the device for pointers, Python's numbers for numbers
-                (a float where the kernel takes a float: of a parameter only the size is known).
-            shared_bytes: dynamic shared memory of a block.
-            cluster: blocks of a cluster, which have each other's shared memory.
-            cooperative: all blocks are on the device at once and can wait for each other.
-            use_pdl: it may begin beside the end of what was launched before, for which it has to wait itself
-                (`kw::wait_for_earlier`; sm_90 and later).
+            grid: blocks, in one to three dimensions.
+            block: threads per block, in one to three dimensions.
+            arguments: in the order of the kernel's parameters: CUDA tensors for pointers, Python numbers for scalars (a
+                float where the kernel takes a float: only the size of a parameter is known).
+            shared_bytes: dynamic shared memory per block.
+            cluster: blocks per thread block cluster.
+            cooperative: cooperative launch: all blocks are co-resident and can synchronize grid-wide.
+            use_pdl: programmatic dependent launch (sm_90 and later): the kernel may start before the previous one has
+                finished and must call `kw::griddepcontrol_wait` before it reads that kernel's results.
         Raises:
-            UsageError: another number of arguments, one that does not fit its parameter, or more than a block may have.
+            UsageError: wrong number of arguments, an argument that does not fit its parameter, or a launch that exceeds
+                the limits of the device.
         """
         shape = (grid, block, shared_bytes, cluster, cooperative, use_pdl)
         config = self._configs.get(shape) or self._launch_config(*shape)
-        passed = self._marshallers.get(tuple(map(type, arguments))) or self._make_marshaller(arguments)
+        marshal = self._marshallers.get(tuple(map(type, arguments))) or self._make_marshaller(arguments)
         stream = _stream_from_handle(torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice()))
         try:
-            self._launch(stream, config, self._kernel, *passed(*arguments))
+            self._launch(stream, config, self._kernel, *marshal(*arguments))
         except OverflowError as fault:
             raise UsageError(f"an argument of {self.name} does not fit its parameter: {fault}") from None
         except UsageError:
             raise
-        except Exception as fault:  # cuda-core's own derive from nothing closer
+        except Exception as fault:  # cuda-core's errors have no common base class below Exception
             raise _launch_error(
-                f"a launch of {grid} blocks of {block} threads in clusters of {cluster}", fault
+                f"launch of {grid} blocks of {block} threads in clusters of {cluster}", fault
             ) from fault
 
     def make_launcher(
         self, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3, *, use_pdl: bool = False
     ) -> Callable[..., None]:
-        """What launches again in that shape, of a stream's handle and `convert_scalars` arguments; nothing is
-        checked."""
+        """Return an unchecked launch of this shape: a function of a stream handle and `convert_scalars` arguments."""
         config = self._launch_config(grid, block, shared_bytes, cluster, False, use_pdl)
         launch, kernel = self._launch, self._kernel
 
-        def again(stream: int, *arguments: Any) -> None:
+        def relaunch(stream: int, *arguments: Any) -> None:
             launch(_stream_from_handle(stream), config, kernel, *arguments)
 
-        return again
+        return relaunch
 
     def convert_scalars(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Arguments that a launch took, numbers in the types of their parameters."""
+        """Convert the Python numbers among the arguments to the types of their parameters."""
         sized = zip(arguments, self._parameter_bytes, strict=True)
         return tuple(
             one if isinstance(one, torch.Tensor) else SCALAR_TYPES[type(one), size](one) for one, size in sized
         )
 
     def max_active_clusters(self, block: Dim3, shared_bytes: int, cluster: Dim3) -> int:
-        """How many clusters the current device runs at once, of such blocks as a launch takes them."""
-        cluster, here = _to_dim3(cluster), torch._C._cuda_getDevice()
+        """Number of clusters of this shape that the current device can hold at the same time."""
+        cluster, device = _to_dim3(cluster), torch._C._cuda_getDevice()
         config = self._launch_config(cluster, block, shared_bytes, cluster, False, False)
-        stream = _stream_from_handle(torch._C._cuda_getCurrentRawStream(here))
+        stream = _stream_from_handle(torch._C._cuda_getCurrentRawStream(device))
         return self._kernel.occupancy.max_active_clusters(config, stream=stream)
 
     def _make_marshaller(self, arguments: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
-        """What makes of arguments of these types what the driver takes: one expression costs a third of a loop."""
+        """Generate the conversion of arguments of these types: one expression takes a third of the time of a loop."""
         if len(arguments) != len(self._parameter_bytes):
             raise UsageError(f"{self.name} takes {len(self._parameter_bytes)} arguments, not {len(arguments)}")
-        parts, there = [], ["True"]
-        known: dict[str, Any] = {"refuse": _raise_not_on_cuda}
-        for at, (argument, size) in enumerate(zip(arguments, self._parameter_bytes, strict=True)):
+        values, checks = [], ["True"]
+        names: dict[str, Any] = {"raise_not_on_cuda": _raise_not_on_cuda}
+        for i, (argument, size) in enumerate(zip(arguments, self._parameter_bytes, strict=True)):
             if isinstance(argument, torch.Tensor) and size == 8:
-                parts.append(f"a{at}.data_ptr(),")
-                there.append(f"a{at}.is_cuda")
-            elif number := SCALAR_TYPES.get((type(argument), size)):
-                parts.append(f"{number.__name__}(a{at}),")
-                known[number.__name__] = number
+                values.append(f"a{i}.data_ptr(),")
+                checks.append(f"a{i}.is_cuda")
+            elif scalar_type := SCALAR_TYPES.get((type(argument), size)):
+                values.append(f"{scalar_type.__name__}(a{i}),")
+                names[scalar_type.__name__] = scalar_type
             else:
-                raise UsageError(f"argument {at} of {self.name} is {argument!r:.80}, its parameter has {size} bytes")
-        given = ", ".join(f"a{at}" for at in range(len(arguments)))
-        text = f"lambda {given}: ({''.join(parts)}) if {' and '.join(there)} else refuse({given})"
-        self._marshallers[tuple(map(type, arguments))] = passed = eval(text, known)
-        return passed
+                raise UsageError(f"argument {i} of {self.name} is {argument!r:.80}, its parameter has {size} bytes")
+        args = ", ".join(f"a{i}" for i in range(len(arguments)))
+        text = f"lambda {args}: ({''.join(values)}) if {' and '.join(checks)} else raise_not_on_cuda({args})"
+        self._marshallers[tuple(map(type, arguments))] = marshal = eval(text, names)
+        return marshal
 
     def _launch_config(
         self, grid: Dim3, block: Dim3, shared_bytes: int, cluster: Dim3, cooperative: bool, use_pdl: bool
     ) -> Any:
-        """The shape of a launch, checked and, up to some number of them, kept."""
-        what = f"a launch of {grid} blocks of {block} threads with {shared_bytes:,} bytes of shared memory"
+        """Check and cache a launch configuration; the cache holds up to MAX_CACHED_CONFIGS."""
+        what = f"launch of {grid} blocks of {block} threads with {shared_bytes:,} bytes of shared memory"
         blocks, clusters = _to_dim3(grid), _to_dim3(cluster)
-        if any(many % one for many, one in zip(blocks, clusters, strict=True)):
-            raise _launch_error(what, f"clusters of {cluster} do not divide it")
+        if any(grid_dim % cluster_dim for grid_dim, cluster_dim in zip(blocks, clusters, strict=True)):
+            raise _launch_error(what, f"the grid is not a multiple of the cluster size {cluster}")
         if shared_bytes > self._shared_bytes:
-            if said := _set_max_dynamic_smem(int(self._kernel.handle), shared_bytes):
-                raise _launch_error(what, said)
+            if error := _set_max_dynamic_smem(int(self._kernel.handle), shared_bytes):
+                raise _launch_error(what, error)
             self._shared_bytes = shared_bytes
         try:
             config = import_cuda_core().LaunchConfig(
-                grid=tuple(many // one for many, one in zip(blocks, clusters, strict=True)),  # counted in clusters
+                # cuda-core counts the grid in clusters
+                grid=tuple(grid_dim // cluster_dim for grid_dim, cluster_dim in zip(blocks, clusters, strict=True)),
                 block=block,
                 cluster=None if cluster == 1 else clusters,
                 shmem_size=shared_bytes,
@@ -175,14 +175,14 @@ class CudaKernel:
 
 
 def current_arch() -> str:
-    """The architecture of the current device, with what only it has: sm_90a for 9.0."""
+    """Architecture of the current device, with the architecture-specific suffix from 9.0 on: sm_90a."""
     major, minor = torch.cuda.get_device_capability()
     return f"sm_{major}{minor}{'a' * (major >= 9)}"
 
 
 def _raise_not_on_cuda(*arguments: Any) -> tuple[Any, ...]:
-    elsewhere = [one.device for one in arguments if isinstance(one, torch.Tensor) and not one.is_cuda]
-    raise UsageError(f"a tensor is on {elsewhere[0]}, the kernel runs on CUDA")
+    devices = [one.device for one in arguments if isinstance(one, torch.Tensor) and not one.is_cuda]
+    raise UsageError(f"expected CUDA tensors, got one on {devices[0]}")
 
 
 def _to_dim3(sizes: Dim3) -> tuple[int, ...]:
@@ -195,23 +195,23 @@ def _stream_from_handle(raw: int) -> Any:
 
 
 def _set_max_dynamic_smem(kernel: int, shared_bytes: int) -> str:
-    """Asks for dynamic shared memory; what the driver has against it, or nothing."""
+    """Raise a kernel's limit of dynamic shared memory; returns the driver's error text, empty on success."""
     from cuda.bindings import driver  # pyright: ignore[reportAttributeAccessIssue]
 
     attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     device = driver.CUdevice(torch.cuda.current_device())
-    said = driver.cuKernelSetAttribute(attribute, shared_bytes, driver.CUkernel(kernel), device)[0]
-    return driver.cuGetErrorString(said)[1].decode() if int(said) else ""
+    status = driver.cuKernelSetAttribute(attribute, shared_bytes, driver.CUkernel(kernel), device)[0]
+    return driver.cuGetErrorString(status)[1].decode() if int(status) else ""
 
 
 def _launch_error(what: str, fault: object) -> UsageError:
-    message = f"the driver refused {what}: {fault}"
-    return UsageError(message[:400], next="fewer threads, less shared memory, or another grid")
+    message = f"{what} failed: {fault}"
+    return UsageError(message[:400], next="use fewer threads, less shared memory or another grid")
 
 
 def _load_error(cubin: Cubin, name: str, fault: Exception) -> Exception:
-    said = str(fault)
-    if "NO_BINARY_FOR_GPU" in said or "INVALID_SOURCE" in said or "INVALID_IMAGE" in said:
-        here = current_arch()
-        return DeviceError(f"machine code for {cubin.arch} does not run here ({here})", next=f"compile it for {here}")
-    return UsageError(f"no kernel {name!r} in this machine code: {said[:200]}", next='declare it extern "C" __global__')
+    message = str(fault)
+    if any(code in message for code in ("NO_BINARY_FOR_GPU", "INVALID_SOURCE", "INVALID_IMAGE")):
+        arch = current_arch()
+        return DeviceError(f"machine code for {cubin.arch} does not run on {arch}", next=f"compile it for {arch}")
+    return UsageError(f"no kernel {name!r} in this cubin: {message[:200]}", next='declare it extern "C" __global__')

@@ -1,7 +1,7 @@
-"""CUDA C++ on the CPU: the same source as for the GPU, through g++, to see whether it is right before there is one.
+"""CUDA C++ on the CPU: compile an unchanged CUDA source with the host compiler to test it without a GPU.
 
-`EmulatedKernel` runs it, `count` counts what it asks of memory, `sanitize` looks for overruns and races. No inline PTX,
-and no time that says anything about a GPU.
+`EmulatedKernel` runs a kernel, `count_accesses` counts its memory accesses, `sanitize` finds out-of-bounds accesses,
+data races and deadlocks. Inline PTX is not supported, and timings do not predict those of a GPU.
 """
 
 from kernelwright.toolchain.emulator.access_counter import Counts, MemoryInstruction, count_accesses

@@ -1,8 +1,8 @@
-"""Counts what a kernel asks of memory while it runs on the CPU: an exact answer, as written, with no time in it.
+"""Exact count of a kernel's memory accesses, as written in the source, while it runs on the CPU.
 
-A memory instruction is a place in the source that reads or writes a tensor or shared memory; 32 lanes that execute it
-together are one request. Nothing is optimised: a value that is read twice in the source is read twice, where nvcc may
-keep it in a register. Local variables are registers. The rules of sectors and banks are those of `layouts.access`.
+A memory instruction is a point in the source that reads or writes a tensor or shared memory; the lanes of a warp that
+execute it together make one request. Nothing is optimised: a value that is read twice in the source counts twice, where
+nvcc may keep it in a register. Local variables count as registers. `layouts.access` has the rules of sectors and banks.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ ACCESS_KINDS = {1: "load", 2: "store", 3: "atomic"}
 
 @dataclass(frozen=True)
 class MemoryInstruction:
-    """One place in the source that reaches memory, with all its requests."""
+    """One point in the source that accesses memory, with all its requests."""
 
     line: int
     kind: str
     """`global load`, `global store`, `global atomic`, `shared load`, `shared store` or `shared atomic`."""
     operand: str
-    """The parameter whose tensor it is; empty for shared memory."""
+    """Name of the parameter that points to the tensor; empty for shared memory."""
     access_bytes: int
-    """Of one lane."""
+    """Per lane."""
     requests: int
-    """Warp-wide."""
+    """Warp-wide requests."""
     lanes: int
-    """Of all requests together."""
+    """Active lanes, summed over all requests."""
     sectors: int = 0
-    """Of 32 bytes, all requests together; 0 for shared memory."""
+    """32-byte sectors, summed over all requests; 0 for shared memory."""
     wavefronts: int = 0
-    """Passes over the banks of shared memory, all requests together; 0 for global memory."""
+    """Shared memory wavefronts, summed over all requests; 0 for global memory."""
     ideal_wavefronts: int = 0
-    """The same with no two words in one bank."""
+    """Wavefronts without bank conflicts."""
 
     @property
     def is_shared(self) -> bool:
@@ -53,7 +53,7 @@ class MemoryInstruction:
 
     @property
     def bytes(self) -> int:
-        """What the lanes asked for."""
+        """Bytes requested by the lanes."""
         return self.lanes * self.access_bytes
 
     @property
@@ -67,15 +67,15 @@ class MemoryInstruction:
 
 @dataclass(frozen=True)
 class Counts:
-    """All that one launch asked of memory, and its arithmetic."""
+    """Memory accesses and arithmetic of one launch."""
 
     instructions: tuple[MemoryInstruction, ...]
-    """In the order of the source."""
+    """In source order."""
     flops: int
-    """Additions, subtractions, multiplications, divisions and square roots; a fused multiply-add is two."""
+    """Additions, subtractions, multiplications, divisions and square roots; a fused multiply-add counts as two."""
 
     def select(self, kind: str, operand: str = "", line: int = 0) -> tuple[MemoryInstruction, ...]:
-        """Those whose kind begins with a text, of one operand and in one line where these are given."""
+        """Instructions whose kind starts with `kind`, optionally of one operand and of one line."""
         return tuple(
             one
             for one in self.instructions
@@ -88,7 +88,7 @@ class Counts:
 
     @property
     def global_bytes(self) -> int:
-        """What the sectors of all requests hold: traffic between the SM and the L1 cache, before any cache helps."""
+        """Bytes of the sectors of all requests: traffic between the SM and the L1 cache, before any cache hit."""
         return sum(one.sectors for one in self.select("global")) * SECTOR_BYTES
 
     @property
@@ -105,7 +105,7 @@ class Counts:
 
     @property
     def flops_per_byte(self) -> float:
-        """FLOPs for each byte of `global_bytes`."""
+        """FLOPs per byte of `global_bytes`."""
         return self.flops / self.global_bytes if self.global_bytes else float("inf")
 
 
@@ -114,9 +114,9 @@ class _Range(ctypes.Structure):
 
 
 class _Pattern(ctypes.Structure):
-    """`KwPattern` of counting.cpp: the addresses of one warp's request, and how many were like it."""
+    """`KwPattern` of counting.cpp: the lane addresses of a warp's request, and how many requests had this pattern."""
 
-    place: int
+    code_offset: int
     operand: int
     kind: int
     bytes: int
@@ -124,7 +124,7 @@ class _Pattern(ctypes.Structure):
     offsets: Sequence[int]
     count: int
     _fields_ = [
-        ("place", ctypes.c_uint),
+        ("code_offset", ctypes.c_uint),
         ("operand", ctypes.c_ushort),
         ("kind", ctypes.c_ubyte),
         ("bytes", ctypes.c_ubyte),
@@ -145,9 +145,10 @@ def count_accesses(
     *,
     path: str = "kernel.cu",
 ) -> Counts:
-    """Runs a launch once, on one thread and unoptimised, and counts; the tensors hold its results afterwards.
+    """Run a launch once, unoptimised and on one thread, and count its accesses; the tensors then hold its results.
 
-    Args and errors: as for `EmulatedKernel` and its call.
+    Arguments and errors as for `EmulatedKernel` and its call.
+
     Raises:
         SetupError: on macOS. MissingDependency: no objdump or addr2line.
     """
@@ -155,17 +156,17 @@ def count_accesses(
     library = load_library(text, name, counting=True)
     bound = bind(name, arguments, library.parameters, text.parameters(name))
     code = read_code_map(library.path)
-    with _RUNTIME_LOCK:  # the runtime holds one launch's counts
+    with _RUNTIME_LOCK:  # the runtime holds the counts of one launch at a time
         _set_up(library, bound, code.functions)
         run_launch(library, shape, bound, 1, path)
         visits = library.runtime.kw_count_visits
         visits.restype = ctypes.c_uint64
-        flops = sum(visits(place) * each for place, each in code.flops.items())
+        flops = sum(visits(offset) * block_flops for offset, block_flops in code.flops.items())
         return Counts(_instructions(library, bound, path), flops)
 
 
 def _set_up(library: EmulatedLibrary, bound: Sequence[Argument], functions: Sequence[int]) -> None:
-    """Tells the runtime where the tensors lie. A storage begins where a GPU would align it."""
+    """Pass the address ranges of the tensors to the runtime; the start of a storage counts as aligned, as on a GPU."""
     ranges = (_Range * len(bound))()
     for row, one in zip(ranges, bound, strict=True):
         if one.tensor is not None and one.tensor.numel():
@@ -177,7 +178,7 @@ def _set_up(library: EmulatedLibrary, bound: Sequence[Argument], functions: Sequ
 
 
 def extent(tensor: Any) -> int:
-    """Elements from a tensor's first to its last, whatever its strides."""
+    """Number of elements that a tensor spans in memory, from its first to its last, with any strides."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return 1 + sum((size - 1) * stride for size, stride in sizes) if tensor.numel() else 0
 
@@ -190,11 +191,11 @@ def _patterns(library: EmulatedLibrary) -> Sequence[_Pattern]:
 
 def _instructions(library: EmulatedLibrary, bound: Sequence[Argument], path: str) -> tuple[MemoryInstruction, ...]:
     patterns = _patterns(library)
-    lines = resolve_lines(library.path, (one.place for one in patterns), path)
-    found: dict[tuple[int, int, int, int], list[_Pattern]] = {}
+    lines = resolve_lines(library.path, (one.code_offset for one in patterns), path)
+    groups: dict[tuple[int, int, int, int], list[_Pattern]] = {}
     for one in patterns:
-        found.setdefault((lines[one.place], one.place, one.operand, one.kind), []).append(one)
-    return tuple(_instruction(key[0], found[key], bound) for key in sorted(found))
+        groups.setdefault((lines[one.code_offset], one.code_offset, one.operand, one.kind), []).append(one)
+    return tuple(_instruction(key[0], groups[key], bound) for key in sorted(groups))
 
 
 def _instruction(line: int, patterns: Sequence[_Pattern], bound: Sequence[Argument]) -> MemoryInstruction:
@@ -203,8 +204,8 @@ def _instruction(line: int, patterns: Sequence[_Pattern], bound: Sequence[Argume
     sectors = wavefronts = ideal = 0
     for one in patterns:
         if shared:
-            passes = count_conflicts([(0, _pad_lanes(one))], one.bytes)
-            wavefronts, ideal = wavefronts + passes.wavefronts * one.count, ideal + passes.ideal_wavefronts * one.count
+            cost = count_conflicts([(0, _pad_lanes(one))], one.bytes)
+            wavefronts, ideal = wavefronts + cost.wavefronts * one.count, ideal + cost.ideal_wavefronts * one.count
         else:
             sectors += len(_sectors(one)) * one.count
     return MemoryInstruction(
@@ -221,24 +222,24 @@ def _instruction(line: int, patterns: Sequence[_Pattern], bound: Sequence[Argume
 
 
 def _active(pattern: _Pattern) -> Iterator[tuple[int, int]]:
-    """The lanes that take part, with their addresses."""
+    """The active lanes with their addresses."""
     return ((lane, pattern.offsets[lane]) for lane in range(WARP_SIZE) if pattern.mask >> lane & 1)
 
 
 def _sectors(pattern: _Pattern) -> set[int]:
-    ends = ((at, at + pattern.bytes - 1) for _, at in _active(pattern))
+    ends = ((address, address + pattern.bytes - 1) for _, address in _active(pattern))
     return {sector for low, high in ends for sector in range(low // SECTOR_BYTES, high // SECTOR_BYTES + 1)}
 
 
 def _pad_lanes(pattern: _Pattern) -> list[int]:
-    """The addresses of whole passes over the banks: an idle lane does as another of its pass, an idle pass is none."""
-    together = min(WARP_SIZE, WARP_SIZE * WORD_BYTES // pattern.bytes)
+    """Lane addresses of full wavefronts: an idle lane takes the address of an active one, an idle group is dropped."""
+    group_lanes = min(WARP_SIZE, WARP_SIZE * WORD_BYTES // pattern.bytes)
     addresses: list[int] = []
-    for begin in range(0, WARP_SIZE, together):
-        there = {lane: at for lane, at in _active(pattern) if begin <= lane < begin + together}
-        addresses += [_nearest_address(there, lane) for lane in range(begin, begin + together)] if there else []
+    for begin in range(0, WARP_SIZE, group_lanes):
+        active = {lane: address for lane, address in _active(pattern) if begin <= lane < begin + group_lanes}
+        addresses += [_nearest_address(active, lane) for lane in range(begin, begin + group_lanes)] if active else []
     return addresses
 
 
-def _nearest_address(there: dict[int, int], lane: int) -> int:
-    return there[min(there, key=lambda other: other ^ lane)]
+def _nearest_address(addresses: dict[int, int], lane: int) -> int:
+    return addresses[min(addresses, key=lambda other: other ^ lane)]

@@ -1,4 +1,4 @@
-"""The arguments of a launch, held against what the kernel takes."""
+"""Launch shapes and kernel arguments, checked against the kernel's parameters."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OTHER, FLOAT, SIGNED, UNSIGNED, POINTER = range(5)
 _FORMATS = {
     (FLOAT, 4): "f",
     (FLOAT, 8): "d",
-    **{(SIGNED, 1 << i): letter for i, letter in enumerate("bhiq")},
-    **{(UNSIGNED, 1 << i): letter for i, letter in enumerate("BHIQ")},
+    **{(SIGNED, 1 << i): code for i, code in enumerate("bhiq")},
+    **{(UNSIGNED, 1 << i): code for i, code in enumerate("BHIQ")},
 }
 _KINDS = {FLOAT: "float", SIGNED: "int", UNSIGNED: "unsigned"}
 Dim3 = int | Sequence[int]
@@ -30,7 +30,7 @@ Dim3 = int | Sequence[int]
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """The blocks of a launch and the threads of each, both with three numbers."""
+    """Grid and block dimensions of a launch, three numbers each, and its dynamic shared memory."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -38,37 +38,37 @@ class LaunchShape:
 
     @classmethod
     def from_sizes(cls, grid: Dim3, block: Dim3, shared_bytes: int) -> LaunchShape:
-        """The same of one to three numbers each.
+        """Build a launch shape from one to three numbers each.
 
         Raises:
-            UsageError: more than a GPU takes, or less than one.
+            UsageError: a size below 1 or above the limits of a GPU.
         """
         blocks, threads = _to_dim3("grid", grid, MAX_GRID), _to_dim3("block", block, MAX_BLOCK)
         if (count := threads[0] * threads[1] * threads[2]) > MAX_THREADS_PER_BLOCK:
-            raise UsageError(f"a block of {threads} has {count} threads; {MAX_THREADS_PER_BLOCK} is the most")
+            raise UsageError(f"a block of {threads} has {count} threads; the limit is {MAX_THREADS_PER_BLOCK}")
         if not 0 <= shared_bytes <= MAX_SHARED_BYTES:
-            raise UsageError(f"{shared_bytes} bytes of dynamic shared memory; {MAX_SHARED_BYTES} is the most")
+            raise UsageError(f"{shared_bytes} bytes of dynamic shared memory; the limit is {MAX_SHARED_BYTES}")
         return cls(blocks, threads, shared_bytes)
 
 
-def _to_dim3(what: str, size: Dim3, most: tuple[int, int, int]) -> tuple[int, int, int]:
-    given = [int(size)] if not isinstance(size, Sequence) else [int(one) for one in size]
-    numbers = [*given, *[1] * (3 - len(given))]
-    if len(numbers) != 3 or not given or not all(1 <= one <= top for one, top in zip(numbers, most, strict=True)):
-        raise UsageError(f"{what} {size!r}: one to three numbers from 1 to {most}")
-    return numbers[0], numbers[1], numbers[2]
+def _to_dim3(what: str, size: Dim3, limits: tuple[int, int, int]) -> tuple[int, int, int]:
+    sizes = [int(size)] if not isinstance(size, Sequence) else [int(one) for one in size]
+    dims = [*sizes, *[1] * (3 - len(sizes))]
+    if len(dims) != 3 or not sizes or not all(1 <= dim <= limit for dim, limit in zip(dims, limits, strict=True)):
+        raise UsageError(f"{what} {size!r} must be one to three numbers from 1 to {limits}")
+    return dims[0], dims[1], dims[2]
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument: a tensor, or the bytes of a number."""
+    """A bound argument: a tensor, or the bytes of a scalar."""
 
     name: str
     tensor: torch.Tensor | None
     value: bytes = b""
 
     def buffer(self) -> Any:
-        """Where the parameter's bytes lie; the caller keeps it alive."""
+        """A ctypes buffer with the bytes of the parameter; the caller must keep it alive during the launch."""
         data = self.value if self.tensor is None else struct.pack("P", self.tensor.data_ptr())
         return ctypes.create_string_buffer(data, len(data))
 
@@ -76,33 +76,33 @@ class Argument:
 def bind(
     kernel: str, arguments: Sequence[Any], parameters: Sequence[Parameter], names: Sequence[str]
 ) -> list[Argument]:
-    """Each argument as its parameter takes it.
+    """Convert each argument for its parameter.
 
     Raises:
-        SignatureError: another number of them, or one that does not fit; the message names the parameter.
+        SignatureError: wrong number of arguments, or one that does not fit; the message names the parameter.
     """
     if len(arguments) != len(parameters):
         raise SignatureError(f"{kernel} takes {len(parameters)} arguments ({', '.join(names)}), not {len(arguments)}")
     labels = names if len(names) == len(parameters) else [f"argument {i}" for i in range(len(parameters))]
-    return [_bind_one(kernel, *each) for each in zip(arguments, parameters, labels, strict=True)]
+    return [_bind_one(kernel, *row) for row in zip(arguments, parameters, labels, strict=True)]
 
 
-def _bind_one(kernel: str, given: Any, parameter: Parameter, name: str) -> Argument:
+def _bind_one(kernel: str, value: Any, parameter: Parameter, name: str) -> Argument:
     import torch
 
     where = f"{kernel}: {name}"
     if parameter.kind == POINTER:
-        if given is None:
+        if value is None:
             return Argument(name, None, bytes(parameter.bytes))
-        if not isinstance(given, torch.Tensor):
-            raise SignatureError(f"{where} is a pointer; {given!r} is no tensor")
-        _require_fit(where, given, parameter)
-        return Argument(name, given)
-    if isinstance(given, torch.Tensor):
-        raise SignatureError(f"{where} is a number, and a tensor of {tuple(given.shape)} was given")
-    if isinstance(given, bytes | bytearray) and len(given) == parameter.bytes:
-        return Argument(name, None, bytes(given))
-    return Argument(name, None, _pack(where, given, parameter))
+        if not isinstance(value, torch.Tensor):
+            raise SignatureError(f"{where} is a pointer and needs a tensor, not {value!r}")
+        _require_fit(where, value, parameter)
+        return Argument(name, value)
+    if isinstance(value, torch.Tensor):
+        raise SignatureError(f"{where} must be a number, not a tensor of shape {tuple(value.shape)}")
+    if isinstance(value, bytes | bytearray) and len(value) == parameter.bytes:
+        return Argument(name, None, bytes(value))
+    return Argument(name, None, _pack(where, value, parameter))
 
 
 def _require_fit(where: str, tensor: torch.Tensor, parameter: Parameter) -> None:
@@ -110,18 +110,18 @@ def _require_fit(where: str, tensor: torch.Tensor, parameter: Parameter) -> None
         raise SignatureError(f"{where} is on {tensor.device}; the emulator runs on the CPU")
     if (parameter.inner, parameter.inner_bytes) not in _FORMATS:
         return  # a pointer to a structure such as float4, or to void
-    real, size = tensor.dtype.is_floating_point, tensor.itemsize
-    if size != parameter.inner_bytes or real != (parameter.inner == FLOAT):
-        wanted = f"{_KINDS[parameter.inner]} of {parameter.inner_bytes} bytes"
-        raise SignatureError(f"{where} points to {wanted}, and a tensor of {tensor.dtype} was given")
+    is_float, size = tensor.dtype.is_floating_point, tensor.itemsize
+    if size != parameter.inner_bytes or is_float != (parameter.inner == FLOAT):
+        expected = f"{_KINDS[parameter.inner]} of {parameter.inner_bytes} bytes"
+        raise SignatureError(f"{where} expects a pointer to {expected}, not a tensor of {tensor.dtype}")
 
 
-def _pack(where: str, given: Any, parameter: Parameter) -> bytes:
-    letter = _FORMATS.get((parameter.kind, parameter.bytes))
-    if letter is None:
-        raise SignatureError(f"{where} is a structure of {parameter.bytes} bytes; give its bytes, not {given!r}")
+def _pack(where: str, value: Any, parameter: Parameter) -> bytes:
+    code = _FORMATS.get((parameter.kind, parameter.bytes))
+    if code is None:
+        raise SignatureError(f"{where} is a structure of {parameter.bytes} bytes; pass its bytes, not {value!r}")
     try:
-        return struct.pack(letter, float(given) if parameter.kind == FLOAT else given.__index__())
+        return struct.pack(code, float(value) if parameter.kind == FLOAT else value.__index__())
     except (AttributeError, TypeError, ValueError, OverflowError, struct.error) as fault:
-        wanted = f"{_KINDS[parameter.kind]} of {parameter.bytes} bytes"
-        raise SignatureError(f"{where} is {wanted}, and {given!r} is none: {fault}") from None
+        expected = f"{_KINDS[parameter.kind]} of {parameter.bytes} bytes"
+        raise SignatureError(f"{where} must be {expected}, not {value!r}: {fault}") from None

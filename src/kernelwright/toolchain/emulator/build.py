@@ -1,7 +1,7 @@
-"""A CUDA C++ source to a library, or to the program of a sanitizer's process, through the machine's own compiler.
+"""Build of a CUDA C++ source with the host compiler, as a library or as an executable for a sanitizer.
 
-Three texts: the runtime, compiled once and never instrumented; what a kernel sees (`cuda_on_cpu.h`); the kernel itself,
-behind `#line 1`, so that errors and reports name the user's own lines.
+The runtime is compiled once and never instrumented. A kernel's translation unit is `cuda_on_cpu.h` followed by the
+user's source after `#line 1`, so that errors and reports name the user's lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernelwright.toolchain.cpp import FLAGS, IS_MACOS, compile_shared
 from kernelwright.toolchain.emulator.source import CudaSource
 
 RUNTIME_DIR = Path(__file__).parent
-RUNTIME = ("fibers.h", "runtime.h", "surroundings.h", "runtime.cpp")
+RUNTIME = ("fibers.h", "runtime.h", "process_hooks.h", "runtime.cpp")
 _CUDA_DIALECT_FLAGS = ("-fno-strict-aliasing", "-fvisibility=hidden", "-w", *(() if IS_MACOS else ("-fno-gnu-unique",)))
 _BASE_FLAGS = tuple(flag for flag in FLAGS if flag not in ("-O3", "-fopenmp"))
 RELEASE_FLAGS = (*FLAGS, *_CUDA_DIALECT_FLAGS)
@@ -27,10 +27,10 @@ COUNTING_FLAGS = (
     "-g",
     "-fsanitize=thread",
     "-fsanitize-coverage=trace-pc",
-    "-nodefaultlibs",  # the hooks are the runtime's, not ThreadSanitizer's
+    "-nodefaultlibs",  # the runtime defines the instrumentation hooks, not libtsan
     "-lm",
     "-lc",
-    "-Wl,-z,now",  # what the loader itself defines cannot be named here, so it finds what is missing
+    "-Wl,-z,now",  # undefined symbols fail at load: -z defs would reject the symbols of the dynamic loader
 )
 _EXECUTABLE_FLAGS = tuple(flag for flag in _BASE_FLAGS if flag not in ("-shared", "-fPIC"))
 SANITIZER_FLAGS = {
@@ -51,7 +51,7 @@ class Parameter(ctypes.Structure):
 
 @dataclass(frozen=True)
 class EmulatedLibrary:
-    """A kernel that can be called: the library of its source, and the runtime that it is linked to."""
+    """A loaded kernel: the library of its source, and the runtime that it is linked to."""
 
     path: Path
     runtime: ctypes.CDLL
@@ -61,16 +61,17 @@ class EmulatedLibrary:
 
 
 def load_library(source: CudaSource, name: str, *, counting: bool = False) -> EmulatedLibrary:
-    """The library of a source, with one of its kernels.
+    """Compile and load the library of a source, with one of its kernels.
 
     Raises:
         CandidateError: no such kernel.
-        CompileError: the compiler refused; `where` is the user's line.
+        CompileError: compilation failed; `where` is the user's line.
+        SetupError: `counting` on macOS.
     """
     if counting and IS_MACOS:
-        raise SetupError("counting needs g++ and its -fsanitize=thread: not on macOS", next="count on Linux")
+        raise SetupError("access counting needs g++ -fsanitize=thread, which macOS lacks", next="count on Linux")
     runtime = build_runtime(counting)
-    loaded = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL if IS_MACOS else ctypes.DEFAULT_MODE)
+    loaded_runtime = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL if IS_MACOS else ctypes.DEFAULT_MODE)
     path = compile_shared(
         compose_translation_unit(source, name),
         flags=_link_flags(COUNTING_FLAGS if counting else RELEASE_FLAGS, runtime),
@@ -82,17 +83,17 @@ def load_library(source: CudaSource, name: str, *, counting: bool = False) -> Em
         raise CandidateError(f"{source.path} compiled but does not load: {fault}", where=source.path) from fault
     number = source.exported_kernels(name).index(name)
     return EmulatedLibrary(
-        path, loaded, library[f"kw_call_{number}"], library["kw_dynamic"], _parameters(library, number)
+        path, loaded_runtime, library[f"kw_call_{number}"], library["kw_dynamic"], _parameters(library, number)
     )  # fmt: skip
 
 
 def build_process(source: CudaSource, name: str, sanitizer: str) -> Path:
-    """The program that runs a kernel of a source under `address` or `thread` sanitizer; it is no executable file yet.
+    """Build the program that runs a kernel under the `address` or `thread` sanitizer.
 
-    Raises: as `load_library`, and SetupError on macOS.
+    The file in the cache lacks the executable bit. Raises as `load_library`, and SetupError on macOS.
     """
     if IS_MACOS:
-        raise SetupError("the sanitizers of kernels need Linux", next="run them on Linux")
+        raise SetupError("kernel sanitizers need Linux", next="run them on Linux")
     return compile_shared(
         compose_translation_unit(source, name) + _call_table(source, name) + _read_with_line_marker("process.cpp"),
         flags=_link_flags(SANITIZER_FLAGS[sanitizer], build_runtime(False)),
@@ -101,25 +102,25 @@ def build_process(source: CudaSource, name: str, sanitizer: str) -> Path:
 
 
 def build_runtime(counting: bool, extra: tuple[str, ...] = ()) -> Path:
-    """The runtime, with the hooks that count or without."""
+    """Compile the runtime, optionally with the counting hooks."""
     text = "".join(map(_read_with_line_marker, RUNTIME))
-    defined = ("-DKW_COUNTED",) if counting else ()
-    flags = (*FLAGS, "-O2", "-fvisibility=hidden", *defined, *extra)
+    counting_flags = ("-DKW_COUNTED",) if counting else ()
+    flags = (*FLAGS, "-O2", "-fvisibility=hidden", *counting_flags, *extra)
     return compile_shared(
         text + (_read_with_line_marker("counting.cpp") if counting else ""), flags=flags, name="runtime.cpp"
     )
 
 
 def compose_translation_unit(source: CudaSource, name: str) -> str:
-    """What the compiler sees of a kernel's library."""
+    """Compose the translation unit of a kernel's library: headers, source, exports."""
     exports = "".join(f"KW_EXPORT({number}, {one})\n" for number, one in enumerate(source.exported_kernels(name)))
-    own = source.path.replace("\\", "\\\\").replace('"', '\\"')
+    path = source.path.replace("\\", "\\\\").replace('"', '\\"')
     last = max(1, len(source.text.rstrip().splitlines()))
-    # What is missing at the end of the source is found by the assertion, in a line of the source.
+    # The static_assert makes the compiler report an unfinished source (a missing brace) on a line of the source.
     return (
         f"{_read_with_line_marker('runtime.h')}{_read_with_line_marker('cuda_on_cpu.h')}#line 1 "
-        f'"{own}"\n{source.text}\n'
-        f'#line {last} "{own}"\nstatic_assert(true);\n#line 1 "kw-exports"\n{exports}'
+        f'"{path}"\n{source.text}\n'
+        f'#line {last} "{path}"\nstatic_assert(true);\n#line 1 "kw-exports"\n{exports}'
     )
 
 
@@ -133,7 +134,7 @@ def _read_with_line_marker(name: str) -> str:
 
 
 def _link_flags(flags: tuple[str, ...], runtime: Path) -> tuple[str, ...]:
-    """The runtime by its path, which is in the key of the cache as its content is."""
+    """Add the runtime by its path, which contains its content hash and so enters the cache key."""
     return (*flags, "-Wl,-undefined,dynamic_lookup") if IS_MACOS else (*flags, f"-Wl,--no-as-needed,{runtime}")
 
 

@@ -1,7 +1,7 @@
-"""Reads a counted library with the tools that come with g++: its functions, its FLOPs, and the lines of its code.
+"""Functions, FLOPs and source lines of an instrumented library, read with objdump and addr2line.
 
-The library was compiled with -fsanitize-coverage=trace-pc, so each basic block begins with a call that is counted; what
-stands between two such calls was executed as often as the first of them.
+The library was compiled with -fsanitize-coverage=trace-pc, so each basic block begins with a hook call, which the
+runtime counts; the instructions up to the next hook call were executed as often.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ _CALLED = re.compile(r"<(\w+)(?:@\w+)?>")
 
 @dataclass(frozen=True)
 class CodeMap:
-    """What a counted library holds, by places: bytes from its begin."""
+    """Functions and FLOPs of an instrumented library by code offset, in bytes from the start of the library."""
 
     functions: tuple[int, ...]
-    """Where each function begins, ascending."""
+    """Start of each function, ascending."""
     flops: dict[int, int]
-    """FLOPs of one run through the block that begins there; blocks with none are left out."""
+    """FLOPs of one execution of the basic block at this offset; blocks without FLOPs are left out."""
 
 
 def read_code_map(library: Path) -> CodeMap:
-    """The functions and the arithmetic of a counted library.
+    """Read the functions and the arithmetic of an instrumented library.
 
     Raises:
-        MissingDependency: no objdump, which comes with the compiler's binutils.
+        MissingDependency: no objdump (binutils).
     """
     functions: list[int] = []
     flops: dict[int, int] = {}
-    block, begins = 0, False
+    block, after_hook = 0, False
     for line in _run("objdump", "-d", "--no-show-raw-insn", str(library)).splitlines():
         if match := _SYMBOL.match(line):
             functions.append(int(match[1], 16))
-            block, begins = 0, False
+            block, after_hook = 0, False
         elif match := _INSTRUCTION.match(line):
-            if begins:  # the place of a block is where its call returns to
-                block, begins = int(match[1], 16), False
+            if after_hook:  # a block is identified by the return address of its hook call
+                block, after_hook = int(match[1], 16), False
             called = _CALLED.search(match[3]) if match[2].startswith(("call", "bl")) else None
-            begins = bool(called) and called[1] == _COVERAGE_HOOK
+            after_hook = bool(called) and called[1] == _COVERAGE_HOOK
             if block and (count := _flops(match[2], called[1] if called else "")):
                 flops[block] = flops.get(block, 0) + count
     return CodeMap(tuple(sorted(functions)), flops)
@@ -63,24 +63,24 @@ def _flops(mnemonic: str, called: str) -> int:
     return 1 if _ONE_FLOP.match(mnemonic) else 2 if _TWO_FLOPS.match(mnemonic) else 0
 
 
-def resolve_lines(library: Path, places: Iterable[int], path: str) -> dict[int, int]:
-    """The user's line of each place, 0 where it has none; code of the header counts for the line that called it."""
-    asked = sorted(set(places))
-    if not asked:
+def resolve_lines(library: Path, code_offsets: Iterable[int], path: str) -> dict[int, int]:
+    """Map each code offset (a return address) to the user's line, 0 if unknown; inlined header code to its caller."""
+    offsets = sorted(set(code_offsets))
+    if not offsets:
         return {}
-    out = _run("addr2line", "-a", "-i", "-e", str(library), *(hex(place - 1) for place in asked))
-    found: dict[int, int] = {}
-    place = 0
+    out = _run("addr2line", "-a", "-i", "-e", str(library), *(hex(offset - 1) for offset in offsets))
+    lines: dict[int, int] = {}
+    offset = 0
     for line in out.splitlines():
         if line.startswith("0x"):
-            place = int(line, 16) + 1
-            found[place] = 0
-        elif not found[place] and (match := re.match(r"(.*):(\d+)", line)) and match[1].endswith(path):
-            found[place] = int(match[2])
-    return found
+            offset = int(line, 16) + 1
+            lines[offset] = 0
+        elif not lines[offset] and (match := re.match(r"(.*):(\d+)", line)) and match[1].endswith(path):
+            lines[offset] = int(match[2])
+    return lines
 
 
 def _run(tool: str, *arguments: str) -> str:
     if not shutil.which(tool):
-        raise MissingDependency(f"no {tool} on this machine", next="apt-get install binutils")
+        raise MissingDependency(f"{tool} not found", next="apt-get install binutils")
     return subprocess.run([tool, *arguments], capture_output=True, text=True, check=True).stdout

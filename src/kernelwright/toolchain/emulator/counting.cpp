@@ -1,23 +1,23 @@
-// Counts what a run asks of memory. The kernel's library is compiled with -fsanitize=thread, whose hooks for each
-// access are these, and with -fsanitize-coverage=trace-pc, which calls one at the begin of each basic block.
+// Counts memory accesses. The kernel's library is compiled with -fsanitize=thread, whose access hooks are defined here,
+// and with -fsanitize-coverage=trace-pc, which calls a hook at the start of each basic block.
 //
-// Each lane leaves a trail of blocks and accesses. When a warp rests (all lanes at __syncthreads or ended) the trails
-// are walked as a warp executes: the lanes that are furthest behind in the code go next, together. Unoptimised code
-// lies in the order of the source, so lanes that left a loop or a branch early wait for the others behind it.
+// Each lane records a trace of blocks and accesses. When all lanes of a warp have stopped (at __syncthreads or exited),
+// the traces are replayed as a warp executes: the lanes that are furthest behind in the code advance next, together.
+// Unoptimised code has source order, so lanes that left a loop or a branch early wait at its end for the others.
 #include <map>
 #include <unordered_map>
 
 struct KwRange {
-  uint64_t begin, end, base;  // of a tensor; `base` is the begin of its storage, which a GPU would align
+  uint64_t begin, end, base;  // of a tensor; `base` is the start of its storage, which a GPU would align
 };
 
 struct KwPattern {
-  unsigned place;  // of the instruction behind the access, from the library's begin
+  unsigned code_offset;    // of the instruction after the access, from the start of the library
   unsigned short operand;  // number of the tensor, or kSharedMemory
   unsigned char kind, bytes;
-  unsigned mask;  // lanes that take part
+  unsigned mask;  // active lanes
   unsigned pad;
-  uint64_t offsets[32];    // addresses of those lanes, from a multiple of 128 below the first of them
+  uint64_t offsets[32];  // addresses of the active lanes, relative to a multiple of 128 below the lowest
   uint64_t count;
 };
 
@@ -25,17 +25,17 @@ namespace {
 
 enum Kind : unsigned char { kBlock, kRead, kWrite, kAtomic };
 constexpr unsigned short kSharedMemory = 0xffff;
-constexpr uint64_t kFarApart = 1ull << 40;  // between the addresses of two tensors
+constexpr uint64_t kTensorStride = 1ull << 40;  // between the virtual addresses of two tensors
 
-struct Token {
-  unsigned place, chain;
+struct TraceEvent {
+  unsigned code_offset, path;
   uint64_t address;
   unsigned short operand;
   unsigned char kind, bytes;
 };
 
-struct Chain {
-  unsigned parent, place, function, depth;
+struct CallPath {
+  unsigned parent, code_offset, function, depth;
 };
 
 struct Same {
@@ -55,40 +55,40 @@ struct Hash {
 // One launch at a time, on one operating-system thread.
 struct Counting {
   std::vector<KwRange> ranges;
-  std::vector<unsigned> function_of;  // by place; 0 is none
-  std::vector<uint64_t> visits;       // of blocks, by place
-  std::vector<Chain> chains;
+  std::vector<unsigned> function_of;  // by code offset; 0 is none
+  std::vector<uint64_t> visits;       // of basic blocks, by code offset
+  std::vector<CallPath> call_paths;
   std::map<std::pair<unsigned, unsigned>, unsigned> children;
-  std::vector<Token> trails[kKwWarp];  // warps run one after another
-  unsigned chain_of[1024];
+  std::vector<TraceEvent> traces[kKwWarp];  // warps run one after another
+  unsigned path_of[1024];                   // call path of each thread
   std::unordered_map<KwPattern, uint64_t, Hash, Same> patterns;
   std::vector<KwPattern> result;
   std::vector<unsigned> functions;
   uintptr_t code = 0;
   uint64_t shared_begin = 0, shared_end = 0;
-  std::vector<Token>* trail = nullptr;
-  unsigned* chain = nullptr;
+  std::vector<TraceEvent>* trace = nullptr;
+  unsigned* path = nullptr;
 } counting;
 
-unsigned place_of(void* pc) { return unsigned(reinterpret_cast<uintptr_t>(pc) - counting.code); }
+unsigned code_offset_of(void* pc) { return unsigned(reinterpret_cast<uintptr_t>(pc) - counting.code); }
 
-// Whether a lane at `a` is behind one at `b`: by the calls that led there, then the place.
-bool behind(const Token& a, const Token& b) {
-  if (a.chain == b.chain) return a.place < b.place;
-  const auto& chains = counting.chains;
-  unsigned left = a.chain, right = b.chain, left_place = a.place, right_place = b.place;
-  while (chains[left].depth > chains[right].depth) left_place = chains[left].place, left = chains[left].parent;
-  while (chains[right].depth > chains[left].depth) right_place = chains[right].place, right = chains[right].parent;
-  while (left != right) {
-    left_place = chains[left].place, left = chains[left].parent;
-    right_place = chains[right].place, right = chains[right].parent;
+// Whether a lane at `a` is behind one at `b` in program order: compares code offsets in their deepest common caller.
+bool is_behind(const TraceEvent& a, const TraceEvent& b) {
+  if (a.path == b.path) return a.code_offset < b.code_offset;
+  const auto& paths = counting.call_paths;
+  unsigned path_a = a.path, path_b = b.path, offset_a = a.code_offset, offset_b = b.code_offset;
+  while (paths[path_a].depth > paths[path_b].depth) offset_a = paths[path_a].code_offset, path_a = paths[path_a].parent;
+  while (paths[path_b].depth > paths[path_a].depth) offset_b = paths[path_b].code_offset, path_b = paths[path_b].parent;
+  while (path_a != path_b) {
+    offset_a = paths[path_a].code_offset, path_a = paths[path_a].parent;
+    offset_b = paths[path_b].code_offset, path_b = paths[path_b].parent;
   }
-  return left_place < right_place;
+  return offset_a < offset_b;
 }
 
-void request(const Token& first, unsigned mask, const uint64_t* addresses) {
+void count_request(const TraceEvent& first, unsigned mask, const uint64_t* addresses) {
   KwPattern pattern{};
-  pattern.place = first.place;
+  pattern.code_offset = first.code_offset;
   pattern.operand = first.operand;
   pattern.kind = first.kind;
   pattern.bytes = first.bytes;
@@ -104,25 +104,26 @@ void request(const Token& first, unsigned mask, const uint64_t* addresses) {
 }
 
 void record(void* address, unsigned char bytes, Kind kind, void* pc) {
-  if (!counting.trail) return;
-  const auto at = reinterpret_cast<uint64_t>(address);
-  if (at >= counting.shared_begin && at < counting.shared_end) {
-    counting.trail->push_back({place_of(pc), *counting.chain, at - counting.shared_begin, kSharedMemory, kind, bytes});
+  if (!counting.trace) return;
+  const auto value = reinterpret_cast<uint64_t>(address);
+  const unsigned code_offset = code_offset_of(pc);
+  if (value >= counting.shared_begin && value < counting.shared_end) {
+    counting.trace->push_back({code_offset, *counting.path, value - counting.shared_begin, kSharedMemory, kind, bytes});
     return;
   }
   for (size_t i = 0; i < counting.ranges.size(); ++i) {
     const KwRange& range = counting.ranges[i];
-    if (at < range.begin || at >= range.end) continue;
-    const uint64_t virtual_address = (i + 1) * kFarApart + (at - range.base);
-    counting.trail->push_back({place_of(pc), *counting.chain, virtual_address, (unsigned short)i, kind, bytes});
+    if (value < range.begin || value >= range.end) continue;
+    const uint64_t virtual_address = (i + 1) * kTensorStride + (value - range.base);
+    counting.trace->push_back({code_offset, *counting.path, virtual_address, (unsigned short)i, kind, bytes});
     return;
   }
 }
 
 }  // namespace
 
-// ---- The scheduler tells of these.
-void kw_count_begins(char* shared, size_t shared_bytes, uintptr_t code, size_t code_bytes) {
+// ---- Called by the scheduler.
+void kw_count_start(char* shared, size_t shared_bytes, uintptr_t code, size_t code_bytes) {
   counting.code = code;
   counting.shared_begin = reinterpret_cast<uint64_t>(shared);
   counting.shared_end = counting.shared_begin + shared_bytes;
@@ -130,47 +131,47 @@ void kw_count_begins(char* shared, size_t shared_bytes, uintptr_t code, size_t c
   counting.function_of.assign(code_bytes + 1, 0);
   for (size_t i = 0; i < counting.functions.size(); ++i) {
     const size_t end = i + 1 < counting.functions.size() ? counting.functions[i + 1] : code_bytes;
-    for (size_t at = counting.functions[i]; at < end; ++at) counting.function_of[at] = unsigned(i + 1);
+    for (size_t offset = counting.functions[i]; offset < end; ++offset) counting.function_of[offset] = unsigned(i + 1);
   }
-  counting.chains.assign(1, Chain{0, 0, 0, 0});
+  counting.call_paths.assign(1, CallPath{0, 0, 0, 0});
   counting.children.clear();
   counting.patterns.clear();
-  std::fill(std::begin(counting.chain_of), std::end(counting.chain_of), 0);
-  for (auto& trail : counting.trails) trail.clear();
+  std::fill(std::begin(counting.path_of), std::end(counting.path_of), 0);
+  for (auto& trace : counting.traces) trace.clear();
 }
 
-void kw_count_lane(int thread) {
-  counting.trail = &counting.trails[thread % int(kKwWarp)];
-  counting.chain = &counting.chain_of[thread];
+void kw_count_select_lane(int thread) {
+  counting.trace = &counting.traces[thread % int(kKwWarp)];
+  counting.path = &counting.path_of[thread];
 }
 
-void kw_count_rest() {
-  auto* trails = counting.trails;
-  size_t at[kKwWarp] = {};
+void kw_count_reconverge() {
+  auto* traces = counting.traces;
+  size_t next[kKwWarp] = {};
   for (;;) {
-    const Token* least = nullptr;
+    const TraceEvent* least = nullptr;
     for (unsigned i = 0; i < kKwWarp; ++i) {
-      if (at[i] == trails[i].size()) continue;
-      const Token& head = trails[i][at[i]];
-      if (!least || behind(head, *least)) least = &head;
+      if (next[i] == traces[i].size()) continue;
+      const TraceEvent& head = traces[i][next[i]];
+      if (!least || is_behind(head, *least)) least = &head;
     }
     if (!least) break;
     unsigned mask = 0;
     uint64_t addresses[kKwWarp];
     for (unsigned i = 0; i < kKwWarp; ++i) {
-      if (at[i] == trails[i].size()) continue;
-      const Token& head = trails[i][at[i]];
-      if (head.chain != least->chain || head.place != least->place) continue;
+      if (next[i] == traces[i].size()) continue;
+      const TraceEvent& head = traces[i][next[i]];
+      if (head.path != least->path || head.code_offset != least->code_offset) continue;
       addresses[i] = head.address;
       mask |= 1u << i;
-      ++at[i];
+      ++next[i];
     }
-    if (least->kind != kBlock) request(*least, mask, addresses);
+    if (least->kind != kBlock) count_request(*least, mask, addresses);
   }
-  for (unsigned i = 0; i < kKwWarp; ++i) trails[i].clear();
+  for (unsigned i = 0; i < kKwWarp; ++i) traces[i].clear();
 }
 
-// ---- Python asks these.
+// ---- Called by Python.
 #define KW_PUBLIC extern "C" __attribute__((visibility("default")))
 
 KW_PUBLIC void kw_count_setup(const KwRange* ranges, int range_count, const unsigned* functions, int function_count) {
@@ -179,7 +180,7 @@ KW_PUBLIC void kw_count_setup(const KwRange* ranges, int range_count, const unsi
 }
 
 KW_PUBLIC int kw_count_patterns(const KwPattern** patterns) {
-  counting.trail = nullptr;
+  counting.trace = nullptr;
   counting.result.clear();
   for (const auto& [pattern, count] : counting.patterns) {
     counting.result.push_back(pattern);
@@ -189,36 +190,36 @@ KW_PUBLIC int kw_count_patterns(const KwPattern** patterns) {
   return int(counting.result.size());
 }
 
-KW_PUBLIC uint64_t kw_count_visits(unsigned place) {
-  return place < counting.visits.size() ? counting.visits[place] : 0;
+KW_PUBLIC uint64_t kw_count_visits(unsigned code_offset) {
+  return code_offset < counting.visits.size() ? counting.visits[code_offset] : 0;
 }
 
-// ---- The compiler calls these.
+// ---- Called by instrumented code.
 KW_PUBLIC void __sanitizer_cov_trace_pc() {
-  if (!counting.trail) return;
-  const unsigned place = place_of(__builtin_return_address(0));
-  if (place >= counting.visits.size()) return;
-  ++counting.visits[place];
-  // A function that touches no memory enters unseen: its blocks belong to nobody's order.
-  if (counting.function_of[place] != counting.chains[*counting.chain].function) return;
-  counting.trail->push_back({place, *counting.chain, 0, 0, kBlock, 0});
+  if (!counting.trace) return;
+  const unsigned code_offset = code_offset_of(__builtin_return_address(0));
+  if (code_offset >= counting.visits.size()) return;
+  ++counting.visits[code_offset];
+  // A function without memory accesses has no __tsan_func_entry, so its blocks are not part of the call path's order.
+  if (counting.function_of[code_offset] != counting.call_paths[*counting.path].function) return;
+  counting.trace->push_back({code_offset, *counting.path, 0, 0, kBlock, 0});
 }
 
 KW_PUBLIC void __tsan_func_entry(void* caller) {
-  if (!counting.trail) return;
-  const unsigned parent = *counting.chain, place = place_of(caller);
-  unsigned& child = counting.children[{parent, place}];
+  if (!counting.trace) return;
+  const unsigned parent = *counting.path, code_offset = code_offset_of(caller);
+  unsigned& child = counting.children[{parent, code_offset}];
   if (!child) {
-    const unsigned inside = place_of(__builtin_return_address(0));
-    const unsigned function = inside < counting.function_of.size() ? counting.function_of[inside] : 0;
-    child = unsigned(counting.chains.size());
-    counting.chains.push_back({parent, place, function, counting.chains[parent].depth + 1});
+    const unsigned entry = code_offset_of(__builtin_return_address(0));
+    const unsigned function = entry < counting.function_of.size() ? counting.function_of[entry] : 0;
+    child = unsigned(counting.call_paths.size());
+    counting.call_paths.push_back({parent, code_offset, function, counting.call_paths[parent].depth + 1});
   }
-  *counting.chain = child;
+  *counting.path = child;
 }
 
 KW_PUBLIC void __tsan_func_exit() {
-  if (counting.trail) *counting.chain = counting.chains[*counting.chain].parent;
+  if (counting.trace) *counting.path = counting.call_paths[*counting.path].parent;
 }
 
 KW_PUBLIC void __tsan_init() {}
@@ -236,16 +237,16 @@ KW_HOOKS(4)
 KW_HOOKS(8)
 KW_HOOKS(16)
 
-// A structure that is copied whole: accesses of up to 16 bytes.
-static void range(void* at, unsigned long bytes, Kind kind, void* pc) {
-  for (unsigned long done = 0; done < bytes; done += 16)
-    record(static_cast<char*>(at) + done, (unsigned char)std::min(16ul, bytes - done), kind, pc);
+// A copy of a whole structure: accesses of up to 16 bytes.
+static void record_range(void* address, unsigned long bytes, Kind kind, void* pc) {
+  for (unsigned long offset = 0; offset < bytes; offset += 16)
+    record(static_cast<char*>(address) + offset, (unsigned char)std::min(16ul, bytes - offset), kind, pc);
 }
-KW_PUBLIC void __tsan_read_range(void* at, unsigned long bytes) {
-  range(at, bytes, kRead, __builtin_return_address(0));
+KW_PUBLIC void __tsan_read_range(void* address, unsigned long bytes) {
+  record_range(address, bytes, kRead, __builtin_return_address(0));
 }
-KW_PUBLIC void __tsan_write_range(void* at, unsigned long bytes) {
-  range(at, bytes, kWrite, __builtin_return_address(0));
+KW_PUBLIC void __tsan_write_range(void* address, unsigned long bytes) {
+  record_range(address, bytes, kWrite, __builtin_return_address(0));
 }
 
 #define KW_ATOMICS(width, T)                                                                                       \

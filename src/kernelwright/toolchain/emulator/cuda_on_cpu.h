@@ -1,6 +1,6 @@
-// CUDA C++ for g++: what a kernel's source sees before its first line. The runtime (runtime.cpp) is a library of its
-// own, never instrumented. Blocks are loops and threads are fibers; `__syncthreads` and the operations of a warp
-// switch between them. `__shared__` is a variable of the operating-system thread that runs the block.
+// CUDA C++ for g++, prepended to a kernel's source. The runtime (runtime.cpp) is a separate library, never
+// instrumented. The grid is a loop and threads are fibers; `__syncthreads` and warp operations switch between them.
+// `__shared__` variables are thread-local to the operating-system thread that runs the block.
 #include <assert.h>
 #include <math.h>
 #include <stdint.h>
@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <utility>
 
-// ---- Qualifiers. KW_PROCESS is a sanitizer's process, with one block at a time: there shared memory is plain, so
-// that AddressSanitizer fences it.
+// ---- Qualifiers. In a sanitizer's process (KW_PROCESS) one block runs at a time and shared memory is an ordinary
+// static variable, so that AddressSanitizer adds redzones.
 #ifdef KW_PROCESS
 #define KW_STORAGE
 #else
@@ -30,22 +30,22 @@
 #define __host__
 #define __constant__
 #define __grid_constant__
-#define __noinline__  // empty, since the compiler's own headers write __attribute__((__noinline__))
+#define __noinline__  // empty, since system headers use __attribute__((__noinline__))
 #define __forceinline__ KW_INLINE
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
-#define __shared__ static KW_STORAGE  // build.py has rewritten `extern __shared__ T name[]`
+#define __shared__ static KW_STORAGE  // source.py has rewritten `extern __shared__ T name[]`
 
 extern "C" {
 KW_STORAGE char kw_dynamic_shared[kKwSharedBytes] __attribute__((aligned(1024)));
 __attribute__((visibility("default"))) char* kw_dynamic() { return kw_dynamic_shared; }
 }
 
-// ---- Where a thread is.
-#define threadIdx (kw_place.thread)
-#define blockIdx (kw_place.block)
-#define blockDim (kw_place.block_dim)
-#define gridDim (kw_place.grid_dim)
+// ---- Thread and block indices.
+#define threadIdx (kw_thread_position.thread)
+#define blockIdx (kw_thread_position.block)
+#define blockDim (kw_thread_position.block_dim)
+#define gridDim (kw_thread_position.grid_dim)
 constexpr int warpSize = kKwWarp;
 
 struct dim3 {
@@ -74,7 +74,7 @@ KW_VECTORS(long long, longlong, 16, 16)
 KW_VECTORS(unsigned long long, ulonglong, 16, 16)
 KW_VECTORS(double, double, 16, 16)
 
-// ---- Synchronisation: macros, so that a report can name the line.
+// ---- Synchronisation: macros, so that reports contain the line.
 #define __syncthreads() kw_barrier(__LINE__)
 #define __syncwarp(...) kw::sync_warp(__LINE__ __VA_OPT__(, ) __VA_ARGS__)
 #define __threadfence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
@@ -89,42 +89,42 @@ KW_VECTORS(double, double, 16, 16)
 
 namespace kw {
 
-KW_INLINE void sync_warp(int line, unsigned mask = 0xffffffffu) { kw_sync_warp(line, mask); }
+KW_INLINE void sync_warp(int line, unsigned mask = 0xffffffffu) { kw_syncwarp(line, mask); }
 
 template <class T>
-KW_INLINE T exchange(int line, unsigned mask, T value, int source) {
+KW_INLINE T shuffle(int line, unsigned mask, T value, int source) {
   static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");
   unsigned long long bits = 0;
   memcpy(&bits, &value, sizeof(T));
-  bits = kw_exchange(line, mask, bits, source);
+  bits = kw_shuffle(line, mask, bits, source);
   memcpy(&value, &bits, sizeof(T));
   return value;
 }
 
 template <class T>
 KW_INLINE T shuffle_index(int line, unsigned mask, T value, int source, int width = warpSize) {
-  return exchange(line, mask, value, (kw_lane() & ~(width - 1)) | (source & (width - 1)));
+  return shuffle(line, mask, value, (kw_lane() & ~(width - 1)) | (source & (width - 1)));
 }
 
 template <class T>
 KW_INLINE T shuffle_up(int line, unsigned mask, T value, unsigned delta, int width = warpSize) {
   int lane = kw_lane(), inside = lane & (width - 1);
-  return exchange(line, mask, value, inside < int(delta) ? lane : lane - int(delta));
+  return shuffle(line, mask, value, inside < int(delta) ? lane : lane - int(delta));
 }
 
 template <class T>
 KW_INLINE T shuffle_down(int line, unsigned mask, T value, unsigned delta, int width = warpSize) {
   int lane = kw_lane(), inside = lane & (width - 1);
-  return exchange(line, mask, value, inside + int(delta) >= width ? lane : lane + int(delta));
+  return shuffle(line, mask, value, inside + int(delta) >= width ? lane : lane + int(delta));
 }
 
 template <class T>
 KW_INLINE T shuffle_xor(int line, unsigned mask, T value, int other, int width = warpSize) {
   int lane = kw_lane(), source = lane ^ other;
-  return exchange(line, mask, value, source >= (lane & ~(width - 1)) + width ? lane : source);
+  return shuffle(line, mask, value, source >= (lane & ~(width - 1)) + width ? lane : source);
 }
 
-// ---- Atomic operations: a loop of compare-and-swap, relaxed as on the GPU.
+// ---- Atomic operations: compare-and-swap loops, relaxed as on the GPU.
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 8, unsigned long long, unsigned>;
 template <class T>
@@ -139,24 +139,24 @@ KW_INLINE To bits(From from) {
 }
 
 template <class T, class F>
-KW_INLINE T update(T* address, F next) {
+KW_INLINE T atomic_update(T* address, F next) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "an atomic operation has 4 or 8 bytes");
-  auto* at = reinterpret_cast<Bits<T>*>(address);
-  Bits<T> old = __atomic_load_n(at, __ATOMIC_RELAXED);
-  while (!__atomic_compare_exchange_n(at, &old, bits<Bits<T>>(next(bits<T>(old))), false, __ATOMIC_RELAXED,
+  auto* word = reinterpret_cast<Bits<T>*>(address);
+  Bits<T> old = __atomic_load_n(word, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(word, &old, bits<Bits<T>>(next(bits<T>(old))), false, __ATOMIC_RELAXED,
                                       __ATOMIC_RELAXED)) {
   }
   return bits<T>(old);
 }
 
 template <class... Args, size_t... i>
-KW_INLINE void call(void (*kernel)(Args...), void** values, std::index_sequence<i...>) {
+KW_INLINE void invoke(void (*kernel)(Args...), void** values, std::index_sequence<i...>) {
   kernel(*static_cast<std::remove_reference_t<Args>*>(values[i])...);
 }
 
 template <class... Args>
-KW_INLINE void call(void (*kernel)(Args...), void** values) {
-  call(kernel, values, std::index_sequence_for<Args...>{});
+KW_INLINE void invoke(void (*kernel)(Args...), void** values) {
+  invoke(kernel, values, std::index_sequence_for<Args...>{});
 }
 
 template <class T>
@@ -171,14 +171,14 @@ template <>
 inline constexpr int bytes<void> = 0;
 
 template <class T>
-constexpr KwParameter parameter() {
+constexpr KwParameter describe_parameter() {
   using Inner = std::remove_cv_t<std::remove_pointer_t<T>>;
   return {kind<T>, bytes<T>, kind<Inner>, bytes<Inner>};
 }
 
 template <class... Args>
-int parameters(void (*)(Args...), const KwParameter** rows) {
-  static constexpr KwParameter table[] = {parameter<std::remove_cv_t<Args>>()..., {}};
+int describe_parameters(void (*)(Args...), const KwParameter** rows) {
+  static constexpr KwParameter table[] = {describe_parameter<std::remove_cv_t<Args>>()..., {}};
   *rows = table;
   return sizeof...(Args);
 }
@@ -188,7 +188,7 @@ int parameters(void (*)(Args...), const KwParameter** rows) {
 #define KW_UPDATE(name, next)                                                                                      \
   template <class T>                                                                                               \
   KW_INLINE T name(T* address, kw::Same<T> value) {                                                                \
-    return kw::update(address, [value](T old) -> T { return next; });                                              \
+    return kw::atomic_update(address, [value](T old) -> T { return next; });                                       \
   }
 KW_UPDATE(atomicAdd, old + value)
 KW_UPDATE(atomicSub, old - value)
@@ -202,10 +202,10 @@ KW_UPDATE(atomicInc, old >= value ? 0 : old + 1)
 KW_UPDATE(atomicDec, old == 0 || old > value ? value : old - 1)
 template <class T>
 KW_INLINE T atomicCAS(T* address, kw::Same<T> compare, kw::Same<T> value) {
-  return kw::update(address, [=](T old) -> T { return old == compare ? value : old; });
+  return kw::atomic_update(address, [=](T old) -> T { return old == compare ? value : old; });
 }
 
-// ---- Arithmetic. The names with two underscores are glibc's as well, so these are macros.
+// ---- Arithmetic. Macros where glibc declares the same double-underscore name.
 #define __trap() (fprintf(stderr, "%s:%d: __trap()\n", __FILE__, __LINE__), abort())
 #define __ldg(address) (*(address))
 #define __ldcg(address) (*(address))
@@ -262,11 +262,11 @@ KW_INLINE int __ffs(int x) { return __builtin_ffs(x); }
 KW_INLINE unsigned __umulhi(unsigned x, unsigned y) { return unsigned((uint64_t(x) * y) >> 32); }
 KW_INLINE int __mulhi(int x, int y) { return int((int64_t(x) * y) >> 32); }
 
-// ---- What build.py asks for, once for each kernel: the call, and what it takes.
+// ---- Exports for build.py, one pair per kernel: its invocation and its parameters.
 #define KW_EXPORT(number, ...)                                                                                     \
   extern "C" __attribute__((visibility("default"))) void kw_call_##number(void** values) {                         \
-    kw::call(__VA_ARGS__, values);                                                                                 \
+    kw::invoke(__VA_ARGS__, values);                                                                               \
   }                                                                                                                \
   extern "C" __attribute__((visibility("default"))) int kw_parameters_##number(const KwParameter** rows) {         \
-    return kw::parameters(__VA_ARGS__, rows);                                                                      \
+    return kw::describe_parameters(__VA_ARGS__, rows);                                                             \
   }

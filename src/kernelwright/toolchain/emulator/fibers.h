@@ -1,5 +1,5 @@
-// A fiber: a stack of its own, and a switch that keeps what the calling convention says a function must keep.
-// x86-64 switches in a few instructions; anything else, or -DKW_UCONTEXT, goes through ucontext.
+// Fibers: a separate stack each, and a context switch that saves the callee-saved registers.
+// x86-64 switches in a few instructions; other machines, or -DKW_UCONTEXT, use ucontext.
 #if defined(__x86_64__) && !defined(KW_UCONTEXT)
 #define KW_FAST_SWITCH 1
 #else
@@ -15,7 +15,7 @@
 namespace {
 
 constexpr size_t kStackBytes = 64 * 1024;
-constexpr size_t kStackStride = kStackBytes + 576;  // tops that lie a power of two apart would share one cache set
+constexpr size_t kStackStride = kStackBytes + 576;  // a power-of-two stride would map all stack tops to one cache set
 constexpr uint64_t kCanary = 0x6b65726e656c7772;
 
 #ifdef KW_FAST_SWITCH
@@ -47,7 +47,7 @@ kw_switch:
 
 struct Context {
   void* stack_pointer = nullptr;
-  // After the switch the stack is as a call would leave it: a return address that is 0 ends every trace.
+  // The initial stack looks as after a call; a return address of 0 ends stack traces.
   void prepare(char* stack, void (*entry)()) {
     auto** top = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(stack + kStackBytes) & ~uintptr_t(15));
     *--top = nullptr;
@@ -55,7 +55,7 @@ struct Context {
     for (int saved = 0; saved < 6; ++saved) *--top = nullptr;
     stack_pointer = top;
   }
-  static void change(Context& from, Context& to) { kw_switch(&from.stack_pointer, to.stack_pointer); }
+  static void switch_to(Context& from, Context& to) { kw_switch(&from.stack_pointer, to.stack_pointer); }
 };
 #else
 struct Context {
@@ -67,15 +67,15 @@ struct Context {
     state.uc_link = nullptr;
     makecontext(&state, entry, 0);
   }
-  static void change(Context& from, Context& to) { swapcontext(&from.state, &to.state); }
+  static void switch_to(Context& from, Context& to) { swapcontext(&from.state, &to.state); }
 };
 #endif
 
-// Stacks of one operating-system thread, kept for its next launch. A word at the low end of each tells of an overflow.
+// Stacks of one operating-system thread, reused by its next launch. A canary at the low end of each detects overflow.
 class Stacks {
  public:
   ~Stacks() { release(); }
-  bool hold(size_t count) {
+  bool reserve(size_t count) {
     if (count <= count_) return true;
     release();
     void* memory = mmap(nullptr, count * kStackStride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -85,8 +85,8 @@ class Stacks {
     for (size_t i = 0; i < count; ++i) canary(i) = kCanary;
     return true;
   }
-  char* low(size_t i) { return memory_ + i * kStackStride; }
-  uint64_t& canary(size_t i) { return *reinterpret_cast<uint64_t*>(low(i)); }
+  char* base(size_t i) { return memory_ + i * kStackStride; }
+  uint64_t& canary(size_t i) { return *reinterpret_cast<uint64_t*>(base(i)); }
 
  private:
   void release() {

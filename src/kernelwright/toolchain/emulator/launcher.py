@@ -1,4 +1,4 @@
-"""Launches a kernel on the CPU, called like `toolchain.cuda.CudaKernel`."""
+"""Launches of CUDA C++ kernels on the CPU, with the interface of `toolchain.cuda.launcher.CudaKernel`."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class LaunchStruct(ctypes.Structure):
 
 
 class EmulatedKernel:
-    """A kernel of a CUDA C++ source, run on the CPU: its blocks are loops, the threads of a block fibers.
+    """A kernel of a CUDA C++ source on the CPU: the grid is a loop, the threads of a block are fibers.
 
     Args:
-        source: the text, without inline PTX; several kernels in one source are compiled once.
-        name: a `__global__` function, or an instance of a template, such as `sgemm<32>`.
-        path: what errors call the source.
+        source: source text without inline PTX; several kernels of one source are compiled once.
+        name: a `__global__` function, or an instance of a template such as `sgemm<32>`.
+        path: the name of the source in errors.
     Raises:
         CandidateError: no such kernel.
-        CompileError: the compiler refused the source, or it needs a GPU; `where` is the line.
+        CompileError: compilation failed, or the source needs a GPU; `where` is the line.
     """
 
     def __init__(self, source: str, name: str, *, path: str = "kernel.cu") -> None:
@@ -48,31 +48,30 @@ class EmulatedKernel:
         self._library = load_library(self.source, name)
 
     def __call__(self, grid: Dim3, block: Dim3, arguments: Sequence[Any], shared_bytes: int = 0) -> None:
-        """One launch; it has ended when this returns.
+        """Run one launch to its end.
 
         Args:
             grid: blocks, as one to three numbers.
-            block: threads of a block, as one to three numbers.
-            arguments: CPU tensors in the order of the kernel's pointers (None is a null pointer), and numbers.
-            shared_bytes: dynamic shared memory of a block.
+            block: threads per block, as one to three numbers.
+            arguments: in the order of the kernel's parameters: CPU tensors or None (null) for pointers, numbers.
+            shared_bytes: dynamic shared memory per block.
         Raises:
             UsageError: more threads, blocks or shared memory than a GPU has.
             SignatureError: the arguments do not fit the parameters.
-            CandidateError: threads that wait for each other, such as at a `__syncthreads` that not all of them reach;
-                `where` is the line.
+            CandidateError: deadlock, such as at a `__syncthreads` that not all threads reach; `where` is the line.
         """
         shape = LaunchShape.from_sizes(grid, block, shared_bytes)
         run_launch(self._library, shape, self.bind(arguments), _worker_count(shape), self.source.path)
 
     def bind(self, arguments: Sequence[Any]) -> list[Argument]:
-        """Each argument as its parameter takes it."""
+        """Convert each argument for its parameter; errors as for `arguments.bind`."""
         return bind(self.name, arguments, self._library.parameters, self.source.parameters(self.name))
 
 
 def run_launch(
     library: EmulatedLibrary, shape: LaunchShape, arguments: Sequence[Argument], workers: int, path: str
 ) -> None:
-    """One launch over so many operating-system threads."""
+    """Run one launch on `workers` operating-system threads."""
     buffers = [one.buffer() for one in arguments]
     values = (ctypes.c_void_p * len(buffers))(*map(ctypes.addressof, buffers))
     launch = LaunchStruct(grid=shape.grid, block=shape.block, shared_bytes=shape.shared_bytes, workers=workers)
@@ -85,11 +84,11 @@ def run_launch(
 
 
 def deadlock_error(message: str, line: int, path: str) -> CandidateError:
-    """What a launch says that could not end."""
+    """Error of a launch that stopped at a deadlock or ran out of stack."""
     return CandidateError(
         message,
         where=f"{path}:{line}" if line else path,
-        next="let every thread of the block reach the same __syncthreads(), every lane of the mask the same operation",
+        next="make every thread of the block reach the same __syncthreads(), every lane of the mask the same operation",
     )
 
 

@@ -1,5 +1,5 @@
-// The main of a sanitizer's process, behind the kernel: reads one launch from a file and runs it. Every tensor lies in
-// an allocation of its own and of its exact size, so that AddressSanitizer fences it.
+// main() of a sanitizer's process, appended to the kernel: reads one launch from a file and runs it. Every tensor has
+// its own allocation of its exact size, so that AddressSanitizer puts redzones around it.
 #include <stdlib.h>
 
 extern "C" {
@@ -11,33 +11,33 @@ void __tsan_on_report(void* report);
 namespace kw {
 
 enum { kValue, kTensor, kAlias };
-struct Given {
+struct Argument {
   char* begin;
   uint64_t bytes;
-  bool tensor;
+  bool is_tensor;
 };
-static Given given[256];
+static Argument arguments[256];
 static void* values[256];
 static unsigned count;
 
-static void say_where() {
+static void print_position() {
   fprintf(stderr, "kw-place block %u %u %u thread %u %u %u\n", blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x,
           threadIdx.y, threadIdx.z);
 }
 
-// The tensor whose end or begin is nearest to an address.
-static void say_which(char* address) {
-  int64_t nearest = INT64_MAX;
-  unsigned which = 0;
+// Prints the tensor whose start or end is nearest to an address.
+static void print_nearest_argument(char* address) {
+  int64_t min_distance = INT64_MAX;
+  unsigned nearest = 0;
   for (unsigned i = 0; i < count; ++i) {
-    if (!given[i].tensor) continue;
-    int64_t before = given[i].begin - address, beyond = address - (given[i].begin + given[i].bytes);
-    int64_t apart = before > 0 ? before : beyond >= 0 ? beyond : 0;
-    if (apart < nearest) nearest = apart, which = i;
+    if (!arguments[i].is_tensor) continue;
+    int64_t before = arguments[i].begin - address, beyond = address - (arguments[i].begin + arguments[i].bytes);
+    int64_t distance = before > 0 ? before : beyond >= 0 ? beyond : 0;
+    if (distance < min_distance) min_distance = distance, nearest = i;
   }
-  if (nearest < INT64_MAX)
-    fprintf(stderr, "kw-argument %u offset %lld of %llu\n", which, (long long)(address - given[which].begin),
-            (unsigned long long)given[which].bytes);
+  if (min_distance < INT64_MAX)
+    fprintf(stderr, "kw-argument %u offset %lld of %llu\n", nearest, (long long)(address - arguments[nearest].begin),
+            (unsigned long long)arguments[nearest].bytes);
 }
 
 static uint64_t read_number(FILE* file) {
@@ -49,12 +49,12 @@ static uint64_t read_number(FILE* file) {
 static void read_argument(FILE* file, unsigned i) {
   uint64_t kind = read_number(file), bytes = read_number(file);
   if (kind == kAlias) {
-    given[i] = given[bytes];
+    arguments[i] = arguments[bytes];
   } else {
-    given[i] = {static_cast<char*>(malloc(bytes)), bytes, kind == kTensor};
-    if (bytes && fread(given[i].begin, bytes, 1, file) != 1) exit(3);
+    arguments[i] = {static_cast<char*>(malloc(bytes)), bytes, kind == kTensor};
+    if (bytes && fread(arguments[i].begin, bytes, 1, file) != 1) exit(3);
   }
-  values[i] = given[i].tensor ? static_cast<void*>(&given[i].begin) : given[i].begin;
+  values[i] = arguments[i].is_tensor ? static_cast<void*>(&arguments[i].begin) : arguments[i].begin;
 }
 
 static int run(const char* path) {
@@ -81,9 +81,9 @@ static int run(const char* path) {
 }  // namespace kw
 
 __attribute__((visibility("default"))) void __asan_on_error() {
-  kw::say_where();
-  if (__asan_get_report_address) kw::say_which(static_cast<char*>(__asan_get_report_address()));
+  kw::print_position();
+  if (__asan_get_report_address) kw::print_nearest_argument(static_cast<char*>(__asan_get_report_address()));
 }
-__attribute__((visibility("default"))) void __tsan_on_report(void*) { kw::say_where(); }
+__attribute__((visibility("default"))) void __tsan_on_report(void*) { kw::print_position(); }
 
 int main(int argc, char** argv) { return argc == 2 ? kw::run(argv[1]) : 3; }

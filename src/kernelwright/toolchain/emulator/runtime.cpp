@@ -1,6 +1,5 @@
-// The runtime of kernels on the CPU: blocks are loops, the threads of a block are fibers of one operating-system
-// thread. build.py puts fibers.h, runtime.h and surroundings.h
-// before it, and counting.cpp behind it where a run is counted.
+// Runtime of emulated kernels: the grid is a loop, the threads of a block are fibers of one operating-system thread.
+// build.py prepends fibers.h, runtime.h and process_hooks.h, and appends counting.cpp to the counting runtime.
 #include <stdio.h>
 #include <string.h>
 
@@ -8,36 +7,36 @@
 #include <atomic>
 #include <string>
 
-__thread KwPlace kw_place;
+__thread KwThreadPosition kw_thread_position;
 
 #ifdef KW_COUNTED
-void kw_count_begins(char* shared, size_t shared_bytes, uintptr_t code, size_t code_bytes);
-void kw_count_lane(int thread);
-void kw_count_rest();
+void kw_count_start(char* shared, size_t shared_bytes, uintptr_t code, size_t code_bytes);
+void kw_count_select_lane(int thread);
+void kw_count_reconverge();
 #endif
 
 namespace {
 
-enum State : unsigned char { kReady, kAtBarrier, kAtWarp, kEnded };
-enum Operation : unsigned char { kSyncWarp, kBallot, kExchange };
+enum State : unsigned char { kReady, kAtSyncthreads, kAtWarpSync, kExited };
+enum Operation : unsigned char { kSyncWarp, kBallot, kShuffle };
 const char* const kOperationNames[] = {"__syncwarp", "a vote", "a shuffle"};
 
 struct Thread {
   Context context;
   State state;
   Operation operation;
-  int line;  // where it waits
+  int line;  // of the operation that it waits in
   unsigned mask;
   int source;
-  uint64_t given, received;
+  uint64_t sent, received;
   KwIndex index;
   void* tsan = nullptr;
-  char sync_objects[2] = {};  // of the warp whose first thread this is
+  char sync_objects[2] = {};  // of the warp, in its first thread
   int sync_phase = 0;
 };
 
-std::string text_of(KwIndex at) {
-  return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
+std::string text_of(KwIndex index) {
+  return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " + std::to_string(index.z) + ")";
 }
 
 KwIndex index_of(unsigned long number, KwIndex size) {
@@ -47,16 +46,16 @@ KwIndex index_of(unsigned long number, KwIndex size) {
 
 thread_local Stacks stacks;
 
-// One operating-system thread's part of a launch.
+// Runs blocks of a launch on one operating-system thread.
 class Worker {
  public:
   explicit Worker(KwLaunch& launch) : launch_(launch) {
     count_ = launch.block.x * launch.block.y * launch.block.z;
     threads_ = std::vector<Thread>(count_);
-    kw_place.block_dim = launch.block;
-    kw_place.grid_dim = launch.grid;
-    ready_ = stacks.hold(count_);
-    if (!ready_) fail(0, "no memory for the stacks of " + std::to_string(count_) + " threads");
+    kw_thread_position.block_dim = launch.block;
+    kw_thread_position.grid_dim = launch.grid;
+    ready_ = stacks.reserve(count_);
+    if (!ready_) set_error(0, "no memory for the stacks of " + std::to_string(count_) + " threads");
     find_shared();
     if (__tsan_create_fiber) make_tsan_fibers();
   }
@@ -71,17 +70,17 @@ class Worker {
 
  private:
   bool run_warp(unsigned first);
-  bool resolve(unsigned first);
-  bool complete(unsigned first, unsigned lane, unsigned& group);
-  void give(unsigned first, unsigned group);
-  void enter(unsigned thread);
-  void leave();
-  void poison();
+  bool resolve_warp_ops(unsigned first);
+  bool is_complete(unsigned first, unsigned lane, unsigned& group);
+  void deliver(unsigned first, unsigned group);
+  void resume(unsigned thread);
+  void yield();
+  void fill_shared_with_nan();
   void find_shared();
   void make_tsan_fibers();
-  void fail(int line, const std::string& message);
-  void report();
-  std::string what_others_do(State state, int line);
+  void set_error(int line, const std::string& message);
+  void report_deadlock();
+  std::string describe_waiting(State state, int line);
 
   KwLaunch& launch_;
   std::vector<Thread> threads_;
@@ -100,31 +99,31 @@ class Worker {
 __thread Worker* worker;
 
 // ---- Switching.
-void Worker::enter(unsigned thread) {
+void Worker::resume(unsigned thread) {
   current_ = thread;
-  kw_place.thread = threads_[thread].index;
+  kw_thread_position.thread = threads_[thread].index;
 #ifdef KW_COUNTED
-  kw_count_lane(int(thread));
+  kw_count_select_lane(int(thread));
 #endif
   void* fake = nullptr;
-  if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&fake, stacks.low(thread), kStackBytes);
+  if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(&fake, stacks.base(thread), kStackBytes);
   if (__tsan_switch_to_fiber) __tsan_switch_to_fiber(threads_[thread].tsan, kNoSync);
-  Context::change(scheduler_, threads_[thread].context);
+  Context::switch_to(scheduler_, threads_[thread].context);
   if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
   if (stacks.canary(thread) != kCanary) {
     stacks.canary(thread) = kCanary;
-    fail(threads_[thread].line, "thread " + text_of(threads_[thread].index) + " needs more than " +
+    set_error(threads_[thread].line, "thread " + text_of(threads_[thread].index) + " needs more than " +
                                     std::to_string(kStackBytes) + " bytes of local memory");
   }
 }
 
-void Worker::leave() {
+void Worker::yield() {
   Thread& thread = current();
   void* fake = nullptr;
   if (__sanitizer_start_switch_fiber)
-    __sanitizer_start_switch_fiber(thread.state == kEnded ? nullptr : &fake, scheduler_stack_, scheduler_stack_bytes_);
+    __sanitizer_start_switch_fiber(thread.state == kExited ? nullptr : &fake, scheduler_stack_, scheduler_stack_bytes_);
   if (__tsan_switch_to_fiber) __tsan_switch_to_fiber(scheduler_tsan_, kNoSync);
-  Context::change(thread.context, scheduler_);
+  Context::switch_to(thread.context, scheduler_);
   if (__sanitizer_finish_switch_fiber)
     __sanitizer_finish_switch_fiber(fake, &scheduler_stack_, &scheduler_stack_bytes_);
 }
@@ -132,17 +131,17 @@ void Worker::leave() {
 void Worker::wait(State state, int line) {
   current().state = state;
   current().line = line;
-  leave();
+  yield();
 }
 
 void Worker::thread_main() {
   if (__sanitizer_finish_switch_fiber)
     __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack_, &scheduler_stack_bytes_);
-  if (__tsan_acquire) __tsan_acquire(&block_objects_[block_phase_]);  // what the block before did
+  if (__tsan_acquire) __tsan_acquire(&block_objects_[block_phase_]);  // synchronizes with the previous block
   launch_.call(launch_.values);
   if (__tsan_release) __tsan_release(&block_objects_[1 - block_phase_]);
-  current().state = kEnded;
-  leave();
+  current().state = kExited;
+  yield();
   __builtin_unreachable();
 }
 
@@ -152,26 +151,26 @@ void fiber_entry() { worker->thread_main(); }
 bool Worker::run(unsigned long block) {
   if (!ready_) return false;
   worker = this;
-  kw_place.block = index_of(block, launch_.grid);
-  poison();
+  kw_thread_position.block = index_of(block, launch_.grid);
+  fill_shared_with_nan();
   for (unsigned i = 0; i < count_; ++i) {
     threads_[i].state = kReady;
     threads_[i].line = 0;
     threads_[i].index = index_of(i, launch_.block);
-    threads_[i].context.prepare(stacks.low(i), fiber_entry);
+    threads_[i].context.prepare(stacks.base(i), fiber_entry);
   }
   for (;;) {
     for (unsigned first = 0; first < count_; first += kKwWarp) {
       if (!run_warp(first)) return false;
     }
-    unsigned ended = 0, waiting = 0;
+    unsigned exited = 0, waiting = 0;
     for (const Thread& thread : threads_) {
-      ended += thread.state == kEnded;
-      waiting += thread.state == kAtBarrier && thread.line == threads_[0].line;
+      exited += thread.state == kExited;
+      waiting += thread.state == kAtSyncthreads && thread.line == threads_[0].line;
     }
-    if (ended == count_) break;
+    if (exited == count_) break;
     if (waiting != count_) {
-      report();
+      report_deadlock();
       return false;
     }
     for (Thread& thread : threads_) thread.state = kReady;
@@ -181,63 +180,64 @@ bool Worker::run(unsigned long block) {
   return true;
 }
 
-// Every lane of a warp, until all have ended or wait for others.
+// Runs every lane of a warp until all have exited or wait for other warps.
 bool Worker::run_warp(unsigned first) {
   const unsigned end = std::min(first + kKwWarp, count_);
   do {
     for (unsigned i = first; i < end; ++i) {
-      if (threads_[i].state == kReady) enter(i);
+      if (threads_[i].state == kReady) resume(i);
       if (failed_) return false;
     }
-  } while (resolve(first));
+  } while (resolve_warp_ops(first));
 #ifdef KW_COUNTED
-  kw_count_rest();
+  kw_count_reconverge();
 #endif
   return true;
 }
 
-// ---- Operations of a warp: done when every lane of the mask that has not ended waits in the same one.
-bool Worker::resolve(unsigned first) {
+// ---- Warp operations: complete when every lane of the mask that has not exited waits in the same one.
+bool Worker::resolve_warp_ops(unsigned first) {
   bool any = false;
   for (unsigned lane = 0; lane < kKwWarp && first + lane < count_; ++lane) {
     unsigned group = 0;
-    if (threads_[first + lane].state == kAtWarp && complete(first, lane, group)) {
-      give(first, group);
+    if (threads_[first + lane].state == kAtWarpSync && is_complete(first, lane, group)) {
+      deliver(first, group);
       any = true;
     }
   }
   return any;
 }
 
-bool Worker::complete(unsigned first, unsigned lane, unsigned& group) {
+bool Worker::is_complete(unsigned first, unsigned lane, unsigned& group) {
   const Thread& one = threads_[first + lane];
   for (unsigned i = 0; i < kKwWarp && first + i < count_; ++i) {
     const Thread& other = threads_[first + i];
-    if (!(one.mask >> i & 1) || other.state == kEnded) continue;
-    if (other.state != kAtWarp || other.mask != one.mask || other.operation != one.operation) return false;
+    if (!(one.mask >> i & 1) || other.state == kExited) continue;
+    if (other.state != kAtWarpSync || other.mask != one.mask || other.operation != one.operation) return false;
     group |= 1u << i;
   }
   return group >> lane & 1;
 }
 
-void Worker::give(unsigned first, unsigned group) {
+void Worker::deliver(unsigned first, unsigned group) {
   uint64_t ballot = 0;
   for (unsigned i = 0; i < kKwWarp; ++i) {
-    if (group >> i & 1) ballot |= (threads_[first + i].given & 1) << i;
+    if (group >> i & 1) ballot |= (threads_[first + i].sent & 1) << i;
   }
   for (unsigned i = 0; i < kKwWarp; ++i) {
     if (!(group >> i & 1)) continue;
     Thread& thread = threads_[first + i];
-    const bool there = unsigned(thread.source) < kKwWarp && (group >> thread.source & 1);
-    // What a lane that takes no part holds is undefined: all bits set, which no result survives.
-    if (thread.operation == kExchange) thread.received = there ? threads_[first + thread.source].given : ~uint64_t(0);
+    const bool participates = unsigned(thread.source) < kKwWarp && (group >> thread.source & 1);
+    // The value of a lane outside the group is undefined: return all bits set, a NaN, which poisons the result.
+    if (thread.operation == kShuffle)
+      thread.received = participates ? threads_[first + thread.source].sent : ~uint64_t(0);
     if (thread.operation == kBallot) thread.received = ballot;
     thread.state = kReady;
   }
 }
 
 // ---- Errors.
-void Worker::fail(int line, const std::string& message) {
+void Worker::set_error(int line, const std::string& message) {
   failed_ = true;
 #pragma omp critical(kw_error)
   if (!launch_.error[0]) {
@@ -246,40 +246,40 @@ void Worker::fail(int line, const std::string& message) {
   }
 }
 
-std::string Worker::what_others_do(State state, int line) {
-  unsigned many = 0;
+std::string Worker::describe_waiting(State state, int line) {
+  unsigned count = 0;
   const Thread* example = nullptr;
   for (const Thread& thread : threads_) {
-    if (thread.state != state || (state != kEnded && thread.line != line)) continue;
-    if (!many++) example = &thread;
+    if (thread.state != state || (state != kExited && thread.line != line)) continue;
+    if (!count++) example = &thread;
   }
-  std::string at = state == kEnded      ? " have ended"
-                   : state == kAtBarrier ? " wait at __syncthreads in line " + std::to_string(line)
+  std::string at = state == kExited      ? " have exited"
+                   : state == kAtSyncthreads ? " wait at __syncthreads in line " + std::to_string(line)
                                          : std::string(" wait at ") + kOperationNames[example->operation] +
                                                " in line " + std::to_string(line);
-  return std::to_string(many) + " of " + std::to_string(count_) + " threads" + at + " (the first is " +
+  return std::to_string(count) + " of " + std::to_string(count_) + " threads" + at + " (the first is " +
          text_of(example->index) + ")";
 }
 
-// Who waits for whom, each group once.
-void Worker::report() {
+// Reports where each group of threads waits.
+void Worker::report_deadlock() {
   std::string message;
-  std::vector<std::pair<State, int>> told;
+  std::vector<std::pair<State, int>> reported;
   int line = 0;
   for (const Thread& thread : threads_) {
-    std::pair<State, int> group{thread.state, thread.state == kEnded ? 0 : thread.line};
+    std::pair<State, int> group{thread.state, thread.state == kExited ? 0 : thread.line};
     bool known = false;
-    for (const auto& one : told) known |= one == group;
+    for (const auto& one : reported) known |= one == group;
     if (known) continue;
-    told.push_back(group);
-    message += (message.empty() ? "" : ", ") + what_others_do(group.first, group.second);
-    if (thread.state != kEnded && (!line || thread.state == kAtWarp)) line = thread.line;
+    reported.push_back(group);
+    message += (message.empty() ? "" : ", ") + describe_waiting(group.first, group.second);
+    if (thread.state != kExited && (!line || thread.state == kAtWarpSync)) line = thread.line;
   }
-  fail(line, "the threads of block " + text_of(kw_place.block) + " wait for each other: " + message);
+  set_error(line, "deadlock in block " + text_of(kw_thread_position.block) + ": " + message);
 }
 
-// ---- Shared memory. The kernel's library has no other thread-local variables, so its thread-local block is the shared
-// memory; in a sanitizer's process it is unknown, and only the dynamic part is fenced.
+// ---- Shared memory. The kernel's library has no other thread-local variables, so its TLS block is the shared memory.
+// In a sanitizer's process it is unknown: there only dynamic shared memory gets a poisoned redzone.
 void Worker::find_shared() {
   dynamic_ = launch_.dynamic_shared();
   if (__asan_poison_memory_region)
@@ -289,8 +289,8 @@ void Worker::find_shared() {
   shared_bytes_ = module.shared_bytes;
 }
 
-// A block begins with shared memory that holds NaN, or -1: what it does not write it must not read.
-void Worker::poison() {
+// A block starts with shared memory full of NaN (-1 as an integer), so that reads before writes show in the result.
+void Worker::fill_shared_with_nan() {
   if (!shared_bytes_) return;
   memset(shared_, 0xff, size_t(dynamic_ - shared_));
   memset(dynamic_, 0xff, launch_.shared_bytes);
@@ -308,25 +308,25 @@ void Worker::make_tsan_fibers() {
 
 }  // namespace
 
-// ---- What kernels call.
+// ---- Called by kernels.
 void kw_barrier(int line) {
   void* object = worker->barrier_object();
   if (__tsan_release) __tsan_release(object);
-  worker->wait(kAtBarrier, line);
+  worker->wait(kAtSyncthreads, line);
   if (__tsan_acquire) __tsan_acquire(object);
 }
 
-static uint64_t warp_operation(Operation operation, int line, unsigned mask, uint64_t given, int source) {
+static uint64_t warp_operation(Operation operation, int line, unsigned mask, uint64_t sent, int source) {
   Thread& thread = worker->current();
   thread.operation = operation;
   thread.mask = mask;
-  thread.given = given;
+  thread.sent = sent;
   thread.source = source;
-  worker->wait(kAtWarp, line);
+  worker->wait(kAtWarpSync, line);
   return thread.received;
 }
 
-void kw_sync_warp(int line, unsigned mask) {
+void kw_syncwarp(int line, unsigned mask) {
   void* object = worker->warp_object();
   if (__tsan_release) __tsan_release(object);
   warp_operation(kSyncWarp, line, mask, 0, 0);
@@ -337,8 +337,8 @@ unsigned kw_ballot(int line, unsigned mask, int predicate) {
   return unsigned(warp_operation(kBallot, line, mask, predicate != 0, 0));
 }
 
-unsigned long long kw_exchange(int line, unsigned mask, unsigned long long value, int source) {
-  return warp_operation(kExchange, line, mask, value, source);
+unsigned long long kw_shuffle(int line, unsigned mask, unsigned long long value, int source) {
+  return warp_operation(kShuffle, line, mask, value, source);
 }
 
 int kw_lane() { return worker->lane(); }
@@ -349,14 +349,14 @@ void kw_run(KwLaunch* launch) {
 #ifdef KW_COUNTED
   launch->dynamic_shared();
   Module module = module_of(*launch);
-  kw_count_begins(module.shared, module.shared_bytes, module.code, module.code_bytes);
+  kw_count_start(module.shared, module.shared_bytes, module.code, module.code_bytes);
 #endif
 #pragma omp parallel num_threads(launch->workers) if (launch->workers > 1)
   {
-    Worker mine(*launch);
+    Worker own_worker(*launch);
 #pragma omp for schedule(dynamic)
     for (unsigned long block = 0; block < blocks; ++block) {
-      if (!stop && !mine.run(block)) stop = true;
+      if (!stop && !own_worker.run(block)) stop = true;
     }
   }
 }

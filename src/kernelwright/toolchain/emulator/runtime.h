@@ -1,40 +1,40 @@
-// What a kernel's library, the runtime and Python (run.py, by ctypes) agree on.
+// Interface between a kernel's library, the runtime and Python (launcher.py, by ctypes).
 
 struct KwIndex {
   unsigned x, y, z;
 };
 
-struct KwPlace {
+struct KwThreadPosition {
   KwIndex thread, block, block_dim, grid_dim;
 };
 
 struct KwLaunch {
   KwIndex grid, block;
   unsigned shared_bytes;
-  unsigned workers;           // operating-system threads over which the blocks are spread
-  void (*call)(void**);       // the kernel with its parameters, for one thread
-  void** values;              // where each parameter lies
-  char* (*dynamic_shared)();  // of the operating-system thread that asks
-  int error_line;             // of the source; 0 is unknown
-  char error[1024];           // empty: all went well
+  unsigned workers;           // operating-system threads that run the blocks
+  void (*call)(void**);       // runs the kernel for one CUDA thread
+  void** values;              // address of each parameter
+  char* (*dynamic_shared)();  // dynamic shared memory of the calling operating-system thread
+  int error_line;             // line of the source; 0 if unknown
+  char error[1024];           // empty on success
 };
 
-// A parameter of a kernel: `inner` is what a pointer points to.
+// A kernel parameter; `inner` describes the pointee of a pointer.
 struct KwParameter {
   int kind, bytes, inner, inner_bytes;
 };
 enum { kKwOther, kKwFloat, kKwSigned, kKwUnsigned, kKwPointer };
 
-constexpr unsigned kKwSharedBytes = 227 * 1024;  // the most dynamic shared memory of a block on Hopper
+constexpr unsigned kKwSharedBytes = 227 * 1024;  // limit of dynamic shared memory per block on Hopper
 constexpr unsigned kKwWarp = 32;
 
 extern "C" {
-extern __thread KwPlace kw_place __attribute__((visibility("default")));
+extern __thread KwThreadPosition kw_thread_position __attribute__((visibility("default")));
 __attribute__((visibility("default"))) void kw_run(KwLaunch* launch);
 __attribute__((visibility("default"))) void kw_barrier(int line);
-__attribute__((visibility("default"))) void kw_sync_warp(int line, unsigned mask);
+__attribute__((visibility("default"))) void kw_syncwarp(int line, unsigned mask);
 __attribute__((visibility("default"))) unsigned kw_ballot(int line, unsigned mask, int predicate);
-__attribute__((visibility("default"))) unsigned long long kw_exchange(int line, unsigned mask,
-                                                                      unsigned long long value, int source);
+__attribute__((visibility("default"))) unsigned long long kw_shuffle(int line, unsigned mask,
+                                                                     unsigned long long value, int source);
 __attribute__((visibility("default"))) int kw_lane();
 }

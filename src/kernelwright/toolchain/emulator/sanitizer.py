@@ -1,8 +1,8 @@
-"""Runs a kernel under a sanitizer, in a process of its own: overruns of tensors and of shared memory, and races.
+"""Kernels under AddressSanitizer or ThreadSanitizer in a separate process: out-of-bounds accesses and data races.
 
-Under `address` every tensor lies in an allocation of its exact size. Under `thread` each CUDA thread is a fiber that
-ThreadSanitizer takes for a thread; only `__syncthreads`, `__syncwarp` and the end of a block order anything, so what is
-reported does not depend on who ran first. Races between two blocks are not seen. The tensors given are not changed.
+Under `address` every tensor has its own allocation of its exact size. Under `thread` each CUDA thread is a fiber that
+ThreadSanitizer treats as a thread; only `__syncthreads`, `__syncwarp` and the end of a block synchronize, so reports do
+not depend on the order of execution. Races between blocks are not detected. The caller's tensors are not modified.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ def sanitize(
     path: str = "kernel.cu",
     limit_s: float = TIME_LIMIT_S,
 ) -> tuple[Finding, ...]:
-    """What a sanitizer finds in one launch; empty when nothing. AddressSanitizer ends at its first finding.
+    """Run one launch under a sanitizer and return its findings; AddressSanitizer stops at the first.
 
-    Args and errors: as for `EmulatedKernel` and its call; threads that wait for each other are a finding here.
+    Arguments and errors as for `EmulatedKernel` and its call, except that a deadlock is a finding here.
+
     Raises:
         SetupError: on macOS, or the sanitizer does not start on this machine.
         TimeLimitError: it ran longer than `limit_s`.
-        CrashError: it ended without a report.
+        CrashError: the process exited without a report.
     """
     kernel = EmulatedKernel(source, name, path=path)
     bound, shape = kernel.bind(arguments), LaunchShape.from_sizes(grid, block, shared_bytes)
@@ -72,19 +73,19 @@ def sanitize(
 
 
 def _encode_launch(number: int, shape: LaunchShape, bound: Sequence[Argument]) -> bytes:
-    """The file that process.cpp reads: numbers of 8 bytes, and the arguments' bytes."""
-    head = struct.pack("9Q", number, *shape.grid, *shape.block, shape.shared_bytes, len(bound))
-    first: dict[int, int] = {}
-    return head + b"".join(_encode_argument(one, i, first) for i, one in enumerate(bound))
+    """Encode the launch file of process.cpp: 8-byte numbers, and the bytes of the arguments."""
+    header = struct.pack("9Q", number, *shape.grid, *shape.block, shape.shared_bytes, len(bound))
+    index_of: dict[int, int] = {}
+    return header + b"".join(_encode_argument(argument, i, index_of) for i, argument in enumerate(bound))
 
 
-def _encode_argument(one: Argument, i: int, first: dict[int, int]) -> bytes:
-    if one.tensor is None:
-        return struct.pack("2Q", _VALUE, len(one.value)) + one.value
-    earlier = first.setdefault(one.tensor.data_ptr(), i) if one.tensor.numel() else i
-    if earlier != i:
-        return struct.pack("2Q", _ALIAS, earlier)
-    data = _tensor_bytes(one.tensor)
+def _encode_argument(argument: Argument, i: int, index_of: dict[int, int]) -> bytes:
+    if argument.tensor is None:
+        return struct.pack("2Q", _VALUE, len(argument.value)) + argument.value
+    first = index_of.setdefault(argument.tensor.data_ptr(), i) if argument.tensor.numel() else i
+    if first != i:
+        return struct.pack("2Q", _ALIAS, first)
+    data = _tensor_bytes(argument.tensor)
     return struct.pack("2Q", _TENSOR, len(data)) + data
 
 
@@ -94,7 +95,7 @@ def _tensor_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def _run(command: list[str], limit_s: float) -> str:
-    """The report. ThreadSanitizer cannot map its memory under some kernels' address randomisation: then without it."""
+    """Run the program and return its stderr; without ASLR if ThreadSanitizer cannot map its memory otherwise."""
     report = _run_once(command, limit_s)
     if _MAPPING_ERROR in report and (setarch := shutil.which("setarch")):
         report = _run_once([setarch, platform.machine(), "-R", *command], limit_s)
@@ -107,13 +108,13 @@ def _run_once(command: list[str], limit_s: float) -> str:
     environment = {**os.environ, **_OPTIONS, "OMP_NUM_THREADS": "1"}
     environment.pop("LD_PRELOAD", None)
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, env=environment, capture_output=True, text=True, errors="replace", timeout=limit_s, check=False
         )
     except subprocess.TimeoutExpired:
-        raise TimeLimitError(f"the kernel did not end within {limit_s} s under the sanitizer") from None
-    if "kw-done" not in done.stderr and "Sanitizer" not in done.stderr:
+        raise TimeLimitError(f"the kernel did not finish within {limit_s} s under the sanitizer") from None
+    if "kw-done" not in result.stderr and "Sanitizer" not in result.stderr:
         raise CrashError(
-            f"the kernel's process ended with status {done.returncode} and no report: {done.stderr[-500:]}"
+            f"the sanitizer process exited with status {result.returncode} and no report: {result.stderr[-500:]}"
         )
-    return done.stderr
+    return result.stderr

@@ -1,4 +1,4 @@
-"""Reads a sanitizer's report: what was found, in which of the user's lines, by which thread."""
+"""Parser of sanitizer reports: kind of finding, line of the user's source, block and thread."""
 
 from __future__ import annotations
 
@@ -13,75 +13,76 @@ _HEAD = re.compile(r"(?:WARNING|ERROR): (?:Thread|Address)Sanitizer: (.*?)(?: on
 _ACCESS = re.compile(r"^\s*(?:Previous )?(?:atomic )?(read|write) of size (\d+) at", re.MULTILINE | re.IGNORECASE)
 _THREAD = re.compile(r"Thread T\d+ 'thread (\(\d+, \d+, \d+\))'")
 _FRAME = re.compile(r"^\s+#\d+ .*? (/?[^\s:()]+):(\d+)", re.MULTILINE)
-_PLACE = re.compile(r"^kw-place block (\d+) (\d+) (\d+) thread (\d+) (\d+) (\d+)", re.MULTILINE)
+_POSITION = re.compile(r"^kw-place block (\d+) (\d+) (\d+) thread (\d+) (\d+) (\d+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^kw-argument (\d+) offset (-?\d+) of (\d+)", re.MULTILINE)
 _DEADLOCK = re.compile(r"^kw-error (\d+) (.*)$", re.MULTILINE)
-Kind = Literal["overrun", "race", "waiting", "fault"]
+Kind = Literal["out-of-bounds", "race", "deadlock", "fault"]
 _OUT_OF_BOUNDS_WORDS = ("overflow", "underflow", "poison", "out-of-bounds")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong in a launch."""
+    """One error that a sanitizer found in a launch."""
 
     kind: Kind
-    """`overrun` of a tensor or shared memory, `race`, threads `waiting` for each other, or another `fault`."""
+    """`out-of-bounds` access of a tensor, local array or shared memory, data `race`, `deadlock`, or another `fault`."""
     message: str
     file: str
     line: int
-    """Of the access that came last; 0 when unknown."""
+    """Line of the later access; 0 when unknown."""
     other_line: int = 0
-    """Of the access that it races with."""
+    """Line of the access that it races with."""
     block: tuple[int, int, int] | None = None
     thread: tuple[int, int, int] | None = None
 
 
 def read_findings(report: str, path: str, bound: Sequence[Argument]) -> tuple[Finding, ...]:
-    """Every finding of a report, one for each pair of lines."""
-    found: dict[tuple[str, int, int], Finding] = {}
+    """Parse the findings of a report, one per kind and pair of lines."""
+    unique: dict[tuple[str, int, int], Finding] = {}
     for one in _findings(report, path, bound):
-        found.setdefault((one.kind, one.line, one.other_line), one)
-    return tuple(found.values())
+        unique.setdefault((one.kind, one.line, one.other_line), one)
+    return tuple(unique.values())
 
 
 def _findings(report: str, path: str, bound: Sequence[Argument]) -> Iterator[Finding]:
     heads = list(_HEAD.finditer(report))
     for head, following in zip(heads, [*heads[1:], None], strict=False):
         text = report[head.start() : following.start() if following else len(report)]
-        # Where the thread was is printed before AddressSanitizer's report or behind it, and after ThreadSanitizer's.
-        place = _PLACE.search(text) or _PLACE.search(report)
-        yield (
-            _race(text, path, place) if "race" in head[1] else _out_of_bounds(head[1], text, report, path, place, bound)
-        )
-    if waiting := _DEADLOCK.search(report):
-        yield Finding("waiting", waiting[2], path, int(waiting[1]))
+        # The position is printed before or after AddressSanitizer's report, and after ThreadSanitizer's.
+        position = _POSITION.search(text) or _POSITION.search(report)
+        if "race" in head[1]:
+            yield _race(text, path, position)
+        else:
+            yield _out_of_bounds(head[1], text, report, path, position, bound)
+    if deadlock := _DEADLOCK.search(report):
+        yield Finding("deadlock", deadlock[2], path, int(deadlock[1]))
 
 
-def _race(text: str, path: str, place: re.Match[str] | None) -> Finding:
+def _race(text: str, path: str, position: re.Match[str] | None) -> Finding:
     accesses = list(_ACCESS.finditer(text))
     ends = [*(one.start() for one in accesses[1:]), len(text)]
     lines = [_line(text[one.start() : end], path) for one, end in zip(accesses, ends, strict=True)]
     kinds = [one[1].lower() for one in accesses]
     line, other, *_ = *lines, 0, 0
-    who = _THREAD.findall(text)
-    what = " and ".join(f"a {kind} in line {at or '?'}" for kind, at in zip(kinds, lines, strict=True))
-    by = f" by threads {' and '.join(who[:2])}" if len(who) > 1 else ""
-    message = f"a race: {what}{by}, with no __syncthreads between them"
-    return Finding("race", message, path, line, other, *_parse_position(place))
+    threads = _THREAD.findall(text)
+    what = " and ".join(f"a {kind} in line {number or '?'}" for kind, number in zip(kinds, lines, strict=True))
+    by = f" by threads {' and '.join(threads[:2])}" if len(threads) > 1 else ""
+    message = f"data race: {what}{by}, without a __syncthreads between them"
+    return Finding("race", message, path, line, other, *_parse_position(position))
 
 
 def _out_of_bounds(
-    head: str, text: str, report: str, path: str, place: re.Match[str] | None, bound: Sequence[Argument]
+    head: str, text: str, report: str, path: str, position: re.Match[str] | None, bound: Sequence[Argument]
 ) -> Finding:
-    kind: Kind = "overrun" if any(word in head for word in _OUT_OF_BOUNDS_WORDS) else "fault"
+    kind: Kind = "out-of-bounds" if any(word in head for word in _OUT_OF_BOUNDS_WORDS) else "fault"
     access = _ACCESS.search(text)
     what = f"a {access[1].lower()} of {access[2]} bytes" if access else "an access"
-    beyond = _describe_region(head, report, bound) if kind == "overrun" else head
-    return Finding(kind, f"{what} {beyond}", path, _line(text, path), 0, *_parse_position(place))
+    region = _describe_region(head, report, bound) if kind == "out-of-bounds" else head
+    return Finding(kind, f"{what} {region}", path, _line(text, path), 0, *_parse_position(position))
 
 
 def _describe_region(head: str, report: str, bound: Sequence[Argument]) -> str:
-    """Which memory it left, by what AddressSanitizer calls it."""
+    """Describe the memory that was overrun, from AddressSanitizer's error type."""
     if head.startswith(("global", "use-after-poison")):
         return "outside of shared memory"
     if head.startswith(("stack", "dynamic-stack")):
@@ -89,17 +90,17 @@ def _describe_region(head: str, report: str, bound: Sequence[Argument]) -> str:
     if not (match := _ARGUMENT.search(report)):
         return head
     offset, size, name = int(match[2]), int(match[3]), bound[int(match[1])].name
-    how = f"{-offset} bytes before its begin" if offset < 0 else f"{offset - size} bytes past its end"
+    how = f"{-offset} bytes before its start" if offset < 0 else f"{offset - size} bytes past its end"
     return f"outside of {name} ({size} bytes): {how}"
 
 
 def _line(text: str, path: str) -> int:
-    """The user's first line in a trace."""
+    """Line of the first stack frame in the user's source; 0 if there is none."""
     return next((int(line) for file, line in _FRAME.findall(text) if path.endswith(file) or file.endswith(path)), 0)
 
 
-def _parse_position(place: re.Match[str] | None) -> tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]:
-    if place is None:
+def _parse_position(position: re.Match[str] | None) -> tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]:
+    if position is None:
         return None, None
-    numbers = [int(one) for one in place.groups()]
+    numbers = [int(one) for one in position.groups()]
     return (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])

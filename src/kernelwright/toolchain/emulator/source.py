@@ -1,4 +1,4 @@
-"""A CUDA C++ source as text: what g++ cannot take is refused, what it can is rewritten on the same line."""
+"""Textual translation of a CUDA C++ source for g++, preserving line numbers; unsupported constructs are rejected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOOLKIT = re.compile(
     re.MULTILINE,
 )
 EMULATED_INCLUDE_DIR = Path(__file__).parent / "include"
-"""Those of the package's wrappers of PTX that have a meaning on the CPU."""
+"""CPU versions of those PTX wrappers that can be emulated."""
 _INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*', re.MULTILINE)
 _PTX = re.compile(r"\basm\b(?:\s+volatile\b)?\s*\(")
 _HOST = re.compile(r"<<<")
@@ -30,57 +30,57 @@ _KERNEL = re.compile(
 
 @dataclass(frozen=True)
 class CudaSource:
-    """A source that is ready for `cuda_on_cpu.h`, whose lines have the numbers of the text that it was made of."""
+    """A translated source, to be compiled after `cuda_on_cpu.h`; line numbers are those of the original."""
 
     path: str
     text: str
     kernels: dict[str, tuple[str, ...]]
-    """Every kernel's name and its parameters' names."""
+    """Parameter names of every kernel, by kernel name."""
     non_templates: tuple[str, ...]
-    """Kernels that are no templates, in the order of the source."""
+    """Kernels that are not templates, in source order."""
 
     def parameters(self, name: str) -> tuple[str, ...]:
-        """The names of a kernel's parameters; `name` may be an instance such as `sgemm<32>`."""
+        """Parameter names of a kernel; `name` may be an instance such as `sgemm<32>`."""
         return self.kernels[_strip_template_args(name)]
 
     def exported_kernels(self, name: str) -> tuple[str, ...]:
-        """The kernels of the library in which one is asked for.
+        """Kernels that the library exports so that `name` can be launched: all non-templates and `name`.
 
         Raises:
-            CandidateError: there is no such kernel.
+            CandidateError: no such kernel.
         """
         if _strip_template_args(name) not in self.kernels:
-            there = ", ".join(self.kernels) or "no __global__ function"
-            raise CandidateError(f"no kernel {name} in {self.path}: it has {there}", where=self.path)
+            available = ", ".join(self.kernels) or "no __global__ function"
+            raise CandidateError(f"no kernel {name} in {self.path}: it has {available}", where=self.path)
         return self.non_templates if name in self.non_templates else (*self.non_templates, name)
 
 
 def translate_source(text: str, path: str, included: set[Path] | None = None) -> CudaSource:
-    """A source for the CPU, with what it includes of the files beside it and of `EMULATED_INCLUDE_DIR`.
+    """Translate a source for the CPU, inlining includes from its folder and from `EMULATED_INCLUDE_DIR`.
 
     Args:
-        included: the files that stand in the text already.
+        included: files that are already part of the translation unit.
     Raises:
-        CompileError: it holds inline PTX, includes the wrappers of PTX, or launches kernels itself.
+        CompileError: it contains inline PTX, includes a PTX wrapper without a CPU version, or launches kernels.
     """
     included = set() if included is None else included
     bare = _COMMENT_OR_TEXT.sub(lambda match: _blank_out(match[0]), text)
     for match in _WRAPPERS.finditer(text):
         if bare[match.start() : match.end()].strip() and not (EMULATED_INCLUDE_DIR / match[1]).is_file():
-            _raise_unsupported(f"{match[1]} is inline PTX, which only a GPU executes", path, text, match.start(1))
-    for pattern, reason in ((_PTX, "inline PTX, which only a GPU executes"), (_HOST, "a launch: keep kernels only")):
+            _raise_unsupported(f"{match[1]} is inline PTX, which needs a GPU", path, text, match.start(1))
+    for pattern, reason in ((_PTX, "inline PTX, which needs a GPU"), (_HOST, "a launch; keep only kernels")):
         if match := pattern.search(bare):
             _raise_unsupported(reason, path, text, match.start())
-    kernels, plain = _find_kernels(bare, text)
-    ready = _DYNAMIC.sub(_rewrite_dynamic_shared, _TOOLKIT.sub("", text))
-    return CudaSource(path, _INCLUDED.sub(lambda match: _inline_include(match, path, included), ready), kernels, plain)
+    kernels, non_templates = _find_kernels(bare, text)
+    rewritten = _DYNAMIC.sub(_rewrite_dynamic_shared, _TOOLKIT.sub("", text))
+    inlined = _INCLUDED.sub(lambda match: _inline_include(match, path, included), rewritten)
+    return CudaSource(path, inlined, kernels, non_templates)
 
 
 def _inline_include(match: re.Match[str], path: str, included: set[Path]) -> str:
-    """A file in place of its include; lines keep their numbers."""
-    file = next(
-        (place / match[1] for place in (Path(path).parent, EMULATED_INCLUDE_DIR) if (place / match[1]).is_file()), None
-    )
+    """The text of the included file between `#line` directives."""
+    folders = (Path(path).parent, EMULATED_INCLUDE_DIR)
+    file = next((folder / match[1] for folder in folders if (folder / match[1]).is_file()), None)
     if file is None:
         return match[0]
     if file in included:
@@ -92,13 +92,13 @@ def _inline_include(match: re.Match[str], path: str, included: set[Path]) -> str
 
 
 def _find_kernels(bare: str, text: str) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    plain: dict[str, None] = {}
+    kernels: dict[str, tuple[str, ...]] = {}
+    non_templates: dict[str, None] = {}
     for match in _KERNEL.finditer(bare):
-        found[match[2]] = tuple(_parameter(part) for part in _split(match[3]))
+        kernels[match[2]] = tuple(_parameter(part) for part in _split(match[3]))
         if not re.search(r"template\s*<[^;{}]*>\s*$", bare[: match.start()]):
-            plain[match[2]] = None
-    return found, tuple(plain)
+            non_templates[match[2]] = None
+    return kernels, tuple(non_templates)
 
 
 def _split(parameters: str) -> list[str]:
@@ -117,7 +117,7 @@ def _rewrite_dynamic_shared(match: re.Match[str]) -> str:
 
 
 def _blank_out(text: str) -> str:
-    """Comments as spaces; a text keeps its quotes and, when it is C, itself, since `extern "C"` is looked for."""
+    """Replace comments and string literals by spaces, except "C", since `extern "C"` is matched later."""
     return text if text == '"C"' else re.sub(r"[^\n]", " ", text)
 
 
@@ -125,6 +125,6 @@ def _strip_template_args(name: str) -> str:
     return name.split("<")[0].strip()
 
 
-def _raise_unsupported(reason: str, path: str, text: str, at: int) -> None:
-    line = text.count("\n", 0, at) + 1
-    raise CompileError(f"line {line} holds {reason}", where=f"{path}:{line}", next="--device cuda")
+def _raise_unsupported(reason: str, path: str, text: str, offset: int) -> None:
+    line = text.count("\n", 0, offset) + 1
+    raise CompileError(f"line {line}: {reason}", where=f"{path}:{line}", next="--device cuda")

@@ -1,4 +1,4 @@
-"""Machine code as records: a cubin's kernels, what they take, their loops, and what that says."""
+"""Analysis of GPU machine code (SASS): resource usage, loops and a summary of every kernel of a cubin."""
 
 from kernelwright.toolchain.sass.cubin import read_cubin, read_cubin_file
 from kernelwright.toolchain.sass.diff import diff_machine_code

@@ -1,4 +1,4 @@
-"""A cubin as records: every kernel of it disassembled, measured and read."""
+"""Kernels of a cubin as `MachineCode` records: disassembly, resource usage, loops and summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernelwright.toolchain.sass.summary import summarize_code
 def read_cubin_file(
     path: Path | str, kernel: str | None = None, *, threads: int | None = None, dynamic_shared_bytes: int = 0
 ) -> tuple[MachineCode, ...]:
-    """`read_cubin` of a file.
+    """Read the kernels of a cubin file; arguments and errors as for `read_cubin`.
 
     Raises:
         NotFoundError: no such file.
@@ -28,38 +28,38 @@ def read_cubin_file(
     try:
         content = Path(path).read_bytes()
     except OSError as fault:
-        raise NotFoundError(f"cannot read {path}: {fault.strerror}", next="name a .cubin") from fault
+        raise NotFoundError(f"cannot read {path}: {fault.strerror}", next="pass the path of a .cubin") from fault
     return read_cubin(content, kernel, threads=threads, dynamic_shared_bytes=dynamic_shared_bytes)
 
 
 def read_cubin(
     content: bytes, kernel: str | None = None, *, threads: int | None = None, dynamic_shared_bytes: int = 0
 ) -> tuple[MachineCode, ...]:
-    """The kernels of a cubin, in the order in which they stand there.
+    """Read the kernels of a cubin, in file order.
 
     Args:
-        kernel: only this one, by its name in the cubin or, of a C++ function, in the source.
-        threads: of a block; where left out, what the kernel itself demands.
-        dynamic_shared_bytes: of a block, added by the launch; counts in the occupancy.
+        kernel: only this kernel, by its symbol or, for a C++ function, its name in the source.
+        threads: per block; default: the block size that the kernel requires or its launch bound.
+        dynamic_shared_bytes: dynamic shared memory per block, for the occupancy.
     Raises:
-        UsageError: no cubin, a damaged one, or one that this nvdisasm does not know.
-        NotFoundError: no such kernel in it.
-        MissingDependency: no nvdisasm here.
+        UsageError: not a cubin, a damaged one, or one that the installed nvdisasm does not support.
+        NotFoundError: no such kernel.
+        MissingDependency: nvdisasm not found.
     """
     cubin = CubinFile(content)
-    there = cubin.kernels()
-    chosen = [function for function in there if kernel is None or _matches_name(function.name, kernel)]
-    if not there:
-        raise UsageError("this cubin holds no kernel", next="build it with a __global__ function")
-    if not chosen:
-        names = ", ".join(function.name for function in there[:8])
-        raise NotFoundError(f"no kernel {kernel!r} in this cubin; there are {names}", next=f"take {there[0].name}")
+    kernels = cubin.kernels()
+    selected = [function for function in kernels if kernel is None or _matches_name(function.name, kernel)]
+    if not kernels:
+        raise UsageError("this cubin contains no kernel", next="build it with a __global__ function")
+    if not selected:
+        names = ", ".join(function.name for function in kernels[:8])
+        raise NotFoundError(f"no kernel {kernel!r} in this cubin; there are {names}", next=f"use {kernels[0].name}")
     code = disassemble(content)
-    return tuple(_kernel(cubin, function, code, threads, dynamic_shared_bytes) for function in chosen)
+    return tuple(_kernel(cubin, function, code, threads, dynamic_shared_bytes) for function in selected)
 
 
 def _matches_name(symbol: str, name: str) -> bool:
-    """C++ writes the length of a name before it and its parameters behind."""
+    """Whether a symbol is `name` or a C++ function of that name (Itanium mangling: _Z, length, name, parameters)."""
     return symbol == name or symbol.startswith(f"_Z{len(name)}{name}")
 
 
@@ -71,42 +71,45 @@ def _kernel(
     dynamic_shared_bytes: int,
 ) -> MachineCode:
     lines = code.get(kernel.name, [])
-    taken = read_resources(cubin, kernel)
-    called = [other for other in cubin.functions if other.section == kernel.section and not is_slow_path(other.name)]
-    moves = analyze_control_flow(lines, [other.start for other in called])
-    spilling, certain = find_spills(cubin, kernel, moves.lines)
-    lost, room = sum_spills(moves.lines, spilling, certain), _occupancy(cubin, taken, threads, dynamic_shared_bytes)
+    resources = read_resources(cubin, kernel)
+    callees = [other for other in cubin.functions if other.section == kernel.section and not is_slow_path(other.name)]
+    flow = analyze_control_flow(lines, [other.start for other in callees])
+    spill_addresses, is_exact = find_spills(cubin, kernel, flow.lines)
+    spills = sum_spills(flow.lines, spill_addresses, is_exact)
+    occupancy = _occupancy(cubin, resources, threads, dynamic_shared_bytes)
     return MachineCode(
         kernel=kernel.name,
         arch=cubin.arch,
-        registers=taken.registers,
-        shared_bytes=taken.shared_bytes,
-        spills=lost,
-        stack_bytes=taken.stack_bytes,
-        occupancy=room,
-        instruction_mix=count_groups(moves.lines),
-        access_widths=count_access_widths(moves.lines),
-        tensor_instructions=count_tensor_opcodes(moves.lines),
-        loops=tuple(_loop(loop, loop is moves.hot_loop, spilling) for loop in moves.loops),
+        registers=resources.registers,
+        shared_bytes=resources.shared_bytes,
+        spills=spills,
+        stack_bytes=resources.stack_bytes,
+        occupancy=occupancy,
+        instruction_mix=count_groups(flow.lines),
+        access_widths=count_access_widths(flow.lines),
+        tensor_instructions=count_tensor_opcodes(flow.lines),
+        loops=tuple(_loop(loop, loop is flow.hot_loop, spill_addresses) for loop in flow.loops),
         summary=summarize_code(
-            moves.hot_loop.lines if moves.hot_loop else moves.lines,
-            loop=moves.hot_loop is not None,
+            flow.hot_loop.lines if flow.hot_loop else flow.lines,
+            loop=flow.hot_loop is not None,
             compute=cubin.compute,
-            spills=lost,
-            spilling=spilling,
-            stack_bytes=taken.stack_bytes,
-            occupancy=room,
+            spills=spills,
+            spilling=spill_addresses,
+            stack_bytes=resources.stack_bytes,
+            occupancy=occupancy,
         ),
-        num_instructions=len(moves.lines),
-        instructions=_instructions(moves.lines, spilling),
-        notes=_notes(cubin, taken, moves, threads, dynamic_shared_bytes),
+        num_instructions=len(flow.lines),
+        instructions=_instructions(flow.lines, spill_addresses),
+        notes=_notes(cubin, resources, flow, threads, dynamic_shared_bytes),
     )
 
 
-def _occupancy(cubin: CubinFile, taken: Resources, threads: int | None, dynamic: int) -> Occupancy | None:
+def _occupancy(cubin: CubinFile, resources: Resources, threads: int | None, dynamic: int) -> Occupancy | None:
     if cubin.compute not in LIMITS:
         return None
-    return compute_occupancy(cubin.compute, taken.registers, taken.shared_bytes, threads or taken.threads, dynamic)
+    return compute_occupancy(
+        cubin.compute, resources.registers, resources.shared_bytes, threads or resources.threads, dynamic
+    )
 
 
 def _loop(loop: NaturalLoop, hot: bool, spilling: frozenset[int]) -> Loop:
@@ -139,31 +142,27 @@ def _instructions(lines: Sequence[SassInstruction], spilling: frozenset[int]) ->
 
 
 def _notes(
-    cubin: CubinFile, taken: Resources, moves: ControlFlow, threads: int | None, dynamic: int
+    cubin: CubinFile, resources: Resources, flow: ControlFlow, threads: int | None, dynamic: int
 ) -> tuple[str, ...]:
-    found = []
-    if not dynamic and not taken.shared_bytes and any(_touches_shared(line) for line in moves.lines):
-        found.append("its shared memory is given at the launch; occupancy is without it, since nobody said how much")
-    if threads is None and taken.threads and not taken.threads_required:
-        found.append(f"occupancy is that of the largest block that the kernel allows, {taken.threads} threads")
+    notes = []
+    if not dynamic and not resources.shared_bytes and any(_touches_shared(line) for line in flow.lines):
+        notes.append("it uses dynamic shared memory of unknown size, which the occupancy does not include")
+    if threads is None and resources.threads and not resources.threads_required:
+        notes.append(f"occupancy is that of the largest block that the kernel allows, {resources.threads} threads")
     if cubin.compute not in LIMITS:
-        found.append(f"the limits of {cubin.arch} are not known here, so neither is the occupancy")
-    called = {
-        line.operands for line in moves.lines if line.base_opcode == "CALL" and not line.operands.startswith("0x")
-    }
+        notes.append(f"the limits of {cubin.arch} are not in the table, so the occupancy is unknown")
+    called = {line.operands for line in flow.lines if line.base_opcode == "CALL" and not line.operands.startswith("0x")}
     if slow := {name for name in called if is_slow_path(name)}:
-        found.append(
-            f"slow paths ({len(slow)}) of divisions and the like are left out; ordinary numbers never take them"
-        )
+        notes.append(f"slow paths ({len(slow)}) of divisions and square roots are left out; normal values skip them")
     if called - slow:
-        found.append("it calls functions that were not inlined; their loops stand here without those around the call")
-    if any(line.base_opcode in ("BRX", "BRXU", "JMX", "JMXU") for line in moves.lines):
-        found.append("it jumps to computed addresses: a loop that goes through one is not seen")
-    return tuple(found)
+        notes.append("it calls functions that were not inlined; the depth of their loops does not count the caller's")
+    if any(line.base_opcode in ("BRX", "BRXU", "JMX", "JMXU") for line in flow.lines):
+        notes.append("it has indirect branches: loops through them are not detected")
+    return tuple(notes)
 
 
 def is_slow_path(name: str) -> bool:
-    """A function of the compiler's own that takes over where a division or a root meets odd numbers."""
+    """Whether a function is the compiler's slow path of a division or square root (denormals, overflow)."""
     return name.startswith("$__internal_") and name.endswith("slowpath")
 
 

@@ -1,6 +1,6 @@
-"""An instruction in plain words; what is not known for sure stays without.
+"""One-line descriptions of SASS instructions; those whose meaning is uncertain have none.
 
-Source: the instruction set tables of NVIDIA's "CUDA Binary Utilities", and the PTX that each was seen to come from.
+Source: the instruction set tables of NVIDIA's "CUDA Binary Utilities", and the PTX that each was compiled from.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _DESCRIPTIONS = {
     "FMUL": "one FP32 multiplication",
     "FADD2": "two FP32 additions",
     "FMUL2": "two FP32 multiplications",
-    "FMNMX": "the smaller or larger of two FP32 numbers",
-    "FMNMX3": "the smallest or largest of three FP32 numbers",
-    "FSEL": "one of two FP32 numbers, by a predicate",
+    "FMNMX": "FP32 minimum or maximum",
+    "FMNMX3": "FP32 minimum or maximum of three",
+    "FSEL": "selects one of two FP32 numbers by a predicate",
     "FSETP": "compares FP32 numbers",
     "DFMA": "one FP64 multiply-add",
     "DADD": "one FP64 addition",
@@ -30,82 +30,82 @@ _DESCRIPTIONS = {
     "DSETP": "compares FP64 numbers",
     "IADD3": "adds three integers",
     "VIADD": "adds two integers",
-    "UIADD3": "adds three integers, once for the warp",
-    "UIMAD": "integer multiply-add, once for the warp",
+    "UIADD3": "adds three integers, uniform",
+    "UIMAD": "integer multiply-add, uniform",
     "IDP": "dot product of small integers",
     "ISETP": "compares integers",
-    "UISETP": "compares integers, once for the warp",
-    "IMNMX": "the smaller or larger of two integers",
-    "VIMNMX": "the smaller or larger of two integers",
-    "LEA": "shifts and adds: an address",
-    "LOP3": "a logical function of three words",
-    "ULEA": "shifts and adds, once for the warp: an address",
-    "ULOP3": "a logical function of three words, once for the warp",
-    "PLOP3": "a logical function of predicates",
+    "UISETP": "compares integers, uniform",
+    "IMNMX": "integer minimum or maximum",
+    "VIMNMX": "integer minimum or maximum",
+    "LEA": "shift and add for an address",
+    "LOP3": "bitwise logic on three registers",
+    "ULEA": "shift and add for an address, uniform",
+    "ULOP3": "bitwise logic on three registers, uniform",
+    "PLOP3": "logic on predicates",
     "IADD": "adds two integers",
     "SHF": "shifts",
-    "USHF": "shifts, once for the warp",
-    "SGXT": "extends the sign",
-    "USGXT": "extends the sign, once for the warp",
-    "USEL": "one of two words, once for the warp",
-    "UPRMT": "rearranges bytes, once for the warp",
-    "PRMT": "rearranges bytes",
-    "SEL": "one of two words, by a predicate",
+    "USHF": "shifts, uniform",
+    "SGXT": "sign extension",
+    "USGXT": "sign extension, uniform",
+    "USEL": "selects one of two registers by a predicate, uniform",
+    "UPRMT": "permutes bytes, uniform",
+    "PRMT": "permutes bytes",
+    "SEL": "selects one of two registers by a predicate",
     "POPC": "counts set bits",
     "FLO": "finds the highest set bit",
-    "UFLO": "finds the highest set bit, once for the warp",
-    "UPOPC": "counts set bits, once for the warp",
-    "CCTL": "tells a cache what to keep",
+    "UFLO": "finds the highest set bit, uniform",
+    "UPOPC": "counts set bits, uniform",
+    "CCTL": "cache control",
     "MOV": "copies a register or a constant",
-    "UMOV": "copies a register or a constant, once for the warp",
-    "S2R": "reads which thread or block this is",
-    "S2UR": "reads which block this is, once for the warp",
+    "UMOV": "copies a register or a constant, uniform",
+    "S2R": "reads a thread or block index",
+    "S2UR": "reads a block index, uniform",
     "LDC": "reads a parameter or constant",
-    "ULDC": "reads a parameter or constant, once for the warp",
-    "LDCU": "reads a parameter or constant, once for the warp",
-    "R2UR": "hands a register to the whole warp",
-    "VOTE": "asks all threads of the warp",
-    "VOTEU": "asks all threads of the warp",
-    "SHFL": "a word from another thread of the warp",
-    "REDUX": "reduces integers over the warp",
-    "CREDUX": "reduces over the warp",
-    "MATCH": "finds threads of the warp with the same word",
-    "ELECT": "picks one thread of the warp",
-    "EXIT": "the thread ends",
+    "ULDC": "reads a parameter or constant, uniform",
+    "LDCU": "reads a parameter or constant, uniform",
+    "R2UR": "copies a register to a uniform register",
+    "VOTE": "warp vote",
+    "VOTEU": "warp vote",
+    "SHFL": "warp shuffle",
+    "REDUX": "warp reduction of integers",
+    "CREDUX": "warp reduction",
+    "MATCH": "finds threads of the warp with an equal value",
+    "ELECT": "elects one thread of the warp",
+    "EXIT": "ends the thread",
     "RET": "returns from a function",
-    "BSSY": "says where threads that part here meet again",
-    "BSYNC": "threads that parted meet again",
-    "WARPSYNC": "waits for threads of the warp",
-    "NANOSLEEP": "sleeps for a moment",
-    "YIELD": "lets another warp go first",
-    "NOP": "nothing",
-    "LDGDEPBAR": "closes a group of asynchronous copies",
-    "DEPBAR": "waits until what is on its way has arrived",
-    "FENCE": "orders what was written before what the copy engine or tensor cores read",
-    "MEMBAR": "waits until others see what was written",
-    "UTMALDG": "TMA: the copy engine brings a tile to shared memory",
-    "UTMASTG": "TMA: the copy engine takes a tile from shared memory",
-    "UTMAREDG": "TMA: the copy engine reduces a tile into global memory",
-    "UTMAPF": "TMA: a tile is fetched into L2",
-    "UTMACMDFLUSH": "closes a group of TMA stores",
-    "USETMAXREG": "takes or gives back registers of the warp group",
-    "PREEXIT": "lets the next kernel begin",
-    "ACQBULK": "waits for the kernel before",
-    "UCGABAR_ARV": "says to the cluster that it is here",
-    "UCGABAR_WAIT": "waits for all blocks of the cluster",
-    "RED": "an atomic on global memory that gives nothing back",
-    "REDG": "an atomic on global memory that gives nothing back",
-    "ATOMG": "an atomic on global memory",
-    "ATOM": "an atomic",
-    "ATOMS": "an atomic on shared memory",
-    "F2FP": "converts two numbers that share a register",
+    "BSSY": "sets the reconvergence point of a divergent branch",
+    "BSYNC": "waits for diverged threads to reconverge",
+    "WARPSYNC": "synchronizes threads of the warp",
+    "NANOSLEEP": "sleeps for some time",
+    "YIELD": "yields to another warp",
+    "NOP": "no operation",
+    "LDGDEPBAR": "commits a group of asynchronous copies",
+    "DEPBAR": "waits for outstanding memory operations",
+    "FENCE": "orders memory accesses before those of the async proxy (TMA, tensor cores)",
+    "MEMBAR": "memory fence: waits until writes are visible",
+    "UTMALDG": "TMA: loads a tile into shared memory",
+    "UTMASTG": "TMA: stores a tile from shared memory",
+    "UTMAREDG": "TMA: reduces a tile into global memory",
+    "UTMAPF": "TMA: prefetches a tile into L2",
+    "UTMACMDFLUSH": "commits a group of TMA stores",
+    "USETMAXREG": "reallocates registers of the warp group (setmaxnreg)",
+    "PREEXIT": "allows the dependent kernel to launch (griddepcontrol.launch_dependents)",
+    "ACQBULK": "waits for the previous kernel (griddepcontrol.wait)",
+    "UCGABAR_ARV": "arrives at the cluster barrier",
+    "UCGABAR_WAIT": "waits at the cluster barrier",
+    "RED": "atomic on global memory without a result",
+    "REDG": "atomic on global memory without a result",
+    "ATOMG": "atomic on global memory",
+    "ATOM": "atomic",
+    "ATOMS": "atomic on shared memory",
+    "F2FP": "converts two numbers into one register",
     "F2F": "converts a float to another format",
     "F2I": "converts a float to an integer",
     "I2F": "converts an integer to a float",
     "I2FP": "converts an integer to a float",
-    "FRND": "rounds to a whole number",
-    "FCHK": "looks whether a division needs the slow way",
-    "BPT": "stops for a debugger, or a trap",
+    "FRND": "rounds to an integer",
+    "FCHK": "checks whether a division needs the slow path",
+    "BPT": "breakpoint or trap",
 }
 _SPECIAL = {
     "EX2": "2 to the power of x",
@@ -116,24 +116,24 @@ _SPECIAL = {
     "SIN": "sine",
     "COS": "cosine",
     "TANH": "hyperbolic tangent",
-    "RCP64H": "first guess of an FP64 reciprocal",
-    "RSQ64H": "first guess of an FP64 reciprocal square root",
+    "RCP64H": "initial approximation of an FP64 reciprocal",
+    "RSQ64H": "initial approximation of an FP64 reciprocal square root",
 }
 _HALF_OPERATIONS = {"HFMA2": "multiply-adds", "HADD2": "additions", "HMUL2": "multiplications"}
 
 
 def describe_instruction(line: SassInstruction, spill: bool = False) -> str:
-    """What it does, or nothing.
+    """Describe what an instruction does; empty if unknown.
 
     Args:
-        spill: the compiler's record says that it spills.
+        spill: it is a spill, according to the compiler's record.
     """
     if line.is_never_executed:
-        return "never runs: padding by the compiler"
+        return "never executed: padding by the compiler"
     if is_move(line):
-        return "copies a register or a constant, on a unit that is free"
-    if make := _DESCRIBERS.get(line.base_opcode):
-        return make(line)
+        return "copies a register or a constant, on an idle arithmetic unit"
+    if describe := _DESCRIBERS.get(line.base_opcode):
+        return describe(line)
     if line.base_opcode in ("LDL", "STL"):
         return _local(line, spill)
     return _DESCRIPTIONS.get(line.base_opcode, "")
@@ -141,8 +141,8 @@ def describe_instruction(line: SassInstruction, spill: bool = False) -> str:
 
 def _local(line: SassInstruction, spill: bool) -> str:
     if spill:
-        return "loads a spilled register back" if line.base_opcode == "LDL" else "spills a register"
-    return f"{'reads' if line.base_opcode == 'LDL' else 'writes'} local memory: an array that is indexed, or a spill"
+        return "reloads a spilled register" if line.base_opcode == "LDL" else "spills a register"
+    return f"{'reads' if line.base_opcode == 'LDL' else 'writes'} local memory: an indexed array or a spill"
 
 
 def _load(line: SassInstruction) -> str:
@@ -167,33 +167,33 @@ def _shared_store(line: SassInstruction) -> str:
 
 
 def _async_copy(line: SassInstruction) -> str:
-    around = ", past L1" if "BYPASS" in line.modifiers else ""
-    return f"asynchronous copy of {access_bytes(line)} bytes from global to shared memory{around}"
+    bypass = ", bypassing L1" if "BYPASS" in line.modifiers else ""
+    return f"asynchronous copy of {access_bytes(line)} bytes from global to shared memory{bypass}"
 
 
 def _ldmatrix(line: SassInstruction) -> str:
     count = {1: "one", 2: "two", 4: "four"}[access_bytes(line) // 4]
-    turned = ", transposed" if any(m.startswith("MT") for m in line.modifiers) else ""
-    way = "from" if line.base_opcode == "LDSM" else "to"
-    return f"{count} 8x8 matri{'x' if count == 'one' else 'ces'} of 16 bits {way} shared memory{turned}"
+    transposed = ", transposed" if any(m.startswith("MT") for m in line.modifiers) else ""
+    direction = "from" if line.base_opcode == "LDSM" else "to"
+    return f"{count} 8x8 matri{'x' if count == 'one' else 'ces'} of 16 bits {direction} shared memory{transposed}"
 
 
 def _special(line: SassInstruction) -> str:
-    return next((f"special unit: {_SPECIAL[m]}" for m in line.modifiers if m in _SPECIAL), "special unit")
+    unit = "special function unit"
+    return next((f"{unit}: {_SPECIAL[m]}" for m in line.modifiers if m in _SPECIAL), unit)
 
 
 def _imad(line: SassInstruction) -> str:
     if "SHL" in line.modifiers:
-        return "shifts, on the multiply-add unit"
+        return "shift, on the multiply-add unit"
     if "IADD" in line.modifiers:
         return "adds two integers, on the multiply-add unit"
     return f"integer multiply-add{', 64 bits' * ('WIDE' in line.modifiers)}"
 
 
 def _bulk_copy(line: SassInstruction) -> str:
-    ways = {"S.G": "brings a row of bytes to", "G.S": "takes a row of bytes from"}
-    way = ways.get(".".join(line.modifiers[:2]))
-    return f"the copy engine {way} shared memory" if way else "the copy engine moves a row of bytes"
+    directions = {"S.G": "bulk copy into shared memory", "G.S": "bulk copy from shared memory"}
+    return f"TMA: {directions.get('.'.join(line.modifiers[:2]), 'bulk copy')}"
 
 
 def _special_register(line: SassInstruction) -> str:
@@ -208,20 +208,20 @@ def _half(line: SassInstruction) -> str:
 
 
 def _mma(line: SassInstruction) -> str:
-    """HMMA.16816 is 16x8x16, and DMMA.8x8x4 says so itself."""
+    """The shape is a modifier with or without separators: HMMA.16816 is 16x8x16, DMMA.8x8x4 is 8x8x4."""
     for modifier in line.modifiers:
         if sizes := re.fullmatch(r"(16|8)x?(8)x?(4|8|16|32|64|128|256)", modifier):
-            return f"tensor cores: {'x'.join(sizes.groups())} product of a warp"
-    return "tensor cores: product of a warp"
+            return f"tensor cores: {'x'.join(sizes.groups())} MMA of a warp"
+    return "tensor cores: MMA of a warp"
 
 
 def _wgmma(line: SassInstruction) -> str:
     shape = next((m for m in line.modifiers if re.fullmatch(r"\d+x\d+x\d+", m)), "")
-    return f"tensor cores: {shape} product of a warp group, asynchronous".replace("  ", " ")
+    return f"tensor cores: {shape} MMA of a warp group, asynchronous".replace("  ", " ")
 
 
 def _tcgen05_mma(line: SassInstruction) -> str:
-    return "tensor cores: product of a block into tensor memory, asynchronous"
+    return "tensor cores: MMA of a block into tensor memory, asynchronous"
 
 
 def _barrier(line: SassInstruction) -> str:
@@ -229,30 +229,30 @@ def _barrier(line: SassInstruction) -> str:
         named = len(line.operand_list) > 1 or line.operands not in ("0x0", "")
         return f"waits for {'the threads of a named barrier' if named else 'all threads of the block'}"
     if "ARV" in line.modifiers:
-        return "says to the others of a barrier that it is here"
-    return "a vote over the block" if "RED" in line.modifiers else ""
+        return "arrives at a barrier without waiting"
+    return "vote across the block" if "RED" in line.modifiers else ""
 
 
 def _mbarrier(line: SassInstruction) -> str:
     if "PHASECHK" in line.modifiers:
-        return "asks an mbarrier whether its phase is over"
+        return "tests whether an mbarrier phase is complete"
     if "ARRIVE" in line.modifiers:
         return "arrives at an mbarrier"
-    return "sets up an mbarrier" if "EXCH" in line.modifiers else ""
+    return "initializes an mbarrier" if "EXCH" in line.modifiers else ""
 
 
 def _warp_group(line: SassInstruction) -> str:
     if "ARRIVE" in line.modifiers:
-        return "the warp group's registers are ready for tensor cores"
-    return "waits for tensor cores" if "DEPBAR" in line.modifiers else ""
+        return "fence: registers are ready for wgmma"
+    return "waits for wgmma groups" if "DEPBAR" in line.modifiers else ""
 
 
 def _jump(line: SassInstruction) -> str:
-    to = line.operand_list[-1] if line.operand_list else ""
-    if not to.startswith("0x"):
+    target = line.operand_list[-1] if line.operand_list else ""
+    if not target.startswith("0x"):
         return ""
-    back = int(to, 16) <= line.address
-    return f"{'back' if back else 'on'} to {to}"
+    is_back_edge = int(target, 16) <= line.address
+    return f"{'back' if is_back_edge else 'forward'} to {target}"
 
 
 def _call(line: SassInstruction) -> str:

@@ -1,4 +1,4 @@
-"""Two kernels side by side: only what changed."""
+"""Comparison of two kernels' machine code: the metrics that differ."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _LESS_IS_BETTER, _NEITHER = -1, 0
 
 
 def diff_machine_code(before: MachineCode, after: MachineCode) -> CodeDifference:
-    """The figures that are not the same, with which of them is better where that is beyond doubt."""
+    """Compare two kernels; a change is marked better or worse only where fewer is always better."""
     changes = tuple(_change(*row) for row in _rows(before, after) if row[1] != row[2])
     return CodeDifference(before=before, after=after, changes=changes)
 
 
 def _rows(before: MachineCode, after: MachineCode) -> Iterator[tuple[str, float, float, int]]:
-    """What, the two numbers, and whether fewer are better."""
-    for what, name, sense in (
+    """Metric, both values, and whether less is better."""
+    for metric, field, sense in (
         ("registers", "registers", _NEITHER),
         ("shared bytes", "shared_bytes", _NEITHER),
         ("stack bytes", "stack_bytes", _LESS_IS_BETTER),
         ("instructions", "num_instructions", _NEITHER),
     ):
-        yield what, getattr(before, name), getattr(after, name), sense
+        yield metric, getattr(before, field), getattr(after, field), sense
     yield "spill stores, bytes", before.spills.stored_bytes, after.spills.stored_bytes, _LESS_IS_BETTER
     yield "spill loads, bytes", before.spills.loaded_bytes, after.spills.loaded_bytes, _LESS_IS_BETTER
     if before.occupancy and after.occupancy:
@@ -52,7 +52,7 @@ def _tables(prefix: str, before: dict[str, int], after: dict[str, int]) -> Itera
         yield prefix + name, before.get(name, 0), after.get(name, 0), _NEITHER
 
 
-def _change(what: str, before: float, after: float, sense: int) -> CodeChange:
-    show = percent_text if what == "occupancy" else "{:,}".format
-    better = None if sense == _NEITHER else (after < before) == (sense == _LESS_IS_BETTER)
-    return CodeChange(metric=what, before=show(before), after=show(after), is_better=better)
+def _change(metric: str, before: float, after: float, sense: int) -> CodeChange:
+    format_value = percent_text if metric == "occupancy" else "{:,}".format
+    is_better = None if sense == _NEITHER else (after < before) == (sense == _LESS_IS_BETTER)
+    return CodeChange(metric=metric, before=format_value(before), after=format_value(after), is_better=is_better)

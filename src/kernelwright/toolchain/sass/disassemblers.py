@@ -1,4 +1,4 @@
-"""Where NVIDIA's disassemblers are on this machine."""
+"""Search for NVIDIA's disassemblers on this machine."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ TOOLS = ("nvdisasm", "cuobjdump")
 
 
 def find_tool(name: str) -> Path:
-    """A disassembler: named by NVDISASM or CUOBJDUMP, on PATH, CUDA's own, a wheel's, or Triton's; the first there is.
+    """Find a disassembler: NVDISASM or CUOBJDUMP, else PATH, the CUDA toolkit, a wheel, Triton, in this order.
 
     Args:
         name: nvdisasm or cuobjdump.
     Raises:
-        UsageError: the variable names no program.
-        MissingDependency: it is nowhere.
+        UsageError: the environment variable is not an executable.
+        MissingDependency: it was not found.
     """
-    if told := os.environ.get(name.upper()):
-        if found := shutil.which(told):
-            return Path(found)
-        raise UsageError(f"{name.upper()}={told} is no program that can be run", next=f"unset {name.upper()}")
-    for found in _candidate_paths(name, os.environ.get("PATH", "")):
-        if os.access(found, os.X_OK) and found.is_file():
-            return found
-    raise MissingDependency(f"{name} is nowhere on this machine", next=f"pip install nvidia-cuda-{name}")
+    if override := os.environ.get(name.upper()):
+        if path := shutil.which(override):
+            return Path(path)
+        raise UsageError(f"{name.upper()}={override} is not an executable", next=f"unset {name.upper()}")
+    for path in _candidate_paths(name, os.environ.get("PATH", "")):
+        if os.access(path, os.X_OK) and path.is_file():
+            return path
+    raise MissingDependency(f"{name} not found", next=f"pip install nvidia-cuda-{name}")
 
 
 @cache
 def _candidate_paths(name: str, path: str) -> tuple[Path, ...]:
-    """In the order of preference; not all of them are there."""
-    found = [Path(on_path)] if (on_path := shutil.which(name, path=path)) else []
-    found.append(Path("/usr/local/cuda/bin") / name)
-    for folder in _packages("nvidia"):  # a namespace: nvidia/cu13/bin, nvidia/cuda_nvdisasm/bin
-        found += sorted(folder.glob(f"*/bin/{name}"), reverse=True)
-    found += [folder / "backends" / "nvidia" / "bin" / name for folder in _packages("triton")]
-    return tuple(found)
+    """Possible paths in order of preference; they need not exist."""
+    paths = [Path(on_path)] if (on_path := shutil.which(name, path=path)) else []
+    paths.append(Path("/usr/local/cuda/bin") / name)
+    for folder in _packages("nvidia"):  # a namespace package: nvidia/cu13/bin, nvidia/cuda_nvdisasm/bin
+        paths += sorted(folder.glob(f"*/bin/{name}"), reverse=True)
+    paths += [folder / "backends" / "nvidia" / "bin" / name for folder in _packages("triton")]
+    return tuple(paths)
 
 
 def _packages(name: str) -> list[Path]:
-    """The folders of a package, without importing it."""
+    """Folders of a package, without importing it."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-"""Loops in machine code: basic blocks, who dominates whom, back edges, and which loop is hot."""
+"""Control flow of machine code: basic blocks, dominators, natural loops, and the choice of the hot loop."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _JUMPS, _TERMINATORS, _INDIRECT = (
 )
 _WEIGHT = {"tensor": 64, "float math": 2, "special": 4, "conversion": 1, "global load": 8, "global store": 8,
            "shared load": 3, "shared store": 3}  # fmt: skip
-"""How much an instruction counts in the choice of the hot loop: a wide matrix product most."""
+"""Weight of an instruction of each group in the choice of the hot loop; tensor instructions do the most work."""
 _ARITHMETIC = ("tensor", "float math", "special")
 _MULTIPLY_ADD = ("FFMA", "FFMA2", "HFMA2", "DFMA")
 _ASSUMED_TRIP_COUNT = 8
-"""How often a loop is taken to run for each turn of the one around it; nothing in the code says it."""
+"""Assumed iterations of a loop per iteration of the enclosing one; the machine code does not contain it."""
 
 
 @dataclass
 class BasicBlock:
-    """Instructions that run one after the other."""
+    """A basic block: straight-line instructions and the start addresses of its successors."""
 
     start: int
     lines: list[SassInstruction]
@@ -33,7 +33,7 @@ class BasicBlock:
 
 @dataclass(frozen=True)
 class NaturalLoop:
-    """A loop: its lines in order of address, and its depth. `own_lines` are those that stand in no inner loop."""
+    """A natural loop: its instructions by address, and its depth; `own_lines` are those in no inner loop."""
 
     header: int
     lines: tuple[SassInstruction, ...]
@@ -43,7 +43,7 @@ class NaturalLoop:
 
 @dataclass(frozen=True)
 class ControlFlow:
-    """What can be reached, and the loops of it, by address."""
+    """The reachable instructions of a kernel and its loops, by address."""
 
     lines: tuple[SassInstruction, ...]
     loops: tuple[NaturalLoop, ...]
@@ -51,63 +51,63 @@ class ControlFlow:
 
 
 def analyze_control_flow(lines: Sequence[SassInstruction], entries: Iterable[int] = ()) -> ControlFlow:
-    """The flow of one kernel.
+    """Build the control flow of one kernel.
 
     Args:
-        lines: of its section.
-        entries: where functions begin that it calls by name.
+        lines: the instructions of its section.
+        entries: start addresses of the functions in this section that it calls by name.
     """
     blocks = _blocks(lines)
     roots = _find_entries(blocks, lines, entries)
     blocks = {start: block for start, block in blocks.items() if start in _find_reachable(blocks, roots)}
-    found = _loops(blocks, [root for root in roots if root in blocks])
+    loops = _loops(blocks, [root for root in roots if root in blocks])
     reachable = tuple(line for start in sorted(blocks) for line in blocks[start].lines)
-    return ControlFlow(reachable, found, _find_hot_loop(found))
+    return ControlFlow(reachable, loops, _find_hot_loop(loops))
 
 
 def weigh(lines: Iterable[SassInstruction]) -> int:
-    """How much these instructions count in the choice of the hot loop; waiting and counting are no work."""
+    """Total weight in the choice of the hot loop; integer, branch and barrier instructions count 0."""
     return sum(_WEIGHT.get(classify(line), 0) for line in lines)
 
 
 def _find_hot_loop(loops: Sequence[NaturalLoop]) -> NaturalLoop | None:
-    """Tensor instructions first, then multiply-adds with loads or a barrier, then the most work of its own times the
-    turns that its depth promises: the main body of an unrolled loop, not its rest. Of loops that compute the same the
-    leanest: the others serve what is odd."""
+    """Choose the hot loop: tensor instructions first, then multiply-adds with loads or a barrier, then the weight of
+    the loop's own instructions times the iterations assumed for its depth, which prefers the main body of an unrolled
+    loop to its remainder. Of loops with the same arithmetic the shortest: the others handle edge cases."""
     working = [loop for loop in loops if weigh(loop.own_lines)]
     if not working:
         return None
-    most = max(working, key=lambda loop: (*_purpose_key(loop), weigh(loop.own_lines) * _ASSUMED_TRIP_COUNT**loop.depth))
-    alike = [loop for loop in working if _arithmetic_key(loop) == _arithmetic_key(most)]
-    return min(alike, key=lambda loop: len(loop.own_lines)) if any(_arithmetic_key(most)[1:]) else most
+    best = max(working, key=lambda loop: (*_purpose_key(loop), weigh(loop.own_lines) * _ASSUMED_TRIP_COUNT**loop.depth))
+    same = [loop for loop in working if _arithmetic_key(loop) == _arithmetic_key(best)]
+    return min(same, key=lambda loop: len(loop.own_lines)) if any(_arithmetic_key(best)[1:]) else best
 
 
 def _arithmetic_key(loop: NaturalLoop) -> tuple[int, ...]:
-    """Its depth, and how many instructions of each kind of arithmetic are its own."""
+    """Depth, and the number of own instructions of each arithmetic group."""
     groups = [classify(line) for line in loop.own_lines]
     return (loop.depth, *(groups.count(kind) for kind in _ARITHMETIC))
 
 
 def _purpose_key(loop: NaturalLoop) -> tuple[bool, bool]:
-    """Whether it multiplies matrices, and whether it multiplies and adds what it waits for."""
+    """Whether it has tensor instructions, and whether it has multiply-adds together with loads or a barrier."""
     groups = {classify(line) for line in loop.own_lines}
     multiplies = any(line.base_opcode in _MULTIPLY_ADD and classify(line) == "float math" for line in loop.own_lines)
     return "tensor" in groups, multiplies and bool(groups & {"global load", "shared load", "barrier"})
 
 
 def _target(line: SassInstruction) -> int | None:
-    """Where it may go, if that is an address; always the last operand."""
+    """Branch target, if it is an address: always the last operand."""
     last = line.operand_list[-1].strip() if line.operand_list else ""
     return int(last, 16) if last.startswith("0x") else None
 
 
 def _blocks(lines: Sequence[SassInstruction]) -> dict[int, BasicBlock]:
-    """Cut behind every jump and before every target."""
+    """Split after every branch and before every branch target."""
     cuts, ends = {lines[0].address} if lines else set(), set()
     for line in lines:
         if line.base_opcode in (*_JUMPS, *_TERMINATORS, "CALL", "BSSY", "WARPSYNC", "BSYNC", "BREAK"):
-            if (to := _target(line)) is not None:
-                cuts.add(to)
+            if (target := _target(line)) is not None:
+                cuts.add(target)
             ends.add(line.address)
     blocks: dict[int, BasicBlock] = {}
     current: BasicBlock | None = None
@@ -122,26 +122,25 @@ def _blocks(lines: Sequence[SassInstruction]) -> dict[int, BasicBlock]:
 
 
 def _connect(blocks: dict[int, BasicBlock], lines: Sequence[SassInstruction]) -> None:
-    meets = {
+    reconvergence = {
         line.operand_list[0]: _target(line)
         for line in lines
         if line.base_opcode == "BSSY" and len(line.operand_list) > 1
     }
-    once = sum(line.base_opcode == "BSSY" for line in lines) == len(meets)
+    is_unique = sum(line.base_opcode == "BSSY" for line in lines) == len(reconvergence)
     for block in blocks.values():
         last = block.lines[-1]
-        to = (
-            [_target(last)] if last.base_opcode in (*_JUMPS, "CALL", "WARPSYNC") else []
-        )  # a call to an address leaves a loop
-        if last.base_opcode == "BSYNC" and once:  # with one BSSY for each register, it is known where all meet again
-            to.append(meets.get(last.operand_list[0]))
+        # a call to an address leaves a loop
+        targets = [_target(last)] if last.base_opcode in (*_JUMPS, "CALL", "WARPSYNC") else []
+        if last.base_opcode == "BSYNC" and is_unique:  # one BSSY per barrier register: the reconvergence point is known
+            targets.append(reconvergence.get(last.operand_list[0]))
         if _falls_through(last):
-            to.append(last.address + INSTRUCTION_BYTES)
-        block.successors = {start for start in to if start is not None and start in blocks}
+            targets.append(last.address + INSTRUCTION_BYTES)
+        block.successors = {start for start in targets if start is not None and start in blocks}
 
 
 def _falls_through(line: SassInstruction) -> bool:
-    """Whether the next instruction may run: a jump that has a condition, or no jump at all."""
+    """Whether execution can continue at the next instruction: not a branch, or a conditional one."""
     if line.base_opcode not in (*_JUMPS, *_TERMINATORS):
         return True
     conditions = line.operand_list[:-1] if line.base_opcode in _JUMPS else ()
@@ -149,7 +148,8 @@ def _falls_through(line: SassInstruction) -> bool:
 
 
 def _find_entries(blocks: dict[int, BasicBlock], lines: Sequence[SassInstruction], entries: Iterable[int]) -> list[int]:
-    """Where something begins: the kernel, what it calls, and behind a computed jump whatever nobody else reaches."""
+    """Entry addresses: the kernel, the functions it calls, and with indirect branches every block without a
+    predecessor."""
     roots = [lines[0].address] if lines else []
     roots += [start for start in entries if start in blocks]
     if any(line.base_opcode in _INDIRECT for line in lines):
@@ -159,74 +159,74 @@ def _find_entries(blocks: dict[int, BasicBlock], lines: Sequence[SassInstruction
 
 
 def _is_trap(block: BasicBlock) -> bool:
-    """The padding behind the end: a jump to itself, or nothing."""
+    """Whether a block is padding after the end: a branch to itself, or NOPs."""
     return block.successors == {block.start} or all(line.base_opcode == "NOP" for line in block.lines)
 
 
 def _find_reachable(blocks: dict[int, BasicBlock], roots: Iterable[int]) -> set[int]:
-    found, todo = set(), [root for root in roots if root in blocks]
+    visited, todo = set(), [root for root in roots if root in blocks]
     while todo:
-        if (start := todo.pop()) not in found:
-            found.add(start)
+        if (start := todo.pop()) not in visited:
+            visited.add(start)
             todo.extend(blocks[start].successors)
-    return found
+    return visited
 
 
 def _loops(blocks: dict[int, BasicBlock], roots: Sequence[int]) -> tuple[NaturalLoop, ...]:
-    """The natural loops: those with one head are one loop."""
-    before: dict[int, set[int]] = {start: set() for start in blocks}
+    """The natural loops; back edges to the same header form one loop."""
+    predecessors: dict[int, set[int]] = {start: set() for start in blocks}
     for start, block in blocks.items():
-        for to in block.successors:
-            before[to].add(start)
-    dominators = _dominators(blocks, before, roots)
+        for successor in block.successors:
+            predecessors[successor].add(start)
+    dominators = _dominators(blocks, predecessors, roots)
     bodies: dict[int, set[int]] = {}
     for start, block in blocks.items():
         if _is_lane_serial_branch(block.lines[-1]):
             continue
-        for head in block.successors & dominators[start]:
-            bodies.setdefault(head, {head}).update(_loop_body(head, start, before))
-    return tuple(_make_loop(head, bodies, blocks) for head in sorted(bodies))
+        for header in block.successors & dominators[start]:
+            bodies.setdefault(header, {header}).update(_loop_body(header, start, predecessors))
+    return tuple(_make_loop(header, bodies, blocks) for header in sorted(bodies))
 
 
 def _is_lane_serial_branch(line: SassInstruction) -> bool:
-    """A jump back that serves one value of a warp after the other; for all but odd kernels it is never taken."""
+    """Whether a back edge only serializes over distinct values in a warp (BRA.U.ANY); it is rarely taken."""
     return line.base_opcode == "BRA" and {"U", "ANY"} <= set(line.modifiers)
 
 
-def _make_loop(head: int, bodies: dict[int, set[int]], blocks: dict[int, BasicBlock]) -> NaturalLoop:
-    body = bodies[head]
-    around = sum(head in other and body < other for other in bodies.values())
+def _make_loop(header: int, bodies: dict[int, set[int]], blocks: dict[int, BasicBlock]) -> NaturalLoop:
+    body = bodies[header]
+    enclosing = sum(header in other and body < other for other in bodies.values())
     inner = set().union(*(other for other in bodies.values() if other < body))
     return NaturalLoop(
-        header=head,
+        header=header,
         lines=tuple(line for start in sorted(body) for line in blocks[start].lines),
-        depth=1 + around,
+        depth=1 + enclosing,
         own_lines=tuple(line for start in sorted(body - inner) for line in blocks[start].lines),
     )
 
 
-def _loop_body(head: int, tail: int, predecessors: dict[int, set[int]]) -> set[int]:
-    """What reaches the tail without passing the head."""
-    found, todo = {head}, [tail]
+def _loop_body(header: int, tail: int, predecessors: dict[int, set[int]]) -> set[int]:
+    """Blocks that reach the back edge's source without passing the header."""
+    visited, todo = {header}, [tail]
     while todo:
-        if (start := todo.pop()) not in found:
-            found.add(start)
+        if (start := todo.pop()) not in visited:
+            visited.add(start)
             todo.extend(predecessors[start])
-    return found
+    return visited
 
 
 def _dominators(
     blocks: dict[int, BasicBlock], predecessors: dict[int, set[int]], roots: Sequence[int]
 ) -> dict[int, set[int]]:
-    """For each block those through which every way from a root leads, itself among them."""
-    every = set(blocks)
-    found = {start: {start} if start in roots else set(every) for start in blocks}
+    """Dominators of each block, itself included."""
+    starts = set(blocks)
+    dominators = {start: {start} if start in roots else set(starts) for start in blocks}
     changed = True
     while changed:
         changed = False
-        for start in sorted(every - set(roots)):
-            ways = [found[other] for other in predecessors[start]]
-            new = {start} | (set.intersection(*ways) if ways else set())
-            if new != found[start]:
-                found[start], changed = new, True
-    return found
+        for start in sorted(starts - set(roots)):
+            incoming = [dominators[other] for other in predecessors[start]]
+            new = {start} | (set.intersection(*incoming) if incoming else set())
+            if new != dominators[start]:
+                dominators[start], changed = new, True
+    return dominators

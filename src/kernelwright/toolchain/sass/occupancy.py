@@ -1,9 +1,9 @@
-"""How many blocks a multiprocessor holds, and what stops the next one.
+"""Theoretical occupancy of a kernel, and its limiter.
 
-The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (CUDA 13),
-and the rounding is that of CUDA's own cuda_occupancy.h: registers go to each of four schedulers in 256s a warp, shared
-memory to a block in 128s after 1024 reserved bytes. On an H200 cudaOccupancyMaxActiveBlocksPerMultiprocessor was not
-asked yet.
+Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (CUDA 13). Rounding as in CUDA's
+cuda_occupancy.h: registers are allocated per warp in units of 256 from one of four schedulers, shared memory per block
+in units of 128 bytes after 1024 reserved bytes. Not yet compared with cudaOccupancyMaxActiveBlocksPerMultiprocessor on
+an H200.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ WARP_SIZE, SCHEDULERS = 32, 4
 REGISTERS_PER_SM, REGISTER_ALLOCATION_UNIT, MAX_REGISTERS_PER_THREAD = 65536, 256, 255
 SMEM_ALLOCATION_UNIT_BYTES, RESERVED_BYTES = 128, 1024
 MAX_THREADS_PER_BLOCK = 1024
-"""Of a block."""
 
 
 @dataclass(frozen=True)
 class SmLimits:
-    """Of one multiprocessor; `fma_lanes` says how many FP32 multiply-adds each scheduler begins in a cycle."""
+    """Limits of one SM; `fma_lanes` is the number of FP32 multiply-adds that each scheduler starts per cycle."""
 
     warps: int
     blocks: int
@@ -44,16 +43,16 @@ LIMITS = {
 def compute_occupancy(
     compute: int, registers: int, shared_bytes: int, threads: int | None, dynamic: int = 0
 ) -> Occupancy:
-    """The share of its warps that a multiprocessor can hold at once.
+    """Compute the theoretical occupancy: resident warps over the maximum of an SM.
 
     Args:
-        compute: such as 90; one of LIMITS.
-        registers: of a thread.
-        shared_bytes: static, of a block, without the reserved ones.
-        threads: of a block; None where nobody knows.
-        dynamic: bytes of shared memory that the launch adds.
+        compute: compute capability, 90 for 9.0; one of LIMITS.
+        registers: per thread.
+        shared_bytes: static shared memory per block, without the reserved bytes.
+        threads: per block; None if unknown.
+        dynamic: dynamic shared memory per block, in bytes.
     Raises:
-        UsageError: no block can have so many threads.
+        UsageError: more threads than a block can have.
     """
     limits = LIMITS[compute]
     if threads is None:
@@ -62,33 +61,33 @@ def compute_occupancy(
             blocks_per_sm=None, warps_per_sm=warps, fraction=warps / limits.warps, dynamic_shared_bytes=dynamic
         )
     if not 1 <= threads <= MAX_THREADS_PER_BLOCK:
-        raise UsageError(f"a block cannot have {threads:,} threads", next=f"1 to {MAX_THREADS_PER_BLOCK}")
-    each = -(-threads // WARP_SIZE)
-    by: dict[Limiter, int] = {
-        "threads": limits.warps // each,
+        raise UsageError(f"a block cannot have {threads:,} threads", next=f"use 1 to {MAX_THREADS_PER_BLOCK}")
+    warps_per_block = -(-threads // WARP_SIZE)
+    blocks_by: dict[Limiter, int] = {
+        "threads": limits.warps // warps_per_block,
         "blocks": limits.blocks,
-        "registers": _blocks_by_registers(registers, each),
+        "registers": _blocks_by_registers(registers, warps_per_block),
         "shared memory": _blocks_by_shared(limits, shared_bytes + dynamic),
     }
-    limiter = min(by, key=lambda name: by[name])
-    blocks = by[limiter]
+    limiter = min(blocks_by, key=lambda name: blocks_by[name])
+    blocks = blocks_by[limiter]
     return Occupancy(
         blocks_per_sm=blocks,
-        warps_per_sm=blocks * each,
-        fraction=blocks * each / limits.warps,
+        warps_per_sm=blocks * warps_per_block,
+        fraction=blocks * warps_per_block / limits.warps,
         limiter=limiter,
         threads_per_block=threads,
         dynamic_shared_bytes=dynamic,
     )
 
 
-def _round_up(value: int, step: int) -> int:
-    return -(-value // step) * step
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
 
 
 def _warps_by_registers(registers: int) -> int:
-    each = max(_round_up(registers * WARP_SIZE, REGISTER_ALLOCATION_UNIT), REGISTER_ALLOCATION_UNIT)
-    return REGISTERS_PER_SM // SCHEDULERS // each * SCHEDULERS
+    per_warp = max(_round_up(registers * WARP_SIZE, REGISTER_ALLOCATION_UNIT), REGISTER_ALLOCATION_UNIT)
+    return REGISTERS_PER_SM // SCHEDULERS // per_warp * SCHEDULERS
 
 
 def _blocks_by_registers(registers: int, warps: int) -> int:

@@ -1,4 +1,4 @@
-"""What an instruction is for, how wide its access is, and how many of each a piece of code holds."""
+"""Classification of instructions, and counts by group and access width."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BULK_COPIES = ("UTMALDG", "UTMASTG", "UTMAREDG", "UBLKCP", "UBLKRED", "UTMAPF",
 
 
 def classify(line: SassInstruction) -> InstructionGroup:
-    """An IMAD.MOV and an HFMA2 of zeros are moves, whatever their name says; what never runs is "other"."""
+    """Group of an instruction. Arithmetic that only moves a value, and padding that is never executed, are "other"."""
     if line.is_never_executed or is_move(line):
         return "other"
     if line.base_opcode == "UBLKCP" and line.modifiers[:1] == ("G",):  # to global memory
@@ -50,7 +50,7 @@ def classify(line: SassInstruction) -> InstructionGroup:
 
 
 def is_move(line: SassInstruction) -> bool:
-    """A move that the compiler gives to an arithmetic unit because that one is free."""
+    """Whether an IMAD or HFMA2 of zeros is a move that the compiler placed on an idle arithmetic unit."""
     return line.base_opcode in ("IMAD", "HFMA2") and [part.lstrip("-") for part in line.operand_list[1:3]] == [
         "RZ",
         "RZ",
@@ -58,25 +58,25 @@ def is_move(line: SassInstruction) -> bool:
 
 
 def is_widening(line: SassInstruction) -> bool:
-    """FP16 to FP32 as an addition of zero."""
+    """Whether an HADD2.F32 of zero is a conversion from FP16 to FP32."""
     return line.base_opcode == "HADD2" and "F32" in line.modifiers and "-RZ" in line.operand_list
 
 
 def count_groups(lines: Iterable[SassInstruction]) -> dict[str, int]:
-    """How many of each group, the most frequent first."""
+    """Number of instructions per group, the most frequent first."""
     return dict(Counter(classify(line) for line in lines).most_common())
 
 
 def count_access_widths(lines: Iterable[SassInstruction]) -> dict[str, dict[int, int]]:
-    """Loads and stores by the bytes that a thread moves; bulk copies move tiles and are left out."""
-    found: dict[str, Counter[int]] = {}
+    """Number of loads and stores by bytes per thread; bulk copies are left out because they move whole tiles."""
+    counts: dict[str, Counter[int]] = {}
     for line in lines:
         group = classify(line)
         if group in ACCESS_GROUPS and line.base_opcode not in _BULK_COPIES:
-            found.setdefault(group, Counter())[access_bytes(line)] += 1
-    return {group: dict(sorted(found[group].items())) for group in ACCESS_GROUPS if group in found}
+            counts.setdefault(group, Counter())[access_bytes(line)] += 1
+    return {group: dict(sorted(counts[group].items())) for group in ACCESS_GROUPS if group in counts}
 
 
 def count_tensor_opcodes(lines: Iterable[SassInstruction]) -> dict[str, int]:
-    """Tensor instructions by their whole name, which holds their shape."""
+    """Number of tensor instructions by full opcode, which contains their shape."""
     return dict(Counter(line.opcode for line in lines if classify(line) == "tensor").most_common())

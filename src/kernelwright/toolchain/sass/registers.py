@@ -1,4 +1,4 @@
-"""Which registers an instruction reads and writes, as far as its text tells."""
+"""Registers that an instruction reads and writes, derived from its text."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ _TENSOR_OPCODES = ("HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "BMMA")
 
 
 def access_bytes(line: SassInstruction) -> int:
-    """What one thread moves by a load or store; the widest modifier counts, 4 where there is none."""
-    if line.base_opcode in (
-        "LDSM",
-        "STSM",
-    ):  # .16 is the size of an element; the last modifier counts matrices of 4 bytes
+    """Bytes that a load or store moves per thread, from its size modifier; 4 without one."""
+    if line.base_opcode in ("LDSM", "STSM"):  # .16 is the element size; the last modifier is the number of matrices
         return 4 * next((int(m) for m in reversed(line.modifiers) if m in ("1", "2", "4")), 1)
     return next((_SIZES[m] for m in line.modifiers if m in _SIZES), 4)
 
 
 def registers_written(line: SassInstruction) -> set[int]:
-    """The registers that it sets; more than one for wide loads and results."""
+    """Registers that an instruction writes; several for wide loads and results."""
     if line.is_never_executed or _has_no_result(line) or not line.operand_list:
         return set()
     first = next((part for part in line.operand_list if not _is_predicate(part)), "")
@@ -34,30 +31,30 @@ def registers_written(line: SassInstruction) -> set[int]:
 
 
 def registers_read(line: SassInstruction) -> set[int]:
-    """The registers that it needs; those of wide operands all."""
+    """Registers that an instruction reads, including all registers of wide operands."""
     if line.is_never_executed:
         return set()
     parts = list(line.operand_list)
     if not _has_no_result(line):
-        at = next((i for i, part in enumerate(parts) if not _is_predicate(part)), None)
-        parts = parts if at is None else parts[:at] + parts[at + 1 :]
-    found: set[int] = set()
+        result = next((i for i, part in enumerate(parts) if not _is_predicate(part)), None)
+        parts = parts if result is None else parts[:result] + parts[result + 1 :]
+    registers: set[int] = set()
     for i, part in enumerate(parts):
-        found |= _register_range(part, _operand_registers(line, part, i))
-    return found
+        registers |= _register_range(part, _operand_registers(line, part, i))
+    return registers
 
 
 def source_slots(line: SassInstruction) -> list[tuple[int, int, bool]]:
-    """Slot, register and whether it is kept for the next instruction, of an instruction of three sources."""
-    found = []
+    """Slot, register and `.reuse` flag of each register source, for an instruction with three sources."""
+    slots = []
     for slot, part in enumerate(line.operand_list[1:4]):
         if match := _REGISTER.match(part.lstrip("-|~")):
-            found.append((slot, int(match[1]), ".reuse" in part))
-    return found
+            slots.append((slot, int(match[1]), ".reuse" in part))
+    return slots
 
 
 def _has_no_result(line: SassInstruction) -> bool:
-    """It writes memory, a predicate or nothing at all."""
+    """Whether it writes memory, a predicate, a uniform register or nothing."""
     return line.base_opcode in _NO_RESULT or "SETP" in line.base_opcode or line.base_opcode in ("FCHK", "PLOP3", "R2UR")
 
 
@@ -69,13 +66,13 @@ def _result_registers(line: SassInstruction) -> int:
     return 2 if {"WIDE", "64"} & set(line.modifiers) or line.base_opcode in ("CS2R", "DADD", "DMUL", "DFMA") else 1
 
 
-def _operand_registers(line: SassInstruction, part: str, place: int) -> int:
+def _operand_registers(line: SassInstruction, part: str, index: int) -> int:
     if "[" in part:
         return 2 if ".64" in part else 1
     if line.base_opcode in _MEMORY_WRITES:
         return max(1, access_bytes(line) // 4)
     if line.base_opcode in _TENSOR_OPCODES:  # A, B, C
-        return (4, 2, 4)[place] if place < 3 else 1
+        return (4, 2, 4)[index] if index < 3 else 1
     if line.base_opcode in ("DADD", "DMUL", "DFMA"):
         return 2
     return 1

@@ -1,4 +1,4 @@
-"""What a kernel takes: registers, shared memory, stack and spills, as the compiler wrote them into the cubin."""
+"""Resource usage of a kernel as recorded in the cubin: registers, shared memory, stack and spills."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kernelwright.toolchain.sass.elf import CubinFile, Function
 from kernelwright.toolchain.sass.registers import access_bytes
 
 RESERVED_BYTES = 1024
-"""Of shared memory, at the start of each block's, since 9.0 part of what the cubin calls the kernel's own."""
+"""Shared memory that the driver reserves per block; from compute capability 9.0 on the cubin counts it as static."""
 _RECORDS_SPILLS = 128
-"""The first toolkit (12.8) seen to write down which instructions spill."""
+"""First toolkit (12.8) that records which instructions spill."""
 _REGISTERS, _STACK, _FRAME, _MAX_THREADS, _REQUIRED_THREADS, _ANNOTATIONS = 0x2F, 0x12, 0x11, 0x05, 0x10, 0x55
 _SPILL = 1
 _FIXED = re.compile(r"\[R1(?:\+(-?0x[0-9a-f]+))?\]")
@@ -23,31 +23,37 @@ _FIXED = re.compile(r"\[R1(?:\+(-?0x[0-9a-f]+))?\]")
 
 @dataclass(frozen=True)
 class Resources:
+    """Resource usage of a kernel: registers per thread, static shared memory per block, stack bytes per thread."""
+
     registers: int
     shared_bytes: int
     stack_bytes: int
     threads: int | None
-    """Of a block, where the kernel demands it (Triton does) or names a most (__launch_bounds__)."""
+    """Threads per block: required (.reqntid, as Triton sets it) or the maximum (__launch_bounds__); None if neither."""
     threads_required: bool
-    """Whether `threads` is demanded rather than a most."""
+    """Whether `threads` is required rather than a maximum."""
 
 
 def read_resources(cubin: CubinFile, kernel: Function) -> Resources:
-    """Static shared memory is without the reserved bytes; the stack is with that of the functions it calls."""
-    own = dict(cubin.attributes(f".nv.info.{kernel.name}"))
-    demanded, most = own.get(_REQUIRED_THREADS), own.get(_MAX_THREADS)
-    threads = struct.unpack("<3I", demanded or most or b"")[:3] if demanded or most else None
+    """Read the resource usage of a kernel; without reserved shared memory, with the stack of called functions."""
+    attributes = dict(cubin.attributes(f".nv.info.{kernel.name}"))
+    required, maximum = attributes.get(_REQUIRED_THREADS), attributes.get(_MAX_THREADS)
+    threads = struct.unpack("<3I", required or maximum or b"")[:3] if required or maximum else None
     return Resources(
         registers=_by_symbol(cubin, _REGISTERS, kernel) or 0,
         shared_bytes=_static_shared_bytes(cubin, kernel),
         stack_bytes=_by_symbol(cubin, _STACK, kernel) or _by_symbol(cubin, _FRAME, kernel) or 0,
         threads=threads[0] * threads[1] * threads[2] if threads else None,
-        threads_required=demanded is not None,
+        threads_required=required is not None,
     )
 
 
 def find_spills(cubin: CubinFile, kernel: Function, lines: Sequence[SassInstruction]) -> tuple[frozenset[int], bool]:
-    """Where it spills, and whether that is certain: the compiler's own record, or else what the stack shows."""
+    """Find the addresses of spill instructions.
+
+    Returns:
+        The addresses, and whether they are exact: from the compiler's record rather than guessed from stack accesses.
+    """
     for number, content in cubin.attributes(f".nv.info.{kernel.name}"):
         if number == _ANNOTATIONS and len(content) % 8 == 0:
             pairs = struct.iter_unpack("<II", content)
@@ -58,29 +64,30 @@ def find_spills(cubin: CubinFile, kernel: Function, lines: Sequence[SassInstruct
     return _likely_spills(local), False
 
 
-def sum_spills(lines: Sequence[SassInstruction], addresses: frozenset[int], certain: bool) -> Spills:
-    found = [line for line in lines if line.address in addresses]
+def sum_spills(lines: Sequence[SassInstruction], addresses: frozenset[int], is_exact: bool) -> Spills:
+    """Sum the bytes that the instructions at these addresses spill and reload."""
+    spills = [line for line in lines if line.address in addresses]
     return Spills(
-        stored_bytes=sum(access_bytes(line) for line in found if line.base_opcode == "STL"),
-        loaded_bytes=sum(access_bytes(line) for line in found if line.base_opcode == "LDL"),
-        instructions=len(found),
-        is_exact=certain,
+        stored_bytes=sum(access_bytes(line) for line in spills if line.base_opcode == "STL"),
+        loaded_bytes=sum(access_bytes(line) for line in spills if line.base_opcode == "LDL"),
+        instructions=len(spills),
+        is_exact=is_exact,
     )
 
 
 def _likely_spills(local: Sequence[SassInstruction]) -> frozenset[int]:
-    """Accesses at fixed places of the stack. An indexed array is filled there but read elsewhere: where one is, only
-    places that are both stored and loaded count."""
+    """Accesses at fixed stack offsets. An indexed array is stored at fixed offsets but loaded at computed ones: if the
+    kernel has computed accesses, only offsets that are both stored and loaded count."""
     fixed = {line.address: _stack_bytes_touched(line) for line in local if _stack_bytes_touched(line)}
     if len(fixed) == len(local):
         return frozenset(fixed)
     stored = set().union(*(fixed.get(line.address, ()) for line in local if line.base_opcode == "STL"))
     loaded = set().union(*(fixed.get(line.address, ()) for line in local if line.base_opcode == "LDL"))
-    return frozenset(address for address, place in fixed.items() if stored & loaded & set(place))
+    return frozenset(address for address, touched in fixed.items() if stored & loaded & set(touched))
 
 
 def _stack_bytes_touched(line: SassInstruction) -> range:
-    """The bytes of the stack that it touches, where its address is the stack pointer with a constant."""
+    """Stack bytes that an instruction accesses, if its address is the stack pointer plus a constant."""
     for part in line.operand_list:
         if match := _FIXED.fullmatch(part.strip()):
             start = int(match[1] or "0", 16)

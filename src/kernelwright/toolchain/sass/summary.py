@@ -1,4 +1,4 @@
-"""What the machine code says about the kernel, as one paragraph: only what can be read off it."""
+"""Summary of a kernel's machine code as one paragraph, limited to what the code itself shows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kernelwright.toolchain.sass.opcode_classes import classify, count_access_wi
 from kernelwright.toolchain.sass.registers import access_bytes, registers_read, registers_written, source_slots
 
 _FMA_BOUND_SHARE = 0.3
-"""The share of a loop from which its multiply-adds are what it is for."""
+"""Share of FFMA in a loop from which on it counts as an FMA loop."""
 _WIDEST_ACCESS_BYTES = 16
 _TWO_BANK_ARCHS = range(70, 100)
-"""Compute capabilities whose registers lie in two banks."""
+"""Compute capabilities with two register banks."""
 
 
 class LoadsInFlight(NamedTuple):
-    """The most global loads to registers of one thread that have begun before the first of them is needed."""
+    """Maximum number of a thread's global loads, and their bytes, that are issued before the first result is used."""
 
     loads: int
     bytes: int
@@ -37,16 +37,17 @@ def summarize_code(
     stack_bytes: int,
     occupancy: Occupancy | None,
 ) -> str:
-    """One paragraph about a kernel.
+    """Summarize a kernel in one paragraph.
 
     Args:
-        body: the hot loop, or the whole kernel where it has none.
+        body: the hot loop, or the whole kernel if it has none.
+        loop: whether `body` is a loop.
         spilling: addresses of the instructions that spill.
     """
     access = _access_texts(body)
     if loop and access:
         access[0] = f"In the hot loop {access[0][:1].lower()}{access[0][1:]}"
-    found = [
+    sentences = [
         "" if loop else "There is no loop.",
         *access,
         _local_text(body, spills, spilling, stack_bytes, loop),
@@ -55,58 +56,60 @@ def summarize_code(
         _conflict_text(body, compute),
         _occupancy_text(occupancy),
     ]
-    return " ".join(sentence for sentence in found if sentence)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def loads_in_flight(body: Sequence[SassInstruction], *, loop: bool) -> LoadsInFlight:
-    """Counted in the order of the code, a loop twice over, so that a load for the next turn counts; what a thread
-    loads behind a predicate counts as loaded."""
-    waiting: list[tuple[set[int], int]] = []
-    most = LoadsInFlight(0, 0)
+    """Count global loads in flight in code order; a loop is walked twice, to include prefetches of the next iteration.
+
+    Predicated loads count as executed.
+    """
+    pending: list[tuple[set[int], int]] = []
+    maximum = LoadsInFlight(0, 0)
     for line in chain(body, body if loop else ()):
         touched = registers_read(line) | registers_written(line)
-        waiting = [load for load in waiting if not load[0] & touched]
+        pending = [load for load in pending if not load[0] & touched]
         if classify(line) == "global load" and line.base_opcode in ("LDG", "LD"):
-            waiting.append((registers_written(line), access_bytes(line)))
-            most = max(most, LoadsInFlight(len(waiting), sum(size for _, size in waiting)))
-    return most
+            pending.append((registers_written(line), access_bytes(line)))
+            maximum = max(maximum, LoadsInFlight(len(pending), sum(size for _, size in pending)))
+    return maximum
 
 
 def bank_conflicts(body: Sequence[SassInstruction]) -> int:
-    """FFMA that must read three different registers of one bank; there are two, of even and of odd numbers.
+    """Count FFMA that read three different registers of one bank; the two banks hold even and odd registers.
 
-    A register that the instruction before kept in the same place (.reuse) is not read again.
-    Source: Jia et al. 2018, arXiv:1804.06826 (Volta); the same banks are taken for granted up to Hopper.
+    A register in the reuse cache (`.reuse` in the same slot of the previous instruction) is not read again.
+    Source: Jia et al. 2018, arXiv:1804.06826 (Volta); assumed to hold up to Hopper.
     """
-    kept: dict[int, int] = {}
+    reuse_cache: dict[int, int] = {}
     count = 0
     for line in body:
         slots = source_slots(line)
         if line.base_opcode == "FFMA":
-            needed = {register for slot, register, _ in slots if kept.get(slot) != register}
-            banks = [sum(register % 2 == bank for register in needed) for bank in (0, 1)]
+            read = {register for slot, register, _ in slots if reuse_cache.get(slot) != register}
+            banks = [sum(register % 2 == bank for register in read) for bank in (0, 1)]
             count += max(banks) >= 3
-        kept = {slot: register for slot, register, keeps in slots if keeps}
+        reuse_cache = {slot: register for slot, register, is_reused in slots if is_reused}
     return count
 
 
 def _access_texts(body: Sequence[SassInstruction]) -> list[str]:
     copies = [line for line in body if line.base_opcode == "LDGSTS" and not line.is_never_executed]
-    rest = count_access_widths(line for line in body if line.base_opcode != "LDGSTS")
-    found = [_width_text(rest[kind], kind) for kind in ("global load", "global store") if kind in rest]
+    widths = count_access_widths(line for line in body if line.base_opcode != "LDGSTS")
+    texts = [_width_text(widths[kind], kind) for kind in ("global load", "global store") if kind in widths]
     if copies:
         number = f"{len(copies)} asynchronous copies" if len(copies) > 1 else "One asynchronous copy"
         size = max(map(access_bytes, copies))
-        found.append(
-            f"{number} of {size} bytes a thread fill{'s' * (len(copies) == 1)} shared memory past the registers."
+        texts.append(
+            f"{number} of {size} bytes per thread load{'s' * (len(copies) == 1)} shared memory without registers."
         )
     if any(classify(line) == "global load" and line.base_opcode in ("UTMALDG", "UBLKCP") for line in body):
-        found.append("The copy engine (TMA) fills shared memory.")
-    return found
+        texts.append("The TMA fills shared memory.")
+    return texts
 
 
 def _width_text(widths: Mapping[int, int], noun: str) -> str:
-    """`All 4 global loads are 16 bytes wide`, or how many are not."""
+    """`All 4 global loads are 16 bytes wide`, or the number of each width."""
     total, widest = sum(widths.values()), max(widths)
     if len(widths) == 1:
         text = {1: f"The one {noun} is", 2: f"Both {noun}s are"}.get(total, f"All {total} {noun}s are")
@@ -116,7 +119,9 @@ def _width_text(widths: Mapping[int, int], noun: str) -> str:
 
 
 def _scalar(widest: int) -> str:
-    return "" if widest >= _WIDEST_ACCESS_BYTES else f"; 16 would take {_WIDEST_ACCESS_BYTES // widest} times fewer"
+    if widest >= _WIDEST_ACCESS_BYTES:
+        return ""
+    return f"; 16-byte accesses would need {_WIDEST_ACCESS_BYTES // widest} times fewer instructions"
 
 
 def _local_text(
@@ -124,17 +129,17 @@ def _local_text(
 ) -> str:
     if spills.instructions:
         inside = sum(line.address in spilling for line in body) if loop else 0
-        there = f", {inside} of these instructions in the hot loop" if inside else ", none of it in the hot loop"
-        sure = "" if spills.is_exact else " (judged by the stack: the compiler left no record)"
+        where = f", {inside} of these instructions in the hot loop" if inside else ", none of it in the hot loop"
+        certainty = "" if spills.is_exact else " (estimated from stack accesses: the compiler left no record)"
         return (
-            f"It spills: {spills.stored_bytes:,} bytes stored and {spills.loaded_bytes:,} loaded for each thread"
-            f"{there if loop else ''}{sure}."
+            f"It spills {spills.stored_bytes:,} bytes and reloads {spills.loaded_bytes:,} per thread"
+            f"{where if loop else ''}{certainty}."
         )
     local = sum(line.base_opcode in ("LDL", "STL") for line in body)
     if stack_bytes:
-        here = f"; {number_text(local, 'access')} here" if local else ""
-        why = "which an array indexed at run time or a call takes"
-        return f"No spills, but {stack_bytes:,} bytes of stack, {why}{here}."
+        accesses = f"; {number_text(local, 'access')} here" if local else ""
+        cause = "used by an array indexed at run time or by a call"
+        return f"No spills, but {stack_bytes:,} bytes of stack, {cause}{accesses}."
     return "No spills."
 
 
@@ -142,34 +147,34 @@ def _flight_text(body: Sequence[SassInstruction], occupancy: Occupancy | None, l
     flight = loads_in_flight(body, loop=loop)
     if not flight.loads:
         return ""
-    begun = "1 global load is" if flight.loads == 1 else f"{flight.loads} global loads are"
-    text = f"{begun} in flight when the first is needed"
+    issued = "1 global load is" if flight.loads == 1 else f"{flight.loads} global loads are"
+    text = f"{issued} in flight when the first result is used"
     if occupancy and occupancy.blocks_per_sm:
-        whole = flight.bytes * WARP_SIZE * occupancy.warps_per_sm
-        text += f", so up to {_format_bytes(whole)} on a multiprocessor of {occupancy.warps_per_sm} warps"
+        total = flight.bytes * WARP_SIZE * occupancy.warps_per_sm
+        text += f", up to {_format_bytes(total)} per SM with {occupancy.warps_per_sm} warps"
     return text + "."
 
 
 def _issue_texts(body: Sequence[SassInstruction], compute: int) -> list[str]:
-    """A scheduler issues one instruction a cycle: whatever is no multiply-add takes the place of one."""
+    """A scheduler issues one instruction per cycle, so every instruction other than an FMA costs an FMA slot."""
     tensor = sum(classify(line) == "tensor" for line in body)
     if tensor:
-        each = len(body) / tensor
-        return [f"{_capitalize(number_text(tensor, 'tensor instruction'))} among {len(body)}: one in {each:.0f}."]
+        ratio = len(body) / tensor
+        return [f"{_capitalize(number_text(tensor, 'tensor instruction'))} among {len(body)}: one in {ratio:.0f}."]
     fma = sum(line.base_opcode == "FFMA" for line in body)
     share = fma / len(body)
     if share < _FMA_BOUND_SHARE or any(line.base_opcode == "FFMA2" for line in body) or compute not in LIMITS:
         return []
     best = min(1.0, share * WARP_SIZE / LIMITS[compute].fma_lanes)
-    limit = f"so at best {percent_text(best)} of the FMA peak" if best < 1 else "so issuing does not limit it"
-    limit += " where all of them run" if best < 1 and sum(line.base_opcode == "BRA" for line in body) > 1 else ""
-    found = [f"FFMA is {percent_text(share)} of the loop's instructions, {limit}."]
+    limit = f"so at best {percent_text(best)} of the FMA peak" if best < 1 else "so the issue rate does not limit it"
+    limit += " if all of them execute" if best < 1 and sum(line.base_opcode == "BRA" for line in body) > 1 else ""
+    texts = [f"FFMA is {percent_text(share)} of the loop's instructions, {limit}."]
     shared = [access_bytes(line) for line in body if line.base_opcode == "LDS" and not line.is_never_executed]
     if shared:
-        found.append(
-            f"{fma / len(shared):.1f} FFMA to each load from shared memory, {sum(shared) / fma:.2f} bytes to each FFMA."
+        texts.append(
+            f"{fma / len(shared):.1f} FFMA per load from shared memory, {sum(shared) / fma:.2f} bytes per FFMA."
         )
-    return found
+    return texts
 
 
 def _conflict_text(body: Sequence[SassInstruction], compute: int) -> str:
@@ -187,15 +192,15 @@ def _occupancy_text(occupancy: Occupancy | None) -> str:
         return ""
     share = percent_text(occupancy.fraction)
     if occupancy.blocks_per_sm is None:
-        return f"Registers allow {share} of the warps; the block size is not known."
+        return f"Registers allow {share} of the warps; the block size is unknown."
     if occupancy.blocks_per_sm == 0:
-        return f"Not one block of {occupancy.threads_per_block} threads fits: {occupancy.limiter}."
+        return f"No block of {occupancy.threads_per_block} threads fits: {occupancy.limiter}."
     if occupancy.fraction == 1:
-        return "Occupancy is full."
+        return "Occupancy is 100 %."
     blocks = number_text(occupancy.blocks_per_sm, "block")
-    hold = "hold" if occupancy.limiter.endswith("s") else "holds"
+    verb = "limit" if occupancy.limiter.endswith("s") else "limits"
     return (
-        f"{_capitalize(occupancy.limiter)} {hold} occupancy at {share}: {blocks} of "
+        f"{_capitalize(occupancy.limiter)} {verb} occupancy to {share}: {blocks} of "
         f"{occupancy.threads_per_block} threads."
     )
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernelwright.core.records import Accuracy, Reason
+from kernelwright.core.verdict import Accuracy, Reason
 from kernelwright.verification.accuracy import comparison
 from kernelwright.verification.accuracy.comparison import Tolerance, parse_policy
 from kernelwright.verification.accuracy.distributions import Distribution

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.core.errors import UsageError
-from kernelwright.core.records import Accuracy, Reason
+from kernelwright.core.verdict import Accuracy, Reason
 from kernelwright.verification.accuracy.error import MAX_ERROR_RATIO
 from kernelwright.verification.accuracy.expected import Expected
 from kernelwright.verification.accuracy.ranges import all_finite

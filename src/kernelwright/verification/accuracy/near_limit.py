@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kernelwright.core.records import NearLimit, Reason
+from kernelwright.core.verdict import NearLimit, Reason
 from kernelwright.measure.clock import wall_s
 
 NEAR_LIMIT_RATIO = 3.0

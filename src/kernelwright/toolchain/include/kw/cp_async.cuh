@@ -1,33 +1,32 @@
-// Copies from global into shared memory that run while the threads go on (sm_80 and later).
-// PTX ISA, "cp.async": each thread waits for its own copies; others' are visible after a barrier.
+// Asynchronous copies from global to shared memory (sm_80 and later).
+// PTX ISA, "cp.async": a wait covers the thread's own copies; those of other threads are visible after a barrier.
 #pragma once
 
 namespace kw {
 
-// The address of shared memory as PTX takes it.
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+// 32-bit shared memory address, as PTX operands take it.
+__device__ __forceinline__ unsigned smem_u32(const void* pointer) {
     return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// 16 bytes past the L1; both addresses are multiples of 16. Where `there` is false zeros are written and nothing read.
-__device__ __forceinline__ void copy_16(void* shared, const void* global, bool there = true) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(there ? 16 : 0));
+// Copies 16 bytes, bypassing L1; both addresses must be 16-byte aligned. If `pred` is false, writes zeros and reads
+// nothing.
+__device__ __forceinline__ void cp_async_cg_16(void* smem, const void* gmem, bool pred = true) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_u32(smem)), "l"(gmem), "r"(pred ? 16 : 0));
 }
 
-// 4 bytes through the L1; both addresses are multiples of 4. Where `there` is false zeros are written.
-__device__ __forceinline__ void copy_4(void* shared, const void* global, bool there = true) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(there ? 4 : 0));
+// Copies 4 bytes through L1; both addresses must be 4-byte aligned. If `pred` is false, writes zeros and reads nothing.
+__device__ __forceinline__ void cp_async_ca_4(void* smem, const void* gmem, bool pred = true) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem_u32(smem)), "l"(gmem), "r"(pred ? 4 : 0));
 }
 
-// Closes a group of this thread's copies.
-__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;"); }
+// Commits this thread's copies so far as a group.
+__device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;"); }
 
-// Waits until no more than `left` of this thread's groups are under way.
-template <int left>
-__device__ __forceinline__ void copies_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+// Waits until at most N of this thread's most recent groups are pending.
+template <int N>
+__device__ __forceinline__ void cp_async_wait_group() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
 }  // namespace kw

@@ -1,19 +1,18 @@
-// The functions of the package's kw/cp_async.cuh on the CPU: a copy is there at once, so that a wait that is missing does
-// not show.
+// kw/cp_async.cuh on the CPU: copies complete immediately, so a missing wait goes undetected.
 
 namespace kw {
 
-inline void copy_16(void* shared, const void* global, bool there = true) {
-    *static_cast<float4*>(shared) = there ? *static_cast<const float4*>(global) : float4{};
+inline void cp_async_cg_16(void* smem, const void* gmem, bool pred = true) {
+    *static_cast<float4*>(smem) = pred ? *static_cast<const float4*>(gmem) : float4{};
 }
 
-inline void copy_4(void* shared, const void* global, bool there = true) {
-    *static_cast<float*>(shared) = there ? *static_cast<const float*>(global) : 0.0f;
+inline void cp_async_ca_4(void* smem, const void* gmem, bool pred = true) {
+    *static_cast<float*>(smem) = pred ? *static_cast<const float*>(gmem) : 0.0f;
 }
 
-inline void copies_commit() {}
+inline void cp_async_commit_group() {}
 
-template <int left>
-inline void copies_wait() {}
+template <int N>
+inline void cp_async_wait_group() {}
 
 }  // namespace kw

@@ -1,10 +1,10 @@
-// What surrounds the runtime: a sanitizer, if there is one, and the library of the kernel in this process.
+// Hooks into this process: the fiber interfaces of a sanitizer, if one runs, and the loaded library of the kernel.
 #include <stddef.h>
 #ifdef __linux__
 #include <link.h>
 #endif
 
-// ---- The sanitizers' interfaces for fibers; null where no sanitizer runs.
+// ---- The sanitizers' fiber interfaces; null without a sanitizer.
 extern "C" {
 #define KW_WEAK __attribute__((weak))
 void* __tsan_get_current_fiber() KW_WEAK;
@@ -20,11 +20,11 @@ void __asan_poison_memory_region(const volatile void*, size_t) KW_WEAK;
 
 namespace {
 
-constexpr unsigned kNoSync = 1;  // of __tsan_switch_to_fiber: a switch orders nothing
+constexpr unsigned kNoSync = 1;  // flag of __tsan_switch_to_fiber: a switch does not synchronize
 
-// The library that a launch's kernel is in.
+// The library that contains a launch's kernel.
 struct Module {
-  uintptr_t inside, code;
+  uintptr_t address, code;  // an address inside, the load address
   size_t code_bytes;
   char* shared;
   size_t shared_bytes;
@@ -34,16 +34,16 @@ struct Module {
 int find_module(dl_phdr_info* info, size_t, void* data) {
   auto* module = static_cast<Module*>(data);
   size_t shared_bytes = 0, code_bytes = 0;
-  bool mine = false;
+  bool contains = false;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& part = info->dlpi_phdr[i];
-    const uintptr_t begin = info->dlpi_addr + part.p_vaddr;
-    if (part.p_type == PT_TLS) shared_bytes = part.p_memsz;
-    if (part.p_type != PT_LOAD) continue;
-    if (part.p_flags & PF_X) code_bytes = part.p_vaddr + part.p_memsz;
-    if (module->inside >= begin && module->inside < begin + part.p_memsz) mine = true;
+    const auto& segment = info->dlpi_phdr[i];
+    const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
+    if (segment.p_type == PT_TLS) shared_bytes = segment.p_memsz;
+    if (segment.p_type != PT_LOAD) continue;
+    if (segment.p_flags & PF_X) code_bytes = segment.p_vaddr + segment.p_memsz;
+    if (module->address >= begin && module->address < begin + segment.p_memsz) contains = true;
   }
-  if (!mine) return 0;
+  if (!contains) return 0;
   module->code = info->dlpi_addr;
   module->code_bytes = code_bytes;
   module->shared = static_cast<char*>(info->dlpi_tls_data);
