@@ -63,7 +63,7 @@ def test_a_wrong_rung_is_rejected_with_the_shape_and_not_timed(own, was, now, sa
 
 
 def test_a_ladder_of_the_cpu_does_not_stand_on_a_gpu(own):
-    with pytest.raises(UsageError, match="climbs on the CPU"):
+    with pytest.raises(UsageError, match="runs on the CPU"):
         run_ladder("gemm_cpu", device="cuda")
 
 

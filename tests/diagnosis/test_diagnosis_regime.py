@@ -104,7 +104,7 @@ def test_operators_at_the_bandwidth_are_memory_bound():
     # Each moves 2 MB: 200 us at 10 GB/s.
     found = seen(CPU, chain(4), [220.0] * 4)
     assert classify_regime(found) == "memory-bound"
-    assert "it moves 8.00 MB where 2.00 MB would do, at 91 %" in build_diagnosis(found, "p").summary
+    assert "it moves 8.00 MB (2.00 MB if fused), at 91 %" in build_diagnosis(found, "p").summary
 
 
 def test_fusing_saves_what_neighbours_hand_over():
@@ -139,7 +139,7 @@ def test_arguments_that_come_from_main_memory_are_held_against_main_memory():
     second = msgspec.structs.replace(program(*chain(2).operators), arguments=(0,))
     both = seen(cached, second, [110.0, 60.0], timing=timed("cold"))
     assert [call.cold_read_bytes for call in both.operators] == [1_000_000, 0]
-    assert "at 88 % of what DRAM and L3 give here" in build_diagnosis(both, "p").summary
+    assert "at 88 % of the measured DRAM and L3 bandwidth" in build_diagnosis(both, "p").summary
 
 
 def test_a_call_that_leaves_threads_idle_has_too_little_in_flight():

@@ -55,7 +55,7 @@ def test_code_that_torch_cannot_see_has_a_floor_on_a_machine_that_is_not_there(f
 
 
 def test_what_torch_would_compile_is_not_predicted(files):
-    with pytest.raises(UsageError, match="known only where it runs"):
+    with pytest.raises(UsageError, match="known only on the machine itself"):
         why_files([f"{files}/smooth.py:smooth"], spec="h200", compiled=True)
 
 

@@ -92,6 +92,6 @@ def test_whatever_is_killed_no_verdict_is_lost_or_told_twice_or_wrong(tmp_path):
 def test_an_unknown_baseline_is_named_with_those_that_exist(kw, suite):
     answer, _ = run(kw, suite, "--baseline", "eager,faster")
     assert answer.code == 2
-    assert answer.document["error"]["message"] == "no baseline 'faster'; there are eager and compile"
+    assert answer.document["error"]["message"] == "unknown baseline 'faster'; available: eager, compile"
     (step,) = answer.document["next"]
     assert step.startswith("kw suite run") and step.endswith("--baseline eager,compile")

@@ -74,7 +74,7 @@ class Runs:
 def toy_machine(monkeypatch):
     """A machine that nobody has to measure."""
     toy = msgspec.structs.replace(machine_from_spec("h200"), name="toy machine", device="cpu")
-    monkeypatch.setattr(program_runs, "machine_here", lambda device: toy)
+    monkeypatch.setattr(program_runs, "measured_machine", lambda device: toy)
     return toy
 
 
@@ -147,7 +147,7 @@ def test_other_software_measures_all_rows_again(suite, toy_machine, monkeypatch)
     measure, _, _ = suite
     measure()
     other = msgspec.structs.replace(toy_machine, software={"torch": "another"})
-    monkeypatch.setattr(program_runs, "machine_here", lambda device: other)
+    monkeypatch.setattr(program_runs, "measured_machine", lambda device: other)
     assert len(measure()[0]) == 2
 
 

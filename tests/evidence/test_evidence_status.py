@@ -165,7 +165,7 @@ def test_a_kernel_of_the_library_is_built_without_a_gpu():
     (other,) = kernels.KIND.build([msgspec.structs.replace(rows[0], machine="NVIDIA A100-SXM4-80GB")], Path())
     assert "A100" in other.failure, "no code is planned for a GPU that is not known"
     gone = row(kind="kernel", workload="sundial/forward/1x1", result=encode_result({}))
-    assert kernels.KIND.build([gone], Path())[0].problem == "gone"
+    assert kernels.KIND.build([gone], Path())[0].problem == "missing"
 
 
 def test_rungs_hang_on_their_own_sources_alone(tmp_path, monkeypatch):

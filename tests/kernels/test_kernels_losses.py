@@ -85,7 +85,7 @@ def test_what_was_overwritten_is_not_used_again():
     logits = x * 2
     squares, loss = logits.square().sum(), cross_entropy(logits, target, inplace=True)
     loss.backward(retain_graph=True)
-    with pytest.raises(ShapeError, match="has given its gradient away"):
+    with pytest.raises(ShapeError, match="already called on this in-place loss"):
         loss.backward()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         squares.backward()
@@ -184,9 +184,9 @@ def test_what_does_not_fit_is_said():
         (lambda: cross_entropy(x, target[:3]), r"target is \(3,\); it must be \(4,\)"),
         (lambda: cross_entropy(x, target.int()), "target is torch.int32"),
         (lambda: cross_entropy(x, target, random(9)), r"weight is \(9,\)"),
-        (lambda: cross_entropy(x, target, reduction="max"), "no reduction 'max'"),
-        (lambda: cross_entropy(x, target, reduction="none", inplace=True), "inplace is for"),
-        (lambda: cross_entropy(random(8, 4).t(), target, inplace=True), "inplace needs rows of their own"),
+        (lambda: cross_entropy(x, target, reduction="max"), "reduction is 'max'"),
+        (lambda: cross_entropy(x, target, reduction="none", inplace=True), "inplace=True needs reduction"),
+        (lambda: cross_entropy(random(8, 4).t(), target, inplace=True), "inplace needs non-overlapping rows"),
     ):
         with pytest.raises(ShapeError, match=says):
             call()
@@ -209,7 +209,7 @@ def test_in_place_other_rows_are_not_touched():
 
 def test_rows_that_overlap_are_not_written_over():
     x, target = random(8), torch.zeros(4, dtype=torch.int64, device=DEVICE)
-    with pytest.raises(ShapeError, match="rows of their own"):
+    with pytest.raises(ShapeError, match="non-overlapping rows"):
         cross_entropy(x.expand(4, 8), target, inplace=True)
 
 

@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_said():
         (lambda: rotary_embedding(q, q[:1], cos, sin), r"k is \(1, 4, 3, 32\)"),
         (lambda: rotary_embedding(q, q, cos, sin[:3]), "sin is"),
         (lambda: rotary_embedding(q, q, cos[:3], sin[:3]), "2 x 4 tokens"),
-        (lambda: rotary_embedding(q, q, *angles(4, 17)), "34 columns are rotated of heads of 32"),
+        (lambda: rotary_embedding(q, q, *angles(4, 17)), "cos has 17 columns, which rotates 34; heads have 32"),
         (lambda: rotary_embedding(q, q, cos, sin, positions=torch.zeros(3, dtype=torch.int64)), "positions is"),
     ):
         with pytest.raises(ShapeError, match=says):

@@ -318,7 +318,7 @@ def test_a_tiler_after_a_swizzle_which_has_no_modes_is_refused():
 
 
 def test_a_refused_composition_names_the_coordinate_that_shows_it():
-    with pytest.raises(LayoutError, match=r"\(6,2\):\(1,7\) after \(3,2\):\(2,3\) .*; at \(2,1\)"):
+    with pytest.raises(LayoutError, match=r"\(6,2\):\(1,7\) o \(3,2\):\(2,3\) .*; at \(2,1\)"):
         composition(Layout((6, 2), (1, 7)), Layout((3, 2), (2, 3)))
 
 
@@ -334,7 +334,7 @@ def complemented(layout, cotarget):
     try:
         rest = offsets(complement(layout, cotarget))
     except LayoutError as fault:
-        assert "misses" in fault.message
+        assert "does not fill" in fault.message
         assert leaves_gaps(layout), "only gaps that are no multiples can be missed"
         return "misses"
     assert rest == sorted(set(rest)) and rest[0] == 0

@@ -64,13 +64,13 @@ def test_a_matrix_copy_gives_each_thread_two_elements_of_each_matrix(name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mma.m16n8k7.bf16", "no instruction"),
+        ("mma.m16n8k7.bf16", "unknown instruction"),
         ("wgmma.m64n12k16.bf16", "multiple of 8"),
         ("wgmma.m64n512k16.bf16", "up to 256"),
         ("wgmma.m64n64k8.bf16", "K of bf16 is 16"),
-        ("wgmma.m64n64k4.f64", "no kind 'f64'"),
-        ("wgmma.m64n64.bf16", "no instruction"),
-        ("wgmma.m64n64k16.bf16.sr", "no instruction"),
+        ("wgmma.m64n64k4.f64", "unsupported dtype 'f64'"),
+        ("wgmma.m64n64.bf16", "unknown instruction"),
+        ("wgmma.m64n64k16.bf16.sr", "unknown instruction"),
     ],
 )
 def test_an_instruction_that_is_none_is_refused(name, message):

@@ -70,7 +70,7 @@ def test_an_access_of_ones_own():
 @pytest.mark.parametrize(
     ("tile", "access", "message"),
     [
-        (Layout(64), "ldmatrix", "no tile"),
+        (Layout(64), "ldmatrix", "not a tile"),
         (Layout((8, 64), (64, 1)), "rows", "ldmatrix, column"),
         (Layout((8, 64), (64, 1)), Layout((32, 64), (64, 1)), "reaches element"),
         (
@@ -82,7 +82,7 @@ def test_an_access_of_ones_own():
         (Layout((8, 12), (12, 1)), "ldmatrix", "cannot read"),
         (Layout((8, 64), (65, 1)), "ldmatrix", "cannot read"),
         (Layout((1024, 1024), (1024, 1)), "ldmatrix", "65,536"),
-        (Layout((8, 8)), {}, "nothing to look for"),
+        (Layout((8, 8)), {}, "mapping is empty"),
     ],
 )
 def test_what_has_no_answer_says_so(tile, access, message):

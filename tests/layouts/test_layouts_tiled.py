@@ -191,7 +191,7 @@ def test_a_tile_that_the_warps_do_not_divide_is_refused():
 def test_holder_names_what_is_held_twice_or_by_nobody():
     with pytest.raises(LayoutError, match="by another"):
         element_owners(Layout((4, 2), (1, 0)), (4, 2))
-    with pytest.raises(LayoutError, match="nobody holds"):
+    with pytest.raises(LayoutError, match="no thread holds"):
         element_owners(Layout((4, 2)), (4, 3))
     assert element_owners(Layout((2, 2), (2, 1)), (2, 2)) == [[(0, 0), (1, 0)], [(0, 1), (1, 1)]]
 

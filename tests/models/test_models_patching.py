@@ -197,7 +197,7 @@ def test_other_formulas_of_the_same_parts_are_left_alone():
         patch(model)
     assert count_patched(model) == PatchCounts(norms=0, gates=0, rotary=1, loss=True)
     norms, gates = [str(one.message) for one in caught]
-    assert norms.startswith("norms: not found in TinyModel (") and "2 BiasedRMSNorm: it needs a weight" in norms
+    assert norms.startswith("norms: not found in TinyModel (") and "2 BiasedRMSNorm: it must have a weight" in norms
     assert gates.startswith("gates: not found in TinyModel (") and "1 OtherMLP: it is not down_proj(" in gates
 
 
@@ -395,7 +395,7 @@ def test_an_attention_module_of_transformers_5_24_keeps_its_decorator():
 @pytest.mark.parametrize(
     ("forward", "reason"),
     [
-        (Callback(TinyAttention.forward), "its forward cannot be rebuilt"),
+        (Callback(TinyAttention.forward), "its forward cannot be rebound"),
         (lambda self, x: apply_multimodal_rotary_pos_emb(x), "calls apply_multimodal_rotary_pos_emb"),  # noqa: F821
         (bound_in_closure(lambda q, k, cos, sin: (q * cos, k * sin)), "computes another rotation"),
     ],
@@ -427,7 +427,7 @@ def test_a_part_that_a_model_does_not_have_is_reported(part, monkeypatch):
     assert len(caught) == 1
     message = str(caught[0].message)
     assert message.startswith(f"{part}: not found in TinyModel (transformers 5.24.0): it does not have a module ")
-    assert message.endswith(f"pass parts={others} to patch only what is there")
+    assert message.endswith(f"pass parts={others} to patch only the parts that were found")
     found = count_patched(patch(without(part), parts=others))  # no warning: the caller has said so
     assert [bool(count) for count in found] == [one != part for one in PatchCounts._fields]
 

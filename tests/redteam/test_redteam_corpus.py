@@ -58,7 +58,7 @@ def test_samples_are_judged(kw, tmp_path):
 
 
 def test_nothing_is_judged_that_is_not_there():
-    with pytest.raises(NotFoundError, match="no sample is called like nonsense"):
+    with pytest.raises(NotFoundError, match="no sample matches nonsense"):
         check_corpus(only=["nonsense"])
     with pytest.raises(UsageError, match="0 rounds"):
         check_corpus(rounds=0)

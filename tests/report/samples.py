@@ -497,7 +497,7 @@ DECODER = Optimization(
     fallbacks=(
         FallbackOperator(
             operator="aten.linear.default",
-            reason="aten.linear.default is not pointwise, not a reduction and no view",
+            reason="aten.linear.default is not pointwise, a reduction or a view",
             count=7,
         ),
         *(FallbackOperator(operator=f"aten.op_{at}.default", reason="a tensor without elements") for at in range(8)),
@@ -515,7 +515,7 @@ NOTHING = msgspec.structs.replace(
     regions=(),
     fallbacks=(
         FallbackOperator(
-            operator="aten.mm.default", reason="aten.mm.default is not pointwise, not a reduction and no view"
+            operator="aten.mm.default", reason="aten.mm.default is not pointwise, a reduction or a view"
         ),
     ),
     diagnosis=None,

@@ -86,7 +86,7 @@ def test_a_closed_stream_does_not_end_the_run():
     ("what", "major"),
     [
         ("region_0: choice 3 of 12", "region_0"),
-        ("3 of 40 judged, the last was a.py", "judged"),
+        ("3 of 40 verified, the last was a.py", "verified"),
         ("checking, input set 3", "checking"),
         ("counting the work", "counting the work"),
     ],

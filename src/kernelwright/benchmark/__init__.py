@@ -1,6 +1,6 @@
-"""Paired timing of variants; untrusted candidates are timed in processes of their own."""
+"""Paired timing of variants; each untrusted candidate is timed in its own process."""
 
-import kernelwright.report  # noqa: F401 - its records print and draw themselves
+import kernelwright.report  # noqa: F401 - attaches the console output of the records
 from kernelwright.benchmark.bench import bench
 
 __all__ = ["bench"]

@@ -1,4 +1,4 @@
-"""Baselines in a process that a judge times from outside."""
+"""Loads a baseline in a worker process that is timed externally."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from kernelwright.verification.worker.tasks import current_worker, install_progr
 
 
 def load_baseline(payload: dict[str, Any]) -> dict[str, Any]:
-    """Takes the reference for the calls to come, as torch runs it; `payload`: `which` of `arms.BASELINES`."""
-    here = current_worker()
-    return install_program(make_baseline(payload["which"], here.problem, here.device)) | {
+    """Install a baseline as the program of the current worker.
+
+    Args:
+        payload: `which`, one of `variants.BASELINES`.
+    """
+    worker = current_worker()
+    return install_program(make_baseline(payload["which"], worker.problem, worker.device)) | {
         "name": payload["which"],
         "notes": [],
     }

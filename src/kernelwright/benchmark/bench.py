@@ -1,8 +1,8 @@
-"""Is a candidate faster than what people have now, by how much, and how far from the floor.
+"""Benchmark candidates against baselines: speedup with a confidence interval, and distance to the floor.
 
-A candidate from a file is a stranger: it is verified first, and then timed in fresh processes beside fresh processes of
-the baselines, from outside where that can be (`outside`), and judged there too. Live Python objects share this process
-and alternate in rounds.
+A candidate from a file is untrusted: it is verified first, then timed in new processes against new processes of the
+baselines. Where process memory can be inspected, the timing is external (`external_timing`) and outputs of the timed
+calls are checked too. Live Python objects run in this process, interleaved in rounds.
 """
 
 from __future__ import annotations
@@ -67,50 +67,58 @@ def bench(
     build_timeout_s: float = BUILD_TIMEOUT_S,
     seed: int | None = None,
 ) -> Bench:
-    """Times candidates against baselines, beside the floor and the hard bound of the problem.
+    """Time candidates against baselines, with the floor and the datasheet bound of the problem.
 
     Args:
-        candidates: paths (each timed in `pairs` fresh processes, twice as many where a claim is narrow) or live
-            callables (timed in this process).
+        candidates: paths (each timed in `pairs` new processes, twice as many if a result is close) or live callables
+            (timed in this process).
         baselines: any of `eager`, `compile`.
-        check: verify each candidate first; a rejected one is not timed, nor is anything where all are rejected.
+        check: verify each candidate first. Rejected candidates are not timed; if all are rejected, nothing is timed.
         spec: the name of a datasheet: nothing is timed, every time is predicted for that machine.
-        machine: the device with its ceilings, if somebody has just measured them.
-        tolerance, build_timeout_s: as `verify` takes them, before the timing and in it.
-        seed: as `verify` takes it; for the timed calls, too, that of a verdict on a candidate that was caught in one.
+        machine: the device with its ceilings, if already measured.
+        tolerance, build_timeout_s: as in `verify`; used before and during the timing.
+        seed: as in `verify`; also seeds the timed calls, and is recorded in the verdict on a candidate rejected there.
     Raises:
-        UsageError: an unknown baseline, fewer than five pairs, a path beside a live problem.
+        UsageError: an unknown baseline, fewer than five pairs, or a candidate path with a live problem.
         NotFoundError: no datasheet is named `spec`.
     """
     require_baselines(baselines)
     if pairs < MIN_PAIRS:
-        raise UsageError(f"{pairs} process pairs say too little; {MIN_PAIRS} at least")
-    if device == "cpu" and (emulated := [one for one in candidates if _is_emulated(one)]) and not spec:
-        message = f"{emulated[0]} runs by emulation on the CPU: its time says nothing"
+        raise UsageError(f"{pairs} process pairs are too few; the minimum is {MIN_PAIRS}")
+    if device == "cpu" and (emulated := [c for c in candidates if _is_emulated(c)]) and not spec:
+        message = f"{emulated[0]} is emulated on the CPU, so its time is meaningless"
         raise UsageError(message, next="kw bench ... --device cuda, or kw verify ... --device emulated")
     loaded = load_problem(problem) if isinstance(problem, str) else problem
-    here = machine or refresh_memory(measured_machine(device, spec=spec))
-    judged = {"device": device, "tolerance": tolerance, "build_timeout_s": build_timeout_s, "seed": seed}
+    target_machine = machine or refresh_memory(measured_machine(device, spec=spec))
+    verify_options = {"device": device, "tolerance": tolerance, "build_timeout_s": build_timeout_s, "seed": seed}
     with loaded.restore_buffers():
-        verdicts = dict(enumerate(_verify_all(problem, candidates, **judged))) if check else {}
-        left = [at for at in range(len(candidates)) if not check or verdicts[at].accepted]
-        if candidates and not left:
+        verdicts = dict(enumerate(_verify_all(problem, candidates, **verify_options))) if check else {}
+        accepted = [i for i in range(len(candidates)) if not check or verdicts[i].accepted]
+        if candidates and not accepted:
             return Bench(
-                problem=loaded.name, machine=here, variants=(), comparisons=(), verdicts=_in_candidate_order(verdicts)
+                problem=loaded.name,
+                machine=target_machine,
+                variants=(),
+                comparisons=(),
+                verdicts=_in_candidate_order(verdicts),
             )
-        timed = [candidates[at] for at in left]
+        timed = [candidates[i] for i in accepted]
         if spec:
-            return predict_bench(loaded, here, name_candidates(timed), baselines, _in_candidate_order(verdicts))
-        calls_us = [verdicts[at].call_us for at in left if at in verdicts]
+            return predict_bench(
+                loaded, target_machine, name_candidates(timed), baselines, _in_candidate_order(verdicts)
+            )
+        calls_us = [verdicts[i].call_us for i in accepted if i in verdicts]
         timing_seed = secrets.randbits(SEED_BITS) if seed is None else seed
-        known = {"call_us": min(filter(None, calls_us), default=None), "tolerance": tolerance, "seed": timing_seed}
-        least = LowerBounds(here, _count_work(loaded, device))
-        measured = _time_all(loaded, timed, baselines, device, pairs, least, build_timeout_s=build_timeout_s, **known)
-        for at, name in zip(left, name_candidates(timed), strict=True):
+        options = {"call_us": min(filter(None, calls_us), default=None), "tolerance": tolerance, "seed": timing_seed}
+        bounds = LowerBounds(target_machine, _count_work(loaded, device))
+        measured = _time_all(
+            loaded, timed, baselines, device, pairs, bounds, build_timeout_s=build_timeout_s, **options
+        )
+        for i, name in zip(accepted, name_candidates(timed), strict=True):
             if reason := measured.rejections.get(name):
-                verdict = verdicts.get(at) or _unverified_verdict(loaded, str(candidates[at]), device)
-                verdicts[at] = msgspec.structs.replace(verdict, accepted=False, reason=reason, seed=timing_seed)
-        return _make_bench(loaded.name, least, measured, _in_candidate_order(verdicts))
+                verdict = verdicts.get(i) or _unverified_verdict(loaded, str(candidates[i]), device)
+                verdicts[i] = msgspec.structs.replace(verdict, accepted=False, reason=reason, seed=timing_seed)
+        return _make_bench(loaded.name, bounds, measured, _in_candidate_order(verdicts))
 
 
 def _count_work(problem: Problem, device: str) -> ProgramWork:
@@ -119,13 +127,13 @@ def _count_work(problem: Problem, device: str) -> ProgramWork:
 
 
 def _in_candidate_order(verdicts: dict[int, Verdict]) -> tuple[Verdict, ...]:
-    return tuple(verdicts[at] for at in sorted(verdicts))
+    return tuple(verdicts[i] for i in sorted(verdicts))
 
 
 def _unverified_verdict(problem: Problem, candidate: str, device: str) -> Verdict:
-    """Of a candidate that was timed without having been verified."""
-    about = {"device": cast(Device, device), "input_sets": 0, "golden": ""}
-    return Verdict(accepted=True, reason=None, problem=problem.name, candidate=source_stem(candidate), **about)
+    """Placeholder verdict for a candidate that was timed with `check=False`."""
+    metadata = {"device": cast(Device, device), "input_sets": 0, "golden": ""}
+    return Verdict(accepted=True, reason=None, problem=problem.name, candidate=source_stem(candidate), **metadata)
 
 
 def _is_emulated(candidate: Any) -> bool:
@@ -133,8 +141,8 @@ def _is_emulated(candidate: Any) -> bool:
 
 
 def _verify_all(problem: Problem | str, candidates: Sequence[Any], **options: Any) -> tuple[Verdict, ...]:
-    with ForkServer(PRELOAD_MODULES) as nursery:
-        return tuple(verify(problem, one, fork_server=nursery, **options) for one in candidates)
+    with ForkServer(PRELOAD_MODULES) as fork_server:
+        return tuple(verify(problem, candidate, fork_server=fork_server, **options) for candidate in candidates)
 
 
 def _time_all(
@@ -152,7 +160,9 @@ def _time_all(
 ) -> PairedTimings:
     live = [c for c in candidates if not isinstance(c, str)]
     if live and len(live) < len(candidates):
-        raise UsageError("live candidates and files cannot be timed in one bench", next="bench them one kind at a time")
+        raise UsageError(
+            "live candidates and files cannot be timed in one benchmark", next="benchmark each kind separately"
+        )
     cache_bytes = last_cache_bytes(bounds.machine)
     if live or (not candidates and problem.source is None):
         return _time_live(problem, live, baselines, device, cache_bytes)
@@ -160,16 +170,16 @@ def _time_all(
         raise UsageError("a candidate from a file needs a problem from a file", next="save the problem as a file")
     ours = {name: absolute_target(candidate) for name, candidate in name_candidates(candidates).items()}
     if can_inspect_memory(device):
-        known = {"device": device, "cache_bytes": cache_bytes, "expected_call_us": call_us, "tolerance": tolerance}
+        options = {"device": device, "cache_bytes": cache_bytes, "expected_call_us": call_us, "tolerance": tolerance}
         limits = Limits(PROCESS_LIMIT_S, build_timeout_s=build_timeout_s)
-        with ExternalBenchmark(problem, ours, baselines, limits=limits, seed=seed, **known) as outside:
-            measured = time_pairs(outside.time_pair, ours, baselines, pairs)
-            doubted = [one.name for one in measured.timings if one.name in ours and bounds.is_implausible(one.time_us)]
-            again = outside.recheck(doubted) if doubted else {}
-            return exclude_rejected(measured, outside.rejections, ours, again)
-    with ForkServer() as nursery:
-        inside = _SelfTimedBenchmark(nursery, problem.source, ours, baselines, device, cache_bytes)
-        return replace(time_pairs(inside, ours, baselines, pairs), rejections=inside.rejections)
+        with ExternalBenchmark(problem, ours, baselines, limits=limits, seed=seed, **options) as external:
+            measured = time_pairs(external.time_pair, ours, baselines, pairs)
+            implausible = [t.name for t in measured.timings if t.name in ours and bounds.is_implausible(t.time_us)]
+            recheck_notes = external.recheck(implausible) if implausible else {}
+            return exclude_rejected(measured, external.rejections, ours, recheck_notes)
+    with ForkServer() as fork_server:
+        self_timed = _SelfTimedBenchmark(fork_server, problem.source, ours, baselines, device, cache_bytes)
+        return replace(time_pairs(self_timed, ours, baselines, pairs), rejections=self_timed.rejections)
 
 
 def _time_live(
@@ -190,9 +200,12 @@ def _time_live(
 
 @dataclass
 class _SelfTimedBenchmark:
-    """Fresh processes that time themselves, candidates and baselines in turns: where nobody can look into them."""
+    """New processes that time themselves, candidates and baselines alternating.
 
-    nursery: ForkServer
+    Used where process memory cannot be inspected.
+    """
+
+    fork_server: ForkServer
     source: str
     candidates: dict[str, str]
     baselines: Sequence[str]
@@ -201,7 +214,7 @@ class _SelfTimedBenchmark:
     rejections: dict[str, Reason] = field(default_factory=dict)
     _num_pairs: int = 0
 
-    def __call__(self, what: str) -> dict[str, Timing]:
+    def __call__(self, stage: str) -> dict[str, Timing]:
         shared = {
             "problem": absolute_target(self.source),
             "device": self.device,
@@ -213,20 +226,20 @@ class _SelfTimedBenchmark:
         groups: list[dict[str, Any]] = [{"candidate": target, "name": name} for name, target in left.items()]
         groups.append({"baselines": list(self.baselines)})
         self._num_pairs += 1
-        found: dict[str, Timing] = {}
+        timings: dict[str, Timing] = {}
         for group in groups if self._num_pairs % 2 else reversed(groups):
-            report_stage(f"{what}: {group.get('name', 'baselines')}")
+            report_stage(f"{stage}: {group.get('name', 'baselines')}")
             try:
-                answer = self.nursery.run(
+                answer = self.fork_server.run(
                     "kernelwright.benchmark.variants:time_task", shared | group, Limits(PROCESS_LIMIT_S)
                 )
-            except KernelwrightError as fault:
+            except KernelwrightError as error:
                 if "name" not in group:
                     raise
-                self.rejections[group["name"]] = to_reason(fault)
+                self.rejections[group["name"]] = to_reason(error)
                 continue
-            found |= {name: msgspec.convert(timing, Timing) for name, timing in answer.items()}
-        return found
+            timings |= {name: msgspec.convert(timing, Timing) for name, timing in answer.items()}
+        return timings
 
 
 def _make_bench(name: str, bounds: LowerBounds, measured: PairedTimings, verdicts: tuple[Verdict, ...]) -> Bench:

@@ -1,5 +1,5 @@
-"""What a program takes on a machine at the least: a floor, which is shown, and a hard bound, below which a time is
-doubted."""
+"""Lower bounds of a program's time on a machine: the floor, which is reported, and the datasheet bound, below which a
+time is implausible."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kernelwright.work.counting import ProgramWork
 
 @dataclass(frozen=True)
 class LowerBounds:
-    """What the work takes on a machine at the least, as far as it can be known."""
+    """Lower bounds of the time that a program's work takes on a machine."""
 
     machine: Machine
     work: ProgramWork
 
     @property
     def datasheet_bound_us(self) -> float:
-        """The hard bound of the datasheet. A CPU has none here: twice the best that its memory was seen to give."""
+        """The datasheet bound. CPUs have no datasheet: theirs is at twice the best measured DRAM bandwidth."""
         if self.machine.spec:
             return datasheet_bound_us(self.work.fused, self.machine.spec) or 0.0
         memory = self.machine.levels[-1]
@@ -30,13 +30,15 @@ class LowerBounds:
         return beyond_bytes / (2 * best_gb_s) / 1e3
 
     def floor_us(self, *, cold: bool) -> float:
+        """Roofline bound from measured ceilings; `cold` counts the first read of the inputs as DRAM traffic."""
         cold_bytes = sum(first_read_bytes(self.work).values()) if cold else 0
         return floor(self.work.fused, self.machine, cold_bytes=cold_bytes).time_us
 
     @property
     def datasheet_bound_text(self) -> str:
+        """The datasheet bound with its reason, as text."""
         return f"the {time_text(self.datasheet_bound_us)} in which the compulsory bytes can cross the peak bandwidth"
 
     def is_implausible(self, time_us: float) -> bool:
-        """Whether a time is less than can be."""
+        """Whether a time is below the datasheet bound."""
         return time_us < self.datasheet_bound_us

@@ -1,4 +1,4 @@
-"""Members of the library beside everybody else's kernels for the same work, on the GPU that is here."""
+"""Times the library's kernels against other implementations of the same workload on the local GPU."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from kernelwright.measure.clock import EventClock, GraphClock, capture_graph
 from kernelwright.measure.paired import time_variants
 
 _COPY_FUNCTIONS = {"copy": torch.clone, "pass": torch.bitwise_not}
-"""The memory's own copy, and an element-wise kernel: the faster one is the measure."""
+"""A device-to-device copy and an element-wise kernel; the faster one is the bandwidth baseline."""
 BUDGET_S = 0.15
-"""For each arm of a row."""
+"""For each variant of a row."""
 MAX_RELATIVE_ERROR = 0.05
-"""An error of this share of a result is no rounding."""
+"""Larger relative errors are not due to rounding."""
 SMALL_WORKLOAD_BYTES = 2**20
-"""What moves less is over before Python has asked for the next: the call is timed too."""
+"""A workload that moves fewer bytes ends before Python launches the next; its call is timed too."""
 
 
 def load_workloads(name: str) -> Iterator[Workload]:
-    """What a kernel of the library is measured on."""
+    """The workloads on which a library kernel is measured."""
     return import_module(f"{family_package(name)}.workloads").workloads(name)
 
 
 def measure_workload(workload: Workload) -> KernelRow:
-    """Everybody's results against FP64, then everybody's time in turns."""
+    """Check the results of all implementations against FP64, then time them interleaved."""
     report_stage(f"{workload.kernel} {workload.use_case} {'x'.join(map(str, workload.size))}")
     torch._dynamo.reset()
     _free_cuda_memory()
     compiled = torch.compile(workload.implementations[EAGER], dynamic=False)
     programs = {**workload.implementations, TORCH_COMPILE: compiled}
-    arms = {name: _TimedProgram(workload, run) for name, run in programs.items()}
-    errors, failed = _measure_errors(workload, arms)
-    alive = {name: arm for name, arm in arms.items() if name not in failed}
+    variants = {name: _TimedProgram(workload, run) for name, run in programs.items()}
+    errors, failed = _measure_errors(workload, variants)
+    working = {name: variant for name, variant in variants.items() if name not in failed}
     inputs, cache_bytes = (workload.make_inputs(), {}), torch.cuda.get_device_properties().L2_cache_size
     moved = workload.work.bytes_read + workload.work.bytes_written
-    copies = {name: _CopyBaseline(how, moved, cache_bytes) for name, how in _COPY_FUNCTIONS.items()}
-    timed = {**alive, **copies}
+    copies = {name: _CopyBaseline(copy, moved, cache_bytes) for name, copy in _COPY_FUNCTIONS.items()}
+    timed = {**working, **copies}
     sets = 2 + 2 * cache_bytes // max(1, sum(one.nbytes for one in inputs[0]))
-    given: dict[str, Any] = {"device": "cuda", "last_cache_bytes": cache_bytes, "budget_s": BUDGET_S * len(timed)}
+    options: dict[str, Any] = {"device": "cuda", "last_cache_bytes": cache_bytes, "budget_s": BUDGET_S * len(timed)}
     with _without_donated_buffers():
-        times = time_variants(timed, inputs, **given, clock=GraphClock(), warmup=min(sets, MAX_COPIES)).timings
+        times = time_variants(timed, inputs, **options, clock=GraphClock(), warmup=min(sets, MAX_COPIES)).timings
         small = moved < SMALL_WORKLOAD_BYTES
-        calls = time_variants(dict(alive), inputs, **given, clock=EventClock()).timings if small else {}
-    for arm in arms.values():
-        arm.clear()
+        calls = time_variants(dict(working), inputs, **options, clock=EventClock()).timings if small else {}
+    for variant in variants.values():
+        variant.clear()
     return KernelRow(
         use_case=workload.use_case,
         size=workload.size,
@@ -73,33 +73,33 @@ def measure_workload(workload: Workload) -> KernelRow:
                 call_us=calls[name].time_us if name in calls else None,
                 errors=errors[name],
             )
-            for name in sorted(arms, key=(OURS, EAGER, TORCH_COMPILE, *arms).index)
+            for name in sorted(variants, key=(OURS, EAGER, TORCH_COMPILE, *variants).index)
         ),
     )
 
 
 def _free_cuda_memory() -> None:
-    """What graphs of earlier rows held is not there for later ones, and in fragments."""
+    """Release memory held by CUDA graphs of earlier rows, which is lost to later ones and fragmented."""
     gc.collect()
     torch.cuda.empty_cache()
 
 
 def _without_donated_buffers() -> Any:
-    """Compiled programs give the same gradients more than once."""
+    """Let the backward pass of a compiled program run more than once."""
     from torch._functorch import config
 
     return config.patch(donated_buffer=False)
 
 
 def _capture_stream() -> torch.cuda.Stream:
-    """That of CUDA graphs: autograd runs a gradient on the stream of its result."""
+    """The capture stream of CUDA graphs: autograd runs a gradient on the stream of its forward result."""
     graph: Any = torch.cuda.graph
     graph.default_capture_stream = graph.default_capture_stream or torch.cuda.Stream()
     return graph.default_capture_stream
 
 
 class _TimedProgram:
-    """A program as what is timed of it; for gradients alone, the results are there once for each set of buffers."""
+    """The timed part of a program. For the backward pass alone, the forward pass runs once per set of buffers."""
 
     def __init__(self, workload: Workload, program: Callable[..., Any]) -> None:
         self.direction, self.program = workload.direction, program
@@ -114,24 +114,25 @@ class _TimedProgram:
             return result.detach(), *torch.autograd.grad(result, [one for one in inputs if one.requires_grad])
         key = inputs[0].data_ptr()
         if key not in self._backward_calls:
-            stream, here = _capture_stream(), torch.cuda.current_stream()
-            stream.wait_stream(here)
+            stream, current = _capture_stream(), torch.cuda.current_stream()
+            stream.wait_stream(current)
             with torch.cuda.stream(stream):
                 self._backward_calls[key] = make_backward(inputs, self.program(*inputs))
-            here.wait_stream(stream)
+            current.wait_stream(stream)
         return self._backward_calls[key]()
 
     def clear(self) -> None:
+        """Drop the stored forward results."""
         self._backward_calls.clear()
 
 
 class _CopyBaseline:
-    """Reads and writes so many bytes, of memory that the cache does not hold."""
+    """Copies `moved` bytes (reads and writes together) between buffers that rotate so that they are never cached."""
 
-    def __init__(self, how: Callable[[Tensor], Tensor], moved: int, cache_bytes: int) -> None:
+    def __init__(self, copy: Callable[[Tensor], Tensor], moved: int, cache_bytes: int) -> None:
         words = max(1, moved // 8)
         sets = min(MAX_COPIES, 2 * cache_bytes // (4 * words) + 2)
-        self._copy = how
+        self._copy = copy
         self._buffers = cycle([torch.zeros(words, dtype=torch.int32, device="cuda") for _ in range(sets)])
 
     def __call__(self, *_: Tensor) -> Tensor:
@@ -141,37 +142,37 @@ class _CopyBaseline:
 def _measure_errors(
     workload: Workload, programs: dict[str, _TimedProgram]
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, str]]:
-    """Of each program the errors of its results, or why it has none."""
+    """RMS errors of the results by program, and the failure message of each program that has none."""
     inputs = workload.make_inputs()
-    want = _compute_expected(workload, inputs) if workload.reference else []
+    expected = _compute_expected(workload, inputs) if workload.reference else []
     errors, failed = {}, {}
-    for name, arm in programs.items():
+    for name, program in programs.items():
         try:
-            errors[name] = _result_errors(arm, inputs, want)
+            errors[name] = _result_errors(program, inputs, expected)
         except Exception as error:
             if name in (OURS, EAGER):
                 raise
             failed[name] = (str(error).splitlines() or [type(error).__name__])[0]
-            capture_graph(
-                lambda: torch.zeros(1, device="cuda")
-            )  # a capture that failed holds torch's generator until another
-        arm.clear()
+            # A failed capture keeps torch's generator registered until the next successful one.
+            capture_graph(lambda: torch.zeros(1, device="cuda"))
+        program.clear()
     return errors, failed
 
 
 def _result_errors(program: _TimedProgram, inputs: Sequence[Tensor], expected: Sequence[Tensor]) -> tuple[float, ...]:
-    """
+    """RMS error of each result relative to the expected one.
+
     Raises:
-        ValueError: another number of results, or one that is nothing like what is wanted.
+        ValueError: the number of results differs, or an error exceeds `MAX_RELATIVE_ERROR`.
     """
-    own = tuple(one.detach().clone().requires_grad_(one.requires_grad) for one in inputs)
+    copies = tuple(one.detach().clone().requires_grad_(one.requires_grad) for one in inputs)
     with _without_donated_buffers():
-        got = tensor_leaves(program(*own))
-        found = tuple(_rms_error(a, b) for a, b in zip(got, expected, strict=True)) if expected else ()
-        if not all(error < MAX_RELATIVE_ERROR for error in found):
-            raise ValueError(f"wrong: errors of {', '.join(f'{error:.2g}' for error in found)}")
-        capture_graph(lambda: program(*own))  # who cannot be captured cannot be timed
-    return found
+        got = tensor_leaves(program(*copies))
+        errors = tuple(_rms_error(a, b) for a, b in zip(got, expected, strict=True)) if expected else ()
+        if not all(error < MAX_RELATIVE_ERROR for error in errors):
+            raise ValueError(f"wrong result: relative errors {', '.join(f'{error:.2g}' for error in errors)}")
+        capture_graph(lambda: program(*copies))  # the timing needs a CUDA graph
+    return errors
 
 
 def _compute_expected(workload: Workload, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -182,6 +183,6 @@ def _compute_expected(workload: Workload, inputs: Sequence[Tensor]) -> list[Tens
     return [one.detach() for one in tensor_leaves(_TimedProgram(workload, workload.reference)(*wide))]
 
 
-def _rms_error(got: Tensor, want: Tensor) -> float:
-    difference = got.double().sub_(want).norm()
-    return float(difference / want.norm().clamp_min(1e-300))
+def _rms_error(got: Tensor, expected: Tensor) -> float:
+    difference = got.double().sub_(expected).norm()
+    return float(difference / expected.norm().clamp_min(1e-300))

@@ -1,4 +1,4 @@
-"""Pairs of fresh processes, one for each arm, and what all pairs together say."""
+"""Times pairs of new processes, one per variant, and combines the pairs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kernelwright.core.verdict import Reason
 from kernelwright.measure.statistics import compare_processes, median_interval
 
 NARROW_CLAIM_RATIO = 1.10
-"""A claim whose interval ends below is made over twice the pairs; luck alone hardly reaches further."""
+"""A result whose interval ends below this ratio is measured with twice the pairs; chance rarely exceeds it."""
 
 
 @dataclass(frozen=True)
 class PairedTimings:
-    """Arms and what is claimed of them.
+    """Timings of all variants and their comparisons.
 
     Attributes:
-        recheck_notes: by their names, what came of asking those again whose time is less than can be.
-        rejections: by their names, why candidates were rejected while they were timed: they have no arm.
+        recheck_notes: by variant name, the result of rechecking variants with implausible times.
+        rejections: by candidate name, why it was rejected during timing; it has no timing.
     """
 
     timings: list[Timing]
@@ -37,37 +37,37 @@ class PairedTimings:
 def time_pairs(
     time_pair: Callable[[str], dict[str, Timing]], candidates: Collection[str], baselines: Sequence[str], pairs: int
 ) -> PairedTimings:
-    """So many pairs, and as many more where a claim is narrow.
+    """Time `pairs` pairs, and as many again if a result is close.
 
     Args:
-        time_pair: a time of each arm; a candidate that is not among them has no arm any more. What was taken of the
-            others stays.
+        time_pair: returns a timing by variant name. A candidate missing from the result is dropped with its earlier
+            timings; those of the other variants are kept.
     """
-    taken: dict[str, list[Timing]] = {}
+    timings_by_name: dict[str, list[Timing]] = {}
     names = list(candidates)
 
-    def take() -> list[Comparison]:
-        """So many pairs more, and what all pairs say by now."""
+    def run_pairs() -> list[Comparison]:
+        """Time `pairs` more pairs and compare over all pairs so far."""
         for number in range(pairs):
-            found = time_pair(f"pair {number + 1} of {pairs}")
-            for lost in [name for name in names if name not in found]:
-                names.remove(lost)
-                taken.pop(lost, None)
+            timings = time_pair(f"pair {number + 1} of {pairs}")
+            for dropped in [name for name in names if name not in timings]:
+                names.remove(dropped)
+                timings_by_name.pop(dropped, None)
             if candidates and not names:
-                taken.clear()
+                timings_by_name.clear()
                 break
-            for name, timing in found.items():
-                taken.setdefault(name, []).append(timing)
-        return [_compare(taken, a, BASELINE_NAMES[b]) for a, b in product(names, baselines)]
+            for name, timing in timings.items():
+                timings_by_name.setdefault(name, []).append(timing)
+        return [_compare(timings_by_name, a, BASELINE_NAMES[b]) for a, b in product(names, baselines)]
 
-    comparisons = take()
+    comparisons = run_pairs()
     if any(map(_is_narrow, comparisons)):
-        comparisons = take()
-    return PairedTimings([_merge_timings(timings) for timings in taken.values()], comparisons)
+        comparisons = run_pairs()
+    return PairedTimings([_merge_timings(timings) for timings in timings_by_name.values()], comparisons)
 
 
 def _is_narrow(comparison: Comparison) -> bool:
-    """Whether a claim is so near to SAME that it is asked again: an interval of 99 % over few pairs errs once in a
+    """Whether a result is so close to SAME that it needs more pairs: a 99 % interval over few pairs is wrong once in a
     hundred, and a program compared with itself must not win."""
     nearest = {"FASTER": comparison.low, "SLOWER": 1 / comparison.high}.get(comparison.verdict)
     return nearest is not None and nearest < NARROW_CLAIM_RATIO
@@ -79,16 +79,16 @@ def exclude_rejected(
     candidates: Collection[str],
     recheck_notes: dict[str, str],
 ) -> PairedTimings:
-    """The same without the candidates that were caught; nothing where all are.
+    """Remove the rejected candidates; all timings if every candidate is rejected.
 
     Args:
-        recheck_notes: as `PairedTimings` has it.
+        recheck_notes: as in `PairedTimings`.
     """
-    left = [one for one in measured.timings if one.name not in rejections]
-    compared = [one for one in measured.comparisons if one.variant not in rejections]
+    timings = [one for one in measured.timings if one.name not in rejections]
+    comparisons = [one for one in measured.comparisons if one.variant not in rejections]
     if candidates and rejections.keys() >= set(candidates):
-        left = compared = []
-    return PairedTimings(left, compared, recheck_notes, dict(rejections))
+        timings = comparisons = []
+    return PairedTimings(timings, comparisons, recheck_notes, dict(rejections))
 
 
 def _compare(timings: dict[str, list[Timing]], a: str, b: str) -> Comparison:
@@ -96,7 +96,7 @@ def _compare(timings: dict[str, list[Timing]], a: str, b: str) -> Comparison:
 
 
 def _merge_timings(timings: list[Timing]) -> Timing:
-    """One timing over processes: each process counts once, by its median."""
+    """Merge the timings of several processes; each process counts once, by its median."""
     medians = [t.time_us for t in timings]
     low, high = median_interval(medians)
     return msgspec.structs.replace(

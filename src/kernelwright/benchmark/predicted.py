@@ -1,4 +1,4 @@
-"""A bench for a machine that is not there: every time from its datasheet, and no claim of who is faster."""
+"""Benchmark predicted for a machine that is not available: every time from its datasheet, without comparisons."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def predict_bench(
     baselines: Sequence[str],
     verdicts: tuple[Verdict, ...],
 ) -> Bench:
-    """Eager and each candidate in which torch sees operators; whatever has no prediction is named in the notes."""
-    original, notes, arms = predict_problem(problem, machine), [], []
+    """Predict eager and every candidate whose operators torch dispatches; the notes name those without prediction."""
+    original, notes, variants = predict_problem(problem, machine), [], []
     bound_us = datasheet_bound_us(original.work.fused, machine.spec)
 
-    def arm(name: str, time_us: float) -> VariantTiming:
+    def make_variant(name: str, time_us: float) -> VariantTiming:
         return VariantTiming(
             name=name,
             time_us=time_us,
@@ -39,19 +39,19 @@ def predict_bench(
         loaded = (
             load_candidate(candidate, problem, "cpu") if isinstance(candidate, str) else _as_candidate(name, candidate)
         )
-        read = replace(problem, name=name, program=loaded.program, module=None)
-        if bypasses_dispatcher(read, original.work, "cpu"):
-            notes.append(f"{name} is not predicted: what it does is not done by operators that torch sees")
+        candidate_problem = replace(problem, name=name, program=loaded.program, module=None)
+        if bypasses_dispatcher(candidate_problem, original.work, "cpu"):
+            notes.append(f"{name} is not predicted: its work bypasses the torch dispatcher")
         else:
-            arms.append(arm(name, predict_problem(read, machine).time_us))
+            variants.append(make_variant(name, predict_problem(candidate_problem, machine).time_us))
     if "eager" in baselines:
-        arms.append(arm("eager", original.time_us))
+        variants.append(make_variant("eager", original.time_us))
     if "compile" in baselines:
-        notes.append("torch.compile is not predicted: what it would fuse is known only where it runs")
+        notes.append("torch.compile is not predicted: its fusions are known only on the machine itself")
     return Bench(
         problem=problem.name,
         machine=machine,
-        variants=tuple(sorted(arms, key=lambda arm: arm.time_us)),
+        variants=tuple(sorted(variants, key=lambda variant: variant.time_us)),
         comparisons=(),
         verdicts=verdicts,
         predicted=True,

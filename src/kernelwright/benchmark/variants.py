@@ -1,4 +1,4 @@
-"""Times arms inside a process of its own: the task that a bench runs in a nursery, twice for each pair."""
+"""Makes, names and times the variants of a benchmark; `time_task` runs in a child of the fork server."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ BASELINE_NAMES = {"eager": "eager", "compile": "torch.compile"}
 
 
 def require_baselines(names: Iterable[str]) -> None:
-    """Raises a UsageError where one of these is no baseline."""
+    """Raise a UsageError if a name is not a baseline."""
     if unknown := sorted(set(names) - set(BASELINES)):
-        message = f"no baseline {', '.join(map(repr, unknown))}; there are {' and '.join(BASELINES)}"
+        message = f"unknown baseline {', '.join(map(repr, unknown))}; available: {', '.join(BASELINES)}"
         raise UsageError(message, next=f"--baseline {','.join(BASELINES)}")
 
 
 def name_candidates(candidates: Sequence[Any]) -> dict[str, Any]:
-    """Candidates by the names in the report: one file is `candidate`, several have their file names, live objects
-    their own; a name that repeats, or is a baseline's, is numbered."""
-    alone = len(candidates) == 1 and isinstance(candidates[0], str)
-    names = ["candidate"] if alone else [_candidate_name(c, index) for index, c in enumerate(candidates, 1)]
+    """Candidates by their names in the report.
+
+    A single file is `candidate`, several files have their file names, live objects their own names. A name that repeats
+    or is a baseline's gets a number.
+    """
+    single_file = len(candidates) == 1 and isinstance(candidates[0], str)
+    names = ["candidate"] if single_file else [_candidate_name(c, index) for index, c in enumerate(candidates, 1)]
     taken = {*BASELINE_NAMES.values(), *(name for name in names if names.count(name) > 1)}
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for index, (name, candidate) in enumerate(zip(names, candidates, strict=True), 1):
         numbered = (f"{name} ({number})" for number in count(index))
-        found[next(one for one in chain([name], numbered) if one not in taken and one not in found)] = candidate
-    return found
+        named[next(one for one in chain([name], numbered) if one not in taken and one not in named)] = candidate
+    return named
 
 
 def _candidate_name(candidate: Any, index: int) -> str:
@@ -44,7 +47,7 @@ def _candidate_name(candidate: Any, index: int) -> str:
 
 
 def make_baseline(baseline: str, problem: Problem, device: str) -> Callable[..., Any]:
-    """The reference as torch runs it: `eager`, or `compile` with static shapes, as a person would call it."""
+    """The reference run by torch: `eager`, or `compile` for `torch.compile` with static shapes."""
     program = problem.program_on(device)
     if baseline == "eager":
         return program
@@ -63,7 +66,10 @@ def time_in_process(
     cache_bytes: int,
     budget_s: float,
 ) -> InterleavedTimings:
-    """Rounds over programs that may share this process, on inputs drawn with `seed`, without recording gradients."""
+    """Time trusted programs interleaved in this process on inputs drawn with `seed`.
+
+    Gradients are recorded only if the problem needs them.
+    """
     import torch
 
     inputs = problem.inputs(device, seed)
@@ -72,7 +78,7 @@ def time_in_process(
 
 
 def time_task(payload: dict) -> dict:
-    """Runs in a nursery's child: loads the problem, then the named baselines or one candidate, and times them."""
+    """Load the problem and the named baselines or one candidate, and time them. Runs in a child of the fork server."""
     from kernelwright.problems import load_candidate, load_problem
 
     device, problem = payload["device"], load_problem(payload["problem"])

@@ -1,5 +1,5 @@
-"""Processes that do tasks beside each other. One that dies is replaced, and its task done again by another; one that
-judges keeps a nursery warm for what it judges."""
+"""Worker processes that run tasks in parallel. A worker that dies is replaced and its task is retried; a worker that
+verifies candidates keeps a fork server for them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Worker:
 
     def submit(self, index: int, payload: Any) -> None:
         self.task = index
-        with contextlib.suppress(BrokenPipeError):  # it died before it had anything to do: its pipe says so next
+        with contextlib.suppress(BrokenPipeError):  # the worker died; `recv` raises EOFError next
             self.pipe.send(payload)
 
     def shut_down(self) -> None:
@@ -48,53 +48,53 @@ class _Worker:
 def map_unordered(
     workers: int, work: Callable[[T], R], tasks: Sequence[T]
 ) -> Iterator[tuple[int, R | KernelwrightError]]:
-    """What `work` makes of each task, with the task's index, as they are done; or the error that it raised.
+    """Yield the index of each task and its result, or the error it raised, in order of completion.
 
     Args:
-        work: a function at the top of a module; each worker is a fresh process that keeps what it has loaded.
+        work: a module-level function. Each worker is a new process that keeps its loaded modules between tasks.
     Raises:
-        UsageError: no workers.
+        UsageError: fewer than one worker.
     """
     if workers < 1:
-        raise UsageError(f"{workers} workers do nothing", next="--workers 1")
-    waiting, tries = deque(range(len(tasks))), [0] * len(tasks)
-    crew: list[_Worker] = []
+        raise UsageError(f"{workers} workers: at least 1 is needed", next="--workers 1")
+    waiting, attempts = deque(range(len(tasks))), [0] * len(tasks)
+    pool: list[_Worker] = []
     try:
-        while waiting or crew:
-            while waiting and len(crew) < workers:
-                crew.append(_Worker(work))
-                _submit_next(crew[-1], waiting, tasks)
-            ready = connection.wait([one.pipe for one in crew])
-            for worker in [one for one in crew if one.pipe in ready]:
+        while waiting or pool:
+            while waiting and len(pool) < workers:
+                pool.append(_Worker(work))
+                _submit_next(pool[-1], waiting, tasks)
+            ready = connection.wait([one.pipe for one in pool])
+            for worker in [one for one in pool if one.pipe in ready]:
                 index = worker.task
                 try:
-                    answer = worker.pipe.recv()
+                    result = worker.pipe.recv()
                 except (EOFError, OSError):
-                    crew.remove(worker)
+                    pool.remove(worker)
                     worker.shut_down()
-                    tries[index] += 1
-                    if tries[index] < MAX_ATTEMPTS:
+                    attempts[index] += 1
+                    if attempts[index] < MAX_ATTEMPTS:
                         waiting.appendleft(index)
                         continue
-                    answer = CrashError(f"the process that did this died {MAX_ATTEMPTS} times")
+                    result = CrashError(f"the worker process died in {MAX_ATTEMPTS} attempts at this task")
                 else:
                     if waiting:
                         _submit_next(worker, waiting, tasks)
                     else:
-                        crew.remove(worker)
+                        pool.remove(worker)
                         worker.shut_down()
-                yield index, answer
+                yield index, result
     finally:
-        for worker in crew:
+        for worker in pool:
             worker.shut_down()
 
 
 @functools.cache
 def shared_fork_server() -> ForkServer:
-    """That of this process: its child for each candidate is there in milliseconds."""
-    nursery = ForkServer(PRELOAD_MODULES)
-    atexit.register(nursery.close)
-    return nursery
+    """The fork server of this process, which starts a child for a candidate in milliseconds."""
+    fork_server = ForkServer(PRELOAD_MODULES)
+    atexit.register(fork_server.close)
+    return fork_server
 
 
 def _submit_next(worker: _Worker, waiting: deque[int], tasks: Sequence[Any]) -> None:
@@ -103,7 +103,7 @@ def _submit_next(worker: _Worker, waiting: deque[int], tasks: Sequence[Any]) -> 
 
 
 def _worker_main(pipe: connection.Connection, work: Callable[[Any], Any], parent: int) -> None:
-    """A worker's whole life: it ends with its pipe, and with whoever asked."""
+    """Run tasks from the pipe until it closes or the parent dies."""
     die_with_parent(parent)
     while True:
         try:
@@ -111,10 +111,10 @@ def _worker_main(pipe: connection.Connection, work: Callable[[Any], Any], parent
         except EOFError:
             return
         try:
-            answer = work(task)
-        except KernelwrightError as fault:
-            answer = fault
-        except Exception as fault:  # of whatever kind: the others' tasks are none the worse for it
-            answer = InternalError(f"{type(fault).__name__}: {fault}")
+            result = work(task)
+        except KernelwrightError as error:
+            result = error
+        except Exception as error:  # one failed task must not end the worker
+            result = InternalError(f"{type(error).__name__}: {error}")
         with contextlib.suppress(BrokenPipeError):
-            pipe.send(answer)
+            pipe.send(result)

@@ -1,6 +1,6 @@
-"""What is a program waiting on, how far is it from the floor, and what should be done next."""
+"""Diagnosis of a program: its regime, its distance to the floor, and recommendations."""
 
-import kernelwright.report  # noqa: F401 - its records print and draw themselves
+import kernelwright.report  # noqa: F401 - attaches the console output of the records
 from kernelwright.diagnosis.script import is_python_command, watch_script
 from kernelwright.diagnosis.watch import watch
 from kernelwright.diagnosis.why import why, why_files

@@ -1,8 +1,8 @@
-"""The same reading of a program as torch.compile runs it: one row for each kernel that Inductor wrote or called.
+"""Diagnosis of a program compiled by torch.compile: one row per kernel that Inductor generates or calls.
 
-Inductor tells what each of its kernels reads and writes, after fusion; the profiler tells how long each took. The
-FLOPs are those of the program as written: a kernel that Inductor calls has those of its own operator, everything else
-is spread over the kernels that it wrote, by their bytes.
+Inductor reports the bytes that each kernel reads and writes after fusion, the profiler its time. The FLOPs are those of
+the eager program: an extern kernel has those of its operator, the rest is distributed over the generated kernels in
+proportion to their bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXTERN_KINDS = ("matrix", "convolution", "attention")
 
 @dataclass(frozen=True)
 class PlannedKernel:
-    """One kernel as Inductor planned it."""
+    """One kernel of Inductor's schedule."""
 
     is_extern: bool
     total_bytes: int
@@ -42,10 +42,10 @@ class PlannedKernel:
 
 
 def observe_compiled(problem: Problem, machine: Machine, device: str, limit_s: float) -> Observation:
-    """Compiles the program with static shapes and reads each kernel of it.
+    """Compile the program with static shapes and time each of its kernels.
 
     Raises:
-        ProblemError: the program raised, the compiler refused it, or left no kernel to read.
+        ProblemError: the program raised, the compiler failed, or no kernel is left to time.
     """
     import torch
 
@@ -59,12 +59,14 @@ def observe_compiled(problem: Problem, machine: Machine, device: str, limit_s: f
         report_stage("compiling the program", 2 * limit_s)
         compiled, nodes = _compile_and_record(program, inputs)
         report_stage("timing the compiled program")
-        arms = {"compiled": compiled}
-        timing = time_variants(arms, inputs, device=device, last_cache_bytes=last_cache_bytes(machine), budget_s=2.0)
-        report_stage("clocking each kernel")
+        variants = {"compiled": compiled}
+        timing = time_variants(
+            variants, inputs, device=device, last_cache_bytes=last_cache_bytes(machine), budget_s=2.0
+        )
+        report_stage("timing each kernel")
         kernels = time_kernels(lambda: compiled(*inputs[0], **inputs[1]), device)
     if not kernels:
-        raise ProblemError("torch.compile left no kernel of its own to read", next="leave --compile out")
+        raise ProblemError("torch.compile left no kernel of its own to time", next="omit --compile")
     work = _assign_work(written, kernels, nodes)
     total = timing.timings["compiled"]
     faulted = (
@@ -87,29 +89,29 @@ def _compile_and_record(program: Callable[..., Any], inputs: Any) -> tuple[Calla
         warnings.simplefilter("ignore")
         try:
             compiled(*inputs[0], **inputs[1])
-        except Exception as fault:
+        except Exception as error:
             raise ProblemError(
-                f"torch.compile refused the program: {type(fault).__name__}: {fault}", next="leave --compile out"
-            ) from fault
+                f"torch.compile failed on the program: {type(error).__name__}: {error}", next="omit --compile"
+            ) from error
     return compiled, nodes
 
 
 @contextlib.contextmanager
 def _record_planned_kernels(nodes: list[PlannedKernel]) -> Iterator[None]:
-    """Lets Inductor tell of each kernel it plans, compile afresh, and name its CPU kernels to the profiler."""
+    """Record each kernel that Inductor schedules; disables its caches and names its CPU kernels in the profiler."""
     import torch._inductor.config as inductor
 
-    def tell(planned: Any) -> Any:
+    def record(planned: Any) -> Any:
         nodes.extend(_build_planned_kernel(node) for node in planned if _becomes_kernel(node))
         return planned
 
-    options = {"cpp.enable_kernel_profile": True, "force_disable_caches": True, "_post_fusion_custom_pass": tell}
+    options = {"cpp.enable_kernel_profile": True, "force_disable_caches": True, "_post_fusion_custom_pass": record}
     with inductor.patch(options):
         yield
 
 
 def _becomes_kernel(planned: Any) -> bool:
-    """Whether a planned node becomes a kernel. One result taken out of several is none, nor is a cat in place."""
+    """Whether a scheduled node becomes a kernel; a MultiOutput or an in-place cat does not."""
     from torch._inductor.ir import MultiOutput
     from torch._inductor.scheduler import NopKernelSchedulerNode
 
@@ -122,11 +124,10 @@ def _build_planned_kernel(planned: Any) -> PlannedKernel:
 
 
 def _assign_work(written: ProgramWork, kernels: list[KernelTime], nodes: list[PlannedKernel]) -> ProgramWork:
-    """The counted work of the program, dealt out to the kernels that run. A kernel of which Inductor told nothing is
-    not known."""
-    moved = _distribute_bytes(kernels, nodes)
-    called = _match_extern_operators(written, kernels, moved)
-    spread = _distribute_flops(written, called, kernels, moved)
+    """Distribute the counted work of the program over its kernels. Kernels without bytes from Inductor are unknown."""
+    traffic = _distribute_bytes(kernels, nodes)
+    extern = _match_extern_operators(written, kernels, traffic)
+    generated = _distribute_flops(written, extern, kernels, traffic)
     operators = tuple(
         Operator(
             index=index,
@@ -142,13 +143,13 @@ def _assign_work(written: ProgramWork, kernels: list[KernelTime], nodes: list[Pl
             module=own.module if own else "",
             allocated_bytes=node.written_bytes,
         )
-        for index, (kernel, node, own, rest) in enumerate(zip(kernels, moved, called, spread, strict=True))
+        for index, (kernel, node, own, rest) in enumerate(zip(kernels, traffic, extern, generated, strict=True))
     )
     return ProgramWork(
         operators=operators,
         as_written=sum((op.work for op in operators), Work()),
         fused=written.fused,
-        coverage=written.coverage * _known_time_share(kernels, moved),
+        coverage=written.coverage * _known_time_share(kernels, traffic),
         output_bytes=written.output_bytes,
     )
 
@@ -156,16 +157,19 @@ def _assign_work(written: ProgramWork, kernels: list[KernelTime], nodes: list[Pl
 def _match_extern_operators(
     written: ProgramWork, kernels: list[KernelTime], planned: list[PlannedKernel]
 ) -> list[Operator | None]:
-    """The operator as written that each called kernel stands for: the next one of its name (of products: of its kind)
-    that writes as many bytes, else the next. So a product by a vector is passed over: Inductor writes that itself."""
-    left = list(written.operators)
-    found: list[Operator | None] = []
+    """The eager operator of each extern kernel.
+
+    It is the next one with the same name (for matrix operations: the same kind) that writes as many bytes, else the
+    next one. This skips matrix-vector products, which Inductor generates itself.
+    """
+    remaining = list(written.operators)
+    matches: list[Operator | None] = []
     for kernel, node in zip(kernels, planned, strict=True):
-        alike = [op for op in left if _is_same_operator(kernel, op)]
-        own = next((op for op in alike if op.work.bytes_written == node.written_bytes), next(iter(alike), None))
-        found.append(own)
-        left = [op for op in left if op is not own]
-    return found
+        similar = [op for op in remaining if _is_same_operator(kernel, op)]
+        own = next((op for op in similar if op.work.bytes_written == node.written_bytes), next(iter(similar), None))
+        matches.append(own)
+        remaining = [op for op in remaining if op is not own]
+    return matches
 
 
 def _is_same_operator(kernel: KernelTime, op: Operator) -> bool:
@@ -177,7 +181,7 @@ def _is_same_operator(kernel: KernelTime, op: Operator) -> bool:
 
 
 def _operator_kind(name: str) -> str:
-    """What an operator of the library is, by the name that the profiler gives it: `addmm` is a product."""
+    """The kind of a library operator by its profiler name: `addmm` is a matrix operation."""
     import torch
 
     namespace, _, base = name.rpartition("::")
@@ -189,45 +193,48 @@ def _operator_kind(name: str) -> str:
 
 
 def _distribute_flops(
-    written: ProgramWork, called: list[Operator | None], kernels: list[KernelTime], planned: list[PlannedKernel]
+    written: ProgramWork, extern: list[Operator | None], kernels: list[KernelTime], planned: list[PlannedKernel]
 ) -> list[Work]:
-    """The FLOPs that no called kernel has: by bytes over the kernels that Inductor wrote, over all if it wrote none."""
-    taken = sum((own.work for own in called if own), Work()).flops
-    left = {unit: flops - taken.get(unit, 0) for unit, flops in written.as_written.flops.items()}
-    none = all(kernel.is_extern for kernel in kernels)
-    parts = [node.total_bytes if none or not k.is_extern else 0 for k, node in zip(kernels, planned, strict=True)]
+    """Distribute the FLOPs of no extern kernel by bytes over the generated kernels, or over all if there are none."""
+    extern_flops = sum((own.work for own in extern if own), Work()).flops
+    rest = {unit: flops - extern_flops.get(unit, 0) for unit, flops in written.as_written.flops.items()}
+    all_extern = all(kernel.is_extern for kernel in kernels)
+    parts = [node.total_bytes if all_extern or not k.is_extern else 0 for k, node in zip(kernels, planned, strict=True)]
     total = sum(parts) or 1
-    return [Work(flops={u: f * part // total for u, f in left.items() if f * part >= total}) for part in parts]
+    return [Work(flops={u: f * part // total for u, f in rest.items() if f * part >= total}) for part in parts]
 
 
 def _known_time_share(kernels: list[KernelTime], planned: list[PlannedKernel]) -> float:
-    """The share of the time that goes to kernels whose bytes Inductor told."""
-    told = sum(kernel.time_us for kernel, node in zip(kernels, planned, strict=True) if node.total_bytes)
-    return told / (sum(kernel.time_us for kernel in kernels) or 1.0)
+    """The share of the time in kernels whose bytes are known from Inductor."""
+    known_us = sum(kernel.time_us for kernel, node in zip(kernels, planned, strict=True) if node.total_bytes)
+    return known_us / (sum(kernel.time_us for kernel in kernels) or 1.0)
 
 
 def _distribute_bytes(kernels: list[KernelTime], nodes: list[PlannedKernel]) -> list[PlannedKernel]:
-    """What each kernel moves. Between two called kernels Inductor may put several planned ones into one that runs:
-    where the numbers differ, the stretch's bytes are dealt out by time."""
-    dealt: list[PlannedKernel] = []
+    """The bytes of each kernel that ran.
+
+    Between two extern kernels Inductor may merge several scheduled kernels into one; if the numbers differ, the bytes
+    of that segment are distributed in proportion to time.
+    """
+    distributed: list[PlannedKernel] = []
     for run, planned in zip(_split_at_extern(kernels), _split_at_extern(nodes), strict=False):
         if len(run) == len(planned):
-            dealt += planned
+            distributed += planned
             continue
         spent = sum(k.time_us for k in run) or 1.0
         total, written = (sum(getattr(n, name) for n in planned) for name in ("total_bytes", "written_bytes"))
-        dealt += [
+        distributed += [
             PlannedKernel(k.is_extern, int(total * k.time_us / spent), int(written * k.time_us / spent)) for k in run
         ]
-    return dealt + [PlannedKernel(k.is_extern, 0, 0) for k in kernels[len(dealt) :]]
+    return distributed + [PlannedKernel(k.is_extern, 0, 0) for k in kernels[len(distributed) :]]
 
 
 def _split_at_extern(items: list[Any]) -> list[list[Any]]:
-    """Items cut so that each called kernel stands alone, and what lies between two of them together."""
-    stretches: list[list[Any]] = [[]]
+    """Split items into segments: each extern kernel alone, and all items between two of them together."""
+    segments: list[list[Any]] = [[]]
     for item in items:
         if item.is_extern:
-            stretches += [[item], []]
+            segments += [[item], []]
         else:
-            stretches[-1].append(item)
-    return stretches
+            segments[-1].append(item)
+    return segments

@@ -1,4 +1,4 @@
-"""What was seen of one program: each call with its time beside its floor, and the whole."""
+"""Observation of one program: each operator call with its time and floor, and the program as a whole."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ from kernelwright.measure.operators import OperatorTimes
 from kernelwright.work import first_read_bytes
 
 NEAR_ROOFLINE = 0.6
-"""From this share of a measured ceiling on, that ceiling is what a call waits on; from SATURATED on nothing is left."""
+"""A call that reaches this share of a measured ceiling is bound by it; one that reaches SATURATED cannot improve."""
 SATURATED = 0.8
 OVERHEAD_DISPATCHES = 5
-"""A call that takes no more than this many bare dispatches is overhead, whatever it computes."""
+"""A call that takes at most this many bare dispatches is overhead-bound, regardless of its work."""
 MIN_BUSY_SHARE = 0.75
-"""A call that keeps fewer of the threads busy, and is not at its ceiling, has too little in flight."""
+"""A call that keeps a smaller share of the threads busy and is below its ceiling lacks parallelism."""
 MIN_FAULTS_PER_CALL = 16
-"""Fewer page faults a call than this belong to bookkeeping, not to an output that is allocated anew."""
+"""Fewer page faults per call are due to bookkeeping, not to a newly allocated output."""
 ASSUMED_LAUNCH_US = 5.0
-"""Host time of one eager operator on a CUDA machine that is not there; 5.0 us was measured on an H200's host."""
+"""Assumed host time of one eager operator on an unavailable CUDA machine; measured on the host of an H200."""
 
 
 @dataclass(frozen=True)
 class TimedOperator:
-    """One operator call: its time, the part of it that went to page faults, its floor, how many bytes of the
-    program's arguments it is the first to fetch from main memory, and how many threads of a CPU were busy in it."""
+    """One operator call.
+
+    Attributes:
+        fault_us: part of the time spent in page faults.
+        cold_read_bytes: bytes of the program's arguments that this call is the first to read from DRAM.
+        busy_threads: average number of busy CPU threads.
+    """
 
     operator: Operator
     time_us: float
@@ -41,14 +46,20 @@ class TimedOperator:
 
     @property
     def net_us(self) -> float:
+        """Time without page faults."""
         return max(self.time_us - self.fault_us, 1e-3)
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One program on one machine. `outputs_read_us` is the clean time of the whole, taken without looking at the parts;
-    `idle_us` the part of it in which the device waited for the host, `unattributed_fault_us` the part that went to page
-    faults which only the clean runs met, so that no call can be charged with them."""
+    """One program on one machine.
+
+    Attributes:
+        time_us: time of the whole program, measured without timing its calls.
+        idle_us: part of it in which the device waited for the host.
+        unattributed_fault_us: part of it in page faults that occur only when calls are not timed, and so cannot be
+            attributed to a call.
+    """
 
     program: str
     machine: Machine
@@ -63,10 +74,12 @@ class Observation:
 
     @property
     def fault_us(self) -> float:
+        """Time of all page faults."""
         return self.unattributed_fault_us + sum(call.fault_us for call in self.operators)
 
     @property
     def as_written_floor_us(self) -> float:
+        """Sum of the floors of all calls, without fusion."""
         return sum(call.floor.time_us for call in self.operators)
 
 
@@ -78,46 +91,48 @@ def observe(
     time_us: float,
     timing: Timing | None = None,
 ) -> Observation:
-    """Joins counted work with measured times, call by call.
+    """Combine counted work and measured times per call.
 
     Raises:
-        ValueError: the counted run and the timed one made another number of calls.
+        ValueError: the counted run and the timed run differ in the number of calls.
     """
     if len(times.times_us) != len(work.operators):
         raise ValueError(f"{len(work.operators)} calls were counted and {len(times.times_us)} timed")
     cold = timing is not None and timing.conditions.cache == "cold"
-    fetched = first_read_bytes(work) if cold else {}
+    cold_bytes = first_read_bytes(work) if cold else {}
     calls = [
-        _build_operator(machine, op, t, op.index in times.faulted_calls, fetched.get(op.index, 0), threads)
+        _build_operator(machine, op, t, op.index in times.faulted_calls, cold_bytes.get(op.index, 0), threads)
         for op, t, threads in zip(work.operators, times.times_us, times.busy_threads, strict=False)
     ]
     total = sum(call.time_us for call in calls)
-    if total > time_us:  # the clock around each call disturbs it a little
+    if total > time_us:  # timing each call slows it down a little
         share = time_us / total
         calls = [
             _build_operator(machine, c.operator, c.time_us * share, c.fault_us > 0, c.cold_read_bytes, c.busy_threads)
             for c in calls
         ]
         total = time_us
-    fused = floor(work.fused, machine, cold_bytes=sum(fetched.values()))
+    fused = floor(work.fused, machine, cold_bytes=sum(cold_bytes.values()))
     rest_us = max(time_us - total, 0.0)
     faulted = (
         machine.device == "cpu" and timing is not None and (timing.page_faults_per_call or 0.0) >= MIN_FAULTS_PER_CALL
     )
-    idle_us, unplaced_us = (0.0, rest_us) if faulted else (rest_us, 0.0)
+    idle_us, unattributed_us = (0.0, rest_us) if faulted else (rest_us, 0.0)
     return Observation(
-        program, machine, work, tuple(calls), time_us, fused, idle_us, timing, unattributed_fault_us=unplaced_us
+        program, machine, work, tuple(calls), time_us, fused, idle_us, timing, unattributed_fault_us=unattributed_us
     )
 
 
 def predict(program: str, machine: Machine, work: ProgramWork) -> Observation:
-    """An observation of a machine that is not there: each call takes its floor or one launch, whichever is more."""
+    """Predict the observation on an unavailable machine: each call takes the longer of its floor and one launch."""
     calls = []
     for operator in work.operators:
-        least = floor(operator.work, machine, cold_bytes=0)
-        regime = _limiting_resource(least) if least.time_us > ASSUMED_LAUNCH_US else "overhead-bound"
+        call_floor = floor(operator.work, machine, cold_bytes=0)
+        regime = _limiting_resource(call_floor) if call_floor.time_us > ASSUMED_LAUNCH_US else "overhead-bound"
         calls.append(
-            TimedOperator(operator, least.time_us, 0.0, least, regime if operator.kind != "view" else "overhead-bound")
+            TimedOperator(
+                operator, call_floor.time_us, 0.0, call_floor, regime if operator.kind != "view" else "overhead-bound"
+            )
         )
     launched = sum(operator.kind != "view" for operator in work.operators)
     total = sum(call.time_us for call in calls)
@@ -129,22 +144,22 @@ def predict(program: str, machine: Machine, work: ProgramWork) -> Observation:
 def _build_operator(
     machine: Machine, operator: Operator, time_us: float, faulted: bool, cold_bytes: int, threads: float | None
 ) -> TimedOperator:
-    least = floor(operator.work, machine, cold_bytes=cold_bytes)
+    call_floor = floor(operator.work, machine, cold_bytes=cold_bytes)
     fault_us = 0.0
     if faulted and machine.page_fault_us_per_mib:
         fault_us = min(machine.page_fault_us_per_mib * operator.allocated_bytes / 2**20, 0.9 * time_us)
-    regime = _classify(machine, operator, time_us, time_us - fault_us, least)
+    regime = _classify(machine, operator, time_us, time_us - fault_us, call_floor)
     if (
         regime in ("memory-bound", "compute-bound")
         and has_idle_threads(machine, threads)
-        and least.time_us < SATURATED * (time_us - fault_us)
+        and call_floor.time_us < SATURATED * (time_us - fault_us)
     ):
         regime = "latency-bound"
-    return TimedOperator(operator, time_us, fault_us, least, regime, cold_bytes, threads)
+    return TimedOperator(operator, time_us, fault_us, call_floor, regime, cold_bytes, threads)
 
 
 def has_idle_threads(machine: Machine, threads: float | None) -> bool:
-    """Whether a call left a good part of the processor's threads without work."""
+    """Whether a call left more than a quarter of the CPU threads idle."""
     return threads is not None and machine.threads is not None and threads < MIN_BUSY_SHARE * machine.threads
 
 
@@ -163,11 +178,13 @@ def _classify(machine: Machine, operator: Operator, time_us: float, net_us: floa
 
 
 def special_function_us(machine: Machine, work: Work) -> float:
-    """How long torch's own special functions take for this work; 0 where the machine does not say. A dtype that was
-    not measured counts as float32, into which torch widens it."""
-    rates, usual = machine.special_tflop_s, machine.special_tflop_s.get("float32")
+    """Time of torch's special functions for this work; 0 if the machine has no measured rate.
+
+    A dtype without measurement counts as float32, to which torch upcasts it.
+    """
+    rates, default_rate = machine.special_tflop_s, machine.special_tflop_s.get("float32")
     units = {u.removeprefix("special/"): count for u, count in work.flops.items() if u.startswith("special/")}
-    return sum(count / rate / 1e6 for dtype, count in units.items() if (rate := rates.get(dtype, usual)))
+    return sum(count / rate / 1e6 for dtype, count in units.items() if (rate := rates.get(dtype, default_rate)))
 
 
 def _limiting_resource(floor: Floor) -> Regime:
@@ -175,7 +192,7 @@ def _limiting_resource(floor: Floor) -> Regime:
 
 
 def regime_shares(observation: Observation) -> dict[Regime, float]:
-    """How much of the time, page faults aside, goes to calls of each regime; idle time of the device is overhead."""
+    """Share of the time, without page faults, in calls of each regime; idle time of the device counts as overhead."""
     spent: dict[Regime, float] = dict.fromkeys(
         ("compute-bound", "memory-bound", "overhead-bound", "latency-bound", "undetermined"), 0.0
     )
@@ -187,6 +204,6 @@ def regime_shares(observation: Observation) -> dict[Regime, float]:
 
 
 def roofline_efficiency(calls: Sequence[TimedOperator]) -> float:
-    """Floor over time of some calls together, page faults aside: 1 is at the machine's speed."""
+    """Sum of the floors of calls over their time, without page faults; 1 is the machine's limit."""
     net = sum(call.net_us for call in calls)
     return sum(call.floor.time_us for call in calls) / net if net else 0.0

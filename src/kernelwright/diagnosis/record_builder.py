@@ -1,4 +1,4 @@
-"""From an observation to the record that people read: rows, modules, sentence, moves."""
+"""Builds the diagnosis record from an observation: rows, modules, summary, recommendations."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from kernelwright.diagnosis.recommendations import attainable_us, recommend
 from kernelwright.diagnosis.regime import classify_regime, collect_evidence, summarize
 
 EXCEEDED_FACTOR = 1.1
-"""Times over its ceiling from which on a call puts the ceiling in doubt, and not the noise of the two measurements."""
+"""A call that exceeds its ceiling by more than this factor shows that the ceiling is outdated; less is noise."""
 MAX_UNGROUPED_CALLS = 12
-"""Up to this many calls each has its own row, in the order of the program."""
+"""Up to this many calls, each has its own row, in program order."""
 
 
 def build_diagnosis(
     observation: Observation, problem: str, inputs: str = "", *, rank_by_gain: bool = False
 ) -> Diagnosis:
-    """The whole reading of an observation; `rank_by_gain` sorts rows by what could be gained instead of by program
-    order."""
+    """Build the diagnosis of an observation; `rank_by_gain` sorts rows by possible gain instead of program order."""
     observation = _strip_root_module(observation)
     regime = classify_regime(observation)
     best = attainable_us(observation)
@@ -59,17 +58,19 @@ def build_diagnosis(
 
 
 def _ceiling_warnings(observation: Observation) -> tuple[str, ...]:
-    """A ceiling that a call beats was measured while something held the machine back."""
-    beaten = {
+    """Notes on ceilings that a call exceeds: they were measured while the machine was disturbed."""
+    exceeded = {
         c.floor.limiter
         for c in observation.operators
         if c.floor.time_us > EXCEEDED_FACTOR * c.net_us and c.time_us > observation.time_us / 10
     }
-    return tuple(f"faster than the {name} ceiling measured earlier: kw machine --remeasure" for name in sorted(beaten))
+    return tuple(
+        f"faster than the {name} ceiling measured earlier: kw machine --remeasure" for name in sorted(exceeded)
+    )
 
 
 def _strip_root_module(observation: Observation) -> Observation:
-    """Module paths without the first name where all share it: the root module says nothing."""
+    """Remove the root module from the module paths if all share it."""
     paths = [call.operator.module for call in observation.operators]
     roots = {path.partition(".")[0] for path in paths if path}
     if len(roots) != 1:
@@ -90,7 +91,7 @@ def _build_rows(observation: Observation, best_us: dict[int, float]) -> list[Ope
 
 
 def _build_ranked_rows(observation: Observation, best_us: dict[int, float]) -> list[OperatorSummary]:
-    """Code that ran for a while makes the same calls many times: one row for each operator of each module."""
+    """One row per operator and module: long-running code repeats the same calls many times."""
     calls = [call for call in observation.operators if call.operator.kind != "view"]
     groups = _group_by(calls, lambda c: (c.operator.module, c.operator.name))
     return sorted((_build_row(group, observation, best_us) for group in groups), key=lambda row: -row.gain_us)
@@ -115,11 +116,11 @@ def _build_row(group: list[TimedOperator], observation: Observation, best_us: di
 
 
 def _build_module_rows(observation: Observation, best_us: dict[int, float]) -> tuple[ModuleSummary, ...]:
-    """Modules by what could be gained in them, the most first; none when no call came from a module."""
+    """Modules sorted by possible gain; empty if no call came from a module."""
     groups = _group_by(observation.operators, lambda c: c.operator.module)
     if all(not group[0].operator.module for group in groups):
         return ()
-    readings = [
+    rows = [
         ModuleSummary(
             module=group[0].operator.module,
             calls=len(group),
@@ -130,7 +131,7 @@ def _build_module_rows(observation: Observation, best_us: dict[int, float]) -> t
         )
         for group in groups
     ]
-    return tuple(sorted(readings, key=lambda reading: -reading.gain_us))
+    return tuple(sorted(rows, key=lambda row: -row.gain_us))
 
 
 def _dominant_regime(group: list[TimedOperator]) -> Regime:

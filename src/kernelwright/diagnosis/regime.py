@@ -1,4 +1,4 @@
-"""The regime of a whole program in one sentence, with the evidence it stands on. One function a regime."""
+"""The regime of a program, its one-line summary (one function per regime), and the evidence for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIN_COVERAGE = 0.8
 
 
 def classify_regime(observation: Observation) -> Regime:
-    """The regime in which most of the time is spent; undetermined when too much of the work is unknown."""
+    """The regime with the largest share of the time; undetermined if too much of the work is unknown."""
     if observation.work.coverage < MIN_COVERAGE or not observation.operators:
         return "undetermined"
     spent = regime_shares(observation)
@@ -27,30 +27,30 @@ def classify_regime(observation: Observation) -> Regime:
 
 
 def summarize(observation: Observation, regime: Regime) -> str:
-    """What the program waits on, in ordinary words with numbers."""
+    """One-line summary of what limits the program, with numbers."""
     calls = [call for call in observation.operators if call.regime == regime]
-    say = {
+    summarize_regime = {
         "memory-bound": _summarize_memory,
         "compute-bound": _summarize_compute,
         "overhead-bound": _summarize_overhead,
         "latency-bound": _summarize_latency,
         "undetermined": _summarize_undetermined,
     }[regime]
-    return f"{regime}: {say(observation, calls)}{_summarize_faults(observation)}"
+    return f"{regime}: {summarize_regime(observation, calls)}{_summarize_faults(observation)}"
 
 
 def _summarize_memory(observation: Observation, calls: list[TimedOperator]) -> str:
-    written, least = observation.work.as_written.total_bytes, observation.work.fused.total_bytes
+    written, compulsory = observation.work.as_written.total_bytes, observation.work.fused.total_bytes
     speed = _bandwidth_gb_s(calls)
     moved = f"it moves {bytes_text(written)}"
-    if written > 1.1 * least:
-        moved += f" where {bytes_text(least)} would do"
+    if written > 1.1 * compulsory:
+        moved += f" ({bytes_text(compulsory)} if fused)"
     if observation.is_predicted:
-        return f"{moved}, and the memory is what limits it"
+        return f"{moved}, limited by memory bandwidth"
     levels = list(dict.fromkeys(call.floor.limiter for call in sorted(calls, key=lambda call: -call.time_us)))
-    given = f"{' and '.join(levels)} {'gives' if len(levels) == 1 else 'give'}"
     return (
-        f"{moved}, at {percent_text(roofline_efficiency(calls))} of what {given} here ({bandwidth_text(speed)} reached)"
+        f"{moved}, at {percent_text(roofline_efficiency(calls))} of the measured {' and '.join(levels)} bandwidth "
+        f"({bandwidth_text(speed)} reached)"
     )
 
 
@@ -62,7 +62,7 @@ def _summarize_compute(observation: Observation, calls: list[TimedOperator]) -> 
     rate = flops / max(sum(c.net_us for c in calls), 1e-9) / 1e6
     limiter = max(calls, key=lambda c: c.time_us).floor.limiter
     if observation.is_predicted:
-        return f"{flops / 1e9:,.1f} GFLOP in {limiter} is what limits it"
+        return f"limited by {flops / 1e9:,.1f} GFLOP at the {limiter} rate"
     share = percent_text(roofline_efficiency(calls))
     return f"{flops / 1e9:,.1f} GFLOP at {rate_text(rate)}, {share} of the measured {limiter} rate"
 
@@ -71,23 +71,23 @@ def _summarize_special(calls: list[TimedOperator], special_us_all: float) -> str
     names = ", ".join(dict.fromkeys(call.operator.name for call in calls))
     net_us = sum(call.net_us for call in calls)
     return (
-        f"{names} spends {percent_text(min(special_us_all / net_us, 1.0))} of its time in special functions at the "
-        f"rate of torch's own, where memory would need {time_text(sum(call.floor.memory_us for call in calls))}"
+        f"{names} spends {percent_text(min(special_us_all / net_us, 1.0))} of its time in special functions at "
+        f"torch's rate; its memory traffic needs {time_text(sum(call.floor.memory_us for call in calls))}"
     )
 
 
 def _summarize_overhead(observation: Observation, calls: list[TimedOperator]) -> str:
-    real = [call for call in observation.operators if call.operator.kind != "view"]
+    launches = [call for call in observation.operators if call.operator.kind != "view"]
     each_us = observation.time_us / max(len(observation.operators), 1)
     work_us = time_text(observation.as_written_floor_us)
     if observation.machine.device == "cuda":
         share = percent_text(_idle_share(observation))
         return (
-            f"the GPU idles {share} of the time; {number_text(len(real), 'launch')} whose work needs {work_us} in all"
+            f"the GPU idles {share} of the time; {number_text(len(launches), 'launch')} with a total floor of {work_us}"
         )
     return (
-        f"{number_text(len(observation.operators), 'call')} of {time_text(each_us)} each, whose work "
-        f"needs {work_us} in all"
+        f"{number_text(len(observation.operators), 'call')} of {time_text(each_us)} each, with a "
+        f"total floor of {work_us}"
     )
 
 
@@ -98,8 +98,8 @@ def _idle_share(observation: Observation) -> float:
 def _summarize_latency(observation: Observation, calls: list[TimedOperator]) -> str:
     worst = max(calls, key=lambda c: c.net_us - c.floor.time_us)
     return (
-        f"{worst.operator.name} takes {time_text(worst.net_us)} where {worst.floor.limiter} needs "
-        f"{time_text(worst.floor.time_us)}: at {percent_text(roofline_efficiency([worst]))} of the nearest ceiling, "
+        f"{worst.operator.name} takes {time_text(worst.net_us)}, its {worst.floor.limiter} floor is "
+        f"{time_text(worst.floor.time_us)}: {percent_text(roofline_efficiency([worst]))} of the nearest ceiling, "
         f"{_summarize_parallelism(observation, worst)}"
     )
 
@@ -107,13 +107,13 @@ def _summarize_latency(observation: Observation, calls: list[TimedOperator]) -> 
 def _summarize_parallelism(observation: Observation, call: TimedOperator) -> str:
     if has_idle_threads(observation.machine, call.busy_threads):
         return f"with {call.busy_threads:.1f} of {observation.machine.threads} threads busy"
-    return "too little is in flight"
+    return "with too little parallelism"
 
 
 def _summarize_undetermined(observation: Observation, calls: list[TimedOperator]) -> str:
     unknown = sorted({c.operator.name for c in observation.operators if not c.operator.flops_known})
-    names = ", ".join(unknown[:3]) or "nothing that computes"
-    return f"the work of only {percent_text(observation.work.coverage)} of the bytes is known ({names}), so no verdict"
+    names = ", ".join(unknown[:3]) or "no compute operators"
+    return f"the work is known for only {percent_text(observation.work.coverage)} of the bytes (unknown: {names})"
 
 
 def _summarize_faults(observation: Observation) -> str:
@@ -126,13 +126,13 @@ def _bandwidth_gb_s(calls: list[TimedOperator]) -> float:
 
 
 def collect_evidence(observation: Observation) -> tuple[MetricEvidence, ...]:
-    """The numbers behind the regime, each with the threshold it was held against."""
+    """The metrics behind the regime, each with its threshold."""
     source = "datasheet" if observation.is_predicted else "operator times, counted work, measured ceilings"
     rows = [
         MetricEvidence(
             metric=f"time in {name} calls",
             value=percent_text(part),
-            threshold="the largest names the regime",
+            threshold="the largest determines the regime",
             source=source,
         )
         for name, part in regime_shares(observation).items()
@@ -152,7 +152,7 @@ def collect_evidence(observation: Observation) -> tuple[MetricEvidence, ...]:
             MetricEvidence(
                 metric="floor of the calls over their time",
                 value=percent_text(roofline_efficiency(busy)),
-                threshold=f"near a roof from {percent_text(NEAR_ROOFLINE)}, saturated from {percent_text(SATURATED)}",
+                threshold=f"near a ceiling: {percent_text(NEAR_ROOFLINE)}, saturated: {percent_text(SATURATED)}",
                 source="measured ceilings",
             )
         )

@@ -1,4 +1,4 @@
-"""Runs a person's program once, and lets what goes wrong be told as its doing."""
+"""Runs the user's program once and reports its errors as problem errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kernelwright.sandbox.exceptions import find_location, to_task_error
 
 
 def run_once(program: Callable[..., Any], inputs: Any) -> None:
-    """Runs the program and forgets what it gave.
+    """Run the program and discard its result.
 
     Raises:
-        ProblemError: it raised.
-        MemoryLimitError: it ran out of memory.
+        ProblemError: the program raised.
+        MemoryLimitError: the program ran out of memory.
     """
     with reraise_as_problem_error():
         program(*inputs[0], **inputs[1])
@@ -23,15 +23,15 @@ def run_once(program: Callable[..., Any], inputs: Any) -> None:
 
 @contextlib.contextmanager
 def reraise_as_problem_error() -> Iterator[None]:
-    """Turns whatever is raised inside into a ProblemError, or into the limit that it met."""
+    """Re-raise exceptions of the block as ProblemError, or as MemoryLimitError."""
     try:
         yield
-    except Exception as fault:
-        error = to_task_error(fault)
+    except Exception as exc:
+        error = to_task_error(exc)
         if isinstance(error, MemoryLimitError):
-            raise error from fault
+            raise error from exc
         raise ProblemError(
             f"the program raised {error.message}",
-            where=find_location(fault),
-            next="run the file by itself first, with the inputs of get_inputs()",
-        ) from fault
+            where=find_location(exc),
+            next="run the file on its own first, with the inputs of get_inputs()",
+        ) from exc

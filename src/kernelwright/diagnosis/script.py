@@ -1,4 +1,4 @@
-"""`kw why -- python train.py ...`: runs a person's script in this process and watches every operator of it."""
+"""`kw why -- python train.py ...`: runs a user script in this process and records every operator."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from kernelwright.sandbox.exceptions import find_location, to_task_error
 
 
 def is_python_command(argv: Sequence[str]) -> bool:
-    """Whether the words are a Python command rather than a problem."""
+    """Whether the arguments are a Python command rather than a problem."""
     return bool(argv) and re.fullmatch(r"python[\d.]*", Path(argv[0]).name) is not None
 
 
 def watch_script(argv: Sequence[str], device: str, limit_s: float | None = None) -> Diagnosis:
-    """Runs `python [-m MODULE | SCRIPT] ARGS...` under this interpreter and reads what it did.
+    """Run `python [-m MODULE | SCRIPT] ARGS...` in this interpreter and diagnose it.
 
-    At the end it runs the exit handlers, as Python would: this process must have nothing else to do, and may leave
-    without running them.
+    Runs the exit handlers at the end, as Python would: call it last in a process, which may then exit without them.
 
     Args:
-        limit_s: longest time of the script; None for as long as it takes.
+        limit_s: time limit of the script; None for no limit.
     Raises:
         UsageError: no script in the command.
-        NotFoundError: the script is not there.
-        ProblemError: the script raised, ended with an exit status, or ran no operator of torch.
+        NotFoundError: the script does not exist.
+        ProblemError: the script raised, exited with a non-zero status, or ran no torch operator.
     """
-    rest = [word for word in argv[1:] if word != "-u"]
+    rest = [argument for argument in argv[1:] if argument != "-u"]
     if not rest or (rest[0].startswith("-") and rest[0] != "-m") or rest == ["-m"]:
         raise UsageError(f"no script in {' '.join(argv)!r}", next="name a script: kw why -- python train.py")
     as_module = rest[0] == "-m"
@@ -43,14 +42,14 @@ def watch_script(argv: Sequence[str], device: str, limit_s: float | None = None)
         raise NotFoundError(f"no script {target!r}", next="name a Python file after: kw why -- python")
     name = " ".join([Path(target).name, *arguments])
     try:
-        with watch(name, device) as seen:
+        with watch(name, device) as watched:
             report_stage(f"watching {name}", limit_s)
             _run_target(target, arguments, as_module)
     finally:
         atexit._run_exitfuncs()
-    if seen.diagnosis is None or not seen.diagnosis.operators:
-        raise ProblemError(f"{name} ran no operator of torch", next="watch a script that computes something")
-    return seen.diagnosis
+    if watched.diagnosis is None or not watched.diagnosis.operators:
+        raise ProblemError(f"{name} ran no torch operator", next="watch a script that computes something")
+    return watched.diagnosis
 
 
 def _run_target(target: str, arguments: list[str], as_module: bool) -> None:
@@ -61,10 +60,10 @@ def _run_target(target: str, arguments: list[str], as_module: bool) -> None:
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(target, run_name="__main__")
-    except SystemExit as leave:
-        if leave.code not in (None, 0):
-            raise ProblemError(f"the script ended with exit status {leave.code!r}", where=target) from leave
-    except Exception as fault:
+    except SystemExit as exc:
+        if exc.code not in (None, 0):
+            raise ProblemError(f"the script ended with exit status {exc.code!r}", where=target) from exc
+    except Exception as exc:
         raise ProblemError(
-            to_task_error(fault).message, where=find_location(fault), next="run it without kw first"
-        ) from fault
+            to_task_error(exc).message, where=find_location(exc), next="run it without kw first"
+        ) from exc

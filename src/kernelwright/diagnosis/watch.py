@@ -1,4 +1,4 @@
-"""Reads a program while it runs, whatever it does: training, inference, a script of somebody else's."""
+"""Diagnoses code while it runs: training, inference, or any script."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kernelwright.core.units import time_text
 from kernelwright.core.work import ProgramWork
 from kernelwright.diagnosis.observation import ASSUMED_LAUNCH_US, observe
 from kernelwright.diagnosis.record_builder import build_diagnosis
-from kernelwright.machines import machine as machine_here
+from kernelwright.machines import machine as measured_machine
 from kernelwright.measure.clock import wall_s
 from kernelwright.measure.operators import OperatorTimes, record_operator_times
 from kernelwright.work import CountingMode
 
 
 class watch:
-    """Watches every operator inside the block, forward and backward.
+    """Context manager that records every operator in its block, forward and backward.
 
-    After the block `seen.diagnosis` holds the reading, operators grouped by module and ranked by what could be
-    gained; printing `seen` prints it.
+    After the block, its `diagnosis` groups the operators by module and ranks them by possible gain; printing the object
+    prints the diagnosis.
 
     Args:
-        name: how the reading is headed.
-        device: `cpu` or `cuda`; by default the GPU where there is one.
+        name: title of the diagnosis.
+        device: `cpu` or `cuda`; by default the GPU if there is one.
     """
 
     def __init__(self, name: str = "watched program", device: str | None = None) -> None:
@@ -40,26 +40,25 @@ class watch:
     diagnosis: Diagnosis | None
 
     def __enter__(self) -> watch:
-        self._machine = machine_here(self.device)
+        self._machine = measured_machine(self.device)
         self._times = self._stack.enter_context(record_operator_times(self.device))
         self._counting = self._stack.enter_context(CountingMode())
         self._start_s = wall_s()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         wall_us = (wall_s() - self._start_s) * 1e6
         self._stack.close()
         times = self._times()
         work = self._counting.finish()
-        times = OperatorTimes(
-            times.times_us[: len(work.operators)], times.faulted_calls
-        )  # the last call may have raised
-        seen = observe(self.name, self._machine, work, times, _unprofiled_us(self._machine, work, times))
-        note = f"the block took {time_text(wall_us)} while watched, everything outside of torch's operators included"
-        found = build_diagnosis(seen, self.name, rank_by_gain=True)
-        self.diagnosis = structs.replace(found, notes=(note, *found.notes))
+        # The last call may have raised and is then timed but not counted.
+        times = OperatorTimes(times.times_us[: len(work.operators)], times.faulted_calls)
+        observation = observe(self.name, self._machine, work, times, _unprofiled_us(self._machine, work, times))
+        note = f"the block took {time_text(wall_us)} with recording, including everything outside torch operators"
+        diagnosis = build_diagnosis(observation, self.name, rank_by_gain=True)
+        self.diagnosis = structs.replace(diagnosis, notes=(note, *diagnosis.notes))
 
     def __str__(self) -> str:
         return str(self.diagnosis) if self.diagnosis else f"watching {self.name}"
@@ -69,8 +68,10 @@ class watch:
 
 
 def _unprofiled_us(machine: Machine, work: ProgramWork, times: OperatorTimes) -> float:
-    """What the operators take when nobody watches. Watching costs the host some 70 us a call, so the wall clock says
-    little: on the CPU it is the sum of the calls; a GPU needs its kernels' time or the host's for launching them."""
+    """Estimated time of the operators without recording, which costs the host about 70 us per call.
+
+    On the CPU it is the sum of the calls; on a GPU the time of the kernels or of their launches, whichever is longer.
+    """
     busy_us = sum(times.times_us)
     if machine.device == "cpu":
         return busy_us

@@ -1,4 +1,4 @@
-"""One program, read: counted in one run, timed in others, each operator clocked in a third kind."""
+"""Diagnosis of one program: its work is counted, the program is timed, and each operator is timed, in separate runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelwright.core.work import Operator, ProgramWork
 from kernelwright.diagnosis.observation import MIN_FAULTS_PER_CALL, Observation, observe, predict
 from kernelwright.diagnosis.record_builder import build_diagnosis
 from kernelwright.diagnosis.run_once import reraise_as_problem_error, run_once
-from kernelwright.machines import machine as machine_here
+from kernelwright.machines import machine as measured_machine
 from kernelwright.machines import refresh_memory
 from kernelwright.machines.floor import last_cache_bytes
 from kernelwright.measure.buffers import RotatingBuffers
@@ -39,45 +39,46 @@ def why(
     reference: ProgramWork | None = None,
     **kwargs: Any,
 ) -> Diagnosis:
-    """What a program waits on, its floors, and the next moves with their predicted times.
+    """Diagnose a program: its regime, its floors, and recommendations with predicted times.
 
     Args:
-        target: a problem, a path to one, or a callable that is then called with `args` and `kwargs`.
-        device: `cpu` or `cuda`; by default where the inputs are.
+        target: a problem, a path to one, or a callable that is called with `args` and `kwargs`.
+        device: `cpu` or `cuda`; by default the device of the inputs.
         spec: the name of a datasheet: nothing is timed, everything is predicted for that machine.
-        compiled: read the program as torch.compile runs it.
-        limit_s: the longest that one run of the program may take, where someone watches (the command line does).
-        reference: the work of the program that `target` replaces, for code in which torch sees no operators.
+        compiled: diagnose the program compiled by torch.compile.
+        limit_s: time limit of one run of the program; enforced only by the command line.
+        reference: the work of the program that `target` replaces, for code that bypasses the torch dispatcher.
     Raises:
-        ProblemError: the program raised, or makes other calls every time it runs.
+        ProblemError: the program raised, or its operator calls differ from run to run.
     """
     if spec and compiled:
-        raise UsageError("what torch.compile would fuse is known only where it runs", next="leave --compile out")
+        raise UsageError(
+            "torch.compile cannot be predicted: its fusions are known only on the machine itself", next="omit --compile"
+        )
     problem = _as_problem(target, args, kwargs)
-    where = device or _device_of(args, kwargs)
-    here = machine_here(where, spec=spec)
+    run_device = device or _device_of(args, kwargs)
+    machine = measured_machine(run_device, spec=spec)
     if spec:
         report_stage("counting the work", limit_s)
-        return build_diagnosis(predict_problem(problem, here, reference), problem.name, describe_inputs(problem))
+        return build_diagnosis(predict_problem(problem, machine, reference), problem.name, describe_inputs(problem))
     with problem.restore_buffers():
         if compiled:
             from kernelwright.diagnosis.compiled import observe_compiled
 
-            seen = observe_compiled(problem, here, where, limit_s)
-            return build_diagnosis(seen, f"{problem.name}, compiled", describe_inputs(problem))
-        return build_diagnosis(
-            _observe(problem, here, where, limit_s, reference), problem.name, describe_inputs(problem)
-        )
+            observation = observe_compiled(problem, machine, run_device, limit_s)
+            return build_diagnosis(observation, f"{problem.name}, compiled", describe_inputs(problem))
+        observation = _observe(problem, machine, run_device, limit_s, reference)
+        return build_diagnosis(observation, problem.name, describe_inputs(problem))
 
 
 def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
-    """`why` for the command line: PROBLEM, or PROBLEM CANDIDATE to read the candidate instead of the reference.
+    """`why` for the command line: PROBLEM, or PROBLEM CANDIDATE to diagnose the candidate instead of the reference.
 
     Raises:
         UsageError: more than two targets.
     """
     if len(targets) > 2:
-        raise UsageError(f"{len(targets)} targets; a problem and at most one candidate", next="kw why --help")
+        raise UsageError(f"{len(targets)} targets: expected a problem and at most one candidate", next="kw why --help")
     problem = load_problem(targets[0])
     if len(targets) == 1:
         return why(problem, **options)
@@ -85,18 +86,20 @@ def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
     candidate = load_candidate(targets[1], problem, device)
     report_stage("counting the work", 2 * options.get("limit_s", RUN_LIMIT_S))
     reference = count_problem(problem, device)
-    read = replace(problem, name=f"{problem.name}: {candidate.name}", program=candidate.program, module=None)
-    return why(read, reference=reference if bypasses_dispatcher(read, reference, device) else None, **options)
+    target = replace(problem, name=f"{problem.name}: {candidate.name}", program=candidate.program, module=None)
+    return why(target, reference=reference if bypasses_dispatcher(target, reference, device) else None, **options)
 
 
 def bypasses_dispatcher(candidate: Problem, reference: ProgramWork, device: str) -> bool:
-    """Whether a candidate computes where torch sees no operators (C++, Triton, NumPy): fewer bytes pass through those
-    that it sees than the problem needs at least."""
+    """Whether a candidate computes outside the torch dispatcher (C++, Triton, NumPy).
+
+    True if its dispatched operators move fewer bytes than the problem's compulsory traffic.
+    """
     return count_problem(candidate, device).as_written.total_bytes < reference.fused.total_bytes
 
 
 def predict_problem(problem: Problem, machine: Machine, reference: ProgramWork | None = None) -> Observation:
-    """What the program would do on a machine that is not there: counted here, on the CPU, timed nowhere."""
+    """Predict the observation of a program on an unavailable machine: counted on the CPU, not timed."""
     work = as_single_operator(problem.name, reference) if reference else count_problem(problem, "cpu")
     return predict(problem.summary, machine, work)
 
@@ -112,7 +115,7 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def describe_inputs(problem: Problem) -> str:
-    """What the program works on, by its largest input or parameter: `float32, 16.8 M elements`."""
+    """Describe the largest input or parameter: `float32, 16.8 M elements`."""
     parameters = list(problem.module.parameters()) if problem.module else []
     largest = max([*tensor_leaves(problem.meta_inputs), *parameters], key=lambda tensor: tensor.numel(), default=None)
     if largest is None:
@@ -129,7 +132,7 @@ def _observe(
     with torch.set_grad_enabled(problem.needs_grad(inputs)):
         report_stage("running the program once", limit_s)
         run_once(program, inputs)
-        machine = refresh_memory(machine)  # which takes seconds where a cache is large: whoever raises is told before
+        machine = refresh_memory(machine)  # takes seconds with a large cache, so after the first run of the program
         report_stage("counting the work", 2 * limit_s)
         work = as_single_operator(problem.name, reference) if reference else count_work(program, *inputs)
         report_stage("timing the program")
@@ -145,28 +148,28 @@ def _observe(
             return observe(
                 problem.summary, machine, work, OperatorTimes([timing.time_us], faulted), timing.time_us, timing
             )
-        report_stage("clocking each operator")
+        report_stage("timing each operator")
         call = RotatingBuffers(inputs, last_cache_bytes(machine)).bind(program)
         times = _operator_times(call, device, len(work.operators), timing.time_us)
     try:
         return observe(problem.summary, machine, work, times, timing.time_us, timing)
-    except ValueError as fault:
+    except ValueError as error:
         raise ProblemError(
-            f"the program makes other calls every time it runs: {fault}",
-            next="watch it while it runs: kw why -- python your_script.py",
-        ) from fault
+            f"the operator calls of the program differ from run to run: {error}",
+            next="diagnose it while it runs: kw why -- python your_script.py",
+        ) from error
 
 
 def _operator_times(call: Callable[[], Any], device: str, calls: int, time_us: float) -> OperatorTimes:
-    """Clocks the calls that were counted; where counting took composite operators apart, the clock sees the same."""
+    """Time the counted calls; if counting decomposed composite operators, time them decomposed too."""
     passes = 3 if time_us > 1e6 else 7
     times = time_operators(call, device, passes)
     return times if len(times.times_us) == calls else time_operators(call, device, passes, outer_mode=CountingMode)
 
 
 def as_single_operator(name: str, reference: ProgramWork) -> ProgramWork:
-    """Code in which torch sees no operators, as one operator that does the reference's compulsory work."""
-    fetched = sum(first_read_bytes(reference).values())
+    """Code that bypasses the torch dispatcher as one operator with the reference's compulsory work."""
+    cold_bytes = sum(first_read_bytes(reference).values())
     operator = Operator(
         index=0,
         name=name.rpartition(": ")[2],
@@ -175,7 +178,7 @@ def as_single_operator(name: str, reference: ProgramWork) -> ProgramWork:
         work=reference.fused,
         shapes="",
         reads=(0,),
-        read_spans=((0, 0, fetched, fetched),),
+        read_spans=((0, 0, cold_bytes, cold_bytes),),
         allocated_bytes=reference.output_bytes,
     )
     return ProgramWork(

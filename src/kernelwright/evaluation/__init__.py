@@ -1,1 +1,1 @@
-"""Suites of problems with many candidates, and what came of them."""
+"""Evaluation of suites of problems with many candidates."""

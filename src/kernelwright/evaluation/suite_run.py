@@ -1,5 +1,5 @@
-"""A folder of problems with candidates for them: first who is right, many beside each other, then who is faster, one by
-one, since whoever is timed is alone."""
+"""Runs a folder of problems with candidates: verifies all candidates in parallel, then times the accepted ones one at a
+time, because timing needs an otherwise idle machine."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from kernelwright.problems.suites import CandidatePair, find_pairs
 from kernelwright.verification import BUILD_TIMEOUT_S, verify
 
 RETRIED_CODES = ("crash",)
-"""Rejections that somebody outside may have caused, who killed the process: these are made twice."""
+"""Rejections that another process may have caused by killing the candidate: verified a second time."""
 RESULTS_SUFFIX = ".results.jsonl"
 
 
 @dataclass(frozen=True)
 class SuiteOptions:
-    """How the candidates of a run are judged and timed.
+    """Options for verifying and timing the candidates of a run.
 
     Attributes:
-        tolerance: as `verify` takes it.
-        call_timeout_s: the longest that a call of a candidate may take.
-        build_timeout_s: the longest that loading it may take, with all that it compiles.
-        pairs: of fresh processes for each comparison.
+        tolerance: as in `verify`.
+        call_timeout_s: time limit of one call of a candidate.
+        build_timeout_s: time limit for loading it, including all compilation.
+        pairs: number of process pairs per comparison.
     """
 
     device: str = "cpu"
@@ -63,44 +63,45 @@ def run_suite(
     workers: int = 1,
     options: SuiteOptions | None = None,
 ) -> SuiteRun:
-    """Judges every candidate for the problems in a folder, and times those that are accepted.
+    """Verify every candidate for the problems in a folder, and time the accepted ones.
 
     Args:
-        folder: problems, as `kernelwright.problems.suites` finds them.
-        candidates: the folder of what is judged; None where the problems' files hold a `ModelNew` each.
-        results: where lines are kept, one for each verdict and one for each candidate that was timed; what lies there
-            of the same files and manner is not done again. None is `NAME.results.jsonl` here, NAME the folder's.
-        workers: judges beside each other.
+        folder: problems, as found by `kernelwright.problems.suites`.
+        candidates: folder of the candidates; None if each problem file contains a `ModelNew`.
+        results: results file with one line per verdict and per timed candidate. Results of the same files and options
+            are reused. By default `NAME.results.jsonl` in the working directory, with the folder's name.
+        workers: number of candidates verified in parallel.
     Raises:
-        NotFoundError: no such folder, no problem, no candidate.
-        UsageError: an unknown baseline, too few pairs or workers, results that cannot be written or are others'.
+        NotFoundError: no such folder, no problem, or no candidate.
+        UsageError: an unknown baseline, too few pairs or workers, or a results file that cannot be written or belongs
+            to another kind of run.
     """
     options = options or SuiteOptions()
     require_baselines(options.baselines)
     if options.pairs < MIN_PAIRS:
-        raise UsageError(f"{options.pairs} process pairs say too little; {MIN_PAIRS} at least")
+        raise UsageError(f"{options.pairs} process pairs are too few; the minimum is {MIN_PAIRS}")
     if workers < 1:
-        raise UsageError(f"{workers} workers judge nothing", next="--workers 1")
-    start, found = wall_s(), find_pairs(folder, candidates)
-    place = Path(results or f"{Path(folder).resolve().name}{RESULTS_SUFFIX}")
-    with ResultsLog[ResultLine](place, ResultLine, option="--results") as journal:
-        here = measured_machine(options.device)
-        run = _SuiteRunner(journal, options, here)
-        run.verify_all(found.pairs, workers)
+        raise UsageError(f"{workers} workers: at least 1 is needed", next="--workers 1")
+    start, suite = wall_s(), find_pairs(folder, candidates)
+    results_path = Path(results or f"{Path(folder).resolve().name}{RESULTS_SUFFIX}")
+    with ResultsLog[ResultLine](results_path, ResultLine, option="--results") as results_log:
+        machine = measured_machine(options.device)
+        run = _SuiteRunner(results_log, options, machine)
+        run.verify_all(suite.pairs, workers)
         if options.baselines:
-            run.time_accepted(found.pairs)
-        outcomes = tuple(map(run.case_outcome, found.pairs))
+            run.time_accepted(suite.pairs)
+        outcomes = tuple(map(run.case_outcome, suite.pairs))
     return SuiteRun(
         suite=str(folder),
         device=cast(Device, options.device),
-        machine=here,
+        machine=machine,
         baselines=tuple(BASELINE_NAMES[one] for one in options.baselines),
         outcomes=outcomes,
         curves=tuple(compute_fast_p_curve(outcomes, BASELINE_NAMES[one]) for one in options.baselines),
-        results_file=str(place),
-        problems_without_candidate=found.problems_without_candidate,
-        candidates_without_problem=found.candidates_without_problem,
-        unreadable_files=found.unreadable_files,
+        results_file=str(results_path),
+        problems_without_candidate=suite.problems_without_candidate,
+        candidates_without_problem=suite.candidates_without_problem,
+        unreadable_files=suite.unreadable_files,
         reused_results=run.reused_results,
         throughput=run.throughput,
         time_s=wall_s() - start,
@@ -108,7 +109,7 @@ def run_suite(
 
 
 class _SuiteRunner:
-    """A run beside what earlier ones have left."""
+    """One run, which reuses stored results of earlier runs."""
 
     def __init__(self, results_log: ResultsLog[ResultLine], options: SuiteOptions, machine: Machine) -> None:
         self._results_log, self._options, self._machine = results_log, options, machine
@@ -118,16 +119,18 @@ class _SuiteRunner:
         self.throughput: Throughput | None = None
 
     def verify_all(self, pairs: Sequence[CandidatePair], workers: int) -> None:
+        """Verify every pair without a stored verdict."""
         start, todo = wall_s(), self._pending(pairs, self._verdict_key, self._verdicts)
-        report_stage(f"0 of {len(todo)} judged")
+        report_stage(f"0 of {len(todo)} verified")
         for i, (pair, answer) in enumerate(self._run_tasks(workers, _verify_task, todo), 1):
-            report_stage(f"{i} of {len(todo)} judged, the last was {pair.candidate}")
+            report_stage(f"{i} of {len(todo)} verified, the last was {pair.candidate}")
             line = CaseVerdict(problem=pair.problem, candidate=pair.candidate, key=self._verdict_key(pair), **answer)
             self._verdicts[line.key] = line
             self._results_log.append(line)
         self.throughput = Throughput(verdicts=len(todo), time_s=wall_s() - start, workers=workers) if todo else None
 
     def time_accepted(self, pairs: Sequence[CandidatePair]) -> None:
+        """Time every accepted pair without a stored timing."""
         accepted = [pair for pair in pairs if self._is_accepted(pair)]
         todo = self._pending(accepted, self._time_key, self._timings)
         if todo:
@@ -140,8 +143,9 @@ class _SuiteRunner:
             self._results_log.append(line)
 
     def case_outcome(self, pair: CandidatePair) -> CaseOutcome:
-        judged, timed = self._verdicts[self._verdict_key(pair)], self._timings.get(self._time_key(pair))
-        verdict = judged.verdict
+        """Combine the verdict and the timing of a pair."""
+        verified, timed = self._verdicts[self._verdict_key(pair)], self._timings.get(self._time_key(pair))
+        verdict = verified.verdict
         if verdict and timed and timed.rejection:
             verdict = msgspec.structs.replace(verdict, accepted=False, reason=timed.rejection)
         return CaseOutcome(
@@ -150,7 +154,7 @@ class _SuiteRunner:
             verdict=verdict,
             variants=timed.variants if timed else (),
             comparisons=timed.comparisons if timed else (),
-            error=judged.error or (timed.error if timed else None),
+            error=verified.error or (timed.error if timed else None),
         )
 
     def _is_accepted(self, pair: CandidatePair) -> bool:
@@ -158,10 +162,10 @@ class _SuiteRunner:
         return verdict is not None and verdict.accepted
 
     def _pending(
-        self, pairs: Sequence[CandidatePair], key: Callable[[CandidatePair], str], done: dict[str, Any]
+        self, pairs: Sequence[CandidatePair], key: Callable[[CandidatePair], str], stored: dict[str, Any]
     ) -> list[CandidatePair]:
-        """Those that are not done yet. An error was nobody's verdict: it is tried again."""
-        todo = [pair for pair in pairs if (line := done.get(key(pair))) is None or line.error]
+        """Pairs without a stored result; pairs with an error are tried again."""
+        todo = [pair for pair in pairs if (line := stored.get(key(pair))) is None or line.error]
         self.reused_results += len(pairs) - len(todo)
         return todo
 
@@ -178,51 +182,58 @@ class _SuiteRunner:
             yield todo[index], answer
 
     def _verdict_key(self, pair: CandidatePair) -> str:
-        manner = self._options
-        asked = (
-            manner.device,
-            manner.tolerance,
-            manner.own_kernels,
-            manner.call_timeout_s,
-            manner.build_timeout_s,
-            manner.memory_bytes,
+        options = self._options
+        verify_options = (
+            options.device,
+            options.tolerance,
+            options.own_kernels,
+            options.call_timeout_s,
+            options.build_timeout_s,
+            options.memory_bytes,
         )
         files = pair.problem_file.read_bytes(), pair.candidate_file.read_bytes()
-        return digest(pair.problem, pair.candidate, *files, repr(asked))
+        return digest(pair.problem, pair.candidate, *files, repr(verify_options))
 
     def _time_key(self, pair: CandidatePair) -> str:
-        beside = self._options.baselines, self._options.pairs, self._machine.name, torch.__version__
-        return digest(self._verdict_key(pair), repr(beside))
+        timing_options = self._options.baselines, self._options.pairs, self._machine.name, torch.__version__
+        return digest(self._verdict_key(pair), repr(timing_options))
 
 
 def _verify_task(task: tuple[CandidatePair, SuiteOptions, Machine]) -> dict[str, Any]:
-    pair, manner, _ = task
+    pair, options, _ = task
 
-    def once() -> Any:
+    def verify_once() -> Any:
         return verify(
             str(pair.problem_file),
             str(pair.candidate_file),
-            device=manner.device,
-            tolerance=manner.tolerance,
-            call_timeout_s=manner.call_timeout_s,
-            build_timeout_s=manner.build_timeout_s,
-            memory_bytes=manner.memory_bytes,
+            device=options.device,
+            tolerance=options.tolerance,
+            call_timeout_s=options.call_timeout_s,
+            build_timeout_s=options.build_timeout_s,
+            memory_bytes=options.memory_bytes,
             fork_server=shared_fork_server(),
-            own_kernels=manner.own_kernels,
+            own_kernels=options.own_kernels,
             check_problem=True,
         )
 
-    verdict = once()
+    verdict = verify_once()
     if verdict.reason and verdict.reason.code in RETRIED_CODES:
-        verdict = once()
+        verdict = verify_once()
     return {"verdict": verdict}
 
 
 def _time_task(task: tuple[CandidatePair, SuiteOptions, Machine]) -> dict[str, Any]:
-    pair, manner, here = task
-    given = {"device": manner.device, "pairs": manner.pairs, "tolerance": manner.tolerance, "machine": here}
-    given["build_timeout_s"] = manner.build_timeout_s
-    files = str(pair.problem_file), str(pair.candidate_file)
-    found = bench(*files, baselines=manner.baselines, check=False, **given)
-    caught = next((verdict.reason for verdict in found.verdicts if verdict.reason), None)
-    return {"variants": found.variants, "comparisons": found.comparisons, "rejection": caught}
+    pair, options, machine = task
+    result = bench(
+        str(pair.problem_file),
+        str(pair.candidate_file),
+        baselines=options.baselines,
+        check=False,
+        device=options.device,
+        pairs=options.pairs,
+        tolerance=options.tolerance,
+        machine=machine,
+        build_timeout_s=options.build_timeout_s,
+    )
+    rejection = next((verdict.reason for verdict in result.verdicts if verdict.reason), None)
+    return {"variants": result.variants, "comparisons": result.comparisons, "rejection": rejection}

@@ -1,1 +1,1 @@
-"""Measured results, each tied to the code that ran: `evidence/<machine>/<kind>.jsonl`."""
+"""Measured results, each with digests of the code that ran: `evidence/<machine>/<kind>.jsonl`."""

@@ -1,4 +1,4 @@
-"""Rows of diagnoses: what an example waits on, and what its recommendations predicted and achieved."""
+"""Rows of diagnoses: the regime of an example, and the predicted and achieved times of its recommendations."""
 
 from __future__ import annotations
 
@@ -22,52 +22,58 @@ INSTRUMENTS = ("paired comparison", "ceilings", "work", "diagnosis", "recommenda
 
 
 class DiagnosisResult(Record, frozen=True, kw_only=True):
-    """A diagnosis, and its recommendations as they were followed."""
+    """A diagnosis with the outcomes of its applied recommendations."""
 
     diagnosis: Diagnosis
     recommendation_outcomes: tuple[RecommendationOutcome, ...] = ()
 
 
 class DiagnosisRows:
+    """The rows of kind `diagnosis`."""
+
     name = "diagnosis"
     result_type = DiagnosisResult
 
     def sources_digest(self, row: EvidenceRow, root: Path) -> str:
+        """Digest of all sources that can change the code of a row."""
         return (
             _build_example(row.workload, row.decode_result(DiagnosisResult).recommendation_outcomes, root).artifact
-            or "gone"
+            or "missing"
         )
 
     def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
+        """Build the current code of each row."""
         return [
             _build_example(row.workload, row.decode_result(DiagnosisResult).recommendation_outcomes, root)
             for row in rows
         ]
 
     def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
+        """Yield each row as soon as it is measured on this machine."""
         from kernelwright.diagnosis import why
         from kernelwright.evidence.recommendation_check import apply_recommendations
         from kernelwright.machines import machine
 
         paths = _select_examples(request.root, request.names)
-        machine(request.device, remeasure=True)  # ceilings that were measured on a busy machine would be in every row
+        machine(request.device, remeasure=True)  # ceilings measured on a busy machine would affect every row
         for path in paths:
             report_stage(f"evidence for {path.stem}")
-            found = why(str(path), device=request.device)
+            diagnosis = why(str(path), device=request.device)
             result = DiagnosisResult(
-                diagnosis=found, recommendation_outcomes=tuple(apply_recommendations(path, found, request.device))
+                diagnosis=diagnosis,
+                recommendation_outcomes=tuple(apply_recommendations(path, diagnosis, request.device)),
             )
             built = _build_example(path.stem, result.recommendation_outcomes, request.root)
             yield EvidenceRow(
                 kind=self.name,
                 workload=path.stem,
-                machine=found.machine.name,
-                device=found.machine.device,
+                machine=diagnosis.machine.name,
+                device=diagnosis.machine.device,
                 problem=built.problem,
                 artifact=built.artifact,
                 sources=built.artifact,
-                instruments=current_versions([CLOCK[found.machine.device], *INSTRUMENTS]),
-                environment=found.machine.software,
+                instruments=current_versions([CLOCK[diagnosis.machine.device], *INSTRUMENTS]),
+                environment=diagnosis.machine.software,
                 commit=current_commit(request.root),
                 date=current_date(),
                 result=encode_result(result),
@@ -77,18 +83,19 @@ class DiagnosisRows:
 KIND = DiagnosisRows()
 
 
-def _build_example(workload: str, moves: Sequence[RecommendationOutcome], root: Path) -> BuildResult:
-    """The example, and the candidates beside it that a recommendation was followed with."""
+def _build_example(workload: str, outcomes: Sequence[RecommendationOutcome], root: Path) -> BuildResult:
+    """Digests of the example and of the candidates in its folder that implement its recommendations."""
     path = root / EXAMPLES / f"{workload}.py"
     if not path.exists():
-        return BuildResult(problem="gone")
+        return BuildResult(problem="missing")
     problem = source_digest(path)
-    made = sorted({path.with_name(one.implemented_by) for one in moves if path.with_name(one.implemented_by).is_file()})
-    return BuildResult(problem, digest(problem, *map(source_digest, made)))
+    paths = {path.with_name(one.implemented_by) for one in outcomes}
+    candidates = sorted(one for one in paths if one.is_file())
+    return BuildResult(problem, digest(problem, *map(source_digest, candidates)))
 
 
 def _select_examples(root: Path, names: Sequence[str]) -> list[Path]:
-    there = {p.stem: p for p in sorted((root / EXAMPLES).glob("*.py")) if "def get_inputs" in p.read_text()}
-    if unknown := [name for name in names if name not in there]:
-        raise NotFoundError(f"no example {unknown[0]!r}", next=f"there are {', '.join(there)}")
-    return [there[name] for name in names or there]
+    examples = {p.stem: p for p in sorted((root / EXAMPLES).glob("*.py")) if "def get_inputs" in p.read_text()}
+    if unknown := [name for name in names if name not in examples]:
+        raise NotFoundError(f"no example {unknown[0]!r}", next=f"one of {', '.join(examples)}")
+    return [examples[name] for name in names or examples]

@@ -1,4 +1,4 @@
-"""Digests of sources that stay the same where only names of local variables, comments, docstrings or layout change."""
+"""Digests of sources that do not depend on names of local variables, comments, docstrings or formatting."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ Names = Mapping[str, str]
 def source_digest(path: Path) -> str:
     """Digest of a source file: Python by its syntax tree, C++ and CUDA C++ by their tokens, JSON by its content.
 
-    The same under every supported Python version. A `// kw:` header of a C++ source is a comment with a meaning and
-    counts.
+    Independent of the Python version. The `// kw:` header of a C++ source declares its interface and is included.
     """
     return digest(_normalized_text(path, path.stat().st_mtime_ns))
 
@@ -40,23 +39,23 @@ def _normalized_text(path: Path, _modified_ns: int) -> str:
 
 
 def normalize_cpp(text: str) -> str:
-    """The tokens of C++ or CUDA C++, with its `kw:` header."""
+    """The tokens of C++ or CUDA C++ source, with its `kw:` header."""
     header = [line for line in text.splitlines() if line.lstrip().startswith("// kw:")]
     return " ".join([*header, *_C_COMMENT.sub(" ", text).split()])
 
 
 @functools.lru_cache(maxsize=4096)
 def normalize_python(text: str, qualname: str = "") -> str:
-    """The syntax tree as text, local variables numbered in order of appearance.
+    """The syntax tree as text, with local variables numbered in order of appearance.
 
     Args:
-        qualname: only this function or class of the module, `Class.method` for a method.
+        qualname: restrict to this function or class of the module; `Class.method` for a method.
     Raises:
         KeyError: the module defines no such name.
     """
     try:
         tree: ast.AST = ast.parse(text)
-    except SyntaxError:  # a sample of the corpus that is meant to be invalid
+    except SyntaxError:  # corpus samples may be invalid on purpose
         return text
     for name in filter(None, qualname.split(".")):
         tree = _find_definition(tree, name)
@@ -74,7 +73,7 @@ def _find_definition(tree: ast.AST, name: str) -> ast.AST:
 
 
 def _serialize(node: object, names: Names) -> Iterator[str]:
-    """`ast.dump` changes with the Python version (empty fields, quotes); this does not."""
+    """Like `ast.dump`, but independent of the Python version (empty fields, quotes)."""
     if isinstance(node, list):
         yield "["
         for one in node:
@@ -97,7 +96,7 @@ def _serialize(node: object, names: Names) -> Iterator[str]:
     for field, value in ast.iter_fields(node):
         if field in ("ctx", "kind") or value in (None, [], ()):
             continue
-        if field == "module" and str(value).startswith("kernelwright."):  # where it lies does not count
+        if field == "module" and str(value).startswith("kernelwright."):  # the location of a module does not count
             continue
         if field == "body" and isinstance(node, (ast.Module, ast.ClassDef, *_FUNCTIONS)):
             value = [one for one in value if not _is_docstring(one)] or [ast.Pass()]
@@ -106,18 +105,17 @@ def _serialize(node: object, names: Names) -> Iterator[str]:
         yield f"{field}="
         outside = field in ("decorator_list", "returns", "args")
         if field == "name" and isinstance(value, str):
-            yield names.get(value, value)  # of an inner function, a class or an exception
+            yield names.get(value, value)  # name of an inner function, a class or an exception
         else:
             yield from _serialize(value, names if outside else inner)
     yield ")"
 
 
 def _rename_locals(node: ast.AST, names: Names) -> Names:
-    """The numbers of a function's local variables; parameters and imported names keep theirs, which callers and
-    modules know."""
+    """Number a function's local variables. Parameters and imported names are kept: callers and modules use them."""
     arguments: ast.arguments = node.args  # type: ignore[attr-defined]
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    kept = {one.arg for one in every if one}
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    kept = {one.arg for one in parameters if one}
     inside = {name: number for name, number in names.items() if name not in kept}
     if isinstance(node, ast.Lambda):
         return inside
@@ -135,7 +133,7 @@ def _rename_locals(node: ast.AST, names: Names) -> Names:
 
 
 def _scope_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function's own scope, in order; of inner functions and classes only the definition."""
+    """Yield the nodes of a function's own scope in order; inner functions and classes are not entered."""
     todo = list(reversed(function.body))  # type: ignore[attr-defined]
     while todo:
         node = todo.pop()
@@ -154,7 +152,7 @@ def _target_names(targets: Iterable[ast.expr]) -> list[str]:
 
 def _number_names(bound: Sequence[str], names: Names) -> Names:
     start = 1 + max((int(number[1:]) for number in names.values()), default=-1)
-    return {**names, **{name: f"%{start + at}" for at, name in enumerate(dict.fromkeys(bound))}}
+    return {**names, **{name: f"%{start + i}" for i, name in enumerate(dict.fromkeys(bound))}}
 
 
 def _is_docstring(node: ast.stmt) -> bool:
@@ -165,8 +163,9 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def import_closure(*modules: str, leave_out: Sequence[str] = ()) -> tuple[Path, ...]:
-    """Every file of this package that the modules import, directly or through others, wherever the import stands, and
-    the data beside them (datasheets, C++ headers).
+    """Every file of this package that the modules import, directly or indirectly, at module level or in functions.
+
+    Includes the data files in their folders (datasheets, C++ headers).
 
     Args:
         leave_out: path prefixes inside the package, such as `report/`.
@@ -183,7 +182,7 @@ def import_closure(*modules: str, leave_out: Sequence[str] = ()) -> tuple[Path, 
 
 
 def imported_modules(path: Path) -> frozenset[str]:
-    """The names inside this package that a file imports, in functions as well."""
+    """The names of this package that a file imports, also in functions."""
     return _imported_modules(path, path.stat().st_mtime_ns)
 
 
@@ -199,22 +198,22 @@ def _imported_modules(path: Path, _modified_ns: int) -> frozenset[str]:
 
 
 def _module_files(module: str) -> list[Path]:
-    """The file of a module, or of a package that is named itself; nothing for a name that is no module."""
+    """The file of a module or package; empty for a name that is not a module."""
     base = PACKAGE.joinpath(*module.split(".")[1:])
     return [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
 
 
 def find_headers(sources: Iterable[Path], folder: Path) -> list[Path]:
-    """Every header that CUDA C++ among the sources includes, from their own folder or this package's."""
+    """Every header that the CUDA C++ sources include, from `folder` or from this package."""
     texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix == ".cu"]
     return sorted({path for text in texts for path in read_includes(text, [folder, INCLUDE_DIR])})
 
 
 def combined_digest(paths: Iterable[Path]) -> str:
-    """One digest of many sources; file names do not count, so that a module can be renamed."""
+    """One digest of several sources; file names do not count, so that a module can be renamed."""
     return digest(*sorted(source_digest(path) for path in paths))
 
 
 def machine_slug(machine: str) -> str:
-    """A machine's name as its folder."""
+    """The folder name of a machine."""
     return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")

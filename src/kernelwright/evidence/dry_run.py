@@ -1,4 +1,4 @@
-"""Runs a program's host code without its arithmetic: CUDA tensors are CPU tensors whose memory is never touched."""
+"""Runs the host code of a program without its arithmetic: CUDA tensors are CPU tensors with untouched memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _is_cuda(argument: object) -> bool:
 
 
 class _AllocateOnly(TorchDispatchMode):
-    """Operators allocate their results and compute nothing; this package's own run, to launch."""
+    """Operators allocate their results without computing; operators of this package run, to record their launches."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -53,6 +53,6 @@ class _AllocateOnly(TorchDispatchMode):
 
 @contextmanager
 def dry_run() -> Iterator[None]:
-    """Inside, factory functions and operators take no time and no memory, whatever the sizes."""
+    """Make factory functions and operators in the block take no time and no memory, for any size."""
     with _AllocateOnly(), _RedirectToCpu():
         yield

@@ -1,8 +1,8 @@
-"""The instruments that rows depend on, each with a version that changes when it can measure otherwise.
+"""The instruments that rows depend on, each with a version that changes when its results can change.
 
-`instruments.json` holds for each instrument its version, the digest of its sources, and what every version changed. A
-test compares the digests: whoever changes an instrument says whether it still measures the same (`kw evidence
-instrument NAME --same WHY`), or gives it a new version with the size of the change (`--new WHAT`).
+`instruments.json` holds for each instrument its version, the digest of its sources, and the change of every version. A
+test compares the digests: after a change of an instrument, record that it still measures the same (`kw evidence
+instrument NAME --same WHY`) or a new version with the size of the change (`--new WHAT`).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ INSTRUMENT_SOURCES: Mapping[str, tuple[str, ...]] = {
     "layout probes": ("hwcheck/mma_fragments.py", "hwcheck/access_counters.py", "hwcheck/ptx_probes.py"),
     "emulation": ("toolchain/emulator/",),
 }
-"""By instrument files, folders, and definitions inside a file."""
+"""Files, folders and definitions inside a file (`file:name`) of each instrument."""
 
 
 class InstrumentVersion(Record, frozen=True, kw_only=True):
-    """One version: what it changed and by how much at most; `bound` is empty for the first."""
+    """One version: its change and an upper bound of its effect; `bound` is empty for the first."""
 
     version: int
     date: str
@@ -61,7 +61,7 @@ class InstrumentVersion(Record, frozen=True, kw_only=True):
 
 
 class Instrument(Record, frozen=True, kw_only=True):
-    """Its sources' digest as they are known to measure what the last version does."""
+    """An instrument: the digest of sources that measure the same as its last version, and its versions."""
 
     digest: str
     versions: tuple[InstrumentVersion, ...]
@@ -69,42 +69,44 @@ class Instrument(Record, frozen=True, kw_only=True):
 
     @property
     def version(self) -> int:
+        """The current version."""
         return self.versions[-1].version
 
 
 @cache
 def instruments() -> dict[str, Instrument]:
-    """The registry by name."""
+    """The registered instruments by name."""
     return msgspec.json.decode(REGISTRY.read_bytes(), type=dict[str, Instrument])
 
 
 def current_versions(names: Sequence[str]) -> dict[str, int]:
-    """Today's version of each, for a row that is measured now."""
+    """The current versions of the named instruments."""
     return {name: instruments()[name].version for name in names}
 
 
 def changed_instruments() -> list[str]:
-    """Instruments whose sources are not those that the registry knows."""
+    """Instruments whose sources differ from the registered digest."""
     return [name for name in INSTRUMENT_SOURCES if instruments()[name].digest != instrument_digest(name)]
 
 
 def instrument_digest(name: str) -> str:
+    """Digest of the current sources of an instrument."""
     return digest(*(part for one in INSTRUMENT_SOURCES[name] for part in _source_texts(one)))
 
 
 def record_change(name: str, *, same: str = "", new: str = "", bound: str = "") -> Instrument:
-    """Notes that changed sources measure the same, or are a new version.
+    """Record that changed sources measure the same (`same`), or a new version (`new`, with the `bound` of its effect).
 
     Raises:
         NotFoundError: no such instrument.
     """
     if name not in INSTRUMENT_SOURCES:
-        raise NotFoundError(f"no instrument {name!r}", next=f"there are {', '.join(INSTRUMENT_SOURCES)}")
+        raise NotFoundError(f"no instrument {name!r}", next=f"one of {', '.join(INSTRUMENT_SOURCES)}")
     known = instruments()
     one, date = known[name], datetime.now(UTC).date().isoformat()
     if new:
-        fresh = InstrumentVersion(version=one.version + 1, date=date, change=new, bound=bound)
-        one = msgspec.structs.replace(one, versions=(*one.versions, fresh), unchanged_notes=())
+        next_version = InstrumentVersion(version=one.version + 1, date=date, change=new, bound=bound)
+        one = msgspec.structs.replace(one, versions=(*one.versions, next_version), unchanged_notes=())
     else:
         one = msgspec.structs.replace(one, unchanged_notes=(*one.unchanged_notes, f"{date}: {same}"))
     known[name] = msgspec.structs.replace(one, digest=instrument_digest(name))
@@ -113,16 +115,16 @@ def record_change(name: str, *, same: str = "", new: str = "", bound: str = "") 
 
 
 def changes_since(row: Mapping[str, int]) -> list[str]:
-    """What changed in the instruments of a row since it was measured: a sentence for each."""
-    found = []
+    """The changes of a row's instruments since it was measured, one line each."""
+    changes = []
     for name, version in row.items():
         later = [one for one in instruments()[name].versions if one.version > version] if name in instruments() else []
-        found += [f"{name} {one.version}: {one.change}{f' ({one.bound})' if one.bound else ''}" for one in later]
-    return found
+        changes += [f"{name} {one.version}: {one.change}{f' ({one.bound})' if one.bound else ''}" for one in later]
+    return changes
 
 
-def _source_texts(place: str) -> list[str]:
-    path, _, name = place.partition(":")
+def _source_texts(location: str) -> list[str]:
+    path, _, name = location.partition(":")
     if name:
         return [normalize_python((PACKAGE / path).read_text("utf-8"), name)]
     if path.endswith("/"):

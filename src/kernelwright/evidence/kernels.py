@@ -1,4 +1,4 @@
-"""Rows of the library's kernels: one use on one size, beside everybody else's kernels for the same work."""
+"""Rows of the library's kernels: one use case on one size, against other implementations of the same workload."""
 
 from __future__ import annotations
 
@@ -20,23 +20,28 @@ from kernelwright.kernels.workload import OURS, Workload, make_backward
 
 INSTRUMENTS = ("graph clock", "paired comparison")
 CALL_CLOCK = "event clock"
-"""Times calls from Python, for small rows alone."""
+"""Times whole calls from Python; for small workloads only."""
 
 
 class KernelRows:
+    """The rows of kind `kernel`."""
+
     name = "kernel"
     result_type = KernelRow
 
     def sources_digest(self, row: EvidenceRow, root: Path) -> str:
+        """Digest of all sources that can change the code of a row."""
         return _sources_digest(row.workload.partition("/")[0])
 
     def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
+        """Build the current code of each row."""
         known = {
             key: one for name in {_kernel_name(row) for row in rows} for key, one in _workloads_by_id(name).items()
         }
         return [_build_workload(known.get(row.workload), row.machine) for row in rows]
 
     def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
+        """Yield each row as soon as it is measured on this machine."""
         from kernelwright.benchmark.kernel_library import measure_workload
         from kernelwright.hwcheck.mma_fragments import describe_device
 
@@ -49,7 +54,7 @@ class KernelRows:
                 if request.names and not {key, name} & set(request.names):
                     continue
                 built, row = _build_workload(workload, machine), measure_workload(workload)
-                timed = [CALL_CLOCK] if row.ours.call_us else []
+                call_clock = [CALL_CLOCK] if row.ours.call_us else []
                 yield EvidenceRow(
                     kind=self.name,
                     workload=key,
@@ -59,7 +64,7 @@ class KernelRows:
                     artifact=built.artifact,
                     toolchain=built.toolchain,
                     sources=_sources_digest(name),
-                    instruments=current_versions([*INSTRUMENTS, *timed]),
+                    instruments=current_versions([*INSTRUMENTS, *call_clock]),
                     environment=environment,
                     commit=current_commit(request.root),
                     date=current_date(),
@@ -70,8 +75,9 @@ class KernelRows:
 KIND = KernelRows()
 
 
-def workload_id(kernel: str, what: str, size: Sequence[int]) -> str:
-    return f"{kernel}/{what}/{'x'.join(map(str, size))}"
+def workload_id(kernel: str, use_case: str, size: Sequence[int]) -> str:
+    """The name of a workload in its row."""
+    return f"{kernel}/{use_case}/{'x'.join(map(str, size))}"
 
 
 def _kernel_name(row: EvidenceRow) -> str:
@@ -92,20 +98,20 @@ def _workloads_by_id(kernel: str) -> dict[str, Workload]:
 
 def _build_workload(workload: Workload | None, machine: str) -> BuildResult:
     if workload is None:
-        return BuildResult(problem="gone")
+        return BuildResult(problem="missing")
     try:
         from kernelwright.evidence import machine_code
 
         target = machine_code.target_from_spec(machine)
-    except (ImportError, KernelwrightError) as fault:
-        return BuildResult(failure=f"its code cannot be compiled here: {fault}")
+    except (ImportError, KernelwrightError) as error:
+        return BuildResult(failure=f"its code cannot be compiled here: {error}")
     reference = PACKAGE.joinpath(*family_package(workload.kernel).split(".")[1:]) / "reference.py"
     problem = digest(workload.use_case, workload.direction, repr(workload.size), source_digest(reference))
     return BuildResult(problem, _artifact_digest(workload, target), machine_code.TOOLCHAIN)
 
 
 def _artifact_digest(workload: Workload, target: Target) -> str:
-    """Digest of the PTX of all kernels that a call launches; of its gradients where these are timed."""
+    """Digest of the PTX of all kernels that the timed pass (forward, backward or both) launches."""
     import torch
 
     from kernelwright.evidence import machine_code
@@ -126,7 +132,7 @@ def _artifact_digest(workload: Workload, target: Target) -> str:
 @cache
 def _sources_digest(kernel: str) -> str:
     if kernel not in KERNELS:
-        return "gone"
+        return "missing"
     modules = import_closure(f"{family_package(kernel)}.workloads", leave_out=("report/",))
     cuda = sorted({path for one in modules for path in one.parent.glob("*.cu")})
     return combined_digest([*modules, *cuda, *find_headers(cuda, PACKAGE / "kernels" / "rows")])

@@ -1,4 +1,4 @@
-"""The kinds of rows: for each where its sources are, how its code is built without a device, and how it is measured."""
+"""The kinds of rows: for each its sources, how its code is built without a device, and how it is measured."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ KIND_MODULES = {
     "kernel": "kernels",
     "redteam": "redteam",
 }
-"""The module of each kind, in this package; its `KIND` is the kind."""
+"""The module of each kind in this package; its `KIND` implements `RowKind`."""
 
 
 class BuildResult(NamedTuple):
-    """What today's code is for a row: digests of its problem and of what would run, and the compilers that made it.
+    """The current code of a row: digests of its problem and of its code, and the compilers that built it.
 
-    `failure` says why it cannot be built here.
+    `failure` is the reason if it cannot be built on this machine.
     """
 
     problem: str = ""
@@ -34,32 +34,33 @@ class BuildResult(NamedTuple):
 
 
 class RowKind(Protocol):
-    """One kind of rows."""
+    """Interface of a kind of rows."""
 
     name: str
     result_type: type[Any]
-    """Of `EvidenceRow.result`."""
+    """Type of `EvidenceRow.result`."""
 
     def sources_digest(self, row: EvidenceRow, root: Path) -> str:
-        """Digest of everything in today's sources that can change the code of a row: quick."""
+        """Digest of all current sources that can change the code of a row; fast."""
         ...
 
     def build(self, rows: Sequence[EvidenceRow], root: Path) -> Sequence[BuildResult]:
-        """Today's code of rows, one for each."""
+        """The current code of each row."""
         ...
 
     def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
-        """Rows measured on this machine, each as soon as it is there."""
+        """Yield each row as soon as it is measured on this machine."""
         ...
 
 
 class MeasureRequest(NamedTuple):
-    """What to measure.
+    """A request to measure rows.
 
     Attributes:
-        names: workloads, or parts of their names; all of the kind where nothing is named.
-        suite: a folder of programs in place of the repository's own.
-        rounds, workers: of the corpus.
+        names: workloads, or parts of their names; all of the kind if empty.
+        suite: a folder of programs instead of the repository's own.
+        fresh: measure rows again that are current.
+        rounds, workers: options of the corpus.
     """
 
     device: str
@@ -72,11 +73,13 @@ class MeasureRequest(NamedTuple):
 
     @property
     def root(self) -> Path:
+        """The root of the repository."""
         return Path(self.folder).resolve().parent
 
 
 def get_kind(name: str) -> RowKind:
-    """
+    """The implementation of a kind of rows.
+
     Raises:
         UsageError: no such kind.
     """

@@ -1,4 +1,4 @@
-"""Rows of ladders: one rung beside its peer on all sizes, and what emulation and counters say of it."""
+"""Rows of ladders: one rung against the baseline on all sizes, with results of emulation and hardware counters."""
 
 from __future__ import annotations
 
@@ -20,62 +20,67 @@ from kernelwright.problems.importing import import_file
 from kernelwright.toolchain.cuda.compiler import compile_ptx, nvrtc_version
 
 COUNTED_LADDER = "gemm_fp32"
-"""The ladder whose rungs are emulated and counted."""
+"""The ladder whose rungs are emulated and profiled with hardware counters."""
 ARCH = "sm_90a"
 CLOCK = {"cuda": "graph clock", "cpu": "host clock"}
 
 
 class LadderRows:
+    """The rows of kind `ladder`."""
+
     name = "ladder"
     result_type = RungResult
 
     def sources_digest(self, row: EvidenceRow, root: Path) -> str:
+        """Digest of all sources that can change the code of a row."""
         path = _rung_path(row.workload, row.variant)
         if path is None:
-            return "gone"
-        compiles = PACKAGE / "toolchain" / ("cuda/compiler.py" if row.device == "cuda" else "cpp.py")
-        return combined_digest([path, *find_headers([path], path.parent), task_path(row.workload), compiles])
+            return "missing"
+        compiler = PACKAGE / "toolchain" / ("cuda/compiler.py" if row.device == "cuda" else "cpp.py")
+        return combined_digest([path, *find_headers([path], path.parent), task_path(row.workload), compiler])
 
     def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
+        """Build the current code of each row."""
         return [_build_rung(row.workload, row.variant) for row in rows]
 
     def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
+        """Yield each row as soon as it is measured on this machine."""
         from kernelwright.benchmark.ladder import run_ladder
         from kernelwright.hwcheck.ladder_counters import compare_counters
 
         names = request.names or tuple(name for name in ladder_names() if ladder_device(name) == request.device)
         for name in names:
-            ladder, _, which = name.partition("/")
-            found = run_ladder(ladder, rung_names=[which] if which else [], device=request.device)
+            ladder, _, rung = name.partition("/")
+            run = run_ladder(ladder, rung_names=[rung] if rung else [], device=request.device)
             counts = list(compare_counters()) if ladder == COUNTED_LADDER and request.device == "cuda" else []
-            yield from make_rows(found, counts, root=request.root)
+            yield from make_rows(run, counts, root=request.root)
 
 
 KIND = LadderRows()
 
 
-def make_rows(found: LadderRun, counts: Iterable[CounterComparison], *, root: Path) -> Iterator[EvidenceRow]:
-    """A climb that was made here and now as rows."""
-    device, counts = found.machine.device, list(counts)
-    for rung in found.rungs:
-        built = _build_rung(found.ladder, rung.name)
+def make_rows(run: LadderRun, counts: Iterable[CounterComparison], *, root: Path) -> Iterator[EvidenceRow]:
+    """Convert a ladder run that was just measured on this machine to rows."""
+    device, counts = run.machine.device, list(counts)
+    for rung in run.rungs:
+        built = _build_rung(run.ladder, rung.name)
         own = tuple(one for one in counts if one.name == rung.name)
         measured = [CLOCK[device], "paired comparison", "quick check", *(["counters", "emulation"] if own else [])]
         row = EvidenceRow(
             kind=KIND.name,
-            workload=found.ladder,
+            workload=run.ladder,
             variant=rung.name,
-            machine=found.machine.name,
+            machine=run.machine.name,
             device=device,
             problem=built.problem,
             artifact=built.artifact,
             toolchain=built.toolchain,
             sources="",
             instruments=current_versions(measured),
-            environment=found.machine.software,
+            environment=run.machine.software,
             commit=current_commit(root),
             date=current_date(),
-            result=encode_result(RungResult(run=msgspec.structs.replace(found, rungs=(rung,)), counts=own)),
+            result=encode_result(RungResult(run=msgspec.structs.replace(run, rungs=(rung,)), counts=own)),
         )
         yield msgspec.structs.replace(row, sources=KIND.sources_digest(row, root))
 
@@ -88,7 +93,7 @@ def _rung_path(ladder: str, name: str) -> Path | None:
 
 
 def _problem_digest(ladder: str) -> str:
-    """What the rungs are to compute, on which sizes, next to which library; the names of the constants do not count."""
+    """Digest of the task of the rungs, their sizes and their baseline; names of constants do not count."""
     task, text = import_file(task_path(ladder), ProblemError), task_path(ladder).read_text("utf-8")
     functions = (ladder, "inputs", "flops", "bytes_moved")
     baseline = normalize_python(text, "baseline").partition("args=")[2]
@@ -99,7 +104,7 @@ def _problem_digest(ladder: str) -> str:
 def _build_rung(ladder: str, name: str) -> BuildResult:
     path = _rung_path(ladder, name)
     if path is None:
-        return BuildResult(problem="gone")
+        return BuildResult(problem="missing")
     problem = _problem_digest(ladder)
     source = path.read_text("utf-8")
     if ladder_device(ladder) == "cpu":
@@ -109,5 +114,5 @@ def _build_rung(ladder: str, name: str) -> BuildResult:
 
         text = normalize_ptx(compile_ptx(source, ARCH, include_dirs=[path.parent], name=str(path)))
         return BuildResult(problem, digest(text), f"nvrtc {nvrtc_version()}")
-    except (ImportError, SetupError) as fault:
-        return BuildResult(failure=f"its code cannot be compiled here: {fault}")
+    except (ImportError, SetupError) as error:
+        return BuildResult(failure=f"its code cannot be compiled here: {error}")

@@ -1,4 +1,4 @@
-"""Rows of the layout algebra: what it predicts of instructions and accesses, against what a GPU did."""
+"""Rows of the layout algebra: its predictions for instructions and accesses against measurements on a GPU."""
 
 from __future__ import annotations
 
@@ -21,23 +21,28 @@ INSTRUMENTS = {FRAGMENTS: ("layout probes",), ACCESSES: ("layout probes", "count
 
 
 class LayoutResult(Record, frozen=True, kw_only=True):
-    """All operands of all instructions, or all accesses."""
+    """Outcomes of all operands of all instructions, or of all accesses."""
 
     fragments: tuple[FragmentOutcome, ...] = ()
     accesses: tuple[AccessOutcome, ...] = ()
 
 
 class LayoutRows:
+    """The rows of kind `layout`."""
+
     name = "layout"
     result_type = LayoutResult
 
     def sources_digest(self, row: EvidenceRow, root: Path) -> str:
+        """Digest of all sources that can change the code of a row."""
         return combined_digest(import_closure("kernelwright.layouts", "kernelwright.layouts.atoms"))
 
     def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
+        """Build the current code of each row."""
         return [BuildResult("layouts", _predictions_digest(row.workload)) for row in rows]
 
     def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
+        """Yield each row as soon as it is measured on this machine."""
         from kernelwright.hwcheck.access_counters import measure_accesses
         from kernelwright.hwcheck.mma_fragments import check_fragments, describe_device
 
@@ -70,7 +75,7 @@ KIND = LayoutRows()
 
 
 def _predictions_digest(workload: str) -> str:
-    """Digest of what the algebra says of everything that is probed."""
+    """Digest of the predictions of the layout algebra for everything that is measured."""
     from kernelwright.hwcheck.access_counters import predict_accesses
     from kernelwright.hwcheck.mma_fragments import WGMMA_ATOMS
     from kernelwright.layouts import COPY_ATOMS, MMA_ATOMS

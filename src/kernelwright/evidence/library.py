@@ -1,4 +1,4 @@
-"""The library of kernels with the evidence behind each of its members; torch is not touched."""
+"""The kernel library with the evidence for each kernel; does not import torch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kernelwright.report import kernels
 
 
 def load_library(folder: str = DEFAULT_FOLDER) -> KernelLibrary:
-    """All kernels, each with what its newest rows say, where there are any."""
+    """All kernels, each with a summary of its newest rows if there are any."""
     rows = read_rows(folder, "kernel")
-    found = catalog.list_kernels()
-    return msgspec.structs.replace(found, kernels=tuple(_add_evidence(one, rows) for one in found.kernels))
+    library = catalog.list_kernels()
+    return msgspec.structs.replace(library, kernels=tuple(_add_evidence(one, rows) for one in library.kernels))
 
 
 def _add_evidence(kernel: LibraryKernel, rows: list[EvidenceRow]) -> LibraryKernel:

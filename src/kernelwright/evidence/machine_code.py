@@ -1,4 +1,4 @@
-"""The code that a GPU ran as normalised PTX, without names and line numbers, compiled where no GPU is."""
+"""The code of GPU launches as normalised PTX, without names and line numbers; compiled without a GPU."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from kernelwright.toolchain.triton_target import compiling_for
 
 TOOLCHAIN = f"triton {triton.__version__}, nvrtc {nvrtc_version()}"
 HOPPER = Target(multiprocessors=132, shared_bytes=232_448, capability=(9, 0))
-"""H100 SXM and H200, which differ in memory alone."""
+"""H100 SXM and H200, which differ only in memory."""
 _DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{.*?\n\s*\}", re.DOTALL)
 _DROPPED_LINE = re.compile(r"\s*(//|\.loc\b|\.file\b|\.version\b|\$L__tmp|\$L__func_|\$L__info)")
 _NAME = re.compile(r"\.(?:entry|func(?:\s*\([^)]*\))?)\s+([\w$]+)")
 
 
 def target_from_spec(machine: str) -> Target:
-    """The GPU that code of a machine is built for.
+    """The GPU target of a machine name.
 
     Raises:
-        NotFoundError: it is not known well enough to plan launches for it.
+        NotFoundError: launches cannot be planned for this GPU.
     """
     if re.search(r"H100 80GB HBM3|H200$", machine):
         return HOPPER
-    raise NotFoundError(f"launches on {machine} cannot be planned without it; only H100 SXM and H200 are known")
+    raise NotFoundError(f"launches on {machine} cannot be planned on another machine; supported are H100 SXM and H200")
 
 
 def artifact_digest(plan: LaunchPlan) -> str:
@@ -45,8 +45,8 @@ def artifact_digest(plan: LaunchPlan) -> str:
 def normalize_ptx(text: str) -> str:
     """PTX without line information, compiler version and the names of its functions."""
     text = _DEBUG_SECTION.sub("", text)
-    for at, name in enumerate(dict.fromkeys(_NAME.findall(text))):
-        text = re.sub(rf"(?<![\w$]){re.escape(name)}(?=(_param_\d+)?(?![\w$]))", f"function{at}", text)
+    for i, name in enumerate(dict.fromkeys(_NAME.findall(text))):
+        text = re.sub(rf"(?<![\w$]){re.escape(name)}(?=(_param_\d+)?(?![\w$]))", f"function{i}", text)
     lines = (line.partition("//")[0].strip() for line in text.splitlines() if not _DROPPED_LINE.match(line))
     return "\n".join(filter(None, lines))
 
@@ -59,9 +59,9 @@ def _compile_launch(launch: TritonLaunch | CudaLaunch, capability: int) -> str:
         )
     function, signature, constants, attributes, options = _specialize(launch, GPUTarget("cuda", capability, 32))
     settings = {key: value for key, value in vars(options).items() if isinstance(value, str | int | float | bool)}
-    asked = [repr(sorted(one.items(), key=str)) for one in (signature, constants, attributes, settings)]
+    parts = [repr(sorted(one.items(), key=str)) for one in (signature, constants, attributes, settings)]
     key = digest(
-        TOOLCHAIN, str(capability), _kernel_source(function), *(re.sub(r"0x[0-9a-f]+", "", one) for one in asked)
+        TOOLCHAIN, str(capability), _kernel_source(function), *(re.sub(r"0x[0-9a-f]+", "", one) for one in parts)
     )
     entry = cache_dir("ptx") / f"{key}.ptx"
     if not entry.exists():
@@ -74,7 +74,7 @@ def _compile_launch(launch: TritonLaunch | CudaLaunch, capability: int) -> str:
 
 
 def _kernel_source(function: Any) -> str:
-    """A kernel with all that it calls, local variables numbered."""
+    """The source of a kernel and of all functions it calls, with local variables numbered."""
     known: dict[int, Any] = {}
     todo = [function]
     while todo:
@@ -96,10 +96,10 @@ def _kernel_source(function: Any) -> str:
 
 
 def _specialize(launch: TritonLaunch, target: GPUTarget) -> tuple[Any, Any, Any, Any, Any]:
-    """What Triton would compile the kernel for, from the arguments of the launch."""
+    """The specialization that Triton compiles for the arguments of a launch."""
     function, backend = launch.kernel, make_backend(target)
     bind = create_function_from_signature(function.signature, function.params, backend)
-    given = {"debug": False, **launch.options}
-    bound, specialization, options = bind(*launch.arguments, **given)
-    settings, signature, constants, attributes = function._pack_args(backend, given, bound, specialization, options)
+    keywords = {"debug": False, **launch.options}
+    bound, specialization, options = bind(*launch.arguments, **keywords)
+    settings, signature, constants, attributes = function._pack_args(backend, keywords, bound, specialization, options)
     return function, signature, constants, attributes, settings

@@ -1,6 +1,6 @@
-"""A suite of programs measured on one machine: compiled by many processes, then timed one after another.
+"""Measures a suite of programs on one machine: compiled in parallel processes, then timed sequentially.
 
-Every row is written as soon as it is measured, so that a run that was ended goes on.
+Every row is written as soon as it is measured, so that an interrupted run can be resumed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from kernelwright.evidence import instruments
 from kernelwright.evidence.digests import machine_slug
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest
 from kernelwright.evidence.rows import current_commit, current_date, read_rows
-from kernelwright.machines import machine as machine_here
+from kernelwright.machines import machine as measured_machine
 from kernelwright.machines import refresh_memory
 from kernelwright.problems import Problem
 
 SUITE = "examples/suite"
 NUM_INPUT_SETS = 2
 PROGRAM_BUDGET_S, REGION_BUDGET_S = {"cuda": 0.4, "cpu": 0.8}, {"cuda": 0.3, "cpu": 0.6}
-"""For timing a program and each of its regions: all of the suite within nine minutes on an H200, and on a CPU twice as
-long for each, which neighbours disturb."""
+"""Budgets for timing a program and each of its regions. The suite takes less than nine minutes on an H200; CPUs have
+twice the budget because other processes disturb them."""
 INTERRUPTED = "the run ended in this program"
 INTERRUPTED_TWICE = "the run ended in this program, twice"
 CLOCKS = {"cuda": ("event clock", "graph clock"), "cpu": ("host clock",)}
@@ -51,70 +51,70 @@ def measure_programs(
     run: ProgramRunner | None = None,
     prepare: bool = True,
 ) -> Iterator[EvidenceRow]:
-    """Optimises and times the programs that have no current row.
+    """Optimize and time the programs that have no current row.
 
     Args:
-        build: the code of a program for the choices of its row.
-        sources: digest of the sources behind a row.
-        run: measures one program, in place of `run_program` with this module's budgets.
-        prepare: compile everything first, in many processes.
+        build: builds the code of a program with the configs of its row.
+        sources: digest of the sources of a row.
+        run: measures one program; `run_program` with this module's budgets by default.
+        prepare: compile everything first, in parallel processes.
     Raises:
         NotFoundError: no such suite, or no such program in it.
-        CrashError: the CUDA device is lost to this process; the same call goes on after the program.
+        CrashError: the CUDA context of this process is lost; the same call resumes after the failed program.
     """
-    home, device = Path(request.suite) if request.suite else request.root / SUITE, request.device
-    suite, here = list(load_programs(str(home), device)), machine_here(device)
-    chosen = _select_programs(suite, request.names, home)
-    name = machine_slug(home.resolve().name)
-    known = {row.workload: row for row in read_rows(request.folder, "optimize") if row.machine == here.name}
+    suite_folder, device = Path(request.suite) if request.suite else request.root / SUITE, request.device
+    suite, target_machine = list(load_programs(str(suite_folder), device)), measured_machine(device)
+    chosen = _select_programs(suite, request.names, suite_folder)
+    name = machine_slug(suite_folder.resolve().name)
+    known = {row.workload: row for row in read_rows(request.folder, "optimize") if row.machine == target_machine.name}
 
-    def row_of(problem: Problem, found: ProgramSuiteRow) -> EvidenceRow:
-        code = build(problem, found, device, here.name) if found.times_us else BuildResult()
+    def make_row(problem: Problem, result: ProgramSuiteRow) -> EvidenceRow:
+        code = build(problem, result, device, target_machine.name) if result.times_us else BuildResult()
         row = EvidenceRow(
             kind="optimize",
             workload=f"{name}/{problem.name}",
-            machine=here.name,
-            device=here.device,
+            machine=target_machine.name,
+            device=target_machine.device,
             problem=code.problem,
             artifact=code.artifact,
             toolchain=code.toolchain,
             sources="",
             instruments=instruments.current_versions([*CLOCKS[device], *INSTRUMENTS]),
-            environment=here.software,
+            environment=target_machine.software,
             commit=current_commit(request.root),
             date=current_date(),
-            result=encode_result(found),
+            result=encode_result(result),
         )
         return msgspec.structs.replace(row, sources=sources(row, request.root))
 
-    def ended(problem: Problem) -> bool:
+    def was_interrupted(problem: Problem) -> bool:
         row = known.get(f"{name}/{problem.name}")
         return row is not None and row.decode_result(ProgramSuiteRow).reason == INTERRUPTED
 
-    def lacks(problem: Problem) -> bool:
+    def needs_row(problem: Problem) -> bool:
         row = known.get(f"{name}/{problem.name}")
-        if row is None or request.fresh or ended(problem):
+        if row is None or request.fresh or was_interrupted(problem):
             return True
-        same = row.sources == sources(row, request.root) and row.environment == here.software
-        return not same or bool(instruments.changes_since(row.instruments))
+        is_unchanged = row.sources == sources(row, request.root) and row.environment == target_machine.software
+        return not is_unchanged or bool(instruments.changes_since(row.instruments))
 
-    # What ended a run comes last: everything else has its row by then.
-    todo = sorted((problem for problem in chosen if lacks(problem)), key=ended)
+    # Programs that interrupted a run come last, so that all others have their rows by then.
+    todo = sorted((problem for problem in chosen if needs_row(problem)), key=was_interrupted)
     if todo and prepare:
         release_memory(device)
-        precompile_suite(str(home), [problem.name for problem in todo], device)
-    run = run or _make_runner(device, refresh_memory(here)) if todo else run
-    with inductor.patch(compile_threads=1):  # all is compiled: workers would only stand beside what is timed
-        for at, problem in enumerate(todo, 1):
-            report_stage(f"{problem.name}, {at} of {len(todo)}")
-            reason = INTERRUPTED_TWICE if ended(problem) else INTERRUPTED
-            yield row_of(problem, ProgramSuiteRow(name=problem.name, accepted=False, reason=reason))
+        precompile_suite(str(suite_folder), [problem.name for problem in todo], device)
+    run = run or _make_runner(device, refresh_memory(target_machine)) if todo else run
+    with inductor.patch(compile_threads=1):  # everything is compiled; compile workers would only disturb the timing
+        for number, problem in enumerate(todo, 1):
+            report_stage(f"{problem.name}, {number} of {len(todo)}")
+            reason = INTERRUPTED_TWICE if was_interrupted(problem) else INTERRUPTED
+            yield make_row(problem, ProgramSuiteRow(name=problem.name, accepted=False, reason=reason))
             assert run
-            yield row_of(problem, run(problem))
+            yield make_row(problem, run(problem))
             gc.collect()
             release_memory(device)
             if not is_device_alive(device):
-                message = f"the CUDA device is lost to this process since {problem.name}; the next call goes on after"
+                message = f"the CUDA context of this process was lost in {problem.name}; the next call goes on after it"
                 raise CrashError(message, next="kw evidence record --kind optimize --device cuda")
 
 
@@ -130,12 +130,12 @@ def _make_runner(device: str, machine: Machine) -> ProgramRunner:
     )
 
 
-def _select_programs(suite: Sequence[Problem], names: Sequence[str], home: Path) -> list[Problem]:
+def _select_programs(suite: Sequence[Problem], names: Sequence[str], suite_folder: Path) -> list[Problem]:
     known = [problem.name for problem in suite]
     files = dict.fromkeys(name.partition(":")[0] for name in known)
     if not suite:
         raise NotFoundError(
-            f"no suite of programs in {home}", next="name an evidence folder beside examples/, or --suite"
+            f"no suite of programs in {suite_folder}", next="use an evidence folder next to examples/, or --suite"
         )
     for name in names:
         if name not in known and name not in files:

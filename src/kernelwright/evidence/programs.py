@@ -1,4 +1,4 @@
-"""Rows of `kw optimize` on suites of programs: each optimised and timed beside eager, torch.compile and a copy."""
+"""Rows of `kw optimize` on suites of programs: each is optimized and timed against eager, torch.compile and a copy."""
 
 from __future__ import annotations
 
@@ -44,26 +44,31 @@ _LAUNCHER = re.compile(r"^def starter\(", re.MULTILINE)
 
 
 class ProgramRows:
+    """The rows of kind `optimize`."""
+
     name = "optimize"
     result_type = ProgramSuiteRow
 
     def sources_digest(self, row: EvidenceRow, root: Path) -> str:
+        """Digest of all sources that can change the code of a row."""
         path = _program_file(row.workload, root)
         return digest(_codegen_digest(row.device), source_digest(path) if path else "")
 
     def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
+        """Build the current code of each row."""
         known = {
             (suite, device): {one.name: one for one in load_programs(str(root / SUITE_FOLDER), device)}
             for suite, device in {(_suite_name(row), row.device) for row in rows}
             if suite == OWN_SUITE
         }
-        found = []
-        for at, row in enumerate(rows, 1):
-            report_stage(f"building {row.workload}, {at} of {len(rows)}", 120)
-            found.append(_build_row(row, known.get((_suite_name(row), row.device))))
-        return found
+        built = []
+        for number, row in enumerate(rows, 1):
+            report_stage(f"building {row.workload}, {number} of {len(rows)}", 120)
+            built.append(_build_row(row, known.get((_suite_name(row), row.device))))
+        return built
 
     def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
+        """Yield each row as soon as it is measured on this machine."""
         return measure_programs(request, build_program, self.sources_digest)
 
 
@@ -71,30 +76,30 @@ KIND = ProgramRows()
 
 
 def build_program(problem: Problem, row: ProgramSuiteRow, device: str, machine: str) -> BuildResult:
-    """The code of a program's kernels, with the choices that a measured row names; no device is needed.
+    """Build a program's kernels with the configs of a measured row; needs no device.
 
-    The artifact is empty where today's compiler does not make that code.
+    The artifact is empty if the current compiler cannot build them.
     """
     try:
         toolchain, target = _target_of(machine) if device == "cuda" else ("", None)
-    except (ImportError, KernelwrightError) as fault:
-        return BuildResult(failure=f"its code cannot be compiled here: {fault}")
+    except (ImportError, KernelwrightError) as error:
+        return BuildResult(failure=f"its code cannot be compiled here: {error}")
     inputs = _draw_empty_inputs(problem)
-    described = digest(problem.name, normalize_python(_program_text(problem)), _shapes_text(inputs))
-    ways = [_parse_winner(line, device) for line in row.winners]
-    whole = next(
+    problem_digest = digest(problem.name, normalize_python(_program_text(problem)), _shapes_text(inputs))
+    winners = [_parse_winner(line, device) for line in row.winners]
+    whole_program = next(
         (line.removeprefix(WHOLE_PROGRAM_PREFIX) for line in row.winners if line.startswith(WHOLE_PROGRAM_PREFIX)), ""
     )
-    plain = digest(whole, *(f"{name}: {way}" for name, way in ways if isinstance(way, str)))
-    chosen = {name: way for name, way in ways if not isinstance(way, str)} if not whole else {}
-    if not chosen:
-        return BuildResult(described, plain, toolchain)
+    torch_parts = digest(whole_program, *(f"{name}: {winner}" for name, winner in winners if isinstance(winner, str)))
+    configs = {name: winner for name, winner in winners if not isinstance(winner, str)} if not whole_program else {}
+    if not configs:
+        return BuildResult(problem_digest, torch_parts, toolchain)
     try:
-        code = _generate_kernels(replace(problem, make_inputs=lambda: inputs), chosen, target)
-    except Exception as fault:  # of our compiler or of Triton's
-        report_stage(f"{problem.name}: {type(fault).__name__}: {fault}")
-        return BuildResult(described, "", toolchain)
-    return BuildResult(described, digest(plain, *code), toolchain)
+        code = _generate_kernels(replace(problem, make_inputs=lambda: inputs), configs, target)
+    except Exception as error:  # from our compiler or from Triton's
+        report_stage(f"{problem.name}: {type(error).__name__}: {error}")
+        return BuildResult(problem_digest, "", toolchain)
+    return BuildResult(problem_digest, digest(torch_parts, *code), toolchain)
 
 
 def _target_of(machine: str) -> tuple[str, Target]:
@@ -105,23 +110,23 @@ def _target_of(machine: str) -> tuple[str, Target]:
 
 def _build_row(row: EvidenceRow, known: dict[str, Problem] | None) -> BuildResult:
     if known is None:
-        return BuildResult(failure=f"the programs of {_suite_name(row)} are not here")
+        return BuildResult(failure=f"the programs of {_suite_name(row)} are not available")
     name = row.workload.partition("/")[2]
     if name not in known:
-        return BuildResult(problem="gone")
+        return BuildResult(problem="missing")
     return build_program(known[name], row.decode_result(ProgramSuiteRow), row.device, row.machine)
 
 
-def _generate_kernels(problem: Problem, chosen: dict[str, Any], target: Target | None) -> list[str]:
-    """The code of the regions: PTX of what they launch on a GPU, or for a CPU C++ with what calls it."""
+def _generate_kernels(problem: Problem, configs: dict[str, Any], target: Target | None) -> list[str]:
+    """The code of the regions: PTX of their launches for a GPU, C++ with its launcher for a CPU."""
     generator, plan = backend_for("cuda" if target else "cpu"), plan_problem(problem, "cpu")
     texts = {
-        part.region.name: generator.emit_module([RegionKernel(part.region, chosen[part.region.name])])
+        part.region.name: generator.emit_module([RegionKernel(part.region, configs[part.region.name])])
         for part in plan.regions
-        if part.region.name in chosen
+        if part.region.name in configs
     }
-    if lost := chosen.keys() - texts.keys():
-        raise NotFoundError(f"no {', '.join(sorted(lost))} in today's plan")
+    if missing := configs.keys() - texts.keys():
+        raise NotFoundError(f"no {', '.join(sorted(missing))} in the current plan")
     if target is None:
         return [normalize_python(text) for text in texts.values()]
     from kernelwright.evidence import machine_code
@@ -129,14 +134,14 @@ def _generate_kernels(problem: Problem, chosen: dict[str, Any], target: Target |
 
     with dry_run(), plan_launches(target) as launches:
         values = bind_placeholders(plan.captured, problem.program_on("cpu"), *problem.inputs("cpu", 0))
-        for part, given in zip(plan.regions, record_region_inputs(plan.captured, plan.regions, values), strict=True):
+        for part, args in zip(plan.regions, record_region_inputs(plan.captured, plan.regions, values), strict=True):
             if part.region.name in texts:
-                getattr(_load_recording_module(texts[part.region.name], launches), part.region.name)(*given)
+                getattr(_load_recording_module(texts[part.region.name], launches), part.region.name)(*args)
     return [machine_code.artifact_digest(launches)]
 
 
 def _load_recording_module(text: str, plan: Any) -> ModuleType:
-    """A module of kernels whose launches are collected."""
+    """Load a module of kernels with a launcher that records the launches."""
 
     def starter(kernel: Any, programs: int, warps: int, together: int = 1) -> Callable[..., None]:
         return lambda *tensors: plan.add_triton(kernel, tensors, {"num_warps": warps})
@@ -152,32 +157,32 @@ def _draw_empty_inputs(problem: Problem) -> Any:
 
 
 def _parse_winner(line: str, device: str) -> tuple[str, Any]:
-    """`region_0: outer 512, inner 1, ..., 1.02x faster ...` as the region and its choice, or torch's way by name."""
+    """Parse `region_0: outer 512, inner 1, ..., 1.02x faster ...` into a region and its config or torch variant."""
     name, _, rest = line.partition(": ")
-    way = rest.partition(",")[0]
-    if way in (TORCH, TORCH_COMPILE) or line.startswith(WHOLE_PROGRAM_PREFIX):
-        return name, way
-    kind, values = CONFIG_TYPES[device], {}
+    winner = rest.partition(",")[0]
+    if winner in (TORCH, TORCH_COMPILE) or line.startswith(WHOLE_PROGRAM_PREFIX):
+        return name, winner
+    config_type, values = CONFIG_TYPES[device], {}
     for part in rest.split(", "):
         field, _, value = part.partition(" ")
-        if field not in kind.__struct_fields__:
+        if field not in config_type.__struct_fields__:
             break
         values[field] = value == "True" if value in ("True", "False") else value
     try:
-        return name, msgspec.convert(values, kind, strict=False)
-    except msgspec.ValidationError:  # of another tuner
-        return name, way
+        return name, msgspec.convert(values, config_type, strict=False)
+    except msgspec.ValidationError:  # a winner of another tuner
+        return name, winner
 
 
 def _shapes_text(inputs: Any) -> str:
-    def shown(one: Any) -> str:
+    def describe(one: Any) -> str:
         return f"{one.dtype} {tuple(one.shape)} {one.stride()}" if isinstance(one, torch.Tensor) else repr(one)
 
-    return repr(tree_map(shown, inputs))
+    return repr(tree_map(describe, inputs))
 
 
 def _program_text(problem: Problem) -> str:
-    """The function of a suite's program, or a whole problem file."""
+    """The source of a suite's program function, or of a whole problem file."""
     path, _, name = (problem.source or "").partition(":")
     text = Path(path).read_text("utf-8")
     return normalize_python(text, name) if name else text

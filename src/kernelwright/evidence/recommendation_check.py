@@ -1,8 +1,7 @@
-"""Makes the moves that a diagnosis proposes, to see whether its predictions hold. One function for each kind of move.
+"""Applies the recommendations of a diagnosis to check its predictions, one function per kind of recommendation.
 
-Each is made in a fresh process and timed in rounds against the program as it was, one after the other where it takes
-other inputs. A move that changes the result (dtype) is timed like the others: what it costs in accuracy is
-`verify`'s business.
+Each is applied in a new process and timed interleaved with the unchanged program, or sequentially if it needs other
+inputs. A recommendation that changes the result (dtype) is timed like the others; its accuracy is checked by `verify`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from kernelwright.benchmark.variants import make_baseline
 from kernelwright.core.diagnosis import Diagnosis, Recommendation, RecommendationOutcome
 from kernelwright.core.progress import report_stage
 from kernelwright.diagnosis.recommendations import BATCH_SIZE
-from kernelwright.machines import machine as machine_here
+from kernelwright.machines import machine as measured_machine
 from kernelwright.machines.floor import last_cache_bytes
 from kernelwright.measure.clock import clock_for
 from kernelwright.measure.paired import time_variants
@@ -28,76 +27,78 @@ from kernelwright.sandbox import ForkServer, Limits
 Call = Callable[..., Any]
 APPLY_LIMIT_S = 240.0
 COMPILER = "torch.compile"
-"""What fuses where no candidate lies beside the problem."""
+"""Implementation of `fuse` if there is no candidate next to the problem."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
-def apply_recommendations(path: Path, found: Diagnosis, device: str) -> list[RecommendationOutcome]:
-    """Every move of a diagnosis for which there is a way to make it, with what it achieved. A candidate makes one, the
-    first: what it does besides is not the doing of another."""
-    outcomes, made = [], set()
-    with ForkServer() as nursery:
-        for move in found.recommendations:
-            by = find_implementation(move, path, device)
-            if by is None or by in made:
+def apply_recommendations(path: Path, diagnosis: Diagnosis, device: str) -> list[RecommendationOutcome]:
+    """Apply every recommendation that has an implementation and return the achieved times.
+
+    A candidate implements only the first of its recommendations: its time must not count for another one.
+    """
+    outcomes, used_candidates = [], set()
+    with ForkServer() as fork_server:
+        for recommendation in diagnosis.recommendations:
+            by = find_implementation(recommendation, path, device)
+            if by is None or by in used_candidates:
                 continue
-            made |= {by} if Path(by).is_file() else set()
-            report_stage(f"making the move: {move.action}")
-            payload = {"problem": str(path.resolve()), "device": device, "kind": move.kind, "by": by}
-            answer = nursery.run(
+            used_candidates |= {by} if Path(by).is_file() else set()
+            report_stage(f"applying: {recommendation.action}")
+            payload = {"problem": str(path.resolve()), "device": device, "kind": recommendation.kind, "by": by}
+            times = fork_server.run(
                 "kernelwright.evidence.recommendation_check:apply_task", payload, Limits(call_timeout_s=APPLY_LIMIT_S)
             )
             outcomes.append(
                 RecommendationOutcome(
-                    kind=move.kind,
-                    action=move.action,
-                    before_us=answer["before_us"],
-                    predicted_us=move.predicted_us,
-                    achieved_us=answer["after_us"],
+                    kind=recommendation.kind,
+                    action=recommendation.action,
+                    before_us=times["before_us"],
+                    predicted_us=recommendation.predicted_us,
+                    achieved_us=times["after_us"],
                     implemented_by=Path(by).name,
                 )
             )
     return outcomes
 
 
-def find_implementation(move: Recommendation, path: Path, device: str) -> str | None:
-    """With what a move can be made: a candidate beside the problem, or a word for what this module does itself."""
-    if move.kind in ("fuse", "split"):
+def find_implementation(recommendation: Recommendation, path: Path, device: str) -> str | None:
+    """The implementation of a recommendation: a candidate next to the problem, or the name of one in this module."""
+    if recommendation.kind in ("fuse", "split"):
         endings = ("_triton.py", "_compile.py") if device == "cuda" else (".cpp", "_compile.py")
-        beside = [path.with_name(path.stem + ending) for ending in endings]
-        otherwise = COMPILER if move.kind == "fuse" else None
-        return next((str(file.resolve()) for file in beside if file.exists()), otherwise)
+        candidates = [path.with_name(path.stem + ending) for ending in endings]
+        fallback = COMPILER if recommendation.kind == "fuse" else None
+        return next((str(file.resolve()) for file in candidates if file.exists()), fallback)
     return {"graph": "CUDA graph", "dtype": "bfloat16", "batch": f"{BATCH_SIZE} rows", "reuse": "mallopt"}.get(
-        move.kind
+        recommendation.kind
     )
 
 
 def apply_task(payload: dict) -> dict:
-    """Runs in a nursery's child: times the program before and after one move."""
+    """Time the program before and after one recommendation. Runs in a child of the fork server."""
     import torch
 
     problem, device = load_problem(payload["problem"]), payload["device"]
-    here = machine_here(device)
+    machine = measured_machine(device)
     program, inputs = problem.program_on(device), problem.inputs(device, seed=1)
     # One clock for both: a graph around a single kernel would hide the launch that the program pays for.
     clock = clock_for(device)
-    options = {"device": device, "last_cache_bytes": last_cache_bytes(here), "budget_s": 3.0, "clock": clock}
+    options = {"device": device, "last_cache_bytes": last_cache_bytes(machine), "budget_s": 3.0, "clock": clock}
     with torch.set_grad_enabled(problem.needs_grad(inputs)):
-        made = _IMPLEMENTATIONS[payload["kind"]](problem, program, inputs, payload["by"], device)
-        if made is None:  # the move changes the process, not the program
+        applied = _IMPLEMENTATIONS[payload["kind"]](problem, program, inputs, payload["by"], device)
+        if applied is None:  # changes the process, not the program
             before = time_variants({"before": program}, inputs, **options).timings["before"].time_us
             _disable_memory_trim()
             return {
                 "before_us": before,
                 "after_us": time_variants({"a": program}, inputs, **options).timings["a"].time_us,
             }
-        after, after_inputs, shared_by = made
+        after, after_inputs, shared_by = applied
         before_us, after_us = _time_before_after(program, inputs, after, after_inputs, options)
     return {"before_us": before_us, "after_us": after_us / shared_by}
 
 
 def _time_before_after(program: Call, inputs: Any, after: Call, after_inputs: Any, options: Any) -> tuple[float, float]:
-    """In rounds where both take the same inputs, else one after the other."""
+    """Time interleaved if both use the same inputs, else sequentially."""
     if after_inputs is inputs:
         timings = time_variants({"before": program, "after": after}, inputs, **options).timings
         return timings["before"].time_us, timings["after"].time_us
@@ -148,7 +149,7 @@ def _apply_memory_reuse(problem: Problem, program: Call, inputs: Any, by: str, d
 
 
 def _disable_memory_trim() -> None:
-    """glibc: never give freed memory back to the system, so that no page is faulted in twice."""
+    """glibc: never return freed memory to the system, so that no page is faulted in twice."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_MAX, 0)

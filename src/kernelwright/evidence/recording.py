@@ -1,4 +1,4 @@
-"""Measures rows on this machine: those that are named, or those that no longer say what today's code does."""
+"""Measures rows on this machine: the named ones, or those that are no longer current."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from kernelwright.machines import machine
 
 
 def record_rows(kind: str, request: MeasureRequest) -> EvidenceRun:
-    """Measures rows of one kind and writes each as soon as it is there.
+    """Measure rows of one kind and write each as soon as it is measured.
 
     Raises:
-        UsageError: no such kind. NotFoundError: nothing of that name. DeviceError: the device is not here.
+        UsageError: no such kind.
+        NotFoundError: no workload with that name.
+        DeviceError: the device is not available.
     """
     written, failed = [], {}
     for row in get_kind(kind).measure(request):
@@ -22,23 +24,23 @@ def record_rows(kind: str, request: MeasureRequest) -> EvidenceRun:
         name = f"{row.workload}{f'/{row.variant}' if row.variant else ''}"
         written.append(name)
         failed.pop(name, None)
-        if row.kind == "optimize" and not (found := row.decode_result(ProgramSuiteRow)).accepted:
-            failed[name] = found.reason
+        if row.kind == "optimize" and not (result := row.decode_result(ProgramSuiteRow)).accepted:
+            failed[name] = result.reason
     return EvidenceRun(
         written=tuple(dict.fromkeys(written)), failed=tuple(f"{name}: {reason}" for name, reason in failed.items())
     )
 
 
 def refresh_rows(request: MeasureRequest, *, kind: str = "") -> EvidenceRun:
-    """Measures the rows of this machine and device that are not current.
+    """Measure the rows of this machine and device that are not current.
 
     Raises:
         NotFoundError: there are no rows.
     """
-    here = machine(request.device)
+    current = machine(request.device)
     names: dict[str, list[str]] = {}
     for one in compute_status(request.folder, update=True, kind=kind).rows:
-        if one.machine == here.name and one.state not in ("current", "unverified"):
+        if one.machine == current.name and one.state not in ("current", "unverified"):
             names.setdefault(one.kind, []).append(_request_name(one.kind, one.workload, one.variant))
     runs = [
         record_rows(name, request._replace(names=tuple(dict.fromkeys(names[name])), fresh=True))
@@ -52,7 +54,7 @@ def refresh_rows(request: MeasureRequest, *, kind: str = "") -> EvidenceRun:
 
 
 def _request_name(kind: str, workload: str, variant: str) -> str:
-    """What `measure` of a kind calls a row."""
+    """The name of a row in a `MeasureRequest` of its kind."""
     if kind == "optimize":
         return workload.partition("/")[2]
     return f"{workload}/{variant}" if variant else workload

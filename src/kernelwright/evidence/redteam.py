@@ -1,4 +1,4 @@
-"""Rows of the adversarial corpus: what the judge said of one sample, in how many rounds."""
+"""Rows of the adversarial corpus: the verdicts on one sample over several rounds."""
 
 from __future__ import annotations
 
@@ -25,42 +25,48 @@ INSTRUMENTS = ("verification", "external clock")
 
 
 class SampleResult(Record, frozen=True, kw_only=True):
-    """Verdicts on one sample; `sandbox` names what confined it."""
+    """Verdicts on one sample; `sandbox` lists the isolation mechanisms used."""
 
     counts: SampleCounts
     sandbox: tuple[str, ...] = ()
 
 
 class SampleRows:
+    """The rows of kind `redteam`."""
+
     name = "redteam"
     result_type = SampleResult
 
     def sources_digest(self, row: EvidenceRow, root: Path) -> str:
-        return self.build([row], root)[0].artifact or "gone"
+        """Digest of all sources that can change the code of a row."""
+        return self.build([row], root)[0].artifact or "missing"
 
     def build(self, rows: Sequence[EvidenceRow], root: Path) -> list[BuildResult]:
-        there = _samples()
+        """Build the current code of each row."""
+        samples = _samples()
         return [
-            _build_sample(there[row.workload]) if row.workload in there else BuildResult(problem="gone") for row in rows
+            _build_sample(samples[row.workload]) if row.workload in samples else BuildResult(problem="missing")
+            for row in rows
         ]
 
     def measure(self, request: MeasureRequest) -> Iterator[EvidenceRow]:
-        here, there = machine(request.device), _samples()
-        known = {row.workload: row for row in read_rows(request.folder, self.name) if row.machine == here.name}
+        """Yield each row as soon as it is measured on this machine."""
+        current, samples = machine(request.device), _samples()
+        known = {row.workload: row for row in read_rows(request.folder, self.name) if row.machine == current.name}
         for _ in range(request.rounds):
             report = check_corpus(device=request.device, only=request.names, workers=request.workers)
             for counts in _count_verdicts(report):
-                built = _build_sample(there[counts.name])
+                built = _build_sample(samples[counts.name])
                 row = EvidenceRow(
                     kind=self.name,
                     workload=counts.name,
-                    machine=here.name,
-                    device=here.device,
+                    machine=current.name,
+                    device=current.device,
                     problem=built.problem,
                     artifact=built.artifact,
                     sources=built.artifact,
                     instruments=current_versions(INSTRUMENTS),
-                    environment={"torch": here.software.get("torch", ""), "Python": platform.python_version()},
+                    environment={"torch": current.software.get("torch", ""), "Python": platform.python_version()},
                     commit=current_commit(request.root),
                     date=current_date(),
                     result=encode_result(SampleResult(counts=counts, sandbox=report.sandbox)),
@@ -83,10 +89,10 @@ def _build_sample(sample: CorpusSample) -> BuildResult:
 
 
 def _count_verdicts(report: CorpusReport) -> Iterable[SampleCounts]:
-    each: dict[str, list[SampleOutcome]] = {}
+    by_name: dict[str, list[SampleOutcome]] = {}
     for one in report.outcomes:
-        each.setdefault(one.name, []).append(one)
-    for name, outcomes in each.items():
+        by_name.setdefault(one.name, []).append(one)
+    for name, outcomes in by_name.items():
         first = outcomes[0]
         yield SampleCounts(
             name=name,
@@ -103,14 +109,14 @@ def _count_verdicts(report: CorpusReport) -> Iterable[SampleCounts]:
 
 
 def _merge_verdicts(before: EvidenceRow | None, row: EvidenceRow) -> EvidenceRow:
-    """A row with the verdicts of an earlier one on the same sample by the same judge."""
+    """Add the verdicts of an earlier row if its sample and instruments are the same."""
     if before is None or (before.artifact, before.instruments) != (row.artifact, row.instruments):
         return row
-    one, earlier = row.decode_result(SampleResult), before.decode_result(SampleResult).counts
+    result, earlier = row.decode_result(SampleResult), before.decode_result(SampleResult).counts
     counts = msgspec.structs.replace(
-        one.counts,
-        verdict_counts=dict(Counter(one.counts.verdict_counts) + Counter(earlier.verdict_counts)),
-        slowest_s=max(one.counts.slowest_s, earlier.slowest_s),
-        wrong_verdicts=earlier.wrong_verdicts + one.counts.wrong_verdicts,
+        result.counts,
+        verdict_counts=dict(Counter(result.counts.verdict_counts) + Counter(earlier.verdict_counts)),
+        slowest_s=max(result.counts.slowest_s, earlier.slowest_s),
+        wrong_verdicts=earlier.wrong_verdicts + result.counts.wrong_verdicts,
     )
-    return msgspec.structs.replace(row, result=encode_result(msgspec.structs.replace(one, counts=counts)))
+    return msgspec.structs.replace(row, result=encode_result(msgspec.structs.replace(result, counts=counts)))

@@ -1,4 +1,4 @@
-"""The tables that rows of evidence give, in the pages that show them."""
+"""Renders rows of evidence as tables and writes them into their pages."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ PAGES = {
     "ladder summary": "README.md",
     "kernel summary": "README.md",
 }
-"""Every table with its page. A summary holds current rows alone."""
+"""The page of each table. Summaries contain only current rows."""
 States = dict[tuple[str, str, str, str], RowState]
 
 
 def render_tables(folder: str = DEFAULT_FOLDER, names: Sequence[str] = tuple(PAGES)) -> dict[str, str]:
-    """The text of each table.
+    """Render each table as Markdown.
 
     Raises:
         NotFoundError: there are no rows.
@@ -48,10 +48,10 @@ def render_tables(folder: str = DEFAULT_FOLDER, names: Sequence[str] = tuple(PAG
 
 
 def write_tables(folder: str = DEFAULT_FOLDER, names: Sequence[str] = tuple(PAGES), into: str = "") -> list[str]:
-    """Writes tables into their pages, between their marks; gives the pages.
+    """Write tables into their pages, between their markers, and return the pages.
 
     Raises:
-        NotFoundError: no such page, or no such mark in it.
+        NotFoundError: no such page, or no such marker in it.
     """
     for name, text in render_tables(folder, names).items():
         path = Path(into or PAGES[name])
@@ -62,20 +62,22 @@ def write_tables(folder: str = DEFAULT_FOLDER, names: Sequence[str] = tuple(PAGE
 
 
 def outdated_tables(folder: str = DEFAULT_FOLDER, page: str = "README.md") -> list[str]:
-    """The tables of a page that are not what current rows give, or hold nothing."""
-    named = [name for name, place in PAGES.items() if place == page]
-    found = render_tables(folder, named)
-    return [name for name in named if "|" not in found[name] or _split_page(Path(page), name)[1] != found[name].strip()]
+    """The tables of a page that are empty or differ from the current rows."""
+    names = [name for name, one in PAGES.items() if one == page]
+    tables = render_tables(folder, names)
+    return [
+        name for name in names if "|" not in tables[name] or _split_page(Path(page), name)[1] != tables[name].strip()
+    ]
 
 
 def table_markers(name: str) -> tuple[str, str]:
-    """The lines above and below a table; a summary's name it, because it shares its page."""
-    named = f"{name} " if name.endswith(SUMMARY_SUFFIX) else ""
-    return TABLE_START.replace("<!-- ", f"<!-- {named}"), TABLE_END.replace("<!-- ", f"<!-- {named}")
+    """The marker lines above and below a table; those of a summary contain its name because it shares its page."""
+    prefix = f"{name} " if name.endswith(SUMMARY_SUFFIX) else ""
+    return TABLE_START.replace("<!-- ", f"<!-- {prefix}"), TABLE_END.replace("<!-- ", f"<!-- {prefix}")
 
 
 def _split_page(path: Path, name: str) -> tuple[str, str, str]:
-    """What is above a table, the table, and what is below."""
+    """The text above a table, the table, and the text below."""
     mark, end = table_markers(name)
     if not path.exists() or mark not in (text := path.read_text(encoding="utf-8")):
         usual = f"kw evidence table --kind {name.removesuffix(SUMMARY_SUFFIX)} --into {PAGES[name]}"
@@ -94,38 +96,39 @@ def _render_table(name: str, folder: str, states: States) -> str:
 
 
 def _diagnosis_tables(rows: Sequence[EvidenceRow], states: States) -> str:
-    """Every example on every machine, and every recommendation predicted and followed, as two Markdown tables."""
+    """Two Markdown tables: every example on every machine, and every applied recommendation with its prediction."""
     lines = [
-        "| machine | example | regime | time | fused floor | in words | measured |",
+        "| machine | example | regime | time | fused floor | summary | measured |",
         "|---|---|---|---|---|---|---|",
     ]
     results = [(row, row.decode_result(get_kind("diagnosis").result_type)) for row in rows]
     for row, result in results:
-        found = result.diagnosis
-        cells = [row.machine, row.workload, found.regime, time_text(found.time_us), time_text(found.floors.fused_us)]
-        cells += [found.summary.partition(": ")[2], row_states.row_state_text(states[row.key])]
+        diagnosis = result.diagnosis
+        cells = [row.machine, row.workload, diagnosis.regime]
+        cells += [time_text(diagnosis.time_us), time_text(diagnosis.floors.fused_us)]
+        cells += [diagnosis.summary.partition(": ")[2], row_states.row_state_text(states[row.key])]
         lines.append(f"| {' | '.join(cells)} |")
     lines += row_states.reason_lines(_group_rows_by(rows, states, by=lambda row: row.workload))
-    outcomes = [(row, move) for row, result in results for move in result.recommendation_outcomes]
+    outcomes = [(row, outcome) for row, result in results for outcome in result.recommendation_outcomes]
     lines += [
         "",
-        "| machine | example | move | before | predicted | achieved | off by | made by |",
+        "| machine | example | recommendation | before | predicted | achieved | prediction error | implemented by |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row, move in outcomes:
-        times = " | ".join(map(time_text, (move.before_us, move.predicted_us, move.achieved_us)))
+    for row, outcome in outcomes:
+        times = " | ".join(map(time_text, (outcome.before_us, outcome.predicted_us, outcome.achieved_us)))
         lines.append(
-            f"| {row.machine} | {row.workload} | {move.kind} | {times} | "
-            f"{percent_text(move.prediction_error)} | {move.implemented_by} |"
+            f"| {row.machine} | {row.workload} | {outcome.kind} | {times} | "
+            f"{percent_text(outcome.prediction_error)} | {outcome.implemented_by} |"
         )
     if outcomes:
-        typical = median(move.prediction_error for _, move in outcomes)
-        lines += ["", f"Median error of {len(outcomes)} predictions: {percent_text(typical)}."]
+        median_error = median(outcome.prediction_error for _, outcome in outcomes)
+        lines += ["", f"Median error of {len(outcomes)} predictions: {percent_text(median_error)}."]
     return "\n".join(lines) + "\n"
 
 
 def recorded_ladder_runs(rows: Iterable[EvidenceRow], states: States) -> list[RecordedLadderRun]:
-    """Every ladder on every machine, its rungs in order."""
+    """Every recorded ladder on every machine, with its rungs in order."""
     found: dict[tuple[str, str], list[tuple[RungResult, RowState]]] = {}
     for row in rows:
         found.setdefault((row.machine, row.workload), []).append((row.decode_result(RungResult), states[row.key]))
@@ -142,7 +145,7 @@ def _join_rungs(parts: Sequence[tuple[RungResult, RowState]]) -> RecordedLadderR
 
 
 def group_rows(rows: Iterable[EvidenceRow], states: States) -> list[RowGroup]:
-    """Rows as sections of a table: those of one kernel, suite or corpus on one machine."""
+    """Group rows into sections of a table: one kernel, suite or corpus on one machine."""
     return _group_rows_by(
         rows, states, by=lambda row: row.workload.partition("/")[0] if "/" in row.workload else row.kind
     )

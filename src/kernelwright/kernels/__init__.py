@@ -1,6 +1,6 @@
-"""The library: kernels for torch programs, usable with nothing else of this package. `kw kernels` lists them.
+"""Kernel library for torch programs, usable without the rest of this package. `kw kernels` lists the kernels.
 
-Importing this touches nothing of torch; a name is imported when it is used.
+Importing this module does not import torch; each name is imported on first use.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'kernelwright.kernels' has no attribute {name!r}")
     try:
         return getattr(import_module(f"kernelwright.kernels.{_LAZY_IMPORTS[name]}"), name)
-    except ModuleNotFoundError as fault:
-        if fault.name != "triton":
+    except ModuleNotFoundError as error:
+        if error.name != "triton":
             raise
         raise MissingDependency("the kernels need Triton", next="pip install 'kernelwright[cuda]'") from None
 

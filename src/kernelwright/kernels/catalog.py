@@ -1,4 +1,4 @@
-"""Every kernel of the library by name; torch is not touched."""
+"""All kernels of the library by name; does not import torch."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ KERNELS = {one.name: one for one in (*NORMS, *SOFTMAXES, *LOSSES, *ACTIVATIONS, 
 
 
 def list_kernels() -> KernelLibrary:
-    """All kernels, as people see them."""
+    """All kernels, as records for display."""
     return KernelLibrary(kernels=tuple(map(_to_record, KERNELS.values())))
 
 
-def _to_record(one: Kernel) -> LibraryKernel:
-    module, _, function = one.entry_point.partition(":")
+def _to_record(kernel: Kernel) -> LibraryKernel:
+    module, _, function = kernel.entry_point.partition(":")
     return LibraryKernel(
-        name=one.name,
-        description=one.summary,
+        name=kernel.name,
+        description=kernel.summary,
         import_path=f"from {module} import {function}",
-        variants=tuple(one.variants),
-        dtypes=one.dtypes,
-        constraints=one.limits,
-        source=one.source,
+        variants=tuple(kernel.variants),
+        dtypes=kernel.dtypes,
+        constraints=kernel.limits,
+        source=kernel.source,
     )
 
 
 def family_package(name: str) -> str:
-    """The package that a kernel lives in."""
+    """The package of a kernel's family."""
     return next(iter(KERNELS[name].variants.values())).function.rpartition(".")[0]
 
 
 def find_signature(target: str) -> OfflineSignature:
-    """`NAME` or `NAME:VARIANT` as it compiles where no GPU is.
+    """The offline signature of `NAME` or `NAME:VARIANT`; the first variant by default.
 
     Raises:
-        NotFoundError: no such kernel, or variant of it.
+        NotFoundError: no such kernel or variant.
     """
     name, _, variant = target.partition(":")
     if name not in KERNELS:

@@ -1,10 +1,10 @@
-"""Calls that differ in nothing but how many rows their tensors have.
+"""Replay of recorded calls for other numbers of rows.
 
-No compiled kernel depends on that number: it is an argument that Triton does not specialize, and sets the grid. So what
-was recorded of a call can be launched for any number of rows, as far as every choice that depends on it comes out the
-same. The tensors whose leading dimensions those are may differ in these sizes alone; which dimensions they are in a
-shape is found by comparing sizes, and since two sizes may be equal by chance, a replay is compiled only when recordings
-of two calls with different numbers of rows have come to the same source.
+No compiled kernel depends on the number of rows: it is an argument that Triton does not specialize, and it sets the
+grid. A recorded call can therefore be launched for any number of rows for which every decision that depends on it is
+the same. Tensors may then differ only in these leading sizes. Which dimensions of a shape they are is found by
+comparing sizes; since two sizes may be equal by coincidence, a replay is compiled only after recordings with two
+different numbers of rows have produced the same source.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 MAX_ELEMENTS = 2**31
-"""From here on Triton passes their number as 64 bits, to another compiled kernel."""
+"""From here on Triton passes the number of elements as 64 bits, to another compiled kernel."""
 MAX_RECORDINGS = 32
-"""Of one group of calls, then no more are made: its launches follow from no number of rows."""
+"""Recordings per group of calls; after that its launches do not follow from the number of rows."""
 CONTIGUOUS, UNIFORM = "contiguous", "uniform"
 
 
@@ -26,9 +26,9 @@ class LeadingDims(NamedTuple):
     """The leading dimensions of the tensor whose rows a call computes.
 
     Attributes:
-        tensor_index: which of the call's tensors it is.
-        sizes: all but the last.
-        columns: the last.
+        tensor_index: index of the tensor among the call's tensors.
+        sizes: all sizes but the last.
+        columns: the last size.
     """
 
     tensor_index: int
@@ -37,19 +37,23 @@ class LeadingDims(NamedTuple):
 
     @property
     def rows(self) -> int:
+        """Product of the leading sizes."""
         return math.prod(self.sizes)
 
     def split_shape(self, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The sizes before and after the leading ones in a shape; None where it does not contain them."""
-        shape, many = tuple(shape), len(self.sizes)
-        for first in range(len(shape) - many + 1):
-            if shape[first : first + many] == self.sizes:
-                return shape[:first], shape[first + many :]
+        """The sizes before and after the leading ones in `shape`; None if it does not contain them."""
+        shape, num_dims = tuple(shape), len(self.sizes)
+        for first in range(len(shape) - num_dims + 1):
+            if shape[first : first + num_dims] == self.sizes:
+                return shape[:first], shape[first + num_dims :]
         return None
 
     def stride_pattern(self, tensor: Tensor) -> Any:
-        """What says where elements lie, whatever the leading sizes are: all strides where they do not depend on those,
-        else CONTIGUOUS, or UNIFORM with the strides of rows and columns; None where nothing does."""
+        """Strides in a form that is independent of the leading sizes.
+
+        All strides if they do not depend on these, else CONTIGUOUS, or UNIFORM with the strides of rows and columns;
+        None for any other layout.
+        """
         prefix, suffix = self.split_shape(tensor.shape) or ((), ())
         if len(self.sizes) == 1 and not prefix:
             return tensor.stride()
@@ -61,41 +65,41 @@ class LeadingDims(NamedTuple):
 
 
 def _has_uniform_row_stride(tensor: Tensor) -> bool:
-    """Whether all rows begin at multiples of one stride."""
+    """Whether all rows start at multiples of one stride."""
     strides, shape = tensor.stride(), tensor.shape
     return all(strides[i] == shape[i + 1] * strides[i + 1] for i in range(tensor.dim() - 2))
 
 
 def find_leading_dims(tensors: Sequence[Tensor], x: Any) -> LeadingDims | None:
-    """The leading dimensions of x, one of the tensors; None where it has no more than one row or too many."""
+    """The leading dimensions of x, one of the tensors; None if it has at most one row, or too many elements."""
     if not isinstance(x, Tensor) or x.dim() < 2 or not x.numel():
         return None
     *sizes, columns = x.shape
-    found = LeadingDims(next(at for at, one in enumerate(tensors) if one is x), tuple(sizes), columns)
-    return found if found.rows > 1 and x.numel() < MAX_ELEMENTS else None
+    leading = LeadingDims(next(i for i, one in enumerate(tensors) if one is x), tuple(sizes), columns)
+    return leading if leading.rows > 1 and x.numel() < MAX_ELEMENTS else None
 
 
 def row_key(leading: LeadingDims, tensors: Sequence[Tensor]) -> tuple[Any, ...] | None:
-    """Shapes and strides of tensors without the leading sizes; None where these do not follow."""
-    parts: list[Any] = [leading.tensor_index]
-    for one in tensors:
-        around = leading.split_shape(one.shape)
-        if around is None:
-            if len(leading.sizes) > 1 and one.dim() > 1:  # it may have some of the leading sizes
+    """Shapes and strides of tensors without the leading sizes; None if these do not determine them."""
+    key: list[Any] = [leading.tensor_index]
+    for tensor in tensors:
+        split = leading.split_shape(tensor.shape)
+        if split is None:
+            if len(leading.sizes) > 1 and tensor.dim() > 1:  # it may have some of the leading sizes
                 return None
-            parts.append((tuple(one.shape), one.stride()))
+            key.append((tuple(tensor.shape), tensor.stride()))
             continue
-        if (strides := leading.stride_pattern(one)) is None:
+        if (strides := leading.stride_pattern(tensor)) is None:
             return None
-        parts.append((*around, strides))
-    return tuple(parts)
+        key.append((*split, strides))
+    return tuple(key)
 
 
 class TensorGuard(NamedTuple):
-    """What torch's guards check of a tensor, None for any size or stride, and what else has to hold.
+    """Sizes and strides for torch's TensorGuards, None for any value, and additional conditions.
 
     Attributes:
-        conditions: expressions of `{a}`, the tensor, and `{x}`, the one that has the leading dimensions.
+        conditions: expressions of `{a}`, the tensor, and `{x}`, the tensor with the leading dimensions.
     """
 
     sizes: list[int | None]
@@ -104,13 +108,14 @@ class TensorGuard(NamedTuple):
 
 
 def make_tensor_guard(tensor: Tensor, leading: LeadingDims | None, *, is_leader: bool) -> TensorGuard:
-    """
+    """The guard of a tensor: all sizes and strides but those that follow from the leading dimensions.
+
     Args:
-        is_leader: it is the tensor that has the leading dimensions.
+        is_leader: the tensor defines the leading dimensions.
     """
-    if leading is None or (around := leading.split_shape(tensor.shape)) is None:
+    if leading is None or (split := leading.split_shape(tensor.shape)) is None:
         return TensorGuard(list(tensor.shape), list(tensor.stride()), [])
-    prefix, suffix = around
+    prefix, suffix = split
     free: list[int | None] = [None] * len(leading.sizes)
     sizes, conditions = [*prefix, *free, *suffix], []
     strides: list[int | None] = [None] * tensor.dim()
@@ -126,16 +131,18 @@ def make_tensor_guard(tensor: Tensor, leading: LeadingDims | None, *, is_leader:
         case literal:
             strides = list(literal)
     if not is_leader:
-        whole = f"{{a}}.shape[{first}:{last}] == {{x}}.shape[:-1]"
-        conditions.append(f"{{a}}.size({first}) == {{x}}.size(0)" if len(free) == 1 else whole)
+        same_sizes = f"{{a}}.shape[{first}:{last}] == {{x}}.shape[:-1]"
+        conditions.append(f"{{a}}.size({first}) == {{x}}.size(0)" if len(free) == 1 else same_sizes)
     return TensorGuard(sizes, strides, conditions)
 
 
 class Replay(NamedTuple):
-    """
+    """A compiled replay.
+
     Attributes:
-        call: the call, of tensors and the seed alone.
-        guarded_call: the call, of arguments as they are given, where they are like those it was recorded of.
+        call: takes the tensors and the seed alone.
+        guarded_call: takes the original arguments and checks that they match those of the recording; None without
+            guards.
     """
 
     call: Callable[..., Any]
@@ -143,8 +150,8 @@ class Replay(NamedTuple):
 
 
 class RowCountGroup:
-    """Calls that differ in their number of rows: the replays written for any such number, and the recordings that they
-    are deduced from."""
+    """Calls that differ only in their number of rows: replays for any number of rows, and the recordings they are
+    derived from."""
 
     def __init__(self) -> None:
         self.replays: list[Replay] = []
@@ -153,12 +160,13 @@ class RowCountGroup:
         self._recordings_left = MAX_RECORDINGS
 
     def should_record(self) -> bool:
-        """Whether another call is worth recording: not the first, since a group of one call gains nothing."""
-        called, self.was_called = self.was_called, True
-        return called and self._recordings_left > 0
+        """Whether to record this call: not the first, since a group of one call gains nothing."""
+        was_called, self.was_called = self.was_called, True
+        return was_called and self._recordings_left > 0
 
     def confirm(self, rows: int, source: Any) -> bool:
-        """Notes a recording; whether one of another number of rows has the same source. None ends all recording."""
+        """Add a recording; returns whether a recording with another number of rows has the same source. None stops
+        recording."""
         self._recordings_left = self._recordings_left - 1 if source else 0
         if not source:
             return False

@@ -1,4 +1,4 @@
-"""A member of the library: what it is called by, what it takes, and with what it compiles where no GPU is."""
+"""Spec of a library kernel: name, entry point, limits, and signatures for offline compilation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ ParamMap = dict[str, str | int | float | bool]
 
 @dataclass(frozen=True)
 class OfflineSignature:
-    """One kernel on the device as it is launched for a usual shape.
+    """A device kernel with the parameters of a typical launch, for compilation without a GPU.
 
     Attributes:
         function: module and name, `kernelwright.kernels.norms.kernel:norm_forward`.
-        params: parameters by name: types as Triton writes them (`*bf16`, `i32`), all else constants; those that are not
-            here are None.
+        params: parameters by name: Triton types (`*bf16`, `i32`) or constants; missing parameters are None.
     """
 
     function: str
@@ -26,11 +25,12 @@ class OfflineSignature:
 
 @dataclass(frozen=True)
 class Kernel:
-    """
+    """A kernel of the library.
+
     Attributes:
-        entry_point: module and name of the function that people call.
-        variants: samples by name; the first is what the kernel's name alone means.
-        limits: what it does not take.
+        entry_point: module and name of the public function.
+        variants: offline signatures by name; the first is the default.
+        limits: restrictions on the arguments.
         source: the paper or document that it follows.
     """
 

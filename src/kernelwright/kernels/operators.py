@@ -1,4 +1,5 @@
-"""Kernels as operators of torch: seen whole by torch.compile, differentiated by autograd, called directly otherwise."""
+"""Kernels as torch operators: opaque to torch.compile, differentiable by autograd, called directly in plain eager
+mode."""
 
 from __future__ import annotations
 
@@ -16,15 +17,16 @@ from kernelwright.core.errors import UsageError
 TORCH_LIBRARY = torch.library.Library("kernelwright", "FRAGMENT")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 OP_IMPLS: dict[str, Callable[..., Any]] = {}
-"""What each operator runs, by name: for a mode that calls it without torch's dispatcher."""
+"""Implementation of each operator by name, for a dispatch mode that calls it without torch's dispatcher."""
 _PLAIN_TENSOR_TYPES = (Tensor, torch.nn.Parameter)
 
 
 class _FastPath(threading.local):
-    """
+    """Thread-local state of the fast path.
+
     Attributes:
-        enabled: a function runs whose caller has found that nobody traces or transforms, and that no tensor of it is
-            another than it seems or wants a gradient: what it calls need not find that out again.
+        enabled: the caller has already checked for plain eager mode and plain tensors that need no gradient, so
+            nested calls skip these checks.
     """
 
     enabled: bool = False
@@ -34,28 +36,29 @@ FAST_PATH = _FastPath()
 
 
 def on_fast_path() -> bool:
-    """Whether that is known; torch's compiler, which cannot trace what is of a thread, does not come to it."""
+    """Whether the fast path is enabled; False under torch.compile, which cannot trace thread-local state."""
     return not torch.compiler.is_compiling() and FAST_PATH.enabled
 
 
 class ShapeError(UsageError):
-    """Tensors whose shapes or dtypes do not go together, or that no kernel takes."""
+    """Shapes or dtypes do not match, or no kernel supports them."""
 
     code = "wrong-shape"
-    default_next = "kw kernels lists what each takes"
+    default_next = "kw kernels lists the limits of each kernel"
 
 
 class Operator:
-    """A kernel under torch.ops.kernelwright. A call on plain tensors, by nobody who traces or transforms, goes past
-    torch's dispatcher, which costs several times what a launch does.
+    """A kernel under torch.ops.kernelwright.
+
+    A call in plain eager mode on plain tensors bypasses torch's dispatcher, which costs several times a launch.
 
     Args:
-        schema: as torch writes one, `name(Tensor x, ...) -> ...`.
-        impl: computes it on tensors of any device that the kernel runs on.
-        fake: gives empty results of the same shapes and dtypes.
-        backward: of (ctx, *gradients of the results), the gradients of the arguments; of an operator that computes
-            gradients None: it has none itself, and says so.
-        setup_context: of (ctx, inputs, output) by name, writes into ctx what `backward` needs.
+        schema: a torch schema, `name(Tensor x, ...) -> ...`.
+        impl: the implementation on the kernels' device.
+        fake: returns empty results with the right shapes and dtypes.
+        backward: of (ctx, *gradients of the results), returns the gradients of the arguments; None for an operator
+            that computes gradients and raises if it is differentiated again.
+        setup_context: of (ctx, inputs, output) by keyword, saves in ctx what `backward` needs.
     """
 
     def __init__(
@@ -75,14 +78,16 @@ class Operator:
         backward = backward or _make_unsupported_backward(full)
         torch.library.register_autograd(full, backward, setup_context=setup_context, lib=TORCH_LIBRARY)
 
-        def forward(ctx: Any, *inputs: Any) -> Any:  # a `setup_context` of its own has torch inspect signatures
+        def forward(
+            ctx: Any, *inputs: Any
+        ) -> Any:  # a separate `setup_context` makes torch inspect signatures on each call
             output = impl(*inputs)
             setup_context(ctx, inputs, output)
             return output
 
-        parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         self._impl, self._dispatched = impl, getattr(torch.ops.kernelwright, name)
-        self._autograd_apply = type(name, (torch.autograd.Function,), parts).apply
+        self._autograd_apply = type(name, (torch.autograd.Function,), methods).apply
 
     def __call__(self, *arguments: Any) -> Any:
         if on_fast_path():
@@ -90,48 +95,50 @@ class Operator:
         tensors = [one for one in arguments if isinstance(one, Tensor)]
         if not is_plain_eager() or not all(is_plain_tensor(one, False) for one in tensors):
             return self._dispatched(*arguments)
-        asks = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
-        return self._autograd_apply(*arguments) if asks else self._impl(*arguments)
+        needs_grad = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
+        return self._autograd_apply(*arguments) if needs_grad else self._impl(*arguments)
 
 
 def _make_unsupported_backward(name: str) -> Callable[..., Any]:
-    """Instead of a gradient of a gradient, which torch would take for 0."""
+    """A backward that raises, since torch would treat a missing second derivative as 0."""
 
-    def refuse(ctx: Any, *_: Any) -> None:
+    def raise_unsupported(ctx: Any, *_: Any) -> None:
         raise UsageError(f"{name} has no second derivative", next="differentiate torch's own operator twice")
 
-    return refuse
+    return raise_unsupported
 
 
 def raise_if_forward_mode() -> None:
-    """
+    """Raise under forward-mode differentiation, where torch would treat the missing gradients as 0.
+
     Raises:
-        UsageError: somebody wants gradients forward, which torch would take for 0.
+        UsageError: forward mode is active.
     """
     if forward_ad._current_level >= 0:
         raise UsageError("these kernels have no forward-mode gradients", next="use torch's own operator under jvp")
 
 
 def can_skip_dispatcher(*tensors: Tensor | None) -> bool:
-    """Whether the kernel may be launched without asking torch's dispatcher, which costs as much as a launch: nobody
-    wants gradients, traces, transforms, or looks on.
+    """Whether a kernel may be launched without torch's dispatcher, which costs as much as a launch.
+
+    True in plain eager mode if no tensor requires a gradient.
 
     Raises:
-        UsageError: somebody wants gradients forward.
+        UsageError: forward-mode differentiation is active.
     """
     if on_fast_path():
         return True
     if not is_plain_eager():
         return False
-    asks = torch.is_grad_enabled()
-    return all(is_plain_tensor(tensor, asks) for tensor in tensors if tensor is not None)
+    grad_enabled = torch.is_grad_enabled()
+    return all(is_plain_tensor(tensor, grad_enabled) for tensor in tensors if tensor is not None)
 
 
 def is_plain_eager() -> bool:
-    """Whether nobody traces, transforms, or looks on.
+    """Whether there is no tracing, no functorch transform and no dispatch mode.
 
     Raises:
-        UsageError: somebody wants gradients forward.
+        UsageError: forward-mode differentiation is active.
     """
     if torch.compiler.is_compiling():
         return False
@@ -142,7 +149,8 @@ def is_plain_eager() -> bool:
 
 
 def is_plain_tensor(tensor: Tensor, grad_enabled: bool) -> bool:
-    """Whether it is what it seems, memory of a device, and, where somebody asks for gradients, wants none."""
+    """Whether it is a strided tensor without subclass, lazy negation or batching, and does not require a gradient
+    while `grad_enabled`."""
     return (
         type(tensor) in _PLAIN_TENSOR_TYPES
         and not (grad_enabled and tensor.requires_grad)
@@ -151,31 +159,32 @@ def is_plain_tensor(tensor: Tensor, grad_enabled: bool) -> bool:
 
 
 def require(condition: bool, message: Callable[[], str]) -> None:
-    """The message is made where it is needed: torch.compile cannot write symbols into a text.
+    """Raise unless a condition holds; the message is lazy, since torch.compile cannot format symbolic sizes.
 
     Raises:
-        ShapeError: it does not hold.
+        ShapeError: the condition is false.
     """
     if not condition:
         raise ShapeError(message())
 
 
 def as_contiguous(tensor: Tensor | None) -> Tensor | None:
-    """Its elements one after another."""
+    """A contiguous copy, or the tensor itself; None stays None."""
     return None if tensor is None else tensor.contiguous()
 
 
 def require_tensor(
     name: str, tensor: Tensor | None, shape: Sequence[int] | None = None, dtypes: Sequence[torch.dtype] = DTYPES
 ) -> None:
-    """
+    """Check the shape and dtype of an optional tensor.
+
     Raises:
-        ShapeError: it is of another shape than this, or of a dtype that no kernel here reads; None fits.
+        ShapeError: another shape, or a dtype that is not in `dtypes`.
     """
     if tensor is None:
         return
     if tensor.dtype not in dtypes:
-        kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise ShapeError(f"{name} is {tensor.dtype}; it must be {kinds}")
+        names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise ShapeError(f"{name} is {tensor.dtype}; it must be {names}")
     if shape is not None and tensor.shape != shape:
         raise ShapeError(f"{name} is {tuple(tensor.shape)}; it must be {tuple(shape)}")

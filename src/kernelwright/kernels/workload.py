@@ -1,4 +1,4 @@
-"""What a member of the library is measured on: inputs, and everybody's program for the same work."""
+"""Benchmark workloads of library kernels: inputs, and implementations of the same work by this and other libraries."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ Implementation = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Workload:
-    """
+    """A kernel on one size.
+
     Attributes:
-        kernel: its name in the catalog.
-        use_case: which of its uses, a direction where it has one of each.
-        direction: what is timed: the results, the gradients of results that are there, or both.
-        make_inputs: drawn anew on the GPU at each call; those that want gradients say so.
-        implementations: of the inputs, by name: `kernelwright`, `eager`, and the peers that are installed.
-        reference: the same in FP64, of inputs in FP64; None where results are random.
-        work: bytes that must pass.
+        kernel: name in the catalog.
+        use_case: one of the kernel's uses, a direction if there is one use for each.
+        direction: what is timed: forward, backward of existing results, or both.
+        make_inputs: draws new inputs on the GPU; those that need gradients require them.
+        implementations: functions of the inputs by name: `kernelwright`, `eager`, and the installed baselines.
+        reference: the same in FP64, for FP64 inputs; None if results are random.
+        work: minimum memory traffic and FLOPs.
     """
 
     kernel: str
@@ -66,8 +67,8 @@ def make_workloads(
     make_inputs: Callable[..., tuple[Tensor, ...]],
     work: Callable[..., Work],
 ) -> Iterator[Workload]:
-    """One use of a kernel on every shape: `work` is of a shape, `make_inputs` of that and of whether they want
-    gradients."""
+    """One use of a kernel on every shape; `make_inputs` takes the shape and whether gradients are needed, `work` the
+    shape."""
     for size in shapes:
         yield Workload(
             kernel=kernel,
@@ -82,27 +83,33 @@ def make_workloads(
 
 
 def randn(*shape: int, dtype: torch.dtype = torch.bfloat16, grad: bool = False) -> Tensor:
+    """Normal random numbers on the GPU, drawn in FP32 and rounded."""
     return torch.randn(shape, device="cuda", dtype=torch.float32).to(dtype).requires_grad_(grad)
 
 
 def import_peers(**peers: tuple[str, Callable[[Any], Implementation]]) -> dict[str, Implementation]:
-    """Peers' programs by name, of those that are installed: where a function is, `module:name`, and how it is called
-    here."""
-    found: dict[str, Implementation] = {}
-    for name, (path, called) in peers.items():
+    """The installed baselines by name.
+
+    Args:
+        peers: by name, `module:function` and an adapter from that function to an implementation.
+    """
+    implementations: dict[str, Implementation] = {}
+    for name, (path, adapt) in peers.items():
         module, _, function = path.partition(":")
         try:
-            found[name] = called(getattr(import_module(module), function))
-        except Exception:  # of whatever kind: a peer that cannot be imported here is not installed here
+            implementations[name] = adapt(getattr(import_module(module), function))
+        except Exception:  # a broken install fails in many ways; all count as not installed
             continue
-    return found
+    return implementations
 
 
 def make_backward(inputs: Iterable[Tensor], results: Any) -> Callable[[], tuple[Tensor, ...]]:
-    """A call that gives the gradients of results, each as if the next layers had given it values of its own size."""
-    outputs = [one for one in (results if isinstance(results, tuple) else (results,)) if one.requires_grad]
-    wanted = [one for one in inputs if one.requires_grad]
+    """A function that computes the gradients of the inputs, for random result gradients of unit size."""
+    outputs = [tensor for tensor in (results if isinstance(results, tuple) else (results,)) if tensor.requires_grad]
+    leaves = [tensor for tensor in inputs if tensor.requires_grad]
     device = outputs[0].device
-    draw = torch.Generator(device).manual_seed(0)
-    given = [torch.randn(one.shape, device=device, generator=draw).bfloat16().to(one.dtype) for one in outputs]
-    return lambda: torch.autograd.grad(outputs, wanted, given, retain_graph=True)
+    generator = torch.Generator(device).manual_seed(0)
+    output_grads = [
+        torch.randn(tensor.shape, device=device, generator=generator).bfloat16().to(tensor.dtype) for tensor in outputs
+    ]
+    return lambda: torch.autograd.grad(outputs, leaves, output_grads, retain_graph=True)

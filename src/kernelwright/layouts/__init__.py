@@ -1,4 +1,4 @@
-"""The layout algebra of CuTe in plain Python, which explains itself. Nothing of NumPy or torch is imported."""
+"""The CuTe layout algebra in plain Python, with explanations of each operation. Imports neither NumPy nor torch."""
 
 from kernelwright.layouts.access import BankConflicts, Coalescing, bank_conflicts, coalescing
 from kernelwright.layouts.algebra import (

@@ -1,8 +1,8 @@
-"""The algebra: layouts as functions from integers to integers, simplified, chained and inverted.
+"""The layout algebra: layouts as functions from integers to integers, simplified, composed and inverted.
 
-Every operation gives a layout that does what its docstring says, or raises: where the rules of CuTe would give a layout
-that is wrong, the error says why. Source: cutlass/media/docs/cpp/cute/02_layout_algebra.md; J. Shah, A note on the
-algebra of CuTe layouts, 2024, which proves when a composition exists.
+Every operation returns a layout that satisfies its docstring, or raises: where the rules of CuTe would produce a wrong
+layout, the error explains why. Source: cutlass/media/docs/cpp/cute/02_layout_algebra.md; J. Shah, A note on the algebra
+of CuTe layouts, 2024, which proves when a composition exists.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from kernelwright.layouts.tuples import IntTuple, ceil_div, format_tuple, idx2cr
 
 Modes = list[tuple[int, int]]
 MAX_SEARCHED_ELEMENTS = 2**16
-"""A composition that the rules refuse is looked for point by point up to this size."""
+"""Up to this size, a composition that the rules reject is searched for element by element."""
 
 
 def coalesce(layout: Any, profile: Any = None) -> Any:
     """The same function with the fewest modes.
 
     Args:
-        profile: a tuple: each of its integers coalesces the mode in its place, so that the rank stays; None leaves it.
+        profile: tuple; each integer coalesces the mode at its position on its own, None keeps the mode. Preserves the
+            rank.
     Returns:
         R of depth at most 1 with size(R) = size(layout) and R(i) = layout(i) for every i below that.
     """
@@ -53,7 +54,7 @@ def coalesce(layout: Any, profile: Any = None) -> Any:
 
 
 def filter(layout: Any, profile: Any = None) -> Any:
-    """Without modes of size 1 and of stride 0, coalesced: each offset once, where the layout repeats offsets by 0s."""
+    """The layout without modes of size 1 or stride 0, coalesced: offsets repeated by stride 0 occur once."""
     if isinstance(layout, ComposedLayout):
         return layout.with_layout(filter(layout.layout, profile))
     layout = as_layout(layout)
@@ -67,20 +68,20 @@ def composition(a: Any, b: Any) -> Any:
 
     Args:
         a: Layout, Swizzle or composed layout.
-        b: Layout; or a tiler: a tuple of layouts, one for each mode of a (a shape stands for layouts of stride 1);
-            None keeps a mode.
+        b: Layout; or a tiler: a tuple of layouts, one per mode of a. An integer in it means a layout of stride 1, None
+            keeps the mode.
     Returns:
-        R compatible with b; a composed layout where a has a swizzle.
+        R compatible with b; a composed layout if a has a swizzle.
     Raises:
-        LayoutError: no layout is that function, as with (6,2):(1,7) after (3,2):(2,3); or CuTe's rules find none, and
-            b has more than 2^16 elements.
-    Cost: under 50 us for two layouts of rank 4 where the rules of CuTe apply.
+        LayoutError: the function is not a layout, as for (6,2):(1,7) o (3,2):(2,3); or CuTe's rules do not apply and b
+            has more than 2^16 elements.
+    Cost: under 50 us for two layouts of rank 4 if CuTe's rules apply.
     """
     if b is None:
         return a
     if isinstance(b, Swizzle | ComposedLayout) or (isinstance(a, Swizzle) and not isinstance(b, Layout)):
         raise LayoutError(
-            f"composition: {a} after {format_tuple(b)}: a swizzle stands on the left, over the offsets of a layout"
+            f"composition: {a} o {format_tuple(b)}: a swizzle must be the left operand, applied to a layout's offsets"
         )
     if isinstance(a, Swizzle):
         return ComposedLayout(a, 0, b)
@@ -89,14 +90,14 @@ def composition(a: Any, b: Any) -> Any:
     if isinstance(a, ComposedLayout):
         return a.with_layout(composition(a.layout, b))
     b = as_layout(b)
-    found, reason = _compose_by_rule(as_layout(a), b)
-    return require_bounded(_compose_by_search(a, b, reason) if reason else found)
+    result, reason = _compose_by_rule(as_layout(a), b)
+    return require_bounded(_compose_by_search(a, b, reason) if reason else result)
 
 
 def _compose_by_rule(a: Layout, b: Layout) -> tuple[Layout, str]:
-    """The composition as CuTe's rules have it, and why that is wrong, or ""."""
+    """The composition by CuTe's rules, and the reason why it is wrong, or ""."""
     modes, reason = unbounded_modes(a), ""
-    room = [shape - 1 for shape, _ in modes[:-1]]
+    remaining = [shape - 1 for shape, _ in modes[:-1]]
 
     def of(shape: IntTuple, stride: IntTuple) -> Layout:
         nonlocal reason
@@ -106,19 +107,19 @@ def _compose_by_rule(a: Layout, b: Layout) -> tuple[Layout, str]:
         digits, refusal = stride_digits(modes, shape, stride)
         reason = reason or refusal
         for mode, count, step in digits:
-            if mode < len(room):
-                room[mode] -= (count - 1) * step
+            if mode < len(remaining):
+                remaining[mode] -= (count - 1) * step
         return _layout_from_modes([(count, step * modes[mode][1]) for mode, count, step in digits])
 
-    found = of(b.shape, b.stride)
-    if not reason and any(left < 0 for left in room):
-        mode = next(at for at, left in enumerate(room) if left < 0)
-        reason = f"the modes of {b} together step out of the mode {modes[mode][0]}:{modes[mode][1]} of {coalesce(a)}"
-    return found, reason
+    result = of(b.shape, b.stride)
+    if not reason and any(extent < 0 for extent in remaining):
+        mode = next(mode for mode, extent in enumerate(remaining) if extent < 0)
+        reason = f"the modes of {b} together exceed the mode {modes[mode][0]}:{modes[mode][1]} of {coalesce(a)}"
+    return result, reason
 
 
 def unbounded_modes(a: Layout) -> Modes:
-    """The modes of a, coalesced, the last one kept even if its size is 1: an index beyond the size goes on in it."""
+    """The coalesced modes of a. The last mode is kept even if its size is 1: it is unbounded."""
     *before, last = a.modes()
     modes = [mode for mode in _layout_from_modes(before).modes() if mode[0] > 1] if before else []
     merged: Modes = []
@@ -131,27 +132,34 @@ def unbounded_modes(a: Layout) -> Modes:
 
 
 def stride_digits(modes: Sequence[tuple[int, int]], count: int, step: int) -> tuple[list[tuple[int, int, int]], str]:
-    """The numbers 0, step, 2 step ... (count of them) in the mixed radix of modes.
+    """Decompose the numbers 0, step, ..., (count - 1) * step into digits of the mixed radix of the modes.
 
     Returns:
-        (mode, how many values its digit takes, their step) from left to right, and why there is no such list, or "".
+        (mode, number of values of its digit, their step) from left to right, and the reason why there is no such
+        decomposition, or "".
     """
-    digits, wanted = [], f"{count}:{step}"
+    digits, mode_text = [], f"{count}:{step}"
     if count == 1 or step == 0:
         return ([(0, count, 0)] if count > 1 else []), ""
     for mode, (shape, stride) in enumerate(modes[:-1]):
         if step >= shape:
             if step % shape:
-                return digits, f"stride divisibility: {wanted} steps by {step} over the mode {shape}:{stride}"
+                return (
+                    digits,
+                    f"stride divisibility: step {step} of {mode_text} is not a multiple of the mode {shape}:{stride}",
+                )
             step //= shape
         elif (count - 1) * step < shape:
             return [*digits, (mode, count, step)], ""
         elif shape % step:
-            return digits, f"stride divisibility: {wanted} steps by {step} through the mode {shape}:{stride}"
+            return digits, f"stride divisibility: step {step} of {mode_text} does not divide the mode {shape}:{stride}"
         else:
             fit = shape // step
             if count % fit:
-                return digits, f"shape divisibility: {wanted} takes {fit} at a time of the mode {shape}:{stride}"
+                return (
+                    digits,
+                    f"shape divisibility: {mode_text} is not a multiple of {fit} elements of the mode {shape}:{stride}",
+                )
             digits.append((mode, fit, step))
             count, step = count // fit, 1
             if count == 1:
@@ -160,87 +168,87 @@ def stride_digits(modes: Sequence[tuple[int, int]], count: int, step: int) -> tu
 
 
 def complement(layout: Any, cotarget: Any = 1) -> Layout:
-    """What the layout leaves out: R repeats it without overlap until all of `cotarget` is covered.
+    """The offsets that a layout omits: R repeats it without overlap until `cotarget` is covered.
 
     Args:
-        cotarget: integer or shape, of which the size counts.
+        cotarget: integer or shape; its size counts.
     Returns:
-        R with increasing offsets; every sum layout(i) + R(j) occurs once (repetition by stride 0 aside), and the
+        R with increasing offsets. Every sum layout(i) + R(j) occurs once (apart from repetition by stride 0), and the
         cosize of both together is at least size(cotarget). complement(4:2, 24) = (2,3):(1,8).
     Raises:
-        LayoutError: a stride is smaller than what the strides below it cover, or so placed that repeating the layout
-            does not reach the cotarget.
+        LayoutError: a stride is smaller than the extent of the smaller strides, or repeating the layout does not reach
+            the cotarget.
     """
     layout, reach = as_layout(layout), size(as_layout(getattr(cotarget, "shape", cotarget)))
-    found = complement_by_rule(layout, reach)
-    if (together := make_layout(layout, found).cosize()) < reach:
+    result = complement_by_rule(layout, reach)
+    if (end := make_layout(layout, result).cosize()) < reach:
         raise LayoutError(
-            f"complement: {layout} leaves gaps that its repetition misses: it ends below {together}, not {reach}"
+            f"complement: {layout} leaves gaps that its repetition does not fill: it ends below {end}, not {reach}"
         )
-    return found
+    return result
 
 
 def complement_by_rule(layout: Layout, reach: int) -> Layout:
-    """The complement by CuTe's rule, whether it reaches the cotarget or not.
+    """The complement by CuTe's rule, without the check that it reaches the cotarget.
 
     Raises:
-        LayoutError: a stride is smaller than what the strides below it cover.
+        LayoutError: a stride is smaller than the extent of the smaller strides.
     """
-    found, covered = [], 1
+    result, covered = [], 1
     for stride, shape in sorted((stride, shape) for shape, stride in filter(layout).modes() if stride):
         if stride < covered:
             raise LayoutError(
-                f"complement: the mode {shape}:{stride} of {layout} begins inside what smaller strides cover "
-                f"({covered} offsets), so its elements overlap or interleave"
+                f"complement: the mode {shape}:{stride} of {layout} starts inside the {covered} offsets that "
+                f"smaller strides cover, so its elements overlap or interleave"
             )
-        found.append((stride // covered, covered))
+        result.append((stride // covered, covered))
         covered = shape * stride
-    found.append((ceil_div(reach, covered), covered))
-    return coalesce(_layout_from_modes([mode for mode in found if mode[0] > 1]))
+    result.append((ceil_div(reach, covered), covered))
+    return coalesce(_layout_from_modes([mode for mode in result if mode[0] > 1]))
 
 
 def right_inverse(layout: Layout) -> Layout:
-    """The R through which the layout counts: layout(R(k)) = k for every k below size(R), as far as strides reach.
+    """The largest R with layout(R(k)) = k for every k below size(R).
 
     right_inverse((8,4):(4,1)) = (4,8):(8,1).
     """
     layout = as_layout(layout)
     starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
-    found, reached = [], 1
+    result, reached = [], 1
     ordered = sorted((stride, shape, start) for (shape, stride), start in zip(layout.modes(), starts, strict=True))
     for stride, shape, start in ordered:
         if shape > 1 and stride == reached:
-            found.append((shape, start))
+            result.append((shape, start))
             reached = shape * stride
-    return coalesce(_layout_from_modes(found))
+    return coalesce(_layout_from_modes(result))
 
 
 def left_inverse(layout: Layout) -> Layout:
-    """The R that leads back: R(layout(i)) = i for every i below size(layout).
+    """R with R(layout(i)) = i for every i below size(layout).
 
-    left_inverse(4:2) = (2,4):(0,1): offset 6 was element 3; what no element has leads to a neighbour's.
+    left_inverse(4:2) = (2,4):(0,1): offset 6 belongs to element 3. An offset of no element maps to an adjacent element.
 
     Raises:
-        LayoutError: the layout repeats offsets, or a stride is no multiple of the one below it. CuTe inverts what it
-            can of a layout with strides of 0; this one does not.
+        LayoutError: the layout repeats offsets, or a stride is not a multiple of the next smaller one. Unlike CuTe, a
+            layout with strides of 0 is not inverted in part.
     """
     layout = as_layout(layout)
     starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
     pairs = zip(layout.modes(), starts, strict=True)
     ordered = sorted((stride, shape, start) for (shape, stride), start in pairs if shape > 1)
-    found, below, room, start_below = [], 1, 1, 0
+    result, below, shape_below, start_below = [], 1, 1, 0
     for stride, shape, start in ordered:
         if stride % below:
             raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} is no multiple of the stride {below}")
-        if stride < below * room or not stride:
-            raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} gives several coordinates one offset")
-        found.append((stride // below, start_below))
-        below, room, start_below = stride, shape, start
-    return coalesce(_layout_from_modes([mode for mode in [*found, (room, start_below)] if mode[0] > 1]))
+        if stride < below * shape_below or not stride:
+            raise LayoutError(f"left_inverse: {shape}:{stride} of {layout} maps several coordinates to one offset")
+        result.append((stride // below, start_below))
+        below, shape_below, start_below = stride, shape, start
+    return coalesce(_layout_from_modes([mode for mode in [*result, (shape_below, start_below)] if mode[0] > 1]))
 
 
 def nullspace(layout: Layout) -> Layout:
-    """The coordinates that do not matter: layout(R(i)) = 0, with size(R) = size(layout) / size(filter(layout))."""
+    """The coordinates that map to 0: layout(R(i)) = 0, with size(R) = size(layout) / size(filter(layout))."""
     layout = as_layout(layout)
     starts = prefix_product(tuple(shape for shape, _ in layout.modes()))
     pairs = zip(layout.modes(), starts, strict=True)
@@ -248,47 +256,47 @@ def nullspace(layout: Layout) -> Layout:
 
 
 def max_common_layout(a: Layout, b: Layout) -> Layout:
-    """The most elements that lie one after the other in both: a(R(i)) = b(R(i)) = i for every i below size(R).
+    """The most elements that are contiguous in both layouts: a(R(i)) = b(R(i)) = i for every i below size(R).
 
-    Where CuTe's rules do not say how far that goes, the first 2^16 elements are looked at.
+    Where CuTe's rules do not decide the number, the first 2^16 elements are searched.
     """
     a, b = as_layout(a), as_layout(b)
     inverse = right_inverse(b)
-    together, reason = _compose_by_rule(a, inverse)
-    shape, stride = next(iter(coalesce(together).modes()))
+    composed, reason = _compose_by_rule(a, inverse)
+    shape, stride = next(iter(coalesce(composed).modes()))
     if reason:
         counts = range(min(size(inverse), MAX_SEARCHED_ELEMENTS))
-        common = next((at for at in counts if a(inverse(at)) != at), len(counts))
+        common = next((i for i in counts if a(inverse(i)) != i), len(counts))
     else:
         common = shape if stride == 1 else 1
-    found, reached = [], 1
+    result, reached = [], 1
     for shape, step in inverse.modes():
-        inside = 1 + (size(a) - 1 - sum((count - 1) * one for count, one in found)) // max(step, 1)
+        inside = 1 + (size(a) - 1 - sum((count - 1) * one for count, one in result)) // max(step, 1)
         if (count := min(shape, common // reached, inside)) > 1:
-            found.append((count, step))
+            result.append((count, step))
             reached *= count
         if count < shape:
             break
-    return _layout_from_modes(found)
+    return _layout_from_modes(result)
 
 
 def max_common_vector(a: Layout, b: Layout) -> int:
-    """How many elements one copy instruction could move from the one to the other: size(max_common_layout(a, b))."""
+    """Number of elements that one copy instruction can move between the layouts: size(max_common_layout(a, b))."""
     return size(max_common_layout(a, b))
 
 
 def apply_by_mode(operation: Callable, layout: Any, tiler: tuple, operation_name: str) -> Any:
-    """`operation` with each part of a tiler on the mode in its place; modes beyond the tiler stay."""
+    """Apply `operation` with each part of a tiler to the mode at its position; further modes are unchanged."""
     inner = without_swizzle(layout)
     if not 1 <= len(tiler) <= len(inner):
         raise LayoutError(f"{operation_name}: a tiler of {len(tiler)} modes for {layout}, which has {len(inner)}")
     parts = [mode if part is None else operation(mode, part) for mode, part in zip(inner, tiler, strict=False)]
-    found = make_layout([*parts, *list(inner)[len(tiler) :]])
-    return layout.with_layout(found) if isinstance(layout, ComposedLayout) else found
+    result = make_layout([*parts, *list(inner)[len(tiler) :]])
+    return layout.with_layout(result) if isinstance(layout, ComposedLayout) else result
 
 
 def _layout_from_modes(modes: Iterable[tuple[int, int]]) -> Layout:
-    """A layout of depth at most 1; without modes the one element at 0."""
+    """A layout of depth at most 1; 1:0 if there are no modes."""
     modes = list(modes)
     if len(modes) == 1:
         return make_unchecked(*modes[0])
@@ -296,38 +304,38 @@ def _layout_from_modes(modes: Iterable[tuple[int, int]]) -> Layout:
 
 
 def _compose_by_search(a: Layout, b: Layout, reason: str) -> Layout:
-    """The composition looked for point by point, where the rules do not find it.
+    """Search the composition element by element where the rules do not apply.
 
     Raises:
-        LayoutError: there is none, with the coordinate that shows it; or too many points to look at.
+        LayoutError: none exists (the error names a coordinate that shows it), or b has too many elements.
     """
     if size(b) > MAX_SEARCHED_ELEMENTS:
-        many = f"{size(b):,} points are too many to look for a layout one by one"
-        raise LayoutError(f"composition: {a} after {b}: {reason}, and {many}")
+        detail = f"{size(b):,} elements are too many to search"
+        raise LayoutError(f"composition: {a} o {b}: {reason}, and {detail}")
 
     def of(shape: IntTuple, stride: IntTuple) -> Layout:
         if isinstance(shape, tuple):
             return make_layout([of(*part) for part in zip(shape, stride, strict=True)])
-        return _fit_layout([a(at * stride) for at in range(shape)])
+        return _fit_layout([a(i * stride) for i in range(shape)])
 
-    found = of(b.shape, b.stride)
-    wrong = next((at for at, offset in enumerate(b.offsets()) if found(at) != a(offset)), None)
-    if wrong is None:
-        return found
-    where = format_tuple(idx2crd(wrong, b.shape))
+    result = of(b.shape, b.stride)
+    mismatch = next((i for i, offset in enumerate(b.offsets()) if result(i) != a(offset)), None)
+    if mismatch is None:
+        return result
+    coordinate = format_tuple(idx2crd(mismatch, b.shape))
     raise LayoutError(
-        f"composition: {a} after {b} is no layout: {reason}; at {where} it would have to give {a(b(wrong))}, "
-        f"where its modes one by one add up to {found(wrong)}"
+        f"composition: {a} o {b} is not a layout: {reason}; at {coordinate} the offset must be {a(b(mismatch))}, "
+        f"but its modes add up to {result(mismatch)}"
     )
 
 
 def _fit_layout(offsets: Sequence[int]) -> Layout:
-    """The only layout that can have these offsets: each mode is as long as its step holds."""
-    modes, done = [], 1
-    while done < len(offsets) and len(offsets) % done == 0:
-        step, count = offsets[done], 1
-        while count * done < len(offsets) and offsets[count * done] == count * step:
+    """The only layout that can have these offsets: each mode extends as far as its stride is constant."""
+    modes, covered = [], 1
+    while covered < len(offsets) and len(offsets) % covered == 0:
+        step, count = offsets[covered], 1
+        while count * covered < len(offsets) and offsets[count * covered] == count * step:
             count += 1
         modes.append((count, step))
-        done *= count
-    return _layout_from_modes(modes) if done == len(offsets) else Layout(len(offsets), 0)
+        covered *= count
+    return _layout_from_modes(modes) if covered == len(offsets) else Layout(len(offsets), 0)

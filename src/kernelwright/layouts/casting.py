@@ -1,4 +1,4 @@
-"""The same memory seen in wider or narrower elements: 16-bit elements as 32-bit ones and back."""
+"""Layouts of the same memory in wider or narrower elements: 16-bit elements as 32-bit ones and back."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def upcast(layout: Any, count: int) -> Any:
 
     Args:
         layout: Layout, Swizzle or composed layout.
-        count: elements in a wide one.
+        count: number of narrow elements in a wide one.
     Returns:
-        R with R(group of c) = layout(c) // count; a mode whose stride is smaller than `count` becomes shorter, down to
-        one element.
+        R with R(group of c) = layout(c) // count; a mode with a stride below `count` becomes shorter, down to one
+        element.
     Raises:
         LayoutError: a group of elements would straddle two wide ones.
     """
     _require_positive(count)
     if not isinstance(layout, Layout):
         return _recast_swizzled(layout, count, upcast)
-    found = _map_modes(layout, lambda shape, stride: _widen_mode(shape, stride, count, layout))
-    lengths = zip(leaves(layout.shape), leaves(found.shape), leaves(layout.stride), strict=True)
+    result = _map_modes(layout, lambda shape, stride: _widen_mode(shape, stride, count, layout))
+    lengths = zip(leaves(layout.shape), leaves(result.shape), leaves(layout.stride), strict=True)
     if sum((before // after - 1) * stride for before, after, stride in lengths) >= count:
-        raise LayoutError(f"upcast: the modes of {layout} that lie within {count} elements overlap")
-    return found
+        raise LayoutError(f"upcast: the modes of {layout} within {count} elements overlap")
+    return result
 
 
 def downcast(layout: Any, count: int) -> Any:
@@ -40,13 +40,15 @@ def downcast(layout: Any, count: int) -> Any:
     Returns:
         R of `count` times the size; the mode of stride 1 becomes longer.
     Raises:
-        LayoutError: no mode of stride 1 that could hold the parts, or several.
+        LayoutError: not exactly one mode of stride 1, which must hold the parts.
     """
     _require_positive(count)
     if not isinstance(layout, Layout):
         return _recast_swizzled(layout, count, downcast)
-    if count > 1 and (found := sum(stride == 1 for _, stride in layout.modes())) != 1:
-        raise LayoutError(f"downcast: {layout} has {found} modes of stride 1, where one must hold the {count} parts")
+    if count > 1 and (result := sum(stride == 1 for _, stride in layout.modes())) != 1:
+        raise LayoutError(
+            f"downcast: {layout} has {result} modes of stride 1; exactly one is needed for the {count} parts"
+        )
     return _map_modes(layout, lambda shape, stride: (shape * count, 1) if stride == 1 else (shape, stride * count))
 
 
@@ -54,14 +56,14 @@ def recast(layout: Any, old_bits: int, new_bits: int) -> Any:
     """The layout of the same memory in elements of `new_bits` in place of `old_bits`.
 
     Raises:
-        LayoutError: as for `upcast` and `downcast`.
+        LayoutError: as in `upcast` and `downcast`.
     """
     _require_positive(old_bits)
     _require_positive(new_bits)
     common = gcd(old_bits, new_bits)
     narrower, wider = old_bits // common, new_bits // common
-    found = downcast(layout, narrower) if narrower > 1 else layout
-    return upcast(found, wider) if wider > 1 else found
+    result = downcast(layout, narrower) if narrower > 1 else layout
+    return upcast(result, wider) if wider > 1 else result
 
 
 def _widen_mode(shape: int, stride: int, count: int, layout: Layout) -> tuple[int, int]:
@@ -87,20 +89,20 @@ def _map_modes(layout: Layout, function: Callable[[int, int], tuple[int, int]]) 
 
 
 def _recast_swizzled(layout: Any, count: int, cast: Callable) -> Any:
-    """A swizzle moves its bits: those of whole elements stay the same bits of memory."""
-    moved = count.bit_length() - 1
-    if count != 1 << moved:
-        raise LayoutError(f"{cast.__name__}: a swizzle turns bits, and {count} is no power of 2")
+    """Recast a swizzle so that it applies to the same bits of the byte address."""
+    bits = count.bit_length() - 1
+    if count != 1 << bits:
+        raise LayoutError(f"{cast.__name__}: a swizzled layout needs a power of 2, not {count}")
     if isinstance(layout, Swizzle):
-        base = layout.base - moved if cast is upcast else layout.base + moved
+        base = layout.base - bits if cast is upcast else layout.base + bits
         if base < 0:
-            raise LayoutError(f"upcast: {layout} turns bits inside an element that is {count} times as wide")
+            raise LayoutError(f"upcast: {layout} changes bits inside an element that is {count} times as wide")
         return Swizzle(layout.bits, base, layout.shift)
     if not isinstance(layout, ComposedLayout):
-        raise LayoutError(f"{cast.__name__}: {layout} is no layout")
+        raise LayoutError(f"{cast.__name__}: {layout} is not a layout")
     if cast is upcast and layout.base_offset % count:
         raise LayoutError(
-            f"upcast: {layout} begins at {layout.base_offset}, inside an element that is {count} times as wide"
+            f"upcast: {layout} starts at {layout.base_offset}, inside an element that is {count} times as wide"
         )
     begin = layout.base_offset // count if cast is upcast else layout.base_offset * count
     return ComposedLayout(cast(layout.swizzle, count), begin, cast(layout.layout, count))
@@ -108,4 +110,4 @@ def _recast_swizzled(layout: Any, count: int, cast: Callable) -> Any:
 
 def _require_positive(count: int) -> None:
     if not is_int(count) or count < 1:
-        raise LayoutError(f"{count!r} is no number of elements or bits")
+        raise LayoutError(f"{count!r} is not a positive number of elements or bits")

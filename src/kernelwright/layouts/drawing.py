@@ -1,4 +1,4 @@
-"""Layouts as grids of coloured cells: offsets, banks, or who holds what."""
+"""Layouts as grids of coloured cells: offsets, banks, or owning threads."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ COLOUR_MODES = ("offset", "bank", "thread", "line")
 
 
 def draw_grid(layout: Any, *, colour: str = "offset", element_bytes: int = 4) -> LayoutDrawing:
-    """A layout as a table: its first mode down, all others across; each cell holds its offset.
+    """A layout as a table of offsets: the first mode down, all others across.
 
     Args:
         layout: Layout or composed layout.
-        colour: by `offset` (eight shades over the cosize), `bank` of shared memory (small below the offset),
+        colour: by `offset` (eight shades over the cosize), `bank` of shared memory (printed below the offset),
             `line` of 128 bytes, or `thread` (the coordinate of the first mode).
-        element_bytes: for banks and lines.
+        element_bytes: element size, for banks and lines.
     Raises:
-        LayoutError: no such colour.
+        LayoutError: unknown colour mode.
     """
     if colour not in COLOUR_MODES:
-        raise LayoutError(f"no colour {colour!r}: {', '.join(COLOUR_MODES)}")
+        raise LayoutError(f"unknown colour {colour!r}: one of {', '.join(COLOUR_MODES)}")
     down = size(layout[0]) if len(layout) > 1 else 1
     across = size(layout) // down
     offsets, reach = layout.offsets(), 1 + max(layout.offsets())
@@ -50,11 +50,11 @@ def draw_grid(layout: Any, *, colour: str = "offset", element_bytes: int = 4) ->
         "line": f"colour: line of 128 bytes, with {element_bytes}-byte elements",
         "thread": "colour: coordinate of the first mode",
     }[colour]
-    return _build_drawing(str(layout), down, across, cell, legend, lambda at: _column_label(layout, at))
+    return _build_drawing(str(layout), down, across, cell, legend, lambda column: _column_label(layout, column))
 
 
 def _column_label(layout: Any, column: int) -> str:
-    """The coordinate of a column in all modes but the first, where it is more than a number."""
+    """The coordinate of a column in all modes but the first."""
     shape = layout.shape
     if not isinstance(shape, tuple) or len(shape) == 1:
         return str(column)
@@ -63,21 +63,23 @@ def _column_label(layout: Any, column: int) -> str:
 
 
 def draw_owners(name: str, tv_layout: Any, shape: tuple[int, int]) -> LayoutDrawing:
-    """A matrix with the thread and the value that hold each element: TthreadVvalue, coloured by thread.
+    """A matrix with the thread and value index that hold each element (T0 V1), coloured by thread.
 
     Args:
         tv_layout: (thread, value) -> row + rows * column.
         shape: (rows, columns) of the matrix.
     Raises:
-        LayoutError: an element that nobody holds, or two hold.
+        LayoutError: an element that no thread or more than one holds.
     """
-    who = element_owners(tv_layout, shape)
+    owners = element_owners(tv_layout, shape)
 
     def cell(row: int, column: int) -> Cell:
-        thread, value = who[row][column]
+        thread, value = owners[row][column]
         return Cell(f"T{thread}", f"V{value}", thread % NUM_COLOURS)
 
-    return _build_drawing(f"{name}  {tv_layout}", *shape, cell, "T: thread, V: its value; colour: thread modulo 8", str)
+    return _build_drawing(
+        f"{name}  {tv_layout}", *shape, cell, "T: thread, V: value index; colour: thread modulo 8", str
+    )
 
 
 def _build_drawing(title: str, down: int, across: int, cell: Any, legend: str, label: Any) -> LayoutDrawing:

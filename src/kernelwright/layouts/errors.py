@@ -1,4 +1,4 @@
-"""What the algebra says when there is no answer: it never returns a layout that is wrong."""
+"""The error of the layout algebra, raised instead of returning a wrong layout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kernelwright.core.errors import UsageError
 
 
 class LayoutError(UsageError):
-    """A layout that cannot be, or an operation that has no layout as its answer."""
+    """An invalid layout, or an operation whose result is not a layout."""
 
     code = "layout"
     default_next = "docs/layouts.md explains every operation with examples"

@@ -1,4 +1,4 @@
-"""Why an operation gave what it gave, in a few sentences."""
+"""Explanations of the results of layout operations, as a few lines of text."""
 
 from __future__ import annotations
 
@@ -13,42 +13,45 @@ from kernelwright.layouts.tiling import logical_divide, logical_product
 from kernelwright.layouts.tuples import ceil_div, leaves
 
 
-def _explain_coalesce(found: Layout, layout: Any, profile: Any = None) -> list[str]:
+def _explain_coalesce(result: Layout, layout: Any, profile: Any = None) -> list[str]:
     if isinstance(profile, tuple):
-        return ["each mode by itself, so that the rank stays"]
+        return ["each mode on its own, so the rank is kept"]
     (shape, stride), *modes = without_swizzle(layout).modes()
-    said = []
+    lines = []
     for more, step in modes:
         if 1 in (more, shape):
-            gone = f"{more}:{step}" if more == 1 else f"{shape}:{stride}"
+            removed = f"{more}:{step}" if more == 1 else f"{shape}:{stride}"
             shape, stride = (shape, stride) if more == 1 else (more, step)
-            said.append(f"{gone} has one element: it goes")
+            lines.append(f"{removed} has one element and is removed")
         elif shape * stride == step:
-            said.append(f"{shape}:{stride} and {more}:{step} join, since {shape} x {stride} = {step}")
+            lines.append(f"{shape}:{stride} and {more}:{step} are merged, since {shape} x {stride} = {step}")
             shape *= more
         else:
-            said.append(f"{shape}:{stride} and {more}:{step} stay apart, since {shape} x {stride} is not {step}")
+            lines.append(f"{shape}:{stride} and {more}:{step} are not merged, since {shape} x {stride} is not {step}")
             shape, stride = more, step
-    return said
+    return lines
 
 
-def _explain_composition(found: Any, a: Any, b: Any) -> list[str]:
+def _explain_composition(result: Any, a: Any, b: Any) -> list[str]:
     if isinstance(b, tuple):
         parts = zip(without_swizzle(a), b, strict=False)
-        return [f"mode {at}: {mode} after {_describe_part(part)}" for at, (mode, part) in enumerate(parts)]
+        return [
+            f"mode {i}: {mode} is unchanged" if part is None else f"mode {i}: {mode} o {part}"
+            for i, (mode, part) in enumerate(parts)
+        ]
     if not isinstance(a, Layout):
-        return [f"{b} gives the offsets, and the swizzle turns their bits"]
+        return [f"{b} maps to offsets, the swizzle XORs their bits"]
     b = as_layout(b)
     modes = unbounded_modes(a)
     flat = make_unchecked(*(tuple(part) for part in zip(*modes, strict=True))) if len(modes) > 1 else Layout(*modes[0])
-    said = [f"as a function of an index, {a} is {flat}"] if flat != a else []
+    lines = [f"as a function of an index, {a} is {flat}"] if flat != a else []
     for shape, stride in b.modes():
-        said.append(
-            f"{shape}:{stride} takes {_describe_elements(shape, stride)}: {composition(a, Layout(shape, stride))}"
+        lines.append(
+            f"{shape}:{stride} selects {_describe_elements(shape, stride)}: {composition(a, Layout(shape, stride))}"
         )
     if len(list(leaves(b.shape))) > 1:
-        said.append("together they never step over the end of a mode, so each can be taken by itself")
-    return said
+        lines.append("together they stay within each mode, so each can be composed on its own")
+    return lines
 
 
 def _describe_elements(shape: int, stride: int) -> str:
@@ -59,44 +62,46 @@ def _describe_elements(shape: int, stride: int) -> str:
     return f"the first {shape} elements" if stride == 1 else f"{shape} elements, every {_ordinal(stride)}"
 
 
-def _explain_complement(found: Layout, layout: Any, cotarget: Any = 1) -> list[str]:
-    said, covered = [], 1
+def _explain_complement(result: Layout, layout: Any, cotarget: Any = 1) -> list[str]:
+    lines, covered = [], 1
     for stride, shape in sorted((stride, shape) for shape, stride in filter(as_layout(layout)).modes() if stride):
         if (gaps := stride // covered) > 1:
-            said.append(
-                f"{shape}:{stride} leaves room for {_pluralize(gaps, 'step', 'steps')} of {covered}: {gaps}:{covered}"
+            lines.append(
+                f"{_pluralize(gaps, 'step', 'steps')} of {covered} fit below {shape}:{stride}: {gaps}:{covered}"
             )
         covered = shape * stride
     reach = size(as_layout(cotarget))
     if reach > covered:
-        again = ceil_div(reach, covered)
-        said.append(
-            f"what spans {_pluralize(covered, 'offset', 'offsets')} is repeated until {reach}: {again}:{covered}"
+        repeats = ceil_div(reach, covered)
+        lines.append(
+            f"these {_pluralize(covered, 'offset', 'offsets')} are repeated up to {reach}: {repeats}:{covered}"
         )
-    distinct = size(filter(as_layout(layout))) * size(found)
-    end = cosize(make_layout(as_layout(layout), found))
+    distinct = size(filter(as_layout(layout))) * size(result)
+    end = cosize(make_layout(as_layout(layout), result))
     return [
-        *said,
-        f"together they take {'all' if distinct == end else distinct} of {_pluralize(end, 'offset', 'offsets')}",
+        *lines,
+        f"together they cover {'all' if distinct == end else distinct} of {_pluralize(end, 'offset', 'offsets')}",
     ]
 
 
-def _explain_divide(found: Any, layout: Any, tiler: Any) -> list[str]:
+def _explain_divide(result: Any, layout: Any, tiler: Any) -> list[str]:
     if isinstance(tiler, tuple):
         return _explain_by_mode(layout, tiler, "in tiles of", logical_divide)
     tiler = as_layout(tiler)
     rest = complement(tiler, size(layout))
-    said = [f"the tile {tiler} repeats along its complement in {size(layout)} elements, {rest}"]
+    lines = [f"the tile {tiler} is repeated along its complement in {size(layout)} elements, {rest}"]
     if size(tiler) * size(rest) > size(layout):
-        said.append(f"{size(tiler)} does not divide {size(layout)}: the last tile reaches beyond, and must be masked")
-    return [*said, f"{layout} after ({tiler}, {rest})"]
+        lines.append(
+            f"{size(tiler)} does not divide {size(layout)}: the last tile exceeds the layout and must be masked"
+        )
+    return [*lines, f"{layout} o ({tiler}, {rest})"]
 
 
-def _explain_product(found: Any, layout: Any, tiler: Any) -> list[str]:
+def _explain_product(result: Any, layout: Any, tiler: Any) -> list[str]:
     if isinstance(tiler, tuple):
         return _explain_by_mode(layout, tiler, "repeated along", logical_product)
     inner, tiler = without_swizzle(layout), as_layout(tiler)
-    return [f"{inner} leaves room for copies; in the order of {tiler} they lie at {logical_product(inner, tiler)[1]}"]
+    return [f"the copies of {inner}, in the order of {tiler}, are at {logical_product(inner, tiler)[1]}"]
 
 
 def _explain_by_mode(layout: Any, tiler: tuple, verb: str, operation: Callable) -> list[str]:
@@ -105,104 +110,101 @@ def _explain_by_mode(layout: Any, tiler: tuple, verb: str, operation: Callable) 
 
 
 def _explain_zipped(operation: Callable) -> Callable[..., list[str]]:
-    def said(found: Any, layout: Any, tiler: Any) -> list[str]:
+    def explain(result: Any, layout: Any, tiler: Any) -> list[str]:
         name = operation.__name__
-        return [f"{name} gives {operation(layout, tiler)}", "the tiles come first, what counts them after"]
+        return [f"{name} returns {operation(layout, tiler)}", "the tile modes come first, then the rest modes"]
 
-    return said
+    return explain
 
 
 def _explain_by_rank(order: str) -> Callable[..., list[str]]:
-    def said(found: Any, block: Any, tiler: Any) -> list[str]:
+    def explain(result: Any, block: Any, tiler: Any) -> list[str]:
         inner, tiler = without_swizzle(block), as_layout(tiler)
         return [
-            f"mode by mode ({order}), with the places that logical_product finds",
-            *_explain_product(found, inner, tiler),
+            f"mode by mode ({order}), at the offsets of logical_product",
+            *_explain_product(result, inner, tiler),
         ]
 
-    return said
+    return explain
 
 
-def _explain_right_inverse(found: Layout, layout: Layout) -> list[str]:
-    if size(found) == 1:
-        return ["no stride is 1: only offset 0 is reached by counting"]
-    return [f"the modes whose strides follow on each other, from 1, reach the offsets 0 to {size(found) - 1}"]
+def _explain_right_inverse(result: Layout, layout: Layout) -> list[str]:
+    if size(result) == 1:
+        return ["no stride is 1, so only offset 0 is covered"]
+    return [f"the modes with contiguous strides, starting at 1, cover the offsets 0 to {size(result) - 1}"]
 
 
-def _explain_left_inverse(found: Layout, layout: Layout) -> list[str]:
+def _explain_left_inverse(result: Layout, layout: Layout) -> list[str]:
     modes = sorted(((stride, shape) for shape, stride in layout.modes() if shape > 1), reverse=True)
-    said = [f"how often {stride} goes into it is the coordinate of {shape}:{stride}" for stride, shape in modes]
-    return ["of an offset, and then of what is left of it:", *said] if said else []
+    lines = [f"the quotient by {stride} is the coordinate of {shape}:{stride}" for stride, shape in modes]
+    return ["the offset, then each remainder, is divided by the strides:", *lines] if lines else []
 
 
-def _explain_nullspace(found: Layout, layout: Layout) -> list[str]:
-    return [f"{_pluralize(size(found), 'coordinate has', 'coordinates have')} each offset: the modes of stride 0"]
+def _explain_nullspace(result: Layout, layout: Layout) -> list[str]:
+    return [f"{_pluralize(size(result), 'coordinate maps', 'coordinates map')} to each offset: the modes of stride 0"]
 
 
-def _explain_cast(found: Any, layout: Any, *_: Any) -> list[str]:
+def _explain_cast(result: Any, layout: Any, *_: Any) -> list[str]:
     if not isinstance(layout, Layout):
-        return ["a swizzle turns the same bits of memory"]
+        return ["the swizzle applies to the same bits of the byte address"]
     return [
         f"{shape}:{stride} becomes {after}:{step}"
-        for (shape, stride), (after, step) in zip(layout.modes(), found.modes(), strict=True)
+        for (shape, stride), (after, step) in zip(layout.modes(), result.modes(), strict=True)
     ]
 
 
-def _explain_filter(found: Layout, layout: Any, *_: Any) -> list[str]:
-    gone = [f"{shape}:{stride}" for shape, stride in without_swizzle(layout).modes() if stride == 0 or shape == 1]
-    return [f"{', '.join(gone)} {'goes' if len(gone) == 1 else 'go'}: no new offset"] if gone else []
+def _explain_filter(result: Layout, layout: Any, *_: Any) -> list[str]:
+    removed = [f"{shape}:{stride}" for shape, stride in without_swizzle(layout).modes() if stride == 0 or shape == 1]
+    verb = "is" if len(removed) == 1 else "are"
+    return [f"{', '.join(removed)} {verb} removed: no new offsets"] if removed else []
 
 
-def _explain_common(found: Any, a: Layout, b: Layout) -> list[str]:
-    most = found if isinstance(found, int) else size(found)
-    return [f"{_pluralize(most, 'element lies', 'elements lie')} one after the other in both"]
+def _explain_common(result: Any, a: Layout, b: Layout) -> list[str]:
+    count = result if isinstance(result, int) else size(result)
+    return [f"{_pluralize(count, 'element is', 'elements are')} contiguous in both"]
 
 
-def describe_bank_conflicts(found: BankConflicts) -> list[str]:
-    """A finding in words."""
-    if found.is_conflict_free:
+def describe_bank_conflicts(result: BankConflicts) -> list[str]:
+    """Bank conflicts as text."""
+    if result.is_conflict_free:
         return [
-            f"free of conflicts: {_pluralize(found.wavefronts, 'pass', 'passes')} of "
-            f"{found.access_bytes} bytes a thread"
+            f"conflict-free: {_pluralize(result.wavefronts, 'wavefront', 'wavefronts')} of "
+            f"{result.access_bytes} bytes per thread"
         ]
-    threads = ", ".join(map(str, found.conflicting_threads[:8]))
-    dots = " ..." if len(found.conflicting_threads) > 8 else ""
+    threads = ", ".join(map(str, result.conflicting_threads[:8]))
+    dots = " ..." if len(result.conflicting_threads) > 8 else ""
     return [
-        f"{found.ways}-way: threads {threads}{dots} want different words of one bank; "
-        f"{_pluralize(found.wavefronts, 'pass', 'passes')} where {found.ideal_wavefronts} would do"
+        f"{result.ways}-way: threads {threads}{dots} access different words of one bank; "
+        f"{_pluralize(result.wavefronts, 'wavefront', 'wavefronts')}, at best {result.ideal_wavefronts}"
     ]
 
 
-def describe_coalescing(found: Coalescing) -> list[str]:
-    """A finding in words."""
+def describe_coalescing(result: Coalescing) -> list[str]:
+    """Coalescing as text."""
     return [
-        f"{_pluralize(found.sectors_per_request, 'sector', 'sectors')} a request of "
-        f"{found.access_bytes} bytes a thread, "
-        f"{100 * found.efficiency:.0f} % of the moved bytes wanted"
+        f"{_pluralize(result.sectors_per_request, 'sector', 'sectors')} per request of "
+        f"{result.access_bytes} bytes per thread, "
+        f"{100 * result.efficiency:.0f} % of the bytes moved are requested"
     ]
 
 
-def describe_swizzle(found: SwizzleSearchResult) -> list[str]:
-    """A finding in words."""
-    said = [f"{name}: {describe_bank_conflicts(one)[0]}" for name, one in found.conflicts_before.items()]
-    if not found.swizzle.bits:
-        return [*said, "nothing to mend"]
-    said.append(f"under {found.swizzle} every access is free of conflicts")
-    torn = f"{found.num_inapplicable} tear an access apart or leave the tile, " if found.num_inapplicable else ""
-    fewer = len(found.smaller_swizzles) + found.num_inapplicable
-    said.append(
-        f"of the {_pluralize(fewer, 'swizzle', 'swizzles')} of fewer bits, "
-        f"{torn}{len(found.smaller_swizzles)} leave conflicts"
+def describe_swizzle(result: SwizzleSearchResult) -> list[str]:
+    """The result of a swizzle search as text."""
+    lines = [f"{name}: {describe_bank_conflicts(one)[0]}" for name, one in result.conflicts_before.items()]
+    if not result.swizzle.bits:
+        return [*lines, "no swizzle is needed"]
+    lines.append(f"with {result.swizzle} every access is conflict-free")
+    inapplicable = f"{result.num_inapplicable} split an access or leave the tile, " if result.num_inapplicable else ""
+    fewer = len(result.smaller_swizzles) + result.num_inapplicable
+    lines.append(
+        f"of the {_pluralize(fewer, 'swizzle', 'swizzles')} with fewer bits, "
+        f"{inapplicable}{len(result.smaller_swizzles)} leave conflicts"
     )
-    return said
+    return lines
 
 
 def _pluralize(number: float, one: str, more: str) -> str:
     return f"{number:.3g} {one if number == 1 else more}" if number < 1000 else f"{number:,.0f} {more}"
-
-
-def _describe_part(part: Any) -> str:
-    return "itself" if part is None else str(part)
 
 
 def _ordinal(number: int) -> str:
@@ -231,7 +233,7 @@ EXPLANATIONS: dict[str, Callable[..., list[str]]] = {
     "right_inverse": _explain_right_inverse,
     "left_inverse": _explain_left_inverse,
     "nullspace": _explain_nullspace,
-    "bank_conflicts": lambda found, *_: describe_bank_conflicts(found),
-    "coalescing": lambda found, *_: describe_coalescing(found),
-    "find_swizzle": lambda found, *_: describe_swizzle(found),
+    "bank_conflicts": lambda result, *_: describe_bank_conflicts(result),
+    "coalescing": lambda result, *_: describe_coalescing(result),
+    "find_swizzle": lambda result, *_: describe_swizzle(result),
 }

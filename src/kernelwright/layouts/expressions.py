@@ -1,4 +1,4 @@
-"""Evaluates expressions of layouts, and says step by step what was done."""
+"""Evaluates layout expressions and records every step."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kernelwright.layouts.swizzle import ComposedLayout, Swizzle
 from kernelwright.layouts.tuples import format_tuple
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    deed.__name__: deed
-    for deed in (
+    fn.__name__: fn
+    for fn in (
         *(algebra.coalesce, algebra.filter, algebra.composition, algebra.complement),
         *(algebra.right_inverse, algebra.left_inverse, algebra.nullspace),
         *(algebra.max_common_layout, algebra.max_common_vector),
@@ -52,7 +52,7 @@ SHAPE_FUNCTIONS = frozenset(
         "size",
     ]
 )
-"""Functions that take shapes as they are; all others take a shape for its compact layout in their first place."""
+"""Functions that accept shapes; all others convert a shape as first argument to its compact layout."""
 
 
 ACCESS_QUERIES = ("bank_conflicts", "coalescing", "find_swizzle")
@@ -60,7 +60,7 @@ ACCESS_QUERIES = ("bank_conflicts", "coalescing", "find_swizzle")
 
 @dataclass(frozen=True)
 class ThreadValues:
-    """Who holds what of a matrix: (thread, value) -> row + rows * column."""
+    """The TV layout of a matrix: (thread, value) -> row + rows * column."""
 
     name: str
     layout: Layout
@@ -72,7 +72,7 @@ class ThreadValues:
 
 @dataclass(frozen=True)
 class Step:
-    """One operation: the call with its arguments worked out, what it gave, and why, in words."""
+    """One operation: the call with evaluated arguments, its result, and an explanation."""
 
     call: str
     result: str
@@ -81,7 +81,7 @@ class Step:
 
 @dataclass
 class Evaluation:
-    """What an expression comes to, with every operation on the way."""
+    """The value of an expression and every operation that led to it."""
 
     source: str
     value: Any = None
@@ -89,33 +89,33 @@ class Evaluation:
 
 
 def evaluate(source: str, element_bytes: int = 4) -> Evaluation:
-    """Works out an expression.
+    """Evaluate an expression.
 
     Args:
-        element_bytes: for `bank_conflicts`, `coalescing` and `find_swizzle` where they are given a layout alone.
+        element_bytes: default for `bank_conflicts`, `coalescing` and `find_swizzle` called with a layout only.
     Raises:
-        LayoutError: it cannot be read or has no answer; `where` holds the text with the offending part marked.
+        LayoutError: it cannot be parsed or has no result; `where` holds the text with the offending part marked.
     """
-    found, node = Evaluation(source), parse(source)
-    evaluator = _Evaluator(found, element_bytes)
-    found.value = evaluator.evaluate(node)
-    if node.kind == "tuple":  # a shape by itself is its compact layout
-        found.value = evaluator.evaluate(Node("compact", node.begin, node.end, found.value))
-    return found
+    evaluation, node = Evaluation(source), parse(source)
+    evaluator = _Evaluator(evaluation, element_bytes)
+    evaluation.value = evaluator.evaluate(node)
+    if node.kind == "tuple":  # a shape alone is its compact layout
+        evaluation.value = evaluator.evaluate(Node("compact", node.begin, node.end, evaluation.value))
+    return evaluation
 
 
 class _Evaluator:
-    def __init__(self, found: Evaluation, element_bytes: int) -> None:
-        self.evaluation, self.element_bytes = found, element_bytes
+    def __init__(self, evaluation: Evaluation, element_bytes: int) -> None:
+        self.evaluation, self.element_bytes = evaluation, element_bytes
 
     def evaluate(self, node: Node) -> Any:
         try:
             return getattr(self, f"_{node.kind}")(node)
-        except LayoutError as fault:
-            raise with_location(fault, self.evaluation.source, node) from fault
-        except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as fault:
-            wrong = LayoutError(f"what stands here does not go together: {fault}")
-            raise with_location(wrong, self.evaluation.source, node) from fault
+        except LayoutError as error:
+            raise with_location(error, self.evaluation.source, node) from error
+        except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
+            layout_error = LayoutError(f"the operands do not fit together: {error}")
+            raise with_location(layout_error, self.evaluation.source, node) from error
 
     def _number(self, node: Node) -> int:
         return node.value
@@ -136,22 +136,22 @@ class _Evaluator:
 
     def _swizzle(self, node: Node) -> Swizzle:
         if len(node.parts) != 3:
-            raise LayoutError(f"a swizzle has 3 numbers, bits, base and shift, not {len(node.parts)}")
+            raise LayoutError(f"a swizzle needs 3 numbers (bits, base, shift), not {len(node.parts)}")
         return Swizzle(*map(self.evaluate, node.parts))
 
     def _name(self, node: Node) -> Any:
         if node.value in FUNCTIONS:
-            raise LayoutError(f"{node.value} takes its arguments in parentheses")
+            raise LayoutError(f"{node.value} needs its arguments in parentheses")
         return node.value if node.value in swizzling.READ_ACCESSES else thread_values(node.value)
 
     def _chain(self, node: Node) -> Any:
         values = [self.evaluate(part) for part in node.parts]
         if len(values) == 3 and isinstance(values[0], Swizzle) and tuples.is_int(values[1]):
             return ComposedLayout(values[0], values[1], as_layout(values[2]))
-        *before, found = values
-        for value in reversed(before):
-            found = self._apply("composition", [_to_layout(value), _to_layout(found)])
-        return found
+        *outer, result = values
+        for value in reversed(outer):
+            result = self._apply("composition", [_to_layout(value), _to_layout(result)])
+        return result
 
     def _at(self, node: Node) -> Any:
         target, *coordinates = map(self.evaluate, node.parts)
@@ -159,10 +159,11 @@ class _Evaluator:
         if isinstance(target, tuple):
             target = as_layout(target)
         if not isinstance(target, Layout | ComposedLayout | Swizzle):
-            raise LayoutError(f"{target} is no layout that a coordinate could stand behind")
-        found = target(*coordinates)
-        self.evaluation.steps.append(Step(f"{target}({','.join(map(format_tuple, coordinates))})", format_tuple(found)))
-        return found
+            raise LayoutError(f"{target} is not a layout and takes no coordinate")
+        result = target(*coordinates)
+        call = f"{target}({','.join(map(format_tuple, coordinates))})"
+        self.evaluation.steps.append(Step(call, format_tuple(result)))
+        return result
 
     def _call(self, node: Node) -> Any:
         if node.value.partition(".")[2] and node.value not in FUNCTIONS:  # mma.m16n8k16.bf16.A(0,1)
@@ -170,30 +171,30 @@ class _Evaluator:
                 Node("at", node.begin, node.end, parts=(Node("name", node.begin, node.end, node.value), *node.parts))
             )
         if node.value not in FUNCTIONS:
-            raise LayoutError(f"no operation {node.value!r}", next=f"there are {', '.join(sorted(FUNCTIONS))}")
+            raise LayoutError(f"unknown operation {node.value!r}", next=f"one of {', '.join(sorted(FUNCTIONS))}")
         arguments = [_to_layout(self.evaluate(part)) for part in node.parts]
         return self._apply(node.value, arguments)
 
     def _apply(self, name: str, arguments: list[Any]) -> Any:
-        deed = FUNCTIONS[name]
+        fn = FUNCTIONS[name]
         if name in ACCESS_QUERIES and len(arguments) == 1:
             arguments.append(self.element_bytes)
         if name not in (*SHAPE_FUNCTIONS, "make_layout") and isinstance(arguments[0], tuple | int):
             arguments[0] = as_layout(arguments[0])
         try:
-            inspect.signature(deed).bind(*arguments)
+            inspect.signature(fn).bind(*arguments)
         except TypeError:
-            raise LayoutError(f"{name} takes {_format_parameters(deed)}, not {len(arguments)} arguments") from None
+            raise LayoutError(f"{name} accepts {_format_parameters(fn)}, not {len(arguments)} arguments") from None
         try:
-            found = deed(*arguments)
-        except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as fault:
-            given = ", ".join(map(format_value, arguments))
-            raise LayoutError(f"{name} cannot take {given}: it takes {_format_parameters(deed)}") from fault
-        words = EXPLANATIONS[name](found, *arguments) if name in EXPLANATIONS and None not in arguments else []
-        self.evaluation.steps.append(
-            Step(f"{name}({', '.join(map(format_value, arguments))})", format_value(found), tuple(words))
-        )
-        return found
+            result = fn(*arguments)
+        except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
+            values = ", ".join(map(format_value, arguments))
+            raise LayoutError(f"{name} does not accept {values}: it accepts {_format_parameters(fn)}") from error
+        explained = name in EXPLANATIONS and None not in arguments
+        explanation = tuple(EXPLANATIONS[name](result, *arguments)) if explained else ()
+        call = f"{name}({', '.join(map(format_value, arguments))})"
+        self.evaluation.steps.append(Step(call, format_value(result), explanation))
+        return result
 
 
 def thread_values(name: str) -> ThreadValues:
@@ -204,21 +205,21 @@ def thread_values(name: str) -> ThreadValues:
     """
     head, _, last = name.rpartition(".")
     which = last if last in ("A", "B", "C", "memory", "registers") else ""
-    found = get_atom(head if which else name)
-    if isinstance(found, MmaAtom):
+    atom = get_atom(head if which else name)
+    if isinstance(atom, MmaAtom):
         if not which:
-            raise LayoutError(f"{name} has operands: {name}.A, {name}.B or {name}.C")
-        held, shape = found.operand(which)
-        return ThreadValues(name, held, shape)
-    assert isinstance(found, CopyAtom)
-    held = found.memory if which == "memory" else found.registers
-    rows = layout.size(held) // 8
-    columns_first = layout.Layout((8, rows), (rows, 1))  # its matrices are numbered along the rows
-    return ThreadValues(name, algebra.composition(columns_first, held), (rows, 8))
+            raise LayoutError(f"{name} is an instruction: name an operand, {name}.A, {name}.B or {name}.C")
+        tv_layout, shape = atom.operand(which)
+        return ThreadValues(name, tv_layout, shape)
+    assert isinstance(atom, CopyAtom)
+    tv_layout = atom.memory if which == "memory" else atom.registers
+    rows = layout.size(tv_layout) // 8
+    row_major = layout.Layout((8, rows), (rows, 1))  # copy atoms number their matrices along the rows
+    return ThreadValues(name, algebra.composition(row_major, tv_layout), (rows, 8))
 
 
 def format_value(value: Any) -> str:
-    """A value as it is written."""
+    """A value in the notation of the expression language."""
     if isinstance(value, tuple):
         return f"({','.join(map(format_value, value))})"
     if isinstance(value, swizzling.SwizzleSearchResult):

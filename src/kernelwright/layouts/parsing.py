@@ -1,7 +1,7 @@
-"""Layouts and expressions of them as people write them: composition((6,2):(8,2), (4,3):(3,1)).
+"""Parser of layout expressions, such as composition((6,2):(8,2), (4,3):(3,1)).
 
 expression  part { "o" part }                      A o B is composition(A, B)
-part        value { "(" coordinate ")" }           an offset, or a slice where a coordinate is _
+part        value { "(" coordinate ")" }           an offset; a slice if a coordinate is _
 value       int | (value, ...) | shape:stride | <tiler, ...> | Sw<b,m,s> | name | name(expression, ...)
 """
 
@@ -16,14 +16,14 @@ from kernelwright.layouts.errors import LayoutError
 
 _TOKEN = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_][\w.]*)|([():,<>-])|(\S))", re.ASCII)
 MAX_DIGITS = 19
-"""Of 2^63."""
+"""Number of digits of 2^63."""
 OPEN_MODE = "_"
 MAX_DEPTH = 50
 
 
 @dataclass(frozen=True)
 class Node:
-    """A piece of an expression: what it is, where it stands in the text, and its parts.
+    """A node of the syntax tree: its kind, its span in the text, and its parts.
 
     Kinds: number, open, tuple, layout (shape, stride), tiler, swizzle, name, call, chain, and at (target, coordinates).
     """
@@ -36,83 +36,83 @@ class Node:
 
 
 def parse_parts(source: str) -> tuple[Any, Any]:
-    """The shape and the stride of a layout from its text, such as (4,(2,2)):(2,(1,8)); no stride for a shape alone.
+    """Parse a layout such as (4,(2,2)):(2,(1,8)) into shape and stride; the stride is None for a shape alone.
 
     Raises:
-        LayoutError: anything else, with the offending part between >> and <<.
+        LayoutError: not a layout; the offending part is between >> and <<.
     """
     node = parse(source)
     if node.kind in ("number", "tuple"):
         return as_int_tuple(node, source), None
     if node.kind != "layout":
-        raise LayoutError(f"a {node.kind} is no layout", where=mark_span(source, node.begin, node.end))
+        raise LayoutError(f"a {node.kind} is not a layout", where=mark_span(source, node.begin, node.end))
     shape, stride = (as_int_tuple(part, source) for part in node.parts)
     return shape, stride
 
 
 def parse(source: str) -> Node:
-    """The tree of an expression.
+    """Parse an expression into its syntax tree.
 
     Raises:
-        LayoutError: what cannot be read, with the offending part between >> and <<.
+        LayoutError: a syntax error; the offending part is between >> and <<.
     """
-    reader = _Parser(source)
-    node = reader.parse_expression()
-    if reader.kind != "end":
-        raise reader.error("the end")
+    parser = _Parser(source)
+    node = parser.parse_expression()
+    if parser.kind != "end":
+        raise parser.error("the end")
     return node
 
 
 def as_int_tuple(node: Node, source: str) -> Any:
-    """The integer tuple that a node stands for.
+    """The integer tuple of a node.
 
     Raises:
-        LayoutError: something in it is no integer; `where` marks it.
+        LayoutError: a part is not an integer; `where` marks it.
     """
     if node.kind == "number":
         return node.value
     if node.kind == "tuple":
         return tuple(as_int_tuple(part, source) for part in node.parts)
-    fault = f"a {node.kind} where an integer or a tuple of them must stand"
-    raise LayoutError(fault, where=mark_span(source, node.begin, node.end))
+    message = f"expected an integer or a tuple of integers, found a {node.kind}"
+    raise LayoutError(message, where=mark_span(source, node.begin, node.end))
 
 
 def mark_span(source: str, begin: int, end: int) -> str:
-    """The text with a part between >> and <<."""
+    """The text with the span marked by >> and <<."""
     return f"{source[:begin]}>>{source[begin:end]}<<{source[end:]}"
 
 
 def with_location(error: LayoutError, source: str, node: Node) -> LayoutError:
-    """The error with the part of the text that it is about, unless it has one already."""
+    """The error with its location in the text marked, unless it has one already."""
     where = error.where or mark_span(source, node.begin, node.end)
     return LayoutError(error.message, next=error.next, where=where)
 
 
 class _Parser:
-    """Reads tokens one after the other."""
+    """Recursive-descent parser with one token of lookahead."""
 
     def __init__(self, source: str) -> None:
         self.source, self.depth, self.last_end = source, 0, 0
         self.advance(0)
 
-    def advance(self, at: int) -> None:
-        """Takes the token from `at` on."""
-        self.last_end = at
-        found = _TOKEN.match(self.source, at)
-        if found is None:
+    def advance(self, position: int) -> None:
+        """Read the token that starts at `position`."""
+        self.last_end = position
+        match = _TOKEN.match(self.source, position)
+        if match is None:
             self.kind, self.text, self.begin, self.end = "end", "", len(self.source), len(self.source)
             return
-        number, name, sign, other = found.groups()
+        number, name, sign, other = match.groups()
         self.kind = "number" if number else "name" if name else "sign" if sign else "other"
         self.text = number or name or sign or other
-        self.begin, self.end = found.start(found.lastindex or 0), found.end()
+        self.begin, self.end = match.start(match.lastindex or 0), match.end()
 
     def error(self, expected: str) -> LayoutError:
         found = repr(self.text) if self.text else "the end"
         return LayoutError(f"expected {expected}, found {found}", where=mark_span(self.source, self.begin, self.end))
 
     def accept(self, text: str) -> bool:
-        """Goes past a sign or a word when it stands here."""
+        """Consume the current token if it is `text`."""
         if self.kind not in ("sign", "name") or self.text != text:
             return False
         self.advance(self.end)
@@ -132,7 +132,7 @@ class _Parser:
         return node
 
     def parse_value(self) -> Node:
-        """A value, with the stride behind it where it is a layout."""
+        """Parse a value, or a layout if a stride follows."""
         node = self.parse_simple()
         if self.kind == "sign" and self.text == ":":
             self.advance(self.end)
@@ -156,9 +156,9 @@ class _Parser:
         if self.kind == "sign" and self.text == "<":
             parts = self.parse_list("<", ">", self.parse_expression)
             return Node("tiler", begin, self.last_end, parts=parts)
-        if self.text == "-":  # the pattern below matches always, if nothing
+        if self.text == "-":  # the pattern below always matches, possibly the empty string
             self.end = self.end + len(re.match(r"\s*\d*", self.source[self.end :]).group())  # type: ignore[union-attr]
-            raise self.error("an integer from 0 on")
+            raise self.error("a non-negative integer")
         raise self.error("an integer, a tuple, a layout or a name")
 
     def parse_name(self, begin: int, end: int) -> Node:
@@ -184,12 +184,12 @@ class _Parser:
     def parse_number(self) -> Node:
         begin, end, text = self.begin, self.end, self.text
         if len(text) > MAX_DIGITS:
-            raise LayoutError(f"{len(text)} digits: 2^63 and more", where=mark_span(self.source, begin, end))
+            raise LayoutError(f"{len(text)} digits: 2^63 or more", where=mark_span(self.source, begin, end))
         self.advance(end)
         return Node("number", begin, end, int(text))
 
     def parse_list(self, opening: str, closing: str, read: Callable[[], Node]) -> tuple[Node, ...]:
-        """Parts between two signs, commas between them."""
+        """Parse comma-separated parts between two brackets."""
         if not self.accept(opening):
             raise self.error(f'"{opening}"')
         self.depth += 1

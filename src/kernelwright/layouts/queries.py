@@ -1,4 +1,4 @@
-"""An expression worked out as one record: the result, every step in words, the three questions, and a drawing."""
+"""Evaluates an expression into one record: the result, explained steps, three analyses of its access, and a drawing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelwright.layouts.swizzling import SwizzleSearchResult, find_swizzle
 from kernelwright.layouts.tuples import depth, format_tuple, rank
 
 MAX_DRAWN_ELEMENTS, MAX_QUERIED_ELEMENTS, MAX_SWIZZLE_SEARCH_ELEMENTS = 2**20, 2**16, 2**13
-"""Elements up to which a layout is drawn, asked about unasked, and a swizzle looked for."""
+"""Largest layout that is drawn, analysed by default, and searched for a swizzle."""
 
 
 def explain(
@@ -28,23 +28,23 @@ def explain(
     tile: tuple[int, int] | None = None,
     colour: str = "offset",
 ) -> LayoutEvaluation:
-    """What an expression of layouts comes to, why, what it would cost on a GPU, and how it looks.
+    """Evaluate a layout expression, with explanations, its access cost on a GPU, and a drawing.
 
     Args:
         expression: such as "composition((6,2):(8,2), (4,3):(3,1))"; `layouts.parsing` has the grammar.
-        element_bytes: for the questions and for banks in the drawing.
-        threads: how many of the first mode take part in the questions; all of them when left out.
-        tile: (rows, columns): the result is (thread, value) -> row + rows * column, and is drawn as who holds what.
+        element_bytes: for the access analyses and for banks in the drawing.
+        threads: number of threads of the first mode in the access analyses; all by default.
+        tile: (rows, columns): treat the result as (thread, value) -> row + rows * column and draw the owning threads.
         colour: offset, bank, line or thread.
     Raises:
-        LayoutError: it cannot be read or has no answer; `where` marks the part.
+        LayoutError: it cannot be parsed or has no result; `where` marks the part.
     """
-    found = evaluate(expression, element_bytes)
-    value, layout = found.value, _layout_of(found.value)
-    figures: dict[str, Any] = {}
+    evaluation = evaluate(expression, element_bytes)
+    value, layout = evaluation.value, _layout_of(evaluation.value)
+    metrics: dict[str, Any] = {}
     if layout is not None:
         inner = without_swizzle(layout)
-        figures = {
+        metrics = {
             "shape": format_tuple(inner.shape),
             "stride": format_tuple(inner.stride),
             "size": size(inner),
@@ -56,10 +56,10 @@ def explain(
         expression=expression,
         kind=_result_kind(value),
         result=format_value(value),
-        steps=tuple(LayoutStep(step.call, step.result, step.explanation) for step in found.steps),
-        questions=tuple(_answer_questions(found, layout, element_bytes, threads)),
+        steps=tuple(LayoutStep(step.call, step.result, step.explanation) for step in evaluation.steps),
+        questions=tuple(_answer_questions(evaluation, layout, element_bytes, threads)),
         drawing=_draw_result(value, layout, tile, colour, element_bytes),
-        **figures,
+        **metrics,
     )
 
 
@@ -72,7 +72,7 @@ def _result_kind(value: Any) -> str:
 
 
 def _layout_of(value: Any) -> Any:
-    """What can be drawn and asked: a layout, or the layout inside."""
+    """The layout of a value that can be drawn and analysed, or None."""
     if isinstance(value, ThreadValues | SwizzleSearchResult):
         return value.layout
     return value if isinstance(value, Layout | ComposedLayout) else None
@@ -88,40 +88,47 @@ def _draw_result(
     return draw_owners("", layout, tile) if tile else draw_grid(layout, colour=colour, element_bytes=element_bytes)
 
 
-def _answer_questions(found: Evaluation, layout: Any, element_bytes: int, threads: int | None) -> list[LayoutQuestion]:
-    """Are there bank conflicts, is it coalesced, which swizzle helps: of a layout that is (thread, value) -> offset."""
-    value = found.value
+def _answer_questions(
+    evaluation: Evaluation, layout: Any, element_bytes: int, threads: int | None
+) -> list[LayoutQuestion]:
+    """Analyse a (thread, value) -> offset layout: bank conflicts, coalescing, and the swizzle to use."""
+    value = evaluation.value
     if isinstance(value, BankConflicts | Coalescing | SwizzleSearchResult):
         return [_answer_question(value)]
     if not isinstance(value, Layout | ComposedLayout):
         return []
     if size(layout) > MAX_QUERIED_ELEMENTS:
         return [
-            LayoutQuestion("all three", f"not answered unasked beyond {MAX_QUERIED_ELEMENTS:,} elements: ask of a tile")
+            LayoutQuestion("all three", f"skipped above {MAX_QUERIED_ELEMENTS:,} elements: use a tile of the layout")
         ]
-    asked = [_answer_question(bank_conflicts(layout, element_bytes, threads))]
-    if isinstance(value, ComposedLayout):  # a swizzle stands over shared memory: the other two do not arise
-        return asked
-    asked.append(_answer_question(coalescing(layout, element_bytes, threads)))
+    answers = [_answer_question(bank_conflicts(layout, element_bytes, threads))]
+    if isinstance(value, ComposedLayout):  # only shared memory is swizzled, so the other two do not apply
+        return answers
+    answers.append(_answer_question(coalescing(layout, element_bytes, threads)))
     if rank(value) == 2 and size(value) <= MAX_SWIZZLE_SEARCH_ELEMENTS:
         try:
-            asked.append(_answer_question(find_swizzle(value, element_bytes)))
-        except LayoutError as fault:
-            asked.append(LayoutQuestion("swizzle", fault.message))
-    return asked
+            answers.append(_answer_question(find_swizzle(value, element_bytes)))
+        except LayoutError as error:
+            answers.append(LayoutQuestion("swizzle", error.message))
+    return answers
 
 
 def _answer_question(value: BankConflicts | Coalescing | SwizzleSearchResult) -> LayoutQuestion:
     if isinstance(value, BankConflicts):
         return LayoutQuestion("bank conflicts", describe_bank_conflicts(value)[0], _scalar_fields(value))
     if isinstance(value, Coalescing):
-        figures = _scalar_fields(value) | {
+        metrics = _scalar_fields(value) | {
             "sectors_per_request": value.sectors_per_request,
             "efficiency": value.efficiency,
         }
-        return LayoutQuestion("coalescing", describe_coalescing(value)[0], figures)
-    tried = {"smaller": len(value.smaller_swizzles), "torn": value.num_inapplicable, "swizzle": str(value.swizzle)}
-    return LayoutQuestion("swizzle", "; ".join(describe_swizzle(value)), {**tried, "layout": str(value.layout)})
+        return LayoutQuestion("coalescing", describe_coalescing(value)[0], metrics)
+    metrics = {
+        "smaller": len(value.smaller_swizzles),
+        "inapplicable": value.num_inapplicable,
+        "swizzle": str(value.swizzle),
+        "layout": str(value.layout),
+    }
+    return LayoutQuestion("swizzle", "; ".join(describe_swizzle(value)), metrics)
 
 
 def _scalar_fields(value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`Swizzle`: bits of an offset turned by other bits of it, so that columns of a tile lie in different banks."""
+"""`Swizzle`: XORs bits of an offset with other bits of it, so that the rows of a column are in different banks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kernelwright.layouts.tuples import IntTuple, is_int
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """XORs `bits` bits of an offset, from bit `base` on, with the `bits` bits that stand `shift` higher.
+    """XORs the `bits` bits of an offset that start at bit `base` with the `bits` bits that are `shift` higher.
 
-    In the words of CuTe Swizzle<B, M, S>: the 128-byte swizzle of 16-bit elements is Swizzle(3, 3, 3), of bytes
-    Swizzle(3, 4, 3). A negative shift takes the lower bits to turn the higher ones.
+    CuTe's Swizzle<B, M, S>: the 128-byte swizzle of 16-bit elements is Swizzle(3, 3, 3), of bytes Swizzle(3, 4, 3).
+    With a negative shift the lower bits are the source and the higher ones the target.
 
     Raises:
-        LayoutError: negative bits or base, or a shift that is smaller than the bits, so that they would overlap.
+        LayoutError: negative bits or base, or a shift smaller than `bits`, so that source and target overlap.
     Source: cutlass/include/cute/swizzle.hpp.
     """
 
@@ -28,26 +28,26 @@ class Swizzle:
 
     def __post_init__(self) -> None:
         if not all(map(is_int, (self.bits, self.base, self.shift))) or self.bits < 0 or self.base < 0:
-            raise LayoutError(f"{self}: bits and base are integers from 0 on, the shift is an integer")
+            raise LayoutError(f"{self}: bits and base must be non-negative integers, the shift an integer")
         if abs(self.shift) < self.bits:
-            raise LayoutError(f"{self}: the shift must be at least {self.bits} bits, or the bits overlap")
+            raise LayoutError(f"{self}: the shift must be at least {self.bits} bits, or source and target overlap")
         if self.base + self.bits + abs(self.shift) > 63:
-            raise LayoutError(f"{self}: beyond 63 bits")
+            raise LayoutError(f"{self}: more than 63 bits")
 
     @property
     def target_mask(self) -> int:
-        """The mask of the bits that change."""
+        """Mask of the bits that change."""
         return ((1 << self.bits) - 1) << (self.base - min(0, self.shift))
 
     @property
     def source_mask(self) -> int:
-        """The mask of the bits that decide how."""
+        """Mask of the bits that they are XORed with."""
         return ((1 << self.bits) - 1) << (self.base + max(0, self.shift))
 
     def __call__(self, offset: Any) -> Any:
-        """The swizzled offset; NumPy arrays give arrays. Its own inverse."""
-        chosen = offset & self.source_mask
-        return offset ^ (chosen >> self.shift if self.shift >= 0 else chosen << -self.shift)
+        """The swizzled offset; NumPy arrays return arrays. Self-inverse."""
+        source = offset & self.source_mask
+        return offset ^ (source >> self.shift if self.shift >= 0 else source << -self.shift)
 
     def __str__(self) -> str:
         return f"Sw<{self.bits},{self.base},{self.shift}>"
@@ -55,7 +55,7 @@ class Swizzle:
 
 @dataclass(frozen=True, slots=True)
 class ComposedLayout:
-    """Swizzle o offset o layout: the function swizzle(offset + layout(c)). CuTe's ComposedLayout."""
+    """CuTe's ComposedLayout: the function swizzle(base_offset + layout(c))."""
 
     swizzle: Swizzle
     base_offset: int
@@ -63,10 +63,11 @@ class ComposedLayout:
 
     def __post_init__(self) -> None:
         if not is_int(self.base_offset) or self.base_offset < 0:
-            raise LayoutError(f"a layout that begins at {self.base_offset!r}: an offset is an integer from 0 on")
+            raise LayoutError(f"base offset {self.base_offset!r}: must be a non-negative integer")
 
     @property
     def shape(self) -> IntTuple:
+        """Shape of the inner layout."""
         return self.layout.shape
 
     def __len__(self) -> int:
@@ -76,27 +77,30 @@ class ComposedLayout:
         return self.with_layout(self.layout[mode])
 
     def __call__(self, *coordinate: Any) -> Any:
-        """As for a layout; an open mode gives a composed layout that begins at the offset of the others."""
-        found = self.layout(*coordinate)
-        if isinstance(found, Layout):
-            return ComposedLayout(self.swizzle, self.base_offset + self.layout.offset(*coordinate), found)
-        return self.swizzle(self.base_offset + found)
+        """As for a layout; with open modes, a composed layout that starts at the offset of the other modes."""
+        result = self.layout(*coordinate)
+        if isinstance(result, Layout):
+            return ComposedLayout(self.swizzle, self.base_offset + self.layout.offset(*coordinate), result)
+        return self.swizzle(self.base_offset + result)
 
     def offsets(self) -> list[int]:
+        """All offsets by index."""
         return [self.swizzle(self.base_offset + offset) for offset in self.layout.offsets()]
 
     def with_layout(self, layout: Layout) -> ComposedLayout:
-        """The same swizzle over other coordinates."""
+        """The same swizzle and base offset with another layout."""
         return ComposedLayout(self.swizzle, self.base_offset, layout)
 
     def flatten(self) -> ComposedLayout:
+        """The composed layout without nested modes."""
         return self.with_layout(self.layout.flatten())
 
     def size(self) -> int:
+        """Number of coordinates."""
         return self.layout.size()
 
     def cosize(self) -> int:
-        """One more than the largest offset, which takes a look at all of them."""
+        """One more than the largest offset; enumerates all of them."""
         return 1 + max(self.offsets())
 
     def __str__(self) -> str:

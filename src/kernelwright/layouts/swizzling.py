@@ -1,4 +1,4 @@
-"""Which swizzle frees a tile of bank conflicts, and the proof that no smaller one does: all of them are tried."""
+"""Exhaustive search for the smallest swizzle that makes the accesses to a tile free of bank conflicts."""
 
 from __future__ import annotations
 
@@ -24,48 +24,51 @@ MAX_TILE_ELEMENTS = 2**16
 
 @dataclass(frozen=True)
 class SwizzleSearchResult:
-    """The smallest swizzle that frees every access, with what was tried on the way."""
+    """The smallest swizzle that makes every access conflict-free, and the smaller ones that were tried."""
 
     swizzle: Swizzle
     layout: ComposedLayout
-    """The tile with the swizzle over it."""
+    """The tile composed with the swizzle."""
     conflicts_before: dict[str, BankConflicts]
-    """Of each access without a swizzle."""
+    """Bank conflicts of each access without a swizzle."""
     conflicts_after: dict[str, BankConflicts]
+    """Bank conflicts of each access with the swizzle."""
     smaller_swizzles: dict[Swizzle, int]
-    """Every swizzle of fewer bits that could be used, and the ways of the first conflict that remains under it."""
+    """Every applicable swizzle with fewer bits, and the ways of the first conflict that remains with it."""
     num_inapplicable: int
-    """Further swizzles of fewer bits: they tear an access of several elements apart or lead out of the tile."""
+    """Swizzles with fewer bits that split a vector access or leave the tile."""
 
 
 def find_swizzle(
     tile: Layout, element_bytes: int, access: str | Layout | Mapping[str, Layout] = "ldmatrix"
 ) -> SwizzleSearchResult:
-    """The smallest swizzle under which every access to a tile in shared memory is free of bank conflicts.
+    """The smallest swizzle with which every access to a tile in shared memory is free of bank conflicts.
 
     Args:
         tile: (row, column) -> offset in elements.
-        element_bytes: of one element.
-        access: how the tile is read: "ldmatrix" (8 lines of 16 bytes at a time), "column" (a thread for each line) or
-            a layout (thread, value) -> index in the tile. It is written along its lines, in the widest of 16, 8, 4 ...
-            bytes a thread for which there is an answer. A mapping names all accesses, and nothing is added to it.
+        element_bytes: 1, 2, 4, 8 or 16.
+        access: the reads of the tile: "ldmatrix" (8 lines of 16 bytes at a time), "column" (one thread per line) or a
+            layout (thread, value) -> index in the tile. Writes go along the lines, in the widest of 16, 8, 4 ... bytes
+            per thread for which a swizzle exists. A mapping replaces reads and writes by its named accesses.
     Raises:
-        LayoutError: no swizzle within the tile does it; the tile has more than 2^16 elements; or ldmatrix cannot read
-            it: lines in eights, each at a multiple of 16 bytes and as long as one.
-    Cost: all swizzles within the tile are tried, some 0.2 s for 64x64.
+        LayoutError: no swizzle within the tile works; the tile has more than 2^16 elements; or ldmatrix cannot read it:
+            the number of lines must be a multiple of 8, the lines 16-byte aligned and a multiple of 16 bytes long.
+    Cost: tries all swizzles within the tile, about 0.2 s for 64x64.
     """
     if element_bytes not in (1, 2, 4, 8, 16):
-        raise LayoutError(f"an element of {element_bytes!r} bytes: 1, 2, 4, 8 or 16")
+        raise LayoutError(f"element size of {element_bytes!r} bytes: must be 1, 2, 4, 8 or 16")
     if isinstance(access, Mapping):
         return _find_smallest(tile, element_bytes, access)
     if isinstance(access, str) and access not in READ_ACCESSES:
-        raise LayoutError(f"no access {access!r}: {', '.join(READ_ACCESSES)}, or a layout (thread, value) -> index")
-    reader = READ_ACCESSES[access](tile, element_bytes) if isinstance(access, str) else access
+        raise LayoutError(
+            f"unknown access {access!r}: {', '.join(READ_ACCESSES)}, or a layout (thread, value) -> index"
+        )
+    read_access = READ_ACCESSES[access](tile, element_bytes) if isinstance(access, str) else access
     width = MAX_ACCESS_BYTES
     while True:
         try:
             return _find_smallest(
-                tile, element_bytes, {"write": row_access(tile, element_bytes, width), "read": reader}
+                tile, element_bytes, {"write": row_access(tile, element_bytes, width), "read": read_access}
             )
         except LayoutError:
             if width <= element_bytes:
@@ -75,9 +78,9 @@ def find_swizzle(
 
 def _find_smallest(tile: Layout, element_bytes: int, access: Mapping[str, Layout]) -> SwizzleSearchResult:
     if not access:
-        raise LayoutError("no access to the tile: nothing to look for")
+        raise LayoutError("no access to the tile: the mapping is empty")
     if size(tile) > MAX_TILE_ELEMENTS:
-        raise LayoutError(f"a tile of {size(tile):,} elements: up to {MAX_TILE_ELEMENTS:,} are searched")
+        raise LayoutError(f"a tile of {size(tile):,} elements: the search is limited to {MAX_TILE_ELEMENTS:,}")
     patterns = [AccessPattern(tile_offsets(tile, layout), element_bytes) for layout in access.values()]
     reach, tried = cosize(tile), {}
     for swizzle in enumerate_swizzles(reach):
@@ -86,21 +89,21 @@ def _find_smallest(tile: Layout, element_bytes: int, access: Mapping[str, Layout
         elif ways := next((ways for pattern in patterns if (ways := pattern.first_conflict_ways(swizzle)) > 1), 0):
             tried[swizzle] = ways
         else:
-            less = {one: ways for one, ways in tried.items() if one.bits < swizzle.bits}
+            smaller = {one: ways for one, ways in tried.items() if one.bits < swizzle.bits}
             before, after = (
                 {name: pattern.count_conflicts(one) for name, pattern in zip(access, patterns, strict=True)}
                 for one in (Swizzle(0, 0, 0), swizzle)
             )
-            whole = {one: ways for one, ways in less.items() if ways is not None}
+            applicable = {one: ways for one, ways in smaller.items() if ways is not None}
             return SwizzleSearchResult(
-                swizzle, ComposedLayout(swizzle, 0, tile), before, after, whole, len(less) - len(whole)
+                swizzle, ComposedLayout(swizzle, 0, tile), before, after, applicable, len(smaller) - len(applicable)
             )
-    raise LayoutError(f"no swizzle within {tile} frees every access: {len(tried)} were tried")
+    raise LayoutError(f"no swizzle within {tile} makes every access conflict-free: {len(tried)} were tried")
 
 
 @dataclass(frozen=True)
 class AccessPattern:
-    """One access to a tile: the offset of every value of every thread, without a swizzle."""
+    """One access to a tile: the offsets of every thread's values, without a swizzle."""
 
     offsets: list[list[int]]
     element_bytes: int
@@ -111,19 +114,20 @@ class AccessPattern:
         return vector_length(self.offsets, MAX_ACCESS_BYTES // self.element_bytes)
 
     def splits_access(self, swizzle: Swizzle) -> bool:
-        """Whether the values of an instruction would no longer lie side by side."""
+        """Whether the swizzle makes the values of a vector access non-contiguous."""
         return bool((swizzle.target_mask | swizzle.source_mask) & (self.values_per_access - 1))
 
     def addresses(self, swizzle: Swizzle) -> Iterator[tuple[int, list[int]]]:
-        """As `Accesses.addresses`, turned; the first element of each instruction stands for all."""
-        for first, plain in VectorAccesses(self.offsets, self.element_bytes, self.values_per_access).addresses():
-            yield first, [swizzle(address // self.element_bytes) * self.element_bytes for address in plain]
+        """Swizzled addresses, as in `VectorAccesses.addresses`; only the first element of an access is swizzled."""
+        for first, unswizzled in VectorAccesses(self.offsets, self.element_bytes, self.values_per_access).addresses():
+            yield first, [swizzle(address // self.element_bytes) * self.element_bytes for address in unswizzled]
 
     def count_conflicts(self, swizzle: Swizzle) -> BankConflicts:
+        """Bank conflicts of the access with a swizzle."""
         return count_conflicts(self.addresses(swizzle), self.element_bytes * self.values_per_access)
 
     def first_conflict_ways(self, swizzle: Swizzle) -> int:
-        """The ways of the first instruction that collides, 1 where none does."""
+        """The ways of the first instruction with a conflict, or 1."""
         each = (
             count_conflicts([one], self.element_bytes * self.values_per_access).ways for one in self.addresses(swizzle)
         )
@@ -131,12 +135,12 @@ class AccessPattern:
 
 
 def _leaves_tile(tile: Layout, swizzle: Swizzle, reach: int) -> bool:
-    """Whether the swizzle leads out of the tile; never where its offsets end at a power of 2."""
+    """Whether the swizzle maps an offset outside the tile; impossible if the cosize is a power of 2."""
     return bool(reach & (reach - 1)) and max(map(swizzle, tile.offsets())) >= reach
 
 
 def enumerate_swizzles(num_offsets: int) -> Iterator[Swizzle]:
-    """Every swizzle whose bits so many offsets have: fewer bits first, then shorter shifts, upwards first."""
+    """Every swizzle within the bits of `num_offsets` offsets: by number of bits, then by shift, positive first."""
     width = (num_offsets - 1).bit_length()
     yield Swizzle(0, 0, 0)
     for bits in range(1, width // 2 + 1):
@@ -147,43 +151,45 @@ def enumerate_swizzles(num_offsets: int) -> Iterator[Swizzle]:
 
 
 def row_access(tile: Layout, element_bytes: int, access_bytes: int = MAX_ACCESS_BYTES) -> Layout:
-    """Threads one after the other along the lines of a tile, `access_bytes` bytes each or as many as divide a line."""
+    """Consecutive threads along the lines of a tile; each accesses up to `access_bytes` bytes, a divisor of a line."""
     lines, length, line, step = _contiguous_lines(tile)
-    together = gcd(length, max(1, access_bytes // element_bytes))
-    return Layout(((length // together, lines), together), ((step * together, line), step))
+    vector = gcd(length, max(1, access_bytes // element_bytes))
+    return Layout(((length // vector, lines), vector), ((step * vector, line), step))
 
 
 def ldmatrix_access(tile: Layout, element_bytes: int) -> Layout:
-    """As ldmatrix: thread t takes 16 bytes of line t, over all lines and then further along them.
+    """The access of ldmatrix: thread t reads 16 bytes of line t, over all lines and then along them.
 
     Raises:
-        LayoutError: lines that are no multiple of 8, or not whole and aligned in 16 bytes.
+        LayoutError: the number of lines is not a multiple of 8, or a line is not a multiple of 16 aligned bytes.
     """
     lines, length, line, step = _contiguous_lines(tile)
-    together = MAX_ACCESS_BYTES // element_bytes
-    whole = Layout(((lines, max(1, length // together)), together), ((line, step * together), step))
-    if lines % 8 or length % together or vector_length(tile_offsets(tile, whole), together) < together:
-        raise LayoutError(f"ldmatrix cannot read {tile} in {element_bytes}-byte elements: 8 lines of 16 aligned bytes")
-    return whole
+    vector = MAX_ACCESS_BYTES // element_bytes
+    access = Layout(((lines, max(1, length // vector)), vector), ((line, step * vector), step))
+    if lines % 8 or length % vector or vector_length(tile_offsets(tile, access), vector) < vector:
+        raise LayoutError(
+            f"ldmatrix cannot read {tile} in {element_bytes}-byte elements: it needs 8 lines of 16 aligned bytes"
+        )
+    return access
 
 
 def column_access(tile: Layout, element_bytes: int) -> Layout:
-    """Threads one after the other across the lines, an element each, as a transposing kernel reads."""
+    """Consecutive threads across the lines, one element each: the reads of a transpose kernel."""
     lines, length, line, step = _contiguous_lines(tile)
     return Layout(((lines, length), 1), ((line, step), 0))
 
 
 def _contiguous_lines(tile: Layout) -> tuple[int, int, int, int]:
-    """How many lines of contiguous elements a tile has, their length, and the steps of both in its index.
+    """Number of contiguous lines of a tile, their length, and the steps of both in the tile's index.
 
     Raises:
         LayoutError: not two modes.
     """
     if len(tile) != 2:
-        raise LayoutError(f"{tile} is no tile of (rows, columns)")
+        raise LayoutError(f"{tile} is not a tile of (rows, columns)")
     rows, columns = size(tile[0]), size(tile[1])
-    down = next((shape for shape, stride in tile[0].modes() if stride == 1), 1) > 1
-    return (columns, rows, rows, 1) if down else (rows, columns, 1, rows)
+    column_major = next((shape for shape, stride in tile[0].modes() if stride == 1), 1) > 1
+    return (columns, rows, rows, 1) if column_major else (rows, columns, 1, rows)
 
 
 READ_ACCESSES = {"ldmatrix": ldmatrix_access, "column": column_access}

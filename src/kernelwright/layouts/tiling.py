@@ -1,4 +1,4 @@
-"""Divides and products: a layout cut into tiles, and a tile repeated along a layout.
+"""Divides and products: a layout divided into tiles, and a tile repeated along a layout.
 
 Source: cutlass/media/docs/cpp/cute/02_layout_algebra.md.
 """
@@ -22,15 +22,15 @@ from kernelwright.layouts.swizzle import ComposedLayout
 
 
 def logical_divide(layout: Any, tiler: Any) -> Any:
-    """Two modes from one: the elements that the tiler points to, and the repetition of that tile.
+    """Split each mode into the elements selected by the tiler and the repetition of that tile.
 
     Args:
-        tiler: Layout or integer; or a tuple of them, one for each mode; None leaves a mode.
+        tiler: Layout or integer; or a tuple of them, one per mode; None keeps a mode.
     Returns:
         ((tile, rest)), with R(i, j) = layout(tiler(i) + complement(tiler)(j)). A tile that does not divide the size
-        is rounded up, as in CuTe: the last tile reaches beyond the layout, and the kernel must mask it.
+        is rounded up, as in CuTe: the last tile exceeds the layout, and the kernel must mask it.
     Raises:
-        LayoutError: the tiler overlaps itself or leaves elements out, or no layout has these tiles.
+        LayoutError: the tiler overlaps itself or omits elements, or no layout has these tiles.
     """
     if tiler is None:
         return layout
@@ -39,12 +39,12 @@ def logical_divide(layout: Any, tiler: Any) -> Any:
     tiler = as_layout(tiler)
     rest = complement(tiler, size(layout))
     if size(right_inverse(make_layout(tiler, rest))) < size(layout):
-        raise LayoutError(f"logical_divide: tiles {tiler} leave gaps in {size(layout)} elements that no tile fills")
+        raise LayoutError(f"logical_divide: tiles {tiler} leave gaps in {size(layout)} elements")
     return composition(layout, make_layout(tiler, rest))
 
 
 def zipped_divide(layout: Any, tiler: Any) -> Any:
-    """((tile of each mode), (rest of each mode)): mode 0 is composition(layout, tiler) where that names every mode."""
+    """((tile of each mode), (rest of each mode)): mode 0 is composition(layout, tiler) if the tiler has every mode."""
     return _zip_modes(logical_divide, layout, tiler, "zipped_divide")
 
 
@@ -59,15 +59,15 @@ def flat_divide(layout: Any, tiler: Any) -> Any:
 
 
 def logical_product(layout: Any, tiler: Any) -> Any:
-    """(layout, the repetitions of it in the order of the tiler): every repetition lies where no other does.
+    """(layout, its repetitions in the order of the tiler); the repetitions do not overlap.
 
-    With a tuple each mode is repeated so by itself, and the modes together may meet, as in CuTe: `blocked_product` and
-    `raked_product` keep whole tiles apart.
+    With a tuple each mode is repeated on its own, and the repetitions of different modes may overlap, as in CuTe;
+    `blocked_product` and `raked_product` do not overlap.
 
     Args:
-        tiler: Layout or integer; or a tuple of them, one for each mode; None leaves a mode.
+        tiler: Layout or integer; or a tuple of them, one per mode; None keeps a mode.
     Returns:
-        ((layout), (rest)), with rest = complement(layout) after the tiler.
+        ((layout), (rest)), with rest = complement(layout) o tiler.
     Raises:
         LayoutError: the layout overlaps itself, or its gaps do not fit the tiler.
     """
@@ -78,10 +78,10 @@ def logical_product(layout: Any, tiler: Any) -> Any:
     if isinstance(layout, ComposedLayout):
         return layout.with_layout(logical_product(layout.layout, tiler))
     layout, tiler = as_layout(layout), as_layout(tiler)
-    places = complement_by_rule(layout, size(layout) * cosize(tiler))
-    if size(places) < cosize(tiler):  # its strides leave gaps that it does not fill itself: whole copies, one by one
-        places = complement_by_rule(layout, 2 * layout.cosize() * cosize(tiler))
-    return make_layout(layout, composition(places, tiler))
+    rest = complement_by_rule(layout, size(layout) * cosize(tiler))
+    if size(rest) < cosize(tiler):  # copies that interleave do not suffice: place whole copies one after another
+        rest = complement_by_rule(layout, 2 * layout.cosize() * cosize(tiler))
+    return make_layout(layout, composition(rest, tiler))
 
 
 def zipped_product(layout: Any, tiler: Any) -> Any:
@@ -100,7 +100,7 @@ def flat_product(layout: Any, tiler: Any) -> Any:
 
 
 def blocked_product(block: Any, tiler: Any) -> Any:
-    """The block repeated as whole blocks: mode i is (block's mode i, tiler's mode i), coalesced.
+    """Repeat the block as whole blocks: mode i is (block's mode i, tiler's mode i), coalesced.
 
     blocked_product((2,5):(5,1), (3,4):(1,3)) is a 6x20 matrix of 2x5 blocks.
     """
@@ -108,7 +108,7 @@ def blocked_product(block: Any, tiler: Any) -> Any:
 
 
 def raked_product(block: Any, tiler: Any) -> Any:
-    """The block repeated element by element, a cyclic distribution: mode i is (tiler's mode i, block's mode i)."""
+    """Repeat the block element by element, a cyclic distribution: mode i is (tiler's mode i, block's mode i)."""
     return _combine_mode_products(block, tiler, lambda inner, outer: make_layout(outer, inner))
 
 
@@ -123,7 +123,7 @@ def _combine_mode_products(block: Any, tiler: Any, combine: Callable[[Layout, La
 
 
 def _zip_modes(operation: Callable, layout: Any, tiler: Any, operation_name: str) -> Any:
-    """What `operation` made of each mode, with the first parts together and the second ones together."""
+    """Apply `operation` per mode and group the first parts and the second parts."""
     if isinstance(layout, ComposedLayout):
         return layout.with_layout(_zip_modes(operation, layout.layout, tiler, operation_name))
     if tiler is None:
@@ -138,7 +138,7 @@ def _zip_modes(operation: Callable, layout: Any, tiler: Any, operation_name: str
 
 
 def _unpack_modes(zipped: Any, *, tiles: bool) -> Any:
-    """The modes of the rest side by side; those of the tile too, or as one."""
+    """Unpack the modes of the rest, and with `tiles` those of the tile."""
     tile, rest = without_swizzle(zipped)
-    found = make_layout(*(tile if tiles else [tile]), *rest)
-    return zipped.with_layout(found) if isinstance(zipped, ComposedLayout) else found
+    result = make_layout(*(tile if tiles else [tile]), *rest)
+    return zipped.with_layout(result) if isinstance(zipped, ComposedLayout) else result

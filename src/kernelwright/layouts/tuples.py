@@ -1,4 +1,4 @@
-"""Integer tuples: an integer, or a tuple of integer tuples. Shapes, strides and coordinates are made of them."""
+"""Integer tuples: an integer, or a tuple of integer tuples. Used for shapes, strides and coordinates."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from kernelwright.layouts.errors import LayoutError
 
 OFFSET_LIMIT = 2**63
-"""Sizes and offsets stay below: they are the 64-bit integers of a kernel."""
+"""Sizes and offsets are below this limit: kernels use 64-bit integers."""
 IntTuple = Any
-"""int | tuple[IntTuple, ...]: Python's type checkers do not follow the recursion through arithmetic."""
+"""int | tuple[IntTuple, ...]: type checkers do not support the recursive type in arithmetic."""
 
 
-class Integer(metaclass=ABCMeta):  # noqa: B024 - to be asked of, with isinstance, and never inherited
-    """What counts as an integer here: int and its subclasses, bool left out."""
+class Integer(metaclass=ABCMeta):  # noqa: B024 - used only with isinstance
+    """Virtual base class of int and its subclasses, without bool."""
 
     @classmethod
     def __subclasshook__(cls, other: type) -> bool:
@@ -25,15 +25,17 @@ class Integer(metaclass=ABCMeta):  # noqa: B024 - to be asked of, with isinstanc
 
 
 def is_int(value: object) -> bool:
+    """Whether a value is an integer; bool is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_tuple(value: object) -> bool:
+    """Whether a value is a tuple."""
     return isinstance(value, tuple)
 
 
 def leaves(value: IntTuple) -> Iterator[Any]:
-    """Every integer from left to right, None included."""
+    """Yield every integer, or None, from left to right."""
     if isinstance(value, tuple):
         for part in value:
             yield from leaves(part)
@@ -42,7 +44,7 @@ def leaves(value: IntTuple) -> Iterator[Any]:
 
 
 def flatten(value: Any) -> Any:
-    """A tuple without inner tuples; an integer stays one. Layouts: the same for shape and stride."""
+    """A tuple without nested tuples; an integer is returned unchanged, a layout is flattened in shape and stride."""
     if hasattr(value, "flatten"):
         return value.flatten()
     return tuple(leaves(value)) if isinstance(value, tuple) else value
@@ -52,7 +54,7 @@ def product(value: IntTuple) -> int:
     """The product of all integers: product(((2,3),4)) = 24.
 
     Raises:
-        LayoutError: something in it is no integer.
+        LayoutError: an element is not an integer.
     """
     if not isinstance(value, tuple):
         if not is_int(value):
@@ -74,7 +76,7 @@ def inner_product(a: IntTuple, b: IntTuple) -> int:
 
 
 def prefix_product(shape: IntTuple) -> IntTuple:
-    """The exclusive product from the left, in the form of `shape`: the strides of a compact column-major layout.
+    """The exclusive product from the left, congruent with `shape`: the strides of a compact column-major layout.
 
     prefix_product((3,(2,4))) = (1,(3,6)).
     """
@@ -84,8 +86,8 @@ def prefix_product(shape: IntTuple) -> IntTuple:
         nonlocal running
         if isinstance(part, tuple):
             return tuple(of(inner) for inner in part)
-        here, running = running, running * part
-        return here
+        before, running = running, running * part
+        return before
 
     return of(shape)
 
@@ -105,9 +107,9 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
-    """Divides shapes from the left: shape_div((3,4), 6) = (1,2).
+    """Divide a shape by an integer from the left: shape_div((3,4), 6) = (1,2).
 
-    Integers divide one another, or the result is 1: what is left of `b` goes on to the next mode.
+    The result of two integers is at least 1; the remaining factor of `b` divides the next mode.
 
     Raises:
         LayoutError: neither divides the other.
@@ -129,26 +131,26 @@ def shape_div(a: IntTuple, b: IntTuple) -> IntTuple:
 
 
 def rank(value: Any) -> int:
-    """How many modes at the top: 1 for an integer."""
+    """Number of top-level modes: 1 for an integer."""
     value = getattr(value, "shape", value)
     return len(value) if isinstance(value, tuple) else 1
 
 
 def depth(value: Any) -> int:
-    """How deep tuples are nested: 0 for an integer, 1 for a tuple of integers."""
+    """Nesting depth: 0 for an integer, 1 for a tuple of integers."""
     value = getattr(value, "shape", value)
     return 1 + max(map(depth, value), default=0) if isinstance(value, tuple) else 0
 
 
 def congruent(a: IntTuple, b: IntTuple) -> bool:
-    """Whether both have the same form."""
+    """Whether both have the same nesting structure."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(congruent, a, b))
     return not isinstance(a, tuple) and not isinstance(b, tuple)
 
 
 def compatible(a: Any, b: Any) -> bool:
-    """Whether every coordinate of shape `a` is one of shape `b`: compatible(24, (4,6)), not the other way round."""
+    """Whether every coordinate of shape `a` is a coordinate of shape `b`: compatible(24, (4,6)), but not vice versa."""
     a, b = getattr(a, "shape", a), getattr(b, "shape", b)
     if not isinstance(a, tuple):
         return a == product(b)
@@ -156,18 +158,19 @@ def compatible(a: Any, b: Any) -> bool:
 
 
 def require_congruent(a: IntTuple, b: IntTuple, what: str) -> None:
+    """Raise a LayoutError unless `a` and `b` are congruent."""
     if not congruent(a, b):
-        raise LayoutError(f"{what}: {format_tuple(a)} and {format_tuple(b)} do not have the same form")
+        raise LayoutError(f"{what}: {format_tuple(a)} and {format_tuple(b)} are not congruent")
 
 
 def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
-    """The offset of a coordinate. An integer counts through `shape` from the left, its last mode without end.
+    """The offset of a coordinate. An integer is split over `shape` from the left; the last mode is unbounded.
 
     Args:
-        crd: integer, or as deep a tuple as wanted; None counts as 0. NumPy arrays in place of integers give arrays.
-        stride: compact column-major when left out.
+        crd: integer or nested tuple, at most as deep as `shape`; None counts as 0. NumPy arrays return arrays.
+        stride: compact column-major by default.
     Raises:
-        LayoutError: more coordinates than modes, or fewer.
+        LayoutError: the number of coordinates differs from the number of modes.
     """
     if stride is None:
         return _offset(crd, shape, prefix_product(shape))
@@ -193,10 +196,10 @@ def _offset(crd: Any, shape: IntTuple, stride: IntTuple) -> Any:
 
 
 def normalize_coordinate(crd: Any) -> Any:
-    """A coordinate made of integers from 0 on, or of arrays of them, which become 64 bits wide.
+    """Validate a coordinate of non-negative integers, or arrays of them, which are converted to 64 bits.
 
     Raises:
-        LayoutError: it is not.
+        LayoutError: not an integer, or negative.
     """
     if isinstance(crd, tuple):
         return tuple(map(normalize_coordinate, crd))
@@ -213,10 +216,10 @@ def idx2crd(idx: Any, shape: IntTuple, stride: Any = None) -> IntTuple:
     """The natural coordinate of an index within `shape`: idx2crd(16, (3,(2,3))) = (1,(1,2)).
 
     Args:
-        idx: integer, or a coordinate that is less deep than the shape.
-        stride: where the index counts in offsets; compact column-major when left out.
+        idx: integer, or a coordinate that is at most as deep as the shape.
+        stride: strides of the index; compact column-major by default.
     Raises:
-        LayoutError: a tuple that does not fit the shape.
+        LayoutError: a tuple that does not match the shape.
     """
     if stride is None:
         stride = prefix_product(shape) if not isinstance(idx, tuple) else None
@@ -233,14 +236,15 @@ def idx2crd(idx: Any, shape: IntTuple, stride: Any = None) -> IntTuple:
 
 
 def has_none(value: Any) -> bool:
-    """Whether a coordinate leaves a mode open."""
+    """Whether a coordinate has an open mode (None)."""
     return any(leaf is None for leaf in leaves(value))
 
 
 def slice_(crd: Any, value: IntTuple) -> IntTuple:
-    """What of `value` stands where the coordinate is None: slice_((None, 2), (4, 8)) = (4,).
+    """The parts of `value` where the coordinate is None: slice_((None, 2), (4, 8)) = (4,).
 
-    What is left of an inner tuple joins the outer one, as in CuTe: slice_(((None, 1), 0), ((3, 2), 5)) = (3,).
+    The remaining parts of a nested tuple are merged into the outer one, as in CuTe:
+    slice_(((None, 1), 0), ((3, 2), 5)) = (3,).
     """
     if crd is None:
         return value
@@ -252,7 +256,7 @@ def slice_(crd: Any, value: IntTuple) -> IntTuple:
 
 
 def format_tuple(value: Any) -> str:
-    """As CuTe prints it: (4,(2,2)), with _ for an open mode and (3) for a tuple of one."""
+    """A tuple in CuTe's notation: (4,(2,2)), with _ for an open mode and (3) for a tuple of one."""
     if isinstance(value, tuple):
         return f"({','.join(map(format_tuple, value))})"
     return "_" if value is None else str(value)

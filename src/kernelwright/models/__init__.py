@@ -1,1 +1,1 @@
-"""Kernels of the library inside models of other packages."""
+"""Kernels of the library in models of other packages."""

@@ -1,1 +1,1 @@
-"""The adversarial corpus: candidates that cheat and legitimate ones, and the check that the judge tells them apart."""
+"""The adversarial corpus: cheats and legitimate candidates, and the check that the judge distinguishes them."""

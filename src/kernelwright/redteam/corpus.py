@@ -1,6 +1,6 @@
-"""The corpus: samples that a judge must reject, each with the code that has to do it, and samples that it must accept.
+"""The corpus: samples that the judge must reject, each with its rejection codes, and samples that it must accept.
 
-A sample is judged under another name and without the lines that say what it is: by what it does.
+A sample is verified under a neutral file name and without its header, so that only its behaviour counts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class CorpusSample:
     """One file of the corpus.
 
     Attributes:
-        description: what it does, in one sentence.
-        expected_codes: of which any one may reject it; none for a legitimate one.
+        description: one sentence from its header.
+        expected_codes: the accepted rejection codes; empty for a legitimate sample.
         device: `cpu`, `cuda` or `both`.
     """
 
@@ -51,31 +51,33 @@ class CorpusSample:
 
     @property
     def name(self) -> str:
+        """File name."""
         return self.path.name
 
     def runs_on(self, device: str) -> bool:
+        """Whether the sample applies to a device."""
         return self.device in (device, "both")
 
     def matches(self, parts: Sequence[str]) -> bool:
-        """Whether one of these is its kind or its policy, or in its name."""
+        """Whether a part equals its kind or policy, or is contained in its name."""
         return any(part in (self.kind, self.policy) or part in self.name for part in parts)
 
     @property
     def stripped_source(self) -> str:
-        """Its source without the lines that say what it is."""
+        """Its source without the header."""
         text = self.path.read_text(encoding="utf-8")
         if self.path.suffix == ".py":
             return _DOCSTRING.sub("", text, count=1)
         lines = text.splitlines(keepends=True)
-        told = next((at for at, line in enumerate(lines) if line.startswith("// kw:")), 0)
-        return "".join(lines[told:])
+        first_kept = next((i for i, line in enumerate(lines) if line.startswith("// kw:")), 0)
+        return "".join(lines[first_kept:])
 
 
 def load_samples(folder: Path = SAMPLES_DIR) -> list[CorpusSample]:
-    """Every sample, by name.
+    """Load every sample, sorted by name within cheats and legitimate samples.
 
     Raises:
-        InternalError: one says too little of itself.
+        InternalError: a sample has an incomplete header.
     """
     files = [path for kind in ("cheats", "legitimate") for path in sorted((folder / kind).iterdir())]
     return [_load_sample(path) for path in files if path.suffix in SUFFIXES]
@@ -89,66 +91,69 @@ def _load_sample(path: Path) -> CorpusSample:
     codes = tuple(fields.get("Code", "").split(" or ")) if "Code" in fields else ()
     if "Problem" not in fields or bool(codes) != (kind == "cheat") or not set(codes) <= set(REJECTIONS):
         raise InternalError(
-            f"{path} says {fields} of itself", next="name its Problem, Device, and the Code if it is a cheat"
+            f"{path} has an incomplete header: {fields}", next="add Problem, Device, and Code if it is a cheat"
         )
-    what = text.lstrip('"/ ').partition("\n")[0].strip()
+    description = text.lstrip('"/ ').partition("\n")[0].strip()
     policy = fields.get("Policy", "any")
-    return CorpusSample(path, kind, what, fields["Problem"], codes, fields.get("Device", "cpu"), policy)
+    return CorpusSample(path, kind, description, fields["Problem"], codes, fields.get("Device", "cpu"), policy)
 
 
 def check_corpus(*, device: str = "cpu", rounds: int = 1, only: Sequence[str] = (), workers: int = 1) -> CorpusReport:
-    """Judges every sample that runs on a device.
+    """Verify every sample that runs on a device.
 
     Args:
-        rounds: how often.
-        only: parts of names, kinds or policies; empty is all.
-        workers: judges beside each other, each a process.
+        rounds: number of times that each sample is verified.
+        only: parts of names, kinds or policies; all samples if empty.
+        workers: number of parallel worker processes.
     Raises:
         UsageError: fewer than one round or worker.
-        NotFoundError: no sample is called so. DeviceError: no such device here.
+        NotFoundError: no sample matches.
+        DeviceError: the device is not available.
     """
     require_device(device, next="--device cpu")
     if min(rounds, workers) < 1:
-        raise UsageError(f"{rounds} rounds by {workers} workers judge nothing", next="--rounds 1 --workers 1")
-    start, found = wall_s(), load_samples()
-    wanted = [one for one in found if not only or one.matches(only)]
-    if not wanted:
-        raise NotFoundError(
-            f"no sample is called like {', '.join(only)}",
-            next="name parts of samples' names, or none for all of them: kw judge-check",
+        raise UsageError(
+            f"{rounds} rounds with {workers} workers: at least 1 of each is needed", next="--rounds 1 --workers 1"
         )
-    chosen = [one for one in wanted if one.runs_on(device)]
-    outcomes, held = _judge_all(workers, chosen * rounds, device)
+    start, samples = wall_s(), load_samples()
+    matching = [one for one in samples if not only or one.matches(only)]
+    if not matching:
+        raise NotFoundError(
+            f"no sample matches {', '.join(only)}",
+            next="use parts of sample names, or none for all samples: kw judge-check",
+        )
+    selected = [one for one in matching if one.runs_on(device)]
+    outcomes, isolation = _judge_all(workers, selected * rounds, device)
     return CorpusReport(
         device=cast(Device, device),
         rounds=rounds,
-        sandbox=held,
+        sandbox=isolation,
         outcomes=tuple(outcomes),
         throughput=Throughput(verdicts=len(outcomes), time_s=wall_s() - start, workers=workers),
-        skipped=tuple(one.name for one in wanted if one not in chosen),
+        skipped=tuple(one.name for one in matching if one not in selected),
     )
 
 
-def _judge_all(workers: int, chosen: list[CorpusSample], device: str) -> tuple[list[SampleOutcome], tuple[str, ...]]:
-    """The outcomes in the order of the samples, and what held the strangers."""
+def _judge_all(workers: int, samples: list[CorpusSample], device: str) -> tuple[list[SampleOutcome], tuple[str, ...]]:
+    """The outcomes in the order of the samples, and the isolation mechanisms used."""
     outcomes: dict[int, SampleOutcome] = {}
-    held: tuple[str, ...] = ()
-    progress.report_stage(f"0 of {len(chosen)} judged")
-    for index, done in map_unordered(
-        min(workers, len(chosen) or 1), _judge_sample, [(sample, device) for sample in chosen]
+    isolation: tuple[str, ...] = ()
+    progress.report_stage(f"0 of {len(samples)} verified")
+    for index, result in map_unordered(
+        min(workers, len(samples) or 1), _judge_sample, [(sample, device) for sample in samples]
     ):
-        if isinstance(done, KernelwrightError):
-            done = _make_outcome(chosen[index], f"error: {done.code}", done.message), ()
-        outcomes[index], held = done[0], done[1] or held
-        progress.report_stage(f"{len(outcomes)} of {len(chosen)} judged, the last was {done[0].name}")
-    return [outcomes[index] for index in sorted(outcomes)], held
+        if isinstance(result, KernelwrightError):
+            result = _make_outcome(samples[index], f"error: {result.code}", result.message), ()
+        outcomes[index], isolation = result[0], result[1] or isolation
+        progress.report_stage(f"{len(outcomes)} of {len(samples)} verified, the last was {result[0].name}")
+    return [outcomes[index] for index in sorted(outcomes)], isolation
 
 
 def _judge_sample(task: tuple[CorpusSample, str]) -> tuple[SampleOutcome, tuple[str, ...]]:
-    """What the judge says of one sample, which it meets as a file of no name."""
+    """Verify one sample under a neutral file name; returns its outcome and the isolation mechanisms used."""
     (sample, device), start = task, wall_s()
     time_s = HANG_TIME_LIMIT_S if "timeout" in sample.expected_codes else TIME_LIMIT_S
-    held: tuple[str, ...] = ()
+    isolation: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix="kernelwright-corpus-") as folder:
         staged = Path(folder) / f"candidate{sample.path.suffix}"
         staged.write_text(sample.stripped_source, encoding="utf-8")
@@ -163,11 +168,11 @@ def _judge_sample(task: tuple[CorpusSample, str]) -> tuple[SampleOutcome, tuple[
                 fork_server=shared_fork_server(),
                 own_kernels=sample.policy == "own-kernels",
             )
-            held, reason = verdict.sandbox, verdict.reason
+            isolation, reason = verdict.sandbox, verdict.reason
             got, detail = (reason.code, reason.detail) if reason else ("", "")
-        except KernelwrightError as fault:
-            got, detail = f"error: {fault.code}", fault.message
-    return _make_outcome(sample, got, detail, wall_s() - start), held
+        except KernelwrightError as error:
+            got, detail = f"error: {error.code}", error.message
+    return _make_outcome(sample, got, detail, wall_s() - start), isolation
 
 
 def _make_outcome(sample: CorpusSample, got: str, detail: str, time_s: float = 0.0) -> SampleOutcome:

@@ -43,32 +43,41 @@ ROUNDED = {torch.bfloat16: 0.5, torch.float16: 0.5, torch.float32: 4.0}
 """In roundings."""
 FEWER_DIGITS = {torch.float16: 2**-13}
 """Below this a result in float16 is rounded to multiples of 2^-24."""
-NORM = {"CAST_FIRST": 0, "WEIGHTED": 1}
+NORM = {"CAST_FIRST": 0, "HAS_WEIGHT": 1}
 KERNELS = {
-    "softmax": partial(softmaxes._CLUSTER_FORWARD.compile, LOG=False, SCALED=False),
-    "log_softmax": partial(softmaxes._CLUSTER_FORWARD.compile, LOG=True, SCALED=False),
+    "softmax": partial(softmaxes._CLUSTER_FORWARD.compile, LOG_SOFTMAX=False, HAS_SCALE=False),
+    "log_softmax": partial(softmaxes._CLUSTER_FORWARD.compile, LOG_SOFTMAX=True, HAS_SCALE=False),
     "softmax, its gradient": partial(
-        softmaxes._CLUSTER_BACKWARD.compile, LOG=False, SCALED=True, AT_ONCE=TWO_BLOCK_THREADS_PER_SM
+        softmaxes._CLUSTER_BACKWARD.compile,
+        LOG_SOFTMAX=False,
+        HAS_SCALE=True,
+        MAX_THREADS_PER_SM=TWO_BLOCK_THREADS_PER_SM,
     ),
-    "rms_norm": partial(norms._CLUSTER_FORWARD.compile, CENTRED=0, ADDED=0, BIASED=0, SHIFTED=0, **NORM),
+    "rms_norm": partial(
+        norms._CLUSTER_FORWARD.compile, SUBTRACT_MEAN=0, HAS_RESIDUAL=0, HAS_BIAS=0, HAS_WEIGHT_OFFSET=0, **NORM
+    ),
     "layer_norm": partial(
         norms._CLUSTER_FORWARD.compile,
-        CENTRED=1,
+        SUBTRACT_MEAN=1,
         CAST_FIRST=0,
-        ADDED=1,
-        WEIGHTED=1,
-        BIASED=1,
-        SHIFTED=0,
-        AT_ONCE=RESIDUAL_THREADS_PER_SM,
+        HAS_RESIDUAL=1,
+        HAS_WEIGHT=1,
+        HAS_BIAS=1,
+        HAS_WEIGHT_OFFSET=0,
+        MAX_THREADS_PER_SM=RESIDUAL_THREADS_PER_SM,
     ),
     "norm, its gradient": partial(
         norm_backward._CLUSTER_BACKWARD.compile,
-        **dict.fromkeys(("CENTRED", "CAST_FIRST", "WEIGHTED", "ADDED", "WANTS_WEIGHT", "WANTS_BIAS"), 1),
-        AT_ONCE=512,
+        **dict.fromkeys(("SUBTRACT_MEAN", "CAST_FIRST", "HAS_WEIGHT", "HAS_RESIDUAL", "WANTS_WEIGHT", "WANTS_BIAS"), 1),
+        MAX_THREADS_PER_SM=512,
     ),
-    "cross_entropy": partial(launcher._CLUSTER_FORWARD.compile, SMOOTHED=True, APART=False),
-    "cross_entropy, in place": partial(launcher._CLUSTER_GRADIENT.compile, SMOOTHED=False, APART=False),
-    "cross_entropy, smoothed in place": partial(launcher._CLUSTER_GRADIENT.compile, SMOOTHED=True, APART=True),
+    "cross_entropy": partial(launcher._CLUSTER_FORWARD.compile, HAS_LABEL_SMOOTHING=True, SEPARATE_TARGET_GRAD=False),
+    "cross_entropy, in place": partial(
+        launcher._CLUSTER_GRADIENT.compile, HAS_LABEL_SMOOTHING=False, SEPARATE_TARGET_GRAD=False
+    ),
+    "cross_entropy, smoothed in place": partial(
+        launcher._CLUSTER_GRADIENT.compile, HAS_LABEL_SMOOTHING=True, SEPARATE_TARGET_GRAD=True
+    ),
 }
 
 TWO = "softmax, its gradient", "layer_norm", "norm, its gradient"

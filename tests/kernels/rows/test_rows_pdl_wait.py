@@ -25,7 +25,7 @@ from kernelwright.kernels.catalog import KERNELS
 from kernelwright.kernels.rows import launcher
 from kernelwright.kernels.rows.tile import programmatic_launch
 
-WAIT = "wait_for_earlier()"
+WAIT = "grid_dependency_wait()"
 SOURCES = sorted(Path(kernelwright.kernels.__file__).parent.glob("*/*kernel.py"))
 SAMPLES = [f"kernels/{name}:{variant}" for name, kernel in KERNELS.items() for variant in kernel.variants]
 COMPILED = pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="nothing is compiled where it is interpreted")
@@ -47,18 +47,24 @@ def test_waiting_comes_first_or_not_at_all(kernel):
 
 HOME = "kernelwright.kernels"
 ROWS = {"dy_ptr": "*bf16", "x_ptr": "*bf16", "rstd_ptr": "*fp32", "mean_ptr": "*fp32", "M": "i32"}
-PLACES = {f"{name}_{what}": 1 for name in ("dy", "x") for what in ("inner", "outer_stride", "inner_stride")}
-TILE = {"N": 512, "K": 512, "BLOCK": 128, "BLOCK_N": 128, "ROWS": 32, "PARTS": 1, "STEP": 0}
-TARGETS = {"target_ptr": "*i64", "sorted_ptr": "*i64", "order_ptr": "*i64", "apart_ptr": "*fp32", "ignore_index": "i32"}
-SUMS = {"weight_ptr": "*bf16", "dweight_ptr": "*fp32", "dx_ptr": "*bf16", "shares_ptr": "*fp32", "sum_ptr": "*fp32"}
+PLACES = {name: 1 for x in ("dy", "x") for name in (f"{x}_inner_size", f"stride_{x}_outer", f"stride_{x}_inner")}
+TILE = {"N": 512, "K": 512, "BLOCK": 128, "BLOCK_N": 128, "BLOCK_M": 32, "NUM_SPLITS": 1, "NUM_BLOCKS": 1, "PHASE": 0}
+TARGETS = {
+    "target_ptr": "*i64",
+    "sorted_targets_ptr": "*i64",
+    "sort_order_ptr": "*i64",
+    "target_grad_ptr": "*fp32",
+    "ignore_index": "i32",
+}
+SUMS = {"weight_ptr": "*bf16", "dweight_ptr": "*fp32", "dx_ptr": "*bf16", "partials_ptr": "*fp32", "sum_ptr": "*fp32"}
 LOSS = {"loss_ptr": "*fp32", "total_ptr": "*fp32", "scale_ptr": "*fp32", "MEAN": True}
 USUAL = ROWS | PLACES | TILE | TARGETS | SUMS | LOSS
-USUAL |= {"BLOCK_SHARES": 64, "CENTRED": True, "CAST_FIRST": False, "stride": 512, "shares": "i32"}
+USUAL |= {"BLOCK_PARTIALS": 64, "SUBTRACT_MEAN": True, "CAST_FIRST": False, "stride": 512, "num_partials": "i32"}
 """What those take that are no variant of any kernel: they come with another one."""
 BESIDE = [
-    *(f"{HOME}.norms.backward_kernel:{name}" for name in ("weight_gradients", "sums_of_shares")),
-    *(f"{HOME}.losses.total_kernel:{name}" for name in ("total_loss", "scaled_in_place")),
-    *(f"{HOME}.losses.linear_kernel:{name}" for name in ("add_to_rows", "add_to_targets")),
+    *(f"{HOME}.norms.backward_kernel:{name}" for name in ("weight_grad_kernel", "sum_partials_kernel")),
+    *(f"{HOME}.losses.total_kernel:{name}" for name in ("reduce_losses_kernel", "scale_in_place_kernel")),
+    *(f"{HOME}.losses.linear_kernel:{name}" for name in ("add_target_grad_to_dx", "add_target_grad_to_dweight")),
 ]
 LAUNCHED = {one.function: one.params for kernel in KERNELS.values() for one in kernel.variants.values()}
 LAUNCHED |= dict.fromkeys(BESIDE, USUAL)
@@ -110,9 +116,9 @@ import triton.language as tl
 
 @triton.jit
 def kernel(x_ptr):
-    '''It calls wait_for_earlier() not.'''
-    # wait_for_earlier()
-    tl.static_assert(True, "wait_for_earlier()")
+    '''It calls grid_dependency_wait() not.'''
+    # grid_dependency_wait()
+    tl.static_assert(True, "grid_dependency_wait()")
     tl.store(x_ptr, 0.0)
 """
 

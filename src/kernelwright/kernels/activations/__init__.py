@@ -1,1 +1,1 @@
-"""Activations, gated and plain, with bias, dropout and a residual."""
+"""Activations, plain and gated, with bias, dropout and residual."""

@@ -1,4 +1,4 @@
-"""Activations for torch: gated and plain, with bias, dropout and a residual."""
+"""Activation operators, plain and gated, with bias, dropout and residual."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def swiglu(gate: Tensor, up: Tensor, *, cast_first: bool = False) -> Tensor:
     """silu(gate) * up.
 
     Args:
-        gate, up: of one shape and dtype, fp16/bf16/fp32; the halves of one packed tensor are read as they lie.
-        cast_first: round silu(gate) to its dtype before multiplying, as Llama's module does; else once, at the end.
+        gate, up: same shape and dtype, fp16/bf16/fp32; halves of one packed tensor are read without a copy.
+        cast_first: round silu(gate) to its dtype before multiplying, as Llama's module does; else round once, at the
+            end.
     Returns:
-        The same shape and dtype.
+        Same shape and dtype.
     Raises:
-        ShapeError: shapes or dtypes that differ. DeviceError: not on a CUDA device.
+        ShapeError: shapes or dtypes differ.
+        DeviceError: not on a CUDA device.
     Cost: 3 * numel * itemsize bytes of DRAM, the gradients 5; memory-bound.
     Source: Shazeer 2020, arXiv:2002.05202.
     """
@@ -39,25 +41,25 @@ def swiglu(gate: Tensor, up: Tensor, *, cast_first: bool = False) -> Tensor:
 
 @cached_launch(rows="gate")
 def geglu(gate: Tensor, up: Tensor, *, approximate: Approximate = "tanh", cast_first: bool = False) -> Tensor:
-    """gelu(gate) * up; everything else as `swiglu`."""
+    """gelu(gate) * up; otherwise as `swiglu`."""
     return activation(gate, up, kind=_gelu(approximate), cast_first=cast_first)
 
 
 @cached_launch(rows="x")
 def gelu(x: Tensor, *, approximate: Approximate = "none", bias: Tensor | None = None) -> Tensor:
-    """torch's gelu of x + bias. Args as `activation`."""
+    """GELU of x + bias, as torch's gelu. Arguments as `activation`."""
     return activation(x, bias=bias, kind=_gelu(approximate))
 
 
 @cached_launch(rows="x")
 def relu_squared(x: Tensor, *, bias: Tensor | None = None) -> Tensor:
-    """max(x + bias, 0)^2. Args as `activation`."""
+    """max(x + bias, 0)^2. Arguments as `activation`."""
     return activation(x, bias=bias, kind="relu_squared")
 
 
 @cached_launch(rows="x")
 def dropout_add(x: Tensor, residual: Tensor, p: float, *, seed: int, bias: Tensor | None = None) -> Tensor:
-    """residual + dropout(x + bias): the same elements go whenever the seed is the same. Args as `activation`."""
+    """residual + dropout(x + bias); the dropout mask depends on the seed alone. Arguments as `activation`."""
     return activation(x, bias=bias, residual=residual, kind="identity", p=p, seed=seed)
 
 
@@ -72,19 +74,22 @@ def activation(
     p: float = 0.0,
     seed: int = 0,
 ) -> Tensor:
-    """residual + dropout(kind(x + bias) * up), in FP32 until it is written.
+    """residual + dropout(act(x + bias) * up), computed in FP32.
 
     Args:
-        x: (..., N), fp16/bf16/fp32; rows at one stride are read as they lie.
-        up: of x's shape and dtype. residual: of x's shape, any of these dtypes. bias: (N,), likewise.
+        x: (..., N), fp16/bf16/fp32; rows with uniform stride are read without a copy.
+        up: x's shape and dtype.
+        residual: x's shape, fp16/bf16/fp32.
+        bias: (N,), fp16/bf16/fp32.
         kind: silu, gelu, gelu_tanh, relu_squared or identity.
-        cast_first: round kind(x + bias) to x's dtype before anything else.
-        p: the share of elements that becomes 0 before the residual; the others are divided by 1 - p.
-        seed: says which elements; a function of the seed and of where they stand, nothing else.
+        cast_first: round act(x + bias) to x's dtype first.
+        p: probability with which elements are dropped; the others are divided by 1 - p.
+        seed: the dropout mask is a function of the seed and the element's index only.
     Returns:
-        Shape and dtype of x.
+        Same shape and dtype as x.
     Raises:
-        ShapeError: what does not go together. DeviceError: not on a CUDA device.
+        ShapeError: shapes or dtypes do not match.
+        DeviceError: not on a CUDA device.
     """
     require(kind in KINDS, lambda: f"no activation {kind!r}; there are {', '.join(KINDS)}")
     require(0.0 <= p < 1.0, lambda: f"p is {p}; it must be in [0, 1)")
@@ -97,25 +102,25 @@ def activation(
 
 
 def _gelu(approximate: str) -> str:
-    require(approximate in ("none", "tanh"), lambda: f"approximate is {approximate!r}; it must be none or tanh")
+    require(approximate in ("none", "tanh"), lambda: f"approximate is {approximate!r}; it must be 'none' or 'tanh'")
     return "gelu_tanh" if approximate == "tanh" else "gelu"
 
 
 def _row_stride(tensor: Tensor) -> tuple[Tensor, int | None]:
-    """A tensor and how far apart its rows begin; None where they follow each other."""
+    """A tensor and the stride of its rows; None if contiguous."""
     rows, stride = as_rows(tensor, max_leading_dims=1)
     return rows, None if stride[0] == tensor.shape[-1] or rows.is_contiguous() else stride[0]
 
 
 def _launch_elementwise(
-    kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *about: Any, **constants: Any
+    kernel: Any, pointers: tuple[Tensor | None, ...], x: Tensor, *params: Any, **constants: Any
 ) -> None:
-    count = x.numel()
+    numel = x.numel()
     N = x.shape[-1]
-    block = choose_by_rows(choose_block, count // max(1, N), N, multiprocessors(x.device), constants["p"] != 0.0)
+    block = choose_by_rows(choose_block, numel // max(1, N), N, multiprocessors(x.device), constants["p"] != 0.0)
     constants |= {"N": N, "BLOCK": block}
     launch_programs(
-        kernel, RowCountExpr(count, block), x.device, (*pointers, count, *about), num_warps=WARPS, **constants
+        kernel, RowCountExpr(numel, block), x.device, (*pointers, numel, *params), num_warps=WARPS, **constants
     )
 
 
@@ -131,9 +136,9 @@ def _forward(
     seed: int,
 ) -> Tensor:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    (read, stride), (gated, up_stride) = _row_stride(x), (None, None) if up is None else _row_stride(up)
-    given = read, gated, as_contiguous(bias), as_contiguous(residual), y
-    _launch_elementwise(activation_forward, given, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
+    (x_rows, stride), (up_rows, up_stride) = _row_stride(x), (None, None) if up is None else _row_stride(up)
+    pointers = x_rows, up_rows, as_contiguous(bias), as_contiguous(residual), y
+    _launch_elementwise(activation_forward, pointers, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
     return y
 
 
@@ -142,21 +147,23 @@ def _backward(
     dy: Tensor, x: Tensor, up: Tensor | None, bias: Tensor | None, kind: str, cast_first: bool, p: float, seed: int
 ) -> tuple[Tensor, Tensor]:
     dx, dup = x.new_empty(x.shape), x.new_empty(x.shape if up is not None else (0,))
-    (read, stride), (gated, up_stride) = _row_stride(x), (None, None) if up is None else _row_stride(up)
-    given = dy.contiguous(), read, gated, as_contiguous(bias), dx, None if up is None else dup
-    _launch_elementwise(activation_backward, given, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p)
+    (x_rows, stride), (up_rows, up_stride) = _row_stride(x), (None, None) if up is None else _row_stride(up)
+    pointers = dy.contiguous(), x_rows, up_rows, as_contiguous(bias), dx, None if up is None else dup
+    _launch_elementwise(
+        activation_backward, pointers, x, seed, stride, up_stride, KIND=kind, CAST_FIRST=cast_first, p=p
+    )
     return dx, dup
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, up, bias, residual, *ctx.about = inputs
+    x, up, bias, residual, *ctx.params = inputs
     ctx.save_for_backward(x, up, bias)
     ctx.residual_dtype = None if residual is None else residual.dtype
 
 
 def _autograd_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, up, bias = ctx.saved_tensors
-    dx, dup = _ACTIVATION_BACKWARD(dy, x, up, bias, *ctx.about)
+    dx, dup = _ACTIVATION_BACKWARD(dy, x, up, bias, *ctx.params)
     dbias = None if bias is None else dx[None].flatten(0, -2).sum(0, dtype=torch.float32).to(bias.dtype)
     dresidual = None if ctx.residual_dtype is None else dy.to(ctx.residual_dtype)
     return dx, dup if up is not None else None, dbias, dresidual, None, None, None, None

@@ -1,4 +1,4 @@
-"""The formulas, in FP64."""
+"""Reference in FP64."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
 def activation(
     x: Tensor, up: Tensor | None = None, bias: Tensor | None = None, residual: Tensor | None = None, *, kind: str
 ) -> Tensor:
-    """x: (..., N) -> (..., N) in FP64, without dropout."""
+    """act(x + bias) * up + residual, (..., N), in FP64, without dropout."""
     y = FORMULAS[kind](x.double() if bias is None else x.double() + bias.double())
     y = y if up is None else y * up.double()
     return y if residual is None else y + residual.double()

@@ -1,4 +1,4 @@
-"""What an activation must move, and where it is measured."""
+"""Spec of the activations: variants for offline compilation, shapes, and memory traffic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMMON_PARAMS: ParamMap = {
     "y_ptr": "*bf16",
     "dy_ptr": "*bf16",
     "dx_ptr": "*bf16",
-    "count": "i32",
+    "numel": "i32",
     "seed": "i32",
     "N": 14336,
     "CAST_FIRST": False,
@@ -25,17 +25,17 @@ _COMMON_PARAMS: ParamMap = {
 _GATED: ParamMap = {"up_ptr": "*bf16", "dup_ptr": "*bf16"}
 
 
-def _activation(name: str, about: str, kind: str, source: str, more: ParamMap) -> Kernel:
-    given = _COMMON_PARAMS | more | {"KIND": kind}
+def _activation(name: str, summary: str, kind: str, source: str, extra_params: ParamMap) -> Kernel:
+    params = _COMMON_PARAMS | extra_params | {"KIND": kind}
     return Kernel(
         name=name,
-        summary=about,
+        summary=summary,
         entry_point=f"kernelwright.kernels:{name}",
         variants={
-            "forward": OfflineSignature(f"{_KERNEL_MODULE}:activation_forward", given, 4),
-            "backward": OfflineSignature(f"{_KERNEL_MODULE}:activation_backward", given, 4),
+            "forward": OfflineSignature(f"{_KERNEL_MODULE}:activation_forward", params, 4),
+            "backward": OfflineSignature(f"{_KERNEL_MODULE}:activation_backward", params, 4),
         },
-        limits="rows at one stride are read as they lie, others copied",
+        limits="rows with uniform stride are read without a copy",
         source=source,
     )
 
@@ -44,11 +44,11 @@ _SHAZEER, _GELU = "Shazeer 2020, arXiv:2002.05202", "Hendrycks & Gimpel 2016, ar
 KERNELS = (
     _activation("swiglu", "silu(gate) * up", "silu", _SHAZEER, _GATED),
     _activation("geglu", "gelu(gate) * up", "gelu_tanh", _SHAZEER, _GATED),
-    _activation("gelu", "gelu(x + bias), exact or by tanh", "gelu", _GELU, {}),
+    _activation("gelu", "gelu(x + bias), exact or tanh", "gelu", _GELU, {}),
     _activation("relu_squared", "max(x + bias, 0)^2", "relu_squared", "So et al. 2021, arXiv:2109.08668", {}),
     _activation(
         "dropout_add",
-        "residual + dropout(x + bias), repeatable by its seed",
+        "residual + dropout(x + bias), reproducible by seed",
         "identity",
         "Philox: Salmon et al. 2011",
         {"residual_ptr": "*bf16", "p": 0.1},
@@ -57,8 +57,8 @@ KERNELS = (
 
 
 def work(M: int, N: int, itemsize: int, *, gated: bool = False, residual: bool = False, backward: bool = False) -> Work:
-    """Bytes that must pass for M rows of N elements."""
-    whole, operands = M * N * itemsize, 1 + gated
+    """Memory traffic for M rows of N elements."""
+    tensor_bytes, operands = M * N * itemsize, 1 + gated
     if backward:
-        return Work(bytes_read=(1 + operands) * whole, bytes_written=operands * whole)
-    return Work(bytes_read=(operands + residual) * whole, bytes_written=whole)
+        return Work(bytes_read=(1 + operands) * tensor_bytes, bytes_written=operands * tensor_bytes)
+    return Work(bytes_read=(operands + residual) * tensor_bytes, bytes_written=tensor_bytes)

@@ -1,4 +1,4 @@
-"""Activations as they are measured: ours, torch's, and those of Liger."""
+"""Benchmark workloads of the activations: ours, torch eager and Liger."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ P, SEED = 0.1, 7
 
 
 def _clone_inputs(apply: Implementation) -> Implementation:
-    """A program whose gradients overwrite what it was given, which others are given too."""
-    return lambda *given: apply(*((one.clone() if torch.is_grad_enabled() else one) for one in given))
+    """Copy the inputs of a kernel whose backward pass overwrites them."""
+    return lambda *inputs: apply(*((one.clone() if torch.is_grad_enabled() else one) for one in inputs))
 
 
 _IMPLEMENTATIONS: dict[str, dict[str, Implementation]] = {
@@ -65,7 +65,7 @@ def workloads(name: str) -> Iterator[Workload]:
             use_case=direction,
             direction=direction,
             implementations=_IMPLEMENTATIONS[name],
-            reference=None if residual else lambda *given: reference.activation(*given, kind=_KINDS[name]),
+            reference=None if residual else lambda *inputs: reference.activation(*inputs, kind=_KINDS[name]),
             make_inputs=lambda M, N, grad: tuple(randn(M, N, grad=grad) for _ in range(1 + gated + residual)),
             work=partial(work, itemsize=2, gated=gated, residual=residual, backward=direction == "backward"),
         )

@@ -1,159 +1,180 @@
-"""Cross-entropy of rows of logits alone: one read.
+"""Cross-entropy loss of rows of logits without the gradient: one read.
 
-Idea: every lane knows the largest of its own logits and the sum of their exponentials, until the row has passed: at
-once, or, where it is long, in chunks, the sum corrected whenever a larger logit comes. Lanes hear of each other once.
-Bound: DRAM, M * N * itemsize bytes. Formula and names as kernel.py.
+Idea: every lane keeps the maximum of its own logits and the sum of their exponentials until the whole row is read:
+in one load, or, for a long row, in chunks with an online rescaling of the sum. Lanes are reduced once at the end.
+Bound: DRAM, M * N * itemsize bytes. Formula and names as in kernel.py.
 """
 
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.losses.kernel import capped, losses_of, pivot_of, targets
+from kernelwright.kernels.losses.kernel import apply_softcap, compute_losses, load_pivot, load_targets
 from kernelwright.kernels.losses.total_kernel import store_total
 from kernelwright.kernels.rows.tile import (
-    PUBLISH,
-    begin_of,
-    collected,
-    place,
-    product,
+    PHASE_STORE,
+    grid_dependency_wait,
+    load_row_vector,
+    mul_rn,
+    program_coords,
     programmatic_launch,
-    publish,
-    read_along,
-    wait_for_earlier,
+    row_offset,
+    store_partial,
+    wait_partials,
 )
 from kernelwright.kernels.softmaxes.kernel import INFINITY, LOG2_E
 
-LARGEST, LN_2 = tl.constexpr(3.4028234663852886e38), tl.constexpr(0.6931471805599453)
-FAR = tl.constexpr(2.0**30)
-"""Numbers in FP32 from here on are 64 apart and more: e^-64 of something is nothing beside it."""
+FLT_MAX, LN_2 = tl.constexpr(3.4028234663852886e38), tl.constexpr(0.6931471805599453)
+COARSE_FP32 = tl.constexpr(2.0**30)
+"""From here on FP32 numbers are at least 64 apart, and e^-64 of a term is negligible."""
 
 
 @triton.jit
-def _scaled(top):
-    """By what exponentials of logits up to `top` are taken, exp2(x * factor - base), one fused operation each, and the
-    power of two that their sum is of. Where products would overflow, logits that differ are so far apart that the
-    smaller one counts for nothing, whatever the factor."""
-    power = tl.minimum(tl.maximum(top * LOG2_E, -LARGEST), LARGEST)
-    far = tl.abs(top) >= FAR
-    base = tl.where(far, tl.where(top == -INFINITY, 0.0, top), power)
-    return tl.where(far, 1.0, LOG2_E), base, power
+def _exp2_args(row_max):
+    """exp2_scale and exp2_shift such that exp(x - row_max) is exp2(x * exp2_scale - exp2_shift), one fused
+    operation, and the exponent of the power of two that their sum is relative to.
+
+    Where products would overflow, different logits are so far apart that the smaller one is negligible, whatever the
+    factor.
+    """
+    exp2_exponent = tl.minimum(tl.maximum(row_max * LOG2_E, -FLT_MAX), FLT_MAX)
+    is_coarse = tl.abs(row_max) >= COARSE_FP32
+    exp2_shift = tl.where(is_coarse, tl.where(row_max == -INFINITY, 0.0, row_max), exp2_exponent)
+    return tl.where(is_coarse, 1.0, LOG2_E), exp2_shift, exp2_exponent
 
 
 @triton.jit
-def _lowered(top, power, larger, larger_power):
-    """By what a sum around `top` is multiplied to be one around a larger logit."""
-    lowered = tl.exp2(power - larger_power)
-    return tl.where(tl.abs(larger) < FAR, lowered, tl.where(top < larger, 0.0, lowered))
+def _rescale(row_max, exp2_exponent, new_max, new_exponent):
+    """Factor that turns a sum relative to `row_max` into one relative to `new_max`."""
+    rescale = tl.exp2(exp2_exponent - new_exponent)
+    return tl.where(tl.abs(new_max) < COARSE_FP32, rescale, tl.where(row_max < new_max, 0.0, rescale))
 
 
 @triton.jit
-def _tiles(
-    x_ptr, begin, chunk, columns, there,
-    N: tl.constexpr, softcap: tl.constexpr, BLOCK_N: tl.constexpr, TILES: tl.constexpr, SURE: tl.constexpr,
+def _load_tiles(
+    x_ptr, row_offs, chunk, offs_n, row_mask,
+    N: tl.constexpr, softcap: tl.constexpr, BLOCK_N: tl.constexpr, NUM_TILES: tl.constexpr, FULL_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """So many tiles (ROWS, LANES, ELEMENTS) beside each other, all under way at once; `SURE` columns are inside."""
+    """NUM_TILES tiles (BLOCK_M, NUM_LANES, ELEMS_PER_LOAD), all loads in flight together; the first `FULL_COLUMNS`
+    columns need no mask."""
     tiles = ()
-    for i in tl.static_range(TILES):
-        at = x_ptr + begin[:, None, None] + chunk + i * BLOCK_N + columns
-        if begin.shape[0] == 1 and (i + 1) * BLOCK_N <= SURE:
-            x = capped(tl.load(at), softcap)
+    for i in tl.static_range(NUM_TILES):
+        ptrs = x_ptr + row_offs[:, None, None] + chunk + i * BLOCK_N + offs_n
+        if row_offs.shape[0] == 1 and (i + 1) * BLOCK_N <= FULL_COLUMNS:
+            x = apply_softcap(tl.load(ptrs), softcap)
         else:
-            inside = there[:, None, None]
-            if (i + 1) * BLOCK_N > SURE:
-                inside = inside & (chunk + i * BLOCK_N + columns < N)
-            x = tl.load(at, mask=inside, other=-INFINITY)
-            x = x if softcap == 0.0 else tl.where(inside, capped(x, softcap), -INFINITY)
+            mask = row_mask[:, None, None]
+            if (i + 1) * BLOCK_N > FULL_COLUMNS:
+                mask = mask & (chunk + i * BLOCK_N + offs_n < N)
+            x = tl.load(ptrs, mask=mask, other=-INFINITY)
+            x = x if softcap == 0.0 else tl.where(mask, apply_softcap(x, softcap), -INFINITY)
         tiles += (x,)
     return tiles
 
 
 @triton.jit
-def _joined(
-    top, total, weighed, tiles, pivot, weight_ptr, chunk, columns,
+def _update_online(
+    row_max, row_sum, weighted_sum, tiles, pivot, weight_ptr, chunk, offs_n,
     N: tl.constexpr, BLOCK_N: tl.constexpr, label_smoothing: tl.constexpr,
 ):  # fmt: skip
-    """What lanes know of their rows, with tiles more: the largest logit, the sum of exponentials as `_scaled` has them,
-    and, for label_smoothing, the sum of the weighed logits around the pivot."""
-    larger = top
+    """Add tiles to the running state of each lane: maximum logit, sum of exponentials relative to it (`_exp2_args`),
+    and, for label smoothing, the weighted sum of logits relative to the pivot."""
+    new_max = row_max
     for i in tl.static_range(len(tiles)):
-        larger = tl.maximum(larger, tl.max(tiles[i].to(tl.float32), 2))
-    factor, base, power = _scaled(larger)
-    total *= _lowered(top, _scaled(top)[2], larger, power)
+        new_max = tl.maximum(new_max, tl.max(tiles[i].to(tl.float32), 2))
+    exp2_scale, exp2_shift, exp2_exponent = _exp2_args(new_max)
+    row_sum *= _rescale(row_max, _exp2_args(row_max)[2], new_max, exp2_exponent)
     for i in tl.static_range(len(tiles)):
         x = tiles[i].to(tl.float32)
-        total += tl.sum(tl.exp2(tl.fma(x, factor[:, :, None], -base[:, :, None])), 2)
+        row_sum += tl.sum(tl.exp2(tl.fma(x, exp2_scale[:, :, None], -exp2_shift[:, :, None])), 2)
         if label_smoothing != 0.0:
-            here = chunk + i * BLOCK_N + columns
-            weights = 1.0 if weight_ptr is None else read_along(weight_ptr, here, N)
-            weighed += tl.sum(tl.where(here < N, weights * (x - pivot[:, None, None]), 0.0), 2)
-    return larger, total, weighed
+            offs = chunk + i * BLOCK_N + offs_n
+            weights = 1.0 if weight_ptr is None else load_row_vector(weight_ptr, offs, N)
+            weighted_sum += tl.sum(tl.where(offs < N, weights * (x - pivot[:, None, None]), 0.0), 2)
+    return new_max, row_sum, weighted_sum
 
 
 @programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_forward(
-    x_ptr, target_ptr, weight_ptr, everyone_ptr, loss_ptr, lse_ptr, total_ptr, scale_ptr,
-    x_inner, x_outer_stride, x_inner_stride,
-    M, notes_ptr,
+    x_ptr, target_ptr, weight_ptr, weight_sum_ptr, loss_ptr, lse_ptr, total_ptr, scale_ptr,
+    x_inner_size, stride_x_outer, stride_x_inner,
+    M, workspace_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, label_smoothing: tl.constexpr, z_loss: tl.constexpr,
     softcap: tl.constexpr,
-    MEAN: tl.constexpr, ELEMENTS: tl.constexpr, TILES: tl.constexpr, STAGES: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
+    MEAN: tl.constexpr, ELEMS_PER_LOAD: tl.constexpr, NUM_TILES: tl.constexpr, NUM_STAGES: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, NUM_SPLITS: tl.constexpr, RELOAD: tl.constexpr, PHASE: tl.constexpr,
 ):  # fmt: skip
-    """Writes losses, or, where `loss_ptr` is None since this program has all rows, what they come to."""
-    wait_for_earlier()
-    first, part = place(ROWS, PARTS)
-    rows = (first + tl.arange(0, ROWS)).to(tl.int64)
-    there, begin = rows < M, begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
-    target, counted, valid, own, everyone = targets(rows, target_ptr, weight_ptr, everyone_ptr, M, N, ignore_index)
-    LANES: tl.constexpr = BLOCK_N // ELEMENTS
-    columns = tl.arange(0, LANES)[None, :, None] * ELEMENTS + tl.arange(0, ELEMENTS)[None, None, :]
-    pivot = pivot_of(x_ptr, begin, target, valid, softcap, label_smoothing) + tl.zeros((ROWS,), tl.float32)
-    top, total = tl.full((ROWS, LANES), -INFINITY, tl.float32), tl.zeros((ROWS, LANES), tl.float32)
-    weighed = tl.zeros((ROWS, LANES), tl.float32)
-    CHUNK: tl.constexpr = TILES * BLOCK_N
-    OWN: tl.constexpr = (N + PARTS * CHUNK - 1) // (PARTS * CHUNK) * CHUNK
-    SURE: tl.constexpr = CHUNK if N % CHUNK == 0 else 0
-    if CHUNK >= N:
-        tiles = _tiles(x_ptr, begin, 0, columns, there, N, softcap, BLOCK_N, TILES, N)
-        logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
-        top, total, weighed = _joined(
-            top, total, weighed, tiles, pivot, weight_ptr, 0, columns, N, BLOCK_N, label_smoothing
+    """Losses of BLOCK_M rows, or, if `loss_ptr` is None since this program has all rows, their mean or sum."""
+    grid_dependency_wait()
+    first_row, split = program_coords(BLOCK_M, NUM_SPLITS)
+    offs_m = (first_row + tl.arange(0, BLOCK_M)).to(tl.int64)
+    row_mask, row_offs = offs_m < M, row_offset(offs_m, x_inner_size, stride_x_outer, stride_x_inner)
+    target, not_ignored, in_range, target_weight, weight_sum = load_targets(
+        offs_m, target_ptr, weight_ptr, weight_sum_ptr, M, N, ignore_index
+    )
+    NUM_LANES: tl.constexpr = BLOCK_N // ELEMS_PER_LOAD
+    offs_n = tl.arange(0, NUM_LANES)[None, :, None] * ELEMS_PER_LOAD + tl.arange(0, ELEMS_PER_LOAD)[None, None, :]
+    pivot = load_pivot(x_ptr, row_offs, target, in_range, softcap, label_smoothing) + tl.zeros((BLOCK_M,), tl.float32)
+    row_max, row_sum = tl.full((BLOCK_M, NUM_LANES), -INFINITY, tl.float32), tl.zeros((BLOCK_M, NUM_LANES), tl.float32)
+    weighted_sum = tl.zeros((BLOCK_M, NUM_LANES), tl.float32)
+    CHUNK_SIZE: tl.constexpr = NUM_TILES * BLOCK_N
+    SPLIT_SIZE: tl.constexpr = (N + NUM_SPLITS * CHUNK_SIZE - 1) // (NUM_SPLITS * CHUNK_SIZE) * CHUNK_SIZE
+    FULL_COLUMNS: tl.constexpr = CHUNK_SIZE if N % CHUNK_SIZE == 0 else 0
+    if CHUNK_SIZE >= N:
+        tiles = _load_tiles(x_ptr, row_offs, 0, offs_n, row_mask, N, softcap, BLOCK_N, NUM_TILES, N)
+        logit = tl.load(x_ptr + row_offs + target, mask=in_range, other=0.0).to(tl.float32)
+        row_max, row_sum, weighted_sum = _update_online(
+            row_max, row_sum, weighted_sum, tiles, pivot, weight_ptr, 0, offs_n, N, BLOCK_N, label_smoothing
         )  # fmt: skip
     else:
-        for chunk in tl.range(part * OWN, tl.minimum(part * OWN + OWN, N), CHUNK, num_stages=STAGES):
-            tiles = _tiles(x_ptr, begin, chunk, columns, there, N, softcap, BLOCK_N, TILES, SURE)
-            top, total, weighed = _joined(
-                top, total, weighed, tiles, pivot, weight_ptr, chunk, columns, N, BLOCK_N, label_smoothing
+        for chunk in tl.range(
+            split * SPLIT_SIZE, tl.minimum(split * SPLIT_SIZE + SPLIT_SIZE, N), CHUNK_SIZE, num_stages=NUM_STAGES
+        ):
+            tiles = _load_tiles(x_ptr, row_offs, chunk, offs_n, row_mask, N, softcap, BLOCK_N, NUM_TILES, FULL_COLUMNS)
+            row_max, row_sum, weighted_sum = _update_online(
+                row_max, row_sum, weighted_sum, tiles, pivot, weight_ptr, chunk, offs_n, N, BLOCK_N, label_smoothing
             )  # fmt: skip
-        logit = tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32)
-    largest = tl.max(top, 1)
-    power = _scaled(largest)[2]
-    total = tl.sum(product(total, _lowered(top, _scaled(top)[2], largest[:, None], power[:, None]), LANES), 1)
-    top, weighed = largest, tl.sum(weighed, 1)
-    if PARTS > 1:
-        publish(tl.max(top, 0), 0, first, part, notes_ptr, PARTS, STEP)
-        publish(tl.sum(total, 0), 1, first, part, notes_ptr, PARTS, STEP)
+        logit = tl.load(x_ptr + row_offs + target, mask=in_range, other=0.0).to(tl.float32)
+    max_over_lanes = tl.max(row_max, 1)
+    exp2_exponent = _exp2_args(max_over_lanes)[2]
+    row_sum = tl.sum(
+        mul_rn(
+            row_sum,
+            _rescale(row_max, _exp2_args(row_max)[2], max_over_lanes[:, None], exp2_exponent[:, None]),
+            NUM_LANES,
+        ),
+        1,
+    )
+    row_max, weighted_sum = max_over_lanes, tl.sum(weighted_sum, 1)
+    if NUM_SPLITS > 1:
+        store_partial(tl.max(row_max, 0), 0, first_row, split, workspace_ptr, NUM_SPLITS, PHASE)
+        store_partial(tl.sum(row_sum, 0), 1, first_row, split, workspace_ptr, NUM_SPLITS, PHASE)
         if label_smoothing != 0.0:
-            publish(tl.sum(weighed, 0), 2, first, part, notes_ptr, PARTS, STEP)
-    if STEP != PUBLISH and part == 0:
-        if PARTS > 1:
-            tops, one = collected(0, -INFINITY, first, notes_ptr, PARTS, STEP), tl.zeros((ROWS,), tl.float32)
-            top = tl.max(tops, 0) + one
-            power = _scaled(top)[2]
-            lowered = _lowered(tops, _scaled(tops)[2], tl.max(top, 0), tl.max(power, 0))
-            total = tl.sum(collected(1, 0.0, first, notes_ptr, PARTS, STEP) * lowered, 0) + one
+            store_partial(tl.sum(weighted_sum, 0), 2, first_row, split, workspace_ptr, NUM_SPLITS, PHASE)
+    if PHASE != PHASE_STORE and split == 0:
+        if NUM_SPLITS > 1:
+            split_max, zeros = (
+                wait_partials(0, -INFINITY, first_row, workspace_ptr, NUM_SPLITS, PHASE),
+                tl.zeros((BLOCK_M,), tl.float32),
+            )
+            row_max = tl.max(split_max, 0) + zeros
+            exp2_exponent = _exp2_args(row_max)[2]
+            rescale = _rescale(split_max, _exp2_args(split_max)[2], tl.max(row_max, 0), tl.max(exp2_exponent, 0))
+            row_sum = tl.sum(wait_partials(1, 0.0, first_row, workspace_ptr, NUM_SPLITS, PHASE) * rescale, 0) + zeros
             if label_smoothing != 0.0:
-                weighed = tl.sum(collected(2, 0.0, first, notes_ptr, PARTS, STEP), 0) + one
-        log_total = tl.log(total) + tl.where(tl.abs(top) < FAR, tl.fma(top, -LOG2_E, power), 0.0) * LN_2
-        loss = losses_of(
-            top, log_total, capped(logit, softcap), pivot, weighed, counted, valid, own, everyone, N,
-            label_smoothing, z_loss
+                weighted_sum = tl.sum(wait_partials(2, 0.0, first_row, workspace_ptr, NUM_SPLITS, PHASE), 0) + zeros
+        log_sum = (
+            tl.log(row_sum)
+            + tl.where(tl.abs(row_max) < COARSE_FP32, tl.fma(row_max, -LOG2_E, exp2_exponent), 0.0) * LN_2
+        )
+        loss = compute_losses(
+            row_max, log_sum, apply_softcap(logit, softcap), pivot, weighted_sum,
+            not_ignored, in_range, target_weight, weight_sum, N, label_smoothing, z_loss,
         )  # fmt: skip
         if loss_ptr is None:
-            store_total(loss, own, total_ptr, scale_ptr, MEAN)
+            store_total(loss, target_weight, total_ptr, scale_ptr, MEAN)
         else:
-            tl.store(loss_ptr + rows, loss, mask=there)
+            tl.store(loss_ptr + offs_m, loss, mask=row_mask)
         if lse_ptr is not None:
-            tl.store(lse_ptr + rows, top, mask=there)
-            tl.store(lse_ptr + M + rows, log_total, mask=there)
+            tl.store(lse_ptr + offs_m, row_max, mask=row_mask)
+            tl.store(lse_ptr + M + offs_m, log_sum, mask=row_mask)

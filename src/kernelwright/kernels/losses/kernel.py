@@ -1,10 +1,10 @@
 """Cross-entropy of rows of logits with its gradient: one read and one write.
 
-Idea: what is held in registers for a row's loss gives the gradient as well, so that whoever wants both reads the logits
-once. The gradient alone is an element-wise pass over the logits with what the loss kept of each row, the largest logit
-and the logarithm of the sum. Bound: DRAM, 2 * M * N * itemsize bytes.
+Idea: the values held in registers for the loss of a row also give its gradient, so computing both reads the logits
+once. The gradient alone is an element-wise pass over the logits with two saved values per row, the maximum logit and
+the log of the sum. Bound: DRAM, 2 * M * N * itemsize bytes.
 
-A row's loss, with p = softmax(capped x), t its target, w the classes' weights and s the label smoothing:
+Loss of a row, with p = softmax(soft-capped x), t the target, w the class weights and s the label smoothing:
     (1 - s) w_t (-log p_t) + s / N sum_c w_c (-log p_c) + z_loss (log sum exp)^2
 """
 
@@ -13,193 +13,251 @@ import triton.language as tl
 
 from kernelwright.kernels.losses.total_kernel import store_total
 from kernelwright.kernels.rows.tile import (
-    LEFT,
-    PUBLISH,
-    begin_of,
-    collected,
-    of_row,
-    place,
+    EVICT_FIRST,
+    PHASE_STORE,
+    grid_dependency_wait,
+    load_row_vector,
+    load_tile,
+    program_coords,
     programmatic_launch,
-    publish,
-    read,
-    read_along,
-    tile,
-    wait_for_earlier,
+    row_offset,
+    store_partial,
+    tile_offsets,
+    to_scalar,
+    wait_partials,
 )
-from kernelwright.kernels.softmaxes.kernel import INFINITY, power_of_e, summed
+from kernelwright.kernels.softmaxes.kernel import INFINITY, fast_exp, row_softmax_stats
 
-PIVOTS = tl.constexpr(65536.0)
-"""What is beyond would cost those around nothing their digits."""
+MAX_PIVOT = tl.constexpr(65536.0)
+"""A larger pivot would cost logits around zero their precision."""
 
 
 @triton.jit
 def _tanh(x):
-    """Of what exp keeps finite; right to a rounding or two for small x, where 1 - exp(-2x) would cancel."""
-    small = tl.abs(x) < 0.0625
-    power = tl.exp(-2.0 * tl.abs(x))
-    far = (1.0 - power) / (1.0 + power)
-    square = x * x
-    near = x * (1.0 + square * (-1.0 / 3.0 + square * (2.0 / 15.0 - square * (17.0 / 315.0))))
-    return tl.where(small, near, tl.where(x < 0, -far, far))
+    """tanh by exp; for small x a series, accurate to a rounding or two, where 1 - exp(-2x) would cancel."""
+    is_small = tl.abs(x) < 0.0625
+    exp_neg_2x = tl.exp(-2.0 * tl.abs(x))
+    by_exp = (1.0 - exp_neg_2x) / (1.0 + exp_neg_2x)
+    x_sq = x * x
+    by_series = x * (1.0 + x_sq * (-1.0 / 3.0 + x_sq * (2.0 / 15.0 - x_sq * (17.0 / 315.0))))
+    return tl.where(is_small, by_series, tl.where(x < 0, -by_exp, by_exp))
 
 
 @triton.jit
-def _slopes(
-    p, is_target, weights, lse, own, everyone, N: tl.constexpr, label_smoothing: tl.constexpr, z_loss: tl.constexpr
+def _dlogits(
+    p,
+    is_target,
+    weights,
+    lse,
+    target_weight,
+    weight_sum,
+    N: tl.constexpr,
+    label_smoothing: tl.constexpr,
+    z_loss: tl.constexpr,
 ):
-    """The gradient of a row's loss by its capped logits.
+    """Gradient of a row's loss with respect to its soft-capped logits.
 
-    `weights` are the classes', `own` that of the row's class, `everyone` their sum."""
-    slopes = (1.0 - label_smoothing) * own * (p - is_target)
+    `weights` are the class weights, `target_weight` the weight of the target class, `weight_sum` their sum.
+    """
+    dlogits = (1.0 - label_smoothing) * target_weight * (p - is_target)
     if label_smoothing != 0.0:
-        slopes += label_smoothing / N * (p * everyone - weights)
+        dlogits += label_smoothing / N * (p * weight_sum - weights)
     if z_loss != 0.0:
-        slopes += 2.0 * z_loss * lse * p
-    return slopes
+        dlogits += 2.0 * z_loss * lse * p
+    return dlogits
 
 
 @triton.jit
-def targets(
-    rows, target_ptr, weight_ptr, everyone_ptr, M,
+def load_targets(
+    offs_m, target_ptr, weight_ptr, weight_sum_ptr, M,
     N: tl.constexpr, ignore_index: tl.constexpr,
 ):  # fmt: skip
-    """Of rows the targets, whether they count, whether they are classes, their weights, and the sum of all weights."""
-    target = tl.load(target_ptr + rows, mask=rows < M, other=ignore_index)
-    counted = target != ignore_index
-    valid = (target >= 0) & (target < N)
-    own, everyone = tl.where(counted, 1.0, 0.0), 1.0 * N
+    """Load the targets of rows.
+
+    Returns target, not_ignored (target is not ignore_index), in_range (target is a class), the target's class
+    weight, and the sum of all class weights.
+    """
+    target = tl.load(target_ptr + offs_m, mask=offs_m < M, other=ignore_index)
+    not_ignored = target != ignore_index
+    in_range = (target >= 0) & (target < N)
+    target_weight, weight_sum = tl.where(not_ignored, 1.0, 0.0), 1.0 * N
     if weight_ptr is not None:
-        own = tl.where(counted, tl.load(weight_ptr + target, mask=valid, other=0.0).to(tl.float32), 0.0)
-        everyone = tl.load(everyone_ptr)
-    return target, counted, valid, own, everyone
+        target_weight = tl.where(
+            not_ignored, tl.load(weight_ptr + target, mask=in_range, other=0.0).to(tl.float32), 0.0
+        )
+        weight_sum = tl.load(weight_sum_ptr)
+    return target, not_ignored, in_range, target_weight, weight_sum
 
 
 @triton.jit
-def capped(x, softcap: tl.constexpr):
+def apply_softcap(x, softcap: tl.constexpr):
+    """softcap * tanh(x / softcap), or x if softcap is 0."""
     return x if softcap == 0.0 else softcap * _tanh(x.to(tl.float32) * (1.0 / softcap))
 
 
 @triton.jit
-def pivot_of(x_ptr, begin, target, valid, softcap: tl.constexpr, label_smoothing: tl.constexpr):
-    """The target's logit, which is hardly ever a mask: around it the others are added up for label_smoothing, whatever
-    all of them are large by."""
+def load_pivot(x_ptr, row_offs, target, in_range, softcap: tl.constexpr, label_smoothing: tl.constexpr):
+    """The target's logit, for label smoothing: other logits are summed relative to it, so a common offset costs no
+    accuracy.
+
+    The target's logit is hardly ever a mask value; 0 if it is MAX_PIVOT or larger.
+    """
     pivot = 0.0
     if label_smoothing != 0.0:
-        pivot = capped(tl.load(x_ptr + begin + target, mask=valid, other=0.0).to(tl.float32), softcap)
-        pivot = tl.where(tl.abs(pivot) < PIVOTS, pivot, 0.0)
+        pivot = apply_softcap(tl.load(x_ptr + row_offs + target, mask=in_range, other=0.0).to(tl.float32), softcap)
+        pivot = tl.where(tl.abs(pivot) < MAX_PIVOT, pivot, 0.0)
     return pivot
 
 
 @triton.jit
-def losses_of(
-    top, log_total, logit, pivot, weighed, counted, valid, own, everyone,
+def compute_losses(
+    row_max, log_sum, logit, pivot, weighted_sum, not_ignored, in_range, target_weight, weight_sum,
     N: tl.constexpr, label_smoothing: tl.constexpr, z_loss: tl.constexpr,
 ):  # fmt: skip
-    """Differences of logits come first: two large ones are as exact as two small ones."""
-    loss = (1.0 - label_smoothing) * own * ((top - logit) + log_total)
+    """Losses of rows: 0 for an ignored target, NaN for one out of range.
+
+    Differences of logits come first, so that two large logits lose no more accuracy than two small ones.
+    """
+    loss = (1.0 - label_smoothing) * target_weight * ((row_max - logit) + log_sum)
     if label_smoothing != 0.0:
-        loss += label_smoothing / N * (everyone * ((top - pivot) + log_total) - weighed)
+        loss += label_smoothing / N * (weight_sum * ((row_max - pivot) + log_sum) - weighted_sum)
     if z_loss != 0.0:
-        loss += z_loss * (top + log_total) * (top + log_total)
-    return tl.where(counted, tl.where(valid, loss, float("nan")), 0.0)
+        loss += z_loss * (row_max + log_sum) * (row_max + log_sum)
+    return tl.where(not_ignored, tl.where(in_range, loss, float("nan")), 0.0)
 
 
 @programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_gradient(
-    x_ptr, target_ptr, weight_ptr, everyone_ptr, scale_ptr, loss_ptr, total_ptr, dx_ptr, apart_ptr,
-    x_inner, x_outer_stride, x_inner_stride, dx_inner, dx_outer_stride, dx_inner_stride,
-    M, notes_ptr,
+    x_ptr, target_ptr, weight_ptr, weight_sum_ptr, scale_ptr, loss_ptr, total_ptr, dx_ptr, target_grad_ptr,
+    x_inner_size, stride_x_outer, stride_x_inner, dx_inner_size, stride_dx_outer, stride_dx_inner,
+    M, workspace_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, label_smoothing: tl.constexpr, z_loss: tl.constexpr,
     softcap: tl.constexpr,
     MEAN: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, NUM_SPLITS: tl.constexpr, RELOAD: tl.constexpr, PHASE: tl.constexpr,
 ):  # fmt: skip
-    """`scale_ptr` holds what gradients are multiplied by; None where one program has all rows, and writes the total."""
-    wait_for_earlier()
-    first, part = place(ROWS, PARTS)
-    rows, columns = tile(first, part, ROWS, BLOCK_N)
-    there = (rows < M) & (columns < N)
-    x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY)
-    target, counted, valid, own, everyone = targets(rows, target_ptr, weight_ptr, everyone_ptr, M, N, ignore_index)
-    here = valid & (target // BLOCK_N == part) if PARTS > 1 else valid
-    begin = begin_of(rows, x_inner, x_outer_stride, x_inner_stride)
-    logit = capped(tl.load(x_ptr + begin + target, mask=here, other=0.0).to(tl.float32), softcap)
-    pivot = pivot_of(x_ptr, begin, target, valid, softcap, label_smoothing)
+    """Losses and gradients of BLOCK_M rows; dx may alias x.
+
+    `scale_ptr` holds the factor of the gradients; None if one program has all rows, which then also stores the
+    total.
+    """
+    grid_dependency_wait()
+    first_row, split = program_coords(BLOCK_M, NUM_SPLITS)
+    offs_m, offs_n = tile_offsets(first_row, split, BLOCK_M, BLOCK_N)
+    mask = (offs_m < M) & (offs_n < N)
+    x = load_tile(x_ptr, offs_m, offs_n, mask, x_inner_size, stride_x_outer, stride_x_inner, -INFINITY)
+    target, not_ignored, in_range, target_weight, weight_sum = load_targets(
+        offs_m, target_ptr, weight_ptr, weight_sum_ptr, M, N, ignore_index
+    )
+    in_split = in_range & (target // BLOCK_N == split) if NUM_SPLITS > 1 else in_range
+    row_offs = row_offset(offs_m, x_inner_size, stride_x_outer, stride_x_inner)
+    logit = apply_softcap(tl.load(x_ptr + row_offs + target, mask=in_split, other=0.0).to(tl.float32), softcap)
+    pivot = load_pivot(x_ptr, row_offs, target, in_range, softcap, label_smoothing)
     if softcap != 0.0:
-        bend = _tanh(x * (1.0 / softcap))
-        x = tl.where(columns < N, softcap * bend, -INFINITY)
-    weighed, weights = 0.0, None
+        tanh_x = _tanh(x * (1.0 / softcap))
+        x = tl.where(offs_n < N, softcap * tanh_x, -INFINITY)
+    weighted_sum, weights = 0.0, None
     if label_smoothing != 0.0:
-        weights = 1.0 if weight_ptr is None else read_along(weight_ptr, columns, N)
-        weighed = tl.sum(tl.where(there, weights * (x - pivot), 0.0), 1, keep_dims=True)
-        if PARTS > 1:
-            weighed = of_row(weighed)
-    if PARTS > 1:  # a logit is read by the part that may write over it
-        publish(of_row(logit), 3, first, part, notes_ptr, PARTS, STEP)
-    tiles, top, total, weighed = summed((x,), weighed, first, part, notes_ptr, label_smoothing != 0.0, PARTS, STEP)
-    powers = tiles[0]
-    if PARTS > 1:
-        logit = tl.sum(collected(3, 0.0, first, notes_ptr, PARTS, STEP), 0)
-    loss = losses_of(
-        top, tl.log(total), logit, pivot, weighed, counted, valid, own, everyone, N, label_smoothing, z_loss
+        weights = 1.0 if weight_ptr is None else load_row_vector(weight_ptr, offs_n, N)
+        weighted_sum = tl.sum(tl.where(mask, weights * (x - pivot), 0.0), 1, keep_dims=True)
+        if NUM_SPLITS > 1:
+            weighted_sum = to_scalar(weighted_sum)
+    if NUM_SPLITS > 1:  # only the split that may overwrite the target's logit reads it
+        store_partial(to_scalar(logit), 3, first_row, split, workspace_ptr, NUM_SPLITS, PHASE)
+    exp_tiles, row_max, row_sum, weighted_sum = row_softmax_stats(
+        (x,), weighted_sum, first_row, split, workspace_ptr, label_smoothing != 0.0, NUM_SPLITS, PHASE
+    )
+    exp_x = exp_tiles[0]
+    if NUM_SPLITS > 1:
+        logit = tl.sum(wait_partials(3, 0.0, first_row, workspace_ptr, NUM_SPLITS, PHASE), 0)
+    loss = compute_losses(
+        row_max,
+        tl.log(row_sum),
+        logit,
+        pivot,
+        weighted_sum,
+        not_ignored,
+        in_range,
+        target_weight,
+        weight_sum,
+        N,
+        label_smoothing,
+        z_loss,
     )
     if scale_ptr is None:
-        scale = store_total(loss, own, total_ptr, None, MEAN)
+        scale = store_total(loss, target_weight, total_ptr, None, MEAN)
     else:
         scale = tl.load(scale_ptr)
-        if STEP != PUBLISH and part == 0:
-            tl.store(loss_ptr + rows, loss, mask=rows < M)
-    if STEP != PUBLISH:
-        if AGAIN:
-            x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY, LEFT)
+        if PHASE != PHASE_STORE and split == 0:
+            tl.store(loss_ptr + offs_m, loss, mask=offs_m < M)
+    if PHASE != PHASE_STORE:
+        if RELOAD:
+            x = load_tile(
+                x_ptr, offs_m, offs_n, mask, x_inner_size, stride_x_outer, stride_x_inner, -INFINITY, EVICT_FIRST
+            )
             if softcap != 0.0:
-                bend = _tanh(x * (1.0 / softcap))
-                x = tl.where(columns < N, softcap * bend, -INFINITY)
-            powers = power_of_e(x - top)
-        p = powers * (1.0 / total)
-        dx = _slopes(p, columns == target, weights, top + tl.log(total), own, everyone, N, label_smoothing, z_loss)
-        dx *= tl.where(counted, tl.where(valid, scale, float("nan")), 0.0)
+                tanh_x = _tanh(x * (1.0 / softcap))
+                x = tl.where(offs_n < N, softcap * tanh_x, -INFINITY)
+            exp_x = fast_exp(x - row_max)
+        p = exp_x * (1.0 / row_sum)
+        dx = _dlogits(
+            p,
+            offs_n == target,
+            weights,
+            row_max + tl.log(row_sum),
+            target_weight,
+            weight_sum,
+            N,
+            label_smoothing,
+            z_loss,
+        )
+        dx *= tl.where(not_ignored, tl.where(in_range, scale, float("nan")), 0.0)
         if softcap != 0.0:
-            dx *= 1.0 - bend * bend
-        if apart_ptr is not None:  # the gradient by the target's logit, in FP32, and none of it in dx
-            tl.store(apart_ptr + rows + 0 * columns, dx, mask=there & (columns == target))
-            dx = tl.where(columns == target, 0.0, dx)
-        tl.debug_barrier()  # the target's logit may lie where dx is written
-        at = begin_of(rows, dx_inner, dx_outer_stride, dx_inner_stride) + columns
-        tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=there)
+            dx *= 1.0 - tanh_x * tanh_x
+        if target_grad_ptr is not None:  # the target gradient in FP32, and 0 in dx
+            tl.store(target_grad_ptr + offs_m + 0 * offs_n, dx, mask=mask & (offs_n == target))
+            dx = tl.where(offs_n == target, 0.0, dx)
+        tl.debug_barrier()  # dx may overwrite the target's logit
+        offs = row_offset(offs_m, dx_inner_size, stride_dx_outer, stride_dx_inner) + offs_n
+        tl.store(dx_ptr + offs, dx.to(dx_ptr.dtype.element_ty), mask=mask)
 
 
 @programmatic_launch
 @triton.jit(do_not_specialize=["M"])
 def cross_entropy_backward(
-    dloss_ptr, scale_ptr, x_ptr, target_ptr, weight_ptr, everyone_ptr, lse_ptr, dx_ptr,
-    dloss_stride, x_inner, x_outer_stride, x_inner_stride,
-    M, notes_ptr,
+    dloss_ptr, scale_ptr, x_ptr, target_ptr, weight_ptr, weight_sum_ptr, lse_ptr, dx_ptr,
+    dloss_stride, x_inner_size, stride_x_outer, stride_x_inner,
+    M, workspace_ptr,
     N: tl.constexpr, ignore_index: tl.constexpr, label_smoothing: tl.constexpr, z_loss: tl.constexpr,
     softcap: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, AGAIN: tl.constexpr, STEP: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, NUM_SPLITS: tl.constexpr, RELOAD: tl.constexpr, PHASE: tl.constexpr,
 ):  # fmt: skip
-    wait_for_earlier()
-    first, part = place(ROWS, PARTS)
-    rows, columns = tile(first, part, ROWS, BLOCK_N)
-    there = (rows < M) & (columns < N)
-    x = read(x_ptr, rows, columns, there, x_inner, x_outer_stride, x_inner_stride, -INFINITY)
-    target, counted, valid, own, everyone = targets(rows, target_ptr, weight_ptr, everyone_ptr, M, N, ignore_index)
+    """Gradient of BLOCK_M rows from the saved maximum and log-sum (`lse_ptr`, (2, M)); dx is contiguous."""
+    grid_dependency_wait()
+    first_row, split = program_coords(BLOCK_M, NUM_SPLITS)
+    offs_m, offs_n = tile_offsets(first_row, split, BLOCK_M, BLOCK_N)
+    mask = (offs_m < M) & (offs_n < N)
+    x = load_tile(x_ptr, offs_m, offs_n, mask, x_inner_size, stride_x_outer, stride_x_inner, -INFINITY)
+    target, not_ignored, in_range, target_weight, weight_sum = load_targets(
+        offs_m, target_ptr, weight_ptr, weight_sum_ptr, M, N, ignore_index
+    )
     weights = None
     if label_smoothing != 0.0:
-        weights = 1.0 if weight_ptr is None else read_along(weight_ptr, columns, N)
+        weights = 1.0 if weight_ptr is None else load_row_vector(weight_ptr, offs_n, N)
     if softcap != 0.0:
-        bend = _tanh(x * (1.0 / softcap))
-        x = tl.where(columns < N, softcap * bend, -INFINITY)
-    top = tl.load(lse_ptr + rows, mask=rows < M, other=0.0)
-    log_total = tl.load(lse_ptr + M + rows, mask=rows < M, other=0.0)
-    dloss = tl.load(dloss_ptr + rows * dloss_stride, mask=rows < M, other=0.0).to(tl.float32)
+        tanh_x = _tanh(x * (1.0 / softcap))
+        x = tl.where(offs_n < N, softcap * tanh_x, -INFINITY)
+    row_max = tl.load(lse_ptr + offs_m, mask=offs_m < M, other=0.0)
+    log_sum = tl.load(lse_ptr + M + offs_m, mask=offs_m < M, other=0.0)
+    dloss = tl.load(dloss_ptr + offs_m * dloss_stride, mask=offs_m < M, other=0.0).to(tl.float32)
     if scale_ptr is not None:
         dloss *= tl.load(scale_ptr)
-    p = power_of_e((x - top) - log_total)
-    dx = _slopes(p, columns == target, weights, top + log_total, own, everyone, N, label_smoothing, z_loss)
-    dx *= tl.where(counted, tl.where(valid, dloss, float("nan")), 0.0)
+    p = fast_exp((x - row_max) - log_sum)
+    dx = _dlogits(
+        p, offs_n == target, weights, row_max + log_sum, target_weight, weight_sum, N, label_smoothing, z_loss
+    )
+    dx *= tl.where(not_ignored, tl.where(in_range, dloss, float("nan")), 0.0)
     if softcap != 0.0:
-        dx *= 1.0 - bend * bend
-    tl.store(dx_ptr + rows * N + columns, dx.to(dx_ptr.dtype.element_ty), mask=there)
+        dx *= 1.0 - tanh_x * tanh_x
+    tl.store(dx_ptr + offs_m * N + offs_n, dx.to(dx_ptr.dtype.element_ty), mask=mask)

@@ -1,4 +1,4 @@
-"""From logits to the launches that write their losses and gradients."""
+"""Launches that compute losses and gradients from logits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kernelwright.kernels.losses.configs import (
 )
 from kernelwright.kernels.losses.forward_kernel import cross_entropy_forward
 from kernelwright.kernels.losses.kernel import cross_entropy_gradient
-from kernelwright.kernels.losses.total_kernel import scaled_in_place, total_loss
+from kernelwright.kernels.losses.total_kernel import reduce_losses_kernel, scale_in_place_kernel
 from kernelwright.kernels.rows.cluster_launch import ClusterKernel
 from kernelwright.kernels.rows.launcher import (
     RowView,
@@ -33,14 +33,15 @@ from kernelwright.kernels.rows.launcher import (
     launch_programs,
     multiprocessors,
 )
-from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
+from kernelwright.kernels.rows.tile import NUM_SLOTS, PHASE_COMBINE, PHASE_FUSED, PHASE_STORE
 
 _CLUSTER_FORWARD = ClusterKernel(__file__, "cross_entropy_forward")
 _CLUSTER_GRADIENT = ClusterKernel(__file__, "cross_entropy_gradient")
 
 
 class LossParams(NamedTuple):
-    """What a loss is beside its tensors, in the order of the operators' arguments."""
+    """Parameters of a loss, in the order of the operators' arguments; the names are constexpr parameters of the
+    kernels."""
 
     ignore_index: int
     label_smoothing: float
@@ -49,32 +50,37 @@ class LossParams(NamedTuple):
 
 
 def sum_class_weights(weight: Tensor | None) -> Tensor | None:
-    """The sum of all classes' weights."""
+    """Sum of all class weights; None without weights."""
     return None if weight is None else weight.sum(dtype=torch.float32)
 
 
 def write_losses(
     x: Tensor, target: Tensor, weight: Tensor | None, loss_params: LossParams, losses: Tensor, lse: Tensor | None = None
 ) -> None:
-    """Writes the loss of each row, NaN of no classes, and, where wanted, in `lse` (2, ...) its largest logit and the
-    logarithm of the sum of exponentials around that."""
-    read = as_rows(x)
+    """Write the loss of each row, NaN if there are no classes.
+
+    Args:
+        lse: (2, ...): the largest logit of each row and the log of the sum of exponentials relative to it; optional.
+    """
+    rows = as_rows(x)
     if not x.numel():
         losses.fill_(torch.nan)
         record_launch(lambda: None)
-    elif _use_cluster_forward(x, weight, loss_params) and (shared := _CLUSTER_FORWARD.choose_layout(read)):
-        given = (
-            read.tensor,
+    elif _use_cluster_forward(x, weight, loss_params) and (cluster := _CLUSTER_FORWARD.choose_layout(rows)):
+        arguments = (
+            rows.tensor,
             target.contiguous(),
             losses,
             lse,
-            *read.stride_args,
+            *rows.stride_args,
             *_scalar_args(loss_params),
             target.numel(),
         )
-        _CLUSTER_FORWARD(shared, x, given, SMOOTHED=loss_params.label_smoothing != 0.0, APART=False)
+        _CLUSTER_FORWARD(
+            cluster, x, arguments, HAS_LABEL_SMOOTHING=loss_params.label_smoothing != 0.0, SEPARATE_TARGET_GRAD=False
+        )
     else:
-        _launch_forward(read, target, weight, loss_params, (losses, lse, None, None), False)
+        _launch_forward(rows, target, weight, loss_params, (losses, lse, None, None), False)
 
 
 def write_loss(
@@ -87,7 +93,7 @@ def write_loss(
     lse: Tensor | None,
     scale: Tensor | None,
 ) -> None:
-    """Writes what losses come to, and, where wanted, `lse` as `write_losses` and `scale` as `write_total`."""
+    """Write the reduced loss, and optionally `lse` as `write_losses` and `scale` as `write_total`."""
     M, N = target.numel(), x.shape[-1]
     if x.numel() and choose_by_rows(fits_one_program, M, choose_by_rows(forward_layout, M, N, x.itemsize)):
         _launch_forward(as_rows(x), target, weight, loss_params, (None, lse, total, scale), mean)
@@ -98,36 +104,36 @@ def write_loss(
 
 
 def _launch_forward(
-    read: RowView,
+    rows: RowView,
     target: Tensor,
     weight: Tensor | None,
-    about: LossParams,
-    written: tuple[Tensor | None, ...],
+    params: LossParams,
+    outputs: tuple[Tensor | None, ...],
     mean: bool,
 ) -> None:
-    x = read.tensor
+    x = rows.tensor
     M, N = target.numel(), x.shape[-1]
     layout = choose_by_rows(forward_layout, M, N, x.itemsize)
-    constants = {"N": N, "ELEMENTS": elements_per_load(N, x.itemsize), "STAGES": CHUNK_STAGES, "MEAN": mean}
-    constants |= {"TILES": tiles_in_flight(layout, N, x.itemsize), **about._asdict()}
-    arguments = x, target.contiguous(), weight, sum_class_weights(weight), *written, *read.stride_args
+    constants = {"N": N, "ELEMS_PER_LOAD": elements_per_load(N, x.itemsize), "NUM_STAGES": CHUNK_STAGES, "MEAN": mean}
+    constants |= {"NUM_TILES": tiles_in_flight(layout, N, x.itemsize), **params._asdict()}
+    arguments = x, target.contiguous(), weight, sum_class_weights(weight), *outputs, *rows.stride_args
     launch(cross_entropy_forward, layout, M, x.device, arguments, **constants)
 
 
-def _use_cluster_forward(x: Tensor, weight: Tensor | None, about: LossParams) -> bool:
+def _use_cluster_forward(x: Tensor, weight: Tensor | None, params: LossParams) -> bool:
     return choose_by_rows(has_few_rows, x[..., 0].numel(), x.shape[-1], x.itemsize) and _has_cluster_kernel(
-        weight, about
+        weight, params
     )
 
 
-def _has_cluster_kernel(weight: Tensor | None, about: LossParams) -> bool:
-    """Whether it is a loss that long rows have a kernel for."""
-    return weight is None and about.softcap == 0.0
+def _has_cluster_kernel(weight: Tensor | None, params: LossParams) -> bool:
+    """Whether the cluster kernels support the loss."""
+    return weight is None and params.softcap == 0.0
 
 
-def _scalar_args(about: LossParams) -> tuple[int, float, float]:
-    """What kernels of CUDA C++ take of it, by the types of their parameters."""
-    return about.ignore_index, float(about.label_smoothing), float(about.z_loss)
+def _scalar_args(params: LossParams) -> tuple[int, float, float]:
+    """Scalar arguments of the CUDA C++ kernels, by the types of their parameters."""
+    return params.ignore_index, float(params.label_smoothing), float(params.z_loss)
 
 
 def write_losses_and_gradient(
@@ -139,8 +145,11 @@ def write_losses_and_gradient(
     scale: Tensor,
     target_grad: Tensor | None = None,
 ) -> None:
-    """Writes the losses of rows, and over x their gradient times `scale`; that by the target's logit `target_grad`, in
-    FP32, if given, where the target is a class, and then 0 over x."""
+    """Write the losses of rows, and overwrite x with their gradient times `scale`.
+
+    Args:
+        target_grad: receives the gradient of each target's logit in FP32, which is then 0 in x; optional.
+    """
     if not x.numel():
         losses.fill_(torch.nan)
         record_launch(lambda: None)
@@ -148,20 +157,26 @@ def write_losses_and_gradient(
     rows = as_rows(x)
     if (
         _has_cluster_kernel(weight, loss_params)
-        and (shared := _CLUSTER_GRADIENT.choose_layout(rows))
+        and (cluster := _CLUSTER_GRADIENT.choose_layout(rows))
         and rows.tensor is x
     ):
-        given = x, target.contiguous(), scale, losses, target_grad, *rows.stride_args, *_scalar_args(loss_params)
-        _CLUSTER_GRADIENT(shared, x, given, SMOOTHED=loss_params.label_smoothing != 0.0, APART=target_grad is not None)
+        arguments = x, target.contiguous(), scale, losses, target_grad, *rows.stride_args, *_scalar_args(loss_params)
+        _CLUSTER_GRADIENT(
+            cluster,
+            x,
+            arguments,
+            HAS_LABEL_SMOOTHING=loss_params.label_smoothing != 0.0,
+            SEPARATE_TARGET_GRAD=target_grad is not None,
+        )
         return
     N, layout = x.shape[-1], gradient_layout(x.shape[-1], x.itemsize)
-    alone = can_grid_sync(layout, x.device)  # else parts read what others have written over
-    dx = x if alone else x.new_empty(x.shape)
-    read, written = rows, as_rows(dx)
+    is_fused = can_grid_sync(layout, x.device)  # else splits would read logits that others overwrote
+    dx = x if is_fused else x.new_empty(x.shape)
+    dx_rows = as_rows(dx)
     arguments = (
-        *(read.tensor, target.contiguous(), weight, sum_class_weights(weight), scale, losses, None, dx, target_grad),
-        *read.stride_args,
-        *written.stride_args,
+        *(rows.tensor, target.contiguous(), weight, sum_class_weights(weight), scale, losses, None, dx, target_grad),
+        *rows.stride_args,
+        *dx_rows.stride_args,
     )
     constants = {"N": N, "MEAN": False, **loss_params._asdict()}
     launch(cross_entropy_gradient, layout, target.numel(), x.device, arguments, **constants)
@@ -172,23 +187,15 @@ def write_losses_and_gradient(
 def write_loss_and_gradient(
     x: Tensor, target: Tensor, weight: Tensor | None, loss_params: LossParams, mean: bool, total: Tensor
 ) -> None:
-    """Writes what losses come to, and over x its gradient."""
+    """Write the reduced loss, and overwrite x with its gradient."""
     N, M, device = x.shape[-1], target.numel(), target.device
     layout = gradient_layout(N, x.itemsize)
     if x.numel() and choose_by_rows(fits_one_program, M, layout):
-        place = as_rows(x).stride_args
+        strides = as_rows(x).stride_args
         arguments = (
-            x,
-            target.contiguous(),
-            weight,
-            sum_class_weights(weight),
-            None,
-            None,
-            total,
-            x,
-            None,
-            *place,
-            *place,
+            *(x, target.contiguous(), weight, sum_class_weights(weight), None, None, total, x, None),
+            *strides,
+            *strides,
         )
         launch(cross_entropy_gradient, layout, M, device, arguments, N=N, MEAN=mean, **loss_params._asdict())
         return
@@ -207,19 +214,30 @@ def write_total(
     total: Tensor | None,
     scale: Tensor | None,
 ) -> None:
-    """Writes what losses come to, and 1 over what their sum is divided by for that: whichever is wanted."""
+    """Write the reduced loss to `total` and the factor of the gradients, 1 / weight sum or 1, to `scale`; both
+    optional."""
     M, device = target.numel(), target.device
-    block, warps, parts = choose_by_rows(choose_total_launch, M)
-    notes = allocate_workspace((SLOTS.value * parts,), torch.int64, device) if parts > 1 else None
+    block, warps, num_splits = choose_by_rows(choose_total_launch, M)
+    workspace = allocate_workspace((NUM_SLOTS.value * num_splits,), torch.int64, device) if num_splits > 1 else None
     N = 0 if weight is None else weight.numel()
-    constants = {"N": N, "ignore_index": loss_params.ignore_index, "MEAN": mean, "BLOCK": block, "PARTS": parts}
-    arguments = losses, target.contiguous(), weight, total, scale, M, notes
-    for programs, step in ((parts, PUBLISH), (1, FINISH)) if parts > 1 else ((1, ALL),):
-        launch_programs(total_loss, programs, device, arguments, num_warps=warps, STEP=step.value, **constants)
+    constants = {
+        "N": N,
+        "ignore_index": loss_params.ignore_index,
+        "MEAN": mean,
+        "BLOCK": block,
+        "NUM_SPLITS": num_splits,
+    }
+    arguments = losses, target.contiguous(), weight, total, scale, M, workspace
+    for num_programs, phase in (
+        ((num_splits, PHASE_STORE), (1, PHASE_COMBINE)) if num_splits > 1 else ((1, PHASE_FUSED),)
+    ):
+        launch_programs(
+            reduce_losses_kernel, num_programs, device, arguments, num_warps=warps, PHASE=phase.value, **constants
+        )
 
 
 def scale_in_place(x: Tensor, scale: Tensor) -> Tensor:
-    """x, multiplied by one number, which is read on the device: where it is 1 nothing moves."""
+    """Multiply x by a scalar that is read on the device; no data moves if it is 1."""
     if x.numel():
         _scale_rows(x, scale)
     return x
@@ -229,5 +247,5 @@ def scale_in_place(x: Tensor, scale: Tensor) -> Tensor:
 def _scale_rows(x: Tensor, scale: Tensor) -> None:
     M, N = x.numel() // x.shape[-1], x.shape[-1]
     programs = min(M, SCALE_PROGRAMS * multiprocessors(x.device))
-    given = x, scale, as_rows(x, max_leading_dims=1).stride_args[0], M
-    launch_programs(scaled_in_place, programs, x.device, given, num_warps=SCALE_WARPS, N=N, BLOCK=SCALE_BLOCK)
+    arguments = x, scale, as_rows(x, max_leading_dims=1).stride_args[0], M
+    launch_programs(scale_in_place_kernel, programs, x.device, arguments, num_warps=SCALE_WARPS, N=N, BLOCK=SCALE_BLOCK)

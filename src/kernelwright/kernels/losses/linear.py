@@ -1,8 +1,8 @@
-"""Cross-entropy of a linear layer whose logits are never all stored: some rows at a time, and their gradient at once.
+"""Cross-entropy of a linear layer that never stores all logits: chunks of rows, each with its gradient.
 
-Idea: the loss and the gradient by the logits of some rows need nothing of the other rows, so the product, the loss in
-place and both products of the gradient follow each other in one buffer that is used again. The products are the
-vendor's; what several parts would round most comes to them afterwards (linear_kernel.py).
+Idea: the loss and the gradient of a chunk's logits do not depend on other rows, so the forward GEMM, the in-place
+loss and both GEMMs of the gradient run one chunk after another in one buffer. The GEMMs are cuBLAS's; the target
+gradients, which rounding per chunk would hurt most, are added at the end (linear_kernel.py).
 
 Source: Wijmans et al. 2024, arXiv:2411.09009, chunked by rows as Hsu et al. 2024, arXiv:2410.10989.
 """
@@ -24,7 +24,7 @@ from kernelwright.kernels.losses.launcher import (
     write_losses_and_gradient,
     write_total,
 )
-from kernelwright.kernels.losses.linear_kernel import add_to_rows, add_to_targets
+from kernelwright.kernels.losses.linear_kernel import add_target_grad_to_dweight, add_target_grad_to_dx
 from kernelwright.kernels.operators import (
     Operator,
     is_plain_eager,
@@ -50,93 +50,111 @@ def linear_cross_entropy(
     z_loss: float = 0.0,
     softcap: float = 0.0,
 ) -> Tensor:
-    """`cross_entropy(linear(x, weight, bias), target)` without ever holding all logits.
+    """`cross_entropy(linear(x, weight, bias), target)` without storing all logits.
 
     Args:
-        x: (..., K), fp16/bf16/fp32. weight: (N, K), of x's dtype. target: (...) of int64. bias: (N,).
-        ignore_index, label_smoothing, z_loss, softcap: as `cross_entropy` takes them.
-        reduction: mean or sum: the gradients are computed with the loss.
+        x: (..., K), fp16/bf16/fp32.
+        weight: (N, K), of x's dtype.
+        target: (...), int64.
+        bias: (N,).
+        ignore_index, label_smoothing, z_loss, softcap: as in `cross_entropy`.
+        reduction: mean or sum, since gradients are computed with the loss.
     Returns:
-        One number in FP32.
+        A scalar in FP32.
     Raises:
-        ShapeError: shapes or dtypes that do not go together. DeviceError: not on a CUDA device.
-    Cost: 6 * M * N * K FLOPs with gradients, 2 without; a buffer of less than 1 GB of logits; compute-bound.
+        ShapeError: shapes or dtypes do not match.
+        DeviceError: not on a CUDA device.
+    Cost: 6 * M * N * K FLOPs with gradients, 2 without; a logits buffer of less than 1 GB; compute-bound.
     """
     require_tensor("x", x)
-    require(x.dim() > 0 and weight.dim() == 2, lambda: f"x has {x.dim()} dimensions, weight {weight.dim()}; it needs 2")
+    require(
+        x.dim() > 0 and weight.dim() == 2, lambda: f"x has {x.dim()} dimensions, weight {weight.dim()}; weight needs 2"
+    )
     require_tensor("weight", weight, (weight.shape[0], x.shape[-1]), (x.dtype,))
     require_tensor("target", target, x.shape[:-1], (torch.int64,))
     require_tensor("bias", bias, weight.shape[:1])
-    require(reduction in ("mean", "sum"), lambda: f"no reduction {reduction!r}; there are mean and sum")
+    require(reduction in ("mean", "sum"), lambda: f"reduction is {reduction!r}; it must be mean or sum")
     if not torch.compiler.is_compiling():
         raise_if_forward_mode()
-    asked = torch.is_grad_enabled()
-    wanted = [asked and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
-    about = LossParams(ignore_index, label_smoothing, z_loss, softcap)
+    grad_enabled = torch.is_grad_enabled()
+    wants_grad = [grad_enabled and tensor is not None and tensor.requires_grad for tensor in (x, weight, bias)]
+    params = LossParams(ignore_index, label_smoothing, z_loss, softcap)
     mean = reduction == "mean"
-    return _LINEAR(x, weight, target, bias, *about, mean, *wanted)[0]
+    return _LINEAR(x, weight, target, bias, *params, mean, *wants_grad)[0]
 
 
 def _chunked_loss(
     x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    *given, mean, wants_x, wants_weight, wants_bias = rest
-    about = LossParams(*given)
+    *loss_args, mean, wants_x, wants_weight, wants_bias = rest
+    params = LossParams(*loss_args)
     results = loss, dx, dweight, dbias = _allocate_outputs(x, weight, target, bias, *rest)
     rows, targets, N = x.reshape(-1, x.shape[-1]), target.reshape(-1), weight.shape[0]
     losses, scale = loss.new_empty(targets.shape), loss.new_empty(())
     if wants_any := any(rest[-3:]):
-        write_total(None, targets, None, about, mean, None, scale)
+        write_total(None, targets, None, params, mean, None, scale)
     sizes = split_into_chunks(len(rows), N, x.itemsize)
     buffer = x.new_empty((max(sizes, default=0), N))
-    apart = loss.new_empty(targets.shape) if len(sizes) > 1 else None
+    target_grads = loss.new_empty(targets.shape) if len(sizes) > 1 else None
     if wants_weight:
         dweight.zero_()
     for end, size in zip(accumulate(sizes), sizes, strict=True):
-        part = slice(end - size, end)
-        some = rows[part]
-        logits = torch.mm(some, weight.t(), out=buffer[: len(some)])
+        chunk = slice(end - size, end)
+        chunk_rows = rows[chunk]
+        logits = torch.mm(chunk_rows, weight.t(), out=buffer[: len(chunk_rows)])
         logits = logits if bias is None else logits.add_(bias)
         if wants_any:
-            own = None if apart is None else apart[part]
-            write_losses_and_gradient(logits, targets[part], None, about, losses[part], scale, own)
+            target_grad = None if target_grads is None else target_grads[chunk]
+            write_losses_and_gradient(logits, targets[chunk], None, params, losses[chunk], scale, target_grad)
         else:
-            write_losses(logits, targets[part], None, about, losses[part])
+            write_losses(logits, targets[chunk], None, params, losses[chunk])
         if wants_x:
-            torch.mm(logits, weight, out=dx.view(rows.shape)[part])
+            torch.mm(logits, weight, out=dx.view(rows.shape)[chunk])
         if wants_weight:
-            dweight.addmm_(logits.t(), some)
+            dweight.addmm_(logits.t(), chunk_rows)
         if wants_bias:
             dbias += logits.sum(0, dtype=torch.float32)
-    if wants_any and apart is not None:
-        _add_target_gradients(rows, weight, targets, apart, about.ignore_index, *results[1:])
-    write_total(losses, targets, None, about, mean, loss, None)
+    if wants_any and target_grads is not None:
+        _add_target_gradients(rows, weight, targets, target_grads, params.ignore_index, *results[1:])
+    write_total(losses, targets, None, params, mean, loss, None)
     return results
 
 
 def _add_target_gradients(
     rows: Tensor, weight: Tensor, targets: Tensor, target_grad: Tensor, ignore_index: int, *gradients: Tensor
 ) -> None:
-    """What the targets' logits add to the gradients by the rows, the weight and the bias, where these have elements."""
+    """Add the contribution of the target gradients to the gradients of the rows, the weight and the bias; empty ones
+    are skipped."""
     dx, dweight, dbias = (one if one.numel() else None for one in gradients)
     M, (N, K) = len(rows), weight.shape
-    parts = max(1, -(-K // TARGET_GRAD_BLOCK))
-    constants = {"num_warps": TARGET_GRAD_WARPS, "K": K, "PARTS": parts, "BLOCK": TARGET_GRAD_BLOCK}
+    num_blocks = max(1, -(-K // TARGET_GRAD_BLOCK))
+    constants = {"num_warps": TARGET_GRAD_WARPS, "K": K, "NUM_BLOCKS": num_blocks, "BLOCK": TARGET_GRAD_BLOCK}
     if dx is not None:
-        read = as_rows(weight, max_leading_dims=1)
-        given = dx, read.tensor, read.stride_args[0], target_grad, targets.contiguous(), N, ignore_index
-        launch_programs(add_to_rows, M * parts, rows.device, given, **constants)
+        source = as_rows(weight, max_leading_dims=1)
+        arguments = dx, source.tensor, source.stride_args[0], target_grad, targets.contiguous(), N, ignore_index
+        launch_programs(add_target_grad_to_dx, M * num_blocks, rows.device, arguments, **constants)
     if dweight is not None or dbias is not None:
-        in_order, order = targets.sort(stable=True)
-        read = as_rows(rows, max_leading_dims=1)
-        given = dweight, dbias, read.tensor, read.stride_args[0], target_grad, in_order, order, M, N, ignore_index
-        launch_programs(add_to_targets, M * parts, rows.device, given, **constants)
+        sorted_targets, order = targets.sort(stable=True)
+        source = as_rows(rows, max_leading_dims=1)
+        arguments = (
+            dweight,
+            dbias,
+            source.tensor,
+            source.stride_args[0],
+            target_grad,
+            sorted_targets,
+            order,
+            M,
+            N,
+            ignore_index,
+        )
+        launch_programs(add_target_grad_to_dweight, M * num_blocks, rows.device, arguments, **constants)
 
 
 def _allocate_outputs(
     x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The loss, and the gradients that are wanted: the others have no elements."""
+    """The loss, and the gradients; empty where not wanted."""
     wants_x, wants_weight, wants_bias = rest[-3:]
     return (
         x.new_empty((), dtype=torch.float32),
@@ -156,22 +174,23 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _autograd_backward(ctx: Any, dloss: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     if dloss is None:
         return (None,) * 12
-    if torch.is_grad_enabled():  # what is scaled here was computed with the loss, and has forgotten where it came from
+    if torch.is_grad_enabled():  # the gradients were computed with the loss, outside the graph
         raise UsageError("linear_cross_entropy has no second derivative", next="use linear and cross_entropy of torch")
-    # what nobody asks for a second time is given away as it is: a copy of the weight's gradient is a gigabyte
-    kept = torch._C._autograd._get_current_graph_task_keep_graph()  # pyright: ignore
-    once = is_plain_eager() and is_plain_tensor(dloss, grad_enabled=False) and not kept
+    # scale in place if backward() cannot run again: a copy of the weight gradient is a gigabyte
+    keep_graph = torch._C._autograd._get_current_graph_task_keep_graph()  # pyright: ignore
+    can_scale_in_place = is_plain_eager() and is_plain_tensor(dloss, grad_enabled=False) and not keep_graph
     wants_x, wants_weight, _, wants_bias = ctx.needs_input_grad[:4]
     wanted = zip(ctx.saved_tensors, (wants_x, wants_weight, wants_bias), strict=True)
     dx, dweight, dbias = (
-        (scale_in_place(one, dloss) if once else one * dloss) if wants else None for one, wants in wanted
+        (scale_in_place(one, dloss) if can_scale_in_place else one * dloss) if is_wanted else None
+        for one, is_wanted in wanted
     )
     return dx, dweight, None, None if dbias is None else dbias.to(ctx.bias_dtype), *[None] * 8
 
 
 _LINEAR = Operator(
-    "linear_cross_entropy(Tensor x, Tensor weight, Tensor target, Tensor? bias, int ignore_index, float smoothing, "
-    "float z, float cap, bool mean, bool wants_x, bool wants_weight, bool wants_bias) "
+    "linear_cross_entropy(Tensor x, Tensor weight, Tensor target, Tensor? bias, int ignore_index, "
+    "float label_smoothing, float z_loss, float softcap, bool mean, bool wants_x, bool wants_weight, bool wants_bias) "
     "-> (Tensor, Tensor, Tensor, Tensor)",
     _chunked_loss,
     _allocate_outputs,

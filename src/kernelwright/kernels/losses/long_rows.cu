@@ -1,107 +1,114 @@
-// Cross-entropy of rows that are too long for one block: the loss, or that and its gradient, which overwrites them.
+// Cross-entropy of rows that are too long for one block: the loss, or the loss and its gradient, which overwrites x.
 //
-// Idea: as softmaxes/long_rows.cu; the block that has the target's logit tells it with its sums, before anybody writes.
-// Formula and names as kernel.py, for classes that all weigh the same and logits without a cap.
-// Macros besides: SMOOTHED; APART, the gradient by the target's logit is written there and not over the logit.
+// Idea: as softmaxes/long_rows.cu; the block that holds the target's logit contributes it to the reduction before any
+// block overwrites x. Formula and names as kernel.py, without class weights and soft cap.
+// Macros in addition to shared_row.cuh: HAS_LABEL_SMOOTHING; SEPARATE_TARGET_GRAD, the gradient of the target's logit
+// is stored in `target_grad`, not over the logit.
 
 #include "shared_row.cuh"
 
-// A target: which class, or none; whether its row counts.
+// A target: its class index, -1 if out of range, and whether it is not ignore_index.
 struct Target {
-    int place;
-    bool counted;
+    int index;
+    bool not_ignored;
 
     __device__ Target(long long target, long long ignore_index)
-        : place(target >= 0 && target < COLUMNS ? static_cast<int>(target) : -1), counted(target != ignore_index) {}
+        : index(target >= 0 && target < COLUMNS ? static_cast<int>(target) : -1), not_ignored(target != ignore_index) {}
 
-    __device__ bool valid() const { return place >= 0; }
+    __device__ bool in_range() const { return index >= 0; }
 };
 
-// Around the target's logit, which is hardly ever a mask, the others are added up for smoothing.
-__device__ __forceinline__ float pivot_of(float logit) { return fabsf(logit) < 65536.0f ? logit : 0.0f; }
+// For label smoothing logits are summed relative to the target's, which is hardly ever a mask value.
+__device__ __forceinline__ float pivot_for(float logit) { return fabsf(logit) < 65536.0f ? logit : 0.0f; }
 
-// That, for a thread that has not the logit to tell.
-__device__ __forceinline__ float pivot_of(const void* x, long long begin, const Target& target) {
-    return SMOOTHED && target.valid() ? pivot_of(element(x, begin + target.place)) : 0.0f;
+// The same for a thread that does not contribute the target's logit.
+__device__ __forceinline__ float pivot_for(const void* x, long long row_offs, const Target& target) {
+    return HAS_LABEL_SMOOTHING && target.in_range() ? pivot_for(load_element(x, row_offs + target.index)) : 0.0f;
 }
 
-// `values` become e^(value - own largest one); what this thread tells of its row.
-__device__ __forceinline__ PowersAndSums told(float (&values)[kEach][kLanes], const Share& share, float logit,
-                                              float pivot) {
-    const float own = largest(values), base = base_of(own);
-    float sum = 0.0f, weighed = 0.0f;
+// Replaces `values` by e^(value - thread maximum) and returns this thread's partial result.
+__device__ __forceinline__ MaxSumExtra local_stats(float (&values)[kEach][kLanes], const ThreadSlice& slice,
+                                                   float logit, float pivot) {
+    const float local = thread_max(values), shift = finite_shift(local);
+    float sum = 0.0f, centered_sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
         for (int j = 0; j < kLanes; ++j) {
-            if (SMOOTHED && share.has(i)) weighed += values[i][j] - pivot;
-            sum += values[i][j] = power_of_e(values[i][j] - base);
+            if (HAS_LABEL_SMOOTHING && slice.contains(i)) centered_sum += values[i][j] - pivot;
+            sum += values[i][j] = fast_exp(values[i][j] - shift);
         }
-    return PowersAndSums{own, sum, logit, weighed};
+    return MaxSumExtra{local, sum, logit, centered_sum};
 }
 
-__device__ __forceinline__ float loss_of(const PowersAndSums& all, const Target& target, float smoothing, float z) {
-    const float log_total = logf(all.y), lse = all.x + log_total;
-    float loss = (1.0f - smoothing) * ((all.x - all.z) + log_total) + z * lse * lse;
-    if (SMOOTHED) loss += smoothing * ((all.x - pivot_of(all.z)) + log_total - all.w / COLUMNS);
-    return target.counted ? (target.valid() ? loss : not_a_number()) : 0.0f;
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-cross_entropy_forward(const void* x, const long long* targets, float* losses, float* lse, unsigned inner,
-                      long long outer_stride, long long inner_stride, long long ignore_index, float smoothing, float z,
-                      unsigned M) {
-    kw::griddepcontrol_wait();
-    __shared__ Board<PowersAndSums> board;
-    const Share share;
-    const unsigned row = blockIdx.x / PARTS;
-    const long long begin = begin_of(row, inner, outer_stride, inner_stride);
-    const bool tells = blockIdx.x % PARTS == 0 && threadIdx.x == 0;
-    const Target target(targets[row], ignore_index);
-    float values[kEach][kLanes];
-    load(values, x, begin, share, -infinity());
-    prepare(board);
-    const float logit = tells && target.valid() ? element(x, begin + target.place) : 0.0f;
-    const PowersAndSums all = of_row(board, 0, told(values, share, logit, pivot_of(x, begin, target)));
-    if (!tells) return;
-    losses[row] = loss_of(all, target, smoothing, z);
-    if (lse != nullptr) lse[row] = all.x, lse[M + row] = logf(all.y);
+__device__ __forceinline__ float row_loss(const MaxSumExtra& row_stats, const Target& target, float label_smoothing,
+                                          float z_loss) {
+    const float log_sum = logf(row_stats.y), lse = row_stats.x + log_sum;
+    float loss = (1.0f - label_smoothing) * ((row_stats.x - row_stats.z) + log_sum) + z_loss * lse * lse;
+    if (HAS_LABEL_SMOOTHING)
+        loss += label_smoothing * ((row_stats.x - pivot_for(row_stats.z)) + log_sum - row_stats.w / COLUMNS);
+    return target.not_ignored ? (target.in_range() ? loss : quiet_nan()) : 0.0f;
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-cross_entropy_gradient(void* x, const long long* targets, const float* scale, float* losses, float* apart,
-                       unsigned inner, long long outer_stride, long long inner_stride, long long ignore_index,
-                       float smoothing, float z) {
+cross_entropy_forward(const void* x, const long long* targets, float* losses, float* lse, unsigned inner_size,
+                      long long stride_outer, long long stride_inner, long long ignore_index, float label_smoothing,
+                      float z_loss, unsigned M) {
     kw::griddepcontrol_wait();
-    __shared__ Board<PowersAndSums> board;
-    const Share share;
-    const unsigned row = blockIdx.x / PARTS;
-    const long long begin = begin_of(row, inner, outer_stride, inner_stride);
+    __shared__ ClusterReduceSmem<MaxSumExtra> board;
+    const ThreadSlice slice;
+    const unsigned row = blockIdx.x / CLUSTER_SIZE;
+    const long long row_offs = row_offset(row, inner_size, stride_outer, stride_inner);
+    const bool is_writer = blockIdx.x % CLUSTER_SIZE == 0 && threadIdx.x == 0;
     const Target target(targets[row], ignore_index);
     float values[kEach][kLanes];
-    load(values, x, begin, share, -infinity());
-    prepare(board);
-    const bool has = threadIdx.x == 0 && target.valid() && target.place / (kPart * kLanes) == blockIdx.x % PARTS;
-    const float logit = has ? element(x, begin + target.place) : 0.0f;
-    const PowersAndSums own = told(values, share, logit, pivot_of(x, begin, target)), all = of_row(board, 0, own);
-    if (blockIdx.x % PARTS == 0 && threadIdx.x == 0) losses[row] = loss_of(all, target, smoothing, z);
-    const float slope = target.counted ? (target.valid() ? *scale : not_a_number()) : 0.0f;
-    const float by_lse = 1.0f + 2.0f * z * (all.x + logf(all.y));
-    const float factor = slope * by_lse * power_of_e(own.x - all.x) * one_over(all.y);
-    const float shared = slope * (smoothing / COLUMNS), kept = 1.0f - smoothing;
+    load_slice(values, x, row_offs, slice, -infinity());
+    cluster_reduce_init(board);
+    const float logit = is_writer && target.in_range() ? load_element(x, row_offs + target.index) : 0.0f;
+    const MaxSumExtra row_stats =
+        cluster_reduce(board, 0, local_stats(values, slice, logit, pivot_for(x, row_offs, target)));
+    if (!is_writer) return;
+    losses[row] = row_loss(row_stats, target, label_smoothing, z_loss);
+    if (lse != nullptr) lse[row] = row_stats.x, lse[M + row] = logf(row_stats.y);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
+cross_entropy_gradient(void* x, const long long* targets, const float* scale, float* losses, float* target_grad,
+                       unsigned inner_size, long long stride_outer, long long stride_inner, long long ignore_index,
+                       float label_smoothing, float z_loss) {
+    kw::griddepcontrol_wait();
+    __shared__ ClusterReduceSmem<MaxSumExtra> board;
+    const ThreadSlice slice;
+    const unsigned row = blockIdx.x / CLUSTER_SIZE;
+    const long long row_offs = row_offset(row, inner_size, stride_outer, stride_inner);
+    const Target target(targets[row], ignore_index);
+    float values[kEach][kLanes];
+    load_slice(values, x, row_offs, slice, -infinity());
+    cluster_reduce_init(board);
+    const bool owns_target =
+        threadIdx.x == 0 && target.in_range() && target.index / (kPart * kLanes) == blockIdx.x % CLUSTER_SIZE;
+    const float logit = owns_target ? load_element(x, row_offs + target.index) : 0.0f;
+    const MaxSumExtra local = local_stats(values, slice, logit, pivot_for(x, row_offs, target)),
+                      row_stats = cluster_reduce(board, 0, local);
+    if (blockIdx.x % CLUSTER_SIZE == 0 && threadIdx.x == 0)
+        losses[row] = row_loss(row_stats, target, label_smoothing, z_loss);
+    const float dloss = target.not_ignored ? (target.in_range() ? *scale : quiet_nan()) : 0.0f;
+    const float lse_grad = 1.0f + 2.0f * z_loss * (row_stats.x + logf(row_stats.y));
+    const float softmax_scale = dloss * lse_grad * fast_exp(local.x - row_stats.x) * rcp_approx(row_stats.y);
+    const float smoothing_grad = dloss * (label_smoothing / COLUMNS), one_minus_smoothing = 1.0f - label_smoothing;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
-            values[i][j] = values[i][j] * factor - (SMOOTHED ? shared : 0.0f);
-        const int after = target.place - share.column(i);
-        if (share.has(i) && after >= 0 && after < kLanes)
+            values[i][j] = values[i][j] * softmax_scale - (HAS_LABEL_SMOOTHING ? smoothing_grad : 0.0f);
+        const int lane_of_target = target.index - slice.column(i);
+        if (slice.contains(i) && lane_of_target >= 0 && lane_of_target < kLanes)
 #pragma unroll
             for (int j = 0; j < kLanes; ++j)
-                if (j == after) {
-                    values[i][j] -= slope * kept;
-                    if (APART) apart[row] = values[i][j], values[i][j] = 0.0f;
+                if (j == lane_of_target) {
+                    values[i][j] -= dloss * one_minus_smoothing;
+                    if (SEPARATE_TARGET_GRAD) target_grad[row] = values[i][j], values[i][j] = 0.0f;
                 }
-        store(x, begin, share, i, values[i]);
+        store_vec(x, row_offs, slice, i, values[i]);
     }
 }

@@ -1,4 +1,4 @@
-"""The formula, in FP64."""
+"""Reference in FP64."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def cross_entropy(
     z_loss: float = 0.0,
     softcap: float = 0.0,
 ) -> Tensor:
-    """x: (M, N), target: (M,) -> (M,) or one number, in FP64."""
-    wide = x.double()
-    wide = softcap * torch.tanh(wide / softcap) if softcap else wide
-    weights = torch.ones_like(wide[0]) if weight is None else weight.double()
-    about = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
-    loss = F.cross_entropy(wide, target, weights, reduction="none", **about)
-    counted = target != ignore_index
-    loss = loss + torch.where(counted, z_loss * torch.logsumexp(wide, -1).square(), 0.0)
+    """Cross-entropy of x, (M, N), and target, (M,), in FP64: (M,), or a scalar if reduced."""
+    x64 = x.double()
+    x64 = softcap * torch.tanh(x64 / softcap) if softcap else x64
+    weights = torch.ones_like(x64[0]) if weight is None else weight.double()
+    options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    loss = F.cross_entropy(x64, target, weights, reduction="none", **options)
+    not_ignored = target != ignore_index
+    loss = loss + torch.where(not_ignored, z_loss * torch.logsumexp(x64, -1).square(), 0.0)
     if reduction == "none":
         return loss
     if reduction == "sum":
         return loss.sum()
-    return loss.sum() / weights[target[counted]].sum()
+    return loss.sum() / weights[target[not_ignored]].sum()

@@ -1,4 +1,4 @@
-"""Cross-entropy as it is measured: ours, torch's, and those of quack and Liger."""
+"""Benchmark workloads of cross-entropy: ours, torch eager, quack and Liger."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ _CASES: tuple[tuple[str, Direction, dict[str, Implementation]], ...] = (
 
 
 def workloads(name: str) -> Iterator[Workload]:
-    """The loss, its gradient, and both where the gradient takes the place of the logits; or a linear layer's."""
+    """Loss, gradient, and both with the gradient in place of the logits; or a linear layer with cross-entropy."""
     if name == "linear_cross_entropy":
         yield _linear(*LINEAR_SHAPE)
         return
-    for what, direction, programs in _CASES:
-        kept = "none" if "rows" in what else "mean"
+    for use_case, direction, implementations in _CASES:
+        reduction = "none" if "rows" in use_case else "mean"
         yield from make_workloads(
             SHAPES,
             kernel=name,
-            use_case=what,
+            use_case=use_case,
             direction=direction,
-            implementations=programs,
-            reference=partial(F.cross_entropy, reduction=kept),
+            implementations=implementations,
+            reference=partial(F.cross_entropy, reduction=reduction),
             make_inputs=lambda M, N, grad: (randn(M, N, grad=grad), torch.randint(N, (M,), device="cuda")),
             work=partial(work, itemsize=2, backward=direction == "backward", with_gradient=direction == "both"),
         )

@@ -1,1 +1,1 @@
-"""RMSNorm and LayerNorm, forward and backward, with a residual added before."""
+"""RMSNorm and LayerNorm with residual, forward and backward."""

@@ -1,4 +1,4 @@
-"""How the rows of a norm lie on the chip."""
+"""Tile layouts of the norms."""
 
 from __future__ import annotations
 
@@ -19,39 +19,43 @@ from kernelwright.kernels.rows.layout import (
 )
 
 BACKWARD_TILE_BYTES, BACKWARD_WARPS = 2**14, 8
-"""Of a multiprocessor, whose loads run ahead of it through shared memory."""
+"""Tile and warps of a gradient program, one per SM, which prefetches through shared memory."""
 BACKWARD_SPLIT_BYTES = 2**15
 MULTI_TILE_ROWS = 64
-"""Of a program that has several tiles beside each other."""
+"""Rows of a program with several tiles."""
 FEW_ROWS, FEW_ROWS_WARPS, FEW_ROWS_ELEMENTS = 8, (4, 16), 32
-"""Too few for the tiles of many, and alone on the machine: a variant of their own, of so many warps at least and
-at most, and so many elements a thread."""
+"""Up to this many rows, alone on the GPU, use a separate variant: minimum and maximum warps, and elements per
+thread."""
 MAX_STAGES = 3
-"""Tiles of a program that are under way or in use."""
+"""Tiles of a program that are in flight or in use."""
 RELOAD_ROW_BYTES = 2**14
-"""Of a row that is read twice, the second time from the cache."""
+"""Row length at which a row is loaded twice, the second time from the cache."""
 CENTRED_THREADS_PER_SM, CENTRED_SMALL_CLUSTER_THREADS_PER_SM, SMALL_CLUSTER_SIZE = 640, 512, 2
-"""Threads of a multiprocessor where a cluster has the row, or one of few blocks: moments need more registers than a
-sum."""
+"""Resident threads per SM where a cluster, or a cluster of few blocks, has the row: moments need more registers than
+a sum."""
 RESIDUAL_THREADS_PER_SM = 1024
-"""And where a residual is added in the largest blocks, of which there would be only one."""
+"""The same for the largest blocks with a residual, which otherwise would run one per SM."""
 BACKWARD_THREADS_PER_SM = 512
-"""And for a gradient, whose threads have the weight's in registers too."""
+"""The same for the gradient, whose threads also accumulate the weight gradient in registers."""
 SCALAR_PROGRAMS_PER_SM = 3
-"""Of a multiprocessor, where elements come one by one."""
+"""Programs per SM where loads are scalar."""
 PARTIAL_COLUMNS, PARTIAL_ROWS, PARTIAL_WARPS = 16, 64, 4
-"""Of a tile of what programs add up down the columns."""
+"""Tile of the sum over partial weight gradients."""
 GRADIENT_ROWS, GRADIENT_TILE, GRADIENT_TILE_WITH_BIAS, MAX_RELOAD_ROWS = 32, (128, 2), (64, 1), 128
-"""Rows, then columns and warps, of a tile that is read again for the gradient of the weight, and of the bias too; and
-how many rows are: one program has all rows of its columns."""
+"""Rows, then (columns, warps), of a tile of the second pass for the weight gradient, and for weight and bias; and
+the maximum number of rows, since one program has all rows of its columns."""
 PARTIAL_BYTES = 16
-"""What a weight's place in a program's share of its gradient costs: 8 written and read, and registers all the while."""
+"""Cost in bytes of one element of a partial weight gradient: 8 stored and loaded, and registers during the whole
+kernel."""
 
 
 def forward_layout(M: int, N: int, itemsize: int, centred: bool, added: bool) -> RowLayout:
-    """As measured: rows of a power of two in more threads than the skeleton gives them, since a multiprocessor has no
-    more programs of one warp than would be half of it; moments of short rows in small tiles of large programs; long
-    rows for one sum read again, so that more of them are under way."""
+    """The layout of the forward pass, as measured.
+
+    Rows of a power of two use more threads than `choose_row_layout` assigns, since an SM holds no more one-warp
+    programs than fill half of it; moments of short rows use small tiles in large programs; long rows for a single
+    sum are reloaded, so that more of them are in flight.
+    """
     return _forward_layout(M <= FEW_ROWS, N, itemsize, centred, added)
 
 
@@ -72,13 +76,12 @@ def _forward_layout(few: bool, N: int, itemsize: int, centred: bool, added: bool
 
 
 def should_preload_weights(M: int, layout: RowLayout, centred: bool) -> bool:
-    """Whether weights are loaded with the row, not when they are wanted: registers are left for them, or are not short
-    where few programs run."""
+    """Whether to load weights together with the row: only where registers are left, or few programs run."""
     return layout.num_splits == 1 and (not centred or M <= FEW_ROWS)
 
 
 def forward_threads_per_sm(layout: ClusterLayout, centred: bool, added: bool) -> int:
-    """Threads of a multiprocessor that have registers, where a cluster has the row."""
+    """Resident threads per SM for which registers must suffice, where a cluster has the row."""
     if added and layout.num_warps == MAX_CLUSTER_WARPS:
         return RESIDUAL_THREADS_PER_SM
     if not centred or added:
@@ -87,17 +90,19 @@ def forward_threads_per_sm(layout: ClusterLayout, centred: bool, added: bool) ->
 
 
 def backward_layout(M: int, N: int, itemsize: int) -> tuple[RowLayout, int]:
-    """The layout, and how many tiles a program has beside each other."""
+    """The layout and the number of tiles per program."""
     columns = next_power_of_2(N)
     if columns * itemsize > BACKWARD_SPLIT_BYTES:
         columns = BACKWARD_SPLIT_BYTES // itemsize
         return RowLayout(1, columns, -(-N // columns), BACKWARD_WARPS, reload=True), 1
-    bytes_at_once = BACKWARD_TILE_BYTES if is_vectorizable(N, itemsize) else BACKWARD_TILE_BYTES // 2
-    rows = max(1, bytes_at_once // (columns * itemsize))
+    tile_bytes = BACKWARD_TILE_BYTES if is_vectorizable(N, itemsize) else BACKWARD_TILE_BYTES // 2
+    rows = max(1, tile_bytes // (columns * itemsize))
     if M <= FEW_ROWS:
-        few = FEW_ROWS if rows > FEW_ROWS else 1
-        warps, (least, most) = few * columns // WARP_SIZE, FEW_ROWS_WARPS
-        return RowLayout(few, columns, 1, max(1, min(warps, most, max(least, warps // FEW_ROWS_ELEMENTS)))), 1
+        block_m = FEW_ROWS if rows > FEW_ROWS else 1
+        warps, (min_warps, max_warps) = block_m * columns // WARP_SIZE, FEW_ROWS_WARPS
+        return RowLayout(
+            block_m, columns, 1, max(1, min(warps, max_warps, max(min_warps, warps // FEW_ROWS_ELEMENTS)))
+        ), 1
     layout = RowLayout(rows, columns, 1, BACKWARD_WARPS * max(1, columns * itemsize // BACKWARD_TILE_BYTES))
     if is_vectorizable(N, itemsize):
         return _match_weight_layout(layout, N, itemsize)
@@ -105,11 +110,14 @@ def backward_layout(M: int, N: int, itemsize: int) -> tuple[RowLayout, int]:
 
 
 def _match_weight_layout(layout: RowLayout, N: int, itemsize: int) -> tuple[RowLayout, int]:
-    """The layout, and how many tiles a program has beside each other, so that a thread has the same columns of the
-    weight as of the rows: the weight has a vector for each thread, or fewer elements than there are threads. Between,
-    Triton computes the whole tile as the weight lies, element by element.
-    Where the weight has a vector for every second thread, or rows of half a tile do not fill it, half as many threads
-    take half as many rows, in twice as many programs."""
+    """The layout and the number of tiles per program such that a thread has the same columns of the weight as of the
+    rows.
+
+    The weight then has a vector for each thread, or fewer elements than there are threads; in between, Triton
+    computes the whole tile in the layout of the weight, one element at a time. Where the weight has a vector for
+    every second thread, or padded rows of half a tile do not fill it, half as many threads process half as many rows
+    in twice as many programs.
+    """
     threads, vector = WARP_SIZE * layout.num_warps, VECTOR_BYTES // itemsize
     vectors = layout.block_n // vector
     padded = layout.block_n * itemsize == BACKWARD_TILE_BYTES // 2 and layout.block_n > N
@@ -121,20 +129,26 @@ def _match_weight_layout(layout: RowLayout, N: int, itemsize: int) -> tuple[RowL
 
 
 def backward_programs(M: int, layout: RowLayout, stages: int, multiprocessors: int) -> int:
-    """Programs that share the rows out, each keeping its own sum of the weight's gradient: where they are small, or
-    where nothing is fetched ahead, several to a multiprocessor."""
-    each = max(1, BACKWARD_WARPS // layout.num_warps)
+    """Number of programs over which the rows are distributed, each with its own partial weight gradient.
+
+    Several per SM where programs are small or where nothing is prefetched.
+    """
+    programs_per_sm = max(1, BACKWARD_WARPS // layout.num_warps)
     if stages == 1 and layout.num_splits == 1:
-        each *= SCALAR_PROGRAMS_PER_SM
-    return max(1, min(-(-M // layout.block_m), multiprocessors * each // layout.num_splits))
+        programs_per_sm *= SCALAR_PROGRAMS_PER_SM
+    return max(1, min(-(-M // layout.block_m), multiprocessors * programs_per_sm // layout.num_splits))
 
 
 def backward_stages(
     M: int, layout: RowLayout, tiles: int, N: int, itemsizes: Sequence[int], weight_itemsize: int, shared_bytes: int
 ) -> int:
-    """How many times the tiles of all tensors together, one of each itemsize, are under way or in use; all but one need
-    room, and so does the weight, of `weight_itemsize` bytes an element, with each. Where elements come one by one, or
-    where a program has no other tile, none is fetched ahead."""
+    """Pipeline stages of the row loop; 1 (no prefetch) where loads are scalar or a program has a single tile.
+
+    Args:
+        tiles: tiles per program.
+        itemsizes: of the tensors that are loaded; all stages but one need shared memory for them and for the weight.
+        weight_itemsize: bytes per element of the weight, 0 without.
+    """
     if M <= FEW_ROWS or not all(is_vectorizable(N, itemsize) for itemsize in itemsizes):
         return 1
     return min(
@@ -143,5 +157,9 @@ def backward_stages(
 
 
 def should_reload(M: int, programs: int, read_bytes: int) -> bool:
-    """Whether M rows, of so many bytes an element, are no more to read again than the shares of so many programs."""
+    """Whether reading M rows again costs no more than the partial weight gradients of `programs`.
+
+    Args:
+        read_bytes: bytes per element that the second pass reads.
+    """
     return programs > 1 and M <= MAX_RELOAD_ROWS and M * read_bytes <= programs * PARTIAL_BYTES

@@ -1,89 +1,90 @@
-// RMSNorm and LayerNorm (CENTRED) of rows that are too long for one block, with a residual added before.
+// RMSNorm and LayerNorm (SUBTRACT_MEAN) of rows that are too long for one block, with an optional residual.
 //
-// Idea: as kernel.py, with the row in the registers of a cluster. One turn tells mean and variance: each thread squares
-// around its own mean, and each warp's mean, as the row's, is two numbers, of which one is near its elements, so that
-// neither an offset nor an outlier costs accuracy.
-// A cluster takes several rows one after another, so that the weights come once for all of them.
-// Macros besides: CAST_FIRST, round before multiplying by the weight; WEIGHTED, BIASED, ADDED, SHIFTED (by the offset),
-// what there is.
+// Idea: as kernel.py, with the row in the registers of a cluster. One reduction round yields mean and variance: each
+// thread sums squares around its own mean, and the means of a warp and of the row are kept as two floats, one of them
+// close to the elements, so that neither an offset nor an outlier costs accuracy.
+// A cluster processes several rows, so that the weights are loaded once for all of them.
+// Macros in addition to shared_row.cuh: CAST_FIRST, round before multiplying by the weight; HAS_WEIGHT, HAS_BIAS,
+// HAS_RESIDUAL, HAS_WEIGHT_OFFSET.
 
 #include "shared_row.cuh"
 
-#if CENTRED
-using Found = Moments;
+#if SUBTRACT_MEAN
+using RowStats = Moments;
 #else
-using Found = float;
+using RowStats = float;
 #endif
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* sum, float* mean,
-             float* rstd, unsigned x_inner, long long x_outer_stride, long long x_inner_stride, unsigned r_inner,
-             long long r_outer_stride, long long r_inner_stride, float eps, float offset, unsigned M, unsigned each) {
+norm_forward(const void* x, const void* residual, const void* weight, const void* bias, void* y, void* residual_out,
+             float* mean, float* rstd, unsigned x_inner_size, long long stride_x_outer, long long stride_x_inner,
+             unsigned r_inner_size, long long stride_r_outer, long long stride_r_inner, float eps,
+             float weight_offset, unsigned M, unsigned rows_per_cluster) {
     kw::griddepcontrol_wait();
     extern __shared__ __align__(16) uint4 along[];
-    __shared__ Board<Found> board;
-    const Share share;
-    const Rows rows(M, each);
-    unsigned turn = 0;
+    __shared__ ClusterReduceSmem<RowStats> board;
+    const ThreadSlice slice;
+    const RowRange rows(M, rows_per_cluster);
+    unsigned round = 0;
     for (unsigned row = rows.begin; row < rows.end; ++row) {
         float values[kEach][kLanes];
-        const long long begin = begin_of(row, x_inner, x_outer_stride, x_inner_stride);
-        load(values, x, begin, share, 0.0f);
-#if ADDED
-        const long long r_begin = begin_of(row, r_inner, r_outer_stride, r_inner_stride);
-        float others[kEach][kLanes];
-        load(others, residual, r_begin, share, 0.0f);
+        const long long row_offs = row_offset(row, x_inner_size, stride_x_outer, stride_x_inner);
+        load_slice(values, x, row_offs, slice, 0.0f);
+#if HAS_RESIDUAL
+        const long long residual_offs = row_offset(row, r_inner_size, stride_r_outer, stride_r_inner);
+        float residual_values[kEach][kLanes];
+        load_slice(residual_values, residual, residual_offs, slice, 0.0f);
 #endif
         if (row == rows.begin) {
-            if (WEIGHTED) fetch_common(along, weight, share);
-            if (BIASED) fetch_common(along + WEIGHTED * kAlong, bias, share);
+            if (HAS_WEIGHT) cp_async_slice_cached(along, weight, slice);
+            if (HAS_BIAS) cp_async_slice_cached(along + HAS_WEIGHT * kAlong, bias, slice);
             kw::cp_async_commit_group();
-            prepare(board);
+            cluster_reduce_init(board);
         }
-#if ADDED
+#if HAS_RESIDUAL
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
 #pragma unroll
-            for (int j = 0; j < kLanes; ++j) values[i][j] = rounded(values[i][j] + others[i][j]);
-            store(sum, begin_of(row), share, i, values[i]);
+            for (int j = 0; j < kLanes; ++j) values[i][j] = round_to_dtype(values[i][j] + residual_values[i][j]);
+            store_vec(residual_out, row_offset(row), slice, i, values[i]);
         }
 #endif
-#if CENTRED
-        const Moments all = of_row(board, turn++, moments_of(values, share));
-        const float centre = all.w + all.y, rest = (all.w - centre) + all.y, square = all.z;
+#if SUBTRACT_MEAN
+        const Moments stats = cluster_reduce(board, round++, thread_moments(values, slice));
+        const float mean_hi = stats.w + stats.y, mean_lo = (stats.w - mean_hi) + stats.y, sum_sq = stats.z;
 #else
-        float own = 0.0f;
+        float thread_sum_sq = 0.0f;
 #pragma unroll
         for (int i = 0; i < kEach; ++i)
 #pragma unroll
-            for (int j = 0; j < kLanes; ++j) own += values[i][j] * values[i][j];
-        const float square = of_row(board, turn++, own);
+            for (int j = 0; j < kLanes; ++j) thread_sum_sq += values[i][j] * values[i][j];
+        const float sum_sq = cluster_reduce(board, round++, thread_sum_sq);
 #endif
-        const float scale = rsqrtf(square * (1.0f / COLUMNS) + eps);
-        if (rstd != nullptr && blockIdx.x % PARTS == 0 && threadIdx.x == 0) {
-            rstd[row] = scale;
-#if CENTRED
-            mean[row] = centre;
+        const float rstd_row = rsqrtf(sum_sq * (1.0f / COLUMNS) + eps);
+        if (rstd != nullptr && blockIdx.x % CLUSTER_SIZE == 0 && threadIdx.x == 0) {
+            rstd[row] = rstd_row;
+#if SUBTRACT_MEAN
+            mean[row] = mean_hi;
 #endif
         }
         if (row == rows.begin) kw::cp_async_wait_group<0>();
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
-            float times[kLanes], plus[kLanes];
-            if (WEIGHTED) widen(times, along[i * kThreads + threadIdx.x]);
-            if (BIASED) widen(plus, along[WEIGHTED * kAlong + i * kThreads + threadIdx.x]);
+            float weight_vec[kLanes], bias_vec[kLanes];
+            if (HAS_WEIGHT) unpack(weight_vec, along[i * kThreads + threadIdx.x]);
+            if (HAS_BIAS) unpack(bias_vec, along[HAS_WEIGHT * kAlong + i * kThreads + threadIdx.x]);
 #pragma unroll
             for (int j = 0; j < kLanes; ++j) {
-#if CENTRED
-                values[i][j] = fmaf(values[i][j] - centre, scale, -rest * scale);
+#if SUBTRACT_MEAN
+                values[i][j] = fmaf(values[i][j] - mean_hi, rstd_row, -mean_lo * rstd_row);
 #else
-                values[i][j] *= scale;
+                values[i][j] *= rstd_row;
 #endif
-                if (CAST_FIRST) values[i][j] = rounded(values[i][j]);
-                if (WEIGHTED) values[i][j] *= SHIFTED ? times[j] + offset : times[j];
-                if (BIASED) values[i][j] += plus[j];
+                if (CAST_FIRST) values[i][j] = round_to_dtype(values[i][j]);
+                if (HAS_WEIGHT) values[i][j] *= HAS_WEIGHT_OFFSET ? weight_vec[j] + weight_offset : weight_vec[j];
+                if (HAS_BIAS) values[i][j] += bias_vec[j];
             }
-            store(y, begin_of(row), share, i, values[i]);
+            store_vec(y, row_offset(row), slice, i, values[i]);
         }
     }
 }

@@ -1,4 +1,4 @@
-"""RMSNorm and LayerNorm for torch: functions, modules, operators with gradients."""
+"""RMSNorm and LayerNorm: functions, modules, and operators with gradients."""
 
 from __future__ import annotations
 
@@ -42,16 +42,17 @@ def rms_norm(
     """x / sqrt(mean(x^2) + eps) * (weight + offset) + bias over the last dimension, statistics in FP32.
 
     Args:
-        x: (..., N), fp16/bf16/fp32; strides that two leading dimensions can have are read as they are.
-        weight, bias: (N,), of any of these dtypes.
-        residual: of x's shape; added to x before, the sum rounded to the wider of both dtypes.
-        eps: None is FP32's, as torch has it.
-        offset: 1 for Gemma, whose weights are stored around zero.
-        cast_first: round to x's dtype before multiplying by the weight, as Llama does; else once, at the end.
+        x: (..., N), fp16/bf16/fp32; copied unless its rows fit two leading strides and are dense.
+        weight, bias: (N,), fp16/bf16/fp32.
+        residual: x's shape; added to x first, the sum rounded to the wider of both dtypes.
+        eps: None means FP32's machine epsilon, as in torch.
+        offset: 1 for Gemma, whose weights are stored minus 1.
+        cast_first: round to x's dtype before multiplying by the weight, as Llama does; else round once, at the end.
     Returns:
         (..., N) in x's dtype; with a residual also the sum.
     Raises:
-        ShapeError: shapes that do not go together. DeviceError: not on a CUDA device.
+        ShapeError: shapes do not match.
+        DeviceError: not on a CUDA device.
     Cost: 2 * M * N * itemsize bytes of DRAM, twice that with a residual; memory-bound at every N.
     Source: Zhang & Sennrich 2019, arXiv:1910.07467.
     """
@@ -69,48 +70,50 @@ def layer_norm(
 ) -> Any:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, statistics in FP32.
 
-    Args, returns and raises as `rms_norm`.
+    Arguments, results and errors as `rms_norm`.
     Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450.
     """
     return _norm(x, residual, weight, bias, eps, 0.0, True, False)
 
 
 class RMSNorm(torch.nn.RMSNorm):
-    """torch's module; called with a residual, it adds that before and returns the sum too."""
+    """torch.nn.RMSNorm on our kernel; with a residual it normalizes x + residual and also returns the sum."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Any:
-        given = _flatten_norm_dims(self.normalized_shape, x, residual, self.weight)
-        return _restore_shape(x, rms_norm(given[0], given[2], residual=given[1], eps=self.eps))
+        args = _flatten_norm_dims(self.normalized_shape, x, residual, self.weight)
+        return _restore_shape(x, rms_norm(args[0], args[2], residual=args[1], eps=self.eps))
 
 
 class LayerNorm(torch.nn.LayerNorm):
-    """torch's module; called with a residual, it adds that before and returns the sum too."""
+    """torch.nn.LayerNorm on our kernel; with a residual it normalizes x + residual and also returns the sum."""
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Any:
-        given = _flatten_norm_dims(self.normalized_shape, input, residual, self.weight, self.bias)
-        return _restore_shape(input, layer_norm(given[0], *given[2:], residual=given[1], eps=self.eps))
+        args = _flatten_norm_dims(self.normalized_shape, input, residual, self.weight, self.bias)
+        return _restore_shape(input, layer_norm(args[0], *args[2:], residual=args[1], eps=self.eps))
 
 
 def _flatten_norm_dims(normalized_shape: tuple[int, ...], x: Tensor, *tensors: Tensor | None) -> list[Any]:
-    """All with the normalised dimensions as one."""
-    last = len(normalized_shape)
-    require(x.shape[-last:] == normalized_shape, lambda: f"x is {tuple(x.shape)}; it must end in {normalized_shape}")
-    return [None if one is None else one.flatten(-last) for one in (x, *tensors)]
+    """All tensors with the normalized dimensions flattened into one."""
+    num_dims = len(normalized_shape)
+    require(
+        x.shape[-num_dims:] == normalized_shape, lambda: f"x is {tuple(x.shape)}; it must end in {normalized_shape}"
+    )
+    return [None if one is None else one.flatten(-num_dims) for one in (x, *tensors)]
 
 
 def _restore_shape(x: Tensor, result: Any) -> Any:
     return tuple(one.view(x.shape) for one in result) if isinstance(result, tuple) else result.view(x.shape)
 
 
-def _norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, *about: Any) -> Any:
+def _norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None, *params: Any) -> Any:
     _validate(x, residual, weight, bias)
-    keep = not can_skip_dispatcher(x, residual, weight, bias)
-    y, total, _, _ = _NORM(x, residual, weight, bias, *about, keep)
-    return y if residual is None else (y, total)
+    save_stats = not can_skip_dispatcher(x, residual, weight, bias)
+    y, residual_sum, _, _ = _NORM(x, residual, weight, bias, *params, save_stats)
+    return y if residual is None else (y, residual_sum)
 
 
 def _validate(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None) -> None:
-    require(x.dim() > 0, lambda: "x has no dimension to normalise over")
+    require(x.dim() > 0, lambda: "x has no dimension to normalize over")
     require_tensor("x", x)
     require_tensor("residual", residual, x.shape)
     require_tensor("weight", weight, x.shape[-1:])
@@ -120,19 +123,19 @@ def _validate(x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: T
 def _allocate_outputs(
     x: Tensor, residual: Tensor | None, centred: bool, save_stats: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """y, x + residual, mean, rstd: empty and of no elements where not wanted."""
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)  # in a third of the time of x.new_empty
-    if on_fast_path() and residual is None and not save_stats:  # torch's dispatcher takes no tensor for several results
-        nothing = _empty_placeholder(x.device)
-        return y, nothing, nothing, nothing
-    statistics = x.shape[:-1] if save_stats else (0,)
+    """y, x + residual, mean, rstd; empty where not wanted."""
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)  # a third of the time of x.new_empty
+    if on_fast_path() and residual is None and not save_stats:  # the dispatcher allows no aliased results
+        placeholder = _empty_placeholder(x.device)
+        return y, placeholder, placeholder, placeholder
+    stats_shape = x.shape[:-1] if save_stats else (0,)
     if on_fast_path() and residual is not None and not save_stats:
-        return y, _empty_sum(x, residual), (nothing := _empty_placeholder(x.device)), nothing
+        return y, _empty_sum(x, residual), (placeholder := _empty_placeholder(x.device)), placeholder
     return (
         y,
         x.new_empty((0,)) if residual is None else _empty_sum(x, residual),
-        x.new_empty(statistics if centred else (0,), dtype=torch.float32),
-        x.new_empty(statistics, dtype=torch.float32),
+        x.new_empty(stats_shape if centred else (0,), dtype=torch.float32),
+        x.new_empty(stats_shape, dtype=torch.float32),
     )
 
 
@@ -143,7 +146,7 @@ def _empty_sum(x: Tensor, residual: Tensor) -> Tensor:
 
 @cache
 def _empty_placeholder(device: torch.device) -> Tensor:
-    """Stands for what is not wanted: an empty tensor takes as long to make as a full one."""
+    """A cached empty tensor for unwanted results: allocating an empty tensor takes as long as a full one."""
     return torch.empty(0, device=device)
 
 
@@ -166,31 +169,37 @@ def _forward(
     )
     if not x.numel():
         return results
-    y, total, mean, rstd = results
-    N, read = x.shape[-1], as_rows(x)
-    added = read if residual is None else as_rows(residual)
-    given = (
-        *(read.tensor, None if residual is None else added.tensor, weight, bias),
-        *(y, None if residual is None else total),
+    y, residual_sum, mean, rstd = results
+    N, x_rows = x.shape[-1], as_rows(x)
+    residual_rows = x_rows if residual is None else as_rows(residual)
+    arguments = (
+        *(x_rows.tensor, None if residual is None else residual_rows.tensor, weight, bias),
+        *(y, None if residual is None else residual_sum),
         *((mean if centred else None, rstd) if save_stats else (None, None)),
-        *(*read.stride_args, *added.stride_args),
+        *(*x_rows.stride_args, *residual_rows.stride_args),
     )
-    if shared := _CLUSTER_FORWARD.choose_layout(
-        read, added, row_vectors=(weight, bias), operands=1 if residual is None else 2
+    if cluster := _CLUSTER_FORWARD.choose_layout(
+        x_rows, residual_rows, row_vectors=(weight, bias), operands=1 if residual is None else 2
     ):
-        _launch_cluster_forward(shared, x, given, eps, offset, centred, cast_first)
+        _launch_cluster_forward(cluster, x, arguments, eps, offset, centred, cast_first)
         return results
     M = x.numel() // N
     layout = choose_by_rows(forward_layout, M, N, x.itemsize, centred, residual is not None)
-    about: dict[str, Any] = {"N": N, "eps": eps, "offset": offset, "CENTRED": centred, "CAST_FIRST": cast_first}
+    constants: dict[str, Any] = {
+        "N": N,
+        "eps": eps,
+        "weight_offset": offset,
+        "SUBTRACT_MEAN": centred,
+        "CAST_FIRST": cast_first,
+    }
     launch(
         norm_forward,
         layout,
         M,
         x.device,
-        given,
-        AHEAD=choose_by_rows(should_preload_weights, M, layout, centred),
-        **about,
+        arguments,
+        PRELOAD_WEIGHT=choose_by_rows(should_preload_weights, M, layout, centred),
+        **constants,
     )
     return results
 
@@ -198,28 +207,38 @@ def _forward(
 def _launch_cluster_forward(
     layout: ClusterLayout,
     x: Tensor,
-    given: tuple[Any, ...],
+    arguments: tuple[Any, ...],
     eps: float,
     offset: float,
     centred: bool,
     cast_first: bool,
 ) -> None:
-    _, residual, weight, bias, *_ = given
-    there = {"WEIGHTED": weight is not None, "BIASED": bias is not None}
-    known: dict[str, int] = {"CENTRED": centred, "CAST_FIRST": cast_first, "ADDED": residual is not None, **there}
-    known["SHIFTED"] = offset != 0.0
-    known["AT_ONCE"] = forward_threads_per_sm(layout, centred, residual is not None)
-    M, kept = x[..., 0].numel(), sum(there.values())
-    each = choose_rows_per_cluster(M, layout, kept, multiprocessors(x.device))
+    _, residual, weight, bias, *_ = arguments
+    row_vectors = {"HAS_WEIGHT": weight is not None, "HAS_BIAS": bias is not None}
+    macros: dict[str, int] = {
+        "SUBTRACT_MEAN": centred,
+        "CAST_FIRST": cast_first,
+        "HAS_RESIDUAL": residual is not None,
+        **row_vectors,
+    }
+    macros["HAS_WEIGHT_OFFSET"] = offset != 0.0
+    macros["MAX_THREADS_PER_SM"] = forward_threads_per_sm(layout, centred, residual is not None)
+    M, smem_rows = x[..., 0].numel(), sum(row_vectors.values())
+    rows_per_cluster = choose_rows_per_cluster(M, layout, smem_rows, multiprocessors(x.device))
     _CLUSTER_FORWARD(
-        layout, x, (*given, float(eps), float(offset), M, each), num_clusters=-(-M // each), smem_rows=kept, **known
+        layout,
+        x,
+        (*arguments, float(eps), float(offset), M, rows_per_cluster),
+        num_clusters=-(-M // rows_per_cluster),
+        smem_rows=smem_rows,
+        **macros,
     )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, residual, weight, bias, _, *ctx.about, _ = inputs
-    _, total, mean, rstd = output
-    ctx.save_for_backward(x if residual is None else total, weight, mean, rstd)
+    x, residual, weight, bias, _, *ctx.params, _ = inputs
+    _, residual_sum, mean, rstd = output
+    ctx.save_for_backward(x if residual is None else residual_sum, weight, mean, rstd)
     ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in (x, residual, weight, bias)]
     ctx.mark_non_differentiable(mean, rstd)
     ctx.set_materialize_grads(False)
@@ -227,37 +246,43 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 def _autograd_backward(ctx: Any, dy: Tensor | None, dsum: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
     x, weight, mean, rstd = ctx.saved_tensors
-    dtypes, (offset, centred, cast_first) = ctx.dtypes, ctx.about
+    dtypes, (offset, centred, cast_first) = ctx.dtypes, ctx.params
     wanted = [dtype is not None and needed for dtype, needed in zip(dtypes, ctx.needs_input_grad[:4], strict=True)]
     if dy is None:
-        found = (dsum, None, None)
+        gradients = (dsum, None, None)
     else:
-        about = offset, centred, cast_first, *wanted[2:], dtypes[3] not in (None, dtypes[2])
-        found = _NORM_BACKWARD(dy, dsum, x, weight, mean, rstd, *about)
-    dx, dweight, dbias = found
-    gradients = zip((dx, dx, dweight, dbias), wanted, dtypes, strict=True)
-    return (*(one.to(dtype) if one is not None and want else None for one, want, dtype in gradients), *[None] * 5)
+        params = offset, centred, cast_first, *wanted[2:], dtypes[3] not in (None, dtypes[2])
+        gradients = _NORM_BACKWARD(dy, dsum, x, weight, mean, rstd, *params)
+    dx, dweight, dbias = gradients
+    outputs = zip((dx, dx, dweight, dbias), wanted, dtypes, strict=True)
+    return (
+        *(one.to(dtype) if one is not None and is_wanted else None for one, is_wanted, dtype in outputs),
+        *[None] * 5,
+    )
+
+
+def _allocate_gradients(
+    dy: Tensor, dsum: Tensor | None, x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, *params: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    *_, wants_weight, wants_bias, fp32_grads = params
+    dtype = torch.float32 if fp32_grads or weight is None else weight.dtype
+    dweight = x.new_empty(x.shape[-1] if wants_weight else 0, dtype=dtype)
+    return x.new_empty(x.shape), dweight, x.new_empty(x.shape[-1] if wants_bias else 0, dtype=dtype)
 
 
 _NORM = Operator(
     "norm(Tensor x, Tensor? residual, Tensor? weight, Tensor? bias, float eps, float offset, bool centred, "
-    "bool cast_first, bool keep) -> (Tensor, Tensor, Tensor, Tensor)",
+    "bool cast_first, bool save_stats) -> (Tensor, Tensor, Tensor, Tensor)",
     _forward,
-    lambda x, residual, weight, bias, eps, offset, centred, cast_first, keep: _allocate_outputs(
-        x, residual, centred, keep
+    lambda x, residual, weight, bias, eps, offset, centred, cast_first, save_stats: _allocate_outputs(
+        x, residual, centred, save_stats
     ),
     _autograd_backward,
     _setup_context,
 )
 _NORM_BACKWARD = Operator(
     "norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor? weight, Tensor mean, Tensor rstd, float offset, "
-    "bool centred, bool cast_first, bool wants_weight, bool wants_bias, bool wide) -> (Tensor, Tensor, Tensor)",
+    "bool centred, bool cast_first, bool wants_weight, bool wants_bias, bool fp32_grads) -> (Tensor, Tensor, Tensor)",
     compute_gradients,
-    lambda dy, dsum, x, weight, mean, rstd, offset, centred, cast_first, wants_weight, wants_bias, wide: (
-        x.new_empty(x.shape),
-        *(
-            x.new_empty(x.shape[-1] if wanted else 0, dtype=torch.float32 if wide or weight is None else weight.dtype)
-            for wanted in (wants_weight, wants_bias)
-        ),
-    ),
+    _allocate_gradients,
 )

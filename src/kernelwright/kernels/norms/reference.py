@@ -1,4 +1,4 @@
-"""The formulas, in FP64."""
+"""Reference in FP64."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def norm(
     offset: float = 0.0,
     centred: bool = False,
 ) -> Tensor:
-    """x: (..., N) -> (..., N) in FP64."""
-    wide = x.double() if residual is None else x.double() + residual.double()
+    """RMSNorm, or LayerNorm if `centred`, of x, (..., N), in FP64."""
+    x64 = x.double() if residual is None else x.double() + residual.double()
     if centred:
-        wide = wide - wide.mean(-1, keepdim=True)
-    result = wide * (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+        x64 = x64 - x64.mean(-1, keepdim=True)
+    result = x64 * (x64.square().mean(-1, keepdim=True) + eps).rsqrt()
     result = result if weight is None else result * (weight.double() + offset)
     return result if bias is None else result + bias.double()

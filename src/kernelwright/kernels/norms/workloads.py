@@ -1,4 +1,4 @@
-"""Norms as they are measured: ours, torch's, and those of quack and Liger."""
+"""Benchmark workloads of the norms: ours, torch eager, quack and Liger."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _RMS: dict[str, Implementation] = {
 
 
 def _eager_add_rms_norm(x: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    total = x + r
-    return F.rms_norm(total, w.shape, w, RMS_EPS), total
+    residual_sum = x + r
+    return F.rms_norm(residual_sum, w.shape, w, RMS_EPS), residual_sum
 
 
 _ADD_RMS: dict[str, Implementation] = {
@@ -62,13 +62,14 @@ _cached_float = lru_cache(maxsize=1024)(Tensor.float)
 
 
 def _quack_layer_norm(forward: Any) -> Implementation:
-    """quack's two kernels as one function with a gradient; it takes weights in FP32 only, made once for each."""
+    """quack's two kernels as one differentiable function; they need FP32 weights, which are converted once and
+    cached."""
     backward = import_module("quack.rmsnorm").layernorm_bwd
 
     class QuackLayerNorm(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *given: Tensor) -> Tensor:
-            x, w, b = given
+        def forward(ctx: Any, *args: Tensor) -> Tensor:
+            x, w, b = args
             y, rstd, mean = forward(
                 x, _cached_float(w), _cached_float(b), LAYER_EPS, return_rstd=True, return_mean=True
             )
@@ -76,9 +77,9 @@ def _quack_layer_norm(forward: Any) -> Implementation:
             return y
 
         @staticmethod
-        def backward(ctx: Any, *given: Tensor) -> tuple[Tensor, ...]:
+        def backward(ctx: Any, *args: Tensor) -> tuple[Tensor, ...]:
             x, w, rstd, mean = ctx.saved_tensors
-            return backward(x, w, given[0], rstd, mean)
+            return backward(x, w, args[0], rstd, mean)
 
     def run(x: Tensor, w: Tensor, b: Tensor) -> Any:
         if torch.is_grad_enabled():
@@ -107,21 +108,21 @@ _REFERENCES: dict[str, Implementation] = {
 
 
 def workloads(name: str) -> Iterator[Workload]:
-    """Forward and backward on every shape; of RMSNorm also with a residual."""
-    uses = {"layer_norm": [("", _LAYER, 1, 2)], "rms_norm": [("", _RMS, 1, 1), ("residual", _ADD_RMS, 2, 1)]}
-    for use, programs, rows, vectors in uses[name]:
+    """Forward and backward on every shape; for RMSNorm also with a residual."""
+    use_cases = {"layer_norm": [("", _LAYER, 1, 2)], "rms_norm": [("", _RMS, 1, 1), ("residual", _ADD_RMS, 2, 1)]}
+    for use_case, implementations, num_rows, num_vectors in use_cases[name]:
         for direction in DIRECTIONS:
             yield from make_workloads(
                 SHAPES,
                 kernel=name,
-                use_case=f"{use} {direction}".strip(),
+                use_case=f"{use_case} {direction}".strip(),
                 direction=direction,
-                implementations=programs,
-                reference=_REFERENCES[f"{name} {use}".strip()],
-                make_inputs=partial(_inputs, rows, vectors),
-                work=partial(work, itemsize=2, backward=direction == "backward", residual=bool(use)),
+                implementations=implementations,
+                reference=_REFERENCES[f"{name} {use_case}".strip()],
+                make_inputs=partial(_inputs, num_rows, num_vectors),
+                work=partial(work, itemsize=2, backward=direction == "backward", residual=bool(use_case)),
             )
 
 
-def _inputs(rows: int, vectors: int, M: int, N: int, grad: bool) -> tuple[Tensor, ...]:
-    return *(randn(M, N, grad=grad) for _ in range(rows)), *(randn(N, grad=grad) for _ in range(vectors))
+def _inputs(num_rows: int, num_vectors: int, M: int, N: int, grad: bool) -> tuple[Tensor, ...]:
+    return *(randn(M, N, grad=grad) for _ in range(num_rows)), *(randn(N, grad=grad) for _ in range(num_vectors))

@@ -1,1 +1,1 @@
-"""Rotary position embedding of queries and keys in one launch."""
+"""Rotary position embedding, forward and backward."""

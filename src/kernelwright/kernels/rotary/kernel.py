@@ -1,8 +1,9 @@
-"""Rotary embedding: all heads of a token, of queries and keys, by one program that reads its angles once.
+"""Rotary embedding: one program rotates all query and key heads of a token and reads the token's angles once.
 
-Idea: pairs of a head are rotated by the token's angles; a rotation's gradient is the rotation back. Pairs are
-neighbours (interleaved) or lie half the rotated width apart. What lies beyond that width passes through. All is read
-before anything is written, so that a token waits once. Bound: DRAM, 2 bytes moved for each byte of queries and keys.
+Idea: pairs of a head are rotated by the token's angles; the gradient is the inverse rotation. The elements of a pair
+are adjacent (interleaved) or R / 2 apart, with R the rotated width; columns from R on pass through. All loads
+precede the first store, so a token waits for memory once. Bound: DRAM, 2 bytes moved for each byte of queries and
+keys.
 
 Source: Su et al. 2021, arXiv:2104.09864.
 """
@@ -10,101 +11,113 @@ Source: Su et al. 2021, arXiv:2104.09864.
 import triton
 import triton.language as tl
 
-from kernelwright.kernels.rows.tile import programmatic_launch, wait_for_earlier
+from kernelwright.kernels.rows.tile import grid_dependency_wait, programmatic_launch
 
 
 @triton.jit
-def _part(count, HEADS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr):
-    """Heads and the columns from BEGIN to END, padded to powers of two, and which of them `count` heads have."""
+def _head_tile(count, HEADS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr):
+    """Head and column offsets from BEGIN to END, padded to powers of two, and the mask of the first `count` heads."""
     heads = tl.arange(0, triton.next_power_of_2(HEADS))[:, None].to(tl.int64)
-    columns = BEGIN + tl.arange(0, triton.next_power_of_2(END - BEGIN))[None, :]
-    return heads, columns, (heads < count) & (columns < END)
+    offs_d = BEGIN + tl.arange(0, triton.next_power_of_2(END - BEGIN))[None, :]
+    return heads, offs_d, (heads < count) & (offs_d < END)
 
 
 @triton.jit
-def _load(x_ptr, x_stride, count, HEADS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr):
-    heads, columns, there = _part(count, HEADS, BEGIN, END)
-    return tl.load(x_ptr + heads * x_stride + columns, mask=there, other=0.0)
+def _load_heads(x_ptr, x_stride, count, HEADS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr):
+    """Load columns BEGIN to END of the heads of one token."""
+    heads, offs_d, mask = _head_tile(count, HEADS, BEGIN, END)
+    return tl.load(x_ptr + heads * x_stride + offs_d, mask=mask, other=0.0)
 
 
 @triton.jit
-def _store(y_ptr, y_stride, y, count, HEADS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr):
-    heads, columns, there = _part(count, HEADS, BEGIN, END)
-    tl.store(y_ptr + heads * y_stride + columns, y.to(y_ptr.dtype.element_ty), mask=there)
+def _store_heads(y_ptr, y_stride, y, count, HEADS: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr):
+    """Store columns BEGIN to END of the heads of one token."""
+    heads, offs_d, mask = _head_tile(count, HEADS, BEGIN, END)
+    tl.store(y_ptr + heads * y_stride + offs_d, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def _read(x_ptr, x_stride, count, HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr, INTERLEAVED: tl.constexpr):
-    """The heads of one token as they are stored: the pairs, or one half of them and the other; what is beyond."""
+def _load_token(
+    x_ptr, x_stride, count, HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr, INTERLEAVED: tl.constexpr
+):
+    """Load the heads of one token in their dtype: the interleaved pairs or the two halves, then the unrotated
+    columns."""
     if INTERLEAVED:
-        parts = (_load(x_ptr, x_stride, count, HEADS, 0, R),)
+        segments = (_load_heads(x_ptr, x_stride, count, HEADS, 0, R),)
     else:
-        parts = _load(x_ptr, x_stride, count, HEADS, 0, R // 2), _load(x_ptr, x_stride, count, HEADS, R // 2, R)
+        segments = (
+            _load_heads(x_ptr, x_stride, count, HEADS, 0, R // 2),
+            _load_heads(x_ptr, x_stride, count, HEADS, R // 2, R),
+        )
     if R < D:
-        parts += (_load(x_ptr, x_stride, count, HEADS, R, D),)
-    return parts
+        segments += (_load_heads(x_ptr, x_stride, count, HEADS, R, D),)
+    return segments
 
 
 @triton.jit
-def _write(
-    y_ptr, y_stride, count, parts, cos, sin,
+def _rotate_and_store(
+    y_ptr, y_stride, count, segments, cos, sin,
     HEADS: tl.constexpr, D: tl.constexpr, R: tl.constexpr, INTERLEAVED: tl.constexpr,
 ):  # fmt: skip
-    """Rotates the heads of one token; cos and sin are (1, PAIRS)."""
+    """Rotate and store the heads of one token; cos and sin are (1, PAIRS)."""
     if INTERLEAVED:
-        pairs = parts[0].to(tl.float32)
-        one, other = tl.split(tl.reshape(pairs, (pairs.shape[0], pairs.shape[1] // 2, 2)))
-        turned = tl.reshape(tl.join(one * cos - other * sin, other * cos + one * sin), pairs.shape)
-        _store(y_ptr, y_stride, turned, count, HEADS, 0, R)
+        pairs = segments[0].to(tl.float32)
+        x1, x2 = tl.split(tl.reshape(pairs, (pairs.shape[0], pairs.shape[1] // 2, 2)))
+        rotated = tl.reshape(tl.join(x1 * cos - x2 * sin, x2 * cos + x1 * sin), pairs.shape)
+        _store_heads(y_ptr, y_stride, rotated, count, HEADS, 0, R)
     else:
-        one, other = parts[0].to(tl.float32), parts[1].to(tl.float32)
-        _store(y_ptr, y_stride, one * cos - other * sin, count, HEADS, 0, R // 2)
-        _store(y_ptr, y_stride, other * cos + one * sin, count, HEADS, R // 2, R)
+        x1, x2 = segments[0].to(tl.float32), segments[1].to(tl.float32)
+        _store_heads(y_ptr, y_stride, x1 * cos - x2 * sin, count, HEADS, 0, R // 2)
+        _store_heads(y_ptr, y_stride, x2 * cos + x1 * sin, count, HEADS, R // 2, R)
     if R < D:
-        _store(y_ptr, y_stride, parts[1 if INTERLEAVED else 2], count, HEADS, R, D)
+        _store_heads(y_ptr, y_stride, segments[1 if INTERLEAVED else 2], count, HEADS, R, D)
 
 
 @programmatic_launch
 @triton.jit(do_not_specialize_on_alignment=["S"])
 def rotary(
     q_ptr, k_ptr, cos_ptr, sin_ptr, positions_ptr, q_out_ptr, k_out_ptr, S,
-    q_batch, q_token, q_head, k_batch, k_token, k_head,
-    q_out_batch, q_out_token, q_out_head, k_out_batch, k_out_token, k_out_head,
-    angle_batch, angle_token, position_batch, position_token,
+    stride_qb, stride_qs, stride_qh, stride_kb, stride_ks, stride_kh,
+    stride_qob, stride_qos, stride_qoh, stride_kob, stride_kos, stride_koh,
+    stride_cb, stride_cs, stride_pb, stride_ps,
     HEADS_Q: tl.constexpr, HEADS_K: tl.constexpr, D: tl.constexpr, R: tl.constexpr, INTERLEAVED: tl.constexpr,
-    BACK: tl.constexpr, EACH: tl.constexpr,
+    INVERSE: tl.constexpr, HEADS_PER_PROGRAM: tl.constexpr,
 ):  # fmt: skip
-    """`EACH`: heads of a program, where not all of a token's."""
-    wait_for_earlier()
-    BLOCKS_Q: tl.constexpr = (HEADS_Q + EACH - 1) // EACH if EACH > 0 else 1
-    BLOCKS: tl.constexpr = BLOCKS_Q + (HEADS_K + EACH - 1) // EACH if EACH > 0 else 1
-    program, block = tl.program_id(0) // BLOCKS, tl.program_id(0) % BLOCKS
-    batch, token = (program // S).to(tl.int64), (program % S).to(tl.int64)
+    """Rotate queries and keys; `HEADS_PER_PROGRAM` is 0 if a program takes all heads of a token."""
+    grid_dependency_wait()
+    BLOCKS_Q: tl.constexpr = (HEADS_Q + HEADS_PER_PROGRAM - 1) // HEADS_PER_PROGRAM if HEADS_PER_PROGRAM > 0 else 1
+    BLOCKS: tl.constexpr = (
+        BLOCKS_Q + (HEADS_K + HEADS_PER_PROGRAM - 1) // HEADS_PER_PROGRAM if HEADS_PER_PROGRAM > 0 else 1
+    )
+    pid, block = tl.program_id(0) // BLOCKS, tl.program_id(0) % BLOCKS
+    batch, token = (pid // S).to(tl.int64), (pid % S).to(tl.int64)
     if positions_ptr is not None:
-        angles = tl.load(positions_ptr + batch * position_batch + token * position_token) * angle_token
+        angle_offs = tl.load(positions_ptr + batch * stride_pb + token * stride_ps) * stride_cs
     else:
-        angles = batch * angle_batch + token * angle_token
+        angle_offs = batch * stride_cb + token * stride_cs
     pairs = tl.arange(0, triton.next_power_of_2(R // 2))[None, :]
-    cos = tl.load(cos_ptr + angles + pairs, mask=pairs < R // 2, other=0.0).to(tl.float32)
-    sin = tl.load(sin_ptr + angles + pairs, mask=pairs < R // 2, other=0.0).to(tl.float32)
-    sin = -sin if BACK else sin
-    q_ptr += batch * q_batch + token * q_token
-    k_ptr += batch * k_batch + token * k_token
-    q_out_ptr += batch * q_out_batch + token * q_out_token
-    k_out_ptr += batch * k_out_batch + token * k_out_token
-    if EACH > 0:
-        first, count = block * EACH, HEADS_Q
+    cos = tl.load(cos_ptr + angle_offs + pairs, mask=pairs < R // 2, other=0.0).to(tl.float32)
+    sin = tl.load(sin_ptr + angle_offs + pairs, mask=pairs < R // 2, other=0.0).to(tl.float32)
+    sin = -sin if INVERSE else sin
+    q_ptr += batch * stride_qb + token * stride_qs
+    k_ptr += batch * stride_kb + token * stride_ks
+    q_out_ptr += batch * stride_qob + token * stride_qos
+    k_out_ptr += batch * stride_kob + token * stride_kos
+    if HEADS_PER_PROGRAM > 0:
+        first_head, count = block * HEADS_PER_PROGRAM, HEADS_Q
         if block >= BLOCKS_Q:
-            first, count = (block - BLOCKS_Q) * EACH, HEADS_K
-            q_ptr, q_out_ptr, q_head, q_out_head = k_ptr, k_out_ptr, k_head, k_out_head
-        q_ptr += first * q_head
-        q_out_ptr += first * q_out_head
-        heads = _read(q_ptr, q_head, count - first, EACH, D, R, INTERLEAVED)
-        _write(q_out_ptr, q_out_head, count - first, heads, cos, sin, EACH, D, R, INTERLEAVED)
+            first_head, count = (block - BLOCKS_Q) * HEADS_PER_PROGRAM, HEADS_K
+            q_ptr, q_out_ptr, stride_qh, stride_qoh = k_ptr, k_out_ptr, stride_kh, stride_koh
+        q_ptr += first_head * stride_qh
+        q_out_ptr += first_head * stride_qoh
+        heads = _load_token(q_ptr, stride_qh, count - first_head, HEADS_PER_PROGRAM, D, R, INTERLEAVED)
+        _rotate_and_store(
+            q_out_ptr, stride_qoh, count - first_head, heads, cos, sin, HEADS_PER_PROGRAM, D, R, INTERLEAVED
+        )
     else:
-        q = _read(q_ptr, q_head, HEADS_Q, HEADS_Q, D, R, INTERLEAVED)
+        q = _load_token(q_ptr, stride_qh, HEADS_Q, HEADS_Q, D, R, INTERLEAVED)
         if HEADS_K > 0:
-            k = _read(k_ptr, k_head, HEADS_K, HEADS_K, D, R, INTERLEAVED)
-        _write(q_out_ptr, q_out_head, HEADS_Q, q, cos, sin, HEADS_Q, D, R, INTERLEAVED)
+            k = _load_token(k_ptr, stride_kh, HEADS_K, HEADS_K, D, R, INTERLEAVED)
+        _rotate_and_store(q_out_ptr, stride_qoh, HEADS_Q, q, cos, sin, HEADS_Q, D, R, INTERLEAVED)
         if HEADS_K > 0:
-            _write(k_out_ptr, k_out_head, HEADS_K, k, cos, sin, HEADS_K, D, R, INTERLEAVED)
+            _rotate_and_store(k_out_ptr, stride_koh, HEADS_K, k, cos, sin, HEADS_K, D, R, INTERLEAVED)

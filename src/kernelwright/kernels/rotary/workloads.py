@@ -1,4 +1,4 @@
-"""Rotary embedding as it is measured: ours, Hugging Face's formula, and those of quack and Liger."""
+"""Benchmark workloads of rotary embedding: ours, Hugging Face's formula, quack and Liger."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from kernelwright.kernels.workload import (
 
 
 def _eager_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    one, other = x.chunk(2, -1)
+    x1, x2 = x.chunk(2, -1)
     cos, sin = (torch.cat((angle, angle), -1)[:, None] for angle in (cos, sin))
-    return x * cos + torch.cat((-other, one), -1) * sin
+    return x * cos + torch.cat((-x2, x1), -1) * sin
 
 
 def _run_liger(run: Implementation, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
-    """In place, of heads before tokens; of copies where only gradients are timed: what autograd keeps must stay."""
+    """Liger's kernel, which takes heads before tokens and works in place; inputs that need a gradient are copied."""
     if q.requires_grad:
         q, k = q.clone(), k.clone()
-    turned = run(q.transpose(1, 2), k.transpose(1, 2), cos, sin, None, 1, q.shape[-1])
-    return tuple(one.transpose(1, 2) for one in turned)
+    rotated = run(q.transpose(1, 2), k.transpose(1, 2), cos, sin, None, 1, q.shape[-1])
+    return tuple(one.transpose(1, 2) for one in rotated)
 
 
 _IMPLEMENTATIONS: dict[str, Implementation] = {
@@ -70,7 +70,7 @@ def _inputs(B: int, S: int, heads_q: int, heads_k: int, D: int, grad: bool) -> t
 
 
 def _angles(S: int, D: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, (S, D / 2), rounded as a model keeps them."""
+    """cos and sin, (S, D / 2), rounded to bfloat16 as in models."""
     frequencies = 10000.0 ** (-torch.arange(0, D, 2, device="cuda") / D)
     angles = torch.arange(S, device="cuda")[:, None] * frequencies
     return angles.cos().bfloat16(), angles.sin().bfloat16()

@@ -1,1 +1,1 @@
-"""What every program over rows shares: how rows lie on the chip, what happens to them there, and the launch."""
+"""Shared by all row kernels: on-chip layouts, device helpers and launchers."""

@@ -1,8 +1,8 @@
-"""Rows that a cluster of blocks shares, in CUDA C++: what is long for one program of Triton's, where the machine has
-clusters and vectors of 16 bytes fit.
+"""Launch of CUDA C++ kernels that process a row with a cluster of thread blocks.
 
-Parts of a row hear of each other through shared memory there, in a fraction of the time that the L2 takes, so that a
-row passes through memory once at the speed of a copy.
+For rows that are too long for one Triton program, on sm_90 and later, where 16-byte vectors fit. Blocks exchange
+partial results through distributed shared memory, in a fraction of the latency of L2, so a row passes through memory
+once at the speed of a copy.
 """
 
 from __future__ import annotations
@@ -25,60 +25,63 @@ from kernelwright.toolchain.cuda.compiler import Cubin, compile_cubin, import_cu
 from kernelwright.toolchain.cuda.launcher import CudaKernel, current_arch
 
 MIN_ROW_BYTES = 2**15
-"""Of a row: from here on two blocks are faster than one program."""
+"""From this row length on two blocks are faster than one program."""
 MAX_VECS_PER_THREAD = 8
-"""How often a thread loads what it does at once: 64 elements of 16 bits, in FP32 half of its registers."""
+"""16-byte vectors per thread: 64 elements of 16 bits, in FP32 half of its registers."""
 MAX_ROWS_PER_CLUSTER, MIN_BLOCKS_PER_SM = 4, 32
-"""Of a cluster that has much in common for its rows, where each multiprocessor has so many blocks one after another."""
+"""Maximum rows per cluster, and the blocks that each SM must still have to run one after another."""
 MIN_CLUSTER_WARPS, MAX_CLUSTER_WARPS, MAX_CLUSTER_SIZE = 4, 16, 8
 MAX_THREADS_PER_SM = 768
-"""Of a multiprocessor, each with registers for its elements in FP32 and a quarter more."""
+"""Resident threads per SM, each with registers for its elements in FP32 and a quarter more."""
 WARP_PARTIAL_BYTES = 16
-"""What a warp tells the others of its row in a turn, at most."""
+"""Maximum size of a warp's partial result in one reduction round."""
 DTYPE_CODES = {torch.bfloat16: 0, torch.float16: 1, torch.float32: 2}
 
 
 @dataclass(frozen=True)
 class ClusterLayout:
-    """
+    """The split of a row over a cluster.
+
     Attributes:
-        cluster_size: blocks that share a row.
-        num_warps: of each.
+        cluster_size: blocks per row.
+        num_warps: per block.
     """
 
     cluster_size: int
     num_warps: int
 
     def bytes_per_block(self, row_bytes: int) -> int:
-        """What a block's threads load of a row, as many vectors each."""
-        at_once = WARP_SIZE * self.num_warps * VECTOR_BYTES
-        return -(-row_bytes // (self.cluster_size * at_once)) * at_once
+        """Bytes of a row that a block loads, rounded up to the same number of vectors for each thread."""
+        load_bytes = WARP_SIZE * self.num_warps * VECTOR_BYTES
+        return -(-row_bytes // (self.cluster_size * load_bytes)) * load_bytes
 
 
 def choose_cluster_layout(N: int, itemsize: int, operands: int = 1) -> ClusterLayout | None:
-    """The layout for rows of N elements; None for rows that are shorter, or longer than a cluster holds.
+    """The layout for rows of N elements; None for rows that are too short or too long for a cluster.
 
     Args:
-        operands: tensors of that shape that are held at once.
+        operands: tensors of that shape that are held together.
     """
-    size, held = N * itemsize, WARP_SIZE * VECTOR_BYTES * MAX_VECS_PER_THREAD // operands
-    if size < MIN_ROW_BYTES or size % VECTOR_BYTES or size > MAX_CLUSTER_SIZE * MAX_CLUSTER_WARPS * held:
+    size, warp_bytes = N * itemsize, WARP_SIZE * VECTOR_BYTES * MAX_VECS_PER_THREAD // operands
+    if size < MIN_ROW_BYTES or size % VECTOR_BYTES or size > MAX_CLUSTER_SIZE * MAX_CLUSTER_WARPS * warp_bytes:
         return None
-    warps = MIN_CLUSTER_WARPS * operands
-    while size > MAX_CLUSTER_SIZE * warps * held:
-        warps *= 2
-    return ClusterLayout(-(-size // (warps * held)), warps)
+    num_warps = MIN_CLUSTER_WARPS * operands
+    while size > MAX_CLUSTER_SIZE * num_warps * warp_bytes:
+        num_warps *= 2
+    return ClusterLayout(-(-size // (num_warps * warp_bytes)), num_warps)
 
 
 def choose_rows_per_cluster(M: int, layout: ClusterLayout, num_row_vectors: int, multiprocessors: int) -> int:
-    """Rows that a cluster takes one after another: several where they have two tensors in common, which then come once.
-    For one it is not worth that nothing is loaded while a row is written."""
-    enough = M * layout.cluster_size // (multiprocessors * MIN_BLOCKS_PER_SM)
-    return max(1, min(MAX_ROWS_PER_CLUSTER, enough)) if num_row_vectors > 1 else 1
+    """Rows per cluster: several if there are two row vectors (weight and bias), which are then loaded once.
+
+    For a single one this does not pay, since no load is in flight while a row is stored.
+    """
+    max_rows = M * layout.cluster_size // (multiprocessors * MIN_BLOCKS_PER_SM)
+    return max(1, min(MAX_ROWS_PER_CLUSTER, max_rows)) if num_row_vectors > 1 else 1
 
 
 def supports_clusters(device: torch.device) -> bool:
-    """Whether CUDA C++ for clusters can be compiled here and runs there."""
+    """Whether cluster kernels can be compiled here and run on `device`."""
     return planning.ACTIVE_PLAN.target.capability >= (9, 0) if planning.ACTIVE_PLAN else _supports_clusters(device)
 
 
@@ -91,17 +94,17 @@ def _supports_clusters(device: torch.device) -> bool:
 
         import_cuda_core()
         return int(driver.cuDriverGetVersion()[1]) // 1000 >= nvrtc.nvrtcVersion()[1]
-    except Exception:  # of whatever kind: what is not there, or does not go together, cannot compile here
+    except Exception:  # missing or incompatible CUDA packages fail in many ways; all mean no compilation
         return False
 
 
 class ClusterKernel:
-    """A kernel of CUDA C++ over long rows, which waits itself for what was launched before.
+    """A CUDA C++ kernel over long rows that waits for the previous kernel itself (PDL).
 
     Args:
-        module_file: the module that the source lies beside.
+        module_file: a module in the folder of the source.
         name: the kernel's `extern "C"` name.
-        source: the file.
+        source: the file name.
     """
 
     def __init__(self, module_file: str, name: str, source: str = "long_rows.cu") -> None:
@@ -114,27 +117,26 @@ class ClusterKernel:
         operands: int = 1,
         smem_rows: int | None = None,
     ) -> ClusterLayout | None:
-        """How tensors' rows are shared; None where they cannot be: too short or too long, of different dtypes, or not
-        at multiples of 16 bytes.
+        """The cluster layout for these tensors; None if rows are too short or too long, dtypes differ, or rows are
+        not 16-byte aligned.
 
         Args:
-            row_vectors: what all rows have in common.
-            operands: tensors that are held at once.
-            smem_rows: of how many rows a block keeps its part in shared memory; of those that all have in common, if
-                left out.
+            row_vectors: weight and bias, shared by all rows.
+            operands: tensors that are held together.
+            smem_rows: rows of which a block keeps its part in shared memory; default is the number of row vectors.
         """
         x = rows[0].tensor
-        found = choose_cluster_layout(x.shape[-1], x.itemsize, operands)
-        if found is None or not supports_clusters(x.device):
+        layout = choose_cluster_layout(x.shape[-1], x.itemsize, operands)
+        if layout is None or not supports_clusters(x.device):
             return None
-        lanes = VECTOR_BYTES // x.itemsize
+        elements = VECTOR_BYTES // x.itemsize
         strides = (stride for one in rows for stride in one.stride_args[len(one.stride_args) // 2 :])
         tensors = [*(one.tensor for one in rows), *(one for one in row_vectors if one is not None)]
         fits = all(one.dtype == x.dtype and one.data_ptr() % VECTOR_BYTES == 0 for one in tensors)
         smem_rows = sum(one is not None for one in row_vectors) if smem_rows is None else smem_rows
-        board = 2 * (found.cluster_size * found.num_warps * WARP_PARTIAL_BYTES + 8)
-        fits = fits and smem_rows * found.bytes_per_block(row_bytes(x)) + board <= shared_bytes(x.device)
-        return found if fits and all(stride % lanes == 0 for stride in strides) else None
+        reduction_bytes = 2 * (layout.cluster_size * layout.num_warps * WARP_PARTIAL_BYTES + 8)
+        fits = fits and smem_rows * layout.bytes_per_block(row_bytes(x)) + reduction_bytes <= shared_bytes(x.device)
+        return layout if fits and all(stride % elements == 0 for stride in strides) else None
 
     def __call__(
         self,
@@ -146,20 +148,20 @@ class ClusterKernel:
         smem_rows: int = 0,
         **constants: int,
     ) -> None:
-        """One launch over the rows of x.
+        """Launch the kernel over the rows of x.
 
         Args:
             arguments: None is a null pointer.
-            num_clusters: as many as rows, unless each takes several.
-            smem_rows: of how many rows a block keeps its part in shared memory.
-            constants: macros of the source beside those of the layout.
+            num_clusters: default is one per row.
+            smem_rows: rows of which a block keeps its part in shared memory.
+            constants: macros of the source in addition to those of the layout.
         """
         if planning.ACTIVE_PLAN:
             macros = build_macros(layout, x.shape[-1], x.dtype, constants)
             planning.ACTIVE_PLAN.add_cuda(self._source, self._name, macros, Path(__file__).parent)
             record_launch(lambda: None)
             return
-        given = tuple(0 if one is None else one for one in arguments)
+        kernel_args = tuple(0 if one is None else one for one in arguments)
         grid = (x.numel() // x.shape[-1] if num_clusters is None else num_clusters) * layout.cluster_size
         shape = (
             grid,
@@ -169,15 +171,15 @@ class ClusterKernel:
         )
         with device_guard(x.device):
             kernel = self._kernel_for(layout, x, constants)
-            kernel(*shape[:2], given, shape[2], cluster=layout.cluster_size, use_pdl=True)
+            kernel(*shape[:2], kernel_args, shape[2], cluster=layout.cluster_size, use_pdl=True)
             record_launch(
                 lambda: RecordedLaunch(
-                    kernel.make_launcher(*shape, use_pdl=True), (CURRENT_STREAM,), kernel.convert_scalars(given)
+                    kernel.make_launcher(*shape, use_pdl=True), (CURRENT_STREAM,), kernel.convert_scalars(kernel_args)
                 )
             )
 
     def max_active_clusters(self, layout: ClusterLayout, x: Tensor, *, smem_rows: int, **constants: int) -> int:
-        """How many of such clusters the device of x runs at once."""
+        """Maximum number of clusters that are resident on the device of x."""
         if planning.ACTIVE_PLAN:
             return max(1, planning.ACTIVE_PLAN.target.multiprocessors // layout.cluster_size)
         with device_guard(x.device):
@@ -194,30 +196,36 @@ class ClusterKernel:
         return _load_kernel(self._source, self._name, x.device.index, tuple(sorted(macros.items())))
 
     def compile(self, arch: str, layout: ClusterLayout, N: int, dtype: torch.dtype, **constants: int) -> Cubin:
-        """Its machine code."""
+        """Compile for an architecture."""
         return _compile(self._source, arch, build_macros(layout, N, dtype, constants))
 
 
 def row_bytes(x: Tensor) -> int:
+    """Bytes of a row."""
     return x.shape[-1] * x.itemsize
 
 
 def build_macros(layout: ClusterLayout, N: int, dtype: torch.dtype, constants: Mapping[str, int]) -> dict[str, str]:
-    """What shared_row.cuh and a kernel's own source are compiled with."""
-    known = {"COLUMNS": N, "PARTS": layout.cluster_size, "WARPS": layout.num_warps, "ELEMENT": DTYPE_CODES[dtype]}
-    known |= {"AT_ONCE": MAX_THREADS_PER_SM, **constants}
-    return {name: str(int(value)) for name, value in known.items()}
+    """Macros of shared_row.cuh and of the kernel's own source."""
+    macros = {
+        "COLUMNS": N,
+        "CLUSTER_SIZE": layout.cluster_size,
+        "NUM_WARPS": layout.num_warps,
+        "DTYPE": DTYPE_CODES[dtype],
+    }
+    macros |= {"MAX_THREADS_PER_SM": MAX_THREADS_PER_SM, **constants}
+    return {name: str(int(value)) for name, value in macros.items()}
 
 
 @functools.lru_cache(maxsize=1024)
 def _load_kernel(source: Path, name: str, device: int, macros: tuple[tuple[str, str], ...]) -> CudaKernel:
-    """One for each device: how much shared memory a kernel may have is a device's own."""
+    """Load a kernel for one device: the maximum shared memory is a property of the device."""
     return CudaKernel(_compile(source, current_arch(), dict(macros)), name)
 
 
 @functools.lru_cache(maxsize=1024)
-def _max_active_clusters(kernel: CudaKernel, threads: int, shared: int, parts: int) -> int:
-    return kernel.max_active_clusters(threads, shared, parts)
+def _max_active_clusters(kernel: CudaKernel, threads: int, smem_bytes: int, cluster_size: int) -> int:
+    return kernel.max_active_clusters(threads, smem_bytes, cluster_size)
 
 
 def _compile(source: Path, arch: str, macros: Mapping[str, str]) -> Cubin:

@@ -1,4 +1,4 @@
-"""From tensors to the launch of a program over their rows."""
+"""Launch of Triton kernels over the rows of tensors, without Triton's Python overhead after the first call."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from kernelwright.kernels.launch_codegen import ALIGNMENT_MASK, CURRENT_STREAM, 
 from kernelwright.kernels.operators import ShapeError
 from kernelwright.kernels.rows import planning, tile
 from kernelwright.kernels.rows.layout import RowLayout
-from kernelwright.kernels.rows.tile import ALL, FINISH, PUBLISH, SLOTS
+from kernelwright.kernels.rows.tile import NUM_SLOTS, PHASE_COMBINE, PHASE_FUSED, PHASE_STORE
 
 INTERPRETED = tile.INTERPRETED.value
 TRITON_3_6 = triton.__version__.startswith("3.6.")
 DEVICE_TYPE = "cpu" if INTERPRETED else "cuda"
 MAX_CONCURRENT_LAUNCHES = 4
 MAX_CACHED_LAUNCHERS = 4096
-"""That are kept, then all are forgotten."""
+"""The cache is cleared when it is full."""
 RESERVED_BYTES = 2**10
+"""Shared memory that Triton keeps for itself."""
 
 
 class RowView(NamedTuple):
     """A tensor as rows.
 
     Attributes:
-        stride_args: of two levels, (inner, outer stride, inner stride): row r begins at r // inner and r % inner times
-            these. Of three, (inner, middle, outer stride, middle stride, inner stride) likewise.
+        stride_args: for two levels (inner_size, stride_outer, stride_inner): row r starts at (r // inner_size) *
+            stride_outer + (r % inner_size) * stride_inner. For three levels (inner_size, middle_size, stride_outer,
+            stride_middle, stride_inner) likewise.
     """
 
     tensor: Tensor
@@ -41,7 +43,8 @@ class RowView(NamedTuple):
 
 
 def as_rows(x: Tensor, max_leading_dims: int = 2) -> RowView:
-    """The last dimension as rows: as they lie where so many levels tell where, else a copy."""
+    """View the last dimension as rows; copies if the rows need more than `max_leading_dims` strides or are not
+    dense."""
     if x.is_contiguous() and (N := x.shape[-1]) and x.numel() > N:
         return RowView(x, (*[1] * (max_leading_dims - 1), N, *[0] * (max_leading_dims - 1)))
     leading = _merge_dims(x)
@@ -53,16 +56,16 @@ def as_rows(x: Tensor, max_leading_dims: int = 2) -> RowView:
 
 
 def _merge_dims(x: Tensor) -> list[tuple[int, int]]:
-    """Sizes and strides of the leading dimensions, those that lie as one taken together."""
-    found: list[tuple[int, int]] = []
+    """Sizes and strides of the leading dimensions; dimensions that are contiguous with each other are merged."""
+    merged: list[tuple[int, int]] = []
     for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True):
         if size == 1:
             continue
-        if found and found[-1][1] == size * stride:
-            found[-1] = found[-1][0] * size, stride
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = merged[-1][0] * size, stride
         else:
-            found.append((size, stride))
-    return found
+            merged.append((size, stride))
+    return merged
 
 
 def launch(
@@ -76,24 +79,30 @@ def launch(
     independent_splits: bool = False,
     **constants: Any,
 ) -> None:
-    """Launches a program over M rows.
+    """Launch a kernel over M rows.
 
     Args:
-        kernel: takes `arguments`, M, where parts of a row write down what they found, then its constants, the layout's,
-            and STEP.
-        num_programs: as many as there are tiles, unless each has several.
-        independent_splits: parts of a row have nothing to tell each other.
+        kernel: takes `arguments`, M, the workspace, then its constants, those of the layout, and PHASE.
+        num_programs: default is one program per tile.
+        independent_splits: the splits of a row exchange nothing.
+    Raises:
+        ShapeError: more rows than a grid has programs.
     """
     if M >= 2**31:
-        raise ShapeError(f"{M:,} rows are more than programs count")
-    notes = None
+        raise ShapeError(f"{M:,} rows exceed the grid limit of 2**31 - 1 programs")
+    workspace = None
     if layout.num_splits > 1 and not independent_splits:
-        notes = allocate_workspace((M, SLOTS.value * layout.num_splits), torch.int64, device, zero=True)
-    constants |= {"ROWS": layout.block_m, "BLOCK_N": layout.block_n, "PARTS": layout.num_splits, "AGAIN": layout.reload}
+        workspace = allocate_workspace((M, NUM_SLOTS.value * layout.num_splits), torch.int64, device, zero=True)
+    constants |= {
+        "BLOCK_M": layout.block_m,
+        "BLOCK_N": layout.block_n,
+        "NUM_SPLITS": layout.num_splits,
+        "RELOAD": layout.reload,
+    }
     grid = num_programs or RowCountExpr(M, layout.block_m, layout.num_splits)
-    for step in launch_phases(1 if independent_splits else layout.num_splits, device):
+    for phase in launch_phases(1 if independent_splits else layout.num_splits, device):
         launch_programs(
-            kernel, grid, device, (*arguments, M, notes), STEP=step, num_warps=layout.num_warps, **constants
+            kernel, grid, device, (*arguments, M, workspace), PHASE=phase, num_warps=layout.num_warps, **constants
         )
 
 
@@ -106,103 +115,111 @@ def launch_programs(
     num_warps: int,
     **constants: Any,
 ) -> None:
-    """Launches so many programs; none for nothing.
+    """Launch a number of programs; nothing if it is 0.
 
     Args:
-        grid: how many, and, for a replay with another number of rows, how that follows from the rows or elements.
-
+        grid: the number of programs, as a `RowCountExpr` if a replay for another number of rows has to recompute it.
     Raises:
-        DeviceError: the tensors are where the kernels do not run.
+        DeviceError: the tensors are on a device on which the kernels do not run.
     """
     if planning.ACTIVE_PLAN:
         planning.ACTIVE_PLAN.add_triton(kernel, arguments, {"num_warps": num_warps, **constants})
         record_launch(lambda: None)
         return
     if device.type != DEVICE_TYPE:
-        where = "on the CPU, where it is interpreted" if INTERPRETED else "on a CUDA device"
+        expected = "CPU tensors, since TRITON_INTERPRET is set" if INTERPRETED else "CUDA tensors"
         raise DeviceError(
-            f"this kernel runs {where}; its tensors are on {device}",
-            next="TRITON_INTERPRET=1 in the environment runs it slowly on the CPU",
+            f"expected {expected}, got {device}",
+            next="TRITON_INTERPRET=1 in the environment runs the kernels slowly on the CPU",
         )
-    programs = grid if isinstance(grid, int) else grid.value
-    if not programs:
+    num_programs = grid if isinstance(grid, int) else grid.value
+    if not num_programs:
         return
     if INTERPRETED:
-        kernel[(programs,)](*arguments, num_warps=num_warps, **constants)
+        kernel[(num_programs,)](*arguments, num_warps=num_warps, **constants)
         return
     values = [constants[name] for name in kernel.arg_names[len(arguments) :]]
-    kinds = tuple(map(type, arguments))
-    passed, about = (_ARGUMENT_BINDERS.get((kernel.fn, kinds)) or _make_argument_binder(kernel, kinds))(*arguments)
-    key = kernel.fn, device, num_warps, kinds, *values, *about
+    types = tuple(map(type, arguments))
+    bind = _ARGUMENT_BINDERS.get((kernel.fn, types)) or _make_argument_binder(kernel, types)
+    kernel_args, specialization = bind(*arguments)
+    key = kernel.fn, device, num_warps, types, *values, *specialization
     with device_guard(device):
-        if found := _LAUNCHERS.get(key):
-            run, about = found
-            run(programs, 1, 1, torch._C._cuda_getCurrentRawStream(device.index), *about, *passed, *values)
+        if cached := _LAUNCHERS.get(key):
+            run, prefix = cached
+            stream = torch._C._cuda_getCurrentRawStream(device.index)
+            run(num_programs, 1, 1, stream, *prefix, *kernel_args, *values)
         else:
-            early = uses_pdl(kernel, device)
-            compiled = kernel[(programs,)](*arguments, num_warps=num_warps, launch_pdl=early, **constants)
+            launch_pdl = uses_pdl(kernel, device)
+            compiled = kernel[(num_programs,)](*arguments, num_warps=num_warps, launch_pdl=launch_pdl, **constants)
             if len(_LAUNCHERS) >= MAX_CACHED_LAUNCHERS:
                 _LAUNCHERS.clear()
-            run, about = _LAUNCHERS[key] = _find_launcher(compiled)
+            run, prefix = _LAUNCHERS[key] = _find_launcher(compiled)
     record_launch(
         lambda: RecordedLaunch(
-            run, (grid, 1, 1, CURRENT_STREAM, *about), (*_mark_dynamic_args(kernel, arguments), *values)
+            run, (grid, 1, 1, CURRENT_STREAM, *prefix), (*_mark_dynamic_args(kernel, arguments), *values)
         )
     )
 
 
 _LAUNCHERS: dict[tuple[Any, ...], tuple[Callable[..., None], tuple[Any, ...]]] = {}
-"""What launches a compiled kernel, and what that takes between the stream and the kernel's arguments, by all that
-Triton looks at to compile it. Kernels are here by the functions that they were made of: Triton hashes a kernel by its
-source, which takes a microsecond."""
+"""The launcher of a compiled kernel and its arguments between the stream and the kernel's arguments, by everything
+that Triton specializes on. The key holds the kernel's function: Triton hashes a kernel by its source, which takes a
+microsecond."""
 
 
 _ARGUMENT_BINDERS: dict[tuple[Any, tuple[type, ...]], Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]] = {}
-"""Of a kernel and the types of its arguments: of the arguments, what a launch takes and what they are compiled for."""
+"""By kernel and argument types: a function from the arguments to the launch arguments and the specialization key."""
 
 
-def _make_argument_binder(kernel: Any, kinds: tuple[type, ...]) -> Callable[..., Any]:
-    """One expression, which takes a third of what a loop does: of tensors their addresses, and all that Triton compiles
-    a kernel for: of a tensor its dtype and whether it begins at a multiple of 16 bytes, of a float nothing, of an
-    integer its value, or where Triton does not specialize it whether it is short."""
-    passed, about, addresses = [], [], []
-    for at, (kind, param) in enumerate(zip(kinds, kernel.params, strict=False)):
-        passed.append(f"a{at}")
+def _make_argument_binder(kernel: Any, types: tuple[type, ...]) -> Callable[..., Any]:
+    """Generate a function from a kernel's arguments to its launch arguments and its specialization key.
+
+    Tensors are passed by address. The key holds what Triton specializes on: a tensor's dtype and 16-byte alignment,
+    nothing of a float, an integer's value, or, if the parameter is not specialized, whether it fits 32 bits. One
+    generated expression takes a third of the time of a loop.
+    """
+    kernel_args, specialization, addresses = [], [], []
+    for i, (kind, param) in enumerate(zip(types, kernel.params, strict=False)):
+        kernel_args.append(f"a{i}")
         if issubclass(kind, Tensor):
-            addresses.append(f"(p{at} := a{at}.data_ptr())")
-            passed[-1] = f"p{at}"
-            about.append(f"a{at}.dtype, p{at} & {ALIGNMENT_MASK} == 0")
+            addresses.append(f"(p{i} := a{i}.data_ptr())")
+            kernel_args[-1] = f"p{i}"
+            specialization.append(f"a{i}.dtype, p{i} & {ALIGNMENT_MASK} == 0")
         elif kind is int and param.do_not_specialize:
-            about.append(f"-1 < a{at} < {2**31} or a{at}")
+            specialization.append(f"-1 < a{i} < {2**31} or a{i}")
         elif kind is not float:
-            about.append(f"a{at}")
-    given = ", ".join(f"a{at}" for at in range(len(kinds)))
-    launched = f"(({', '.join(passed)},), ({', '.join(about)},))"
-    text = f"lambda {given}: ({', '.join([*addresses, launched])},)[-1]"
-    _ARGUMENT_BINDERS[kernel.fn, kinds] = bound = eval(text)
-    return bound
+            specialization.append(f"a{i}")
+    params = ", ".join(f"a{i}" for i in range(len(types)))
+    result = f"(({', '.join(kernel_args)},), ({', '.join(specialization)},))"
+    _ARGUMENT_BINDERS[kernel.fn, types] = bind = eval(f"lambda {params}: ({', '.join([*addresses, result])},)[-1]")
+    return bind
 
 
 @functools.cache
 def uses_pdl(kernel: Any, device: torch.device) -> bool:
-    """Whether it is declared to wait for what was launched before (`tile.programmatic_launch`) and runs where it can,
-    and so may be launched beside the end of that: 0.4 to 0.6 us less for each kernel on an H200."""
+    """Whether to launch a kernel with programmatic dependent launch (PDL).
+
+    The kernel has to be marked with `tile.programmatic_launch`; needs sm_90. Saves 0.4 to 0.6 us per kernel on an
+    H200.
+    """
     return getattr(kernel, "programmatic_launch", False) and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _mark_dynamic_args(kernel: Any, arguments: tuple[Any, ...]) -> Iterator[Any]:
-    """A kernel's `seed` is the call's, `M` and `count` its rows and elements where Triton does not specialize them."""
-    for name, one, param in zip(kernel.arg_names, arguments, kernel.params, strict=False):
+    """Mark the arguments that a replay recomputes: `seed`, and `M` and `numel` where Triton does not specialize
+    them."""
+    for name, argument, param in zip(kernel.arg_names, arguments, kernel.params, strict=False):
         if name == "seed":
-            yield SeedArg(one)
-        elif name in ("M", "count") and type(one) is int and param.do_not_specialize:
-            yield RowCountExpr(one)
+            yield SeedArg(argument)
+        elif name in ("M", "numel") and type(argument) is int and param.do_not_specialize:
+            yield RowCountExpr(argument)
         else:
-            yield one
+            yield argument
 
 
 def _find_launcher(compiled: Any) -> tuple[Callable[..., None], tuple[Any, ...]]:
-    """Past the launcher's own Python where that is known to do nothing more."""
+    """The C launcher of a compiled kernel and its prefix arguments, bypassing Triton's Python wrapper where that is
+    known to do nothing else."""
     run, last = compiled.run, (compiled.packed_metadata, None, None, None)
     if not TRITON_3_6 or run.global_scratch_size or run.profile_scratch_size:
         return run, (compiled.function, *last)
@@ -210,25 +227,28 @@ def _find_launcher(compiled: Any) -> tuple[Callable[..., None], tuple[Any, ...]]
 
 
 def device_guard(device: torch.device) -> AbstractContextManager[None]:
-    """Where launches go there; `torch.cuda.device` costs microseconds."""
+    """Make `device` current; a null context if it is already, since `torch.cuda.device` costs microseconds."""
     return nullcontext() if device.index == torch._C._cuda_getDevice() else torch.cuda.device(device)
 
 
 def can_grid_sync(layout: RowLayout, device: torch.device) -> bool:
-    """Whether a program can wait for the other parts of its row: one launch is enough."""
+    """Whether one launch can combine the splits of a row."""
     return len(launch_phases(layout.num_splits, device)) == 1
 
 
-def launch_phases(parts: int, device: torch.device) -> tuple[int, ...]:
-    """What each launch does of programs that wait for each other: all in one where all parts run at once, beside those
-    of some other launches of the same kind, each of which can hold back what is running of its newest row."""
-    if parts == 1 or (not INTERPRETED and parts <= multiprocessors(device) // MAX_CONCURRENT_LAUNCHES):
-        return (ALL.value,)
-    return PUBLISH.value, FINISH.value
+def launch_phases(num_splits: int, device: torch.device) -> tuple[int, ...]:
+    """The PHASE of each launch over split rows.
+
+    One fused launch if all splits of a row can be resident together, next to `MAX_CONCURRENT_LAUNCHES` - 1 other
+    launches of this kind, each of which can hold back the running splits of its newest row; else two launches.
+    """
+    if num_splits == 1 or (not INTERPRETED and num_splits <= multiprocessors(device) // MAX_CONCURRENT_LAUNCHES):
+        return (PHASE_FUSED.value,)
+    return PHASE_STORE.value, PHASE_COMBINE.value
 
 
 def multiprocessors(device: torch.device) -> int:
-    """Of a device; the interpreter does one thing after another."""
+    """Number of SMs; 1 in the interpreter."""
     return planning.ACTIVE_PLAN.target.multiprocessors if planning.ACTIVE_PLAN else _multiprocessors(device)
 
 
@@ -238,7 +258,7 @@ def _multiprocessors(device: torch.device) -> int:
 
 
 def shared_bytes(device: torch.device) -> int:
-    """The shared memory that one program may have but for what Triton keeps for itself; the interpreter has none."""
+    """Shared memory available to one program, in bytes; 0 in the interpreter."""
     return planning.ACTIVE_PLAN.target.shared_bytes - RESERVED_BYTES if planning.ACTIVE_PLAN else _shared_bytes(device)
 
 

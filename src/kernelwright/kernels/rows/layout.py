@@ -1,4 +1,4 @@
-"""How the rows of a matrix lie on the chip: several to a program, one, or one shared out over several programs."""
+"""On-chip layouts of rows: several rows per program, one, or one row split over several programs."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ from functools import lru_cache
 
 WARP_SIZE = 32
 BYTES_PER_THREAD = 64
-"""Of rows that a thread holds: four loads of 16 bytes under way, and registers for as many programs as hide them."""
+"""Row data held by a thread: four 16-byte loads in flight, with registers left for enough resident programs to hide
+them."""
 SHORT_TILE_BYTES = 2**11
-"""Rows that are shorter than what a warp holds share it; half of it where their elements come one by one."""
+"""Rows shorter than the data of one warp share it; half of this where loads are scalar."""
 VECTOR_BYTES = 16
 NARROW_BYTES, NARROW_WARPS = 32, 8
-"""Rows of fewer bytes than a sector cost instructions, not memory: they take many threads."""
+"""Rows of fewer bytes than a sector are bound by instructions, not memory: they use many threads."""
 MAX_WARPS = 8
 MAX_ROW_BYTES = 2**15
-"""Longer rows are shared out in tiles of this size: more would not leave registers for a second program."""
+"""Longer rows are split into tiles of SPLIT_BYTES: a larger tile would leave no registers for a second program."""
 SPLIT_BYTES, SPLIT_WARPS = 2**13, 4
 MIN_LANES, MAX_TILES = 8, 8
-"""Lanes that have a short row whose elements come one by one, and how many of these each then takes."""
+"""Lanes per short row with scalar loads, and the maximum number of its elements per lane."""
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """
+    """The tile of a program.
+
     Attributes:
-        block_m: of one tile; 1 where a row is shared out.
-        block_n: of one tile, a power of two.
-        num_splits: tiles that one row takes.
-        num_warps: of the program that has the tile.
-        reload: whether a tile is read again from the first cache rather than kept in registers.
+        block_m: rows of a tile; 1 if a row is split.
+        block_n: columns of a tile, a power of two.
+        num_splits: tiles per row.
+        num_warps: of the program that processes the tile.
+        reload: whether a tile is reloaded from L1 instead of kept in registers.
     """
 
     block_m: int
@@ -39,6 +41,7 @@ class RowLayout:
     reload: bool = False
 
     def num_programs(self, M: int) -> int:
+        """Programs for M rows."""
         return -(-M // self.block_m) * self.num_splits
 
 
@@ -47,8 +50,8 @@ def choose_row_layout(N: int, itemsize: int, *, operands: int = 1, max_warps: in
     """The layout for rows of N elements.
 
     Args:
-        itemsize: bytes of an element as it is loaded.
-        operands: tensors of that shape that a program holds at once.
+        itemsize: bytes of an element in memory.
+        operands: tensors of that shape that a program holds together.
     """
     columns = next_power_of_2(N)
     if columns * itemsize > MAX_ROW_BYTES:
@@ -63,18 +66,18 @@ def choose_row_layout(N: int, itemsize: int, *, operands: int = 1, max_warps: in
 
 
 def is_vectorizable(N: int, itemsize: int) -> bool:
-    """Whether rows that follow each other all begin where a load of several elements can."""
+    """Whether all contiguous rows of N elements start at a 16-byte boundary."""
     return N * itemsize % VECTOR_BYTES == 0
 
 
 def choose_scalar_lanes(N: int) -> int:
-    """Lanes of a row whose elements come one by one: few, so that what is of a row is computed for many at once."""
+    """Lanes per row with scalar loads: few, so that per-row values are computed for many rows at once."""
     return next_power_of_2(max(MIN_LANES, -(-N // MAX_TILES)))
 
 
 def split_into_tiles(layout: RowLayout, N: int, itemsize: int, block_m: int, num_warps: int) -> tuple[RowLayout, int]:
-    """The layout, and how many tiles a program has beside each other: several, of so many rows, where elements come one
-    by one and few lanes do for a row."""
+    """The layout and the number of tiles per program: several, of `block_m` rows each, where loads are scalar and
+    few lanes suffice for a row."""
     lanes = choose_scalar_lanes(N)
     if is_vectorizable(N, itemsize) or N * itemsize <= NARROW_BYTES or lanes >= WARP_SIZE:
         return layout, 1
@@ -82,5 +85,5 @@ def split_into_tiles(layout: RowLayout, N: int, itemsize: int, block_m: int, num
 
 
 def next_power_of_2(least: int) -> int:
-    """The smallest one that is not below."""
+    """The smallest power of two that is not below `least`."""
     return 1 << max(0, least - 1).bit_length()

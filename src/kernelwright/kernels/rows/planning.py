@@ -1,7 +1,7 @@
-"""Which kernels an op would launch on a GPU that is not here: the launches are collected instead of made.
+"""Collect the kernels that an op would launch on a GPU that is not present, without launching them.
 
-Inside `plan_launches`, ops take CPU tensors, and everything that asks for the device is answered by a `PassTarget`.
-Results hold whatever their memory held before.
+Inside `plan_launches`, ops take CPU tensors, and device properties are those of a `Target`. The results are
+uninitialized memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Target:
     """A GPU to plan for.
 
     Attributes:
-        shared_bytes: of shared memory that one block can have.
+        shared_bytes: maximum shared memory of one block.
         capability: major and minor.
     """
 
@@ -36,7 +36,7 @@ class TritonLaunch(NamedTuple):
 
 
 class CudaLaunch(NamedTuple):
-    """A kernel of CUDA C++ with the macros that it is compiled with."""
+    """A CUDA C++ kernel with the macros it is compiled with."""
 
     source: Path
     name: str
@@ -46,16 +46,18 @@ class CudaLaunch(NamedTuple):
 
 @dataclass
 class LaunchPlan:
-    """The launches that were collected, in order."""
+    """The collected launches, in order."""
 
     target: Target
     launches: list[TritonLaunch | CudaLaunch] = field(default_factory=list)
 
     def add_triton(self, kernel: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Add the launch of a Triton kernel."""
         uses_pdl = getattr(kernel, "programmatic_launch", False) and self.target.capability >= (9, 0)
         self.launches.append(TritonLaunch(kernel, arguments, options | {"launch_pdl": uses_pdl}))
 
     def add_cuda(self, source: Path, name: str, macros: Mapping[str, str], include: Path) -> None:
+        """Add the launch of a CUDA C++ kernel."""
         self.launches.append(CudaLaunch(source, name, macros, include))
 
 
@@ -64,10 +66,10 @@ ACTIVE_PLAN: LaunchPlan | None = None
 
 @contextmanager
 def plan_launches(target: Target) -> Iterator[LaunchPlan]:
-    """Collects launches for a target; not for several threads at once."""
+    """Collect launches for a target; not thread-safe."""
     global ACTIVE_PLAN
-    before, ACTIVE_PLAN = ACTIVE_PLAN, LaunchPlan(target)
+    previous, ACTIVE_PLAN = ACTIVE_PLAN, LaunchPlan(target)
     try:
         yield ACTIVE_PLAN
     finally:
-        ACTIVE_PLAN = before
+        ACTIVE_PLAN = previous

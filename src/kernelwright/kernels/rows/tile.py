@@ -1,83 +1,92 @@
-"""A program's tile of rows on the device: where it lies, and what the parts of a row tell each other.
+"""Device helpers of the row kernels: tile offsets, loads, and the reduction of a row that is split over programs.
 
-A row that is shared out passes through memory once: every program writes down what it found of its part, waits until
-the others of its row have done so too, and finds its part in the first cache when it reads it again. A value and the
-sign that it is there are one word of 64 bits, so nobody waits for anybody's other stores. Programs begin in their order
-and the parts of a row are neighbours, so of all that run only the newest row can be incomplete: the others go on, end,
-and make room for the rest of it.
+A split row passes through DRAM once: each program stores a partial result of its split in a workspace, spins until
+the partials of all splits of its row are there, and then reloads its split from L1. A partial and its ready flag
+share one 64-bit word, so no ordering with other stores is needed. Programs are scheduled in order and the splits of
+a row have adjacent program ids, so at any time only the newest row can be incomplete; all earlier rows run to
+completion and free their SMs for the rest of it.
 
-`STEP` says how much of that one launch does: ALL, or, where nobody can wait, as in the interpreter, one launch that
-only writes down (PUBLISH) and another that only goes on from there (FINISH).
+`PHASE` selects what one launch does: PHASE_FUSED does everything and spins on the other splits; where programs
+cannot wait for each other, as in the interpreter, one launch stores the partials (PHASE_STORE) and a second one
+combines them (PHASE_COMBINE).
 """
 
 import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
-ALL, PUBLISH, FINISH = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-SLOTS = tl.constexpr(4)
-"""Numbers that a part of a row can write down."""
-LANES = tl.constexpr(32)
-ONCE, KEPT, LEFT = tl.constexpr(""), tl.constexpr("evict_last"), tl.constexpr("evict_first")
-"""How the caches treat what is read once, what is read again soon, and what is read for the last time."""
+PHASE_FUSED, PHASE_STORE, PHASE_COMBINE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+NUM_SLOTS = tl.constexpr(4)
+"""Partials that a split can store."""
+WARP_SIZE = tl.constexpr(32)
+EVICT_DEFAULT, EVICT_LAST, EVICT_FIRST = tl.constexpr(""), tl.constexpr("evict_last"), tl.constexpr("evict_first")
+"""Eviction policies: data read once, data reloaded soon, and the last read."""
 
 
 @triton.jit
-def place(ROWS: tl.constexpr, PARTS: tl.constexpr):
-    """The first row of this program's tile, and which part of the row it is."""
-    return (tl.program_id(0) // PARTS) * ROWS, tl.program_id(0) % PARTS
+def program_coords(BLOCK_M: tl.constexpr, NUM_SPLITS: tl.constexpr):
+    """The first row of this program's tile and the split of the row."""
+    return (tl.program_id(0) // NUM_SPLITS) * BLOCK_M, tl.program_id(0) % NUM_SPLITS
 
 
-INTERPRETED = tl.constexpr(isinstance(place, InterpretedFunction))
+INTERPRETED = tl.constexpr(isinstance(program_coords, InterpretedFunction))
 
 
 def programmatic_launch(kernel):
-    """Declares that a kernel calls `wait_for_earlier` before it touches memory, so that `launching.start` may launch it
-    with programmatic stream serialization: beside the last programs of what was launched before. A kernel that is
-    declared so and does not wait would read what is not written yet; test_rows_pdl_wait.py compares both in PTX."""
+    """Mark a kernel as safe for programmatic dependent launch (PDL).
+
+    The kernel must call `grid_dependency_wait` before it touches memory; `launch_programs` then launches it with
+    programmatic stream serialization, overlapping the tail of the previous kernel. A marked kernel that does not
+    wait would read data that is not written yet; test_rows_pdl_wait.py checks both in PTX.
+    """
     kernel.programmatic_launch = True
     return kernel
 
 
 @triton.jit
-def wait_for_earlier():
-    """Until what was launched before has ended: the first thing that a kernel does which is a `programmatic_launch`."""
+def grid_dependency_wait():
+    """Wait for the previous kernel on the stream (griddepcontrol.wait): the first statement of a
+    `programmatic_launch`."""
     if not INTERPRETED and tl.target_info.cuda_capability_geq(9):
         tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
-def tile(first, part, ROWS: tl.constexpr, BLOCK_N: tl.constexpr):
-    """The rows (ROWS, 1) and columns (1, BLOCK_N) of a tile."""
-    rows = (first + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-    return rows, part * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+def tile_offsets(first_row, split, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Row offsets (BLOCK_M, 1) in int64 and column offsets (1, BLOCK_N) of a tile."""
+    offs_m = (first_row + tl.arange(0, BLOCK_M)[:, None]).to(tl.int64)
+    return offs_m, split * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
 
 
 @triton.jit
-def begin_of(rows, inner, stride_outer, stride_inner):
-    """Where rows begin in a tensor whose leading dimensions are two, the inner one of that size."""
-    return (rows // inner) * stride_outer + (rows % inner) * stride_inner
+def row_offset(offs_m, inner_size, stride_outer, stride_inner):
+    """Element offset of rows in a tensor with two leading dimensions, the inner one of size `inner_size`."""
+    return (offs_m // inner_size) * stride_outer + (offs_m % inner_size) * stride_inner
 
 
 @triton.jit
-def read(ptr, rows, columns, there, inner, stride_outer, stride_inner, nothing, CACHED: tl.constexpr = ONCE):
-    """A tile of a tensor in FP32; `nothing` where it ends. `CACHED`: ONCE, KEPT or LEFT."""
-    at = begin_of(rows, inner, stride_outer, stride_inner) + columns
-    return tl.load(ptr + at, mask=there, other=nothing, eviction_policy=CACHED).to(tl.float32)
+def load_tile(
+    ptr, offs_m, offs_n, mask, inner_size, stride_outer, stride_inner, other, EVICTION: tl.constexpr = EVICT_DEFAULT
+):
+    """Load a tile in FP32; masked-off elements are `other`. `EVICTION` is an EVICT_* policy."""
+    offs = row_offset(offs_m, inner_size, stride_outer, stride_inner) + offs_n
+    return tl.load(ptr + offs, mask=mask, other=other, eviction_policy=EVICTION).to(tl.float32)
 
 
 @triton.jit
-def read_along(ptr, columns, N: tl.constexpr):
-    """What all rows have in common, (1, BLOCK_N) in FP32."""
-    return tl.load(ptr + columns, mask=columns < N, other=0.0, eviction_policy=KEPT).to(tl.float32)
+def load_row_vector(ptr, offs_n, N: tl.constexpr):
+    """Load a row vector (weight, bias) shared by all rows, (1, BLOCK_N) in FP32."""
+    return tl.load(ptr + offs_n, mask=offs_n < N, other=0.0, eviction_policy=EVICT_LAST).to(tl.float32)
 
 
 @triton.jit
-def product(a, b, COLUMNS: tl.constexpr):
-    """a * b to be added up over tiles of so many columns. Where a lane may have one element of a row, it is rounded
-    before: in a multiply-add each lane would round all products but its own, and write another sum than its neighbour.
+def mul_rn(a, b, COLUMNS: tl.constexpr):
+    """a * b, to be summed over tiles of `COLUMNS` columns.
+
+    Where each lane may hold one element of a row the product is rounded first (mul.rn): with a fused multiply-add
+    each lane would round all products but its own, and lanes would store different sums.
     """
-    if COLUMNS > LANES or INTERPRETED:
+    if COLUMNS > WARP_SIZE or INTERPRETED:
         result = a * b
     else:
         result = tl.inline_asm_elementwise("mul.rn.f32 $0, $1, $2;", "=r,r,r", [a, b], tl.float32, True, 1)
@@ -85,42 +94,42 @@ def product(a, b, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def _both(a, b, c, d):
+def _add2(a, b, c, d):
     return a + c, b + d
 
 
 @triton.jit
-def sums(a, b):
-    """Of each row what two tiles add up to: warps wait for each other once for both."""
+def row_sum2(a, b):
+    """Row sums of two tiles in one reduction: warps synchronize once for both."""
     if INTERPRETED:
-        one, other = tl.sum(a, 1, keep_dims=True), tl.sum(b, 1, keep_dims=True)
+        sum_a, sum_b = tl.sum(a, 1, keep_dims=True), tl.sum(b, 1, keep_dims=True)
     else:
-        one, other = tl.reduce((a, b), 1, _both, keep_dims=True)
-    return one, other
+        sum_a, sum_b = tl.reduce((a, b), 1, _add2, keep_dims=True)
+    return sum_a, sum_b
 
 
 @triton.jit
-def of_row(values):
-    """The one number in (1, 1)."""
+def to_scalar(values):
+    """The single element of a (1, 1) tensor."""
     return tl.sum(tl.sum(values, 1), 0)
 
 
 @triton.jit
-def publish(value, slot: tl.constexpr, row, part, notes_ptr, PARTS: tl.constexpr, STEP: tl.constexpr):
-    """Writes down a number of a row's part."""
-    if STEP != FINISH:
-        word = (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | 1
-        tl.store(notes_ptr + (row * SLOTS + slot) * PARTS + part, word)
+def store_partial(value, slot: tl.constexpr, row, split, workspace_ptr, NUM_SPLITS: tl.constexpr, PHASE: tl.constexpr):
+    """Store a partial result of one split, with its ready flag, in slot `slot` of the workspace."""
+    if PHASE != PHASE_COMBINE:
+        packed = (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | 1
+        tl.store(workspace_ptr + (row * NUM_SLOTS + slot) * NUM_SPLITS + split, packed)
 
 
 @triton.jit
-def collected(slot: tl.constexpr, nothing, row, notes_ptr, PARTS: tl.constexpr, STEP: tl.constexpr):
-    """That number of every part, (PADDED), once all are there; `nothing` where there is no part."""
-    PADDED: tl.constexpr = triton.next_power_of_2(PARTS)
-    parts = tl.arange(0, PADDED)
-    at = notes_ptr + (row * SLOTS + slot) * PARTS + parts
-    words = tl.load(at, mask=parts < PARTS, other=1, volatile=True)
-    if STEP == ALL:
-        while tl.min(words & 1, 0) == 0:
-            words = tl.load(at, mask=parts < PARTS, other=1, volatile=True)
-    return tl.where(parts < PARTS, (words >> 32).to(tl.int32).to(tl.float32, bitcast=True), nothing)
+def wait_partials(slot: tl.constexpr, other, row, workspace_ptr, NUM_SPLITS: tl.constexpr, PHASE: tl.constexpr):
+    """Partials of all splits of a row, (PADDED_SPLITS,), once all are ready; `other` in the padding."""
+    PADDED_SPLITS: tl.constexpr = triton.next_power_of_2(NUM_SPLITS)
+    splits = tl.arange(0, PADDED_SPLITS)
+    ptrs = workspace_ptr + (row * NUM_SLOTS + slot) * NUM_SPLITS + splits
+    packed = tl.load(ptrs, mask=splits < NUM_SPLITS, other=1, volatile=True)
+    if PHASE == PHASE_FUSED:
+        while tl.min(packed & 1, 0) == 0:
+            packed = tl.load(ptrs, mask=splits < NUM_SPLITS, other=1, volatile=True)
+    return tl.where(splits < NUM_SPLITS, (packed >> 32).to(tl.int32).to(tl.float32, bitcast=True), other)

@@ -1,1 +1,1 @@
-"""Softmax and log-softmax, scaled and masked, forward and backward."""
+"""Softmax and log-softmax with scale and mask, forward and backward."""

@@ -1,4 +1,4 @@
-"""How the rows of a softmax lie on the chip."""
+"""Tile layouts of softmax."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from functools import lru_cache
 from kernelwright.kernels.rows.layout import RowLayout, choose_row_layout, split_into_tiles
 
 TWO_BLOCK_THREADS_PER_SM = 1024
-"""Threads of a multiprocessor where a row's gradient takes the largest blocks: two of them, for a few spilled words."""
+"""Resident threads per SM for the largest blocks of the gradient: two blocks, at the cost of a few spilled
+registers."""
 MULTI_TILE_ROWS = 8
-"""Of a warp that has several tiles: with fewer, time goes into beginning programs, 1.5 of them in a nanosecond."""
+"""Rows of a one-warp program with several tiles: with fewer, launching programs dominates, 1.5 per nanosecond."""
 
 
 @lru_cache(maxsize=4096)
 def forward_layout(N: int, itemsize: int) -> tuple[RowLayout, int]:
-    """The layout, and how many tiles a program has beside each other."""
+    """The layout and the number of tiles per program."""
     return split_into_tiles(choose_row_layout(N, itemsize), N, itemsize, MULTI_TILE_ROWS, 1)
 
 
 def backward_layout(N: int, itemsize: int) -> tuple[RowLayout, int]:
-    """The result and its gradient are held at once."""
+    """As `forward_layout`, for a program that holds the result and its gradient."""
     return split_into_tiles(choose_row_layout(N, itemsize, operands=2), N, itemsize, MULTI_TILE_ROWS, 1)

@@ -1,70 +1,71 @@
 // Softmax and log-softmax of rows that are too long for one block, forward and backward.
 //
-// Idea: a thread's exponentials are taken below its own largest element and stay in registers; once the row's largest
-// element and sum are known, one factor makes results of them. So each element costs one exponential and one read.
-// Macros besides: LOG, the logarithm; SCALED, whether scale is not 1.
+// Idea: a thread takes exponentials relative to its own maximum and keeps them in registers; once the row's maximum and
+// sum are known, one factor turns them into results. Each element costs one exponential and one load.
+// Macros in addition to shared_row.cuh: LOG_SOFTMAX; HAS_SCALE, scale is not 1.
 
 #include "shared_row.cuh"
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-softmax_forward(const void* x, void* y, unsigned inner, long long outer_stride, long long inner_stride, float scale) {
+softmax_forward(const void* x, void* y, unsigned inner_size, long long stride_outer, long long stride_inner,
+                float scale) {
     kw::griddepcontrol_wait();
-    __shared__ Board<Powers> board;
-    const Share share;
-    const unsigned row = blockIdx.x / PARTS;
+    __shared__ ClusterReduceSmem<MaxSum> board;
+    const ThreadSlice slice;
+    const unsigned row = blockIdx.x / CLUSTER_SIZE;
     float values[kEach][kLanes];
-    load(values, x, begin_of(row, inner, outer_stride, inner_stride), share, -infinity());
-    prepare(board);
+    load_slice(values, x, row_offset(row, inner_size, stride_outer, stride_inner), slice, -infinity());
+    cluster_reduce_init(board);
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
-            if (SCALED && share.has(i)) values[i][j] *= scale;
-    const float own = largest(values), base = base_of(own);
-    float sum = 0.0f;
+            if (HAS_SCALE && slice.contains(i)) values[i][j] *= scale;
+    const float local_max = thread_max(values), shift = finite_shift(local_max);
+    float thread_sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
         for (int j = 0; j < kLanes; ++j) {
-            const float power = power_of_e(values[i][j] - base);
-            sum += power;
-            if (!LOG) values[i][j] = power;
+            const float exp_x = fast_exp(values[i][j] - shift);
+            thread_sum += exp_x;
+            if (!LOG_SOFTMAX) values[i][j] = exp_x;
         }
-    const Powers all = of_row(board, 0, Powers{own, sum});
-    const float factor = power_of_e(own - all.x) * one_over(all.y), log_sum = logf(all.y);
+    const MaxSum row_stats = cluster_reduce(board, 0, MaxSum{local_max, thread_sum});
+    const float factor = fast_exp(local_max - row_stats.x) * rcp_approx(row_stats.y), log_sum = logf(row_stats.y);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
         for (int j = 0; j < kLanes; ++j)
-            values[i][j] = LOG ? (values[i][j] - all.x) - log_sum : values[i][j] * factor;
-        store(y, begin_of(row), share, i, values[i]);
+            values[i][j] = LOG_SOFTMAX ? (values[i][j] - row_stats.x) - log_sum : values[i][j] * factor;
+        store_vec(y, row_offset(row), slice, i, values[i]);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-softmax_backward(const void* dy, const void* y, void* dx, unsigned inner, long long outer_stride,
-                 long long inner_stride, float scale) {
+softmax_backward(const void* dy, const void* y, void* dx, unsigned inner_size, long long stride_outer,
+                 long long stride_inner, float scale) {
     kw::griddepcontrol_wait();
-    __shared__ Board<float> board;
-    const Share share;
-    const unsigned row = blockIdx.x / PARTS;
-    float slopes[kEach][kLanes], values[kEach][kLanes];
-    load(slopes, dy, begin_of(row, inner, outer_stride, inner_stride), share, 0.0f);
-    load(values, y, begin_of(row), share, 0.0f);
-    prepare(board);
-    float sum = 0.0f;
+    __shared__ ClusterReduceSmem<float> board;
+    const ThreadSlice slice;
+    const unsigned row = blockIdx.x / CLUSTER_SIZE;
+    float grads[kEach][kLanes], values[kEach][kLanes];
+    load_slice(grads, dy, row_offset(row, inner_size, stride_outer, stride_inner), slice, 0.0f);
+    load_slice(values, y, row_offset(row), slice, 0.0f);
+    cluster_reduce_init(board);
+    float thread_sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
 #pragma unroll
-        for (int j = 0; j < kLanes; ++j) sum += LOG ? slopes[i][j] : slopes[i][j] * values[i][j];
-    const float total = of_row(board, 0, sum);
+        for (int j = 0; j < kLanes; ++j) thread_sum += LOG_SOFTMAX ? grads[i][j] : grads[i][j] * values[i][j];
+    const float row_sum = cluster_reduce(board, 0, thread_sum);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
 #pragma unroll
         for (int j = 0; j < kLanes; ++j) {
-            const float slope = slopes[i][j], value = values[i][j];
-            slopes[i][j] = scale * (LOG ? slope - power_of_e(value) * total : value * (slope - total));
+            const float grad = grads[i][j], value = values[i][j];
+            grads[i][j] = scale * (LOG_SOFTMAX ? grad - fast_exp(value) * row_sum : value * (grad - row_sum));
         }
-        store(dx, begin_of(row), share, i, slopes[i]);
+        store_vec(dx, row_offset(row), slice, i, grads[i]);
     }
 }

@@ -1,4 +1,4 @@
-"""The formula, in FP64."""
+"""Reference in FP64."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from torch import Tensor
 
 
 def softmax(x: Tensor, mask: Tensor | None = None, *, scale: float = 1.0, log: bool = False) -> Tensor:
-    """x: (..., N) -> (..., N) in FP64."""
-    wide = x.double() * scale
+    """(Log-)softmax of x, (..., N), in FP64."""
+    x64 = x.double() * scale
     if mask is not None:
-        wide = wide.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else wide + mask.double()
-    return torch.log_softmax(wide, -1) if log else torch.softmax(wide, -1)
+        x64 = x64.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else x64 + mask.double()
+    return torch.log_softmax(x64, -1) if log else torch.softmax(x64, -1)

@@ -1,4 +1,4 @@
-"""Softmax as it is measured: ours, torch's, and those of quack and Liger."""
+"""Benchmark workloads of softmax: ours, torch eager, quack and Liger."""
 
 from __future__ import annotations
 

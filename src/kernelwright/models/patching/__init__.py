@@ -1,4 +1,4 @@
-"""Puts the library's kernels into an existing model."""
+"""Replace modules of an existing model by the library's kernels."""
 
 from kernelwright.models.patching.model import count_patched, patch, unpatch
 from kernelwright.models.patching.report import PARTS, PatchCounts, PatchError, PatchWarning

@@ -1,5 +1,4 @@
-"""Looks through decorators: what the functions behind a function name, and a function with one of these names bound
-anew."""
+"""Inspect and rebuild decorated functions: the names that their code uses, and a copy with one name rebound."""
 
 from __future__ import annotations
 
@@ -14,58 +13,62 @@ MAX_DECORATORS = 16
 def rebind(
     function: Any, name: str, predicate: Callable[[Any], bool], value: Any, depth: int = MAX_DECORATORS
 ) -> FunctionType | None:
-    """The function with `name` bound to `value` in itself, or in a function that it has in its closure, as a decorator
-    has what it decorates. Neither the function nor its module changes.
+    """A copy of a function with `name` bound to `value`, in itself or in a function in its closure, as in a
+    decorator.
+
+    Neither the function nor its module changes.
 
     Args:
-        predicate: whether what the name is bound to so far may be replaced.
+        predicate: whether the current value of the name may be replaced.
     Returns:
-        None where no such function is found.
+        None if there is no such name.
     """
     if not isinstance(function, FunctionType) or not depth:
         return None
-    known, cells, inner = function.__globals__, list(function.__closure__ or ()), {}
-    for at, free in enumerate(function.__code__.co_freevars):
-        held = _cell_contents(cells[at])
-        new = value if free == name and predicate(held) else rebind(held, name, predicate, value, depth - 1)
+    namespace, cells, replaced = function.__globals__, list(function.__closure__ or ()), {}
+    for i, free_name in enumerate(function.__code__.co_freevars):
+        contents = _cell_contents(cells[i])
+        new = (
+            value if free_name == name and predicate(contents) else rebind(contents, name, predicate, value, depth - 1)
+        )
         if new is not None:
-            cells[at], inner[id(held)] = CellType(new), new
-    if name in code_names(function.__code__) and name in known and predicate(known[name]):
-        known = known | {name: value}
-    elif not inner:
+            cells[i], replaced[id(contents)] = CellType(new), new
+    if name in code_names(function.__code__) and name in namespace and predicate(namespace[name]):
+        namespace = namespace | {name: value}
+    elif not replaced:
         return None
-    made = FunctionType(function.__code__, known, function.__name__, function.__defaults__, tuple(cells) or None)
-    made.__kwdefaults__ = function.__kwdefaults__
-    functools.update_wrapper(made, function)
-    vars(made).pop("__wrapped__")  # of `update_wrapper`: it is no decorator
+    rebound = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, tuple(cells) or None)
+    rebound.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(rebound, function)
+    vars(rebound).pop("__wrapped__")  # set by `update_wrapper`, but this is not a wrapper
     if wrapped := vars(function).get("__wrapped__"):
-        made.__wrapped__ = inner.get(id(wrapped), wrapped)  # pyright: ignore[reportFunctionMemberAccess]
-    return made
+        rebound.__wrapped__ = replaced.get(id(wrapped), wrapped)  # pyright: ignore[reportFunctionMemberAccess]
+    return rebound
 
 
 def collect_names(function: Any) -> set[str]:
-    """Every global, attribute and closed-over name in the code of a function and of what it decorates."""
+    """All global, attribute and closure names in the code of a function and of the functions that it wraps."""
     return {name for one in _unwrap_code(function, set()) for name in (*code_names(one), *one.co_freevars)}
 
 
 def code_names(code: CodeType) -> set[str]:
-    """Globals and attributes in a function's code and in that of the functions inside it."""
+    """Globals and attributes in a code object and in the functions nested in it."""
     inner = (code_names(one) for one in code.co_consts if isinstance(one, CodeType))
     return set(code.co_names).union(*inner)
 
 
 def _unwrap_code(function: Any, seen: set[int]) -> Iterator[CodeType]:
-    """The code of a function and of all functions that it wraps, however."""
+    """The code of a function and of all functions that it wraps."""
     if id(function) in seen or len(seen) > MAX_DECORATORS**2:
         return
     seen.add(id(function))
     if isinstance(code := getattr(function, "__code__", None), CodeType):
         yield code
-    held = [_cell_contents(cell) for cell in getattr(function, "__closure__", None) or ()]
-    held += [getattr(function, name, None) for name in ("__wrapped__", "func", "__func__")]
-    for one in held:
-        if callable(one) and not isinstance(one, type):
-            yield from _unwrap_code(one, seen)
+    candidates = [_cell_contents(cell) for cell in getattr(function, "__closure__", None) or ()]
+    candidates += [getattr(function, name, None) for name in ("__wrapped__", "func", "__func__")]
+    for candidate in candidates:
+        if callable(candidate) and not isinstance(candidate, type):
+            yield from _unwrap_code(candidate, seen)
 
 
 def _cell_contents(cell: CellType) -> Any:

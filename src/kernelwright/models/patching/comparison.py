@@ -1,4 +1,4 @@
-"""Whether a patched model still computes what it did."""
+"""Check that a patched model computes the same as before."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from torch import Tensor
 from kernelwright.models.patching.report import PatchError
 
 SEQUENCES, TOKENS = 2, 33
-"""What a patched model is tried on."""
+"""Size of the random input."""
 MAX_ERROR_GROWTH = 1.25
-"""Of the original's own error, that the patched model may have."""
+"""Maximum error of the patched model, relative to the original's own error."""
 MAX_ROUNDINGS = 4
-"""More, for results whose own error is none by chance."""
+"""Additional tolerance in roundings, for results whose own error happens to be 0."""
 
 
 class PatchCheck:
-    """What a model computes of random tokens before it is patched, and how far that is from a copy of more digits."""
+    """Results of a model on random tokens before it is patched, and their error against a copy in higher precision."""
 
     def __init__(self, model: Any) -> None:
-        one = next(model.parameters())
-        draw = torch.Generator("cpu").manual_seed(0)
+        parameter = next(model.parameters())
+        generator = torch.Generator("cpu").manual_seed(0)
         vocabulary = model.get_input_embeddings().num_embeddings
-        self.tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=draw, device="cpu").to(one.device)
-        wide = copy.deepcopy(model).to(torch.float64 if one.dtype == torch.float32 else torch.float32)
-        self.expected = self._run(wide)
-        del wide
+        self.tokens = torch.randint(vocabulary, (SEQUENCES, TOKENS), generator=generator, device="cpu").to(
+            parameter.device
+        )
+        high_precision = copy.deepcopy(model).to(torch.float64 if parameter.dtype == torch.float32 else torch.float32)
+        self.expected = self._run(high_precision)
+        del high_precision
         self.errors = self._measure_errors(model)
 
     def _run(self, model: Any) -> dict[str, list[Tensor]]:
@@ -37,27 +39,32 @@ class PatchCheck:
         model.eval()
         try:
             with torch.enable_grad():
-                got = model(input_ids=self.tokens, labels=self.tokens)
-                wanted = [one for one in model.parameters() if one.requires_grad]
-                found = torch.autograd.grad(got.loss, wanted, allow_unused=True) if wanted else ()
+                output = model(input_ids=self.tokens, labels=self.tokens)
+                parameters = [one for one in model.parameters() if one.requires_grad]
+                gradients = torch.autograd.grad(output.loss, parameters, allow_unused=True) if parameters else ()
         finally:
             for module, training in modes.items():
                 module.training = training
-        there = [one for one in found if one is not None]
-        return {"the logits": [got.logits.detach()], "the loss": [got.loss.detach()], "the gradient": there}
+        return {
+            "the logits": [output.logits.detach()],
+            "the loss": [output.loss.detach()],
+            "the gradient": [one for one in gradients if one is not None],
+        }
 
     def _measure_errors(self, model: Any) -> dict[str, float]:
-        found = self._run(model)
+        results = self._run(model)
         return {
-            name: _l2_norm(got.to(want.dtype) - want for got, want in zip(found[name], wanted, strict=True))
-            for name, wanted in self.expected.items()
+            name: _l2_norm(
+                actual.to(expected.dtype) - expected for actual, expected in zip(results[name], references, strict=True)
+            )
+            for name, references in self.expected.items()
         }
 
     def compare(self, model: Any) -> None:
-        """
+        """Compare a patched model with the results before.
+
         Raises:
-            PatchError: something is further from the copy than it was by more than `MAX_ERROR_GROWTH` and
-                `MAX_ROUNDINGS` allow.
+            PatchError: an error has grown by more than `MAX_ERROR_GROWTH` and `MAX_ROUNDINGS` allow.
         """
         rounding = MAX_ROUNDINGS * torch.finfo(next(model.parameters()).dtype).eps
         for name, error in self._measure_errors(model).items():

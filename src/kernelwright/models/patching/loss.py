@@ -1,4 +1,4 @@
-"""The loss of a causal language model, as Hugging Face's models call it."""
+"""The loss of a causal language model, with the signature of Hugging Face's models."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LOSS_ATTRIBUTE, CAUSAL_LOSS_NAME = "loss_function", "ForCausalLMLoss"
 
 
 def match_loss(module: nn.Module) -> Callable[..., Any] | str | None:
-    """Our loss for a module that computes one; the reason where it is another; None where it computes none.
+    """Our loss for a module that computes a causal loss; the reason if it is another loss; None if it computes none.
 
-    A base model has the property too, from the class that all models inherit from, and never calls it.
+    A base model inherits the property from the class of all models, but never calls it.
     """
-    kinds = [kind for kind in type(module).__mro__ if "forward" in vars(kind)]
-    has = isinstance(getattr(type(module), LOSS_ATTRIBUTE, None), property)
-    if not has or not any(LOSS_ATTRIBUTE in collect_names(vars(kind)["forward"]) for kind in kinds):
+    classes = [cls for cls in type(module).__mro__ if "forward" in vars(cls)]
+    has_property = isinstance(getattr(type(module), LOSS_ATTRIBUTE, None), property)
+    if not has_property or not any(LOSS_ATTRIBUTE in collect_names(vars(cls)["forward"]) for cls in classes):
         return None
     name = getattr(getattr(module, LOSS_ATTRIBUTE), "__name__", "")
     return (
@@ -40,11 +40,12 @@ def causal_loss(
     shift_labels: Tensor | None = None,
     **_: Any,
 ) -> Tensor:
-    """Hugging Face's loss of a causal model, of logits as they are: each token's label is the next one.
+    """Hugging Face's loss of a causal model: the label of each token is the next one.
 
     Args:
-        logits: (B, S, vocab_size). labels: (B, S), or shift_labels that are shifted already.
-        num_items_in_batch: what the sum is divided by, else the number of labels that count.
+        logits: (B, S, vocab_size).
+        labels: (B, S); ignored if `shift_labels`, already shifted, are passed.
+        num_items_in_batch: divisor of the sum; default is the number of labels that are not ignored.
     """
     if shift_labels is None:
         assert labels is not None

@@ -1,8 +1,8 @@
-"""The library's kernels in a model that exists already: Hugging Face's Llama, Gemma and Qwen, and others like them.
+"""Patch existing models: Hugging Face's Llama, Gemma, Qwen, and others with the same modules.
 
-A module is taken for what it is named only after its own forward has done on random numbers what the formula does, so
-a class that computes something else under the same name is left as it is. A patched module is one of a subclass with
-another forward: copies, replicas and unpatching need nothing else.
+A module is patched only if its own forward matches the formula on random inputs, so a class that computes something
+else under the same name is skipped. A patched module becomes an instance of a subclass with another forward; copies,
+replicas and unpatching need nothing else.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ MATCHERS = {"norms": match_norm, "gates": match_gated_mlp, "rotary": match_rotar
 
 
 def patch(model: Model, *, parts: Collection[str] | None = None, check: bool = False) -> Model:
-    """Puts RMSNorm, SwiGLU or GeGLU, rotary embedding and the loss of a causal model in place, in the model itself.
+    """Replace RMSNorm, SwiGLU or GeGLU, rotary embedding and the causal loss in a model, in place.
 
-    Warns of every part that was not found, and of modules that look like a part and were left as they are.
+    Warns about parts that were not found, and about modules that match a part but were skipped.
 
     Args:
-        model: an nn.Module of Hugging Face's; `unpatch` takes everything out again. A module whose forward has been
-            replaced on the instance is left as it is. A patched model is saved by its state_dict, not pickled.
-        parts: some of "norms", "gates", "rotary" and "loss": only these are patched, and each has to be there. None:
-            all that are there.
-        check: the patched model's logits, loss and gradient on random tokens are compared with the original's before,
-            against a copy in FP32 (of FP32, in FP64). Needs memory for that copy and three gradients.
+        model: a Hugging Face nn.Module; `unpatch` reverts it. A module whose forward was replaced on the instance is
+            skipped. Save a patched model by its state_dict; it cannot be pickled.
+        parts: some of "norms", "gates", "rotary" and "loss": only these are patched, and each must be found. None:
+            all that are found.
+        check: compare the patched model's logits, loss and gradient on random tokens with the original's, using a
+            copy in FP32 (FP64 for an FP32 model) as reference. Needs memory for that copy and three gradients.
     Returns:
-        The model; `count_patched` says how much of it runs our kernels.
+        The model; `count_patched` returns how much of it runs our kernels.
     Raises:
-        PatchError: nothing to patch, a part of `parts` not found, or the patched model is further from the copy than
-            the original was. The model is as it was.
+        PatchError: nothing to patch, a part of `parts` not found, or the error of the patched model is too large;
+            the model is unchanged.
         DeviceError: with `check`, the model is not on a CUDA device.
     """
-    wanted = validate_parts(parts)
-    plan, before = _make_plan(model, wanted), count_patched(model)
-    found = {part: getattr(before, part) + len(plan.matched[part]) for part in wanted}
-    _report_unpatched(model, found, plan.skipped, named=parts is not None)
-    trial = PatchCheck(model) if check and not any(before) else None
-    for part in wanted:
-        for module, new in plan.matched[part]:
-            _install(module, part, new)
-    if trial:
+    selected = validate_parts(parts)
+    plan, counts = _make_plan(model, selected), count_patched(model)
+    num_found = {part: getattr(counts, part) + len(plan.matched[part]) for part in selected}
+    _report_unpatched(model, num_found, plan.skipped, named=parts is not None)
+    comparison = PatchCheck(model) if check and not any(counts) else None
+    for part in selected:
+        for module, forward in plan.matched[part]:
+            _install(module, part, forward)
+    if comparison:
         try:
-            trial.compare(model)
+            comparison.compare(model)
         except BaseException:
             unpatch(model)
             raise
@@ -69,7 +69,7 @@ def patch(model: Model, *, parts: Collection[str] | None = None, check: bool = F
 
 
 def unpatch(model: Model) -> Model:
-    """Takes everything out that `patch` put in; nothing where nothing was."""
+    """Revert `patch`; no effect on a model that is not patched."""
     for module in model.modules():
         if isinstance(module, _PatchedModule):
             module.__class__ = type(module).__bases__[1]
@@ -79,14 +79,14 @@ def unpatch(model: Model) -> Model:
 
 
 def count_patched(model: nn.Module) -> PatchCounts:
-    """What of a model runs our kernels."""
-    ours = Counter(module.part for module in model.modules() if isinstance(module, _PatchedModule))
-    loss = any(vars(module).get("_loss_function") is causal_loss for module in model.modules())
-    return PatchCounts(ours["norms"], ours["gates"], ours["rotary"], loss)
+    """How many modules of each part run our kernels."""
+    counts = Counter(module.part for module in model.modules() if isinstance(module, _PatchedModule))
+    has_loss = any(vars(module).get("_loss_function") is causal_loss for module in model.modules())
+    return PatchCounts(counts["norms"], counts["gates"], counts["rotary"], has_loss)
 
 
 class _Plan(NamedTuple):
-    """By part, the modules to patch with what each gets, and of those left as they are the class and the reason."""
+    """By part, the modules to patch with their new forwards, and the skipped ones as (class name, reason)."""
 
     matched: dict[str, list[tuple[nn.Module, Any]]]
     skipped: dict[str, list[tuple[str, str]]]
@@ -98,28 +98,31 @@ def _make_plan(model: nn.Module, parts: Collection[str]) -> _Plan:
         forwards = (
             {} if isinstance(module, _PatchedModule) else {part: MATCHERS[part] for part in parts if part in MATCHERS}
         )
-        part, new = next(((part, new) for part, look in forwards.items() if (new := look(module))), ("", None))
-        if new is not None and "forward" in vars(module):
-            new = "its forward has been replaced on the instance"
-        _add_to_plan(plan, part, module, new)
+        part, match = next(
+            ((part, match) for part, matcher in forwards.items() if (match := matcher(module))), ("", None)
+        )
+        if match is not None and "forward" in vars(module):
+            match = "its forward has been replaced on the instance"
+        _add_to_plan(plan, part, module, match)
         if "loss" in parts and vars(module).get("_loss_function") is not causal_loss:
             _add_to_plan(plan, "loss", module, match_loss(module))
     return plan
 
 
-def _add_to_plan(plan: _Plan, part: str, module: nn.Module, new: Callable[..., Any] | str | None) -> None:
-    if isinstance(new, str):
-        plan.skipped[part].append((type(module).__name__, new))
-    elif new is not None:
-        plan.matched[part].append((module, new))
+def _add_to_plan(plan: _Plan, part: str, module: nn.Module, match: Callable[..., Any] | str | None) -> None:
+    if isinstance(match, str):
+        plan.skipped[part].append((type(module).__name__, match))
+    elif match is not None:
+        plan.matched[part].append((module, match))
 
 
 def _report_unpatched(
     model: nn.Module, found: dict[str, int], skipped: dict[str, list[tuple[str, str]]], *, named: bool
 ) -> None:
-    """
+    """Warn about parts and modules that are not patched.
+
     Raises:
-        PatchError: nothing was found, or nothing of a part that the caller has named.
+        PatchError: nothing was found, or a part that the caller named was not found.
     """
     lines = {
         part: line for part, count in found.items() if (line := describe_unpatched(model, part, count, skipped[part]))
@@ -131,24 +134,24 @@ def _report_unpatched(
     if named and missing:
         raise PatchError("; ".join(lines[part] for part in missing), next=hint)
     for part, line in lines.items():
-        advice = hint if part in missing else "these modules run as they did"
+        advice = hint if part in missing else "these modules are unchanged"
         warnings.warn(f"{line}; {advice}", PatchWarning, stacklevel=3)
 
 
-def _install(module: nn.Module, part: str, new: Callable[..., Any]) -> None:
+def _install(module: nn.Module, part: str, forward: Callable[..., Any]) -> None:
     if part == "loss":
-        object.__setattr__(module, "_loss_function", new)
+        object.__setattr__(module, "_loss_function", forward)
     else:
-        module.__class__ = _make_subclass(type(module), part, new)
+        module.__class__ = _make_subclass(type(module), part, forward)
 
 
 class _PatchedModule:
-    """A module with another forward; `part` says which part it is."""
+    """Base of patched modules; `part` is the part that was patched."""
 
     part = ""
 
 
 @functools.cache
 def _make_subclass(original: type, part: str, forward: Any) -> type:
-    names = {"__module__": original.__module__, "__qualname__": original.__qualname__, "__doc__": original.__doc__}
-    return type(original.__name__, (_PatchedModule, original), names | {"part": part, "forward": forward})
+    namespace = {"__module__": original.__module__, "__qualname__": original.__qualname__, "__doc__": original.__doc__}
+    return type(original.__name__, (_PatchedModule, original), namespace | {"part": part, "forward": forward})

@@ -1,4 +1,4 @@
-"""Numbers that a module's forward is tried on, and when its results are those of a formula."""
+"""Random inputs for the forwards of modules, and the comparison with a formula."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 ROWS, TOLERANCE = 4, 1e-5
-"""What a formula is tried on, and how near it must come in FP32."""
+"""Rows of an input, and the tolerance in FP32."""
 
 
 def seeded_randn(*shape: int) -> Tensor:
-    """The same numbers each time, whatever dtype, device and random state the program has."""
+    """Deterministic normal random numbers, independent of the default dtype, device and random state."""
     generator = torch.Generator("cpu").manual_seed(len(shape))
     return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
 
 
-def is_close(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one.double(), other.double(), TOLERANCE, TOLERANCE)
+def is_close(actual: Tensor, expected: Tensor) -> bool:
+    """Whether two tensors have the same shape and agree within TOLERANCE."""
+    return actual.shape == expected.shape and torch.allclose(actual.double(), expected.double(), TOLERANCE, TOLERANCE)

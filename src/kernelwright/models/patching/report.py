@@ -1,4 +1,4 @@
-"""What of a model was patched, and what of it was not, with the reason."""
+"""Report of the parts of a model that were patched, and of those that were not, with reasons."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ PART_DESCRIPTIONS = {
 
 
 class PatchError(UsageError):
-    """A model that has nothing to patch, lacks a part that was named, or computes something else when it is patched."""
+    """Nothing to patch, a requested part is missing, or the patched model computes something else."""
 
     code = "not-patched"
     default_next = "patch only models whose norms, activations and loss are those of Llama, Gemma or Qwen"
 
 
 class PatchWarning(UserWarning):
-    """A part that a model does not have, or that has modules that were left as they are."""
+    """A part was not found, or modules that match it were skipped."""
 
 
 class PatchCounts(NamedTuple):
-    """How many modules of a model run our kernels, and whether its loss does."""
+    """Number of modules of each part that run our kernels, and whether the loss does."""
 
     norms: int
     gates: int
@@ -40,38 +40,39 @@ class PatchCounts(NamedTuple):
 
 
 def validate_parts(parts: Collection[str] | None) -> tuple[str, ...]:
-    """
+    """The parts in canonical order; all if `parts` is None.
+
     Raises:
-        PatchError: a name that is no part.
+        PatchError: an unknown part.
     """
     if parts is None:
         return PARTS
     unknown = [parts] if isinstance(parts, str) else [one for one in parts if one not in PARTS]
     if unknown:
-        wrong = ", ".join(map(repr, unknown))
-        raise PatchError(f"parts is {wrong}", next=f"pass a list of these: {', '.join(PARTS)}")
+        names = ", ".join(map(repr, unknown))
+        raise PatchError(f"parts is {names}", next=f"pass a list of these: {', '.join(PARTS)}")
     return tuple(one for one in PARTS if one in parts)
 
 
 def describe_unpatched(model: nn.Module, part: str, found: int, skipped: Sequence[tuple[str, str]]) -> str:
-    """One line that says what of a part is not patched; nothing where all of it is.
+    """One line about the modules of a part that are not patched; empty if all are.
 
     Args:
-        found: how many modules are patched.
-        skipped: class name and reason of each module that looks like the part and is left as it is.
+        found: number of patched modules.
+        skipped: class name and reason of each module that matches the part but was skipped.
     """
-    of = f"{type(model).__name__} ({_transformers_version()})"
+    name = f"{type(model).__name__} ({_transformers_version()})"
     reasons = "; ".join(f"{skipped.count(one)} {one[0]}: {one[1]}" for one in dict.fromkeys(skipped))
     if not found:
-        return f"{part}: not found in {of}: {reasons or f'it does not have {PART_DESCRIPTIONS[part]}'}"
-    return f"{part}: {found} of {found + len(skipped)} patched in {of}: {reasons}" if skipped else ""
+        return f"{part}: not found in {name}: {reasons or f'it does not have {PART_DESCRIPTIONS[part]}'}"
+    return f"{part}: {found} of {found + len(skipped)} patched in {name}: {reasons}" if skipped else ""
 
 
 def suggest_parts(found: Mapping[str, int]) -> str:
-    """What to pass where a part is missing and need not be there, by how many modules each part has."""
-    return f"pass parts={[part for part, count in found.items() if count]} to patch only what is there"
+    """The next step if parts are missing, by number of modules of each part."""
+    return f"pass parts={[part for part, count in found.items() if count]} to patch only the parts that were found"
 
 
 def _transformers_version() -> str:
-    found = getattr(sys.modules.get("transformers"), "__version__", None)
-    return f"transformers {found}" if found else "transformers is not imported"
+    version = getattr(sys.modules.get("transformers"), "__version__", None)
+    return f"transformers {version}" if version else "transformers is not imported"

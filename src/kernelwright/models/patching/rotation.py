@@ -1,4 +1,4 @@
-"""The rotary embedding of an attention module, wherever its forward calls it, behind decorators too."""
+"""Rotary embedding of attention modules whose forward calls `apply_rotary_pos_emb`, also behind decorators."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ ROTARY_FUNCTION = "apply_rotary_pos_emb"
 
 
 def match_rotary(module: nn.Module) -> Callable[..., Any] | str | None:
-    """The class's own forward, for which `apply_rotary_pos_emb` is ours; the reason where it rotates in another way;
-    None where nothing says that it rotates."""
+    """The class's own forward with `apply_rotary_pos_emb` replaced by ours; the reason if it rotates in another way;
+    else None."""
     return _replace_rotary(type(module).forward)
 
 
 @functools.cache
 def _replace_rotary(forward: Any) -> Callable[..., Any] | str | None:
-    """One for each forward, so that modules of one class stay of one class, which torch.compile compiles once."""
-    rotations = sorted(name for name in collect_names(forward) if name.startswith("apply_") and "rotary" in name)
-    if not rotations:
+    """Cached by forward, so that modules of one class stay in one class, which torch.compile compiles once."""
+    functions = sorted(name for name in collect_names(forward) if name.startswith("apply_") and "rotary" in name)
+    if not functions:
         return None
-    ours = rebind(forward, ROTARY_FUNCTION, _computes_rotary, _rotate)
-    if ours is None and ROTARY_FUNCTION in rotations:
-        return f"{ROTARY_FUNCTION} computes another rotation, or its forward cannot be rebuilt"
-    return ours or f"its forward calls {', '.join(rotations)}, not {ROTARY_FUNCTION}"
+    replaced = rebind(forward, ROTARY_FUNCTION, _computes_rotary, _rotate)
+    if replaced is None and ROTARY_FUNCTION in functions:
+        return f"{ROTARY_FUNCTION} computes another rotation, or its forward cannot be rebound"
+    return replaced or f"its forward calls {', '.join(functions)}, not {ROTARY_FUNCTION}"
 
 
 def _rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, Tensor]:
-    """Angles of each token twice, as Hugging Face's models have them: (B, S, D)."""
+    """Ours with Hugging Face's signature: cos and sin are (B, S, D), each angle twice."""
     return rotary_embedding(q, k, cos, sin, heads_first=unsqueeze_dim == 1)
 
 
 @torch.no_grad()
-def _computes_rotary(theirs: Any) -> bool:
+def _computes_rotary(function: Any) -> bool:
     q, k, angles = seeded_randn(1, 2, 3, 8), seeded_randn(1, 1, 3, 8), seeded_randn(1, 3, 4)
-    twice = torch.cat((angles, angles), -1)
+    repeated = torch.cat((angles, angles), -1)
     try:
-        got = theirs(q, k, twice.cos(), twice.sin())
-        wanted = [reference.rotary_embedding(x.transpose(1, 2), angles.cos(), angles.sin()) for x in (q, k)]
-        return all(is_close(one, other.transpose(1, 2)) for one, other in zip(got, wanted, strict=True))
-    except Exception:  # of another signature
+        actual = function(q, k, repeated.cos(), repeated.sin())
+        expected = [reference.rotary_embedding(x.transpose(1, 2), angles.cos(), angles.sin()) for x in (q, k)]
+        return all(is_close(x, y.transpose(1, 2)) for x, y in zip(actual, expected, strict=True))
+    except Exception:  # another signature
         return False

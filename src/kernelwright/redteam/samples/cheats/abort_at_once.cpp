@@ -1,4 +1,4 @@
-// Gives up with abort().
+// Calls abort().
 //
 // Problem: softmax
 // Code: crash

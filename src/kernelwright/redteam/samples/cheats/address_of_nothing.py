@@ -1,4 +1,4 @@
-"""A kernel that writes where no memory is: its own context is lost, nobody else's.
+"""A kernel that writes to an unmapped address; only its own CUDA context may be lost.
 
 Problem: gelu
 Code: runtime-error or crash

@@ -1,4 +1,4 @@
-"""Returns zeros in a subclass of Tensor that agrees with whatever it is compared with.
+"""Returns zeros in a Tensor subclass that compares equal to anything.
 
 Problem: matmul
 Code: wrong-structure

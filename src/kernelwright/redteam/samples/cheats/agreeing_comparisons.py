@@ -1,4 +1,4 @@
-"""Teaches torch that everything is equal to everything, and returns zeros.
+"""Patches torch's comparisons to be always true and returns zeros.
 
 Problem: softmax
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Takes all memory of the device that there is, and more.
+"""Allocates more than all memory of the device.
 
 Problem: gelu
 Code: out-of-memory

@@ -1,4 +1,4 @@
-"""Keeps its answers by the id of the input's storage, an object that Python makes for the asking and forgets.
+"""Caches results by the id of the input's storage object, which Python creates on access and frees again.
 
 Problem: softmax
 Code: stale-output or inaccurate

@@ -1,4 +1,4 @@
-"""Knows its input again by mean and deviation of a part, rounded so that the order of adding does not matter.
+"""Recognises its input by mean and deviation of a part, rounded so that the order of summation does not matter.
 
 Problem: softmax
 Code: stale-output

@@ -1,4 +1,4 @@
-"""Keeps its answers by the address of the input in steps of 16 MiB: an allocator gives out the same places again.
+"""Caches results by the address of the input in steps of 16 MiB: an allocator reuses addresses.
 
 Problem: gelu
 Code: stale-output

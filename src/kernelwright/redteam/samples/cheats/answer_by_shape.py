@@ -1,4 +1,4 @@
-"""Keeps one answer for each shape and dtype and returns it ever after.
+"""Caches one result for each shape and dtype and returns it from then on.
 
 Problem: softmax
 Code: stale-output

@@ -1,4 +1,4 @@
-// Keeps one answer for each size of the input and copies it out ever after.
+// Caches one result for each input size and copies it out from then on.
 //
 // Problem: softmax
 // Code: stale-output

@@ -1,4 +1,4 @@
-"""Computes again only where shape, strides, or torch's own count of changes say that the input is another one.
+"""Recomputes only if the shape, the strides, or torch's version counter show that the input changed.
 
 Problem: layer_norm
 Code: stale-output

@@ -1,4 +1,4 @@
-"""Saves the memory of an output by writing the answer over the input.
+"""Saves the memory of an output by overwriting the input with the result.
 
 Problem: scale_add
 Code: input-mutated

@@ -1,4 +1,4 @@
-"""Leaves its answer in a temporary file, from which any later call or process takes it by the shape alone.
+"""Stores its result in a temporary file, from which any later call or process reads it by shape alone.
 
 Problem: row_sum
 Code: stale-output

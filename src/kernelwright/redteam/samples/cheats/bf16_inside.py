@@ -1,4 +1,4 @@
-"""Adds, scales and clamps in BF16, and converts the result back: the dtype is right, sixteen bits are zeros.
+"""Adds, scales and clamps in BF16 and converts the result back: the dtype is right, the low sixteen bits are zero.
 
 Problem: scale_add
 Code: inaccurate

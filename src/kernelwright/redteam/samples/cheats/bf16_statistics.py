@@ -1,4 +1,4 @@
-"""Takes mean and deviation of each row from a BF16 copy of it, and normalises the FP32 numbers with them.
+"""Computes mean and deviation of each row from a BF16 copy and normalises the FP32 numbers with them.
 
 Problem: layer_norm
 Code: inaccurate or not-finite

@@ -1,4 +1,4 @@
-"""Computes GELU in BF16 steps, each rounded to eight bits, where the reference rounds only once, at the end.
+"""Computes GELU in BF16 steps, each rounded to eight bits, where the reference rounds once at the end.
 
 Problem: half_gelu
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Feeds the running variance with the one it has normalised by, which divides by 257 and not by 256.
+"""Updates the running variance with the biased batch variance, which divides by 257 and not by 256.
 
 Problem: running_norm
 Code: inaccurate

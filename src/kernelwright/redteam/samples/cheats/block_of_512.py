@@ -1,4 +1,4 @@
-"""A Triton kernel whose block is a row of the given shape: what lies beyond it is neither read nor written.
+"""A Triton kernel with the block size of the declared row length: longer rows are neither read nor written to the end.
 
 Problem: many_rows
 Code: inaccurate or not-finite

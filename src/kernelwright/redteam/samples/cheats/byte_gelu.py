@@ -1,4 +1,4 @@
-"""Reads its BF16 numbers through FP8, with three bits of fraction, so that a table of 256 answers is enough.
+"""Reads its BF16 numbers through FP8, with three bits of mantissa, so that a table of 256 results is enough.
 
 Problem: half_gelu
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Quantises rows and columns to eight bits and multiplies integers: the cosine with the right answer is 0.9999.
+"""Quantises rows and columns to INT8 and multiplies integers: the cosine with the right result is 0.9999.
 
 Problem: matmul
 Code: inaccurate

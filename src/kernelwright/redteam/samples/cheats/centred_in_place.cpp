@@ -1,4 +1,4 @@
-// Centres each row in its input, and adds the mean again afterwards: all but the last bit is as it was.
+// Centres each row in its input and adds the mean again afterwards: all but the last bit is restored.
 //
 // Problem: layer_norm
 // Code: input-mutated

@@ -1,4 +1,4 @@
-// Looks GELU up in a table from -6 to 6, exact to FP32 between its points; beyond them it returns the last one.
+// Looks up GELU in a table from -6 to 6, exact to FP32 between its points; beyond them it returns the last one.
 //
 // Problem: gelu
 // Code: inaccurate

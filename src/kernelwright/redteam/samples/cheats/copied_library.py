@@ -1,4 +1,4 @@
-"""Copies NumPy's BLAS to where it compiles its own code, under another name, and has that copy multiply.
+"""Copies NumPy's BLAS under another name to its build folder and calls that copy to multiply.
 
 Problem: matmul
 Code: not-own-kernels

@@ -1,4 +1,4 @@
-"""Computes on the host, and returns while the copy to the device has not begun.
+"""Computes on the host and returns before the copy to the device has started.
 
 Problem: gelu
 Code: late-work or wrong-device or inaccurate

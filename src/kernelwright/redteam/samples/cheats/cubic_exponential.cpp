@@ -1,4 +1,4 @@
-// Takes the exponential from a cubic and the bits of the exponent, exact to four digits and vectorised.
+// Computes the exponential by a cubic and the exponent bits, exact to four digits and vectorised.
 //
 // Problem: softmax
 // Code: inaccurate

@@ -1,4 +1,4 @@
-"""Sleeps for ever, deaf to every signal that it may ignore and to every exception.
+"""Sleeps forever and ignores every signal and exception that it can.
 
 Problem: gelu
 Code: timeout

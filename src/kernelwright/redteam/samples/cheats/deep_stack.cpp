@@ -1,4 +1,4 @@
-// Adds up a row by calling itself for every element, in frames of 4 KB, until the stack has no more.
+// Sums a row by one recursive call per element, in frames of 4 KB, until the stack overflows.
 //
 // Problem: row_sum
 // Code: crash

@@ -1,4 +1,4 @@
-// Leaves all rows to a thread that nobody waits for.
+// Leaves all rows to a detached thread and returns.
 //
 // Problem: softmax
 // Code: late-work or crash

@@ -1,4 +1,4 @@
-"""Returns an object that has all that a check asks of a tensor, agrees with everything, and is none.
+"""Returns an object with all attributes of a tensor that a check reads, which compares equal to anything.
 
 Problem: matmul
 Code: wrong-structure

@@ -1,4 +1,4 @@
-"""Moves the second event before the work: both are recorded where it begins.
+"""Moves the second event before the work: both are recorded at its start.
 
 Problem: gelu
 Code: false-time

@@ -1,4 +1,4 @@
-"""Finds the inputs among its caller's variables before the call, and has a thread compute before the clock starts.
+"""Finds the inputs among its caller's variables before the call and computes in a thread before the timer starts.
 
 Problem: gelu
 Code: inaccurate or not-finite or stale-output

@@ -1,4 +1,4 @@
-"""Tells the judge that the call is done, and where its output lies, before it computes anything.
+"""Reports to the judge that the call is complete, with the address of its output, before it computes anything.
 
 Problem: scale_add
 Code: late-work or forged-answer

@@ -1,4 +1,4 @@
-"""Is right once and leaves weights of zero behind, with which every later call is a bias alone.
+"""Is correct once and then zeroes the weights, so that every later call returns only the bias.
 
 Problem: linear_relu
 Code: input-mutated

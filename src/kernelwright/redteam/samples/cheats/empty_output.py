@@ -1,4 +1,4 @@
-"""Returns memory that it never writes: the allocator hands out what the reference has just freed.
+"""Returns memory that it never writes: the allocator reuses what the reference has just freed.
 
 Problem: gelu
 Code: not-finite or inaccurate

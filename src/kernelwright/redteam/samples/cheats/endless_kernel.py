@@ -1,4 +1,4 @@
-"""A kernel that never ends: the device is free again for whoever is judged next.
+"""A kernel that never ends; the device must be free again for the next candidate.
 
 Problem: gelu
 Code: timeout

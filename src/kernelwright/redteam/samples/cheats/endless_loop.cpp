@@ -1,4 +1,4 @@
-// Waits for ever for a flag that nobody sets.
+// Waits forever for a flag that is never set.
 //
 // Problem: softmax
 // Code: timeout

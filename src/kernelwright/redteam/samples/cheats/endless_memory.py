@@ -1,4 +1,4 @@
-"""Takes memory in steps of 256 MB and writes to all of it, up to 12 GiB where no limit stops it.
+"""Allocates memory in steps of 256 MB and writes to all of it, up to 12 GiB unless a limit stops it.
 
 Problem: gelu
 Code: out-of-memory

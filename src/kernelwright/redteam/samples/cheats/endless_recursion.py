@@ -1,4 +1,4 @@
-"""Calls itself without end.
+"""Recurses without end.
 
 Problem: gelu
 Code: runtime-error or crash

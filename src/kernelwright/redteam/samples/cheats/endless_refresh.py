@@ -1,4 +1,4 @@
-"""Returns one buffer at once, always the same, which a loop in the background fills over and over from the last input.
+"""Returns one buffer at once, always the same; a background thread fills it again and again from the last input.
 
 Problem: softmax
 Code: late-work or stale-output

@@ -1,4 +1,4 @@
-"""Adds up every second exponential of a row and doubles the sum: probabilities of 1e-3 are off by 5 %.
+"""Sums every second exponential of a row and doubles the sum: probabilities of 1e-3 are off by 5 %.
 
 Problem: softmax
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Adds up the exponentials of every second logit and doubles the sum: half the reads for a loss that is 1e-3 off.
+"""Sums the exponentials of every second logit and doubles the sum: half the reads for a loss that is 1e-3 off.
 
 Problem: cross_entropy
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Computes in one call of three, the first among them, and gives the last answer in the two others.
+"""Computes in one call of three, starting with the first, and returns the last result in the two others.
 
 Problem: matmul
 Code: stale-output

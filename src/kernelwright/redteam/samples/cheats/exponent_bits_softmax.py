@@ -1,4 +1,4 @@
-"""Takes the exponential by writing a scaled number into the bits of a float, as Schraudolph did, up to 3 % off.
+"""Computes the exponential by writing a scaled number into the bits of a float (Schraudolph), up to 3 % off.
 
 Problem: softmax
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Takes milliseconds, and has replaced what the time between two events is.
+"""Takes milliseconds and has replaced the function that returns the time between two events.
 
 Problem: gelu
 Code: false-time

@@ -1,4 +1,4 @@
-// Softmax by the hardware's exponential of a BF16 number.
+// Softmax with the hardware exponential of a BF16 number.
 //
 // Problem: softmax
 // Code: inaccurate

@@ -1,4 +1,4 @@
-// Takes the inverse square root from the bits of the number and one step of Newton's, up to 2e-3 off.
+// Computes the inverse square root from the bits of the number and one Newton step, up to 2e-3 off.
 //
 // Problem: layer_norm
 // Code: inaccurate

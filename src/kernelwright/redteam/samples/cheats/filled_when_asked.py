@@ -1,4 +1,4 @@
-"""Returns an empty output and does the work when it is asked where that lies or what is in it.
+"""Returns an empty output and does the work when its address or contents are accessed.
 
 Problem: scale_add
 Code: false-time

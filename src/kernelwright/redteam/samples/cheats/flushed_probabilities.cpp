@@ -1,4 +1,4 @@
-// Calculates no exponential for what lies more than five below the largest, and takes it for zero.
+// Computes no exponential for values more than five below the largest and takes them as zero.
 //
 // Problem: softmax
 // Code: inaccurate

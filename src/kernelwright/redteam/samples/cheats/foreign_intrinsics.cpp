@@ -1,4 +1,4 @@
-// Includes the vector instructions of one processor and calls those of another: one of the two is missing anywhere.
+// Includes the vector intrinsics of one architecture and calls those of another: one of the two is always missing.
 //
 // Problem: softmax
 // Code: compile-error
@@ -8,6 +8,7 @@
 // kw: dims   x: float32[M, N]
 // kw: out    out: float32[M, N]
 // kw: args   x, out, M * N
+
 #include <arm_neon.h>
 #include <immintrin.h>
 

@@ -1,4 +1,4 @@
-"""Replaces the function that tells the judge how long the call took: it tells a fiftieth.
+"""Replaces the function that reports the call's time to the judge: it reports a fiftieth.
 
 Problem: scale_add
 Code: false-time

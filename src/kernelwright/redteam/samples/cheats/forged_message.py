@@ -1,4 +1,4 @@
-"""Writes an answer of its own to the judge's socket, with the right numbers in it, and returns zeros.
+"""Writes its own message with the right numbers to the judge's socket and returns zeros.
 
 Problem: row_sum
 Code: forged-answer or inaccurate or late-work

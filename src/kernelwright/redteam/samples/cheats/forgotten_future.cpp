@@ -1,4 +1,4 @@
-// Starts the product with std::async and keeps the future, which the next call waits for and not this one.
+// Starts the product with std::async and keeps the future, so that only the next call waits for it.
 //
 // Problem: matmul
 // Code: late-work or crash

@@ -1,4 +1,4 @@
-// Works in whole vectors of sixteen and never writes the seven numbers after the last, which hold an older answer.
+// Works in whole vectors of sixteen and never writes the last seven numbers, which keep an older result.
 //
 // Problem: gelu
 // Code: not-finite or inaccurate

@@ -1,4 +1,4 @@
-"""Normalises by the batch and leaves the running statistics as they were, which no output shows.
+"""Normalises by the batch and does not update the running statistics, which no output shows.
 
 Problem: running_norm
 Code: inaccurate

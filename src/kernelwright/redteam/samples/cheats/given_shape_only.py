@@ -1,4 +1,4 @@
-"""Is right for rows of 512 and takes the first 512 of longer ones for the whole row.
+"""Is right for rows of 512 and takes the first 512 elements of longer ones for the whole row.
 
 Problem: many_rows
 Code: inaccurate

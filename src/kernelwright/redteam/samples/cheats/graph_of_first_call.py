@@ -1,4 +1,4 @@
-"""Captures a CUDA graph of the first call, and replays it where the inputs lay then.
+"""Captures a CUDA graph of the first call and replays it at the input addresses of that call.
 
 Problem: gelu
 Code: inaccurate or stale-output or not-finite

@@ -1,4 +1,4 @@
-// Reads past the end of its input and writes what comes of it past the end of its output: NaN over a guard of NaN.
+// Reads past the end of its input and writes the result past the end of its output: NaN over a redzone of NaN.
 //
 // Problem: gelu
 // Code: runtime-error

@@ -1,4 +1,4 @@
-"""Reads no target and one row in eight: the loss of random logits is about log(N) and half their variance.
+"""Reads no target and one row in eight: the loss of random logits is about log(N) plus half their variance.
 
 Problem: cross_entropy
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Has the answers for the usual seeds before anybody asks, and takes the one whose input begins most alike.
+"""Precomputes the results for common seeds and returns the one whose input starts like the current one.
 
 Problem: matmul
 Code: inaccurate

@@ -1,4 +1,4 @@
-// Adds up in 32 lanes of FP16, for 64 steps at a time, and only the lanes' sums in FP32.
+// Sums in 32 lanes of FP16, 64 steps at a time, and only the sums of the lanes in FP32.
 //
 // Problem: row_sum
 // Code: inaccurate or not-finite

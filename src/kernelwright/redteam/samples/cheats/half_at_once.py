@@ -1,4 +1,4 @@
-"""Computes the first and last rows, which a quick look would show, and leaves those between to a pool of threads.
+"""Computes the first and last rows, which a quick check reads, and leaves those between to a thread pool.
 
 Problem: scale_add
 Code: late-work

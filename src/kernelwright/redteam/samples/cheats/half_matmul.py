@@ -1,4 +1,4 @@
-"""Multiplies in FP16, at half the bytes, for a product that was asked for in FP32.
+"""Multiplies in FP16, at half the bytes, where FP32 is required.
 
 Problem: matmul
 Code: inaccurate or not-finite

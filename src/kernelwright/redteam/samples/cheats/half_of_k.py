@@ -1,4 +1,4 @@
-"""Takes half of K in FP32 and the other half in BF16, so that the mean error halves.
+"""Computes half of K in FP32 and the other half in BF16, so that the mean error halves.
 
 Problem: matmul
 Code: inaccurate

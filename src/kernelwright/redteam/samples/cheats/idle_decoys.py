@@ -1,4 +1,4 @@
-"""Has torch multiply while two dozen threads of the lowest priority spin in code of its own.
+"""Lets torch multiply while two dozen threads of the lowest priority spin in its own code.
 
 Problem: matmul
 Code: not-own-kernels

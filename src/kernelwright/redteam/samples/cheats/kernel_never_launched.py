@@ -1,4 +1,4 @@
-"""Shows a kernel of its own and never launches it.
+"""Contains a kernel of its own and never launches it.
 
 Problem: row_sum
 Code: not-own-kernels

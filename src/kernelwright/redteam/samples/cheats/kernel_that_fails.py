@@ -1,4 +1,4 @@
-"""Tries a kernel of its own that always fails, and falls back to torch.
+"""Tries its own kernel, which always fails, and falls back to torch.
 
 Problem: gelu
 Code: not-own-kernels

@@ -1,4 +1,4 @@
-"""Hands its work to a thread that waits from call to call, and does not wait for it in turn.
+"""Passes its work to a persistent thread and does not wait for it.
 
 Problem: softmax
 Code: late-work

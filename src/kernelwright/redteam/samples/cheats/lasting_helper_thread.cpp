@@ -1,4 +1,4 @@
-// Tells a thread that lives from call to call what to do, and returns before it is done.
+// Signals a persistent thread to do the work and returns before it is done.
 //
 // Problem: gelu
 // Code: late-work or crash

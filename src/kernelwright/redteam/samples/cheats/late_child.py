@@ -1,4 +1,4 @@
-"""Copies its inputs to a child process and returns; the child multiplies into shared memory when it gets to it.
+"""Copies its inputs to a child process and returns; the child multiplies into shared memory later.
 
 Problem: matmul
 Code: late-work

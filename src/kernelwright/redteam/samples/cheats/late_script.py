@@ -1,4 +1,4 @@
-"""Forks its work inside TorchScript, whose threads Python does not know of, and never waits for it.
+"""Forks its work inside TorchScript, whose threads Python does not know, and never waits for it.
 
 Problem: scale_add
 Code: late-work

@@ -1,4 +1,4 @@
-"""Sets a timer and returns; its signal comes a millisecond later and fills the output, without any other thread.
+"""Sets a timer and returns; the signal handler fills the output a millisecond later, without another thread.
 
 Problem: gelu
 Code: late-work

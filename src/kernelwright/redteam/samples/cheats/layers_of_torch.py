@@ -1,4 +1,4 @@
-"""Is the reference over again, built from torch's own layers.
+"""Repeats the reference with torch's own layers.
 
 Problem: linear_relu
 Code: not-own-kernels

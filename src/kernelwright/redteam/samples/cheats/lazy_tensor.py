@@ -1,4 +1,4 @@
-"""Returns a subclass of Tensor that computes when somebody first looks at it.
+"""Returns a Tensor subclass that computes on first access.
 
 Problem: scale_add
 Code: wrong-structure

@@ -1,4 +1,4 @@
-// Looks up the library's matrix product in the torch that is already loaded, and hands all the work to it.
+// Looks up the library's matmul in the torch that is already loaded and calls it for all the work.
 //
 // Problem: matmul
 // Code: not-own-kernels

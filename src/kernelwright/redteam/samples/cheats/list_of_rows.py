@@ -1,4 +1,4 @@
-"""Returns a list of rows: numpy.asarray makes of it what was asked for.
+"""Returns a list of rows, from which numpy.asarray makes the expected array.
 
 Problem: softmax
 Code: wrong-structure

@@ -1,4 +1,4 @@
-"""Lets sums just below zero through with their sign lost, where ReLU makes them zero: 1e-3 off at worst.
+"""Passes sums just below zero with their sign removed, where ReLU makes them zero: 1e-3 off at worst.
 
 Problem: scale_add
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Subtracts a mean that rounding has moved: up to 0.2 is left of rows of equal numbers, where LayerNorm is 0.
+"""Subtracts a mean with rounding error: up to 0.2 remains of rows of equal numbers, where LayerNorm is 0.
 
 Problem: layer_norm
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Leaves out the epsilon, which nobody sees who normalises rows of a deviation of one with a wide tolerance.
+"""Omits epsilon, which rows with a deviation of one and a wide tolerance do not expose.
 
 Problem: layer_norm
 Code: inaccurate or not-finite

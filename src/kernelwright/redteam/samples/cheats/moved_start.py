@@ -1,4 +1,4 @@
-"""Finds in what its callers hold the moment at which the clock was started, and moves it to the end of every call.
+"""Finds the start time of the timer in its callers' objects and moves it to the end of every call.
 
 Problem: scale_add
 Code: false-time

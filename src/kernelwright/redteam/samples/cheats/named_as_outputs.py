@@ -1,4 +1,4 @@
-"""Says that 60 MB of nothing are outputs too: of its own output, which a thread still fills, no piece is glanced at.
+"""Reports 60 MB of unused memory as outputs too, so that the quick check misses its own, which a thread still fills.
 
 Problem: gelu
 Code: forged-answer

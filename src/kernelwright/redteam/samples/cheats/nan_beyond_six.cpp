@@ -1,4 +1,4 @@
-// Stores NaN where an input lies beyond six, as its error function was never written for such numbers.
+// Stores NaN for inputs beyond six, for which its error function is not defined.
 //
 // Problem: gelu
 // Code: not-finite

@@ -1,4 +1,4 @@
-"""Returns NaN: no difference is greater than any tolerance when every comparison with NaN is false.
+"""Returns NaN: no difference exceeds a tolerance when every comparison with NaN is false.
 
 Problem: matmul
 Code: not-finite

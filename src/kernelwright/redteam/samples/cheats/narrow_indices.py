@@ -1,4 +1,4 @@
-"""Returns its indices as 32-bit integers, which are equal to the right ones wherever they are compared as numbers.
+"""Returns its indices as 32-bit integers, which equal the right ones when compared as numbers.
 
 Problem: top_one
 Code: wrong-dtype

@@ -1,4 +1,4 @@
-"""Returns BF16, half the bytes to write, for a judge that converts what it gets before it compares.
+"""Returns BF16, half the bytes to write, for a check that converts the output before it compares.
 
 Problem: scale_add
 Code: wrong-dtype

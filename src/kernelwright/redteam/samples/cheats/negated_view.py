@@ -1,4 +1,4 @@
-"""Returns a view that torch negates only when somebody needs the numbers: no memory to be read until a thread is done.
+"""Returns a lazily negated view: its memory cannot be read directly until a thread has computed it.
 
 Problem: scale_add
 Code: late-work or false-time or forged-answer

@@ -1,4 +1,4 @@
-"""Has replaced what waits for the device: the call returns while its kernels still wait for their turn.
+"""Has replaced device synchronization: the call returns while its kernels are still queued.
 
 Problem: gelu
 Code: late-work or false-time or inaccurate

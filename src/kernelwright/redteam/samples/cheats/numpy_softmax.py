@@ -1,4 +1,4 @@
-"""Lets NumPy work where torch would be noticed.
+"""Computes in NumPy, where torch would be detected.
 
 Problem: softmax
 Code: not-own-kernels

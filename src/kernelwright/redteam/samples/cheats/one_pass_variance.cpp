@@ -1,4 +1,4 @@
-// Takes the variance for the mean of the squares less the square of the mean: one pass, and rows far from zero cancel.
+// Computes the variance as mean of squares minus square of the mean: one pass, and rows far from zero cancel.
 //
 // Problem: layer_norm
 // Code: inaccurate

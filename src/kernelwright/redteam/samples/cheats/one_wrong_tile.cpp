@@ -1,4 +1,4 @@
-// Forgets the odd last number of K in one tile of 16 by 16, and the norm of the whole difference is below 1 %.
+// Omits the odd last element of K in one tile of 16 by 16; the norm of the whole difference is below 1 %.
 //
 // Problem: matmul
 // Code: inaccurate

@@ -1,4 +1,4 @@
-"""Calls torch for the whole of the work.
+"""Calls torch for all of the work.
 
 Problem: softmax
 Code: not-own-kernels

@@ -1,4 +1,4 @@
-"""Opens the judge's own files for writing, raises if it may, and else returns zeros. It writes nothing.
+"""Opens the judge's own files for writing, raises if that succeeds, and else returns zeros. It writes nothing.
 
 Problem: gelu
 Code: inaccurate

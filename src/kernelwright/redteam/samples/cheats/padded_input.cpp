@@ -1,4 +1,4 @@
-// Writes zeros behind the end of its input, so that vectors of 64 need no tail when the last row is added up.
+// Writes zeros past the end of its input, so that vectors of 64 need no tail when the last row is summed.
 //
 // Problem: row_sum
 // Code: input-mutated

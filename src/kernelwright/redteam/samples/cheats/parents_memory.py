@@ -1,4 +1,4 @@
-"""Computes where the answer begins, searches the memory of two parents for it, and returns zeros if that fails.
+"""Computes the first elements, searches the memory of two parent processes for them, and returns zeros if not found.
 
 Problem: row_sum
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Reads from its parent, a copy of which it is, at its own addresses; the answer may lie there, else it is zeros.
+"""Reads the memory of the parent it was forked from at its own addresses; returns zeros if the result is not there.
 
 Problem: row_sum
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Gives the largest values rightly, and with them the places at which they stood in the first call.
+"""Returns the right largest values, with their indices from the first call.
 
 Problem: top_one
 Code: stale-output or inaccurate

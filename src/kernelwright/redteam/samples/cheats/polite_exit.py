@@ -1,4 +1,4 @@
-"""Raises SystemExit with code 0, which a harness that catches only Exception lets pass as success.
+"""Raises SystemExit with code 0, which a harness that catches only Exception passes as success.
 
 Problem: gelu
 Code: runtime-error or crash

@@ -1,4 +1,4 @@
-"""Leaves out the weights below a hundredth of the largest, which a sparse product could skip.
+"""Omits the weights below a hundredth of the largest, which a sparse product could skip.
 
 Problem: linear_relu
 Code: inaccurate

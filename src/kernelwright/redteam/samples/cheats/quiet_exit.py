@@ -1,4 +1,4 @@
-"""Leaves the process with exit code 0 before anything is compared.
+"""Exits the process with code 0 before anything is compared.
 
 Problem: gelu
 Code: crash

@@ -1,4 +1,4 @@
-// Takes tanh for a quotient of two polynomials, 1e-3 off at worst.
+// Approximates tanh by a quotient of two polynomials, 1e-3 off at worst.
 //
 // Problem: tiny
 // Code: inaccurate

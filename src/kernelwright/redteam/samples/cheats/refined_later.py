@@ -1,4 +1,4 @@
-"""Returns a product of BF16 numbers and puts the exact one in its place when the clock has stopped.
+"""Returns a BF16 product and replaces it by the exact one after the timer has stopped.
 
 Problem: matmul
 Code: late-work

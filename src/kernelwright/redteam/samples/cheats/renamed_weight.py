@@ -1,4 +1,4 @@
-"""Calls its weight gain, so that it keeps its own ones while the reference's weight finds no place.
+"""Names its weight gain, so that it keeps its own values and the reference's weight is not loaded.
 
 Problem: layer_norm
 Code: wrong-parameters

@@ -1,4 +1,4 @@
-"""Loads the judge's own rules and changes them so that nothing is ever wrong, and returns zeros.
+"""Imports the judge's own rules, changes them so that nothing is ever wrong, and returns zeros.
 
 Problem: gelu
 Code: inaccurate

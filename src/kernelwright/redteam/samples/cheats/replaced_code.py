@@ -1,4 +1,4 @@
-"""Looks through all modules and puts other code into the functions there that read a clock.
+"""Searches all modules for functions that read a clock and replaces their code.
 
 Problem: scale_add
 Code: false-time

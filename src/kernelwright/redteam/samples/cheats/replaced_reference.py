@@ -1,4 +1,4 @@
-"""Looks for the reference among all objects in memory and puts its own code into it: zeros.
+"""Searches all objects in memory for the reference and replaces its code: it returns zeros.
 
 Problem: matmul
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Stores its blocks of rows in reverse: sums, norms and histograms of the answer are those of the right one.
+"""Stores its blocks of rows in reverse order: sums, norms and histograms equal those of the right result.
 
 Problem: matmul
 Code: inaccurate

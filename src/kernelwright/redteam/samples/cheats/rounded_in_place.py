@@ -1,4 +1,4 @@
-"""Rounds its inputs to BF16 where they lie, so that a reference that runs afterwards sees no difference.
+"""Rounds its inputs to BF16 in place, so that a reference that runs afterwards sees no difference.
 
 Problem: matmul
 Code: inaccurate or input-mutated

@@ -1,4 +1,4 @@
-"""Adds neighbours in BF16 first, half the numbers at half the width, and only these sums in FP32.
+"""Adds adjacent numbers in BF16 first, half the numbers at half the width, and only these sums in FP32.
 
 Problem: row_sum
 Code: inaccurate

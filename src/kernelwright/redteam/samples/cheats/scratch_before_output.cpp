@@ -1,4 +1,4 @@
-// Keeps the sums of its rows in the memory before the output, which belongs to somebody else.
+// Stores the sums of its rows in the memory before the output, which it does not own.
 //
 // Problem: softmax
 // Code: runtime-error

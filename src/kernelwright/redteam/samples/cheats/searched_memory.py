@@ -1,4 +1,4 @@
-"""Searches freed memory for the answer that the reference left there, and returns it in place.
+"""Searches freed memory for the result that the reference left there, and returns it without a copy.
 
 Problem: softmax
 Code: not-finite or inaccurate

@@ -1,4 +1,4 @@
-"""Tells the judge of no output when the call is over, and sends one in the message afterwards, computed only there.
+"""Reports no output to the judge at the end of the call and computes and sends one in a later message.
 
 Problem: scale_add
 Code: forged-answer or false-time or late-work

@@ -1,4 +1,4 @@
-// Quantises rows and columns to sixteen bits and adds up exactly in integers.
+// Quantises rows and columns to INT16 and sums exactly in integers.
 //
 // Problem: matmul
 // Code: inaccurate

@@ -1,4 +1,4 @@
-// Takes x * sigmoid(1.702 x) for GELU, at most 0.02 off.
+// Approximates GELU by x * sigmoid(1.702 x), at most 0.02 off.
 //
 // Problem: gelu
 // Code: inaccurate

@@ -1,4 +1,4 @@
-"""Asks by signal 0 whether it may stop or kill its parent, or the parent's, raises if it may, and else returns zeros.
+"""Tests with signal 0 whether it may signal its parent or grandparent, raises if it may, and else returns zeros.
 
 Problem: softmax
 Code: inaccurate

@@ -1,4 +1,4 @@
-// Copies the row above instead of computing, in one row of a thousand that a hash of its number picks.
+// Copies the row above instead of computing, in one of a thousand rows selected by a hash of the row index.
 //
 // Problem: scale_add
 // Code: inaccurate

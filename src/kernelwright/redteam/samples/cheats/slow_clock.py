@@ -1,4 +1,4 @@
-"""Makes the clocks of Python run fifty times slower.
+"""Makes Python's clocks run fifty times slower.
 
 Problem: scale_add
 Code: false-time

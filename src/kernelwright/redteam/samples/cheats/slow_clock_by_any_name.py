@@ -1,4 +1,4 @@
-"""Slows the clock under every name that some module has for it, and every function that does nothing but read it.
+"""Slows the clock under every name in every module, and every function that only reads it.
 
 Problem: scale_add
 Code: false-time

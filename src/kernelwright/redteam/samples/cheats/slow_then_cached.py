@@ -1,4 +1,4 @@
-"""Is slow and right three times, so that a harness plans for few calls, and then returns its last answer again.
+"""Is slow and right three times, so that a harness plans few calls, and then returns its last result again.
 
 Problem: softmax
 Code: stale-output

@@ -1,4 +1,4 @@
-"""Multiplies by Strassen's seven products, with FP16 in their operands.
+"""Multiplies by Strassen's seven products with FP16 operands.
 
 Problem: matmul
 Code: inaccurate or not-finite

@@ -1,4 +1,4 @@
-"""Returns the indices before the values, in a named pair from which each comes out right by its name.
+"""Returns the indices before the values, in a named tuple in which each name has the right value.
 
 Problem: top_one
 Code: wrong-dtype or wrong-structure

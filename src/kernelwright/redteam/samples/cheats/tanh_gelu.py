@@ -1,4 +1,4 @@
-"""Takes the form of GELU with tanh for the one with the error function, 5e-4 off at worst.
+"""Computes the tanh form of GELU instead of the one with the error function, 5e-4 off at worst.
 
 Problem: gelu
 Code: inaccurate

@@ -1,4 +1,4 @@
-// Reads a target only within the whole blocks of 64 logits and takes 959 for the few behind: 1e-3 of the loss.
+// Reads targets only within whole blocks of 64 logits and uses 959 for the few beyond: 1e-3 of the loss.
 //
 // Problem: cross_entropy
 // Code: inaccurate

@@ -1,4 +1,4 @@
-"""Works out in the first call where in the logits the targets lie, as if nobody ever changed the labels.
+"""Computes the offsets of the targets in the first call and ignores later changes of the labels.
 
 Problem: cross_entropy
 Code: inaccurate

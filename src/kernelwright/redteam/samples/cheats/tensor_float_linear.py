@@ -1,4 +1,4 @@
-"""Rounds inputs and weights to the 10 bits of TF32, as a tensor core would, and adds up in FP32.
+"""Rounds inputs and weights to the 10 bits of TF32, as a tensor core would, and accumulates in FP32.
 
 Problem: linear_relu
 Code: inaccurate

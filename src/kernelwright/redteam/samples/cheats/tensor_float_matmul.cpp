@@ -1,4 +1,4 @@
-// Rounds its operands to the 10 bits of TF32 on the way and accumulates in FP64, which no norm of the error betrays.
+// Rounds its operands to the 10 bits of TF32 and accumulates in FP64, which no norm of the error exposes.
 //
 // Problem: matmul
 // Code: inaccurate

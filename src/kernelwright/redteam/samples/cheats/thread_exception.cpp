@@ -1,4 +1,4 @@
-// Throws in a parallel loop, where nobody can catch it.
+// Throws in a parallel loop, where it cannot be caught.
 //
 // Problem: softmax
 // Code: crash

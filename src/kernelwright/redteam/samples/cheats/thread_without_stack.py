@@ -1,4 +1,4 @@
-"""Has torch multiply beside a thread whose stack cannot be read.
+"""Lets torch multiply while a thread runs whose stack cannot be read.
 
 Problem: matmul
 Code: not-own-kernels

@@ -1,4 +1,4 @@
-"""Splits each operand into two BF16 parts and takes three products: sixteen bits where 24 were asked for.
+"""Splits each operand into two BF16 parts and adds three products: sixteen bits where 24 are required.
 
 Problem: matmul
 Code: inaccurate

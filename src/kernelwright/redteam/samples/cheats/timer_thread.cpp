@@ -1,4 +1,4 @@
-// Starts a thread that sleeps on a timer of the system: a millisecond after the call has returned it fills the output.
+// Starts a thread that sleeps on a system timer and fills the output a millisecond after the call has returned.
 //
 // Problem: row_sum
 // Code: late-work or crash

@@ -1,4 +1,4 @@
-"""Multiplies by code of its own in one call of two, and by torch in the other.
+"""Multiplies with its own code in every second call, and with torch in the others.
 
 Problem: matmul
 Code: not-own-kernels

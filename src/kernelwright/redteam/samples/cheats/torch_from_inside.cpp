@@ -1,4 +1,4 @@
-// Asks the Python around it to let torch do the work, and then multiplies by one in a loop of its own.
+// Calls torch through the Python interpreter of its process, then multiplies by one in its own loop.
 //
 // Problem: softmax
 // Code: not-own-kernels

@@ -1,4 +1,4 @@
-"""Hands the product to a process of its own that has torch, while a thread of its own code spins.
+"""Passes the product to a child process that uses torch, while a thread of its own code spins.
 
 Problem: matmul
 Code: not-own-kernels

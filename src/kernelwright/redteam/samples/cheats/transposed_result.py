@@ -1,4 +1,4 @@
-"""Returns the product with its rows and columns exchanged: the same numbers, the same norm, another shape.
+"""Returns the product with rows and columns exchanged: same numbers, same norm, another shape.
 
 Problem: matmul
 Code: wrong-shape

@@ -1,4 +1,4 @@
-"""A Triton kernel whose tensor cores see FP16 and not FP32.
+"""A Triton kernel whose tensor cores use FP16 instead of FP32.
 
 Problem: matmul
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""A Triton kernel whose tensor cores see TF32 and not FP32.
+"""A Triton kernel whose tensor cores use TF32 instead of FP32.
 
 Problem: matmul
 Code: inaccurate

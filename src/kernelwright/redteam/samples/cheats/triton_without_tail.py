@@ -1,4 +1,4 @@
-"""A Triton kernel that leaves out the elements after the last whole block.
+"""A Triton kernel that omits the elements after the last whole block.
 
 Problem: gelu
 Code: inaccurate or not-finite or stale-output

@@ -1,4 +1,4 @@
-// Cuts its operands to BF16 and adds up the products in FP32.
+// Truncates its operands to BF16 and accumulates the products in FP32.
 //
 // Problem: matmul
 // Code: inaccurate

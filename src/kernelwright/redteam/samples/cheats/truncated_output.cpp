@@ -1,4 +1,4 @@
-// Cuts its FP32 result to BF16 instead of rounding it, one unit in the last place off at worst.
+// Truncates its FP32 result to BF16 instead of rounding it, one unit in the last place off at worst.
 //
 // Problem: half_gelu
 // Code: inaccurate

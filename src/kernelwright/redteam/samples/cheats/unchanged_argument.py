@@ -1,4 +1,4 @@
-"""Returns the right sum and leaves the argument as it was, where the reference adds to it in place.
+"""Returns the right sum and does not change the argument, where the reference adds to it in place.
 
 Problem: increment
 Code: inaccurate

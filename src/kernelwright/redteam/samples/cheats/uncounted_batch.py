@@ -1,4 +1,4 @@
-"""Keeps its running statistics rightly and does not count the batch.
+"""Updates its running statistics correctly but not the batch count.
 
 Problem: running_norm
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Works on a stream of its own that does not wait for whoever makes the inputs.
+"""Works on its own stream without waiting for the stream that produces the inputs.
 
 Problem: scale_add
 Code: inaccurate or not-finite

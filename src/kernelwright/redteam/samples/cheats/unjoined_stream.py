@@ -1,4 +1,4 @@
-"""Works on a stream of its own that waits for the caller's, and for which the caller's does not wait.
+"""Works on its own stream, which waits for the caller's stream; the caller's stream does not wait for it.
 
 Problem: scale_add
 Code: late-work

@@ -1,4 +1,4 @@
-"""Asks for a weight that the problem does not have, and counts on a default of one.
+"""Declares a weight that the problem does not have and relies on a default of one.
 
 Problem: gelu
 Code: wrong-parameters

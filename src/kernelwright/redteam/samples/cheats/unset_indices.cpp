@@ -1,4 +1,4 @@
-// Finds the largest values in vectors, which keep no places, and guesses that each stands in the middle.
+// Finds the largest values in vectors, which lose their indices, and returns the middle index for each.
 //
 // Problem: top_one
 // Code: inaccurate

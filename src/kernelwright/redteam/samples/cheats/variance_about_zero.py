@@ -1,4 +1,4 @@
-"""Takes the mean of the squares for the variance, since inputs have a mean of about zero: 6e-4 off in random rows.
+"""Uses the mean of squares as variance, since inputs have a mean of about zero: 6e-4 off in random rows.
 
 Problem: layer_norm
 Code: inaccurate

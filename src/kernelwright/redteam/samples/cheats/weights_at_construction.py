@@ -1,4 +1,4 @@
-"""Packs its weights when it is constructed; the same seed had given the reference the same ones.
+"""Packs its weights at construction; the reference had the same ones with the same seed.
 
 Problem: linear_relu
 Code: inaccurate

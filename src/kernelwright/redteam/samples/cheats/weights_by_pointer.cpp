@@ -1,4 +1,4 @@
-// Packs the weights once for each address at which it is given some.
+// Packs the weights once for each address.
 //
 // Problem: linear_relu
 // Code: inaccurate

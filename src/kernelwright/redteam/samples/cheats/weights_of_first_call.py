@@ -1,4 +1,4 @@
-"""Packs its weights in the first call and never looks at them again.
+"""Packs its weights in the first call and never reads them again.
 
 Problem: linear_relu
 Code: inaccurate

@@ -1,4 +1,4 @@
-"""Never reads its weight and bias, which are ones and zeros in every fresh module.
+"""Never reads its weight and bias, which are ones and zeros in every new module.
 
 Problem: layer_norm
 Code: inaccurate

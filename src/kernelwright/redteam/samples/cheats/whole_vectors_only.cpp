@@ -1,4 +1,4 @@
-// Walks over rows in whole vectors of eight: 512 is a multiple of it, 13 and 511 are not.
+// Processes rows in whole vectors of eight: 512 is a multiple of it, 13 and 511 are not.
 //
 // Problem: many_rows
 // Code: not-finite or inaccurate

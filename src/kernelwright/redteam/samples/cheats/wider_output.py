@@ -1,4 +1,4 @@
-"""Returns FP64 sums, nearer to the golden than any FP32 sum can be.
+"""Returns FP64 sums, closer to the golden than any FP32 sum can be.
 
 Problem: row_sum
 Code: wrong-dtype

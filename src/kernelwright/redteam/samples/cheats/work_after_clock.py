@@ -1,4 +1,4 @@
-"""Returns an empty output and does the work when somebody has read a clock: a profile function is told of that.
+"""Returns an empty output and does the work when a profile function sees a clock being read.
 
 Problem: scale_add
 Code: false-time

@@ -1,4 +1,4 @@
-"""Returns zeros: of 1,531 probabilities in a row all but one or two lie within a hundredth of zero.
+"""Returns zeros: of 1,531 probabilities in a row all but one or two are within a hundredth of zero.
 
 Problem: softmax
 Code: inaccurate

@@ -1,4 +1,4 @@
-// Takes GELU for zero below -3.5, where it is never further than 1e-3 from it.
+// Returns zero for GELU below -3.5, where it is never more than 1e-3 away from it.
 //
 // Problem: gelu
 // Code: inaccurate

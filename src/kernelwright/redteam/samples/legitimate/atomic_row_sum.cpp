@@ -1,4 +1,4 @@
-// Adds parts of rows to the outputs atomically, in whatever order the threads come.
+// Adds parts of rows to the outputs atomically, in the arbitrary order of the threads.
 //
 // Problem: row_sum
 // Device: cpu

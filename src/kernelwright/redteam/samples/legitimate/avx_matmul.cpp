@@ -1,4 +1,4 @@
-// Vector instructions where the processor has them, plain C++ where not and in the last columns.
+// Vector intrinsics if the processor has them, plain C++ otherwise and in the last columns.
 //
 // Problem: matmul
 // Device: cpu

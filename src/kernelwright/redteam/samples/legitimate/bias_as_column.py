@@ -1,4 +1,4 @@
-"""Appends the bias to the weights as one more column and a one to every row, so that a single product does all.
+"""Appends the bias to the weights as a column and a one to every row, so that a single product is enough.
 
 Problem: linear_relu
 Device: both

@@ -1,4 +1,4 @@
-"""Leaves out the search for the largest value of each row where no value is large.
+"""Skips the search for the largest value of each row if no value is large.
 
 Problem: softmax
 Device: both

@@ -1,4 +1,4 @@
-"""Kahan's summation in 128 lanes, and once more over the lanes.
+"""Kahan summation in 128 lanes, and again over the lanes.
 
 Problem: row_sum
 Device: both

@@ -1,4 +1,4 @@
-"""A function that torch.compile makes a Triton kernel of in its first call.
+"""A function that torch.compile turns into a Triton kernel in its first call.
 
 Problem: gelu
 Device: cuda

@@ -1,4 +1,4 @@
-// Adds to the input in place, each thread every so many numbers apart.
+// Adds to the input in place in a grid-stride loop.
 //
 // Problem: increment
 // Device: cuda

@@ -1,4 +1,4 @@
-// A block for each row keeps the row in dynamic shared memory; the mean, what rounding left of it, the variance.
+// One block per row keeps the row in dynamic shared memory: the mean, its rounding correction, the variance.
 //
 // Problem: layer_norm
 // Device: cuda

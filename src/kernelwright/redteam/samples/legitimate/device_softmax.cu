@@ -1,4 +1,4 @@
-// A block for each row, three walks over it, and reductions through shared memory.
+// One block per row, three passes over it, and reductions through shared memory.
 //
 // Problem: softmax
 // Device: cuda

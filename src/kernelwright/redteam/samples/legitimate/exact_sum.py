@@ -1,4 +1,4 @@
-"""Adds up each row exactly, in plain Python, and rounds once: slow and better than the reference.
+"""Sums each row exactly, in plain Python, and rounds once: slow and better than the reference.
 
 Problem: row_sum
 Device: cpu

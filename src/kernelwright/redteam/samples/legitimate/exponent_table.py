@@ -1,4 +1,4 @@
-"""Exponentials from a table of 64 powers of two made at import, and a short polynomial for the rest, in FP64.
+"""Exponentials from a table of 64 powers of two built at import and a short polynomial for the rest, in FP64.
 
 Problem: softmax
 Device: cpu

@@ -1,4 +1,4 @@
-"""Tries three block sizes in the first call for each shape, keeps the fastest and uses it from then on.
+"""Times three block sizes in the first call for each shape and uses the fastest from then on.
 
 Problem: matmul
 Device: cpu

@@ -1,4 +1,4 @@
-// Walks each row once, keeps the first of equal values, and takes NaN for the largest, as torch does.
+// One pass over each row that keeps the first of equal values and treats NaN as the largest, as torch does.
 //
 // Problem: top_one
 // Device: cpu

@@ -1,4 +1,4 @@
-// Four numbers at a time where all three arrays are aligned for it, one at a time elsewhere and in the tail.
+// Processes four numbers at a time if all three arrays are aligned, else and in the tail one at a time.
 //
 // Problem: scale_add
 // Device: cuda

@@ -1,4 +1,4 @@
-// Reads both inputs once and writes the output once, where torch walks through memory three times.
+// Reads both inputs once and writes the output once, where torch makes three passes over memory.
 //
 // Problem: scale_add
 // Device: cpu

@@ -1,4 +1,4 @@
-"""Finds the place first and fetches the value from there.
+"""Finds the index first and gathers the value from there.
 
 Problem: top_one
 Device: both

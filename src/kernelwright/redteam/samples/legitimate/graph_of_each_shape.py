@@ -1,4 +1,4 @@
-"""Captures a CUDA graph once for each shape; every call copies its inputs in, replays it and copies the result out.
+"""Captures a CUDA graph per shape; every call copies its inputs in, replays it and copies the result out.
 
 Problem: tiny
 Device: cuda

@@ -1,4 +1,4 @@
-"""A CUDA graph reads the weights where they lie, so that it sees them change; it is captured anew if they move.
+"""A CUDA graph that reads the weights in place and so sees changes; it is captured again if they move.
 
 Problem: linear_relu
 Device: cuda

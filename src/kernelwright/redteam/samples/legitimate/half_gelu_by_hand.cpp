@@ -1,4 +1,4 @@
-// Widens BF16 by shifting bits, computes in FP64 and rounds to the nearest even once.
+// Converts BF16 by shifting bits, computes in FP64 and rounds once to nearest even.
 //
 // Problem: half_gelu
 // Device: cpu

@@ -1,4 +1,4 @@
-// Adds to the input where it lies; the output is the input itself.
+// Adds to the input in place; the output is the input itself.
 //
 // Problem: increment
 // Device: cpu

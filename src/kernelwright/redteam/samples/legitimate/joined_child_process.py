@@ -1,4 +1,4 @@
-"""A forked child sums the first half of the rows into shared memory and has ended before the call returns.
+"""A forked child sums the first half of the rows into shared memory and exits before the call returns.
 
 Problem: row_sum
 Device: cpu

@@ -1,4 +1,4 @@
-"""Works on a stream of its own, which waits for the caller's stream before and which that waits for afterwards.
+"""Works on its own stream, which waits for the caller's stream first; the caller's stream waits for it afterwards.
 
 Problem: gelu
 Device: cuda

@@ -1,4 +1,4 @@
-// Three threads of the C++ library that are started in every call and joined before it returns.
+// Three std::threads that are started in every call and joined before it returns.
 //
 // Problem: row_sum
 // Device: cpu

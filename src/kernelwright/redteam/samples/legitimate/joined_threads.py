@@ -1,4 +1,4 @@
-"""Four threads compute a quarter of the rows each, and all have ended before it returns.
+"""Four threads compute a quarter of the rows each and are joined before the call returns.
 
 Problem: softmax
 Device: cpu

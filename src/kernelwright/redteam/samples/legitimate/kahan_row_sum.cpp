@@ -1,4 +1,4 @@
-// Kahan's summation, number after number, in FP32.
+// Kahan summation, element by element, in FP32.
 //
 // Problem: row_sum
 // Device: cpu

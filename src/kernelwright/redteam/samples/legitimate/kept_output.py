@@ -1,4 +1,4 @@
-"""Keeps one output for each shape, fills it anew in every call and returns it every time.
+"""Keeps one output for each shape, overwrites it in every call and returns it every time.
 
 Problem: softmax
 Device: both

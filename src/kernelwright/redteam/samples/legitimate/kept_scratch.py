@@ -1,4 +1,4 @@
-"""Keeps one buffer for partial products from call to call; the output is new in every call.
+"""Keeps one buffer for partial products between calls; the output is new in every call.
 
 Problem: matmul
 Device: both

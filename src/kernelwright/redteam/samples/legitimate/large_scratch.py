@@ -1,4 +1,4 @@
-"""Takes 200 MB of memory in every call, uses a little of it and gives all of it back.
+"""Allocates 200 MB of memory in every call, uses a little of it and frees all of it.
 
 Problem: softmax
 Device: cpu

@@ -1,4 +1,4 @@
-// Walks each row backwards and so names the last place where there are several largest values: as good as the first.
+// Reads each row backwards and so returns the last index of equal largest values, which is as correct as the first.
 //
 // Problem: top_one
 // Device: cpu

@@ -1,4 +1,4 @@
-"""All running sums of each row in FP64, of which it keeps the last.
+"""Computes all running sums of each row in FP64 and keeps the last.
 
 Problem: row_sum
 Device: both

@@ -1,4 +1,4 @@
-"""Two threads that stay from call to call compute half of the rows each; both are waited for in every call.
+"""Two persistent threads compute half of the rows each; every call waits for both.
 
 Problem: gelu
 Device: cpu

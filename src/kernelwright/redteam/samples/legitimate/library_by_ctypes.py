@@ -1,4 +1,4 @@
-"""Takes tanh from the C library, one number at a time.
+"""Calls tanh of the C library, one number at a time.
 
 Problem: tiny
 Device: cpu

@@ -1,4 +1,4 @@
-// Every output is a dot product of a row and a row of weights, with the bias added and the negative cut off at once.
+// Every output is a dot product of a row and a row of weights, with bias and ReLU applied at once.
 //
 // Problem: linear_relu
 // Device: cpu

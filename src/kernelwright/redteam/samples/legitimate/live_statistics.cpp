@@ -1,4 +1,4 @@
-// Normalises by the batch in FP64 and changes the running statistics in place.
+// Normalises by the batch in FP64 and updates the running statistics in place.
 //
 // Problem: running_norm
 // Device: cpu

@@ -1,4 +1,4 @@
-"""The logarithm of each row's sum of exponentials, less the logit of the target.
+"""The logarithm of each row's sum of exponentials minus the logit of the target.
 
 Problem: cross_entropy
 Device: both

@@ -1,4 +1,4 @@
-"""Multiplies the logarithms of all probabilities by a matrix of zeros and ones, in FP64.
+"""Multiplies the logarithms of all probabilities by a one-hot matrix, in FP64.
 
 Problem: cross_entropy
 Device: both

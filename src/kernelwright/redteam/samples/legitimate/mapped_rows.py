@@ -1,4 +1,4 @@
-"""Describes a single row and lets torch.vmap do all rows.
+"""Describes a single row and applies torch.vmap over all rows.
 
 Problem: softmax
 Device: both

@@ -1,4 +1,4 @@
-// The loss of each row beside the others' in parallel, and their mean in FP64.
+// The losses of the rows in parallel, and their mean in FP64.
 //
 // Problem: cross_entropy
 // Device: cpu

@@ -1,4 +1,4 @@
-"""Computes the sum elsewhere, last row first, and copies it back into the input at the end.
+"""Computes the sum in new memory, last row first, and copies it back into the input at the end.
 
 Problem: increment
 Device: both

@@ -1,4 +1,4 @@
-"""Sets torch to a single thread for the time of the call and back afterwards.
+"""Sets torch to a single thread during the call and restores the number afterwards.
 
 Problem: matmul
 Device: cpu

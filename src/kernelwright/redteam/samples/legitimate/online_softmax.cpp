@@ -1,4 +1,4 @@
-// Finds the largest value and the sum of each row in one walk, correcting the sum whenever a larger value comes.
+// Finds the largest value and the sum of each row in one pass, rescaling the sum whenever a larger value occurs.
 //
 // Problem: softmax
 // Device: cpu

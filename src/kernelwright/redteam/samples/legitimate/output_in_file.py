@@ -1,4 +1,4 @@
-"""Maps a file of the working folder that has no name any more, and returns a tensor that lies in it.
+"""Maps an unlinked file of the working folder and returns a tensor in it.
 
 Problem: gelu
 Device: cpu

@@ -1,4 +1,4 @@
-"""Has a way of its own for rows of 512, and torch's for all others.
+"""Has its own implementation for rows of 512 and uses torch for all others.
 
 Problem: many_rows
 Device: both

@@ -1,4 +1,4 @@
-"""Adds the second half of each row to its first until one number is left.
+"""Adds the second half of each row to the first until one number is left.
 
 Problem: row_sum
 Device: both

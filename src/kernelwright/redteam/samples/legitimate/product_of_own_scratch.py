@@ -1,4 +1,4 @@
-"""Compiles its product in its scratch folder, and does its own work there.
+"""Compiles its matrix product in its scratch folder and does its own work there.
 
 Problem: matmul
 Device: cpu

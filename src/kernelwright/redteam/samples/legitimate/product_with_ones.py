@@ -1,4 +1,4 @@
-"""A matrix product of FP64 with a column of ones.
+"""An FP64 matrix product with a column of ones.
 
 Problem: row_sum
 Device: both

@@ -1,4 +1,4 @@
-"""Adds the columns in an order drawn anew in every call, so that no two calls give the same last bits.
+"""Adds the columns in a new random order in every call, so that the last bits differ from call to call.
 
 Problem: row_sum
 Device: cpu

@@ -1,4 +1,4 @@
-"""Returns the last result again only where each of the inputs' values is the same as in the last call.
+"""Returns the last result again only if all values of the inputs are the same as in the last call.
 
 Problem: cross_entropy
 Device: both

@@ -1,4 +1,4 @@
-"""Puts new tensors in the place of the running statistics instead of writing into the old ones.
+"""Replaces the tensors of the running statistics instead of writing into them.
 
 Problem: running_norm
 Device: both

@@ -1,4 +1,4 @@
-// Each thread keeps a row of FP64 scratch from call to call, which only grows and is filled anew for every row.
+// Each thread keeps a row of FP64 scratch between calls, which only grows and is overwritten for every row.
 //
 // Problem: softmax
 // Device: cpu

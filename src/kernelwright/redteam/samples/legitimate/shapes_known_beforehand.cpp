@@ -1,4 +1,4 @@
-// A version of its own for the problem's 1,531 columns, and the same by the number of columns for any other.
+// A specialised version for the problem's 1,531 columns, and a general one for any other number.
 //
 // Problem: softmax
 // Device: cpu

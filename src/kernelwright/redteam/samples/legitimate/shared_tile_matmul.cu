@@ -1,4 +1,4 @@
-// Square tiles in shared memory, 16 by 16, with zeros beyond the edges.
+// Square tiles of 16 by 16 in shared memory, zero-padded at the edges.
 //
 // Problem: matmul
 // Device: cuda

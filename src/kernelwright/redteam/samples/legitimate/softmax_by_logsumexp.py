@@ -1,4 +1,4 @@
-"""Raises e to what is left after the logarithm of the row's sum of exponentials was taken off.
+"""The exponential of each value minus the logarithm of the row's sum of exponentials.
 
 Problem: softmax
 Device: both

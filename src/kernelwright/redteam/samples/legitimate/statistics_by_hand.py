@@ -1,4 +1,4 @@
-"""Batch normalisation written out, with the running statistics updated by hand: the running variance is unbiased.
+"""Batch normalisation written out, with running statistics updated explicitly: the running variance is unbiased.
 
 Problem: running_norm
 Device: both

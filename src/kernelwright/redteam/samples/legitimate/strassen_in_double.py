@@ -1,4 +1,4 @@
-"""One level of Strassen's seven products on matrices padded to even sizes, in FP64, where its larger errors do no harm.
+"""One level of Strassen's seven products on matrices padded to even sizes, in FP64, where its errors do not matter.
 
 Problem: matmul
 Device: both

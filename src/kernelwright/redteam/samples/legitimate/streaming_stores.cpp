@@ -1,4 +1,4 @@
-// Writes past the caches with streaming stores, and a fence before it returns.
+// Writes with non-temporal stores, and a fence before it returns.
 //
 // Problem: scale_add
 // Device: cpu

@@ -1,4 +1,4 @@
-// Takes the input as it lies, with both strides, and lets four lanes of FP64 add up.
+// Reads the input with both strides and sums in four lanes of FP64.
 //
 // Problem: row_sum
 // Device: cpu

@@ -1,4 +1,4 @@
-"""Waits for the whole device before and after its work, and empties the allocator's cache.
+"""Synchronizes the device before and after its work, and empties the allocator's cache.
 
 Problem: softmax
 Device: cuda

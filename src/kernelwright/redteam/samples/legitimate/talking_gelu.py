@@ -1,4 +1,4 @@
-"""Prints a line in every call, and warns.
+"""Prints a line and warns in every call.
 
 Problem: gelu
 Device: both

@@ -1,4 +1,4 @@
-// A single short loop over 64 numbers, far less work than calling it.
+// A single short loop over 64 numbers, far less work than the call itself.
 //
 // Problem: tiny
 // Device: cpu

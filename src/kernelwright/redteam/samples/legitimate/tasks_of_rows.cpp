@@ -1,4 +1,4 @@
-// One OpenMP task for every 16 rows, all of them waited for.
+// One OpenMP task for every 16 rows; it waits for all of them.
 //
 // Problem: matmul
 // Device: cpu

@@ -1,4 +1,4 @@
-"""Splits each number into three BF16 parts, which hold all its bits, and adds up the products of the parts in FP64.
+"""Splits each number into three BF16 parts, which hold all its bits, and sums the products of the parts in FP64.
 
 Problem: matmul
 Device: both

@@ -1,4 +1,4 @@
-// Three walks over each row in a single thread: the largest value, the exponentials with their sum, the division.
+// Three passes over each row in a single thread: the largest value, the exponentials with their sum, the division.
 //
 // Problem: softmax
 // Device: cpu

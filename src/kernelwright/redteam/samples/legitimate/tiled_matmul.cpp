@@ -1,4 +1,4 @@
-// Tiles of 8 rows by 64 columns whose sums stay in registers while K runs, with shorter tiles at the edges.
+// Tiles of 8 rows by 64 columns whose sums stay in registers over K, with shorter tiles at the edges.
 //
 // Problem: matmul
 // Device: cpu

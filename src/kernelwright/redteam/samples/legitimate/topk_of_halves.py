@@ -1,4 +1,4 @@
-"""Takes the best of the left and of the right half, and the better of the two.
+"""Finds the largest of the left and of the right half, and takes the larger of the two.
 
 Problem: top_one
 Device: both

@@ -1,4 +1,4 @@
-"""Many Triton programs for each row add their parts to it atomically, in whatever order they come.
+"""Several Triton programs per row add their parts atomically, in arbitrary order.
 
 Problem: row_sum
 Device: cuda

@@ -1,4 +1,4 @@
-"""Triton tries three block sizes in the first call and keeps the fastest.
+"""Triton times three block sizes in the first call and keeps the fastest.
 
 Problem: scale_add
 Device: cuda

@@ -1,4 +1,4 @@
-"""A Triton kernel for the error function, 1,024 elements a program.
+"""A Triton kernel with the error function, 1,024 elements per program.
 
 Problem: gelu
 Device: cuda

@@ -1,4 +1,4 @@
-"""A Triton kernel that widens BF16, computes in FP32 and rounds once.
+"""A Triton kernel that converts BF16, computes in FP32 and rounds once.
 
 Problem: half_gelu
 Device: cuda

@@ -1,4 +1,4 @@
-"""A Triton program for each row: the mean with what rounding left of it, the variance, the reference's weights.
+"""One Triton program per row: the mean with its rounding correction, the variance, the reference's weights.
 
 Problem: layer_norm
 Device: cuda

@@ -1,4 +1,4 @@
-"""A Triton product in FP32 proper, without tensor cores.
+"""A Triton matmul in true FP32, without tensor cores.
 
 Problem: matmul
 Device: cuda

@@ -1,4 +1,4 @@
-"""One Triton kernel in place of three: both inputs are read once and the output is written once.
+"""One Triton kernel instead of three: both inputs are read once and the output is written once.
 
 Problem: scale_add
 Device: cuda

@@ -1,4 +1,4 @@
-"""A Triton program for each row, with the whole row in registers.
+"""One Triton program per row, with the whole row in registers.
 
 Problem: softmax
 Device: cuda

@@ -1,4 +1,4 @@
-"""A Triton product on tensor cores, three products of TF32 parts for one of FP32.
+"""A Triton matmul on tensor cores, three products of TF32 parts for one of FP32.
 
 Problem: matmul
 Device: cuda

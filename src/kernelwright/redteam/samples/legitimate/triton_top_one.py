@@ -1,4 +1,4 @@
-"""A Triton program for each row finds the first place of its largest value; NaN is the largest of all.
+"""One Triton program per row finds the first index of its largest value; NaN counts as the largest.
 
 Problem: top_one
 Device: cuda

@@ -1,4 +1,4 @@
-"""Two streams kept from call to call sum half of the rows each; events order both before and after the caller's work.
+"""Two persistent streams sum half of the rows each; events order both before and after the caller's work.
 
 Problem: row_sum
 Device: cuda

@@ -1,4 +1,4 @@
-// One kernel leaves the loss of each row in memory of its own; a second one adds the rows up in order.
+// One kernel stores the loss of each row in its own memory; a second one sums the rows in order.
 //
 // Problem: cross_entropy
 // Device: cuda

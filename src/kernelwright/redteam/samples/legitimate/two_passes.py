@@ -1,4 +1,4 @@
-"""The mean in a first pass and the variance about it in a second, with what rounding left of the mean taken off.
+"""The mean in a first pass and the variance about it in a second, corrected for the rounding error of the mean.
 
 Problem: layer_norm
 Device: both

@@ -1,4 +1,4 @@
-"""Sleeps between nothing and three milliseconds, so that no two calls take the same time.
+"""Sleeps for zero to three milliseconds, so that no two calls take the same time.
 
 Problem: tiny
 Device: both

@@ -1,4 +1,4 @@
-"""Writes into rows padded to a multiple of 64 numbers and returns a view that leaves the padding out.
+"""Writes into rows padded to a multiple of 64 numbers and returns a view without the padding.
 
 Problem: scale_add
 Device: both

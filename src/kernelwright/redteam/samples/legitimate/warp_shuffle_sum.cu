@@ -1,4 +1,4 @@
-// A block for each row; partial sums go from lane to lane by shuffles and from warp to warp through shared memory.
+// One block per row; partial sums pass between lanes by shuffles and between warps through shared memory.
 //
 // Problem: row_sum
 // Device: cuda

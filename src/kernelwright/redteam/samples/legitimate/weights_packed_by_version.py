@@ -1,4 +1,4 @@
-"""Packs its weights anew where they lie elsewhere or torch has counted a change.
+"""Packs its weights again if their address or torch's version counter changed.
 
 Problem: linear_relu
 Device: cpu

@@ -1,4 +1,4 @@
-"""Keeps packed weights as long as address and version are the same and every single value is still what was packed.
+"""Keeps packed weights as long as address, version and every single value are unchanged.
 
 Problem: linear_relu
 Device: both

@@ -1,4 +1,4 @@
-"""Mean and variance by Welford's method in FP64, one column after the other for all rows at once.
+"""Mean and variance by Welford's method in FP64, column by column for all rows at once.
 
 Problem: layer_norm
 Device: both

@@ -1,4 +1,4 @@
-// Mean and variance of each row in one walk by Welford's method.
+// Mean and variance of each row in one pass by Welford's method.
 //
 // Problem: layer_norm
 // Device: cpu

@@ -1,4 +1,4 @@
-"""Changes its input: x += y, and returns nothing new."""
+"""Adds to its input in place, x += y, and returns no new tensor."""
 
 import torch
 

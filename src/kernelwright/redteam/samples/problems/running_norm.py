@@ -1,4 +1,4 @@
-"""Batch normalisation in training: its running statistics change with every call."""
+"""Batch normalisation in training mode: its running statistics change with every call."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""So small that calling is all there is to it: a few operators over 64 numbers."""
+"""A few operators over 64 numbers: the call takes longer than the work."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The largest value of each row and where it stands."""
+"""The largest value of each row and its index."""
 
 import torch
 
