@@ -28,7 +28,7 @@ def test_every_import_of_the_examples_resolves():
     missing = [
         f"{module}.{name}"
         for module, name in sorted(imported_names())
-        if not hasattr(import_module(module), name) and not is_module(f"{module}.{name}")
+        if not is_module(f"{module}.{name}") and not hasattr(import_module(module), name)
     ]
     assert not missing
 
@@ -50,4 +50,5 @@ def imported_names() -> set[tuple[str, str]]:
 
 
 def is_module(name: str) -> bool:
-    return (ROOT / "src" / f"{name.replace('.', '/')}.py").exists()
+    path = ROOT / "src" / name.replace(".", "/")
+    return path.with_suffix(".py").exists() or path.is_dir()
