@@ -211,7 +211,7 @@ def test_results_written_past_the_caches_are_the_same(columns):
     graph = captured(lambda x: torch.softmax(x, -1) + 1, x).graph
     ((region, _),), _ = plan_regions(graph)
     choice = CppConfig(vector_axis="r0", nontemporal_stores=True)
-    assert "stream(" in print_cpp(region, choice)
+    assert "store_nontemporal(" in print_cpp(region, choice)
     function = function_of(region, choice)
     got = torch.full_like(x, 77.0)
     function(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(got.data_ptr()))
@@ -351,7 +351,7 @@ def test_every_half_is_the_float_that_it_is():
 )
 def test_a_walk_along_memory_asks_for_what_it_comes_to(program, lanes, ahead):
     ((region, _),), _ = plan_regions(captured(program, X).graph)
-    assert ("load_ahead<V>(" in print_cpp(region, CppConfig(vector_axis=lanes))) == ahead
+    assert ("load_prefetch<V>(" in print_cpp(region, CppConfig(vector_axis=lanes))) == ahead
 
 
 def test_sums_of_halves_are_rounded_once():

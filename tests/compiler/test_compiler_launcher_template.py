@@ -73,7 +73,7 @@ def of_file(cuda, version="3.6.0"):
 def started(compiled, version="3.6.0", cuda=None, **options):
     cuda = cuda or Cuda()
     kernel = Kernel(compiled, cuda)
-    return kernel, of_file(cuda, version)["starter"](kernel, 12, 4, **options)
+    return kernel, of_file(cuda, version)["make_launcher"](kernel, 12, 4, **options)
 
 
 def compiled_with(scratch=0):
@@ -122,11 +122,11 @@ def test_what_lies_on_another_device_is_launched_there():
 
 
 def test_programs_that_wait_for_each_other_are_not_started_where_they_would_wait_for_ever():
-    kernel, start = started(compiled_with(), together=47)
-    with pytest.raises(RuntimeError, match="47 programs wait for each other, and this GPU has 46"):
+    kernel, start = started(compiled_with(), resident_programs=47)
+    with pytest.raises(RuntimeError, match="47 programs have to be resident at once, but this GPU has 46"):
         start(X)
     assert not kernel.calls
-    kernel, start = started(compiled_with(), together=46)
+    kernel, start = started(compiled_with(), resident_programs=46)
     start(X)
     assert len(kernel.calls) == 1
 
@@ -149,6 +149,6 @@ def test_memory_is_taken_where_the_tensor_lies(is_cuda, lies_on, here):
         new_empty_strided=lambda shape, strides, dtype: ("beside it", shape, strides, dtype),
     )
     how = "taken here" if is_cuda and lies_on == here else "beside it"
-    assert of_file(cuda)["memory_beside"](tensor, *layout) == (how, *layout)
+    assert of_file(cuda)["empty_on_device_of"](tensor, *layout) == (how, *layout)
     if is_cuda and lies_on == here:
-        assert of_file(cuda)["memory_beside"](tensor, *layout[:2]) == (how, *layout[:2], torch.int8)
+        assert of_file(cuda)["empty_on_device_of"](tensor, *layout[:2]) == (how, *layout[:2], torch.int8)

@@ -40,7 +40,7 @@ CODEGEN_MODULES = (
     "kernelwright.compiler.regions.partition",
     "kernelwright.compiler.kernel_source",
 )
-_LAUNCHER = re.compile(r"^def starter\(", re.MULTILINE)
+_LAUNCHER = re.compile(r"^def make_launcher\(", re.MULTILINE)
 
 
 class ProgramRows:
@@ -143,10 +143,12 @@ def _generate_kernels(problem: Problem, configs: dict[str, Any], target: Target 
 def _load_recording_module(text: str, plan: Any) -> ModuleType:
     """Load a module of kernels with a launcher that records the launches."""
 
-    def starter(kernel: Any, programs: int, warps: int, together: int = 1) -> Callable[..., None]:
-        return lambda *tensors: plan.add_triton(kernel, tensors, {"num_warps": warps})
+    def make_launcher(
+        kernel: Any, num_programs: int, num_warps: int, resident_programs: int = 1
+    ) -> Callable[..., None]:
+        return lambda *tensors: plan.add_triton(kernel, tensors, {"num_warps": num_warps})
 
-    return load(_LAUNCHER.sub("def unused_starter(", text), {"starter": starter})
+    return load(_LAUNCHER.sub("def unused_make_launcher(", text), {"make_launcher": make_launcher})
 
 
 def _draw_empty_inputs(problem: Problem) -> Any:

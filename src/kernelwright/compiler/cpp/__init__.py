@@ -1,1 +1,1 @@
-"""Prints regions as C++ for the CPU: vectors along one axis, threads over the rest."""
+"""Generates C++ for regions on the CPU: vectors along one axis, threads over the rest."""

@@ -1,29 +1,30 @@
-"""Vectors along an outer axis: every lane is a row of its own, and a reduction is a plain loop. Regions without
-reductions are run like this too."""
+"""Vectors along an outer axis: each lane is a row, and a reduction is a plain loop. Also used for regions without
+reductions."""
 
 from __future__ import annotations
 
-from kernelwright.compiler.cpp.body import KernelBody
+from kernelwright.compiler.cpp.body import KernelBody, split_bounds
 from kernelwright.compiler.cpp.configs import CppConfig, plan_lane_tasks
 from kernelwright.compiler.cpp.op_templates import COMPUTE_CTYPES, Scope
 from kernelwright.compiler.cpp.passes import ARG_REDUCTIONS, target_value
-from kernelwright.compiler.regions.region import Load, Reduction, Region, Step, Store
+from kernelwright.compiler.regions.region import Load, Reduction, Region, Scan, Step, Store
 
 MIN_VECTOR_LANES = 16
-"""Fewer lanes than this do not fill the vectors of every machine: there they are of that power of two."""
+"""Fewer lanes than this do not fill a vector on every machine: the vector size is then their power of two."""
 
 
 PassTarget = Reduction | Store
 
 
 class OuterVectorBody(KernelBody):
-    """A function whose vectors run along an outer axis; so many neighbouring lanes `lanes_per_row` are one row."""
+    """A function whose vectors run along an outer axis; `lanes_per_row` adjacent lanes belong to one row."""
 
-    def __init__(self, region: Region, choice: CppConfig, lanes_per_row: int = 1) -> None:
-        super().__init__(region, choice)
+    def __init__(self, region: Region, config: CppConfig, lanes_per_row: int = 1) -> None:
+        super().__init__(region, config)
         self.lanes_per_row = lanes_per_row
 
     def generate(self) -> list[str]:
+        """Generate all lines of the body."""
         outer = [axis.name for axis in self.region.outer if axis.name != self.vector_axis]
         size = self.sizes[self.vector_axis]
         chunk, tasks = plan_lane_tasks(self.region, self.vector_axis, self.lanes_per_row)
@@ -35,37 +36,40 @@ class OuterVectorBody(KernelBody):
         inside = scope.nested_scope()
         if outer:
             self.emit_outer_indices(inside, outer, f"(task / {chunks})" if chunks > 1 else "task")
-        low = f"(task % {chunks}) * {chunk}" if chunks > 1 else "0"
-        inside.add(f"const int64_t low = {low}, high = low + {chunk} < {size} ? low + {chunk} : {size};")
+        begin = f"(task % {chunks}) * {chunk}" if chunks > 1 else "0"
+        end = f"lane_begin + {chunk} < {size} ? lane_begin + {chunk} : {size}"
+        inside.add(f"const int64_t lane_begin = {begin}, lane_end = {end};")
         self._emit_lane_invariants(inside)
         self.emit_task(inside, chunk)
         scope.add("}")
         return self.lines
 
     def _emit_lane_invariants(self, scope: Scope) -> None:
-        """Writes down, once for a task, what depends neither on the lane nor on the row."""
-        alone: set[str] = set()
+        """Emit, once per task, what depends neither on the lane nor on the element of the row."""
+        invariant: set[str] = set()
         for entry in (*self.region.loads, *self.region.steps):
-            same = self.vector_axis not in self.region.axes_of[entry.value] and not self.passes.varies_along_row(
+            is_uniform = self.vector_axis not in self.region.axes_of[entry.value] and not self.passes.varies_along_row(
                 entry.value
             )
-            if same and isinstance(entry, Load | Step) and alone.issuperset(self.passes.arguments(entry)):
-                alone.add(entry.value)
-        self.value_codegen.scalar_values = alone
+            if is_uniform and isinstance(entry, Load | Step) and invariant.issuperset(self.passes.arguments(entry)):
+                invariant.add(entry.value)
+        self.value_codegen.scalar_values = invariant
         wanted = [target_value(target) for at in range(self.passes.num_passes) for target in self.passes.targets(at)]
         wanted += [store.value for store in self.region.stores]
-        needed = [entry for entry in self.passes.row_value_dependencies(wanted) if entry.value in alone]
+        needed = [entry for entry in self.passes.row_value_dependencies(wanted) if entry.value in invariant]
         self.emit_entries(scope, needed)
 
     def open_lane_loop(self, scope: Scope) -> Scope:
-        """The loop over the lanes of a task; what stands inside of it."""
+        """Emit the head of a loop over the lanes of a task and return the scope of its body."""
         size = self.sizes[self.vector_axis]
-        narrow = f"<{1 << (size.bit_length() - 1)}>" if 1 < size < MIN_VECTOR_LANES else ""
-        scope.add(f"walk{narrow}(low, high, [&]<typename V>(int64_t {self.vector_axis}, int) {{")
+        vector_size = f"<{1 << (size.bit_length() - 1)}>" if 1 < size < MIN_VECTOR_LANES else ""
+        scope.add(
+            f"for_each_vector{vector_size}(lane_begin, lane_end, [&]<typename V>(int64_t {self.vector_axis}, int) {{"
+        )
         return scope.nested_scope(is_vector=True)
 
     def emit_task(self, scope: Scope, chunk: int) -> None:
-        """All that is done with the lanes [low, high), of which a task has `chunk`."""
+        """Emit all work on the lanes [lane_begin, lane_end) of a task, at most `chunk` of them."""
         if self.config.num_splits == 1:
             self._emit_lanes(scope)
         else:
@@ -80,30 +84,31 @@ class OuterVectorBody(KernelBody):
         self.emit_row_stores(inside)
         scope.add("});")
 
-    def _emit_pass(self, scope: Scope, at: int) -> None:
-        targets = self.passes.targets(at)
+    def _emit_pass(self, scope: Scope, pass_index: int) -> None:
+        targets = self.passes.targets(pass_index)
         if not targets:
             return
         self.emit_row_values(scope, [target_value(target) for target in targets])
-        folds = [target for target in targets if isinstance(target, Reduction)]
+        reductions = [target for target in targets if isinstance(target, Reduction)]
         self._emit_loops(scope, targets)
-        for fold in folds:
-            scope.add(f"const auto {fold.value} = {fold.value}_fold.value();")
-            self.declared.add(fold.value)
+        for reduction in reductions:
+            scope.add(f"const auto {reduction.value} = {reduction.value}_acc.value();")
+            self.declared.add(reduction.value)
 
-    def _emit_loops(self, scope: Scope, targets: list[PassTarget], cut: str = "") -> None:
-        """Declares what is gathered and runs over the row; over [first, last) of the axis `cut`."""
+    def _emit_loops(self, scope: Scope, targets: list[PassTarget], split_axis: str = "") -> None:
+        """Declare the accumulators and loop over the row; over [split_begin, split_end) of `split_axis`."""
         wanted = [target_value(target) for target in targets]
-        for fold in (target for target in targets if isinstance(target, Reduction)):
-            scope.add(f"{self._accumulator_declaration(fold)};")
+        for reduction in (target for target in targets if isinstance(target, Reduction)):
+            scope.add(f"{self._accumulator_declaration(reduction)};")
         inside = scope
-        if scans := self.scans(wanted):  # a later pass has its own
+        if scans := self.scans(wanted):  # scoped: a later pass declares its own
             scope.add("{")
             inside = scope.nested_scope()
         for scan in scans:
             inside.add(f"{self._accumulator_declaration(scan)};")
         for name in self.row:
-            inside.add(self.row_loop_head(name, *(("first", "last") if name == cut else ())) + " {")
+            bounds = ("split_begin", "split_end") if name == split_axis else ()
+            inside.add(self.row_loop_head(name, *bounds) + " {")
             inside = inside.nested_scope()
         for entry in self.passes.dependencies(wanted, True):
             self.value_codegen.emit_value(inside, entry)
@@ -117,22 +122,19 @@ class OuterVectorBody(KernelBody):
             return self.value_codegen.emit_store(scope, target)
         if target.op in ARG_REDUCTIONS:
             dtype = self.value_codegen.compute_dtype(target.arg)
-            taken = f"{self.value_codegen.operand_expr(scope, target.arg, dtype)}, {self.row_index()}"
+            args = f"{self.value_codegen.operand_expr(scope, target.arg, dtype)}, {self.row_index()}"
         else:
-            taken = self.value_codegen.operand_expr(scope, target.arg, target.dtype)
-        return scope.add(f"{target.value}_fold.take({taken});")
+            args = self.value_codegen.operand_expr(scope, target.arg, target.dtype)
+        return scope.add(f"{target.value}_acc.update({args});")
 
-    def _accumulator_declaration(self, entry: object) -> str:
-        if isinstance(entry, Reduction):
-            name = "RunningPlace" if entry.op in ARG_REDUCTIONS else "Running"
-            return (
-                f"{name}<{self.reduction_struct(entry)}, Like<V, {self.accumulator_ctype(entry)}>> {entry.value}_fold"
-            )
-        return (
-            f"RunningScan<{self.reduction_struct(entry)}, Like<V, {self.accumulator_ctype(entry)}>> {entry.value}_scan"  # type: ignore[arg-type]
-        )
+    def _accumulator_declaration(self, entry: Reduction | Scan) -> str:
+        args = f"<{self.reduction_struct(entry)}, Rebind<V, {self.accumulator_ctype(entry)}>>"
+        if isinstance(entry, Scan):
+            return f"LaneScan{args} {entry.value}_scan"
+        name = "LaneArgAccumulator" if entry.op in ARG_REDUCTIONS else "LaneAccumulator"
+        return f"{name}{args} {entry.value}_acc"
 
-    # ---- few lanes and long rows: the rows cut into parts, each with a thread
+    # ---- few lanes and long rows: each row is split, one thread per split
 
     def _emit_splits(self, scope: Scope, chunk: int) -> None:
         for at in range(self.passes.num_passes):
@@ -145,43 +147,42 @@ class OuterVectorBody(KernelBody):
         self.emit_row_stores(inside)
         scope.add("});")
 
-    def _emit_split_pass(self, scope: Scope, at: int, targets: list[PassTarget], chunk: int) -> None:
-        parts, cut = self.config.num_splits, max(self.region.row, key=lambda axis: axis.size)
-        folds = [target for target in targets if isinstance(target, Reduction)]
-        for fold in folds:
-            ctype = COMPUTE_CTYPES[fold.dtype]
-            scope.add(f"{ctype} {fold.value}_all[{chunk}], {fold.value}_parts[{parts}][{chunk}];")
+    def _emit_split_pass(self, scope: Scope, pass_index: int, targets: list[PassTarget], chunk: int) -> None:
+        num_splits, split_axis = self.config.num_splits, max(self.region.row, key=lambda axis: axis.size)
+        reductions = [target for target in targets if isinstance(target, Reduction)]
+        for reduction in reductions:
+            ctype, value = COMPUTE_CTYPES[reduction.dtype], reduction.value
+            scope.add(f"{ctype} {value}_rows[{chunk}], {value}_splits[{num_splits}][{chunk}];")
         self.emit_parallel_pragma(scope)
-        scope.add(f"for (int64_t part = 0; part < {parts}; ++part) {{")
+        scope.add(f"for (int64_t split = 0; split < {num_splits}; ++split) {{")
         inside = scope.nested_scope()
-        inside.add(f"const int64_t first = {cut.size} * part / {parts}, last = {cut.size} * (part + 1) / {parts};")
+        inside.add(split_bounds(split_axis.size, num_splits))
         body = self.open_lane_loop(inside)
-        self._reload_reductions(body, at)
+        self._reload_reductions(body, pass_index)
         self.emit_row_values(body, [target_value(target) for target in targets])
-        self._emit_loops(body, targets, cut.name)
-        for fold in folds:
-            body.add(f"store({fold.value}_parts[part] + {self.vector_axis} - low, {fold.value}_fold.value());")
+        self._emit_loops(body, targets, split_axis.name)
+        for reduction in reductions:
+            value = reduction.value
+            body.add(f"store({value}_splits[split] + {self.vector_axis} - lane_begin, {value}_acc.value());")
         inside.add("});")
         scope.add("}")
-        self._emit_merge(scope, folds)
+        self._emit_merge(scope, reductions)
 
-    def _reload_reductions(self, scope: Scope, at: int) -> None:
-        """What earlier passes have found, lane by lane."""
+    def _reload_reductions(self, scope: Scope, pass_index: int) -> None:
+        """Load the results of earlier passes, lane by lane."""
         self.declared = set(self.value_codegen.scalar_values)
         for step in self.region.steps:
-            if isinstance(step, Reduction) and self.region.pass_of[step.value] <= at:
-                scope.add(f"const auto {step.value} = load<V>({step.value}_all + {self.vector_axis} - low);")
+            if isinstance(step, Reduction) and self.region.pass_of[step.value] <= pass_index:
+                scope.add(f"const auto {step.value} = load<V>({step.value}_rows + {self.vector_axis} - lane_begin);")
                 self.declared.add(step.value)
 
-    def _emit_merge(self, scope: Scope, folds: list[Reduction]) -> None:
-        if not folds:
+    def _emit_merge(self, scope: Scope, reductions: list[Reduction]) -> None:
+        if not reductions:
             return
         inside = self.open_lane_loop(scope)
-        for fold in folds:
-            inside.add(f"{self._accumulator_declaration(fold)};")
-            inside.add(
-                f"for (auto& part : {fold.value}_parts) {fold.value}_fold.take(load<V>(part + "
-                f"{self.vector_axis} - low));"
-            )
-            inside.add(f"store({fold.value}_all + {self.vector_axis} - low, {fold.value}_fold.value());")
+        for reduction in reductions:
+            value, lane = reduction.value, f"{self.vector_axis} - lane_begin"
+            inside.add(f"{self._accumulator_declaration(reduction)};")
+            inside.add(f"for (auto& split : {value}_splits) {value}_acc.update(load<V>(split + {lane}));")
+            inside.add(f"store({value}_rows + {lane}, {value}_acc.value());")
         scope.add("});")

@@ -1,279 +1,290 @@
-// The C library's functions of floats and of doubles. <cmath> takes a compiler longer to read than a kernel does.
-#define OF_ONE(name) \
+// The C library's float and double functions. Parsing <cmath> takes longer than compiling a kernel.
+#define DEFINE_UNARY(name) \
     static inline float name(float x) { return __builtin_##name##f(x); } \
     static inline double name(double x) { return __builtin_##name(x); }
-#define OF_TWO(name) \
+#define DEFINE_BINARY(name) \
     static inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
     static inline double name(double x, double y) { return __builtin_##name(x, y); }
-// The powers of a whole number wrap around as products do; one of a negative exponent is a fraction.
-template <typename T> static inline T whole_power(T x, T y) {
+// Integer power, modulo 2^bits; a negative exponent truncates to 0 or +-1.
+template <typename T> static inline T int_pow(T x, T y) {
     using U = std::make_unsigned_t<T>;
     if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 ? -1 : 1) : 0;
     U power = 1, square = U(x);
-    for (U rest = U(y); rest; rest /= 2, square *= square) if (rest % 2) power *= square;
+    for (U remaining = U(y); remaining; remaining /= 2, square *= square) if (remaining % 2) power *= square;
     return T(power);
 }
-namespace scalar { OF_ONE(sqrt) }
-namespace scalar { OF_ONE(exp) }
-namespace scalar { OF_ONE(exp2) }
-namespace scalar { OF_ONE(expm1) }
-namespace scalar { OF_ONE(log) }
-namespace scalar { OF_ONE(log2) }
-namespace scalar { OF_ONE(log10) }
-namespace scalar { OF_ONE(log1p) }
-namespace scalar { OF_ONE(sin) }
-namespace scalar { OF_ONE(cos) }
-namespace scalar { OF_ONE(tan) }
-namespace scalar { OF_ONE(asin) }
-namespace scalar { OF_ONE(acos) }
-namespace scalar { OF_ONE(atan) }
-namespace scalar { OF_ONE(sinh) }
-namespace scalar { OF_ONE(cosh) }
-namespace scalar { OF_ONE(tanh) }
-namespace scalar { OF_ONE(erf) }
-namespace scalar { OF_ONE(erfc) }
-namespace scalar { OF_ONE(floor) }
-namespace scalar { OF_ONE(ceil) }
-namespace scalar { OF_ONE(trunc) }
-namespace scalar { OF_ONE(nearbyint) }
-namespace scalar { OF_TWO(fmod) }
+namespace scalar { DEFINE_UNARY(sqrt) }
+namespace scalar { DEFINE_UNARY(exp) }
+namespace scalar { DEFINE_UNARY(exp2) }
+namespace scalar { DEFINE_UNARY(expm1) }
+namespace scalar { DEFINE_UNARY(log) }
+namespace scalar { DEFINE_UNARY(log2) }
+namespace scalar { DEFINE_UNARY(log10) }
+namespace scalar { DEFINE_UNARY(log1p) }
+namespace scalar { DEFINE_UNARY(sin) }
+namespace scalar { DEFINE_UNARY(cos) }
+namespace scalar { DEFINE_UNARY(tan) }
+namespace scalar { DEFINE_UNARY(asin) }
+namespace scalar { DEFINE_UNARY(acos) }
+namespace scalar { DEFINE_UNARY(atan) }
+namespace scalar { DEFINE_UNARY(sinh) }
+namespace scalar { DEFINE_UNARY(cosh) }
+namespace scalar { DEFINE_UNARY(tanh) }
+namespace scalar { DEFINE_UNARY(erf) }
+namespace scalar { DEFINE_UNARY(erfc) }
+namespace scalar { DEFINE_UNARY(floor) }
+namespace scalar { DEFINE_UNARY(ceil) }
+namespace scalar { DEFINE_UNARY(trunc) }
+namespace scalar { DEFINE_UNARY(nearbyint) }
+namespace scalar { DEFINE_BINARY(fmod) }
 namespace scalar {
-    OF_TWO(pow)
-    template <typename T> requires std::is_integral_v<T> static inline T pow(T x, T y) { return whole_power(x, y); }
+    DEFINE_BINARY(pow)
+    template <typename T> requires std::is_integral_v<T> static inline T pow(T x, T y) { return int_pow(x, y); }
 }
 
-// NaN on either side gives NaN, as torch has it.
-template <typename V> static inline V max_of(V a, V b) { return choose(truth((a > b) | (a != a)), a, b); }
-template <typename V> static inline V min_of(V a, V b) { return choose(truth((a < b) | (a != a)), a, b); }
-template <typename V> static inline V abs_of(V x) {
+// Propagates NaN from either operand, as torch does.
+template <typename V> static inline V vmax(V a, V b) { return select(to_mask((a > b) | (a != a)), a, b); }
+template <typename V> static inline V vmin(V a, V b) { return select(to_mask((a < b) | (a != a)), a, b); }
+template <typename V> static inline V vabs(V x) {
     if constexpr (std::is_floating_point_v<typename Element<V>::type>) {
         using T = std::conditional_t<sizeof(typename Element<V>::type) == 4, int32_t, int64_t>;
-        using B = Like<V, T>;
-        return bits<V>(bits<B>(x) & as<B>(std::numeric_limits<T>::max()));
-    } else return choose(truth(x < as<V>(0)), as<V>(0) - x, x);
+        using B = Rebind<V, T>;
+        return bit_cast<V>(bit_cast<B>(x) & convert<B>(std::numeric_limits<T>::max()));
+    } else return select(to_mask(x < convert<V>(0)), convert<V>(0) - x, x);
 }
-template <typename V> static inline V sign_of(V x) {
-    const V below = choose(truth(x < as<V>(0)), as<V>(-1), as<V>(0));
-    return choose(truth(x > as<V>(0)), as<V>(1), below);
+template <typename V> static inline V vsign(V x) {
+    const V negative = select(to_mask(x < convert<V>(0)), convert<V>(-1), convert<V>(0));
+    return select(to_mask(x > convert<V>(0)), convert<V>(1), negative);
 }
-// sqrt has to set errno, which keeps a compiler from taking several at once.
-template <typename V> static inline V sqrt_of(V x) {
+// sqrt may set errno, which prevents vectorisation.
+template <typename V> static inline V vsqrt(V x) {
 #if defined(__AVX__)
-    if constexpr (is_wide<V> && std::is_same_v<typename Element<V>::type, float> && sizeof(V) >= 16) {
+    if constexpr (is_vector<V> && std::is_same_v<typename Element<V>::type, float> && sizeof(V) >= 16) {
         V root;
         asm("vsqrtps %1, %0" : "=v"(root) : "v"(x));
         return root;
     } else
 #endif
-        return each<V>(x, [](auto v) { return scalar::sqrt(v); });
+        return map_lanes<V>(x, [](auto v) { return scalar::sqrt(v); });
 }
 
 template <typename V> constexpr bool is_double = std::is_same_v<typename Element<V>::type, double>;
-#define FOR_DOUBLES(V, x, f) if constexpr (is_double<V>) return each<V>(x, [](auto v) { return f(v); }); else
+#define SCALAR_IF_DOUBLE(V, x, f) if constexpr (is_double<V>) return map_lanes<V>(x, [](auto v) { return f(v); }); else
 
-// e^r - 1, where x = k * ln(2) + r, |r| <= ln(2)/2 and k is a whole number; x is held within [least, most].
-template <typename V> static inline V expm1_of_rest(V x, float least, V& k, float most = 89.0f) {
-    const V low = choose(truth(x < as<V>(least)), as<V>(least), x);
-    const V c = choose(truth(low > as<V>(most)), as<V>(most), low);
-    k = (c * as<V>(1.44269504f) + as<V>(12582912.0f)) - as<V>(12582912.0f);
-    const V r = (c - k * as<V>(0.693145752f)) - k * as<V>(1.42860677e-6f);
-    V p = as<V>(1.9907574031e-4f);
-    p = p * r + as<V>(1.3933652215e-3f);
-    p = p * r + as<V>(8.3332860228e-3f);
-    p = p * r + as<V>(4.1666464899e-2f);
-    p = p * r + as<V>(1.6666666756e-1f);
-    p = p * r + as<V>(5.0000000135e-1f);
+// e^r - 1, where x = k * ln(2) + r, |r| <= ln(2)/2 and k is an integer; x is clamped to [min_x, max_x].
+template <typename V> static inline V expm1_reduced(V x, float min_x, V& k, float max_x = 89.0f) {
+    const V raised = select(to_mask(x < convert<V>(min_x)), convert<V>(min_x), x);
+    const V clamped = select(to_mask(raised > convert<V>(max_x)), convert<V>(max_x), raised);
+    k = (clamped * convert<V>(1.44269504f) + convert<V>(12582912.0f)) - convert<V>(12582912.0f);
+    const V r = (clamped - k * convert<V>(0.693145752f)) - k * convert<V>(1.42860677e-6f);
+    V p = convert<V>(1.9907574031e-4f);
+    p = p * r + convert<V>(1.3933652215e-3f);
+    p = p * r + convert<V>(8.3332860228e-3f);
+    p = p * r + convert<V>(4.1666464899e-2f);
+    p = p * r + convert<V>(1.6666666756e-1f);
+    p = p * r + convert<V>(5.0000000135e-1f);
     return p * r * r + r;
 }
-// p * 2^k, 2^k in two factors, so that results below the normal range are right too.
-template <typename V> static inline V times_power_of_two(V p, V k) {
+// p * 2^k, with 2^k as two factors, so that subnormal results are right.
+template <typename V> static inline V scale_by_pow2(V p, V k) {
 #if defined(__AVX512F__)
-    if constexpr (is_wide<V>) {
+    if constexpr (is_vector<V>) {
         asm("vscalefps %1, %0, %0" : "+v"(p) : "v"(k));
         return p;
     }
 #endif
-    using N = Like<V, int32_t>;
-    const N whole = bits<N>(k + as<V>(12582912.0f)) - as<N>(0x4B400000), half = whole >> 1;
-    return p * bits<V>((half + as<N>(127)) << 23) * bits<V>((whole - half + as<N>(127)) << 23);
+    using N = Rebind<V, int32_t>;
+    const N exponent = bit_cast<N>(k + convert<V>(12582912.0f)) - convert<N>(0x4B400000), half_exponent = exponent >> 1;
+    return p * bit_cast<V>((half_exponent + convert<N>(127)) << 23) *
+           bit_cast<V>((exponent - half_exponent + convert<N>(127)) << 23);
 }
-// v * 2^-40 below the normal range, without a product that ends there: processors take hundreds of cycles for one.
-template <typename V> static inline V below_normal(V v) {
-    const V places = v * as<V>(0x1p109f) + as<V>(0x1p23f);
-    return bits<V>(bits<Like<V, int32_t>>(places) - as<Like<V, int32_t>>(0x4B000000));
+// v * 2^-40 as a subnormal, by integer arithmetic: a multiplication with a subnormal result takes hundreds of cycles.
+template <typename V> static inline V to_subnormal(V v) {
+    const V shifted = v * convert<V>(0x1p109f) + convert<V>(0x1p23f);
+    return bit_cast<V>(bit_cast<Rebind<V, int32_t>>(shifted) - convert<Rebind<V, int32_t>>(0x4B000000));
 }
-// The same also where `small` says that the product is below the normal range.
-template <typename V, typename M> static inline V times_any_power_of_two(V p, V k, M small) {
-    const V scaled = times_power_of_two(p, choose(small, k + as<V>(40.0f), k));
-    return choose(small, below_normal(choose(small, scaled, as<V>(0.0f))), scaled);
+// scale_by_pow2 without slow multiplications where `is_subnormal` marks subnormal results.
+template <typename V, typename M> static inline V scale_by_pow2_subnormal(V p, V k, M is_subnormal) {
+    const V scaled = scale_by_pow2(p, select(is_subnormal, k + convert<V>(40.0f), k));
+    return select(is_subnormal, to_subnormal(select(is_subnormal, scaled, convert<V>(0.0f))), scaled);
 }
 // e^x: 1.0 ulp.
-template <typename V> static inline V exp_of(V x) {
-    FOR_DOUBLES(V, x, scalar::exp) {
+template <typename V> static inline V vexp(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::exp) {
         V k;
-        const V rest = expm1_of_rest(x, -104.0f, k);
-        return times_any_power_of_two(rest + as<V>(1.0f), k, truth(x < as<V>(-87.3365448f)));
+        const V expm1_r = expm1_reduced(x, -104.0f, k);
+        return scale_by_pow2_subnormal(expm1_r + convert<V>(1.0f), k, to_mask(x < convert<V>(-87.3365448f)));
     }
 }
-// 2^x: x = k + r, |r| <= 1/2, k a whole number. 1.2 ulp.
-template <typename V> static inline V exp2_of(V x) {
-    FOR_DOUBLES(V, x, scalar::exp2) {
-        const V low = choose(truth(x < as<V>(-151.0f)), as<V>(-151.0f), x);
-        const V c = choose(truth(low > as<V>(128.0f)), as<V>(128.0f), low);
-        const V k = (c + as<V>(12582912.0f)) - as<V>(12582912.0f), r = c - k;
-        V p = as<V>(1.5469735e-4f);
-        p = p * r + as<V>(1.3390867e-3f);
-        p = p * r + as<V>(9.618031e-3f);
-        p = p * r + as<V>(5.550357e-2f);
-        p = p * r + as<V>(2.402265e-1f);
-        p = p * r + as<V>(6.931472e-1f);
-        return times_any_power_of_two(p * r + as<V>(1.0f), k, truth(x < as<V>(-126.0f)));
+// 2^x: x = k + r, |r| <= 1/2, k an integer. 1.2 ulp.
+template <typename V> static inline V vexp2(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::exp2) {
+        const V raised = select(to_mask(x < convert<V>(-151.0f)), convert<V>(-151.0f), x);
+        const V clamped = select(to_mask(raised > convert<V>(128.0f)), convert<V>(128.0f), raised);
+        const V k = (clamped + convert<V>(12582912.0f)) - convert<V>(12582912.0f), r = clamped - k;
+        V p = convert<V>(1.5469735e-4f);
+        p = p * r + convert<V>(1.3390867e-3f);
+        p = p * r + convert<V>(9.618031e-3f);
+        p = p * r + convert<V>(5.550357e-2f);
+        p = p * r + convert<V>(2.402265e-1f);
+        p = p * r + convert<V>(6.931472e-1f);
+        return scale_by_pow2_subnormal(p * r + convert<V>(1.0f), k, to_mask(x < convert<V>(-126.0f)));
     }
 }
-// e^x * 2^40 for x of 0 and less, a normal number or 0; and what part of `sum`, of such numbers, one of them is.
-template <typename V> static inline V exp_scaled_of(V x) {
+// e^x * 2^40 for x <= 0: normal or 0. scaled_div divides one of these by a sum of them.
+template <typename V> static inline V vexp_scaled(V x) {
     V k;
-    const V rest = expm1_of_rest(x, -104.0f, k);
-    return choose(truth(x < as<V>(-104.0f)), as<V>(0.0f), times_power_of_two(rest + as<V>(1.0f), k + as<V>(40.0f)));
+    const V expm1_r = expm1_reduced(x, -104.0f, k);
+    const V scaled = scale_by_pow2(expm1_r + convert<V>(1.0f), k + convert<V>(40.0f));
+    return select(to_mask(x < convert<V>(-104.0f)), convert<V>(0.0f), scaled);
 }
-template <typename V> static inline V share_of(V one, V sum) {
-    const V scaled = one / (sum * as<V>(0x1p-40f));
-    const auto small = truth(scaled < as<V>(0x1p-86f));
-    const V normal = choose(small, as<V>(1.0f), scaled) * as<V>(0x1p-40f);
-    return choose(small, below_normal(choose(small, scaled, as<V>(0.0f))), normal);
+template <typename V> static inline V scaled_div(V numerator, V sum) {
+    const V scaled = numerator / (sum * convert<V>(0x1p-40f));
+    const auto is_subnormal = to_mask(scaled < convert<V>(0x1p-86f));
+    const V normal = select(is_subnormal, convert<V>(1.0f), scaled) * convert<V>(0x1p-40f);
+    return select(is_subnormal, to_subnormal(select(is_subnormal, scaled, convert<V>(0.0f))), normal);
 }
-// e^x - 1, without the loss of digits near 0: 2^k * (e^r - 1) + (2^k - 1), as twice a half, since 2^128 is no float. 1.5 ulp.
-template <typename V> static inline V expm1_of(V x) {
-    FOR_DOUBLES(V, x, scalar::expm1) {
+// e^x - 1 without cancellation near 0: 2^k * (e^r - 1) + (2^k - 1), computed at half scale since 2^128 overflows.
+// 1.5 ulp.
+template <typename V> static inline V vexpm1(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::expm1) {
         V k;
-        const V rest = expm1_of_rest(x, -25.0f, k), scale = times_power_of_two(as<V>(0.5f), k);
-        const V half = scale * rest + (scale - as<V>(0.5f));
-        return half + half;
+        const V expm1_r = expm1_reduced(x, -25.0f, k), scale = scale_by_pow2(convert<V>(0.5f), k);
+        const V half_result = scale * expm1_r + (scale - convert<V>(0.5f));
+        return half_result + half_result;
     }
 }
-// e^x / 4 for x of 0 and more, which is a float wherever e^x / 2 is.
-template <typename V> static inline V quarter_exp_of(V x) {
+// e^x / 4 for x >= 0; finite wherever e^x / 2 is.
+template <typename V> static inline V exp_quarter(V x) {
     V k;
-    const V rest = expm1_of_rest(x, 0.0f, k, 90.0f);
-    return times_power_of_two(rest + as<V>(1.0f), k - as<V>(2.0f));
+    const V expm1_r = expm1_reduced(x, 0.0f, k, 90.0f);
+    return scale_by_pow2(expm1_r + convert<V>(1.0f), k - convert<V>(2.0f));
 }
-// x + x * P(x^2) below 1, by exponentials above. 1.6 ulp; the cosine 1.5.
-template <typename V> static inline V sinh_of(V x) {
-    FOR_DOUBLES(V, x, scalar::sinh) {
-        const V size = abs_of(x), s = x * x, quarter = quarter_exp_of(size);
-        V p = as<V>(2.8174395e-6f);
-        p = p * s + as<V>(1.9836066e-4f);
-        p = p * s + as<V>(8.3333505e-3f);
-        p = p * s + as<V>(1.6666667e-1f);
-        const V large = quarter - as<V>(0.0625f) / quarter;
-        return choose(truth(size < as<V>(1.0f)), p * s * x + x, with_sign(large + large, x));
+// x + x * P(x^2) below 1, from exponentials above. 1.6 ulp; cosh 1.5.
+template <typename V> static inline V vsinh(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::sinh) {
+        const V abs_x = vabs(x), x2 = x * x, quarter = exp_quarter(abs_x);
+        V p = convert<V>(2.8174395e-6f);
+        p = p * x2 + convert<V>(1.9836066e-4f);
+        p = p * x2 + convert<V>(8.3333505e-3f);
+        p = p * x2 + convert<V>(1.6666667e-1f);
+        const V large = quarter - convert<V>(0.0625f) / quarter;
+        return select(to_mask(abs_x < convert<V>(1.0f)), p * x2 * x + x, copy_sign(large + large, x));
     }
 }
-template <typename V> static inline V cosh_of(V x) {
-    FOR_DOUBLES(V, x, scalar::cosh) {
-        const V quarter = quarter_exp_of(abs_of(x)), half = quarter + as<V>(0.0625f) / quarter;
-        return half + half;
+template <typename V> static inline V vcosh(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::cosh) {
+        const V quarter = exp_quarter(vabs(x)), half_result = quarter + convert<V>(0.0625f) / quarter;
+        return half_result + half_result;
     }
 }
 
-// x = 2^k * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), and `rest` = log(1 + f) - f by a polynomial.
-template <typename V> struct Logarithm {
-    V k, f, rest;
-    explicit Logarithm(V x) {
-        using N = Like<V, int32_t>;
-        const auto small = truth(x < as<V>(1.17549435e-38f));
-        const V scaled = choose(small, x * as<V>(8388608.0f), x);
-        const N offset = choose(small, as<N>(23), as<N>(0));
-        const N high = bits<N>(scaled) - as<N>(0x3F3504F3);
-        k = as<V>((high >> 23) - offset);
-        f = bits<V>((high & as<N>(0x007FFFFF)) + as<N>(0x3F3504F3)) - as<V>(1.0f);
-        V p = as<V>(7.3322428559e-2f);
-        p = p * f + as<V>(-1.1659798204e-1f);
-        p = p * f + as<V>(1.1634708070e-1f);
-        p = p * f + as<V>(-1.2396721809e-1f);
-        p = p * f + as<V>(1.4251153240e-1f);
-        p = p * f + as<V>(-1.6669150000e-1f);
-        p = p * f + as<V>(2.0000688134e-1f);
-        p = p * f + as<V>(-2.4999981198e-1f);
-        p = p * f + as<V>(3.3333331257e-1f);
-        rest = p * f * f * f - as<V>(0.5f) * f * f;
+// x = 2^k * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); `poly` = log(1 + f) - f.
+template <typename V> struct LogReduction {
+    V k, f, poly;
+    explicit LogReduction(V x) {
+        using N = Rebind<V, int32_t>;
+        const auto is_subnormal = to_mask(x < convert<V>(1.17549435e-38f));
+        const V scaled = select(is_subnormal, x * convert<V>(8388608.0f), x);
+        const N k_offset = select(is_subnormal, convert<N>(23), convert<N>(0));
+        const N rebased = bit_cast<N>(scaled) - convert<N>(0x3F3504F3);
+        k = convert<V>((rebased >> 23) - k_offset);
+        f = bit_cast<V>((rebased & convert<N>(0x007FFFFF)) + convert<N>(0x3F3504F3)) - convert<V>(1.0f);
+        V p = convert<V>(7.3322428559e-2f);
+        p = p * f + convert<V>(-1.1659798204e-1f);
+        p = p * f + convert<V>(1.1634708070e-1f);
+        p = p * f + convert<V>(-1.2396721809e-1f);
+        p = p * f + convert<V>(1.4251153240e-1f);
+        p = p * f + convert<V>(-1.6669150000e-1f);
+        p = p * f + convert<V>(2.0000688134e-1f);
+        p = p * f + convert<V>(-2.4999981198e-1f);
+        p = p * f + convert<V>(3.3333331257e-1f);
+        poly = p * f * f * f - convert<V>(0.5f) * f * f;
     }
 };
-// What a logarithm is where x is 0, negative, infinite or NaN; else r.
-template <typename V> static inline V log_of_any(V x, V r) {
-    const float infinite = std::numeric_limits<float>::infinity();
-    r = choose(truth(x == as<V>(infinite)), as<V>(infinite), r);
-    r = choose(truth(x == as<V>(0.0f)), as<V>(-infinite), r);
-    return choose(truth(x < as<V>(0.0f)) | truth(x != x), as<V>(std::numeric_limits<float>::quiet_NaN()), r);
+// r, or the logarithm of x where x is 0, negative, infinite or NaN.
+template <typename V> static inline V fix_log_special_cases(V x, V r) {
+    const float infinity = std::numeric_limits<float>::infinity();
+    r = select(to_mask(x == convert<V>(infinity)), convert<V>(infinity), r);
+    r = select(to_mask(x == convert<V>(0.0f)), convert<V>(-infinity), r);
+    const V nan = convert<V>(std::numeric_limits<float>::quiet_NaN());
+    return select(to_mask(x < convert<V>(0.0f)) | to_mask(x != x), nan, r);
 }
-// 0.9 ulp, as are those to other bases.
-template <typename V> static inline V log_of(V x) {
-    FOR_DOUBLES(V, x, scalar::log) {
-        const Logarithm<V> at(x);
-        return log_of_any(x, (at.rest + at.k * as<V>(-2.12194440e-4f)) + at.f + at.k * as<V>(0.693359375f));
+// 0.9 ulp, also for log2 and log10.
+template <typename V> static inline V vlog(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::log) {
+        const LogReduction<V> reduced(x);
+        const V low = reduced.poly + reduced.k * convert<V>(-2.12194440e-4f);
+        return fix_log_special_cases(x, low + reduced.f + reduced.k * convert<V>(0.693359375f));
     }
 }
-// To another base: log(2) and log(e) there in two parts, of which the first times k and times the first bits of f are
-// exact: what is a whole number comes out as one.
-template <typename V> static inline V log_to_base(V x, float two, float two_rest, float e, float e_rest) {
-    const Logarithm<V> at(x);
-    const V first = bits<V>(bits<Like<V, int32_t>>(at.f) & as<Like<V, int32_t>>(-4096));
-    const V whole = at.k * as<V>(two), part = first * as<V>(e), sum = whole + part;
-    const V lost = part - (sum - whole);
-    const V small = at.k * as<V>(two_rest) + (at.f * as<V>(e_rest) + at.rest * as<V>(e + e_rest));
-    return log_of_any(x, sum + (lost + ((at.f - first) * as<V>(e) + small)));
+// Another base: log(2) and log(e) in that base are split in high and low terms, so that log_2_hi * k and
+// log_e_hi * f_hi are exact and an integer result comes out exact.
+template <typename V> static inline V log_to_base(V x, float log_2_hi, float log_2_lo, float log_e_hi, float log_e_lo) {
+    const LogReduction<V> reduced(x);
+    const V f_hi = bit_cast<V>(bit_cast<Rebind<V, int32_t>>(reduced.f) & convert<Rebind<V, int32_t>>(-4096));
+    const V k_term = reduced.k * convert<V>(log_2_hi), f_term = f_hi * convert<V>(log_e_hi), sum = k_term + f_term;
+    const V sum_error = f_term - (sum - k_term);
+    const V low_terms = reduced.k * convert<V>(log_2_lo) +
+                        (reduced.f * convert<V>(log_e_lo) + reduced.poly * convert<V>(log_e_hi + log_e_lo));
+    return fix_log_special_cases(x, sum + (sum_error + ((reduced.f - f_hi) * convert<V>(log_e_hi) + low_terms)));
 }
-template <typename V> static inline V log2_of(V x) {
-    FOR_DOUBLES(V, x, scalar::log2) return log_to_base(x, 1.0f, 0.0f, 1.4423828125f, 3.122284e-4f);
+template <typename V> static inline V vlog2(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::log2) return log_to_base(x, 1.0f, 0.0f, 1.4423828125f, 3.122284e-4f);
 }
-template <typename V> static inline V log10_of(V x) {
-    FOR_DOUBLES(V, x, scalar::log10) return log_to_base(x, 0.301025390625f, 4.605039e-6f, 0.4342041015625f, 9.038034e-5f);
+template <typename V> static inline V vlog10(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::log10)
+        return log_to_base(x, 0.301025390625f, 4.605039e-6f, 0.4342041015625f, 9.038034e-5f);
 }
-// log(1 + x): what 1 + x lost to rounding is put back.
-template <typename V> static inline V log1p_of(V x) {
-    FOR_DOUBLES(V, x, scalar::log1p) {
-        const V u = as<V>(1.0f) + x;
-        const V lost = x - (u - as<V>(1.0f));
-        const V corrected = log_of(u) + lost / u;
-        const auto plain = truth(u == as<V>(1.0f));
-        const auto infinite = truth(x == as<V>(std::numeric_limits<float>::infinity())) | truth(u == as<V>(0.0f));
-        return choose(infinite, log_of(u), choose(plain, x, corrected));
+// log(1 + x), corrected for the rounding error of 1 + x.
+template <typename V> static inline V vlog1p(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::log1p) {
+        const V u = convert<V>(1.0f) + x;
+        const V rounding_error = x - (u - convert<V>(1.0f));
+        const V corrected = vlog(u) + rounding_error / u;
+        const auto is_one = to_mask(u == convert<V>(1.0f));
+        const V infinity = convert<V>(std::numeric_limits<float>::infinity());
+        const auto is_infinite = to_mask(x == infinity) | to_mask(u == convert<V>(0.0f));
+        return select(is_infinite, vlog(u), select(is_one, x, corrected));
     }
 }
 // tanh(x): t / (t + 2), where t = e^2|x| - 1, with the sign of x. 2.4 ulp.
-template <typename V> static inline V tanh_of(V x) {
-    FOR_DOUBLES(V, x, scalar::tanh) {
-        using B = Like<V, int32_t>;
-        const V size = min_of(abs_of(x), as<V>(10.0f));
-        const V t = expm1_of(size + size);
-        return bits<V>(bits<B>(t / (t + as<V>(2.0f))) | (bits<B>(x) & as<B>(std::numeric_limits<int32_t>::min())));
+template <typename V> static inline V vtanh(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::tanh) {
+        using B = Rebind<V, int32_t>;
+        const V clamped_abs = vmin(vabs(x), convert<V>(10.0f));
+        const V t = vexpm1(clamped_abs + clamped_abs);
+        const B sign_bit = convert<B>(std::numeric_limits<int32_t>::min());
+        return bit_cast<V>(bit_cast<B>(t / (t + convert<V>(2.0f))) | (bit_cast<B>(x) & sign_bit));
     }
 }
-template <typename V> static inline V sigmoid_of(V x) { return as<V>(1.0f) / (as<V>(1.0f) + exp_of(as<V>(0.0f) - x)); }
+template <typename V> static inline V vsigmoid(V x) {
+    return convert<V>(1.0f) / (convert<V>(1.0f) + vexp(convert<V>(0.0f) - x));
+}
 // erf(x): x + x * P(x^2) below 1, 1 - e^-Q(|x|) above.
-template <typename V> static inline V erf_of(V x) {
-    FOR_DOUBLES(V, x, scalar::erf) {
-        const V s = x * x;
-        V p = as<V>(-9.6801296720e-6f);
-        p = p * s + as<V>(1.1270542148e-4f);
-        p = p * s + as<V>(-8.4847111288e-4f);
-        p = p * s + as<V>(5.2210748564e-3f);
-        p = p * s + as<V>(-2.6865445814e-2f);
-        p = p * s + as<V>(1.1283782747e-1f);
-        p = p * s + as<V>(-3.7612638484e-1f);
-        p = p * s + as<V>(1.2837916706e-1f);
-        const V t = min_of(abs_of(x), as<V>(4.1f));
-        V q = as<V>(-4.6333646378e-8f);
-        q = q * t + as<V>(2.2362432655e-5f);
-        q = q * t + as<V>(-4.4556089264e-4f);
-        q = q * t + as<V>(4.2193614300e-3f);
-        q = q * t + as<V>(-2.5240033561e-2f);
-        q = q * t + as<V>(1.0846141118e-1f);
-        q = q * t + as<V>(6.3318448276e-1f);
-        q = q * t + as<V>(1.1295948452f);
-        q = q * t + as<V>(-1.9131222239e-4f);
-        const V large = as<V>(1.0f) - exp_of(as<V>(0.0f) - q);
-        const V signed_large = choose(truth(x < as<V>(0.0f)), as<V>(0.0f) - large, large);
-        return choose(truth(abs_of(x) < as<V>(1.0f)) | truth(x != x), p * x + x, signed_large);
+template <typename V> static inline V verf(V x) {
+    SCALAR_IF_DOUBLE(V, x, scalar::erf) {
+        const V x2 = x * x;
+        V p = convert<V>(-9.6801296720e-6f);
+        p = p * x2 + convert<V>(1.1270542148e-4f);
+        p = p * x2 + convert<V>(-8.4847111288e-4f);
+        p = p * x2 + convert<V>(5.2210748564e-3f);
+        p = p * x2 + convert<V>(-2.6865445814e-2f);
+        p = p * x2 + convert<V>(1.1283782747e-1f);
+        p = p * x2 + convert<V>(-3.7612638484e-1f);
+        p = p * x2 + convert<V>(1.2837916706e-1f);
+        const V t = vmin(vabs(x), convert<V>(4.1f));
+        V q = convert<V>(-4.6333646378e-8f);
+        q = q * t + convert<V>(2.2362432655e-5f);
+        q = q * t + convert<V>(-4.4556089264e-4f);
+        q = q * t + convert<V>(4.2193614300e-3f);
+        q = q * t + convert<V>(-2.5240033561e-2f);
+        q = q * t + convert<V>(1.0846141118e-1f);
+        q = q * t + convert<V>(6.3318448276e-1f);
+        q = q * t + convert<V>(1.1295948452f);
+        q = q * t + convert<V>(-1.9131222239e-4f);
+        const V large = convert<V>(1.0f) - vexp(convert<V>(0.0f) - q);
+        const V signed_large = select(to_mask(x < convert<V>(0.0f)), convert<V>(0.0f) - large, large);
+        return select(to_mask(vabs(x) < convert<V>(1.0f)) | to_mask(x != x), p * x + x, signed_large);
     }
 }

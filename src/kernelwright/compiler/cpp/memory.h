@@ -1,90 +1,91 @@
-// ---- memory: elements as they are stored, values as they are computed
+// ---- memory: storage types in memory, compute types in registers
 
 struct BFloat16 { uint16_t bits; };
 struct Bool { uint8_t byte; };
-template <typename T> struct Computed { using type = T; };
-template <> struct Computed<BFloat16> { using type = float; };
-template <> struct Computed<_Float16> { using type = float; };
-template <> struct Computed<Bool> { using type = int32_t; };
-template <> struct Computed<int16_t> { using type = int32_t; };
-template <> struct Computed<int8_t> { using type = int32_t; };
-template <> struct Computed<uint8_t> { using type = int32_t; };
+template <typename T> struct ComputeType { using type = T; };
+template <> struct ComputeType<BFloat16> { using type = float; };
+template <> struct ComputeType<_Float16> { using type = float; };
+template <> struct ComputeType<Bool> { using type = int32_t; };
+template <> struct ComputeType<int16_t> { using type = int32_t; };
+template <> struct ComputeType<int8_t> { using type = int32_t; };
+template <> struct ComputeType<uint8_t> { using type = int32_t; };
 
-// The elements from p on, one a lane; or one.
+// Loads contiguous elements from p, one per lane.
 template <typename V, typename T> static inline auto load(const T* p) {
-    using R = Like<V, typename Computed<T>::type>;
-    if constexpr (is_wide<V>) {
+    using R = Rebind<V, typename ComputeType<T>::type>;
+    if constexpr (is_vector<V>) {
         if constexpr (std::is_same_v<T, BFloat16>) {
-            Like<V, uint16_t> raw;
-            __builtin_memcpy(&raw, p, sizeof(raw));
-            return bits<R>(__builtin_convertvector(raw, Like<V, uint32_t>) << 16);
+            Rebind<V, uint16_t> raw_bits;
+            __builtin_memcpy(&raw_bits, p, sizeof(raw_bits));
+            return bit_cast<R>(__builtin_convertvector(raw_bits, Rebind<V, uint32_t>) << 16);
         } else if constexpr (std::is_same_v<T, Bool>) {
-            Like<V, uint8_t> raw;
-            __builtin_memcpy(&raw, p, sizeof(raw));
-            return as<R>(as<R>(raw) != 0);
+            Rebind<V, uint8_t> raw_bits;
+            __builtin_memcpy(&raw_bits, p, sizeof(raw_bits));
+            return convert<R>(convert<R>(raw_bits) != 0);
 #if defined(__F16C__)
-        } else if constexpr (std::is_same_v<T, _Float16> && sizeof(R) >= 32) {  // which GCC 12 takes lane by lane
-            Like<V, uint16_t> raw;
-            __builtin_memcpy(&raw, p, sizeof(raw));
-            R wide;
-            asm("vcvtph2ps %1, %0" : "=v"(wide) : "v"(raw));
-            return wide;
+        } else if constexpr (std::is_same_v<T, _Float16> && sizeof(R) >= 32) {  // GCC 12 converts these lane by lane
+            Rebind<V, uint16_t> raw_bits;
+            __builtin_memcpy(&raw_bits, p, sizeof(raw_bits));
+            R converted;
+            asm("vcvtph2ps %1, %0" : "=v"(converted) : "v"(raw_bits));
+            return converted;
 #endif
         } else {
-            Like<V, T> raw;
-            __builtin_memcpy(&raw, p, sizeof(raw));
-            return as<R>(raw);
+            Rebind<V, T> raw_bits;
+            __builtin_memcpy(&raw_bits, p, sizeof(raw_bits));
+            return convert<R>(raw_bits);
         }
-    } else if constexpr (std::is_same_v<T, BFloat16>) return bits<float>(static_cast<uint32_t>(p->bits) << 16);
-    else if constexpr (std::is_same_v<T, Bool>) return truth(p->byte != 0);
+    } else if constexpr (std::is_same_v<T, BFloat16>) return bit_cast<float>(static_cast<uint32_t>(p->bits) << 16);
+    else if constexpr (std::is_same_v<T, Bool>) return to_mask(p->byte != 0);
     else return static_cast<R>(*p);
 }
-constexpr int64_t AHEAD_BYTES = 2048;
-// The same along a walk, which asks for what it comes to: with much to compute for each element a processor does not look
-// so far.
-template <typename V, typename T> static inline auto load_ahead(const T* p) {
-    if constexpr (is_wide<V>) __builtin_prefetch(reinterpret_cast<const char*>(p) + AHEAD_BYTES);
+constexpr int64_t kPrefetchBytes = 2048;
+// The same with a software prefetch, for loops over contiguous memory: with much computation per element the hardware
+// prefetcher does not run far enough ahead.
+template <typename V, typename T> static inline auto load_prefetch(const T* p) {
+    if constexpr (is_vector<V>) __builtin_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes);
     return load<V>(p);
 }
-// Elements `stride` apart.
+// Loads elements `stride` apart.
 template <typename V, typename T> static inline auto gather(const T* p, int64_t stride) {
-    using R = Like<V, typename Computed<T>::type>;
-    if constexpr (!is_wide<V>) return load<V>(p);
+    using R = Rebind<V, typename ComputeType<T>::type>;
+    if constexpr (!is_vector<V>) return load<V>(p);
     else {
-        R found;
-        for (int lane = 0; lane < lanes<V>; ++lane) found[lane] = load<float>(p + lane * stride);
-        return found;
+        R result;
+        for (int lane = 0; lane < num_lanes<V>; ++lane) result[lane] = load<float>(p + lane * stride);
+        return result;
     }
 }
-static inline uint16_t rounded(float x) {
-    const uint32_t raw = bits<uint32_t>(x);
-    return x != x ? 0x7FC0 : (raw + 0x7FFF + ((raw >> 16) & 1)) >> 16;
+static inline uint16_t to_bfloat16(float x) {
+    const uint32_t raw_bits = bit_cast<uint32_t>(x);
+    return x != x ? 0x7FC0 : (raw_bits + 0x7FFF + ((raw_bits >> 16) & 1)) >> 16;
 }
 template <typename V, typename T> static inline void store(T* p, V x) {
-    if constexpr (is_wide<V>) {
+    if constexpr (is_vector<V>) {
         if constexpr (std::is_same_v<T, BFloat16>) {
-            const Like<V, uint32_t> raw = bits<Like<V, uint32_t>>(x);
-            const Like<V, uint32_t> up = (raw + 0x7FFF + ((raw >> 16) & 1)) >> 16;
-            const auto result = __builtin_convertvector((x != x) ? (up * 0 + 0x7FC0) : up, Like<V, uint16_t>);
+            const Rebind<V, uint32_t> raw_bits = bit_cast<Rebind<V, uint32_t>>(x);
+            const Rebind<V, uint32_t> rounded_bits = (raw_bits + 0x7FFF + ((raw_bits >> 16) & 1)) >> 16;
+            const auto result =
+                __builtin_convertvector((x != x) ? (rounded_bits * 0 + 0x7FC0) : rounded_bits, Rebind<V, uint16_t>);
             __builtin_memcpy(p, &result, sizeof(result));
         } else if constexpr (std::is_same_v<T, Bool>) {
-            const auto result = as<Like<V, uint8_t>>(x & 1);
+            const auto result = convert<Rebind<V, uint8_t>>(x & 1);
             __builtin_memcpy(p, &result, sizeof(result));
         } else {
-            const auto result = as<Like<V, T>>(x);
+            const auto result = convert<Rebind<V, T>>(x);
             __builtin_memcpy(p, &result, sizeof(result));
         }
-    } else if constexpr (std::is_same_v<T, BFloat16>) p->bits = rounded(x);
+    } else if constexpr (std::is_same_v<T, BFloat16>) p->bits = to_bfloat16(x);
     else if constexpr (std::is_same_v<T, Bool>) p->byte = x & 1;
     else *p = static_cast<T>(x);
 }
-// Past the caches, for results that are larger than they are: no line is read only to be written over. What comes
-// after the loop waits for it, since the end of a parallel loop is a locked operation.
-template <typename V> static inline void stream(float* p, V x) {
+// Non-temporal store, for results larger than the caches: no line is read only to be overwritten. No fence is needed:
+// the end of a parallel loop is a locked operation, which orders it.
+template <typename V> static inline void store_nontemporal(float* p, V x) {
 #if defined(__AVX__)
-    if constexpr (std::is_same_v<V, F>) {
-        if (reinterpret_cast<uintptr_t>(p) % sizeof(F) == 0) {
-            asm volatile("vmovntps %1, %0" : "=m"(*reinterpret_cast<F*>(p)) : "v"(x));
+    if constexpr (std::is_same_v<V, VecF32>) {
+        if (reinterpret_cast<uintptr_t>(p) % sizeof(VecF32) == 0) {
+            asm volatile("vmovntps %1, %0" : "=m"(*reinterpret_cast<VecF32*>(p)) : "v"(x));
             return;
         }
     }
@@ -92,12 +93,12 @@ template <typename V> static inline void stream(float* p, V x) {
     store(p, x);
 }
 template <typename V, typename T> static inline void scatter(T* p, V x, int64_t stride) {
-    if constexpr (!is_wide<V>) store(p, x);
-    else for (int lane = 0; lane < lanes<V>; ++lane) store(p + lane * stride, x[lane]);
+    if constexpr (!is_vector<V>) store(p, x);
+    else for (int lane = 0; lane < num_lanes<V>; ++lane) store(p + lane * stride, x[lane]);
 }
-// Whole numbers from `first` on, one a lane.
-template <typename V> static inline V counted(int64_t first) {
-    V x = as<V>(first);
-    if constexpr (is_wide<V>) for (int lane = 0; lane < lanes<V>; ++lane) x[lane] += lane;
+// first, first + 1, ..., one per lane.
+template <typename V> static inline V iota_from(int64_t first) {
+    V x = convert<V>(first);
+    if constexpr (is_vector<V>) for (int lane = 0; lane < num_lanes<V>; ++lane) x[lane] += lane;
     return x;
 }

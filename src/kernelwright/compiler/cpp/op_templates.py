@@ -1,4 +1,4 @@
-"""How one value of a region is said in C++: loads, steps, stores, as a vector or as a single number."""
+"""C++ code for single values of a region: loads, steps and stores, as vectors or scalars."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ CTYPES = {
 }  # fmt: skip
 COMPUTE_CTYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "bool": "int32_t"}
 NARROW_DTYPES = ("int16", "int8", "uint8")
-"""Computed in int32: what leaves their range is wrapped around after the step."""
+"""Computed in int32 and wrapped around to their range after each step."""
 COMPUTE_CTYPES |= dict.fromkeys(NARROW_DTYPES, "int32_t")
 _INTEGER_DTYPES = ("int64", "int32", *NARROW_DTYPES)
 _CAN_OVERFLOW = (
     "add", "sub", "mul", "neg", "abs", "square", "pow", "floor_div", "trunc_div", "bit_not",
 )  # fmt: skip
-"""Steps whose results may lie outside the range of their operands' dtype."""
+"""Steps whose results may be outside the range of the operand dtype."""
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _BITWISE = {"and": "&", "or": "|", "xor": "^", "bit_and": "&", "bit_or": "|", "bit_xor": "^"}
 _FUNCTIONS = {
-    "max": "max_of", "min": "min_of", "abs": "abs_of", "exp": "exp_of", "log": "log_of", "expm1": "expm1_of",
-    "log1p": "log1p_of", "tanh": "tanh_of", "sigmoid": "sigmoid_of", "erf": "erf_of", "sqrt": "sqrt_of",
-    "log2": "log2_of", "log10": "log10_of", "mean_of": "mean_of",
-    "exp_scaled": "exp_scaled_of", "share": "share_of", "floor": "floor_of", "ceil": "ceil_of", "trunc": "trunc_of",
-    "round": "round_of", "fmod": "fmod_of", "remainder": "remainder_of", "floor_div": "floor_divided",
-    "exp2": "exp2_of", "sin": "sin_of", "cos": "cos_of", "tan": "tan_of", "asin": "asin_of", "acos": "acos_of",
-    "atan": "atan_of", "sinh": "sinh_of", "cosh": "cosh_of", "erfc": "erfc_of", "pow": "pow_of",
+    "max": "vmax", "min": "vmin", "abs": "vabs", "exp": "vexp", "log": "vlog", "expm1": "vexpm1",
+    "log1p": "vlog1p", "tanh": "vtanh", "sigmoid": "vsigmoid", "erf": "verf", "sqrt": "vsqrt",
+    "log2": "vlog2", "log10": "vlog10", "clamped_mean": "clamped_mean",
+    "exp_scaled": "vexp_scaled", "scaled_div": "scaled_div", "floor": "vfloor", "ceil": "vceil", "trunc": "vtrunc",
+    "round": "vround", "fmod": "vfmod", "remainder": "vremainder", "floor_div": "vfloor_div",
+    "exp2": "vexp2", "sin": "vsin", "cos": "vcos", "tan": "vtan", "asin": "vasin", "acos": "vacos",
+    "atan": "vatan", "sinh": "vsinh", "cosh": "vcosh", "erfc": "verfc", "pow": "vpow",
 }  # fmt: skip
 _INTEGER_DIVISIONS = {
     "floor_div": "x / y - (x % y != 0 && (x < 0) != (y < 0))",
@@ -40,67 +40,65 @@ _INTEGER_DIVISIONS = {
     "fmod": "x % y",
     "remainder": "x % y + (x % y != 0 && (x < 0) != (y < 0) ? y : 0)",
 }
-"""For whole numbers."""
+"""C++ expressions for integers."""
 
 
 @dataclass
 class Scope:
-    """Where lines go, and how wide the values there are: `V` of a template, or one `float`."""
+    """A block that lines are added to, and whether its values are vectors (the template parameter `V`) or scalars."""
 
     lines: list[str]
     depth: int
     is_vector: bool
 
     def add(self, line: str) -> None:
+        """Add a line at the indentation of the block."""
         self.lines.append("    " * self.depth + line)
 
     def nested_scope(self, *, is_vector: bool | None = None) -> Scope:
+        """A block inside this one; vector or scalar as this one unless `is_vector` is set."""
         return Scope(self.lines, self.depth + 1, self.is_vector if is_vector is None else is_vector)
 
 
 class CppValueCodegen:
-    """The values of one region, with vectors along the axis `vector_axis`."""
+    """Code generator for the values of one region, with vectors along `vector_axis`."""
 
     def __init__(self, passes: Passes, vector_axis: str, *, nontemporal_stores: bool = False) -> None:
         self._passes, self._vector_axis, self._nontemporal_stores = passes, vector_axis, nontemporal_stores
         self._along_row = vector_axis in passes.row
         self.scalar_values: set[str] = set()
-        """Values that are one number although vectors run along an outer axis."""
+        """Values that are scalars although the vectors run along an outer axis."""
 
     def emit_value(self, scope: Scope, entry: Load | Step | Scan) -> None:
-        """Adds the line that declares a value."""
+        """Emit the declaration of a value."""
         if isinstance(entry, Load):
             scope.add(f"const auto {entry.value} = {self._load_expr(scope, entry)};")
         elif isinstance(entry, Scan):
-            scope.add(
-                f"const auto {entry.value} = "
-                f"{entry.value}_scan.take({self.operand_expr(scope, entry.arg, entry.dtype)});"
-            )
+            operand = self.operand_expr(scope, entry.arg, entry.dtype)
+            scope.add(f"const auto {entry.value} = {entry.value}_scan.update({operand});")
         else:
             scope.add(f"const {self._type(scope, entry.dtype)} {entry.value} = {self._step_expr(scope, entry)};")
 
     def emit_store(self, scope: Scope, store: Store) -> None:
-        """Adds the line that writes a value out."""
-        place, stride = (
-            _address_expr(f"{store.buffer}_out", store.strides, store.offset),
-            store.strides.get(self._vector_axis, 0),
-        )
+        """Emit the store of a value."""
+        address = _address_expr(f"{store.buffer}_out", store.strides, store.offset)
+        stride = store.strides.get(self._vector_axis, 0)
         dtype = self.compute_dtype(store.value)
         value = self.operand_expr(scope, store.value, dtype)
         if scope.is_vector and stride != 1:
-            scope.add(f"scatter<Like<V, {COMPUTE_CTYPES[dtype]}>>({place}, {value}, {stride});")
+            scope.add(f"scatter<Rebind<V, {COMPUTE_CTYPES[dtype]}>>({address}, {value}, {stride});")
         else:
-            past = self._nontemporal_stores and scope.is_vector and store.dtype == "float32"
-            scope.add(f"{'stream' if past else 'store'}({place}, {value});")
+            nontemporal = self._nontemporal_stores and scope.is_vector and store.dtype == "float32"
+            scope.add(f"{'store_nontemporal' if nontemporal else 'store'}({address}, {value});")
 
     def operand_expr(self, scope: Scope, arg: Operand, dtype: str) -> str:
-        """A value, made as wide as its surroundings; or a number in the dtype of the step."""
+        """An operand of a step: a value, broadcast to a vector where the scope needs one, or a literal of `dtype`."""
         ctype = COMPUTE_CTYPES[dtype]
         if isinstance(arg, str):
-            narrow = scope.is_vector and not self._is_vector(arg)
-            return f"as<Like<V, {ctype}>>({arg})" if narrow else arg
+            needs_broadcast = scope.is_vector and not self._is_vector(arg)
+            return f"convert<Rebind<V, {ctype}>>({arg})" if needs_broadcast else arg
         number = _literal(arg, dtype)
-        return f"as<Like<V, {ctype}>>({number})" if scope.is_vector else number
+        return f"convert<Rebind<V, {ctype}>>({number})" if scope.is_vector else number
 
     def compute_dtype(self, value: str) -> str:
         """The dtype in which a value is computed."""
@@ -110,37 +108,34 @@ class CppValueCodegen:
         return entry.dtype
 
     def _is_vector(self, value: str) -> bool:
-        """Whether its variable holds a vector: what is inside the row does, and where every lane is a row all do."""
+        """Whether a value is a vector: it varies along the row, or the vectors run along an outer axis."""
         return self._passes.varies_along_row(value) or not (self._along_row or value in self.scalar_values)
 
     def _type(self, scope: Scope, dtype: str) -> str:
-        return f"Like<V, {COMPUTE_CTYPES[dtype]}>" if scope.is_vector else COMPUTE_CTYPES[dtype]
+        return f"Rebind<V, {COMPUTE_CTYPES[dtype]}>" if scope.is_vector else COMPUTE_CTYPES[dtype]
 
     def _load_expr(self, scope: Scope, load: Load) -> str:
-        place, stride = _address_expr(load.buffer, load.strides, load.offset), load.strides.get(self._vector_axis, 0)
+        address, stride = _address_expr(load.buffer, load.strides, load.offset), load.strides.get(self._vector_axis, 0)
         if not scope.is_vector:
-            return f"load<float>({place})"
+            return f"load<float>({address})"
         if stride == 0:
-            return f"as<{self._type(scope, self.compute_dtype(load.value))}>(load<float>({place}))"
+            return f"convert<{self._type(scope, self.compute_dtype(load.value))}>(load<float>({address}))"
         if stride != 1:
-            return f"gather<V>({place}, {stride})"
-        return f"{'load_ahead' if self._along_row or not self._passes.row else 'load'}<V>({place})"
+            return f"gather<V>({address}, {stride})"
+        return f"{'load_prefetch' if self._along_row or not self._passes.row else 'load'}<V>({address})"
 
     def _step_expr(self, scope: Scope, step: Step) -> str:
-        text = self._wide_expr(scope, step)
-        return (
-            _wrap_to_dtype(f"({text})", step.dtype)
-            if step.dtype in NARROW_DTYPES and step.op in _CAN_OVERFLOW
-            else text
-        )
+        expr = self._wide_expr(scope, step)
+        can_overflow = step.dtype in NARROW_DTYPES and step.op in _CAN_OVERFLOW
+        return _wrap_to_dtype(f"({expr})", step.dtype) if can_overflow else expr
 
     def _wide_expr(self, scope: Scope, step: Step) -> str:
-        """The expression in the dtype in which it is computed, before a narrow one wraps around."""
-        op, wide = step.op, scope.is_vector
-        v = self._type(scope, step.dtype)
+        """The expression in the compute dtype, before the result is wrapped around to a narrow dtype."""
+        op, v = step.op, self._type(scope, step.dtype)
         if op == "index":
             axis = str(step.args[0])
-            return f"counted<{v}>({axis})" if wide and axis == self._vector_axis else f"as<{v}>({axis})"
+            is_vector_index = scope.is_vector and axis == self._vector_axis
+            return f"iota_from<{v}>({axis})" if is_vector_index else f"convert<{v}>({axis})"
         if op == "constant":
             return self.operand_expr(scope, step.args[0], step.dtype)
         if op == "cast":
@@ -151,11 +146,11 @@ class CppValueCodegen:
         args = [self.operand_expr(scope, arg, dtype) for arg in step.args]
         if op == "where":
             args[0] = self.operand_expr(scope, step.args[0], "bool")
-            return f"choose<{v}>({', '.join(args)})"
+            return f"select<{v}>({', '.join(args)})"
         if op in _INFIX:
             return f"{args[0]} {_INFIX[op]} {args[1]}"
         if op in _COMPARISONS:
-            return f"truth({args[0]} {_COMPARISONS[op]} {args[1]})"
+            return f"to_mask({args[0]} {_COMPARISONS[op]} {args[1]})"
         if op in _BITWISE:
             return f"{args[0]} {_BITWISE[op]} {args[1]}"
         if op in _INTEGER_DIVISIONS and not step.dtype.startswith("float"):
@@ -166,22 +161,24 @@ class CppValueCodegen:
 
     def _cast_expr(self, scope: Scope, step: Step) -> str:
         source = str(step.args[0])
-        arg, have = self.operand_expr(scope, source, self.compute_dtype(source)), self.compute_dtype(source)
+        source_dtype = self.compute_dtype(source)
+        arg = self.operand_expr(scope, source, source_dtype)
         v = self._type(scope, step.dtype)
         if step.dtype == "bool":
-            zero = f"as<{self._type(scope, have)}>(0)"
-            return f"truth({arg} != {zero})"
-        if have == "bool":
-            return f"as<{v}>({arg} & 1)"
-        return _wrap_to_dtype(f"as<{v}>({arg})", step.dtype) if have in _INTEGER_DTYPES else f"as<{v}>({arg})"
+            zero = f"convert<{self._type(scope, source_dtype)}>(0)"
+            return f"to_mask({arg} != {zero})"
+        if source_dtype == "bool":
+            return f"convert<{v}>({arg} & 1)"
+        converted = f"convert<{v}>({arg})"
+        return _wrap_to_dtype(converted, step.dtype) if source_dtype in _INTEGER_DTYPES else converted
 
 
-def _wrap_to_dtype(text: str, dtype: str) -> str:
-    """A whole number, which is computed in 32 bits or more, as its dtype of fewer bits holds it."""
+def _wrap_to_dtype(expr: str, dtype: str) -> str:
+    """An integer expression of 32 bits or more, wrapped around to the range of `dtype`."""
     if dtype == "uint8":
-        return f"({text} & 255)"
+        return f"({expr} & 255)"
     bits = {"int8": 24, "int16": 16}.get(dtype)
-    return f"(({text} << {bits}) >> {bits})" if bits else text
+    return f"(({expr} << {bits}) >> {bits})" if bits else expr
 
 
 def _address_expr(buffer: str, strides: dict[str, int], offset: int = 0) -> str:
@@ -190,35 +187,35 @@ def _address_expr(buffer: str, strides: dict[str, int], offset: int = 0) -> str:
 
 
 def _integer_division_expr(step: Step, args: list[str], v: str) -> str:
-    """Only by numbers known here: torch refuses to divide by 0, a processor stops."""
+    """Integer division by a constant: torch raises on division by 0, a processor traps."""
     divisor = step.args[1]
     if isinstance(divisor, str) or not divisor:
-        raise Unsupported(f"{step.op} of whole numbers by {divisor}, which may be 0")
-    return f"each<{v}>({', '.join(args)}, [](auto x, auto y) {{ return {_INTEGER_DIVISIONS[step.op]}; }})"
+        raise Unsupported(f"{step.op} of integers by {divisor}, which may be 0")
+    return f"map_lanes<{v}>({', '.join(args)}, [](auto x, auto y) {{ return {_INTEGER_DIVISIONS[step.op]}; }})"
 
 
 def _other_expr(op: str, args: list[str], v: str) -> str:
-    one, other = args[0], args[-1]
-    zero = f"as<{v}>(0)"
-    simple = {
-        "neg": f"-{one}",
-        "square": f"{one} * {one}",
-        "reciprocal": f"as<{v}>(1) / {one}",
-        "rsqrt": f"as<{v}>(1) / sqrt_of<{v}>({one})",
-        "relu": f"max_of<{v}>({one}, {zero})",
-        "not": f"~{one}",
-        "bit_not": f"~{one}",
-        "isnan": f"truth({one} != {one})",
-        "isinf": f"truth(({one} == {one}) & ({one} - {one} != {one} - {one}))",
-        "sign": f"sign_of<{v}>({one})",
-        "sgn": f"sign_of<{v}>({one})",
-        "fmin": f"choose(truth(({one} < {other}) | ({other} != {other})), {one}, {other})",
-        "fmax": f"choose(truth(({one} > {other}) | ({other} != {other})), {one}, {other})",
-        "trunc_div": f"trunc_of<{v}>({one} / {other})",
+    x, y = args[0], args[-1]
+    zero = f"convert<{v}>(0)"
+    exprs = {
+        "neg": f"-{x}",
+        "square": f"{x} * {x}",
+        "reciprocal": f"convert<{v}>(1) / {x}",
+        "rsqrt": f"convert<{v}>(1) / vsqrt<{v}>({x})",
+        "relu": f"vmax<{v}>({x}, {zero})",
+        "not": f"~{x}",
+        "bit_not": f"~{x}",
+        "isnan": f"to_mask({x} != {x})",
+        "isinf": f"to_mask(({x} == {x}) & ({x} - {x} != {x} - {x}))",
+        "sign": f"vsign<{v}>({x})",
+        "sgn": f"vsign<{v}>({x})",
+        "fmin": f"select(to_mask(({x} < {y}) | ({y} != {y})), {x}, {y})",
+        "fmax": f"select(to_mask(({x} > {y}) | ({y} != {y})), {x}, {y})",
+        "trunc_div": f"vtrunc<{v}>({x} / {y})",
     }
-    if op in simple:
-        return simple[op]
-    raise Unsupported(f"{op} has no form in C++ yet")
+    if op in exprs:
+        return exprs[op]
+    raise Unsupported(f"{op} is not supported by the C++ backend")
 
 
 def _literal(number: int | float | bool, dtype: str) -> str:

@@ -1,4 +1,4 @@
-"""The parts of the headers beside this that some kernels need: what they name, what that names, and so on."""
+"""The declarations of the headers in this folder that a kernel needs, directly or through each other."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-HEADERS = ("vector.h", "mathematics.h", "rounding.h", "trigonometry.h", "doubles.h", "memory.h", "folds.h")
-"""In the order in which they build on each other; none includes another."""
+HEADERS = ("vector.h", "mathematics.h", "rounding.h", "trigonometry.h", "doubles.h", "memory.h", "reductions.h")
+"""In dependency order; none includes another."""
 _COMMENT = re.compile(r"//[^\n]*")
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _DECLARATION_PATTERNS = (
     re.compile(r"^#define\s+(\w+)"),
-    re.compile(r"\bOF_(?:ONE|TWO)\((\w+)\)"),
+    re.compile(r"\bDEFINE_(?:UNARY|BINARY)\((\w+)\)"),
     re.compile(r"\bstruct\s+(\w+)"),
     re.compile(r"\busing\s+(\w+)\s*="),
     re.compile(r"\bconstexpr\s+[\w:<>, ]+?\s(\w+)\s*="),
@@ -27,17 +27,17 @@ class _Item(NamedTuple):
 
     text: str
     name: str | None
-    words: frozenset[str]
+    identifiers: frozenset[str]
 
 
 def select_prelude(code: str) -> str:
-    """The declarations that `code` needs, in their order."""
-    items, wanted = _parse_headers(), set(_WORD.findall(code))
-    kept = [item for item in items if item.name is None]
-    while more := [item for item in items if item not in kept and item.name in wanted]:
-        kept += more
-        wanted |= frozenset().union(*(item.words for item in more))
-    return "".join(item.text for item in items if item in kept)
+    """The declarations that `code` needs, in header order."""
+    items, wanted = _parse_headers(), set(_IDENTIFIER.findall(code))
+    selected = [item for item in items if item.name is None]
+    while more := [item for item in items if item not in selected and item.name in wanted]:
+        selected += more
+        wanted |= frozenset().union(*(item.identifiers for item in more))
+    return "".join(item.text for item in items if item in selected)
 
 
 @cache
@@ -47,20 +47,20 @@ def _parse_headers() -> tuple[_Item, ...]:
 
 @cache
 def read_headers() -> str:
-    """All of them, one after the other."""
+    """The text of all headers."""
     return "\n".join((Path(__file__).parent / header).read_text() for header in HEADERS)
 
 
 def _parse_declaration(text: str) -> _Item:
     code = _COMMENT.sub("", text).strip()
     head = re.sub(r"namespace \w+ \{|template <[^>]*>( requires requires\(.*?\) \{.*?\})?", "", code).partition("{")[0]
-    declared = (pattern.search(head) for pattern in _DECLARATION_PATTERNS)
-    name = None if code.startswith(("#include", "#if")) else next((match[1] for match in declared if match), None)
-    return _Item(text, name, frozenset(_WORD.findall(code)))
+    matches = (pattern.search(head) for pattern in _DECLARATION_PATTERNS)
+    name = None if code.startswith(("#include", "#if")) else next((match[1] for match in matches if match), None)
+    return _Item(text, name, frozenset(_IDENTIFIER.findall(code)))
 
 
 def _split_declarations(text: str) -> Iterator[str]:
-    """Cuts where a line ends outside of all brackets with a semicolon, a closing brace, or was the preprocessor's."""
+    """Split after each line outside all brackets that ends a declaration or is a preprocessor directive."""
     depth, lines = 0, []
     for line in text.splitlines(keepends=True):
         lines.append(line)

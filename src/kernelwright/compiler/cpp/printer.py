@@ -1,8 +1,8 @@
-"""A region as C++ for the CPU: vectors along one axis, threads over the rows, one pass over a row for each reduction
-that the next needs.
+"""Generates C++ for a region on the CPU: vectors along one axis, threads over the rows, and one pass over a row for
+each reduction that the next pass needs.
 
-Where the vectors run along the row, lanes are added up at its end. Where they run along an outer axis, every lane is
-a row of its own and a reduction is a plain loop. A region without reductions is the second kind.
+Where the vectors run along the row, lanes are combined at its end. Where they run along an outer axis, each lane is a
+row and a reduction is a plain loop; regions without reductions also use this structure.
 """
 
 from __future__ import annotations
@@ -25,32 +25,38 @@ from kernelwright.compiler.regions.region import Region
 __all__ = ["CppConfig", "generate_configs", "print_cpp", "vector_axes"]
 
 
-def print_cpp(region: Region, choice: CppConfig, in_place: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The function `extern "C" void NAME(inputs..., outputs...)`, to stand behind the headers.
+def print_cpp(region: Region, config: CppConfig, in_place: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Generate the function `extern "C" void NAME(inputs..., outputs...)`, without the headers it needs.
 
     Args:
-        in_place: the results that are written into an input, with that input's name: all other memory is apart.
+        in_place: output name -> name of the input whose memory it overwrites; all other buffers do not alias.
     Raises:
-        Misfit: a step that has no form here.
+        Unsupported: the C++ backend does not support a step.
     """
-    shared = {*in_place, *in_place.values()}
-    apart = ["" if name in shared else " __restrict__" for name in (*region.reads, *region.writes)]
+    aliased = {*in_place, *in_place.values()}
+    qualifiers = ["" if name in aliased else " __restrict__" for name in (*region.reads, *region.writes)]
     region = rename_reserved(lower_means(scale_exponentials(region)))
     inputs, outputs = region.reads, region.writes
-    types = {load.buffer: load.dtype for load in region.loads}
-    written = {store.buffer: store.dtype for store in region.stores}
-    given = [f"const {CTYPES[types[name]]}*{how} {name}" for name, how in zip(inputs, apart, strict=False)]
-    given += [f"{CTYPES[written[n]]}*{how} {n}_out" for n, how in zip(outputs, apart[len(inputs) :], strict=True)]
-    lines = _body(region, choice).generate()
-    return "\n".join([f'extern "C" void {region.name}({", ".join(given)}) {{', *lines, "}"]) + "\n"
+    input_dtypes = {load.buffer: load.dtype for load in region.loads}
+    output_dtypes = {store.buffer: store.dtype for store in region.stores}
+    params = [
+        f"const {CTYPES[input_dtypes[name]]}*{qualifier} {name}"
+        for name, qualifier in zip(inputs, qualifiers, strict=False)
+    ]
+    params += [
+        f"{CTYPES[output_dtypes[name]]}*{qualifier} {name}_out"
+        for name, qualifier in zip(outputs, qualifiers[len(inputs) :], strict=True)
+    ]
+    lines = _select_body(region, config).generate()
+    return "\n".join([f'extern "C" void {region.name}({", ".join(params)}) {{', *lines, "}"]) + "\n"
 
 
-def _body(region: Region, choice: CppConfig) -> KernelBody:
-    if choice.loop_interchange:
-        if not choice.inner_vector_axis:
-            return InterchangedBody(region, choice)
+def _select_body(region: Region, config: CppConfig) -> KernelBody:
+    if config.loop_interchange:
+        if not config.inner_vector_axis:
+            return InterchangedBody(region, config)
         axes = {axis.name: axis for axis in (*region.outer, *region.row)}
-        outer, inner = axes[choice.vector_axis], axes[choice.inner_vector_axis]
-        return InterchangedBody(merge_adjacent_axes(region, outer, inner), choice, lanes_per_row=inner.size)
-    along_row = choice.vector_axis in {axis.name for axis in region.row}
-    return RowVectorBody(region, choice) if along_row else OuterVectorBody(region, choice)
+        outer, inner = axes[config.vector_axis], axes[config.inner_vector_axis]
+        return InterchangedBody(merge_adjacent_axes(region, outer, inner), config, lanes_per_row=inner.size)
+    along_row = config.vector_axis in {axis.name for axis in region.row}
+    return RowVectorBody(region, config) if along_row else OuterVectorBody(region, config)

@@ -1,1 +1,1 @@
-"""Prints regions as Triton for NVIDIA GPUs."""
+"""Generates Triton for regions on NVIDIA GPUs."""

@@ -1,55 +1,57 @@
-"""What launches a kernel of Triton and takes memory for it, as text."""
+"""Source of the functions that launch kernels and allocate tensors in generated files."""
 
-LAUNCHER_TEMPLATE = '''def starter(kernel, programs, warps, together=1):
-    """What launches a kernel. Triton looks at its arguments the first time, where memory is not aligned
-    and where it lies on another device; what it has compiled is otherwise launched as it is, in a
-    quarter of the time. `together` programs wait for each other and have to run at once."""
-    known = {}
+LAUNCHER_TEMPLATE = '''def make_launcher(kernel, num_programs, num_warps, resident_programs=1):
+    """Returns a function that launches a kernel. The first launch, unaligned memory and tensors on
+    another device go through Triton; other launches reuse the compiled kernel, in a quarter of the
+    time. `resident_programs` programs wait for each other and have to be resident at once."""
+    cached = {}
 
-    def start(*tensors):
+    def launch(*tensors):
         pointers = [tensor.data_ptr() for tensor in tensors]
         aligned = not any([pointer % 16 for pointer in pointers])
         device = tensors[0].get_device()
-        if aligned and device in known and device == torch._C._cuda_getDevice():
-            run, stream_of, about = known[device]
-            run(programs, 1, 1, stream_of(device), *about, *pointers)
+        if aligned and device in cached and device == torch._C._cuda_getDevice():
+            run, get_stream, launch_args = cached[device]
+            run(num_programs, 1, 1, get_stream(device), *launch_args, *pointers)
             return
-        if together > 1 and together > (there := processors_of(device)):
+        if resident_programs > 1 and resident_programs > (num_sms := num_sms_of(device)):
             raise RuntimeError(
-                f"{together} programs wait for each other, and this GPU has {there} multiprocessors: "
-                "these kernels are for a larger one; optimize the program again on this one"
+                f"{resident_programs} programs have to be resident at once, but this GPU has "
+                f"{num_sms} multiprocessors: run kw optimize again on this GPU"
             )
         with torch.cuda.device(device):
-            compiled = kernel[(programs,)](*tensors, num_warps=warps)
+            compiled = kernel[(num_programs,)](*tensors, num_warps=num_warps)
         if aligned and compiled:
-            known[device] = as_it_is(compiled)
+            cached[device] = direct_launch(compiled)
 
-    return start
+    return launch
 
 
-def processors_of(device):
+def num_sms_of(device):
+    """The number of multiprocessors of a GPU."""
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def as_it_is(compiled):
-    """What launches it, the stream on a device, and what it takes behind that, past the launcher's
-    own Python in the Triton in which that does nothing more."""
-    run, function, last = compiled.run, compiled.function, (compiled.packed_metadata, None, None, None)
-    known = triton.__version__.startswith("3.6.")
-    if not known or run.global_scratch_size or run.profile_scratch_size:
-        return run, driver.active.get_current_stream, (function, *last)
-    about = function, run.launch_cooperative_grid, run.launch_pdl, None, None, *last
-    return run.launch, driver.active.get_current_stream, about
+def direct_launch(compiled):
+    """The launch function of a compiled kernel, the function that returns a device's stream, and
+    the arguments after the stream. In Triton 3.6 it bypasses the launcher's Python code."""
+    run, function = compiled.run, compiled.function
+    trailing_args = compiled.packed_metadata, None, None, None
+    is_known_version = triton.__version__.startswith("3.6.")
+    if not is_known_version or run.global_scratch_size or run.profile_scratch_size:
+        return run, driver.active.get_current_stream, (function, *trailing_args)
+    launch_args = function, run.launch_cooperative_grid, run.launch_pdl, None, None, *trailing_args
+    return run.launch, driver.active.get_current_stream, launch_args
 
 
-def memory_beside(tensor, shape, strides, dtype=None):
-    """A new tensor where another lies, of its dtype if none is given: on the device that is current as
-    torch's own compiled programs take theirs, in two thirds of the time."""
-    if empty_here and tensor.is_cuda and tensor.get_device() == torch._C._cuda_getDevice():
-        return empty_here(shape, strides, dtype or tensor.dtype)
+def empty_on_device_of(tensor, shape, strides, dtype=None):
+    """A new tensor on the device of another, by default of its dtype. On the current device it uses
+    the allocator of torch's compiled programs, in two thirds of the time."""
+    if empty_strided_cuda and tensor.is_cuda and tensor.get_device() == torch._C._cuda_getDevice():
+        return empty_strided_cuda(shape, strides, dtype or tensor.dtype)
     return tensor.new_empty_strided(shape, strides, dtype=dtype)
 
 
-empty_here = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+empty_strided_cuda = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
 '''
-"""A file holds it once."""
+"""Each generated file holds it once."""

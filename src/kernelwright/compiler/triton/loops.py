@@ -1,4 +1,4 @@
-"""The loops of a sweep along a row, or a part of one, as Triton text."""
+"""The loops of a pass along a row or a split of one."""
 
 from __future__ import annotations
 
@@ -9,95 +9,98 @@ from kernelwright.compiler.triton.tile import Tile
 
 
 class RowLoops:
-    """Over the steps of a tile: first those of a loop, then those that are held in registers."""
+    """Loops over the tiles of a row: first those that are loaded in a loop, then those kept in registers."""
 
-    def __init__(self, tile: Tile, stages: int) -> None:
-        self.tile, self.num_stages = tile, stages
+    def __init__(self, tile: Tile, num_stages: int) -> None:
+        self.tile, self.num_stages = tile, num_stages
 
     @property
     def split_start(self) -> str:
-        """Where a sweep of a program begins."""
-        return "start_of_part" if self.tile.num_splits > 1 else "0"
+        """The first element of a program's pass."""
+        return "split_start" if self.tile.num_splits > 1 else "0"
 
     @property
     def split_length(self) -> str:
-        """How many elements a part has."""
-        return f"tl.minimum(PART, N - {self.split_start})" if self._has_short_split else "PART"
+        """The number of elements of a split."""
+        return f"tl.minimum(SPLIT_SIZE, N - {self.split_start})" if self._has_short_split else "SPLIT_SIZE"
 
     def emit_loop(self, body: Callable[[], list[str]], backwards: bool, peel_last: bool) -> list[str]:
-        """What is `body` a loop, at each step that is not held.
+        """The loop over the tiles that are not register-resident.
 
         Args:
-            peel_last: where a row ends within a step, that step is printed apart, and the others need no mask.
+            body: generates the lines for one tile.
+            backwards: from the last tile to the first.
+            peel_last: emit a partial last tile separately, so that the other tiles need no mask.
         """
         tile = self.tile
         if not (peel_last and tile.needs_mask_n) or (tile.register_tiles and tile.num_splits > 1):
             return [*self._loop_head(backwards), *self.emit_body(body)]
         with tile.omit_row_mask():
             full = self.emit_body(body)
-        if tile.register_tiles:  # the step in which the row ends is among them
+        if tile.register_tiles:  # the partial tile is register-resident
             return [*self._loop_head(backwards), *full]
         last = self.emit_body(body)
         if tile.num_splits > 1:
-            ends = [f"tl.minimum({self.split_start} + PART, {end})" for end in ("FULL", "N")]
+            full_end, end = (f"tl.minimum({self.split_start} + SPLIT_SIZE, {size})" for size in ("FULL_N", "N"))
             return [
-                self._range_head(self.split_start, ends[0]),
+                self._range_head(self.split_start, full_end),
                 *full,
-                f"for start in range({', '.join(ends)}, BLOCK_N):",
+                f"for start_n in range({full_end}, {end}, BLOCK_N):",
                 *last,
             ]
-        last = ["start = FULL", *(line.removeprefix("    ") for line in last)]
+        last = ["start_n = FULL_N", *(line.removeprefix("    ") for line in last)]
         if backwards:
             return [*last, *self._reverse_loop_head(tile.num_steps - 1), *full]
-        return [self._range_head("0", "FULL"), *full, *last]
+        return [self._range_head("0", "FULL_N"), *full, *last]
 
     def emit_single_step(self, body: Callable[[], list[str]]) -> list[str]:
-        """The one step that is not held, without its loop."""
+        """The only tile that is not register-resident, without a loop."""
         if self.tile.num_splits > 1:
             step = self.emit_body(body)
         else:
             with self.tile.omit_row_mask():
                 step = self.emit_body(body)
-        return [f"start = {self.split_start}", *(line.removeprefix("    ") for line in step)]
+        return [f"start_n = {self.split_start}", *(line.removeprefix("    ") for line in step)]
 
     def emit_register_tile_loop(self, body: Callable[[], list[str]]) -> list[str]:
-        """What is inside at each step that is held."""
-        before = (self.tile.num_steps - self.tile.register_tiles) * self.tile.block_n
-        terms = ["start_of_part"] * (self.tile.num_splits > 1) + [str(before)] * (before > 0) + ["step * BLOCK_N"]
-        steps = ["for step in tl.static_range(HELD):", f"    start = {' + '.join(terms)}"]
-        return [*steps, *self.emit_body(body)]
+        """The unrolled loop over the register-resident tiles."""
+        offset = (self.tile.num_steps - self.tile.register_tiles) * self.tile.block_n
+        terms = ["split_start"] * (self.tile.num_splits > 1) + [str(offset)] * (offset > 0) + ["tile * BLOCK_N"]
+        head = ["for tile in tl.static_range(REGISTER_TILES):", f"    start_n = {' + '.join(terms)}"]
+        return [*head, *self.emit_body(body)]
 
     def emit_body(self, body: Callable[[], list[str]]) -> list[str]:
-        """The lines of a loop, with the indices that they need."""
+        """The lines of a loop body, preceded by the indices that they use."""
         lines = body()
         return [
-            f"    {line}" for line in [*select_definitions(self.tile.row_index_definitions("start"), lines), *lines]
+            f"    {line}" for line in [*select_definitions(self.tile.row_index_definitions("start_n"), lines), *lines]
         ]
 
     @property
     def _has_short_split(self) -> bool:
-        """Whether the last part is shorter."""
+        """Whether the last split is shorter."""
         return self.tile.size_n % self.tile.split_size > 0
 
     def _loop_head(self, backwards: bool) -> list[str]:
         steps = self.tile.num_steps - self.tile.register_tiles
         if backwards:
             return self._reverse_loop_head(steps)
-        last = (
-            str(steps * self.tile.block_n) if self.tile.register_tiles else "N" if self.tile.num_splits == 1 else "PART"
-        )
+        if self.tile.register_tiles:
+            end = str(steps * self.tile.block_n)
+        else:
+            end = "N" if self.tile.num_splits == 1 else "SPLIT_SIZE"
         if self.tile.num_splits > 1:
-            last = f"start_of_part + {last}"
-            last = f"tl.minimum({last}, N)" if self._has_short_split else last
-        return [self._range_head(self.split_start, last)]
+            end = f"split_start + {end}"
+            end = f"tl.minimum({end}, N)" if self._has_short_split else end
+        return [self._range_head(self.split_start, end)]
 
     def _reverse_loop_head(self, steps: int) -> list[str]:
-        """From the last step to the first. Of a range down to -1 Triton 3.6 no longer sees that each start is a whole
-        number of tiles, and reads and writes one element at a time."""
+        """From the last tile to the first. The loop counts up: in a range down to -1, Triton 3.6 does not see that each
+        start is a multiple of the tile size, and loads and stores single elements."""
         size = self.tile.block_n
-        return [f"for done in range(0, {steps * size}, BLOCK_N):", f"    start = {(steps - 1) * size} - done"]
+        return [f"for n_done in range(0, {steps * size}, BLOCK_N):", f"    start_n = {(steps - 1) * size} - n_done"]
 
-    def _range_head(self, first: str, last: str) -> str:
+    def _range_head(self, begin: str, end: str) -> str:
         if self.num_stages > 1:
-            return f"for start in tl.range({first}, {last}, BLOCK_N, num_stages={self.num_stages}):"
-        return f"for start in range({first}, {last}, BLOCK_N):"
+            return f"for start_n in tl.range({begin}, {end}, BLOCK_N, num_stages={self.num_stages}):"
+        return f"for start_n in range({begin}, {end}, BLOCK_N):"

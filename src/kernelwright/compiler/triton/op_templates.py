@@ -1,6 +1,6 @@
-"""How each step of a region is written in Triton, and the small functions that a step may call.
+"""Triton code for each step of a region, and the helper functions that steps call.
 
-Values are torch's: NaN wins in a maximum, a remainder has the sign of its divisor, halves round to even.
+The semantics are torch's: a maximum propagates NaN, a remainder has the sign of its divisor, ties round to even.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ TRITON_TYPES = {
 }  # fmt: skip
 HALF_DTYPES = ("float16", "bfloat16")
 _INTEGER_BITS = {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "uint8": 8}
-"""In bits."""
 _LIMITS = {dtype: 2 ** (bits - 1) for dtype, bits in _INTEGER_BITS.items() if dtype != "uint8"}
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
@@ -32,177 +31,178 @@ _LIBDEVICE_FUNCTIONS = (
     "expm1", "log10", "log1p", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan", "erfc", "pow", "fmod", "trunc",
 )  # fmt: skip
 EXPENSIVE_OPS = frozenset((*_LIBDEVICE_FUNCTIONS, "sin", "cos", "erf")) - {"trunc"}
-"""Steps that take tens of them."""
+"""Steps that take tens of instructions."""
 MAX_FAST_POW_EXPONENT = 4
-"""Known powers up to here are taken without the library's `pow`, as near: tests hold it to 2 * 2**-24."""
+"""Constant exponents up to this magnitude use `fast_pow` instead of libdevice.pow; its relative error is below
+2 * 2**-24, which a test checks."""
 _ROUNDING_OPS = ("floor", "ceil", "trunc", "round")
 
 HELPERS = {
-    "larger": '''@triton.jit
-def larger(a, b):
-    """The larger of two values, NaN where either is."""
+    "maximum_nan": '''@triton.jit
+def maximum_nan(a, b):
+    """Maximum of two values; NaN if either is NaN."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
-    "smaller": '''@triton.jit
-def smaller(a, b):
-    """The smaller of two values, NaN where either is."""
+    "minimum_nan": '''@triton.jit
+def minimum_nan(a, b):
+    """Minimum of two values; NaN if either is NaN."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
-    "near": '''@triton.jit
-def near(x, size: tl.constexpr):
-    """A row's elements, by groups of so many that lie beside each other."""
+    "split_groups": '''@triton.jit
+def split_groups(x, size: tl.constexpr):
+    """Reshapes a row into groups of `size` adjacent elements."""
     return tl.reshape(x, (x.shape[0] // size, size))
 ''',
-    "spread": '''@triton.jit
-def spread(x, size: tl.constexpr):
-    """What each group of elements has in common, for each of them."""
+    "broadcast_groups": '''@triton.jit
+def broadcast_groups(x, size: tl.constexpr):
+    """Repeats the value of each group for its `size` elements."""
     return tl.reshape(tl.broadcast_to(x[:, None], (x.shape[0], size)), (x.shape[0] * size,))
 ''',
-    "product": '''@triton.jit
-def product(a, b):
-    """The product of two values, to reduce with."""
+    "multiply_combine": '''@triton.jit
+def multiply_combine(a, b):
+    """Combine function of a product reduction."""
     return a * b
 ''',
-    "first_larger": '''@triton.jit
-def first_larger(a, a_at, b, b_at):
-    """The larger of two values with its position: NaN before all, the first of equals."""
-    wins = (a > b) | ((a != a) & (b == b))
-    equal = (a == b) | ((a != a) & (b != b))
-    wins = wins | (equal & (a_at < b_at))
-    return tl.where(wins, a, b), tl.where(wins, a_at, b_at)
+    "argmax_combine": '''@triton.jit
+def argmax_combine(a, a_index, b, b_index):
+    """Combine function of argmax: NaN beats all numbers, ties take the first index."""
+    take_a = (a > b) | ((a != a) & (b == b))
+    is_tie = (a == b) | ((a != a) & (b != b))
+    take_a = take_a | (is_tie & (a_index < b_index))
+    return tl.where(take_a, a, b), tl.where(take_a, a_index, b_index)
 ''',
-    "first_smaller": '''@triton.jit
-def first_smaller(a, a_at, b, b_at):
-    """The smaller of two values with its position: NaN before all, the first of equals."""
-    wins = (a < b) | ((a != a) & (b == b))
-    equal = (a == b) | ((a != a) & (b != b))
-    wins = wins | (equal & (a_at < b_at))
-    return tl.where(wins, a, b), tl.where(wins, a_at, b_at)
+    "argmin_combine": '''@triton.jit
+def argmin_combine(a, a_index, b, b_index):
+    """Combine function of argmin: NaN beats all numbers, ties take the first index."""
+    take_a = (a < b) | ((a != a) & (b == b))
+    is_tie = (a == b) | ((a != a) & (b != b))
+    take_a = take_a | (is_tie & (a_index < b_index))
+    return tl.where(take_a, a, b), tl.where(take_a, a_index, b_index)
 ''',
-    "tell": '''@triton.jit
-def tell(place, value):
-    """Writes down what a part of a row found and the sign that it is there, as one word."""
-    tl.store(place, (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | 1)
+    "store_partial": '''@triton.jit
+def store_partial(ptr, value):
+    """Stores the partial result of a split and its ready flag as one 64-bit word."""
+    tl.store(ptr, (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | 1)
 ''',
-    "hear": '''@triton.jit
-def hear(place, there):
-    """What all parts of a row found, in 32 bits each, as soon as they have written it down: none
-    waits for what cannot begin, as programs begin in their order and those of a row are neighbours.
-    Several threads may hold one word, so all is read again once all is known to be there."""
-    words = tl.load(place, mask=there, other=1, volatile=True)
+    "wait_partials": '''@triton.jit
+def wait_partials(ptr, mask):
+    """Waits for the 32-bit partial results of all splits of a row and loads them. No deadlock:
+    programs start in order, those of a row are adjacent, and all splits of a row are resident at
+    once. Several threads may hold one word, so all are reloaded once all flags are set."""
+    words = tl.load(ptr, mask=mask, other=1, volatile=True)
     while tl.min(words & 1) == 0:
-        words = tl.load(place, mask=there, other=1, volatile=True)
-    return (tl.load(place, mask=there, other=1, volatile=True) >> 32).to(tl.int32)
+        words = tl.load(ptr, mask=mask, other=1, volatile=True)
+    return (tl.load(ptr, mask=mask, other=1, volatile=True) >> 32).to(tl.int32)
 ''',
-    "powered": '''@triton.jit
-def powered(x, exponent: tl.constexpr, rest: tl.constexpr, reach: tl.constexpr):
-    """x to the power of exponent + rest, a known number, where all of x lies within 2 to the power of
-    +-reach: by its logarithm to base 2 in two floats, less than 2 * 2**-24 off. What lies elsewhere, or
-    is negative, or no number, is left to pow. A product whose rounding counts has zero added to it, so
-    that the compiler fuses it with nothing else."""
+    "fast_pow": '''@triton.jit
+def fast_pow(x, exponent: tl.constexpr, exponent_lo: tl.constexpr, max_exponent: tl.constexpr):
+    """x to the power of the constant exponent + exponent_lo, where all of x is from 2**-max_exponent
+    to 2**max_exponent; otherwise, also for negative x and NaN, libdevice.pow. log2(x) is the sum of
+    two floats; the relative error is below 2 * 2**-24. A product whose rounding error is needed is
+    an FMA with zero, so that the compiler does not contract it with another operation."""
     bits = x.to(tl.int32, bitcast=True)
-    plain = (bits >= (127 - reach) << 23) & (bits < (127 + reach) << 23)
+    in_range = (bits >= (127 - max_exponent) << 23) & (bits < (127 + max_exponent) << 23)
     if len(x.shape) == 0:
-        ordinary = plain
+        all_in_range = in_range
     else:
-        ordinary = tl.min(plain.to(tl.int32)) == 1
-    if ordinary:
-        binary = (bits - 0x3F3504F3) >> 23
-        whole = binary.to(tl.float32)
-        off = (bits - (binary << 23)).to(tl.float32, bitcast=True) - 1.0
-        curve = tl.full(x.shape, 0.125998452, tl.float32)
-        curve = tl.fma(curve, off, tl.full(x.shape, -0.208351746, tl.float32))
-        curve = tl.fma(curve, off, tl.full(x.shape, 0.216105640, tl.float32))
-        curve = tl.fma(curve, off, tl.full(x.shape, -0.238799796, tl.float32))
-        curve = tl.fma(curve, off, tl.full(x.shape, 0.287869781, tl.float32))
-        curve = tl.fma(curve, off, tl.full(x.shape, -0.360709697, tl.float32))
-        curve = tl.fma(curve, off, tl.full(x.shape, 0.480911225, tl.float32))
-        curve = tl.fma(curve, off, tl.full(x.shape, -0.721347272, tl.float32))
+        all_in_range = tl.min(in_range.to(tl.int32)) == 1
+    if all_in_range:
+        exponent_int = (bits - 0x3F3504F3) >> 23
+        exponent_part = exponent_int.to(tl.float32)
+        frac = (bits - (exponent_int << 23)).to(tl.float32, bitcast=True) - 1.0
+        poly = tl.full(x.shape, 0.125998452, tl.float32)
+        poly = tl.fma(poly, frac, tl.full(x.shape, -0.208351746, tl.float32))
+        poly = tl.fma(poly, frac, tl.full(x.shape, 0.216105640, tl.float32))
+        poly = tl.fma(poly, frac, tl.full(x.shape, -0.238799796, tl.float32))
+        poly = tl.fma(poly, frac, tl.full(x.shape, 0.287869781, tl.float32))
+        poly = tl.fma(poly, frac, tl.full(x.shape, -0.360709697, tl.float32))
+        poly = tl.fma(poly, frac, tl.full(x.shape, 0.480911225, tl.float32))
+        poly = tl.fma(poly, frac, tl.full(x.shape, -0.721347272, tl.float32))
         zero = tl.full(x.shape, 0.0, tl.float32)
-        curve = tl.fma(curve, off * off, zero)
-        base = tl.full(x.shape, 1.44269502, tl.float32)
-        line = tl.fma(off, base, zero)
-        slight = tl.fma(off, base, -line) + off * 1.92596299e-08
-        log = line + curve
-        slight += (line - log) + curve
-        high = whole + log
-        slight += (whole - high) + log
-        times = tl.full(x.shape, exponent, tl.float32)
-        power = tl.fma(high, times, zero)
-        slight = tl.fma(high, times, -power) + high * rest + slight * exponent
-        steps = libdevice.rint(power)
-        part = (power - steps) + slight
+        poly = tl.fma(poly, frac * frac, zero)
+        log2_e = tl.full(x.shape, 1.44269502, tl.float32)
+        linear_hi = tl.fma(frac, log2_e, zero)
+        lo = tl.fma(frac, log2_e, -linear_hi) + frac * 1.92596299e-08
+        log2_frac = linear_hi + poly
+        lo += (linear_hi - log2_frac) + poly
+        log2_hi = exponent_part + log2_frac
+        lo += (exponent_part - log2_hi) + log2_frac
+        y = tl.full(x.shape, exponent, tl.float32)
+        product_hi = tl.fma(log2_hi, y, zero)
+        lo = tl.fma(log2_hi, y, -product_hi) + log2_hi * exponent_lo + lo * exponent
+        rounded = libdevice.rint(product_hi)
+        r = (product_hi - rounded) + lo
         result = tl.full(x.shape, 0.000153533809, tl.float32)
-        result = tl.fma(result, part, tl.full(x.shape, 0.00133989018, tl.float32))
-        result = tl.fma(result, part, tl.full(x.shape, 0.00961843785, tl.float32))
-        result = tl.fma(result, part, tl.full(x.shape, 0.0555033237, tl.float32))
-        result = tl.fma(result, part, tl.full(x.shape, 0.240226477, tl.float32))
-        result = tl.fma(result, part, tl.full(x.shape, 0.693147182, tl.float32))
-        result = tl.fma(result, part, tl.full(x.shape, 1.0, tl.float32))
-        scaled = result.to(tl.int32, bitcast=True) + (steps.to(tl.int32) << 23)
-        result = scaled.to(tl.float32, bitcast=True)
+        result = tl.fma(result, r, tl.full(x.shape, 0.00133989018, tl.float32))
+        result = tl.fma(result, r, tl.full(x.shape, 0.00961843785, tl.float32))
+        result = tl.fma(result, r, tl.full(x.shape, 0.0555033237, tl.float32))
+        result = tl.fma(result, r, tl.full(x.shape, 0.240226477, tl.float32))
+        result = tl.fma(result, r, tl.full(x.shape, 0.693147182, tl.float32))
+        result = tl.fma(result, r, tl.full(x.shape, 1.0, tl.float32))
+        result_bits = result.to(tl.int32, bitcast=True) + (rounded.to(tl.int32) << 23)
+        result = result_bits.to(tl.float32, bitcast=True)
     else:
         result = libdevice.pow(x, tl.full(x.shape, exponent, tl.float32))
     return result
 ''',
-    "floored": '''@triton.jit
-def floored(a, b):
-    """The quotient of two floats rounded down, also where a / b is rounded up."""
-    rest = libdevice.fmod(a, b)
-    quotient = (a - rest) / b
-    quotient = tl.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
-    whole = tl.floor(quotient)
-    whole = tl.where(quotient - whole > 0.5, whole + 1, whole)
-    return tl.where(b == 0, a / b, whole)
+    "floor_div_float": '''@triton.jit
+def floor_div_float(a, b):
+    """Floor division of floats, correct where a / b rounds up to an integer."""
+    rem = libdevice.fmod(a, b)
+    quotient = (a - rem) / b
+    quotient = tl.where((rem != 0) & ((b < 0) != (rem < 0)), quotient - 1, quotient)
+    floor_q = tl.floor(quotient)
+    floor_q = tl.where(quotient - floor_q > 0.5, floor_q + 1, floor_q)
+    return tl.where(b == 0, a / b, floor_q)
 ''',
-    "floored_whole": '''@triton.jit
-def floored_whole(a, b):
-    """The quotient of two whole numbers rounded down, where // rounds to zero."""
+    "floor_div_int": '''@triton.jit
+def floor_div_int(a, b):
+    """Floor division of integers; Triton's // truncates."""
     quotient = a // b
     return tl.where((a - quotient * b != 0) & ((a < 0) != (b < 0)), quotient - 1, quotient)
 ''',
-    "power_of_whole": '''@triton.jit
-def power_of_whole(a, b, bits: tl.constexpr, signed: tl.constexpr):
-    """The power of a whole number, which wraps around as products do; that of a negative exponent is
-    a fraction, rounded to zero."""
-    power, square, rest = a * 0 + b * 0 + 1, a, b
+    "pow_int": '''@triton.jit
+def pow_int(a, b, bits: tl.constexpr, signed: tl.constexpr):
+    """Integer power with wrap-around; a negative exponent truncates to 0 or +-1."""
+    power, square, remaining = a * 0 + b * 0 + 1, a, b
     for _ in tl.static_range(bits):
-        power = tl.where((rest & 1) == 1, power * square, power)
+        power = tl.where((remaining & 1) == 1, power * square, power)
         square = square * square
-        rest = rest >> 1
+        remaining = remaining >> 1
     if signed:
-        of_minus_one = tl.where((b & 1) == 1, a, a * a)
-        fraction = tl.where((a == 1) | (a == -1), of_minus_one, a * 0)
+        minus_one_pow = tl.where((b & 1) == 1, a, a * a)
+        fraction = tl.where((a == 1) | (a == -1), minus_one_pow, a * 0)
         power = tl.where(b < 0, fraction, power)
     return power
 ''',
-    "remainder_of": '''@triton.jit
-def remainder_of(a, b):
-    """What is left of a float after division, with the sign of the divisor."""
-    rest = libdevice.fmod(a, b)
-    return tl.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+    "remainder_float": '''@triton.jit
+def remainder_float(a, b):
+    """Remainder of floats with the sign of the divisor."""
+    rem = libdevice.fmod(a, b)
+    return tl.where((rem != 0) & ((b < 0) != (rem < 0)), rem + b, rem)
 ''',
-    "remainder_of_whole": '''@triton.jit
-def remainder_of_whole(a, b):
-    """What is left of a whole number after division, with the sign of the divisor."""
-    rest = a % b
-    return tl.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+    "remainder_int": '''@triton.jit
+def remainder_int(a, b):
+    """Remainder of integers with the sign of the divisor."""
+    rem = a % b
+    return tl.where((rem != 0) & ((b < 0) != (rem < 0)), rem + b, rem)
 ''',
 }
-"""Functions that generated kernels call, by name; a file holds those that it uses, once."""
+"""Functions that generated kernels call, by name; each file holds those that it uses, once."""
 
 
-def select_helpers(text: str) -> tuple[str, ...]:
-    """The helpers that a kernel's text calls."""
-    return tuple(source for name, source in HELPERS.items() if re.search(rf"\b{name}\b", text))
+def select_helpers(source: str) -> tuple[str, ...]:
+    """The helpers that a kernel's source calls."""
+    return tuple(helper for name, helper in HELPERS.items() if re.search(rf"\b{name}\b", source))
 
 
 def is_float(dtype: str) -> bool:
+    """Whether a dtype is a floating-point one."""
     return dtype.startswith(("float", "bfloat"))
 
 
 def literal(number: int | float | bool, dtype: str) -> str:
-    """A number in a dtype, where a tensor of that dtype stands beside it."""
+    """A number as a literal, for expressions in which another operand has the dtype."""
     if dtype == "bool":
         return str(bool(number))
     if not is_float(dtype):
@@ -212,43 +212,44 @@ def literal(number: int | float | bool, dtype: str) -> str:
 
 
 def full(number: int | float | bool, dtype: str) -> str:
-    """A number as a tensor of its own, where nothing beside it says the dtype."""
+    """A number as a scalar tensor, for expressions in which no other operand has the dtype."""
     return f"tl.full((), {literal(number, dtype)}, {TRITON_TYPES[dtype]})"
 
 
 def lowest(dtype: str) -> str:
-    """What no value of a dtype is below."""
+    """The smallest value of a dtype, -inf for floats: the identity of a maximum."""
     if is_float(dtype):
         return literal(float("-inf"), dtype)
     return str(-_LIMITS[dtype]) if dtype in _LIMITS else "0"
 
 
 def highest(dtype: str) -> str:
-    """What no value of a dtype is above."""
+    """The largest value of a dtype, inf for floats: the identity of a minimum."""
     if is_float(dtype):
         return literal(float("inf"), dtype)
     return str(_LIMITS[dtype] - 1) if dtype in _LIMITS else {"uint8": "255", "bool": "1"}[dtype]
 
 
 def step_expr(op: str, args: tuple[Operand, ...], dtypes: tuple[str | None, ...], dtype: str) -> str:
-    """A step whose arguments are names or numbers.
+    """The expression of a step.
 
     Args:
-        dtypes: for each argument its dtype, None for a number.
-        dtype: of the result.
+        args: names of values, or numbers.
+        dtypes: the dtype of each argument, None for a number.
+        dtype: the dtype of the result.
 
     Raises:
-        Misfit: a step that has no form here.
+        Unsupported: the Triton backend does not support the step.
     """
-    common = next((kind for kind in dtypes if kind), "float32") if op in COMPARISONS else dtype
+    common = next((one for one in dtypes if one), "float32") if op in COMPARISONS else dtype
     if op == "cast":
         return _cast_expr(args[0], dtypes[0], dtype)
     if op == "where":
-        kinds = ("bool", dtype, dtype)
-        return f"tl.where({', '.join(_operands(args, kinds, beside=dtypes[1:] != (None, None)))})"
+        operands = _operands(args, ("bool", dtype, dtype), is_typed=dtypes[1:] != (None, None))
+        return f"tl.where({', '.join(operands)})"
     if op in _INFIX:
-        one, other = _operands(args, (common, common), beside=any(dtypes))
-        return f"{one} {_INFIX[op]} {other}"
+        x, y = _operands(args, (common, common), is_typed=any(dtypes))
+        return f"{x} {_INFIX[op]} {y}"
     if (
         op == "pow"
         and dtype == "float32"
@@ -256,77 +257,77 @@ def step_expr(op: str, args: tuple[Operand, ...], dtypes: tuple[str | None, ...]
         and 0 < abs(args[1]) <= MAX_FAST_POW_EXPONENT
     ):
         return _fast_pow_expr(args[0], float(args[1]))
-    return _call_expr(op, _operands(args, (common,) * len(args), beside=False), common)
+    return _call_expr(op, _operands(args, (common,) * len(args), is_typed=False), common)
 
 
 def _fast_pow_expr(base: Operand, exponent: float) -> str:
-    """A known power, by float32 and what that leaves of it; the result stays within the normal floats."""
-    (single,) = struct.unpack("f", struct.pack("f", exponent))
-    return f"powered({base}, {single!r}, {exponent - single!r}, {min(125, int(125 / abs(exponent)))})"
+    """A constant power: the exponent is split in float32 and a remainder, and the range keeps the result normal."""
+    (rounded,) = struct.unpack("f", struct.pack("f", exponent))
+    return f"fast_pow({base}, {rounded!r}, {exponent - rounded!r}, {min(125, int(125 / abs(exponent)))})"
 
 
-def _operands(args: tuple[Operand, ...], dtypes: tuple[str, ...], beside: bool) -> list[str]:
-    """Names as they are; numbers as literals, or as tensors where no value beside them gives the dtype."""
+def _operands(args: tuple[Operand, ...], dtypes: tuple[str, ...], is_typed: bool) -> list[str]:
+    """Names unchanged; numbers as literals if another operand `is_typed`, else as scalar tensors."""
     return [
-        arg if isinstance(arg, str) else (literal if beside else full)(arg, dtype)
+        arg if isinstance(arg, str) else (literal if is_typed else full)(arg, dtype)
         for arg, dtype in zip(args, dtypes, strict=True)
     ]
 
 
-def _cast_expr(arg: Operand, have: str | None, dtype: str) -> str:
+def _cast_expr(arg: Operand, source_dtype: str | None, dtype: str) -> str:
     if not isinstance(arg, str):
         return full(arg, dtype)
     if dtype == "bool":
-        return f"{arg} != {literal(0, have or dtype)}"
+        return f"{arg} != {literal(0, source_dtype or dtype)}"
     return f"{arg}.to({TRITON_TYPES[dtype]})"
 
 
 def _call_expr(op: str, args: list[str], dtype: str) -> str:
-    one, floats = args[0], is_float(dtype)
+    x, floats = args[0], is_float(dtype)
     if not floats and op in _ROUNDING_OPS:
-        return one
+        return x
     if op in ("max", "min", "fmax", "fmin", "relu", "floor_div", "trunc_div", "remainder", "fmod"):
         return _binary_expr(op, [*args, full(0, dtype)] if op == "relu" else args, dtype)
     if op in ("isnan", "isinf") and not floats:
-        return f"{one} != {one}"
-    simple = {
-        "neg": f"-{one}",
-        "abs": f"tl.abs({one})",
-        "square": f"{one} * {one}",
-        "reciprocal": f"1.0 / {one}",
-        "sqrt": f"tl.sqrt_rn({one})" if dtype == "float32" else f"tl.sqrt({one})",
-        "round": f"libdevice.rint({one})",
-        "not": f"{one} == 0",
-        "bit_not": {"bool": f"{one} == 0", "uint8": f"{one} ^ 255"}.get(dtype, f"~{one}"),
-        "isnan": f"{one} != {one}",
-        "isinf": f'tl.abs({one}) == float("inf")',
-        "sign": f"({one} > 0).to({TRITON_TYPES[dtype]}) - ({one} < 0).to({TRITON_TYPES[dtype]})",
+        return f"{x} != {x}"
+    exprs = {
+        "neg": f"-{x}",
+        "abs": f"tl.abs({x})",
+        "square": f"{x} * {x}",
+        "reciprocal": f"1.0 / {x}",
+        "sqrt": f"tl.sqrt_rn({x})" if dtype == "float32" else f"tl.sqrt({x})",
+        "round": f"libdevice.rint({x})",
+        "not": f"{x} == 0",
+        "bit_not": {"bool": f"{x} == 0", "uint8": f"{x} ^ 255"}.get(dtype, f"~{x}"),
+        "isnan": f"{x} != {x}",
+        "isinf": f'tl.abs({x}) == float("inf")',
+        "sign": f"({x} > 0).to({TRITON_TYPES[dtype]}) - ({x} < 0).to({TRITON_TYPES[dtype]})",
     }
-    if op in simple:
-        return simple[op]
+    if op in exprs:
+        return exprs[op]
     if op == "pow" and not floats:
         bits, signed = _INTEGER_BITS[dtype], dtype != "uint8"
-        return f"power_of_whole({', '.join(args)}, {bits - signed}, {signed})"
+        return f"pow_int({', '.join(args)}, {bits - signed}, {signed})"
     if op in _TL_FUNCTIONS and floats:
-        return f"tl.{op}({one})"
+        return f"tl.{op}({x})"
     if op in _LIBDEVICE_FUNCTIONS and floats:
         return f"libdevice.{op}({', '.join(args)})"
-    raise Unsupported(f"{op} of {dtype} has no form in Triton yet")
+    raise Unsupported(f"{op} of {dtype} is not supported by the Triton backend")
 
 
 def _binary_expr(op: str, args: list[str], dtype: str) -> str:
-    one, other = args
+    x, y = args
     floats = is_float(dtype)
     if op in ("fmax", "fmin"):
         sign = ">" if op == "fmax" else "<"
-        return f"tl.where(({one} {sign} {other}) | ({other} != {other}), {one}, {other})"
+        return f"tl.where(({x} {sign} {y}) | ({y} != {y}), {x}, {y})"
     if op in ("max", "min", "relu"):
         if dtype == "bool":
-            return f"{one} {'&' if op == 'min' else '|'} {other}"
-        return f"{'smaller' if op == 'min' else 'larger'}({one}, {other})"
+            return f"{x} {'&' if op == 'min' else '|'} {y}"
+        return f"{'minimum_nan' if op == 'min' else 'maximum_nan'}({x}, {y})"
     if op == "trunc_div":
-        return f"libdevice.trunc({one} / {other})" if floats else f"{one} // {other}"
+        return f"libdevice.trunc({x} / {y})" if floats else f"{x} // {y}"
     if op == "fmod":
-        return f"libdevice.fmod({one}, {other})" if floats else f"{one} % {other}"
-    name = "floored" if op == "floor_div" else "remainder_of"
-    return f"{name if floats else name + '_whole'}({one}, {other})"
+        return f"libdevice.fmod({x}, {y})" if floats else f"{x} % {y}"
+    name = "floor_div" if op == "floor_div" else "remainder"
+    return f"{name}_{'float' if floats else 'int'}({x}, {y})"

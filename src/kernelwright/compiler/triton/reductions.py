@@ -1,9 +1,9 @@
-"""Reductions over a row as Triton text: what a tile keeps while it runs along the row, and how that ends.
+"""Reductions over a row: the accumulators that a tile updates along the row, and how they are finished.
 
-A fold has states. They begin neutral, take in one tile after another, and are finished across the tile; the same
-finish puts the parts of a row together. Two pairs of reductions need one sweep instead of two: a maximum with the sum
-of exponentials below it (Milakov and Gimelshein, arXiv:1805.02867), and a mean with the sum of squares around it
-(Welford 1962, merged as by Chan, Golub and LeVeque 1983).
+Accumulators start with the identity, are updated tile by tile, and are reduced across the tile at the end; the same
+reduction combines the splits of a row. Two pairs of reductions need one pass instead of two: a maximum with the sum of
+exponentials relative to it (Milakov and Gimelshein, arXiv:1805.02867), and a mean with the sum of squared differences
+from it (Welford 1962, merged as by Chan, Golub and LeVeque 1983).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kernelwright.compiler.triton.op_templates import HALF_DTYPES, TRITON_TYPES,
 from kernelwright.compiler.triton.tile import Tile, is_row_contiguous
 
 FAST_EXP = "libdevice.fast_expf"
-"""Without what it takes to give results below the normal range."""
+"""exp without the instructions that give subnormal results."""
 
 
 @dataclass(frozen=True)
 class RowOperand:
-    """What a fold runs over: a value by name, its dtype, and on which axes it depends."""
+    """The operand of a reduction: an expression, its dtype, and the axes it depends on."""
 
     value: str
     dtype: str
@@ -39,7 +39,7 @@ class RowOperand:
 
 @dataclass(frozen=True)
 class Accumulator:
-    """One variable of a fold: `name` for a finished part of a row, `name_tile` while a tile runs."""
+    """One variable of a reduction: `name` is the result for a row or a split, `name_acc` the accumulator tile."""
 
     name: str
     dtype: str
@@ -48,104 +48,115 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class RowReduction:
-    """One reduction."""
+    """A single reduction."""
 
     reduction: Reduction
     operand: RowOperand
 
     @property
     def values(self) -> tuple[str, ...]:
+        """The values of the region that this computes."""
         return (self.reduction.value,)
 
     @property
     def accumulators(self) -> tuple[Accumulator, ...]:
+        """The accumulators, for argmax and argmin the extreme and its index."""
         op, dtype = self.reduction.op, self.reduction.dtype
         if op in ("argmax", "argmin"):
-            neutral = lowest(self.operand.dtype) if op == "argmax" else highest(self.operand.dtype)
+            identity = lowest(self.operand.dtype) if op == "argmax" else highest(self.operand.dtype)
             return (
-                Accumulator(f"{self.reduction.value}_best", self.operand.dtype, neutral),
+                Accumulator(f"{self.reduction.value}_best", self.operand.dtype, identity),
                 Accumulator(self.reduction.value, "int64", "N"),
             )
         if op in ("any", "all"):
             return (Accumulator(self.reduction.value, "int32", "0" if op == "any" else "1"),)
         if op not in ("sum", "prod", "max", "min"):
-            raise Unsupported(f"{op} over a row has no form in Triton yet")
-        neutral = {"sum": literal(0, dtype), "prod": literal(1, dtype)}.get(op)
-        neutral = neutral or (lowest(dtype) if op == "max" else highest(dtype))
-        return (Accumulator(self.reduction.value, dtype, neutral),)
+            raise Unsupported(f"{op} over a row is not supported by the Triton backend")
+        identity = {"sum": literal(0, dtype), "prod": literal(1, dtype)}.get(op)
+        identity = identity or (lowest(dtype) if op == "max" else highest(dtype))
+        return (Accumulator(self.reduction.value, dtype, identity),)
 
     def tile_accumulators(self, tile: Tile) -> list[str]:
-        """The states that one tile of values is by itself."""
+        """The accumulators of one tile of elements."""
         value = apply_row_mask(tile, self.operand, self.accumulators[0].identity)
         if self.reduction.op in ("any", "all"):
-            narrow = f"{self.operand.value}.to(tl.int32)"
-            operand = RowOperand(narrow, "int32", self.operand.varies_across_rows, self.operand.varies_along_row)
+            as_int32 = f"{self.operand.value}.to(tl.int32)"
+            operand = RowOperand(as_int32, "int32", self.operand.varies_across_rows, self.operand.varies_along_row)
             return [apply_row_mask(tile, operand, self.accumulators[0].identity)]
         if self.tracks_index:
             return [value, f"tl.broadcast_to({tile.offs_n}, {tile.shape(self.operand.varies_across_rows)})"]
         return [value]
 
     def start(self, tile: Tile, first: str) -> list[str]:
+        """The lines that initialise the accumulators; `first` is the first element of the pass."""
         shape = tile.shape(self.operand.varies_across_rows)
         if self.has_vector_accumulators(tile):
             shape = _grouped_shape(tile, shape)
-        neutral = {
+        initial = {
             state.name: f"tl.full({shape}, {state.identity}, {TRITON_TYPES[state.dtype]})"
             for state in self.accumulators
         }
         if self.tracks_index:
-            begin = f"tl.full({shape}, 0, tl.int{64 if tile.int64_row_offsets else 32})"
-            neutral[self.accumulators[1].name] = begin if first == "0" else f"{begin} + {first}"
-        return [f"{name}_tile = {value}" for name, value in neutral.items()]
+            zeros = f"tl.full({shape}, 0, tl.int{64 if tile.int64_row_offsets else 32})"
+            initial[self.accumulators[1].name] = zeros if first == "0" else f"{zeros} + {first}"
+        return [f"{name}_acc = {value}" for name, value in initial.items()]
 
     @property
     def tracks_index(self) -> bool:
-        """Whether it keeps where something is: for each lane the step of the loop, which has to run forwards."""
+        """Whether this is argmax or argmin. Lanes keep the `start_n` of their best tile, which needs a forward loop."""
         return self.reduction.op in ("argmax", "argmin")
 
     def update(self, tile: Tile, first: str) -> list[str]:
-        taken = self.tile_accumulators(tile)
-        name, op = f"{self.accumulators[0].name}_tile", self.reduction.op
+        """The lines that update the accumulators with one tile."""
+        masked, *_ = self.tile_accumulators(tile)
+        acc, op = f"{self.accumulators[0].name}_acc", self.reduction.op
         if self.has_vector_accumulators(tile):
-            taken = [_reduce_groups(tile, taken[0], {"sum": "", "prod": "product"}.get(op, self._minmax_function(op)))]
+            combine = {"sum": "", "prod": "multiply_combine"}.get(op, self._minmax_function(op))
+            masked = _reduce_groups(tile, masked, combine)
         if op == "sum":
-            return [f"{name} += {taken[0]}"]
+            return [f"{acc} += {masked}"]
         if op == "prod":
-            return [f"{name} *= {taken[0]}"]
+            return [f"{acc} *= {masked}"]
         if self.tracks_index:
-            at = f"{self.accumulators[1].name}_tile"
-            above, not_above = (">", "<=") if op == "argmax" else ("<", ">=")
-            beaten = f"taken {above} {name}"
-            if is_float(self.operand.dtype):  # by what is no number, unless it is none itself
-                beaten = f"~(taken {not_above} {name}) & ({name} == {name})"
+            index_acc = f"{self.accumulators[1].name}_acc"
+            beats, does_not_beat = (">", "<=") if op == "argmax" else ("<", ">=")
+            better = f"x {beats} {acc}"
+            if is_float(self.operand.dtype):  # NaN beats all numbers, but not NaN
+                better = f"~(x {does_not_beat} {acc}) & ({acc} == {acc})"
             return [
-                f"taken = {taken[0]}",
-                f"beaten = {beaten}",
-                f"{name} = tl.where(beaten, taken, {name})",
-                f"{at} = tl.where(beaten, start, {at})",
+                f"x = {masked}",
+                f"better = {better}",
+                f"{acc} = tl.where(better, x, {acc})",
+                f"{index_acc} = tl.where(better, start_n, {index_acc})",
             ]
-        return [f"{name} = {self._minmax_function(op)}({name}, {taken[0]})"]
+        return [f"{acc} = {self._minmax_function(op)}({acc}, {masked})"]
 
     def has_vector_accumulators(self, tile: Tile) -> bool:
-        """Whether each group of elements keeps one state."""
+        """Whether each group of elements has one accumulator."""
         return tile.vector_size > 1 and is_float(self.accumulators[0].dtype) and not self.tracks_index
 
     def _minmax_function(self, op: str) -> str:
         if is_float(self.accumulators[0].dtype):
-            return "larger" if op == "max" else "smaller"
+            return "maximum_nan" if op == "max" else "minimum_nan"
         return "tl.maximum" if op in ("max", "any") else "tl.minimum"
 
     def finish(self, tile: Tile, accumulators: list[str], count: str, final: bool) -> list[str]:
-        """Across the tile: the values from expressions for the states."""
+        """The lines that reduce the accumulators across the tile.
+
+        Args:
+            accumulators: their expressions.
+            count: the number of elements that each lane, or each split, has accumulated.
+            final: of the whole row; otherwise of one split.
+        """
         value, op, floats = self.reduction.value, self.reduction.op, is_float(self.accumulators[0].dtype)
         if self.tracks_index:
-            best, at = self.accumulators[0].name, accumulators[1]
-            if at.endswith("_tile"):
-                at += f" + tl.arange(0, BLOCK_N){tile.broadcast_suffix}"
-            given = f"{accumulators[0]}, {at}"
-            keep = "" if tile.is_single_row else ", keep_dims=True"
+            best, index = self.accumulators[0].name, accumulators[1]
+            if index.endswith("_acc"):
+                index += f" + tl.arange(0, BLOCK_N){tile.broadcast_suffix}"
+            pair = f"{accumulators[0]}, {index}"
+            keep_dims = "" if tile.is_single_row else ", keep_dims=True"
             return [
-                f"{best}, {value} = tl.reduce(({given}), {tile.reduce_axis}, {_arg_combiner(op)}{keep})",
+                f"{best}, {value} = tl.reduce(({pair}), {tile.reduce_axis}, {_arg_combiner(op)}{keep_dims})",
                 f"{value} = {value}.to(tl.int64)",
             ]
         if op == "sum":
@@ -153,24 +164,23 @@ class RowReduction:
         if op in ("any", "all"):
             return [f"{value} = tl.{'max' if op == 'any' else 'min'}({accumulators[0]}, {tile.reduce_args}) > 0"]
         if op == "prod":
-            return [f"{value} = tl.reduce({accumulators[0]}, {tile.reduce_axis}, {_combiner_args(tile, 'product')})"]
+            combiner = _combiner_args(tile, "multiply_combine")
+            return [f"{value} = tl.reduce({accumulators[0]}, {tile.reduce_axis}, {combiner})"]
         if floats:
-            return [
-                f"{value} = tl.reduce({accumulators[0]}, {tile.reduce_axis}, "
-                f"{_combiner_args(tile, self._minmax_function(op))})"
-            ]
+            combiner = _combiner_args(tile, self._minmax_function(op))
+            return [f"{value} = tl.reduce({accumulators[0]}, {tile.reduce_axis}, {combiner})"]
         cast = "" if self.reduction.dtype in ("int64", "int32") else f".to({TRITON_TYPES[self.reduction.dtype]})"
         return [f"{value} = tl.{op}({accumulators[0]}, {tile.reduce_args}){cast}"]
 
 
 @dataclass(frozen=True)
 class OnlineSoftmax:
-    """A maximum, and the sum of the exponentials of what is below it.
+    """A maximum, and the sum of exponentials of the differences from it.
 
-    Where memory lies `shares_tile_max` the row a tile shares one maximum, which costs a reduction a tile and leaves
-    three operations an element; else a lane's sum is relative to the lane's own. An infinite maximum counts as zero, so
-    that no difference of infinities comes up. A `guards_infinity` sum, as of logsumexp, is that; any other is not a
-    number there, as torch's is not.
+    With `shares_tile_max`, for contiguous rows, a tile has one maximum, which costs a reduction per tile and saves all
+    but three operations per element; otherwise each lane's sum is relative to the lane's own maximum. An infinite
+    maximum counts as zero, so that no difference of infinities occurs. A sum that `guards_infinity`, such as
+    logsumexp's, keeps that value; any other is NaN there, as in torch.
     """
 
     maximum: Reduction
@@ -182,10 +192,12 @@ class OnlineSoftmax:
 
     @property
     def values(self) -> tuple[str, ...]:
+        """The values of the region that this computes."""
         return (self.maximum.value, self.total.value)
 
     @property
     def accumulators(self) -> tuple[Accumulator, ...]:
+        """The maximum and the sum."""
         dtype = self.operand.dtype
         return (
             Accumulator(self.maximum.value, dtype, lowest(dtype)),
@@ -193,71 +205,75 @@ class OnlineSoftmax:
         )
 
     def start(self, tile: Tile, first: str) -> list[str]:
+        """The lines that initialise the accumulators."""
         shape = tile.shape(self.operand.varies_across_rows)
         shapes = (shape.replace("BLOCK_N", "1") if self.shares_tile_max else shape, shape)
         if self.has_vector_accumulators(tile):
             shapes = (_grouped_shape(tile, shape),) * 2
         return [
-            f"{state.name}_tile = tl.full({of}, {state.identity}, {TRITON_TYPES[state.dtype]})"
-            for state, of in zip(self.accumulators, shapes, strict=True)
+            f"{state.name}_acc = tl.full({state_shape}, {state.identity}, {TRITON_TYPES[state.dtype]})"
+            for state, state_shape in zip(self.accumulators, shapes, strict=True)
         ]
 
     def update(self, tile: Tile, first: str) -> list[str]:
-        top, total = (f"{state.name}_tile" for state in self.accumulators)
-        taken = f"taken = {apply_row_mask(tile, self.operand, self.accumulators[0].identity)}"
-        above, decay = f"{self.total.value}_above", f"{self.total.value}_decay"
-        fast = self.exp_op == "exp" and self.operand.dtype == "float32"  # as in `find_fast_exps`
-        power = FAST_EXP if fast else f"tl.{self.exp_op}"
+        """The lines that update the accumulators with one tile."""
+        max_acc, sum_acc = (f"{state.name}_acc" for state in self.accumulators)
+        masked = apply_row_mask(tile, self.operand, self.accumulators[0].identity)
+        total = self.total.value
+        is_fast = self.exp_op == "exp" and self.operand.dtype == "float32"  # as in `find_fast_exps`
+        exp = FAST_EXP if is_fast else f"tl.{self.exp_op}"
         if not self.shares_tile_max:
+            diff, rescale = f"{total}_diff", f"{total}_rescale"
             return [
-                taken,
-                f"{above} = tl.where(taken == {top}, 0.0, taken - {top})",
-                f"{decay} = {power}(-tl.abs({above}))",
-                f"{total} = tl.where({above} > 0, {total} * {decay} + 1.0, {total} + {decay})",
-                f"{top} = larger({top}, taken)",
+                f"x = {masked}",
+                f"{diff} = tl.where(x == {max_acc}, 0.0, x - {max_acc})",
+                f"{rescale} = {exp}(-tl.abs({diff}))",
+                f"{sum_acc} = tl.where({diff} > 0, {sum_acc} * {rescale} + 1.0, {sum_acc} + {rescale})",
+                f"{max_acc} = maximum_nan({max_acc}, x)",
             ]
-        powers = f"{power}(taken - {self.total.value}_shift)"
-        best = f"tl.reduce(taken, {tile.reduce_axis}, larger, keep_dims=True)"
+        new_max, rescale = f"{total}_new_max", f"{total}_rescale"
+        powers = f"{exp}(x - {total}_shift)"
+        tile_max = f"tl.reduce(x, {tile.reduce_axis}, maximum_nan, keep_dims=True)"
         if self.has_vector_accumulators(tile):
-            best = _reduce_groups(tile, "taken", "larger")
-            powers = _reduce_groups(tile, f"{power}(taken - spread({self.total.value}_shift, {tile.vector_size}))", "")
+            tile_max = _reduce_groups(tile, "x", "maximum_nan")
+            powers = _reduce_groups(tile, f"{exp}(x - broadcast_groups({total}_shift, {tile.vector_size}))", "")
         return [
-            taken,
-            f"{above} = larger({top}, {best})",
-            f"{self.total.value}_shift = {_zero_if_infinite(above)}",
-            f"{decay} = tl.{self.exp_op}({top} - {self.total.value}_shift)",
-            f"{total} *= tl.where({top} == {above}, 1.0, {decay})",
-            f"{total} += {powers}",
-            f"{top} = {above}",
+            f"x = {masked}",
+            f"{new_max} = maximum_nan({max_acc}, {tile_max})",
+            f"{total}_shift = {_zero_if_infinite(new_max)}",
+            f"{rescale} = tl.{self.exp_op}({max_acc} - {total}_shift)",
+            f"{sum_acc} *= tl.where({max_acc} == {new_max}, 1.0, {rescale})",
+            f"{sum_acc} += {powers}",
+            f"{max_acc} = {new_max}",
         ]
 
     def finish(self, tile: Tile, accumulators: list[str], count: str, final: bool) -> list[str]:
-        top, total = self.maximum.value, self.total.value
-        tops, totals = accumulators
+        """The lines that reduce the accumulators across the tile; arguments as for `RowReduction.finish`."""
+        maximum, total = self.maximum.value, self.total.value
+        maxima, sums = accumulators
         lines = [
-            f"{top} = tl.reduce({tops}, {tile.reduce_axis}, {_combiner_args(tile, 'larger')})",
-            f"{total}_shift = {_zero_if_infinite(top)}",
-            f"{total} = tl.sum({totals} * tl.{self.exp_op}({tops} - {total}_shift), {tile.reduce_args})",
+            f"{maximum} = tl.reduce({maxima}, {tile.reduce_axis}, {_combiner_args(tile, 'maximum_nan')})",
+            f"{total}_shift = {_zero_if_infinite(maximum)}",
+            f"{total} = tl.sum({sums} * tl.{self.exp_op}({maxima} - {total}_shift), {tile.reduce_args})",
         ]
-        if (
-            self.shares_tile_max and tops.endswith("_tile") and not self.has_vector_accumulators(tile)
-        ):  # all of it is relative to one maximum
-            lines[2:] = [f"{total} = tl.sum({totals}, {tile.reduce_args})"]
+        is_shared = self.shares_tile_max and maxima.endswith("_acc") and not self.has_vector_accumulators(tile)
+        if is_shared:  # all lanes are relative to the same maximum
+            lines[2:] = [f"{total} = tl.sum({sums}, {tile.reduce_args})"]
         if self.guards_infinity or not final:
             return lines
-        return [*lines, f"{total} += {top} - {top}  # not a number where the maximum is infinite"]
+        return [*lines, f"{total} += {maximum} - {maximum}  # NaN where the maximum is infinite"]
 
     def has_vector_accumulators(self, tile: Tile) -> bool:
-        """Whether each group of elements has a maximum of its own."""
+        """Whether each group of elements has its own maximum and sum."""
         return self.shares_tile_max and tile.vector_size > 1
 
     def emit_group_scales(self) -> list[str]:
-        """What an exponential below its group's maximum is multiplied with to be a share of all."""
-        top, total = self.maximum.value, self.total.value
-        below = f"tl.{self.exp_op}({top}_tile - {total}_shift)"
+        """The lines that compute the factor from an exponential relative to its group's maximum to its softmax."""
+        maximum, total = self.maximum.value, self.total.value
+        rescale = f"tl.{self.exp_op}({maximum}_acc - {total}_shift)"
         return [
-            f"{total}_near_shift = {_zero_if_infinite(f'{top}_tile')}",
-            f"{total}_near_reciprocal = {total}_reciprocal * tl.where({top}_tile == {top}, 1.0, {below})",
+            f"{total}_group_shift = {_zero_if_infinite(f'{maximum}_acc')}",
+            f"{total}_group_rcp = {total}_rcp * tl.where({maximum}_acc == {maximum}, 1.0, {rescale})",
         ]
 
 
@@ -269,9 +285,9 @@ def _zero_if_infinite(value: str) -> str:
 class Welford:
     """A mean, and the sum of squared differences from it.
 
-    Each lane measures from a base, the first element that it sees, so that nothing large is subtracted at the end: at
-    most as many digits are lost as the number of elements in a lane has. The mean of the bases, kept between the least
-    and the largest of them, is exact where all are equal. An infinite element makes both NaN.
+    Each lane measures from a shift, its first element, so that no large numbers are subtracted at the end: at most as
+    many digits are lost as the number of elements in a lane has. The mean of the shifts, clamped to the smallest and
+    the largest of them, is exact where all are equal. An infinite element makes both results NaN.
     """
 
     mean: Reduction
@@ -280,122 +296,131 @@ class Welford:
 
     @property
     def values(self) -> tuple[str, ...]:
+        """The values of the region that this computes."""
         return (self.mean.value, self.m2.value)
 
     @property
     def accumulators(self) -> tuple[Accumulator, ...]:
+        """The shift, the sum of differences from it, and the sum of their squares."""
         zero = literal(0, self.operand.dtype)
-        names = (f"{self.mean.value}_base", f"{self.mean.value}_off", self.m2.value)
+        names = (f"{self.mean.value}_shift", f"{self.mean.value}_delta_sum", self.m2.value)
         return tuple(Accumulator(name, self.operand.dtype, zero) for name in names)
 
     def start(self, tile: Tile, first: str) -> list[str]:
-        shape, kind = tile.shape(self.operand.varies_across_rows), TRITON_TYPES[self.operand.dtype]
-        return [f"{state.name}_tile = tl.full({shape}, 0.0, {kind})" for state in self.accumulators]
+        """The lines that initialise the accumulators."""
+        shape, ttype = tile.shape(self.operand.varies_across_rows), TRITON_TYPES[self.operand.dtype]
+        return [f"{state.name}_acc = tl.full({shape}, 0.0, {ttype})" for state in self.accumulators]
 
     def update(self, tile: Tile, first: str) -> list[str]:
-        base, off, squares = (f"{state.name}_tile" for state in self.accumulators)
-        difference = f"{self.operand.value} - {base}"
+        """The lines that update the accumulators with one tile; `first` is the first element of the pass."""
+        shift, delta_sum, squares = (f"{state.name}_acc" for state in self.accumulators)
+        delta = f"{self.operand.value} - {shift}"
         return [
-            f"{base} = tl.where(start == {first}, {self.operand.value}, {base})",
-            f"off = {f'tl.where(mask_n, {difference}, 0.0)' if tile.needs_mask_n else difference}",
-            f"{off} += off",
-            f"{squares} += off * off",
+            f"{shift} = tl.where(start_n == {first}, {self.operand.value}, {shift})",
+            f"delta = {f'tl.where(mask_n, {delta}, 0.0)' if tile.needs_mask_n else delta}",
+            f"{delta_sum} += delta",
+            f"{squares} += delta * delta",
         ]
 
     def finish(self, tile: Tile, accumulators: list[str], count: str, final: bool) -> list[str]:
-        """`count` is how many elements each lane, or each part, has seen."""
-        bases, offs, squares = accumulators
-        name, kind, size = self.mean.value, TRITON_TYPES[self.operand.dtype], "N" if final else "size"
-        squared, low, high = f"{self.m2.value}_within", f"{name}_low", f"{name}_high"
-        taken = offs.endswith("_tile")  # else each part has measured from its own mean
+        """The lines that reduce the accumulators across the tile; arguments as for `RowReduction.finish`."""
+        shifts, delta_sums, squares = accumulators
+        mean, ttype, size = self.mean.value, TRITON_TYPES[self.operand.dtype], "N" if final else "split_len"
+        m2_lanes, lowest_shift, highest_shift = f"{self.m2.value}_lanes", f"{mean}_min", f"{mean}_max"
+        of_tile = delta_sums.endswith("_acc")  # otherwise of splits, whose squares are relative to their own means
         return [
-            f"{name}_count = ({count}).to({kind})",
-            f"{name}_means = {offs} / tl.maximum({name}_count, 1.0)",
-            f"{squared} = {squares}{f' - {offs} * {name}_means' if taken else ''}",
-            *([f"{bases} = tl.where({name}_count > 0, {bases}, 0.0)"] if taken else []),
-            f'{low} = tl.min(tl.where({name}_count > 0, {bases}, float("inf")), {tile.reduce_args})',
-            f'{high} = tl.max(tl.where({name}_count > 0, {bases}, float("-inf")), {tile.reduce_args})',
-            f"{name}_base = tl.sum({bases} * {name}_count, {tile.reduce_args}) / {size}",
-            f"{name}_base = tl.minimum(tl.maximum({name}_base, {low}), {high})",
-            f"{name}_apart = {bases} - {name}_base + {name}_means",
-            f"{name}_off = tl.sum({name}_apart * {name}_count, {tile.reduce_args})",
-            f"{name}_apart -= {name}_off / {size}",
-            f"{squared} += {name}_count * {name}_apart * {name}_apart",
-            f"{self.m2.value} = tl.sum({squared}, {tile.reduce_args})",
-            *([f"{name} = {name}_base + {name}_off / {size}"] if final else []),
+            f"{mean}_count = ({count}).to({ttype})",
+            f"{mean}_lane_means = {delta_sums} / tl.maximum({mean}_count, 1.0)",
+            f"{m2_lanes} = {squares}{f' - {delta_sums} * {mean}_lane_means' if of_tile else ''}",
+            *([f"{shifts} = tl.where({mean}_count > 0, {shifts}, 0.0)"] if of_tile else []),
+            f'{lowest_shift} = tl.min(tl.where({mean}_count > 0, {shifts}, float("inf")), {tile.reduce_args})',
+            f'{highest_shift} = tl.max(tl.where({mean}_count > 0, {shifts}, float("-inf")), {tile.reduce_args})',
+            f"{mean}_shift = tl.sum({shifts} * {mean}_count, {tile.reduce_args}) / {size}",
+            f"{mean}_shift = tl.minimum(tl.maximum({mean}_shift, {lowest_shift}), {highest_shift})",
+            f"{mean}_delta = {shifts} - {mean}_shift + {mean}_lane_means",
+            f"{mean}_delta_sum = tl.sum({mean}_delta * {mean}_count, {tile.reduce_args})",
+            f"{mean}_delta -= {mean}_delta_sum / {size}",
+            f"{m2_lanes} += {mean}_count * {mean}_delta * {mean}_delta",
+            f"{self.m2.value} = tl.sum({m2_lanes}, {tile.reduce_args})",
+            *([f"{mean} = {mean}_shift + {mean}_delta_sum / {size}"] if final else []),
         ]
 
 
 @dataclass(frozen=True)
 class ExactMean:
-    """A mean that is exact where all of a row is equal. Of a row in registers it is corrected by the mean of what is
-    left once it is subtracted; else it is kept between the least and the largest element."""
+    """A mean that is exact where all elements of a row are equal. In a single tile it is corrected by the mean of the
+    residuals; otherwise it is clamped to the smallest and the largest element."""
 
     reduction: Reduction
     operand: RowOperand
 
     @property
     def values(self) -> tuple[str, ...]:
+        """The values of the region that this computes."""
         return (self.reduction.value,)
 
     @property
     def _components(self) -> tuple[RowReduction, ...]:
-        ops = (("sum", "total"), ("min", "low"), ("max", "high"))
         value, dtype = self.reduction.value, self.reduction.dtype
         return tuple(
-            RowReduction(Reduction(value=f"{value}_{name}", op=op, arg=self.reduction.arg, dtype=dtype), self.operand)
-            for op, name in ops
+            RowReduction(Reduction(value=f"{value}_row_{op}", op=op, arg=self.reduction.arg, dtype=dtype), self.operand)
+            for op in ("sum", "min", "max")
         )
 
     @property
     def accumulators(self) -> tuple[Accumulator, ...]:
-        return tuple(state for part in self._components for state in part.accumulators)
+        """The sum, the minimum and the maximum."""
+        return tuple(state for component in self._components for state in component.accumulators)
 
     def emit_single_tile(self, tile: Tile) -> list[str]:
-        """From a row that is held in registers."""
+        """The lines that compute the mean of a row in a single tile."""
         value, operand = self.reduction.value, self.operand
-        left = RowOperand(
-            f"({operand.value} - {value}_near)", operand.dtype, operand.varies_across_rows, operand.varies_along_row
+        residual = RowOperand(
+            f"({operand.value} - {value}_approx)", operand.dtype, operand.varies_across_rows, operand.varies_along_row
         )
         return [
-            f"{value}_near = tl.sum({apply_row_mask(tile, operand, '0.0')}, {tile.reduce_args}) / N",
-            f"{value}_left = tl.sum({apply_row_mask(tile, left, '0.0')}, {tile.reduce_args}) / N",
-            f"{value} = tl.where({value}_near - {value}_near == 0.0, {value}_near + {value}_left, {value}_near)",
+            f"{value}_approx = tl.sum({apply_row_mask(tile, operand, '0.0')}, {tile.reduce_args}) / N",
+            f"{value}_residual = tl.sum({apply_row_mask(tile, residual, '0.0')}, {tile.reduce_args}) / N",
+            f"{value} = tl.where({value}_approx - {value}_approx == 0.0, {value}_approx + {value}_residual, "
+            f"{value}_approx)",
         ]
 
     def start(self, tile: Tile, first: str) -> list[str]:
-        return [line for part in self._components for line in part.start(tile, first)]
+        """The lines that initialise the accumulators."""
+        return [line for component in self._components for line in component.start(tile, first)]
 
     def update(self, tile: Tile, first: str) -> list[str]:
-        return [line for part in self._components for line in part.update(tile, first)]
+        """The lines that update the accumulators with one tile."""
+        return [line for component in self._components for line in component.update(tile, first)]
 
     def finish(self, tile: Tile, accumulators: list[str], count: str, final: bool) -> list[str]:
+        """The lines that reduce the accumulators across the tile; arguments as for `RowReduction.finish`."""
         value = self.reduction.value
-        parts = zip(self._components, accumulators, strict=True)
-        lines = [line for part, state in parts for line in part.finish(tile, [state], "", final)]
+        pairs = zip(self._components, accumulators, strict=True)
+        lines = [line for component, state in pairs for line in component.finish(tile, [state], "", final)]
         if not final:
             return lines
-        return [*lines, f"{value} = smaller(larger({value}_total / N, {value}_low), {value}_high)"]
+        return [*lines, f"{value} = minimum_nan(maximum_nan({value}_row_sum / N, {value}_row_min), {value}_row_max)"]
 
 
 def _grouped_shape(tile: Tile, shape: str) -> str:
-    """The shape of what groups of elements keep."""
+    """The shape of accumulators with one element per group."""
     return shape.replace("BLOCK_N", f"BLOCK_N // {tile.vector_size}")
 
 
 def _reduce_groups(tile: Tile, value: str, combine: str) -> str:
-    """What the elements of each group give together, a sum if not otherwise."""
-    groups = f"near({value}, {tile.vector_size})"
+    """The reduction of each group of elements with `combine`, a sum if it is empty."""
+    groups = f"split_groups({value}, {tile.vector_size})"
     return f"tl.reduce({groups}, 1, {combine})" if combine else f"tl.sum({groups}, axis=1)"
 
 
 AnyReduction = RowReduction | OnlineSoftmax | Welford | ExactMean
 
 
-def apply_row_mask(tile: Tile, operand: RowOperand, neutral: str) -> str:
-    """The value where there is one, over the whole row even if it is the same everywhere."""
+def apply_row_mask(tile: Tile, operand: RowOperand, identity: str) -> str:
+    """The operand over the whole tile, with `identity` out of bounds of the row."""
     if tile.needs_mask_n:
-        return f"tl.where(mask_n, {operand.value}, {neutral})"
+        return f"tl.where(mask_n, {operand.value}, {identity})"
     return (
         operand.value
         if operand.varies_along_row
@@ -404,52 +429,58 @@ def apply_row_mask(tile: Tile, operand: RowOperand, neutral: str) -> str:
 
 
 def plan_reductions(region: Region, fuse_pairs: bool, excluded: Collection[str]) -> list[AnyReduction]:
-    """The reductions of a region `excluded` some; `fuse_pairs` where a sweep costs a read, so that two of one sweep are
-    worth more."""
+    """Group the reductions of a region.
+
+    Args:
+        fuse_pairs: compute pairs in one pass, which pays off where each pass reads the row again.
+        excluded: values that are not computed as reductions.
+    """
     by_value = {entry.value: entry for entry in (*region.loads, *region.steps)}
     reductions = [step for step in region.steps if isinstance(step, Reduction) and step.value not in excluded]
-    ordered = any(isinstance(step, Scan) for step in region.steps)
-    pairs = [_match_pair(region, by_value, one) for one in reductions] if fuse_pairs and not ordered else []
-    found: list[AnyReduction] = []
-    for pair in pairs:
-        if pair and not set(pair.values) & {*excluded, *(value for other in found for value in other.values)}:
-            found.append(pair)
-    taken = {value for fold in found for value in fold.values}
-    left = [(one, make_operand(region, by_value, one.arg)) for one in reductions if one.value not in taken]
-    return found + [
-        ExactMean(one, operand) if one.op == "mean" else RowReduction(one, operand) for one, operand in left
+    has_scan = any(isinstance(step, Scan) for step in region.steps)
+    matches = [_match_pair(region, by_value, one) for one in reductions] if fuse_pairs and not has_scan else []
+    pairs: list[AnyReduction] = []
+    for match in matches:
+        if match and not set(match.values) & {*excluded, *(value for other in pairs for value in other.values)}:
+            pairs.append(match)
+    paired = {value for pair in pairs for value in pair.values}
+    singles = [(one, make_operand(region, by_value, one.arg)) for one in reductions if one.value not in paired]
+    return pairs + [
+        ExactMean(one, operand) if one.op == "mean" else RowReduction(one, operand) for one, operand in singles
     ]
 
 
 def partials_fit_32_bits(region: Region) -> bool:
-    """Whether all that parts of a row find are numbers of 32 bits."""
-    found = [step for step in region.steps if isinstance(step, Reduction)]
-    return all(one.op in ("sum", "mean", "prod", "max", "min") and one.dtype in ("float32", "int32") for one in found)
+    """Whether all partial results of a split row are 32-bit numbers."""
+    reductions = [step for step in region.steps if isinstance(step, Reduction)]
+    return all(
+        one.op in ("sum", "mean", "prod", "max", "min") and one.dtype in ("float32", "int32") for one in reductions
+    )
 
 
 def find_fast_exps(region: Region) -> set[str]:
-    """Exponentials below a row's maximum whose results below the normal floats, 1.2e-38, are not missed: they count in
-    a sum of 1 or more, and their shares of it are only written down as halves."""
-    written = {store.value for store in region.stores}
+    """Exponentials relative to a row's maximum that do not need subnormal results, below 1.2e-38: they are only read by
+    a sum of 1 or more and by softmax divisions that are stored in half precision."""
+    stored = {store.value for store in region.stores}
     read = {value for step in region.steps for value in step.values}
     read |= {store.value for store in region.stores if store.dtype not in HALF_DTYPES}
-    shared = find_softmax_divisions(region).keys() - read
-    found = set()
+    half_divisions = find_softmax_divisions(region).keys() - read
+    fast_exps = set()
     for total, power in ((one.total, one.exp_step) for one in find_exponential_sums(region)):
         users = {step.value for step in region.steps if power.value in step.values}
-        fast = (power.op, power.dtype) == ("exp", "float32")
-        if fast and power.value not in written and users <= {total.value} | shared:
-            found.add(power.value)
-    return found
+        is_fp32_exp = (power.op, power.dtype) == ("exp", "float32")
+        if is_fp32_exp and power.value not in stored and users <= {total.value} | half_divisions:
+            fast_exps.add(power.value)
+    return fast_exps
 
 
 def register_dtype(entry: Load | Step | Reduction | Scan) -> str:
-    """The dtype of a value in registers: halves are float32 there."""
+    """The dtype of a value in registers: float32 for half-precision loads."""
     return "float32" if isinstance(entry, Load) and entry.dtype in HALF_DTYPES else entry.dtype
 
 
 def make_operand(region: Region, by_value: EntryByValue, value: str) -> RowOperand:
-    """A value as a fold or a scan sees it."""
+    """A value as the operand of a reduction or scan."""
     axes, row = region.axes_of[value], {axis.name for axis in region.row}
     return RowOperand(
         value, register_dtype(by_value[value]), varies_across_rows=bool(axes - row), varies_along_row=bool(axes & row)
@@ -457,30 +488,30 @@ def make_operand(region: Region, by_value: EntryByValue, value: str) -> RowOpera
 
 
 def _match_pair(region: Region, by_value: EntryByValue, second: Reduction) -> OnlineSoftmax | Welford | None:
-    """The pair whose later reduction this is."""
+    """The pair of which `second` is the later reduction."""
     source = by_value[second.arg]
     if second.op != "sum" or not isinstance(source, Step) or not is_float(second.dtype):
         return None
-    if found := match_exponential_sum(by_value, second):
-        operand, along = make_operand(region, by_value, found.operand), is_row_contiguous(region)
+    if match := match_exponential_sum(by_value, second):
+        operand, along = make_operand(region, by_value, match.operand), is_row_contiguous(region)
         return OnlineSoftmax(
-            found.maximum, second, source.op, operand, found.guards_infinity, along and operand.varies_along_row
+            match.maximum, second, source.op, operand, match.guards_infinity, along and operand.varies_along_row
         )
-    squared = source.op == "square" or (source.op == "mul" and source.args[0] == source.args[-1])
-    return _match_welford(region, by_value, second, source) if squared else None
+    is_square = source.op == "square" or (source.op == "mul" and source.args[0] == source.args[-1])
+    return _match_welford(region, by_value, second, source) if is_square else None
 
 
-def _match_welford(region: Region, by_value: EntryByValue, squares: Reduction, square: Step) -> Welford | None:
+def _match_welford(region: Region, by_value: EntryByValue, m2: Reduction, square: Step) -> Welford | None:
     base, shift = match_difference(by_value, square.args[0]) or ("", "")
     mean = by_value.get(shift)
     if not isinstance(mean, Reduction) or mean.op != "mean" or mean.arg != base:
         return None
     operand = make_operand(region, by_value, base)
-    return Welford(mean, squares, operand) if operand.varies_along_row else None
+    return Welford(mean, m2, operand) if operand.varies_along_row else None
 
 
 def _arg_combiner(op: str) -> str:
-    return "first_larger" if op == "argmax" else "first_smaller"
+    return "argmax_combine" if op == "argmax" else "argmin_combine"
 
 
 def _combiner_args(tile: Tile, name: str) -> str:
