@@ -69,6 +69,7 @@ check: $(READY)  ## lint, format, types, sizes
 
 docs: $(READY)  ## write the generated pages: verbs, API, modules
 	$(RUN) docs/generate_reference.py
+	$(RUN) docs/generate_modules.py
 
 release-check: check $(READY)  ## fails where the README quotes what is not current
 	$(KW) evidence table --check
