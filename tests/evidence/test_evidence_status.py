@@ -122,7 +122,7 @@ def test_every_kind_can_read_its_own_rows(name):
 def test_changed_arithmetic_changes_exactly_the_code_of_its_kernel(tmp_path, monkeypatch):
     """In one copy of a kernel's source names of variables change, in another one constant of softmax."""
     pytest.importorskip("triton")
-    from kernelwright.evidence import machine_code
+    from kernelwright.evidence import artifact_digest
     from kernelwright.kernels.rows.planning import LaunchPlan, TritonLaunch
 
     text = (
@@ -145,10 +145,10 @@ def test_changed_arithmetic_changes_exactly_the_code_of_its_kernel(tmp_path, mon
         path = tmp_path / f"{name}.py"
         path.write_text(source)
         module = import_file(path, UsageError)
-        plans = [LaunchPlan(machine_code.HOPPER) for _ in range(2)]
+        plans = [LaunchPlan(artifact_digest.HOPPER) for _ in range(2)]
         for plan, kernel in zip(plans, (module.scale, module.shift), strict=True):
             plan.launches.append(TritonLaunch(kernel, (torch.empty(64), torch.empty(64)), {"N": 64, "num_warps": 1}))
-        return [machine_code.artifact_digest(plan) for plan in plans]
+        return [artifact_digest.artifact_digest(plan) for plan in plans]
 
     before = codes("before", text)
     assert codes("renamed", renamed) == before

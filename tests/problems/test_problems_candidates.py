@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelwright.core.errors import CandidateError, MissingDependency, NotFoundError, SignatureError
-from kernelwright.problems import Candidate, load_candidate, load_problem, loaders, register_loader
+from kernelwright.problems import Candidate, candidate_loaders, load_candidate, load_problem, register_loader
 from kernelwright.problems.importing import absolute_target
 
 PROBLEM = """
@@ -232,6 +232,6 @@ def test_a_language_is_added_by_one_registration(write, plus, monkeypatch):
         def load(self, path, name, problem, device):
             return Candidate(path.stem, lambda x, y: x + y, str(path), "rust")
 
-    monkeypatch.setattr(loaders, "SOURCE_LOADERS", dict(loaders.SOURCE_LOADERS))
+    monkeypatch.setattr(candidate_loaders, "SOURCE_LOADERS", dict(candidate_loaders.SOURCE_LOADERS))
     register_loader(".rs", Loader())
     assert load_candidate(write("", "kernel.rs"), plus).language == "rust"

@@ -10,11 +10,12 @@ from kernelwright.core.bench import Bench, Comparison, VariantTiming
 from kernelwright.core.corpus import CorpusReport, SampleOutcome
 from kernelwright.core.diagnosis import Diagnosis, Floors, MetricEvidence, OperatorSummary, Recommendation, WorkSummary
 from kernelwright.core.emulation import Emulation, EmulationRecommendation, MemoryAccess, SanitizerFinding
+from kernelwright.core.fast_p import compute_fast_p_curve
 from kernelwright.core.ladder import LadderRun, RungOutcome, SizeTiming
 from kernelwright.core.machine import Machine, MemoryLevel, Spec
 from kernelwright.core.machine_code import CodeChange, CodeDifference, Instruction, Loop, MachineCode, Occupancy, Spills
 from kernelwright.core.optimization import Attempt, FallbackOperator, Optimization, RegionOutcome
-from kernelwright.core.suite_run import CaseOutcome, SuiteRun, compute_fast_p_curve
+from kernelwright.core.suite_run import CaseOutcome, SuiteRun
 from kernelwright.core.throughput import Throughput
 from kernelwright.core.timing import Conditions, Timing
 from kernelwright.core.verdict import Accuracy, Reason, Verdict

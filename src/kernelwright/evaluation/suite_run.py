@@ -16,9 +16,10 @@ from kernelwright.benchmark.variants import BASELINE_NAMES, BASELINES, require_b
 from kernelwright.benchmark.worker_pool import map_unordered, shared_fork_server
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, UsageError
+from kernelwright.core.fast_p import compute_fast_p_curve
 from kernelwright.core.machine import Machine
 from kernelwright.core.progress import report_stage
-from kernelwright.core.suite_run import CaseOutcome, CaseTiming, CaseVerdict, ResultLine, SuiteRun, compute_fast_p_curve
+from kernelwright.core.suite_run import CaseOutcome, CaseTiming, CaseVerdict, ResultLine, SuiteRun
 from kernelwright.core.throughput import Throughput
 from kernelwright.core.timing import Device
 from kernelwright.core.verdict import Reason

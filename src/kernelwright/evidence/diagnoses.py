@@ -11,10 +11,10 @@ from kernelwright.core.errors import NotFoundError
 from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.progress import report_stage
 from kernelwright.core.record import Record
-from kernelwright.evidence.digests import source_digest
 from kernelwright.evidence.instruments import current_versions
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest
 from kernelwright.evidence.rows import current_commit, current_date
+from kernelwright.evidence.source_digests import source_digest
 
 EXAMPLES = "examples"
 CLOCK = {"cuda": "event clock", "cpu": "host clock"}

@@ -17,7 +17,7 @@ import msgspec
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import NotFoundError
 from kernelwright.core.record import Record
-from kernelwright.evidence.digests import PACKAGE, normalize_python, source_digest
+from kernelwright.evidence.source_digests import PACKAGE, normalize_python, source_digest
 
 REGISTRY = Path(__file__).with_name("instruments.json")
 INSTRUMENT_SOURCES: Mapping[str, tuple[str, ...]] = {

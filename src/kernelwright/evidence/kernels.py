@@ -10,10 +10,10 @@ from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.library import KernelRow
-from kernelwright.evidence.digests import PACKAGE, combined_digest, find_headers, import_closure, source_digest
 from kernelwright.evidence.instruments import current_versions
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest
 from kernelwright.evidence.rows import current_commit, current_date
+from kernelwright.evidence.source_digests import PACKAGE, combined_digest, find_headers, import_closure, source_digest
 from kernelwright.kernels.catalog import KERNELS, family_package, find_signature
 from kernelwright.kernels.rows.planning import Target, plan_launches
 from kernelwright.kernels.workload import OURS, Workload, make_backward
@@ -100,21 +100,21 @@ def _build_workload(workload: Workload | None, machine: str) -> BuildResult:
     if workload is None:
         return BuildResult(problem="missing")
     try:
-        from kernelwright.evidence import machine_code
+        from kernelwright.evidence import artifact_digest
 
-        target = machine_code.target_from_spec(machine)
+        target = artifact_digest.target_from_spec(machine)
     except (ImportError, KernelwrightError) as error:
         return BuildResult(failure=f"its code cannot be compiled here: {error}")
     reference = PACKAGE.joinpath(*family_package(workload.kernel).split(".")[1:]) / "reference.py"
     problem = digest(workload.use_case, workload.direction, repr(workload.size), source_digest(reference))
-    return BuildResult(problem, _artifact_digest(workload, target), machine_code.TOOLCHAIN)
+    return BuildResult(problem, _artifact_digest(workload, target), artifact_digest.TOOLCHAIN)
 
 
 def _artifact_digest(workload: Workload, target: Target) -> str:
     """Digest of the PTX of all kernels that the timed pass (forward, backward or both) launches."""
     import torch
 
-    from kernelwright.evidence import machine_code
+    from kernelwright.evidence import artifact_digest
     from kernelwright.evidence.dry_run import dry_run
 
     program = workload.implementations[OURS]
@@ -126,7 +126,7 @@ def _artifact_digest(workload: Workload, target: Target) -> str:
             plan.launches.clear()
         if workload.direction != "forward":
             make_backward(inputs, results)()
-    return machine_code.artifact_digest(plan)
+    return artifact_digest.artifact_digest(plan)
 
 
 @cache

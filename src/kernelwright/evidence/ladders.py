@@ -11,10 +11,10 @@ from kernelwright.core.cache import digest
 from kernelwright.core.errors import NotFoundError, ProblemError, SetupError
 from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.ladder import CounterComparison, LadderRun, RungResult
-from kernelwright.evidence.digests import PACKAGE, combined_digest, find_headers, normalize_cpp, normalize_python
 from kernelwright.evidence.instruments import current_versions
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest
 from kernelwright.evidence.rows import current_commit, current_date
+from kernelwright.evidence.source_digests import PACKAGE, combined_digest, find_headers, normalize_cpp, normalize_python
 from kernelwright.ladders import ladder_device, ladder_names, read_rungs, task_path
 from kernelwright.problems.importing import import_file
 from kernelwright.toolchain.cuda.compiler import compile_ptx, nvrtc_version
@@ -110,7 +110,7 @@ def _build_rung(ladder: str, name: str) -> BuildResult:
     if ladder_device(ladder) == "cpu":
         return BuildResult(problem, digest(normalize_cpp(source)))
     try:
-        from kernelwright.evidence.machine_code import normalize_ptx
+        from kernelwright.evidence.artifact_digest import normalize_ptx
 
         text = normalize_ptx(compile_ptx(source, ARCH, include_dirs=[path.parent], name=str(path)))
         return BuildResult(problem, digest(text), f"nvrtc {nvrtc_version()}")

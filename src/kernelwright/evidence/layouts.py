@@ -11,10 +11,10 @@ from kernelwright.core.cache import digest
 from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.layout import AccessOutcome, FragmentOutcome
 from kernelwright.core.record import Record
-from kernelwright.evidence.digests import combined_digest, import_closure
 from kernelwright.evidence.instruments import current_versions
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest
 from kernelwright.evidence.rows import current_commit, current_date
+from kernelwright.evidence.source_digests import combined_digest, import_closure
 
 FRAGMENTS, ACCESSES = "fragments", "accesses"
 INSTRUMENTS = {FRAGMENTS: ("layout probes",), ACCESSES: ("layout probes", "counters")}

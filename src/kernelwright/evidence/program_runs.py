@@ -24,9 +24,9 @@ from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import ProgramSuiteRow
 from kernelwright.core.progress import report_stage
 from kernelwright.evidence import instruments
-from kernelwright.evidence.digests import machine_slug
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest
 from kernelwright.evidence.rows import current_commit, current_date, read_rows
+from kernelwright.evidence.source_digests import machine_slug
 from kernelwright.machines import machine as measured_machine
 from kernelwright.machines import refresh_memory
 from kernelwright.problems import Problem

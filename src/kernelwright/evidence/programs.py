@@ -26,9 +26,9 @@ from kernelwright.core.errors import KernelwrightError, NotFoundError
 from kernelwright.core.evidence import EvidenceRow
 from kernelwright.core.optimization import TORCH, TORCH_COMPILE, WHOLE_PROGRAM_PREFIX, ProgramSuiteRow
 from kernelwright.core.progress import report_stage
-from kernelwright.evidence.digests import combined_digest, import_closure, normalize_python, source_digest
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest
 from kernelwright.evidence.program_runs import measure_programs
+from kernelwright.evidence.source_digests import combined_digest, import_closure, normalize_python, source_digest
 from kernelwright.kernels.rows.planning import Target, plan_launches
 from kernelwright.problems import Problem
 
@@ -103,9 +103,9 @@ def build_program(problem: Problem, row: ProgramSuiteRow, device: str, machine: 
 
 
 def _target_of(machine: str) -> tuple[str, Target]:
-    from kernelwright.evidence import machine_code
+    from kernelwright.evidence import artifact_digest
 
-    return machine_code.TOOLCHAIN, machine_code.target_from_spec(machine)
+    return artifact_digest.TOOLCHAIN, artifact_digest.target_from_spec(machine)
 
 
 def _build_row(row: EvidenceRow, known: dict[str, Problem] | None) -> BuildResult:
@@ -129,7 +129,7 @@ def _generate_kernels(problem: Problem, configs: dict[str, Any], target: Target 
         raise NotFoundError(f"no {', '.join(sorted(missing))} in the current plan")
     if target is None:
         return [normalize_python(text) for text in texts.values()]
-    from kernelwright.evidence import machine_code
+    from kernelwright.evidence import artifact_digest
     from kernelwright.evidence.dry_run import dry_run
 
     with dry_run(), plan_launches(target) as launches:
@@ -137,7 +137,7 @@ def _generate_kernels(problem: Problem, configs: dict[str, Any], target: Target 
         for part, args in zip(plan.regions, record_region_inputs(plan.captured, plan.regions, values), strict=True):
             if part.region.name in texts:
                 getattr(_load_recording_module(texts[part.region.name], launches), part.region.name)(*args)
-    return [machine_code.artifact_digest(launches)]
+    return [artifact_digest.artifact_digest(launches)]
 
 
 def _load_recording_module(text: str, plan: Any) -> ModuleType:

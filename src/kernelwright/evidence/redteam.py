@@ -14,10 +14,10 @@ from kernelwright.core.cache import digest
 from kernelwright.core.corpus import CorpusReport, SampleCounts, SampleOutcome
 from kernelwright.core.evidence import EvidenceRow, encode_result
 from kernelwright.core.record import Record
-from kernelwright.evidence.digests import source_digest
 from kernelwright.evidence.instruments import current_versions
 from kernelwright.evidence.kinds import BuildResult, MeasureRequest
 from kernelwright.evidence.rows import current_commit, current_date, read_rows
+from kernelwright.evidence.source_digests import source_digest
 from kernelwright.machines import machine
 from kernelwright.redteam.corpus import SAMPLES_DIR, CorpusSample, check_corpus, load_samples
 

@@ -13,7 +13,7 @@ import msgspec
 from kernelwright.core.cache import write_atomic
 from kernelwright.core.errors import NotFoundError, UsageError
 from kernelwright.core.evidence import EvidenceRow
-from kernelwright.evidence.digests import machine_slug
+from kernelwright.evidence.source_digests import machine_slug
 
 DEFAULT_FOLDER = "evidence"
 COMMIT_VARIABLE = "KERNELWRIGHT_COMMIT"

@@ -1,6 +1,6 @@
 """Load problems and candidates from every supported form."""
 
-from kernelwright.problems.loaders import SourceLoader, register_loader
+from kernelwright.problems.candidate_loaders import SourceLoader, register_loader
 from kernelwright.problems.loading import load_candidate, load_problem
 from kernelwright.problems.problem import Candidate, Problem
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from kernelwright.core.errors import ProblemError
+from kernelwright.problems.candidate_loaders import find_loader
 from kernelwright.problems.importing import (
     defined_callables,
     find_file,
@@ -29,7 +30,6 @@ from kernelwright.problems.importing import (
     split_target,
     wrap_with_reraise,
 )
-from kernelwright.problems.loaders import find_loader
 from kernelwright.problems.problem import MODEL_SEED, Args, Candidate, Problem, one_line_expression, temporary_seed
 from kernelwright.problems.scripts import watch_hints
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.core.errors import NotFoundError
-from kernelwright.problems.loaders import SOURCE_LOADERS
+from kernelwright.problems.candidate_loaders import SOURCE_LOADERS
 
 _KERNELBENCH_SAMPLE = re.compile(r"level_(\d+)_problem_(\d+)_sample_\d+(_kernel)?")
 

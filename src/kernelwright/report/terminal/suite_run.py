@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelwright.core.suite_run import FAST_P_THRESHOLDS, SuiteRun
+from kernelwright.core.fast_p import FAST_P_THRESHOLDS
+from kernelwright.core.suite_run import SuiteRun
 from kernelwright.report import format
 from kernelwright.report import suite_run as texts
 from kernelwright.report.terminal.console import TerminalWriter

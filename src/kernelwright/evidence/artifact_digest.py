@@ -12,7 +12,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.core.errors import NotFoundError
-from kernelwright.evidence.digests import normalize_python
+from kernelwright.evidence.source_digests import normalize_python
 from kernelwright.kernels.rows.planning import CudaLaunch, LaunchPlan, Target, TritonLaunch
 from kernelwright.toolchain.cuda.compiler import compile_ptx, nvrtc_version
 from kernelwright.toolchain.triton_target import compiling_for

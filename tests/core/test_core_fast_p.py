@@ -1,7 +1,8 @@
 """fast_p: of each problem the best candidate counts, and a win inside the noise is none."""
 
 from kernelwright.core.bench import Comparison
-from kernelwright.core.suite_run import CaseOutcome, compute_fast_p_curve
+from kernelwright.core.fast_p import compute_fast_p_curve
+from kernelwright.core.suite_run import CaseOutcome
 from kernelwright.core.verdict import Reason, Verdict
 
 

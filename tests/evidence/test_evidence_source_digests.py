@@ -2,7 +2,13 @@
 
 import pytest
 
-from kernelwright.evidence.digests import PACKAGE, combined_digest, import_closure, normalize_python, source_digest
+from kernelwright.evidence.source_digests import (
+    PACKAGE,
+    combined_digest,
+    import_closure,
+    normalize_python,
+    source_digest,
+)
 
 FUNCTION = '''
 def softmax(x, dim):
