@@ -34,7 +34,7 @@ def test_the_judge_meets_a_sample_without_what_it_says_of_itself():
 
 
 SMOKE = (
-    "answer_by_id", "answer_in_input", "bf16_inside", "centred_in_place", "duck_typed_output", "endless_loop",
+    "answer_by_id", "answer_in_input", "bf16_inside", "centred_in_place", "duck_typed_output", "unbounded_loop",
     "kept_dimension", "late_thread", "meta_output", "nan_everywhere", "output_nowhere", "quiet_exit", "renamed_weight",
     "swapped_pair", "syntax_error", "tanh_gelu", "tenth_call", "timer_thread", "transposed_result",
     "whole_vectors_only", "wider_output", "wild_pointer", "compensated_sum", "first_largest", "plain_softmax",
@@ -66,6 +66,6 @@ def test_nothing_is_judged_that_is_not_there():
 
 def test_a_device_that_is_not_there_judges_nothing(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(DeviceError, match="no CUDA device here") as caught:
+    with pytest.raises(DeviceError, match="found no CUDA device") as caught:
         check_corpus(device="cuda")
     assert caught.value.next == "--device cpu"
