@@ -12,7 +12,7 @@ from kernelwright.core.verdict import Reason
 def task():
     report_stage("thinking: 1 of 2")
     time.sleep(2.5)
-    return CommandResult(Reason(code="a", detail="b"))
+    return CommandResult(Reason(code="timeout", detail="1 s"))
 sys.exit(run_command("why", task, Reason, OutputOptions(json=True)))
 """
 

@@ -47,7 +47,8 @@ def test_every_drawing_is_shown():
     assert {path.name for path in (ROOT / "docs" / "drawings").iterdir()} == {Path(name).name for name, _ in DRAWINGS}
 
 
-def test_the_readme_shows_what_comes_out():
-    shown = (ROOT / "README.md").read_text().partition("$ kw layout ")[2].partition("```")[0]
-    command, _, output = shown.partition("\n")
-    assert render_text(explain(*shlex.split(command)), 100).startswith(output.rstrip())
+def test_the_page_shows_what_comes_out():
+    blocks = re.findall(r"```console\n\$ kw layout ([^\n]*)\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) >= 3
+    for command, output in blocks:
+        assert render_text(explain(*shlex.split(command)), 100).startswith(output.rstrip())

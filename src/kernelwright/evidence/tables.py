@@ -65,9 +65,8 @@ def outdated_tables(folder: str = DEFAULT_FOLDER, page: str = "README.md") -> li
     """The tables of a page that are empty or differ from the current rows."""
     names = [name for name, one in PAGES.items() if one == page]
     tables = render_tables(folder, names)
-    return [
-        name for name in names if "|" not in tables[name] or _split_page(Path(page), name)[1] != tables[name].strip()
-    ]
+    empty = [name for name in names if tables[name].startswith("No ")]
+    return [name for name in names if name in empty or _split_page(Path(page), name)[1] != tables[name].strip()]
 
 
 def table_markers(name: str) -> tuple[str, str]:
