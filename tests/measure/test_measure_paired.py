@@ -52,7 +52,7 @@ def test_real_timings_say_their_conditions():
     assert timing.low_us <= timing.time_us <= timing.high_us
     assert timing.conditions.cache == "warm", "inputs of 32 bytes are never cold"
     assert timing.conditions.threads == torch.get_num_threads()
-    assert timing.repetitions * timing.time_us > MIN_SAMPLE_US / 4
+    assert timing.repetitions > 1, "one call is too short to time alone"
 
 
 def test_cold_buffers_pass_twice_the_last_cache():
