@@ -145,6 +145,7 @@ def test_work_adds_unit_by_unit():
 
 VERDICT = Verdict(accepted=True, reason=None, problem="p", candidate="c", device="cpu", input_sets=1, golden="")
 MACHINE = Machine(name="m", device="cpu", provenance="datasheet", levels=(), matrix_tflop_s={})
+COMPARISON = Comparison(variant="a", baseline="b", verdict="FASTER", speedup=2.0, low=1.5, high=3.0, pairs=5, method="")
 REASON, TIMES = Reason(code="inaccurate", detail=""), {"time_us": 2.0, "low_us": 1.0, "high_us": 3.0}
 
 
@@ -158,15 +159,17 @@ REASON, TIMES = Reason(code="inaccurate", detail=""), {"time_us": 2.0, "low_us":
             variant="a", baseline="b", verdict="FASTER", speedup=2.0, low=2.5, high=3.0, pairs=5, method=""
         ),
         lambda: VariantTiming(name="a", floor_us=None, datasheet_bound_us=None, **TIMES | {"high_us": 1.5}),
-        lambda: Bench(
-            problem="p",
-            machine=MACHINE,
-            variants=(VariantTiming(name="wrong", floor_us=None, datasheet_bound_us=None, **TIMES),),
-            comparisons=(),
-            verdicts=(msgspec.structs.replace(VERDICT, candidate="wrong", accepted=False, reason=REASON),),
-        ),
+        lambda: Bench(problem="p", machine=MACHINE, variants=(), comparisons=(COMPARISON,), predicted=True),
     ],
 )
 def test_impossible_records_are_refused(make):
     with pytest.raises(ValueError):
         make()
+
+
+def test_a_rejected_candidate_may_be_named_as_a_variant():
+    """A verdict holds the stem of a file: a baseline, or an accepted candidate of another folder, has it as well."""
+    rejected = msgspec.structs.replace(VERDICT, candidate="eager", accepted=False, reason=REASON)
+    variant = VariantTiming(name="eager", floor_us=None, datasheet_bound_us=None, **TIMES)
+    found = Bench(problem="p", machine=MACHINE, variants=(variant,), comparisons=(), verdicts=(rejected,))
+    assert [one.name for one in found.variants] == ["eager"]

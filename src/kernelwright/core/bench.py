@@ -67,5 +67,3 @@ class Bench(Record, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         timed = any(one.timing for one in self.variants) or bool(self.comparisons)
         require(not (self.predicted and timed), "a predicted bench has no timings and no comparisons")
-        rejected = {one.candidate for one in self.verdicts if not one.accepted}
-        require(not rejected & {one.name for one in self.variants}, "a rejected candidate is not timed")

