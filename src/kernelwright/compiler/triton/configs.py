@@ -8,7 +8,7 @@ import msgspec
 
 from kernelwright.compiler.regions.region import Region, Scan
 from kernelwright.compiler.triton.passes import TilePasses
-from kernelwright.compiler.triton.reductions import partials_fit_32_bits
+from kernelwright.compiler.triton.reduction_grouping import partials_fit_32_bits
 from kernelwright.compiler.triton.tile import VECTOR_BYTES, Tile, TritonConfig, contiguous_axes, is_row_contiguous
 from kernelwright.core.units import DTYPE_BYTES
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from kernelwright.compiler.regions.exponentials import EntryByValue
 from kernelwright.compiler.regions.gathers import find_gathers
 from kernelwright.compiler.regions.region import Load, Reduction, Region, Scan, Step, Store
-from kernelwright.compiler.triton.reductions import AnyReduction, plan_reductions
+from kernelwright.compiler.triton.reduction_grouping import plan_reductions
+from kernelwright.compiler.triton.reductions import AnyReduction
 from kernelwright.compiler.triton.tile import Tile
 
 Entry = Load | Step | Reduction | Scan

@@ -21,7 +21,8 @@ from kernelwright.compiler.triton.loops import RowLoops
 from kernelwright.compiler.triton.op_templates import select_helpers
 from kernelwright.compiler.triton.partials import Partials, Scratch
 from kernelwright.compiler.triton.passes import TilePasses
-from kernelwright.compiler.triton.reductions import AnyReduction, ExactMean, RowReduction, partials_fit_32_bits
+from kernelwright.compiler.triton.reduction_grouping import partials_fit_32_bits
+from kernelwright.compiler.triton.reductions import AnyReduction, ExactMean, RowReduction
 from kernelwright.compiler.triton.scans import init_carry
 from kernelwright.compiler.triton.source_lines import remove_dead_lines, select_definitions, wrap_line
 from kernelwright.compiler.triton.tile import Tile, TritonConfig

@@ -10,13 +10,8 @@ from kernelwright.compiler.regions.region import Load, Scan, Step, Store
 from kernelwright.compiler.triton.lookup_tables import emit_table, find_table_values, lookup_expr
 from kernelwright.compiler.triton.op_templates import HALF_DTYPES, TRITON_TYPES, full, step_expr
 from kernelwright.compiler.triton.passes import Entry, TilePasses
-from kernelwright.compiler.triton.reductions import (
-    FAST_EXP,
-    OnlineSoftmax,
-    find_fast_exps,
-    make_operand,
-    register_dtype,
-)
+from kernelwright.compiler.triton.reduction_grouping import find_fast_exps, make_operand, register_dtype
+from kernelwright.compiler.triton.reductions import FAST_EXP, OnlineSoftmax
 from kernelwright.compiler.triton.scans import apply_carry, scan_tile
 from kernelwright.compiler.triton.source_lines import Definition
 from kernelwright.compiler.triton.tile import TritonConfig
