@@ -77,9 +77,9 @@ def ran(*replaced: tuple[str, str]) -> dict[str, Any]:
 
 
 def proven(names: dict[str, Any]) -> None:
-    assert names["move"].predicted_us < names["diagnosis"].time_us
+    assert names["recommendation"].predicted_us < names["diagnosis"].time_us
     assert names["verdict"].reason.code == "inaccurate"
-    assert {arm.name for arm in names["timed"].variants} >= {"builtin_gelu", "eager"}
+    assert {one.name for one in names["timed"].variants} >= {"builtin_gelu", "eager"}
     assert names["timed"].verdicts[0].accepted
     assert names["seen"].diagnosis.operators
     assert names["predicted"].predicted
@@ -94,4 +94,4 @@ def test_cells_run_top_to_bottom_at_a_small_size():
 def test_cells_run_top_to_bottom_as_they_stand():
     names = ran()
     proven(names)
-    assert "torch.compile" in {arm.name for arm in names["timed"].variants}
+    assert "torch.compile" in {one.name for one in names["timed"].variants}

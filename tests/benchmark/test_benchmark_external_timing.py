@@ -193,7 +193,7 @@ def test_the_processes_of_who_is_caught_end_at_once(file):
     with outside(problem, candidates) as arms:
         lazy = next(arm for arm in arms._variants if arm.name == "lazy")
         assert set(arms.time_pair("a pair")) == {"honest", "eager"}
-        assert lazy.nursery.pid == 0
+        assert lazy.fork_server.pid == 0
         assert set(arms.time_pair("another")) == {"honest", "eager"}
 
 
