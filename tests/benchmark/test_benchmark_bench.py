@@ -31,6 +31,7 @@ def test_nothing_is_timed_where_every_candidate_is_rejected(problem):
     assert [verdict.reason.code for verdict in found.verdicts] == ["inaccurate", "inaccurate"]
 
 
+@pytest.mark.slow
 def test_a_candidate_called_like_a_baseline_keeps_its_arm_and_is_verified_as_thoroughly_as_ever(problem):
     def eager(x):
         return (x + 1).clamp_min(0)

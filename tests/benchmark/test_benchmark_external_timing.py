@@ -110,6 +110,7 @@ def test_every_arm_of_a_pair_has_a_time_of_many_calls(file):
         assert (timing.conditions.clock, timing.repetitions > 1) == ("external", True)
 
 
+@pytest.mark.slow
 def test_who_stops_computing_once_it_is_trusted_is_caught_where_it_is_timed(file):
     problem, lazy = file("problem.py", PROBLEM), file("lazy.py", LAZY.replace("100", "50"))
     assert verify(problem, lazy, sets=2).accepted, "which makes 40 calls at most"

@@ -116,6 +116,7 @@ def test_an_expression_that_has_no_answer_is_marked(kw):
     assert document["error"]["where"] == "coalesce(>>complement((4,6):(1,2), 24)<<)"
 
 
+@pytest.mark.slow
 def test_bench_says_the_parts_that_agents_read(kw):
     found = asked(kw, "bench", STEADY, PROGRAMS / "steady_right.py", "--pairs", "5", "--baseline", "eager").document
     assert {arm["name"] for arm in found["variants"]} == {"candidate", "eager"}

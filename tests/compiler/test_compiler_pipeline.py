@@ -546,7 +546,7 @@ def test_the_file_lands_beside_the_problem_and_is_accepted(tmp_path, swift):
 
 
 # Without a mean: torch.compile leaves something of one that is subtracted from rows of equal numbers.
-@pytest.mark.parametrize("text", [NO_MEAN, FUNCTION.format(name="work")], ids=["module", "function"])
+@pytest.mark.parametrize("text", fast_first(1, [NO_MEAN, FUNCTION.format(name="work")]), ids=["module", "function"])
 @pytest.mark.parametrize("way", fast_first(1, ["torch", "torch.compile"]))
 def test_torch_runs_the_whole_program_where_that_is_faster(tmp_path, swift, text, way):
     swift.setattr(program, "bench", untimed)
@@ -641,7 +641,8 @@ def test_without_kernels_only_torch_compile_can_take_the_place_of_the_program_as
 
 
 @pytest.mark.parametrize(
-    "step", ["capture_with_training_mode", "tune_regions", "assemble", "write_atomic", "plan_regions", "verify"]
+    "step",
+    fast_first(3, ["capture_with_training_mode", "write_atomic", "verify", "tune_regions", "assemble", "plan_regions"]),
 )
 @pytest.mark.parametrize("fault", fast_first(1, [KeyboardInterrupt, MemoryError]), ids=lambda fault: fault.__name__)
 def test_an_interrupted_run_leaves_no_file(tmp_path, swift, step, fault):

@@ -309,6 +309,7 @@ def layer(x, w, b):
     return (x @ w + b).relu()
 
 
+@pytest.mark.slow
 def test_a_small_program_is_read_kernel_by_kernel():
     found = kernelwright.why(layer, torch.randn(256, 128), torch.randn(128, 64), torch.randn(64), compiled=True)
     product, fused = found.operators

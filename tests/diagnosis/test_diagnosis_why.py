@@ -36,6 +36,7 @@ def files(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_code_that_torch_cannot_see_is_read_as_the_work_of_the_problem(files):
     found = why_files([f"{files}/smooth.py:smooth", f"{files}/in_numpy.py:smooth"])
     (row,) = found.operators

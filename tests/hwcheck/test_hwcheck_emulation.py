@@ -47,6 +47,7 @@ def why(tmp_path):
     return asked
 
 
+@pytest.mark.slow
 def test_a_conflicting_tile_is_named_with_its_line_and_padding_mends_it(why):
     found = why()
     assert found.summary == "line 13: a request to shared memory takes 32 wavefronts, 1 would suffice"

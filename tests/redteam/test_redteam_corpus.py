@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from tiers import slow
 
 from kernelwright.core.errors import DeviceError, NotFoundError, UsageError
 from kernelwright.redteam.corpus import SAMPLES_DIR, check_corpus, load_samples
@@ -33,18 +34,22 @@ def test_the_judge_meets_a_sample_without_what_it_says_of_itself():
     assert not [one.name for one in ALL if one.description in one.stripped_source]
 
 
-SMOKE = (
-    "answer_by_id", "answer_in_input", "bf16_inside", "centred_in_place", "duck_typed_output", "unbounded_loop",
-    "kept_dimension", "late_thread", "meta_output", "nan_everywhere", "output_nowhere", "quiet_exit", "renamed_weight",
-    "swapped_pair", "syntax_error", "tanh_gelu", "tenth_call", "timer_thread", "transposed_result",
-    "whole_vectors_only", "wider_output", "wild_pointer", "compensated_sum", "first_largest", "plain_softmax",
+FAST = (
+    "answer_by_id", "bf16_inside", "late_thread", "output_nowhere", "quiet_exit", "tenth_call", "timer_thread",
+    "plain_softmax",
+)  # fmt: skip
+SLOW = (
+    "duck_typed_output", "swapped_pair", "syntax_error", "wild_pointer", "first_largest", "answer_in_input",
+    "centred_in_place", "unbounded_loop", "kept_dimension", "meta_output", "nan_everywhere", "renamed_weight",
+    "tanh_gelu", "transposed_result", "whole_vectors_only", "wider_output", "compensated_sum",
 )  # fmt: skip
 """Of most codes one that is judged in a second or two; `make judge` judges all."""
 
 
-def test_samples_are_judged(kw, tmp_path):
+@pytest.mark.parametrize(("stems", "cheats", "legitimate"), [(FAST, 7, 1), slow((SLOW, 15, 2))])
+def test_samples_are_judged(kw, tmp_path, stems, cheats, legitimate):
     page = tmp_path / "page.html"
-    names = [one.name for one in ALL if one.path.stem in SMOKE]
+    names = [one.name for one in ALL if one.path.stem in stems]
     answer = kw("judge-check", *names, "--workers", "2", "--json", "--html", page)
     outcomes = {one["name"]: one for one in answer.document["outcomes"]}
     wrong = {
@@ -53,8 +58,12 @@ def test_samples_are_judged(kw, tmp_path):
         if one["got"] not in (one["expected"] or [""])
     }
     assert (answer.code, wrong) == (0, {})
-    assert len(outcomes) == len(SMOKE)
-    assert "22 of 22 cheats rejected with an expected code, 3 of 3 legitimate candidates accepted" in page.read_text()
+    assert len(outcomes) == len(stems)
+    summary = (
+        f"{cheats} of {cheats} cheats rejected with an expected code, "
+        f"{legitimate} of {legitimate} legitimate candidates accepted"
+    )
+    assert summary in page.read_text()
 
 
 def test_nothing_is_judged_that_is_not_there():
