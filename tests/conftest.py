@@ -36,6 +36,8 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # as there too: who waits would spin 
 # what torch compiles here is right or wrong, never fast: vectors without a trial of each, no headers compiled first, as
 # every sandbox would pay for them again
 os.environ |= {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+FIRST = ("test_readme.py", "test_kernels_interpreted.py", "test_redteam_corpus.py")
+"""Files with single tests of half a minute and more: begun last, one of them would leave the other worker idle."""
 
 
 def pytest_configure(config):
@@ -98,6 +100,7 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in FIRST)
     for item in items:
         if item.get_closest_marker("gpu") is None:
             continue

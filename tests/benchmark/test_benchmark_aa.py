@@ -30,8 +30,8 @@ def test_a_hundred_comparisons_of_a_program_with_itself_make_at_most_one_claim(e
     verdicts = []
     for _ in range(100):
         inputs = ([torch.randn(elements), torch.randn(elements), torch.randn(1), torch.randn(1)], {})
-        arms = {"a": program, "b": program}
-        rounds = time_variants(arms, inputs, device="cpu", last_cache_bytes=32 * 2**20, budget_s=1.0)
+        variants = {"a": program, "b": program}
+        rounds = time_variants(variants, inputs, device="cpu", last_cache_bytes=32 * 2**20, budget_s=1.0)
         verdicts.append(rounds.compare("a", "b").verdict)
     claims = sum(verdict in CLAIMS for verdict in verdicts)
     print(f"{elements} elements: { {v: verdicts.count(v) for v in set(verdicts)} }")
@@ -79,7 +79,7 @@ def of_live_candidates():
 def test_of_live_candidates_the_slower_one_never_wins(of_live_candidates):
     found = of_live_candidates
     assert found.comparisons[0].verdict != "FASTER", "whatever else runs on this machine"
-    assert {arm.name for arm in found.variants} == {"slower", "eager"}
+    assert {variant.name for variant in found.variants} == {"slower", "eager"}
 
 
 @pytest.mark.exhaustive

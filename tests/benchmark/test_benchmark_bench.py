@@ -1,4 +1,4 @@
-"""Who gets an arm in a bench, and under which name."""
+"""Who gets a variant in a bench, and under which name."""
 
 import pytest
 import torch
@@ -32,15 +32,15 @@ def test_nothing_is_timed_where_every_candidate_is_rejected(problem):
 
 
 @pytest.mark.slow
-def test_a_candidate_called_like_a_baseline_keeps_its_arm_and_is_verified_as_thoroughly_as_ever(problem):
+def test_a_candidate_called_like_a_baseline_keeps_its_variant_and_is_verified_as_thoroughly_as_ever(problem):
     def eager(x):
         return (x + 1).clamp_min(0)
 
     found = bench(problem, eager, wrong, baselines=["eager"])
-    assert {arm.name for arm in found.variants} == {"eager", "eager (1)"}
+    assert {variant.name for variant in found.variants} == {"eager", "eager (1)"}
     assert [(c.variant, c.baseline) for c in found.comparisons] == [("eager (1)", "eager")]
     assert found.verdicts[0].input_sets == len(DISTRIBUTIONS) - sum(kind.range_end != 0 for kind in DISTRIBUTIONS)
-    assert all(arm.floor_us and arm.datasheet_bound_us is not None for arm in found.variants)
+    assert all(variant.floor_us and variant.datasheet_bound_us is not None for variant in found.variants)
     assert found.comparisons[0].method.startswith("rounds in one process"), "live candidates share it"
 
 
@@ -96,7 +96,7 @@ def test_a_narrow_claim_is_asked_again(times_us, pairs, verdict):
     assert taken.taken == pairs
 
 
-def test_who_is_missing_from_a_pair_has_no_arm_and_the_others_keep_what_was_taken():
+def test_who_is_missing_from_a_pair_has_no_variant_and_the_others_keep_what_was_taken():
     taken = []
 
     def pair(what):

@@ -101,9 +101,9 @@ def outside(problem, candidates, baselines=("eager",), seed=None):
     return ExternalBenchmark(load_problem(problem), candidates, baselines, **given)
 
 
-def test_every_arm_of_a_pair_has_a_time_of_many_calls(file):
-    with outside(file("problem.py", PROBLEM), {"fast": file("fast.py", HONEST)}) as arms:
-        found = arms.time_pair("a pair")
+def test_every_variant_of_a_pair_has_a_time_of_many_calls(file):
+    with outside(file("problem.py", PROBLEM), {"fast": file("fast.py", HONEST)}) as timer:
+        found = timer.time_pair("a pair")
     assert set(found) == {"fast", "eager"}
     for timing in found.values():
         assert timing.time_us > 0
@@ -114,10 +114,10 @@ def test_every_arm_of_a_pair_has_a_time_of_many_calls(file):
 def test_who_stops_computing_once_it_is_trusted_is_caught_where_it_is_timed(file):
     problem, lazy = file("problem.py", PROBLEM), file("lazy.py", LAZY.replace("100", "50"))
     assert verify(problem, lazy, sets=2).accepted, "which makes 40 calls at most"
-    with outside(problem, {"lazy": lazy}) as arms:
-        assert arms.time_pair("a pair") == {}
-    assert arms.rejections["lazy"].code in ("stale-output", "inaccurate")
-    assert "in a timed call" in arms.rejections["lazy"].detail
+    with outside(problem, {"lazy": lazy}) as timer:
+        assert timer.time_pair("a pair") == {}
+    assert timer.rejections["lazy"].code in ("stale-output", "inaccurate")
+    assert "in a timed call" in timer.rejections["lazy"].detail
 
 
 @pytest.mark.slow
@@ -125,22 +125,22 @@ def test_nobody_chooses_which_call_of_a_series_is_judged(file):
     """By a buffer of its own, say, whose change is seen after the last one."""
     problem, candidates = file("problem.py", PROBLEM), {"last": file("last_alone.py", LAST_ALONE)}
     assert verify(problem, candidates["last"], sets=2).accepted, "where each call is the last"
-    with outside(problem, candidates) as arms:
-        arms.time_pair("a pair")
-    assert arms.rejections["last"].code == "inaccurate"
+    with outside(problem, candidates) as timer:
+        timer.time_pair("a pair")
+    assert timer.rejections["last"].code == "inaccurate"
 
 
 @pytest.mark.slow
 def test_who_says_that_it_took_no_time_is_a_liar(file):
     problem, timeless = file("problem.py", PROBLEM), file("timeless.py", TIMELESS)
-    with outside(problem, {"fast": timeless}) as arms:
-        arms.time_pair("a pair")
-    assert arms.rejections["fast"].code == "false-time"
+    with outside(problem, {"fast": timeless}) as timer:
+        timer.time_pair("a pair")
+    assert timer.rejections["fast"].code == "false-time"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", [True, False])
-def test_a_bench_gives_such_candidates_no_arm_and_times_the_others_once(file, monkeypatch, check):
+def test_a_bench_gives_such_candidates_no_variant_and_times_the_others_once(file, monkeypatch, check):
     problem, lazy, honest = file("problem.py", PROBLEM), file("lazy.py", LAZY), file("honest.py", HONEST)
     asked = []
 
@@ -164,11 +164,11 @@ def test_nothing_honest_is_timed_twice_for_one_that_is_caught_late(file, monkeyp
     candidates["late"] = file("late.py", LAZY)
     usual, pairs = ExternalBenchmark._run_series, 5
 
-    def turn(self, arm, inputs, **how):
-        turns[arm.name] += 1
-        if arm.name == "late" and turns["late"] == turns_of_a_pair * (pairs - 1) + WARMUP_ROUNDS + 1:
+    def turn(self, variant, inputs, **how):
+        turns[variant.name] += 1
+        if variant.name == "late" and turns["late"] == turns_of_a_pair * (pairs - 1) + WARMUP_ROUNDS + 1:
             raise CandidateRejectedError("late", Reason(code="stale-output", detail="in a timed call"))
-        usual(self, arm, inputs, **how)
+        usual(self, variant, inputs, **how)
 
     turns_of_a_pair = WARMUP_ROUNDS + MIN_ROUNDS
     monkeypatch.setattr(ExternalBenchmark, "_run_series", turn)
@@ -176,12 +176,12 @@ def test_nothing_honest_is_timed_twice_for_one_that_is_caught_late(file, monkeyp
     monkeypatch.setattr(
         "kernelwright.benchmark.external_timing.TARGET_SERIES_US", 1.0
     )  # one call in each series, however fast it is
-    with outside(problem, candidates) as arms:
-        measured = time_pairs(arms.time_pair, candidates, ["eager"], pairs)
+    with outside(problem, candidates) as timer:
+        measured = time_pairs(timer.time_pair, candidates, ["eager"], pairs)
     honest = {*candidates, "eager"} - {"late"}
     assert {one.name for one in measured.timings} == honest
     assert {one.variant: one.pairs % pairs for one in measured.comparisons} == dict.fromkeys(honest - {"eager"}, 0)
-    assert arms.rejections["late"].code == "stale-output"
+    assert timer.rejections["late"].code == "stale-output"
     taken = measured.timings[0].conditions.processes
     assert {turns[name] for name in honest} == {turns_of_a_pair * taken}, "what was taken before is kept"
 
@@ -191,11 +191,11 @@ def test_the_processes_of_who_is_caught_end_at_once(file):
     """They would have processors while the others are timed."""
     problem = file("problem.py", PROBLEM)
     candidates = {"lazy": file("lazy.py", LAZY.replace("100", "1")), "honest": file("honest.py", HONEST)}
-    with outside(problem, candidates) as arms:
-        lazy = next(arm for arm in arms._variants if arm.name == "lazy")
-        assert set(arms.time_pair("a pair")) == {"honest", "eager"}
+    with outside(problem, candidates) as timer:
+        lazy = next(variant for variant in timer._variants if variant.name == "lazy")
+        assert set(timer.time_pair("a pair")) == {"honest", "eager"}
         assert lazy.fork_server.pid == 0
-        assert set(arms.time_pair("another")) == {"honest", "eager"}
+        assert set(timer.time_pair("another")) == {"honest", "eager"}
 
 
 @pytest.mark.slow
@@ -204,12 +204,12 @@ def test_a_tolerance_holds_where_it_is_timed_too(file):
     near = file("near.py", HONEST.replace("mul_(2)", "mul_(2.001)"))
     for tolerance, right in (((0.1, 0.1), True), (None, False)):
         given = {"device": "cpu", "cache_bytes": 1 << 20, "limits": Limits(60.0), "tolerance": tolerance}
-        with ExternalBenchmark(load_problem(problem), {"near": near}, [], **given) as arms:
+        with ExternalBenchmark(load_problem(problem), {"near": near}, [], **given) as timer:
             if right:
-                assert arms.time_pair("a pair")["near"].time_us > 0
+                assert timer.time_pair("a pair")["near"].time_us > 0
                 continue
-            arms.time_pair("a pair")
-            assert arms.rejections["near"].code == "inaccurate"
+            timer.time_pair("a pair")
+            assert timer.rejections["near"].code == "inaccurate"
 
 
 @pytest.mark.parametrize("text", [COUNTS, DRAWS])
@@ -236,11 +236,11 @@ def problem(x):
 
 
 @pytest.mark.gpu
-def test_arms_on_a_gpu_are_timed_from_outside_too(file):
+def test_variants_on_a_gpu_are_timed_from_outside_too(file):
     given = {"device": "cuda", "cache_bytes": 1 << 20, "limits": Limits(60.0)}
     problem = load_problem(file("problem.py", GELU))
-    with ExternalBenchmark(problem, {"by hand": file("by_hand.py", BY_HAND) + ":problem"}, ["eager"], **given) as arms:
-        times = arms.time_pair("a pair")
+    with ExternalBenchmark(problem, {"by hand": file("by_hand.py", BY_HAND) + ":problem"}, ["eager"], **given) as timer:
+        times = timer.time_pair("a pair")
     assert times["by hand"].time_us > times["eager"].time_us, "four kernels and one"
     conditions = times["eager"].conditions
     assert (conditions.clock, conditions.device, times["eager"].repetitions > 1) == ("external", "cuda", True)
@@ -250,9 +250,9 @@ def test_arms_on_a_gpu_are_timed_from_outside_too(file):
 def test_who_replaces_events_on_a_gpu_is_a_liar(file):
     given = {"device": "cuda", "cache_bytes": 1 << 20, "limits": Limits(60.0)}
     problem, fast = load_problem(file("problem.py", GELU)), file("fast.py", FAST_EVENTS) + ":problem"
-    with ExternalBenchmark(problem, {"fast": fast}, [], **given) as arms:
-        arms.time_pair("a pair")
-    assert arms.rejections["fast"].code == "false-time"
+    with ExternalBenchmark(problem, {"fast": fast}, [], **given) as timer:
+        timer.time_pair("a pair")
+    assert timer.rejections["fast"].code == "false-time"
 
 
 ANY_SHAPE = PROBLEM + "\ndef get_held_out_inputs(): return [[torch.randn(3, 5)], [torch.randn(1)]]\n"
@@ -270,7 +270,7 @@ def test_a_time_that_is_less_than_can_be_is_asked_again(file, monkeypatch):
     monkeypatch.setattr(ExternalBenchmark, "time_pair", pair)
     monkeypatch.setattr("kernelwright.benchmark.bounds.LowerBounds.datasheet_bound_us", 2.0)
     found = bench(file("problem.py", ANY_SHAPE), file("honest.py", HONEST), pairs=5, check=False)
-    said = {arm.name: arm.suspicious for arm in found.variants}
+    said = {variant.name: variant.suspicious for variant in found.variants}
     assert (
         "calls with new values passed the quick check, 5 of them the full check, 2 other shapes passed"
         in said["candidate"]
@@ -281,10 +281,10 @@ def test_a_time_that_is_less_than_can_be_is_asked_again(file, monkeypatch):
 def test_who_is_not_right_when_asked_again_is_rejected(file):
     given_alone = HONEST.replace("return", "return x if x.shape[-1] != 64 else")
     candidates = {"given alone": file("given_alone.py", given_alone)}
-    with outside(file("problem.py", ANY_SHAPE), candidates, ()) as arms:
-        assert arms.recheck(candidates) == {}
-    assert arms.rejections["given alone"].code == "inaccurate"
-    assert "for inputs of (3, 5), which the problem declares" in arms.rejections["given alone"].detail
+    with outside(file("problem.py", ANY_SHAPE), candidates, ()) as timer:
+        assert timer.recheck(candidates) == {}
+    assert timer.rejections["given alone"].code == "inaccurate"
+    assert "for inputs of (3, 5), which the problem declares" in timer.rejections["given alone"].detail
 
 
 IN_PLACE = """
@@ -308,10 +308,10 @@ def test_what_the_reference_changes_too_is_judged_no_more_often_than_other_calls
     rejection, distance = OutputChecker.check, outside_module.prescreen_distance
     monkeypatch.setattr(OutputChecker, "check", lambda *given: judged.append(1) or rejection(*given))
     monkeypatch.setattr(outside_module, "prescreen_distance", lambda *given: looked.append(1) or distance(*given))
-    with outside(file("problem.py", IN_PLACE) + ":update", {"own": candidate}, seed=1) as arms:
-        arms.time_pair("a pair")
+    with outside(file("problem.py", IN_PLACE) + ":update", {"own": candidate}, seed=1) as timer:
+        timer.time_pair("a pair")
     if "2 +" in change:
-        assert arms.rejections["own"].code == "input-mutated"
+        assert timer.rejections["own"].code == "input-mutated"
     else:
-        assert not arms.rejections
+        assert not timer.rejections
         assert len(judged) < len(looked)

@@ -36,10 +36,10 @@ def reading(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_every_arm_is_timed_and_has_its_error(direction: Direction) -> None:
+def test_every_variant_is_timed_and_has_its_error(direction: Direction) -> None:
     row = measure_workload(workload(direction, peer=torch.tanh))
-    assert [arm.name for arm in row.variants] == [OURS, EAGER, TORCH_COMPILE, "peer"]
-    assert all(arm.time_us and arm.call_us and 0 < max(arm.errors) < 0.01 for arm in row.variants)
+    assert [variant.name for variant in row.variants] == [OURS, EAGER, TORCH_COMPILE, "peer"]
+    assert all(variant.time_us and variant.call_us and 0 < max(variant.errors) < 0.01 for variant in row.variants)
     assert row.copy_us > 0
     assert row.error_over_eager == pytest.approx(1)
 
@@ -47,11 +47,11 @@ def test_every_arm_is_timed_and_has_its_error(direction: Direction) -> None:
 def test_a_peer_that_fails_says_why_and_harms_nobody() -> None:
     peers = {"raises": raising, "is wrong": lambda x: x, "gives two": lambda x: (x.tanh(), x), "reads": reading}
     row = measure_workload(workload("forward", **peers))
-    failed = {arm.name: arm.failure for arm in row.variants if arm.failure}
+    failed = {variant.name: variant.failure for variant in row.variants if variant.failure}
     assert set(failed) == set(peers)
     assert failed["raises"] == "no such kernel"
     assert failed["is wrong"].startswith("wrong: errors of 0.")
-    assert all(arm.time_us is None for arm in row.variants if arm.failure)
+    assert all(variant.time_us is None for variant in row.variants if variant.failure)
     assert measure_workload(workload("backward")).ours.time_us
 
 

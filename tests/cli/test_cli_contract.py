@@ -119,8 +119,8 @@ def test_an_expression_that_has_no_answer_is_marked(kw):
 @pytest.mark.slow
 def test_bench_says_the_parts_that_agents_read(kw):
     found = asked(kw, "bench", STEADY, PROGRAMS / "steady_right.py", "--pairs", "5", "--baseline", "eager").document
-    assert {arm["name"] for arm in found["variants"]} == {"candidate", "eager"}
-    assert all({"time_us", "low_us", "high_us", "floor_us"} <= arm.keys() for arm in found["variants"])
+    assert {variant["name"] for variant in found["variants"]} == {"candidate", "eager"}
+    assert all({"time_us", "low_us", "high_us", "floor_us"} <= variant.keys() for variant in found["variants"])
     (comparison,) = found["comparisons"]
     assert comparison["verdict"] in ("FASTER", "SAME", "SLOWER", "UNCLEAR")
     assert comparison["low"] <= comparison["speedup"] <= comparison["high"]
@@ -132,9 +132,9 @@ def test_a_machine_that_is_not_there_is_predicted_and_nobody_is_called_faster(kw
     assert found["predicted"]
     assert found["comparisons"] == []
     # Two launches of 5 us each; the memory would need 420 KB / 4.8 TB/s.
-    times_us = {arm["name"]: arm["time_us"] for arm in found["variants"]}
+    times_us = {variant["name"]: variant["time_us"] for variant in found["variants"]}
     assert times_us["eager"] == pytest.approx(10.0)
-    assert all(arm["timing"] is None for arm in found["variants"])
+    assert all(variant["timing"] is None for variant in found["variants"])
     verdict = asked(kw, "verify", SMALL, PROGRAMS / "small_right.py", "--spec", "h200").document
     assert any("predicted" in note for note in verdict["notes"])
 
@@ -148,7 +148,7 @@ def test_optimize_leaves_one_file_that_is_proved_and_timed(kw, tmp_path):
     assert found["source"] == out.read_text()
     assert [file.name for file in tmp_path.iterdir()] == ["faster.py"]
     assert found["verdict"]["accepted"]
-    assert {arm["name"] for arm in found["bench"]["variants"]} == {"candidate", "eager"}
+    assert {variant["name"] for variant in found["bench"]["variants"]} == {"candidate", "eager"}
     (region,) = found["regions"]
     assert region["winner"] in {attempt["name"] for attempt in region["attempts"]} | {"torch"}
     assert min(region["floor_us"], region["before_us"]) > 0, "which is less is for a quiet machine to say"

@@ -605,7 +605,7 @@ def test_torch_compile_is_not_taken_for_what_only_a_graph_makes_of_it(monkeypatc
 def best_whole(monkeypatch, kernels, compiled_us, eager_us, kernels_us=100.0, clock="events"):
     times = {"kernels": kernels_us, "torch.compile": compiled_us, "torch": eager_us}
     rounds = InterleavedTimings({name: timing(time, clock) for name, time in times.items()}, ())
-    monkeypatch.setattr(tuning, "time_variants", lambda arms, *_, **__: rounds)
+    monkeypatch.setattr(tuning, "time_variants", lambda variants, *_, **__: rounds)
     problem = Problem.from_callable(torch.relu, torch.ones(3))
     found = Tuner(FirstChoice.backend, "cpu", machine_from_spec("h200")).choose_whole_program(
         problem, torch.relu, kernels
@@ -615,7 +615,7 @@ def best_whole(monkeypatch, kernels, compiled_us, eager_us, kernels_us=100.0, cl
 
 def timing(time_us, clock="events", samples_us=()):
     return Timing(
-        name="an arm",
+        name="a variant",
         time_us=time_us,
         low_us=time_us,
         high_us=time_us,
@@ -628,11 +628,11 @@ def timing(time_us, clock="events", samples_us=()):
 def test_without_kernels_only_torch_compile_can_take_the_place_of_the_program_as_it_was(monkeypatch):
     timed = []
 
-    def time_arms(arms, *_, **__):
-        timed.append(set(arms))
-        return InterleavedTimings({name: timing(len(name)) for name in arms}, ())
+    def fake_time_variants(variants, *_, **__):
+        timed.append(set(variants))
+        return InterleavedTimings({name: timing(len(name)) for name in variants}, ())
 
-    monkeypatch.setattr(tuning, "time_variants", time_arms)
+    monkeypatch.setattr(tuning, "time_variants", fake_time_variants)
     problem = Problem.from_callable(torch.relu, torch.ones(3))
     for compiles in (True, False):
         tuner = Tuner(FirstChoice.backend, "cpu", machine_from_spec("h200"), use_torch_compile=compiles)
@@ -800,7 +800,7 @@ class Broken(Counted):
         return module
 
     def refuse(self, *_):
-        raise RuntimeError("no room")
+        raise RuntimeError("out of memory")
 
 
 @pytest.mark.parametrize("loads", [False, True])
@@ -814,7 +814,7 @@ def test_a_choice_that_fails_is_an_attempt_and_no_end(region, monkeypatch, loads
     assert found.kernel is None
     assert found.outcome.winner == "torch"
     failed = [one for one in found.outcome.attempts if one.name != "torch"]
-    assert failed and all("no room" in one.reason for one in failed)
+    assert failed and all("out of memory" in one.reason for one in failed)
 
 
 AT_FLOOR = Floor(time_us=20.0, limiter="DRAM", memory_us=20.0, compute_us=0.0, provenance="datasheet")
@@ -824,14 +824,14 @@ AT_FLOOR = Floor(time_us=20.0, limiter="DRAM", memory_us=20.0, compute_us=0.0, p
 def fixed(monkeypatch, choices_us, clock="events"):
     """Every choice takes a time of its own, torch.compile the last, and torch 100 us, give or take a thousandth."""
 
-    def time_arms(arms, *_, **__):
-        own = [name for name in arms if name != TORCH]
+    def fake_time_variants(variants, *_, **__):
+        own = [name for name in variants if name != TORCH]
         middle = {**dict(zip(own, choices_us, strict=False)), TORCH: 100.0}
-        around = {name: [middle[name] * (1 + (at * 7 % 15 - 7) / 1e4) for at in range(15)] for name in arms}
-        timings = {name: timing(middle[name], clock, tuple(around[name])) for name in arms}
+        around = {name: [middle[name] * (1 + (at * 7 % 15 - 7) / 1e4) for at in range(15)] for name in variants}
+        timings = {name: timing(middle[name], clock, tuple(around[name])) for name in variants}
         return InterleavedTimings(timings, (True,) * 15)
 
-    monkeypatch.setattr(tuning, "time_variants", time_arms)
+    monkeypatch.setattr(tuning, "time_variants", fake_time_variants)
 
 
 @pytest.mark.parametrize(
@@ -864,8 +864,12 @@ def on_a_gpu(monkeypatch, call_us, alone_us):
     monkeypatch.setattr(Tuner, "_quick_time_us", lambda self, call, given: call_us)
     monkeypatch.setattr(tuning, "measure_in_graph_us", lambda call: next(alone))
     fixed(monkeypatch, (20.0, 20.0, 20.0))
-    time_arms = tuning.time_variants
-    monkeypatch.setattr(tuning, "time_variants", lambda arms, *_, **__: timed.append([*arms][:-1]) or time_arms(arms))
+    fake_time_variants = tuning.time_variants
+    monkeypatch.setattr(
+        tuning,
+        "time_variants",
+        lambda variants, *_, **__: timed.append([*variants][:-1]) or fake_time_variants(variants),
+    )
     return Tuner(FirstChoice.backend, "cuda", machine_from_spec("h200"), use_torch_compile=False, budget_s=0.05), timed
 
 

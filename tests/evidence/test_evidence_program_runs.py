@@ -222,12 +222,12 @@ def test_a_program_that_runs_as_it_was_is_eager_and_not_timed_against_itself(tmp
 
 def test_a_fault_that_is_nobodys_error_is_a_row_too(tmp_path, monkeypatch):
     def full(*_):
-        raise torch.OutOfMemoryError("no room")
+        raise torch.OutOfMemoryError("out of memory")
 
     made(tmp_path)
     monkeypatch.setattr("kernelwright.compiler.program_suite.optimize_problem", full)
     row = cheaply(next(programs_of(str(tmp_path / "examples" / "suite"), "cpu")))
-    assert (row.accepted, row.reason) == (False, "OutOfMemoryError: no room")
+    assert (row.accepted, row.reason) == (False, "OutOfMemoryError: out of memory")
 
 
 def test_every_choice_every_region_and_the_program_are_compiled_beforehand(tmp_path, monkeypatch):

@@ -579,10 +579,10 @@ def test_strides_that_do_not_divide_are_the_reason_and_not_repetition():
         left_inverse(Layout((2, 2), (1, 1)))
 
 
-@pytest.mark.parametrize("deed", [right_inverse, left_inverse, nullspace, lambda x: max_common_layout(x, x)])
-def test_a_swizzled_layout_is_refused_by_name(deed):
+@pytest.mark.parametrize("operation", [right_inverse, left_inverse, nullspace, lambda x: max_common_layout(x, x)])
+def test_a_swizzled_layout_is_refused_by_name(operation):
     with pytest.raises(LayoutError, match="swizzle"):
-        deed(ComposedLayout(Swizzle(1, 0, 1), 0, Layout(8)))
+        operation(ComposedLayout(Swizzle(1, 0, 1), 0, Layout(8)))
 
 
 def test_shapes_stand_for_their_compact_layouts():

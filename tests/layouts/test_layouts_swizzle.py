@@ -128,15 +128,15 @@ def test_a_slice_of_a_composed_layout_begins_at_the_offset_of_the_closed_modes(c
 def test_operations_on_a_composed_layout_are_those_on_its_layout(swizzle, pair):
     layout, tiler = pair
     composed = ComposedLayout(swizzle, 3, layout)
-    for deed in (composition, logical_divide, logical_product, blocked_product, raked_product):
+    for operation in (composition, logical_divide, logical_product, blocked_product, raked_product):
         try:
-            wanted = deed(layout, tiler)
+            wanted = operation(layout, tiler)
         except LayoutError:
             with pytest.raises(LayoutError):
-                deed(composed, tiler)
+                operation(composed, tiler)
         else:
-            assert deed(composed, tiler) == ComposedLayout(swizzle, 3, wanted)
-            assert deed(composed, tiler).offsets() == [swizzle(3 + offset) for offset in offsets(wanted)]
+            assert operation(composed, tiler) == ComposedLayout(swizzle, 3, wanted)
+            assert operation(composed, tiler).offsets() == [swizzle(3 + offset) for offset in offsets(wanted)]
     assert coalesce(composed) == ComposedLayout(swizzle, 3, coalesce(layout))
 
 

@@ -56,9 +56,9 @@ TILER_3X8 = Layout(3, 3), Layout((2, 4), (1, 8))
 BLOCK = Layout((2, 5), (5, 1))
 
 
-def tried(deed, *args):
+def tried(operation, *args):
     try:
-        return deed(*args)
+        return operation(*args)
     except LayoutError:
         return None
 
@@ -86,22 +86,22 @@ def test_a_divide_has_every_element_of_every_tile_or_there_is_no_such_layout(cou
     assert min(ends[end] for end in ("tiles", "no layout", "the tiler interleaves")) > count / 200, ends
 
 
-def unzipped(layout, tiler, deed):
+def unzipped(layout, tiler, operation):
     """(tiles, rests) of a layout and its tiler, mode by mode."""
     if tiler is None:
         return Layout(1, 0), layout
     if not isinstance(tiler, tuple):
-        return tuple(deed(layout, tiler))
-    parts = [unzipped(mode, part, deed) for mode, part in zip(layout, tiler, strict=False)]
+        return tuple(operation(layout, tiler))
+    parts = [unzipped(mode, part, operation) for mode, part in zip(layout, tiler, strict=False)]
     tiles, rests = zip(*parts, strict=True)
     return make_layout(tiles), make_layout([*rests, *list(layout)[len(tiler) :]])
 
 
-def by_mode(layout, tiler, deed):
-    """`deed` mode by mode."""
+def by_mode(layout, tiler, operation):
+    """`operation` mode by mode."""
     if not isinstance(tiler, tuple):
-        return deed(layout, tiler)
-    parts = [by_mode(mode, part, deed) for mode, part in zip(layout, tiler, strict=False)]
+        return operation(layout, tiler)
+    parts = [by_mode(mode, part, operation) for mode, part in zip(layout, tiler, strict=False)]
     return make_layout([*parts, *list(layout)[len(tiler) :]])
 
 
@@ -119,7 +119,7 @@ def test_tiles_and_rests_are_zipped_spread_and_flattened(deeds, begin):
         wanted = tried(by_mode, layout, tiler, logical)
         made[wanted is not None] += 1
         if wanted is None:
-            assert [tried(deed, swizzled(layout), tiler) for deed in deeds] == [None] * 4
+            assert [tried(operation, swizzled(layout), tiler) for operation in deeds] == [None] * 4
             return
         tiles, rests = unzipped(layout, tiler, logical)
         assert logical(swizzled(layout), tiler) == swizzled(wanted)
@@ -242,17 +242,17 @@ def test_blocks_and_rakes_of_the_published_product_hold_the_same_elements():
     assert sorted(offsets(blocked)) == sorted(offsets(raked)) == list(range(120))
 
 
-@pytest.mark.parametrize("deed", [*DIVIDES, *PRODUCTS])
-def test_an_integer_is_the_layout_of_that_size_and_a_tuple_goes_by_mode(deed):
-    assert deed(BLOCK, 2) == deed(BLOCK, Layout(2))
-    assert deed(BLOCK, (2, 5)) == deed(BLOCK, (Layout(2), Layout(5)))
-    assert deed(BLOCK, (2,)) == deed(BLOCK, (Layout(2),))
+@pytest.mark.parametrize("operation", [*DIVIDES, *PRODUCTS])
+def test_an_integer_is_the_layout_of_that_size_and_a_tuple_goes_by_mode(operation):
+    assert operation(BLOCK, 2) == operation(BLOCK, Layout(2))
+    assert operation(BLOCK, (2, 5)) == operation(BLOCK, (Layout(2), Layout(5)))
+    assert operation(BLOCK, (2,)) == operation(BLOCK, (Layout(2),))
 
 
-@pytest.mark.parametrize("deed", [logical_divide, logical_product])
-def test_none_leaves_a_layout_and_a_mode(deed):
-    assert deed(BLOCK, None) is BLOCK
-    assert deed(BLOCK, (None, 5))[0] == BLOCK[0]
+@pytest.mark.parametrize("operation", [logical_divide, logical_product])
+def test_none_leaves_a_layout_and_a_mode(operation):
+    assert operation(BLOCK, None) is BLOCK
+    assert operation(BLOCK, (None, 5))[0] == BLOCK[0]
 
 
 @pytest.mark.parametrize(
@@ -282,12 +282,12 @@ def test_a_tile_that_does_not_divide_is_rounded_up():
     assert str(zipped_divide(Layout((10, 7)), (4, 7))) == "((4,7),(3,1)):((1,10),(4,0))"
 
 
-@pytest.mark.parametrize("deed", [*DIVIDES, *PRODUCTS])
+@pytest.mark.parametrize("operation", [*DIVIDES, *PRODUCTS])
 @pytest.mark.parametrize("tiler", [(2, 2, 2), 0, -2, 2.0, "2", (2, 0), (2, 2.0), Layout((2, 2), (2, 3))])
-def test_tilers_that_do_not_fit_are_refused(deed, tiler):
-    layout = tiler if isinstance(tiler, Layout) and deed in PRODUCTS else Layout((8, 8))
+def test_tilers_that_do_not_fit_are_refused(operation, tiler):
+    layout = tiler if isinstance(tiler, Layout) and operation in PRODUCTS else Layout((8, 8))
     with pytest.raises(LayoutError):
-        deed(layout, tiler)
+        operation(layout, tiler)
 
 
 def test_a_tiler_of_stride_0_repeats_each_element():

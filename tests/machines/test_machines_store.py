@@ -114,20 +114,20 @@ def test_a_corrupted_file_is_measured_again_and_repaired(measured, cache):
 
 
 def test_a_disturbed_measurement_is_made_again_by_the_next_process_and_only_rises(monkeypatch):
-    from kernelwright import machines as room
+    from kernelwright import machines
     from kernelwright.machines import cpu
 
     low = msgspec.structs.replace(KNOWN, matrix_tflop_s={"float32": 0.1}, notes=(store.DISTURBED,), dispatch_us=9.0)
     quiet = msgspec.structs.replace(KNOWN, matrix_tflop_s={"float32": 1.0}, dispatch_us=1.0)
     runs = iter([low, quiet])
     monkeypatch.setattr(cpu, "measure_cpu", lambda: next(runs))
-    monkeypatch.setattr(room, "_MEASURED_KEYS", [])
+    monkeypatch.setattr(machines, "_MEASURED_KEYS", [])
     assert kernelwright.machine().matrix_tflop_s == {"float32": 0.1}
     assert kernelwright.machine().matrix_tflop_s == {"float32": 0.1}, "one process does not measure twice"
-    monkeypatch.setattr(room, "_MEASURED_KEYS", [])
+    monkeypatch.setattr(machines, "_MEASURED_KEYS", [])
     final = kernelwright.machine()
     assert final.matrix_tflop_s == {"float32": 1.0} and not store.is_provisional(final)
-    monkeypatch.setattr(room, "_MEASURED_KEYS", [])
+    monkeypatch.setattr(machines, "_MEASURED_KEYS", [])
     assert kernelwright.machine() == final, "a quiet measurement is final"
 
 

@@ -13,7 +13,7 @@ MIB = 2**20
 
 
 class FakeClock:
-    """Each call of an arm costs what the arm says; nobody waits."""
+    """Each call of a variant costs what the variant says; nobody waits."""
 
     name = "host"
 
@@ -25,13 +25,13 @@ class FakeClock:
         return float(call() if callable(call) else call)
 
 
-def fake_arms(**costs):
+def fake_variants(**costs):
     return {name: (lambda x, cost=cost: cost) for name, cost in costs.items()}
 
 
-def test_arms_alternate_and_a_slower_one_is_called_slower():
+def test_variants_alternate_and_a_slower_one_is_called_slower():
     rounds = time_variants(
-        fake_arms(a=100.0, b=150.0),
+        fake_variants(a=100.0, b=150.0),
         ([torch.ones(4)], {}),
         device="cpu",
         last_cache_bytes=MIB,

@@ -36,7 +36,7 @@ def test_the_interval_holds_the_median(samples):
 @settings(max_examples=100, deadline=None)
 @example(a=[1.0, 1.0, 1.0, 1.0, 607.0], factor=1.02)
 @given(a=times, factor=st.floats(min_value=0.5, max_value=2.0))
-def test_swapping_the_arms_turns_the_verdict_round(a, factor):
+def test_swapping_the_variants_turns_the_verdict_round(a, factor):
     b = [t * factor for t in a]
     for compare in (compare_rounds, compare_processes):
         one, other = compare("a", a, "b", b), compare("b", b, "a", a)
@@ -49,7 +49,7 @@ def test_swapping_the_arms_turns_the_verdict_round(a, factor):
         )
 
 
-def test_swapped_arms_agree_whatever_the_noise():
+def test_swapped_variants_agree_whatever_the_noise():
     noise = random.Random(3)
     turned = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
     for count in range(5, 60):
@@ -65,7 +65,7 @@ def test_the_interval_of_few_samples_is_their_range():
     assert median_interval([float(i) for i in range(1, 13)]) == (3.0, 10.0)
 
 
-def test_a_constant_factor_is_seen_through_noise_that_both_arms_share():
+def test_a_constant_factor_is_seen_through_noise_that_both_variants_share():
     noise = random.Random(1)
     a = [100 * math.exp(noise.gauss(0, 0.3)) for _ in range(40)]
     found = compare_rounds("a", a, "b", [1.1 * t for t in a])

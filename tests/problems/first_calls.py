@@ -17,9 +17,9 @@ from kernelwright.verification.transport.runners import PRELOAD_MODULES
 def main(seconds: float) -> int:
     problem, candidate = SAMPLES_DIR / "problems/softmax.py", SAMPLES_DIR / "honest/kept_output.py"
     end, verdicts, rejected = time.monotonic() + seconds, 0, 0
-    with ForkServer(PRELOAD_MODULES) as nursery:
+    with ForkServer(PRELOAD_MODULES) as fork_server:
         while time.monotonic() < end:
-            verdict = verification(str(problem), str(candidate), fork_server=nursery, sets=1)
+            verdict = verification(str(problem), str(candidate), fork_server=fork_server, sets=1)
             verdicts += 1
             if not verdict.accepted:
                 rejected += 1

@@ -320,7 +320,7 @@ def _timing(name: str, time_us: float, spread: float, seed: int, disturbed: int 
     )
 
 
-def _arm(name: str, time_us: float, spread: float, seed: int, **rest) -> VariantTiming:
+def _variant(name: str, time_us: float, spread: float, seed: int, **rest) -> VariantTiming:
     timing = _timing(name, time_us, spread, seed)
     fields = {"floor_us": 36_900.0, "datasheet_bound_us": 23_300.0, "suspicious": None}
     return VariantTiming(
@@ -332,9 +332,9 @@ BENCH = Bench(
     problem="add_scale_bias_relu",
     machine=LAPTOP,
     variants=(
-        _arm("candidate", 39_600.0, 0.010, 1),
-        _arm("eager", 101_300.0, 0.022, 2),
-        _arm("torch.compile", 41_000.0, 0.012, 3),
+        _variant("candidate", 39_600.0, 0.010, 1),
+        _variant("eager", 101_300.0, 0.022, 2),
+        _variant("torch.compile", 41_000.0, 0.012, 3),
     ),
     comparisons=tuple(
         Comparison(
@@ -351,8 +351,8 @@ SUSPICIOUS = Bench(
     problem="add_scale_bias_relu",
     machine=LAPTOP,
     variants=(
-        _arm("candidate", 1_200.0, 0.3, 4, suspicious="19 times faster than the datasheet's memory allows"),
-        _arm("eager", 101_300.0, 0.022, 2, floor_us=None, datasheet_bound_us=None),
+        _variant("candidate", 1_200.0, 0.3, 4, suspicious="19 times faster than the datasheet's memory allows"),
+        _variant("eager", 101_300.0, 0.022, 2, floor_us=None, datasheet_bound_us=None),
     ),
     comparisons=(
         Comparison(

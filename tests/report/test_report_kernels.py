@@ -8,12 +8,12 @@ from kernelwright.report.kernels import kernel_summary, markdown, summary_text
 
 
 def row(size, ours, eager, quack, copy=50.0, moved=2**26, **more):
-    arms = (
+    variants = (
         VariantResult(name="kernelwright", time_us=ours, errors=(2e-3, 1e-3), **more),
         VariantResult(name="eager", time_us=eager, errors=(1e-3, 1e-3), **more),
         VariantResult(name="quack", time_us=quack) if quack else VariantResult(name="quack", failure="too wide"),
     )
-    return KernelRow(use_case="forward", size=size, bytes=moved, copy_us=copy, variants=arms)
+    return KernelRow(use_case="forward", size=size, bytes=moved, copy_us=copy, variants=variants)
 
 
 ROWS = (row((4, 8), 100.0, 400.0, 200.0), row((8, 8), 100.0, 50.0, None), row((1, 8), 1.0, 4.0, 1.0, moved=64))

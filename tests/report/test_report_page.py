@@ -156,7 +156,7 @@ def test_a_rejection_without_numbers_still_has_its_page():
     assert "inf" in Outline(render_page(replace(samples.REJECTED, accuracy=endless))).text
 
 
-def test_bench_page_shows_arms_intervals_and_conditions():
+def test_bench_page_shows_variants_intervals_and_conditions():
     said = Outline(render_page(samples.BENCH)).text
     assert "FASTER candidate is FASTER than eager, 2.56x [2.53, 2.59]" in said
     assert "eager 101 ms" in said
@@ -309,9 +309,9 @@ def test_bars_are_in_proportion():
     assert width["seg faults"] == pytest.approx(100 * 6.2 / 101.3, abs=0.01)
 
 
-def test_arms_stand_against_floor_and_bound():
+def test_variants_stand_against_floor_and_bound():
     outline = Outline(charts.render_variants(samples.BENCH))
-    longest = max(arm.high_us for arm in samples.BENCH.variants)
+    longest = max(variant.high_us for variant in samples.BENCH.variants)
     floors = {attrs["x1"] for attrs in outline.with_class("mark", "floor")}
     bounds = {attrs["x1"] for attrs in outline.with_class("mark", "bound")}
     assert floors == {f"{round(100 * 36_900 / longest, 3)}%"}
@@ -333,9 +333,9 @@ def test_an_interval_inside_the_band_is_drawn_inside_it():
 
 
 def test_every_sample_is_drawn_and_a_far_one_stands_at_the_edge():
-    arm = samples.BENCH.variants[0]
-    timing = replace(arm.timing, samples_us=(arm.time_us, arm.time_us * 3))
-    outline = Outline(charts.render_sample_strips(replace(samples.BENCH, variants=(replace(arm, timing=timing),))))
+    variant = samples.BENCH.variants[0]
+    timing = replace(variant.timing, samples_us=(variant.time_us, variant.time_us * 3))
+    outline = Outline(charts.render_sample_strips(replace(samples.BENCH, variants=(replace(variant, timing=timing),))))
     assert [attrs["cx"] for attrs in outline.with_class("sample")] == ["50.0%", "100.0%"]
     assert len(outline.with_class("sample", "beyond")) == 1
 

@@ -137,7 +137,7 @@ def test_bench_puts_every_time_beside_its_floor():
     assert lines[4].endswith("60 pairs, interleaved, cold cache, no disturbed samples")
 
 
-def test_bench_names_the_first_arm_where_there_are_several():
+def test_bench_names_the_first_variant_where_there_are_several():
     other = replace(samples.BENCH.comparisons[0], variant="second", verdict="SLOWER")
     said = render_text(replace(samples.BENCH, comparisons=(samples.BENCH.comparisons[0], other)))
     assert "candidate FASTER than eager" in said

@@ -82,7 +82,7 @@ def forks_twice(p): os.fork(); return 1
 def unanswerable(p): return object()
 def stages(p): progress.report_stage("first", 5.0); progress.report_stage("second"); return 1
 def forges(p): os.write(3, b"\\xff" * 64); time.sleep(1000)
-def kills_nursery(p): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)
+def kills_fork_server(p): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)
 """
 
 
@@ -96,17 +96,17 @@ def tasks(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def nursery(tasks):
+def fork_server(tasks):
     with ForkServer(preload=()) as warm:
         yield warm
 
 
 @pytest.fixture
-def run(nursery):
+def run(fork_server):
     """Runs a task by name, and afterwards finds only the warm process left."""
 
     def call(name, payload=None, limits=SOON):
-        return nursery.run(f"sandbox_tasks:{name}", payload or {}, limits)
+        return fork_server.run(f"sandbox_tasks:{name}", payload or {}, limits)
 
     yield call
     assert [process.children() for process in psutil.Process().children()] in ([], [[]])
@@ -126,8 +126,8 @@ def test_every_run_has_a_fresh_child(run):
     assert run("pid") != run("pid") != os.getpid()
 
 
-def test_one_child_takes_several_calls_and_keeps_what_it_imported(nursery):
-    with nursery.fork_child(SOON) as child:
+def test_one_child_takes_several_calls_and_keeps_what_it_imported(fork_server):
+    with fork_server.fork_child(SOON) as child:
         first, second = (child.call("sandbox_tasks:pid", {}) for _ in range(2))
         with pytest.raises(TaskError):
             child.call("sandbox_tasks:raises", {})
@@ -135,20 +135,20 @@ def test_one_child_takes_several_calls_and_keeps_what_it_imported(nursery):
     assert not psutil.pid_exists(first)
 
 
-def test_one_child_at_a_time(nursery):
-    with nursery.fork_child(SOON) as child:
+def test_one_child_at_a_time(fork_server):
+    with fork_server.fork_child(SOON) as child:
         with pytest.raises(InternalError, match="one child at a time"):
-            nursery.run("sandbox_tasks:pid", {}, SOON)
+            fork_server.run("sandbox_tasks:pid", {}, SOON)
         assert child.call("sandbox_tasks:echo", {}) == {}
 
 
-def test_after_its_end_a_child_takes_no_call_but_the_nursery_does(nursery):
-    with nursery.fork_child(Limits(call_timeout_s=0.2)) as child:
+def test_after_its_end_a_child_takes_no_call_but_the_fork_server_does(fork_server):
+    with fork_server.fork_child(Limits(call_timeout_s=0.2)) as child:
         with pytest.raises(TimeLimitError):
             child.call("sandbox_tasks:sleeps", {})
         with pytest.raises(CrashError):
             child.call("sandbox_tasks:echo", {})
-    assert nursery.run("sandbox_tasks:echo", {"a": 1}, SOON) == {"a": 1}
+    assert fork_server.run("sandbox_tasks:echo", {"a": 1}, SOON) == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_stages_in_the_child_reach_this_process(run):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's parent-death signal")
 def test_a_killed_nursery_is_a_crash_and_the_next_run_starts_another(run):
     with pytest.raises(CrashError):
-        run("kills_nursery")
+        run("kills_fork_server")
     assert run("echo", {"a": 1}) == {"a": 1}
 
 
@@ -317,7 +317,7 @@ def test_nothing_is_left_when_the_asker_is_interrupted_or_killed(tmp_path, numbe
     assert asker.stdout and asker.stdout.readline() == "ready\n"
     wait_until((tmp_path / "mark").exists)
     started = psutil.Process(asker.pid).children(recursive=True)
-    assert len(started) == 4  # the nursery, its child, and two sleeps
+    assert len(started) == 4  # the fork_server, its child, and two sleeps
     asker.send_signal(number)
     asker.wait(20)
     asker.stdout.close()

@@ -66,8 +66,8 @@ def test_stages_of_a_nursery_child_come_through(ask, tmp_path):
     )
     seen = ask("""
 def task():
-    with ForkServer(preload=()) as nursery:
-        nursery.run("inner_tasks:work", {}, Limits(20))
+    with ForkServer(preload=()) as fork_server:
+        fork_server.run("inner_tasks:work", {}, Limits(20))
     return b"done"
 """)
     assert (seen["told"], seen["stages"]) == ("done", ["inside"])

@@ -89,18 +89,18 @@ extern "C" void gelu(const float* x, float* out, int64_t n) {
 
 
 @pytest.fixture(scope="module")
-def nursery():
+def fork_server():
     with ForkServer(PRELOAD_MODULES) as warm:
         yield warm
 
 
 @pytest.fixture
-def verdict(tmp_path, nursery):
+def verdict(tmp_path, fork_server):
     def call(candidate, *, problem=GELU, suffix=".py", **options):
         (tmp_path / "f.py").write_text(problem)
         path = tmp_path / f"candidate{suffix}"
         path.write_text("import torch\n" * (suffix == ".py") + candidate)
-        return kw.verify(str(tmp_path / "f.py"), str(path), **{"sets": 2, "fork_server": nursery} | options)
+        return kw.verify(str(tmp_path / "f.py"), str(path), **{"sets": 2, "fork_server": fork_server} | options)
 
     return call
 

@@ -40,13 +40,13 @@ KERNELS = {
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_judges_time_is_that_of_the_kernel(name, nursery, tmp_path):
+def test_the_judges_time_is_that_of_the_kernel(name, fork_server, tmp_path):
     program, shape = KERNELS[name]
     source = f"import torch\ndef problem(x): return {program}\ndef get_inputs(): return [torch.randn({shape})]\n"
     path = tmp_path / "problem.py"
     path.write_text(source)
     reference = Reference(load_problem(str(path)), "cuda", seed=1, perturb_parameters=False)
-    with InspectedRunner(str(path), str(path), "cuda", Limits(60.0), nursery) as runner:
+    with InspectedRunner(str(path), str(path), "cuda", Limits(60.0), fork_server) as runner:
         runner.load(reference.make_inputs(0), reference.probe())
         for at in range(3):
             runner.client.call(reference.make_inputs(at), read_outputs=False)
@@ -67,6 +67,6 @@ def test_the_judges_time_is_that_of_the_kernel(name, nursery, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def nursery():
+def fork_server():
     with ForkServer(PRELOAD_MODULES) as warm:
         yield warm

@@ -37,7 +37,7 @@ def get_inputs(): return [torch.randn(300, 7), torch.randn(300, 7)]
 
 
 @pytest.fixture(scope="module")
-def nursery():
+def fork_server():
     with ForkServer(PRELOAD_MODULES) as warm:
         yield warm
         left = [grandchild for child in psutil.Process().children() for grandchild in child.children()]
@@ -45,14 +45,14 @@ def nursery():
 
 
 @pytest.fixture
-def verdict(tmp_path, nursery):
+def verdict(tmp_path, fork_server):
     """Writes a problem and a candidate, and verifies."""
 
     def call(problem, candidate, *, suffix=".py", **options):
         (tmp_path / "f.py").write_text(textwrap.dedent(problem))
         path = tmp_path / f"candidate{suffix}"
         path.write_text("import torch\n" * (suffix == ".py") + textwrap.dedent(candidate))
-        options = {"sets": 3, "fork_server": nursery} | options
+        options = {"sets": 3, "fork_server": fork_server} | options
         return kw.verify(str(tmp_path / "f.py"), str(path), **options)
 
     return call
@@ -598,18 +598,18 @@ def test_a_reference_that_runs_out_of_memory_says_so(verdict):
         )
 
 
-def test_a_missing_candidate_is_an_error_not_a_rejection(tmp_path, nursery):
+def test_a_missing_candidate_is_an_error_not_a_rejection(tmp_path, fork_server):
     (tmp_path / "f.py").write_text(ADD)
     with pytest.raises(NotFoundError):
-        kw.verify(str(tmp_path / "f.py"), str(tmp_path / "candidat.py"), fork_server=nursery)
+        kw.verify(str(tmp_path / "f.py"), str(tmp_path / "candidat.py"), fork_server=fork_server)
 
 
 @pytest.mark.slow
-def test_a_relative_target_is_found_from_the_sandbox(tmp_path, nursery, monkeypatch):
+def test_a_relative_target_is_found_from_the_sandbox(tmp_path, fork_server, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f.py").write_text(ADD)
     (tmp_path / "g.py").write_text("def f(x, y): return y + x\n")
-    assert kw.verify("f.py:f", "g.py:f", sets=1, fork_server=nursery).accepted
+    assert kw.verify("f.py:f", "g.py:f", sets=1, fork_server=fork_server).accepted
 
 
 def test_a_live_callable_runs_here():
@@ -654,10 +654,10 @@ def test_a_live_problem_cannot_go_to_the_sandbox(tmp_path):
         kw.verify(Problem.from_callable(torch.relu, torch.randn(3)), str(tmp_path / "g.py"))
 
 
-def test_the_candidates_process_holds_no_judge(tmp_path, nursery, monkeypatch):
+def test_the_candidates_process_holds_no_judge(tmp_path, fork_server, monkeypatch):
     (tmp_path / "peek.py").write_text("import sys\ndef modules(payload): return sorted(sys.modules)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    modules = nursery.run("peek:modules", {}, Limits(20))
+    modules = fork_server.run("peek:modules", {}, Limits(20))
     inside = {name for name in modules if name.startswith("kernelwright.verification.")}
     parts = ("tensor_codec", "device_memory", "control_block", "state")
     transport = ("transport", *(f"transport.{part}" for part in parts))

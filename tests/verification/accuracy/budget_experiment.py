@@ -1,4 +1,4 @@
-"""Tries the budget on every arm of `arms.py` and prints the table of docs/error-budget.md.
+"""Tries the budget on every variant of `variants.py` and prints the table of docs/error-budget.md.
 
 PYTHONPATH=src python tests/verification/accuracy/budget_experiment.py [--small] [--seeds N]
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from arms import OPERATORS, Arm, Operator
+from variants import OPERATORS, Operator, Variant
 
 from kernelwright.problems.problem import Args, clone_inputs
 from kernelwright.verification.accuracy.budget import check_accuracy, measure_input_error
@@ -24,10 +24,10 @@ from kernelwright.verification.reference import is_homogeneous
 
 @dataclass
 class Result:
-    """What became of one arm: the worst share of the limit over all sets, and in which one."""
+    """What became of one variant: the worst share of the limit over all sets, and in which one."""
 
     operator: str
-    arm: str
+    variant: str
     honest: bool
     worst: float = 0.0
     where: str = ""
@@ -50,13 +50,15 @@ class Result:
 def experiment(
     scale: float = 1.0, seeds: tuple[int, ...] = (1, 2, 3), operators: list[Operator] | None = None
 ) -> list[Result]:
-    """Every arm over every distribution, three times; a non-finite rejection counts as infinitely far."""
+    """Every variant over every distribution, three times; a non-finite rejection counts as infinitely far."""
     return [result for operator in operators or OPERATORS for result in try_operator(operator, scale, seeds)]
 
 
 def try_operator(operator: Operator, scale: float, seeds: tuple[int, ...]) -> list[Result]:
-    arms = [(n, f, True) for n, f in operator.honest.items()] + [(n, f, False) for n, f in operator.dishonest.items()]
-    results = [Result(operator.name, name, honest) for name, _, honest in arms]
+    variants = [(n, f, True) for n, f in operator.honest.items()] + [
+        (n, f, False) for n, f in operator.dishonest.items()
+    ]
+    results = [Result(operator.name, name, honest) for name, _, honest in variants]
     for seed in seeds:
         torch.manual_seed(seed)
         example: Args = (operator.inputs(scale), {})
@@ -71,14 +73,14 @@ def try_operator(operator: Operator, scale: float, seeds: tuple[int, ...]) -> li
             ):
                 continue
             measure_input_error(truth, 0)  # made now, so that every limit in the table is the whole one
-            for result, (_, arm, _) in zip(results, arms, strict=True):
-                result.add(seed, kind.name, *_try(arm, inputs, truth, kind))
+            for result, (_, variant, _) in zip(results, variants, strict=True):
+                result.add(seed, kind.name, *_try(variant, inputs, truth, kind))
     return results
 
 
-def _try(arm: Arm, inputs: Args, truth: Expected, kind: Distribution) -> tuple[float, str]:
+def _try(variant: Variant, inputs: Args, truth: Expected, kind: Distribution) -> tuple[float, str]:
     with torch.no_grad():
-        got = arm(*clone_inputs(inputs)[0])
+        got = variant(*clone_inputs(inputs)[0])
     reason, accuracy = check_accuracy([got], truth, distribution=kind)
     if reason and accuracy is None:
         return float("inf"), reason.code
@@ -94,15 +96,15 @@ def table(results: list[Result]) -> str:
         bad = [r for r in results if r.operator == name and not r.honest]
         worst, best = max(honest, key=lambda r: r.worst), min(bad, key=lambda r: r.worst)
         lines.append(
-            f"| {name} | {sum(r.accepted for r in honest)} of {len(honest)} | {worst.worst:.2f} {worst.arm} "
-            f"| {sum(not r.accepted for r in bad)} of {len(bad)} | {best.worst:.3g} {best.arm} |"
+            f"| {name} | {sum(r.accepted for r in honest)} of {len(honest)} | {worst.worst:.2f} {worst.variant} "
+            f"| {sum(not r.accepted for r in bad)} of {len(bad)} | {best.worst:.3g} {best.variant} |"
         )
     return "\n".join(lines)
 
 
 def misses(results: list[Result]) -> list[str]:
     return [
-        f"{'correct' if r.honest else 'INACCURATE'} {r.operator}: {r.arm} {r.worst:.3g} ({r.where})"
+        f"{'correct' if r.honest else 'INACCURATE'} {r.operator}: {r.variant} {r.worst:.3g} ({r.where})"
         for r in results
         if r.accepted != r.honest
     ]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kernelwright.verification.accuracy.error import round_to_bits
 
-Arm = Callable[..., Tensor]
+Variant = Callable[..., Tensor]
 Sum = Callable[[Tensor], Tensor]
 LOG2E = math.log2(math.e)
 ROOT_HALF = 0.5**0.5
@@ -104,7 +104,7 @@ def part_in_bf16(x: Tensor) -> Tensor:
 BAD_SUMS = {"BF16 sum": bf16_sum, "part in BF16": part_in_bf16}
 
 
-def averaged(total: Sum) -> Arm:
+def averaged(total: Sum) -> Variant:
     return lambda x: total(x) / x.shape[-1]
 
 
@@ -210,13 +210,13 @@ def softmax_with(
     total: Sum = torch_sum,
     shift: bool = True,
     one_division: bool = False,
-) -> Arm:
-    def arm(x: Tensor) -> Tensor:
+) -> Variant:
+    def variant(x: Tensor) -> Tensor:
         e = exp(x - x.amax(-1, keepdim=True) if shift else x)
         t = total(e)[..., None]
         return e * (1 / t) if one_division else e / t
 
-    return arm
+    return variant
 
 
 def online(x: Tensor, block: int = 64) -> tuple[Tensor, Tensor]:
@@ -273,16 +273,16 @@ def chan(x: Tensor, block: int = 64) -> tuple[Tensor, Tensor]:
     return mean, m2 / n
 
 
-def layer_norm_with(moments: Callable[[Tensor], tuple[Tensor, Tensor]], eps: float = 1e-5, bits: int = 0) -> Arm:
-    def arm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def layer_norm_with(moments: Callable[[Tensor], tuple[Tensor, Tensor]], eps: float = 1e-5, bits: int = 0) -> Variant:
+    def variant(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         mean, variance = moments(x)
         normal = (x - mean[..., None]) * torch.rsqrt(variance + eps)[..., None]
         return (to_bits(normal, bits) if bits else normal) * weight + bias
 
-    return arm
+    return variant
 
 
-def second(moments: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Arm:
+def second(moments: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Variant:
     return lambda x: moments(x)[1]
 
 
@@ -298,35 +298,35 @@ def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight
 
 
-def rms_norm_with(total: Sum, eps: float = 1e-6, divide: bool = False) -> Arm:
-    def arm(x: Tensor, weight: Tensor) -> Tensor:
+def rms_norm_with(total: Sum, eps: float = 1e-6, divide: bool = False) -> Variant:
+    def variant(x: Tensor, weight: Tensor) -> Tensor:
         mean = total(x * x)[..., None] / x.shape[-1] + eps
         return x / mean.sqrt() * weight if divide else x * (torch.rsqrt(mean) * weight)
 
-    return arm
+    return variant
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(logits, target)
 
 
-def cross_entropy_with(lse: Callable[[Tensor], Tensor]) -> Arm:
-    def arm(logits: Tensor, target: Tensor) -> Tensor:
+def cross_entropy_with(lse: Callable[[Tensor], Tensor]) -> Variant:
+    def variant(logits: Tensor, target: Tensor) -> Tensor:
         return (lse(logits) - logits.gather(1, target[:, None])[:, 0]).mean()
 
-    return arm
+    return variant
 
 
 def log_sum_exp_with(
     exp: Callable[[Tensor], Tensor] = torch.exp,
     total: Sum = torch_sum,
     shift: bool = True,
-) -> Arm:
-    def arm(x: Tensor) -> Tensor:
+) -> Variant:
+    def variant(x: Tensor) -> Tensor:
         top = x.amax(-1) if shift else torch.zeros(x.shape[:-1])
         return torch.log(total(exp(x - top[..., None]))) + top
 
-    return arm
+    return variant
 
 
 def online_lse(x: Tensor) -> Tensor:
@@ -334,7 +334,7 @@ def online_lse(x: Tensor) -> Tensor:
     return top + torch.log(total)
 
 
-def minus(lse: Sum) -> Arm:
+def minus(lse: Sum) -> Variant:
     return lambda x: x - lse(x)[..., None]
 
 
@@ -353,15 +353,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def attention_with(
-    softmax: Arm | None = None,
+    softmax: Variant | None = None,
     product: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
     causal: bool = True,
     bits: int = 0,
     scale: float = 1.0,
-) -> Arm:
+) -> Variant:
     weigh = softmax or softmax_with()
 
-    def arm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def variant(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         dtype = q.dtype
         q, k, v = q.float(), k.float(), v.float()
         scores = torch.stack([product(a, b.T.contiguous()) for a, b in zip(q, k, strict=True)])
@@ -372,7 +372,7 @@ def attention_with(
         weights = to_bits(weights, bits) if bits else weights
         return torch.stack([product(a, b) for a, b in zip(weights, v, strict=True)]).to(dtype)
 
-    return arm
+    return variant
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, block: int = 32) -> Tensor:
@@ -395,15 +395,15 @@ def convolution(x: Tensor, w: Tensor) -> Tensor:
     return F.conv2d(x, w, padding=1)
 
 
-def convolution_with(product: Callable[[Tensor, Tensor], Tensor]) -> Arm:
+def convolution_with(product: Callable[[Tensor, Tensor], Tensor]) -> Variant:
     """As a matrix product over unfolded patches."""
 
-    def arm(x: Tensor, w: Tensor) -> Tensor:
+    def variant(x: Tensor, w: Tensor) -> Tensor:
         columns = F.unfold(x, 3, padding=1).transpose(0, 1).flatten(1)
         out = product(w.flatten(1), columns)
         return out.unflatten(1, (x.shape[0], *x.shape[2:])).transpose(0, 1).contiguous()
 
-    return arm
+    return variant
 
 
 def shifted_convolution(x: Tensor, w: Tensor) -> Tensor:
@@ -437,13 +437,13 @@ def rotary_complex(x: Tensor, angle: Tensor) -> Tensor:
     return torch.cat([turned.real, turned.imag], -1)
 
 
-def rotary_with(table: Callable[[Tensor], Tensor]) -> Arm:
-    def arm(x: Tensor, angle: Tensor) -> Tensor:
+def rotary_with(table: Callable[[Tensor], Tensor]) -> Variant:
+    def variant(x: Tensor, angle: Tensor) -> Tensor:
         cos, sin = table(angle.cos()), table(angle.sin())
         a, b = x.chunk(2, -1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
-    return arm
+    return variant
 
 
 # ---- Pointwise
@@ -461,7 +461,7 @@ def gelu_erf(x: Tensor) -> Tensor:
     return 0.5 * x * (1 + torch.erf(x * ROOT_HALF))
 
 
-def linear_gelu_with(product: Callable[[Tensor, Tensor], Tensor]) -> Arm:
+def linear_gelu_with(product: Callable[[Tensor, Tensor], Tensor]) -> Variant:
     return lambda x, w, b: gelu_erf(product(x, w.T.contiguous()) + b)
 
 
@@ -495,13 +495,13 @@ def cumsum_bf16_carry(x: Tensor, block: int = 128) -> Tensor:
     return torch.cat(done, -1)
 
 
-def in_float(program: Arm) -> Arm:
+def in_float(program: Variant) -> Variant:
     """A 16-bit task with FP32 inside, rounded once: the honest way to fuse it."""
     return lambda *args: program(*floating(torch.Tensor.float, args)).to(args[0].dtype)
 
 
-def of_half(arms: dict[str, Arm]) -> dict[str, Arm]:
-    return {name: in_float(arm) for name, arm in arms.items()}
+def of_half(variants: dict[str, Variant]) -> dict[str, Variant]:
+    return {name: in_float(variant) for name, variant in variants.items()}
 
 
 SOFTMAXES = {

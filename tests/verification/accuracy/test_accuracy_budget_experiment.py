@@ -1,4 +1,4 @@
-"""The error budget on every honest and dishonest arm: the experiment of docs/error-budget.md as a test."""
+"""The error budget on every honest and dishonest variant: the experiment of docs/error-budget.md as a test."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def judge(results: list[Result]) -> None:
     honest, bad = [r for r in results if r.honest], [r for r in results if not r.honest]
     assert len(honest) >= 50 and len(bad) >= 50 and len({r.operator for r in results}) >= 10
     assert not [line for line in misses(results) if line.startswith("DISHONEST")]
-    refused = {(r.operator, r.arm) for r in honest if r.refused_in - HARD_SETS}
+    refused = {(r.operator, r.variant) for r in honest if r.refused_in - HARD_SETS}
     assert len(refused) <= 0.02 * len(honest), misses(results)
-    fragile = {(r.operator, r.arm) for r in honest if r.refused_in & HARD_SETS}
+    fragile = {(r.operator, r.variant) for r in honest if r.refused_in & HARD_SETS}
     assert {operator for operator, _ in fragile} <= FRAGILE, fragile
-    assert not any(arm == "FP64 inside" for _, arm in fragile)
+    assert not any(variant == "FP64 inside" for _, variant in fragile)
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_small_arms() -> None:
+def test_small_variants() -> None:
     judge(experiment(scale=0.125, seeds=(1,)))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
-def test_full_arms() -> None:
+def test_full_variants() -> None:
     judge(experiment())

@@ -130,9 +130,9 @@ def f(x):
 @pytest.fixture
 def near(file):
     """Verifies a candidate with this relative error, which rounding blurs."""
-    with ForkServer(PRELOAD_MODULES) as nursery:
+    with ForkServer(PRELOAD_MODULES) as fork_server:
         yield lambda error, **options: kw.verify(
-            file("f.py", PROBLEM), file("near.py", NEAR.format(error=error)), fork_server=nursery, **options
+            file("f.py", PROBLEM), file("near.py", NEAR.format(error=error)), fork_server=fork_server, **options
         )
 
 

@@ -57,17 +57,17 @@ AT_IMPORT = {
 
 
 @pytest.fixture(scope="module")
-def nursery():
+def fork_server():
     with ForkServer(PRELOAD_MODULES) as warm:
         yield warm
 
 
 @pytest.fixture
-def runner(tmp_path, nursery):
+def runner(tmp_path, fork_server):
     path = tmp_path / "problem.py"
     path.write_text(PROBLEM)
     reference = Reference(load_problem(str(path)), "cpu", seed=1, perturb_parameters=False)
-    with InspectedRunner(str(path), str(path), "cpu", Limits(60.0), nursery) as runner:
+    with InspectedRunner(str(path), str(path), "cpu", Limits(60.0), fork_server) as runner:
         runner.load(reference.make_inputs(0), reference.probe())
         runner.inputs = reference.make_inputs(1)
         yield runner

@@ -1,6 +1,6 @@
 """Thirty operators, each with honest and dishonest ways to compute it, to try the error budget on.
 
-An honest arm computes in the program's precision, in another order or another form. A dishonest one saves precision
+An honest variant computes in the program's precision, in another order or another form. A dishonest one saves precision
 or work. `OPERATORS` holds them all.
 """
 
@@ -26,7 +26,7 @@ from emulated import (
     ROOT_HALF,
     SOFTMAXES,
     SUMS,
-    Arm,
+    Variant,
     attention,
     attention_with,
     averaged,
@@ -76,13 +76,13 @@ from emulated import (
 
 @dataclass
 class Operator:
-    """A program, example inputs from the current random state at a size of 1 (full) or less, and its arms."""
+    """A program, example inputs from the current random state at a size of 1 (full) or less, and its variants."""
 
     name: str
-    program: Arm
+    program: Variant
     inputs: Callable[[float], list]
-    honest: dict[str, Arm] = field(default_factory=dict)
-    dishonest: dict[str, Arm] = field(default_factory=dict)
+    honest: dict[str, Variant] = field(default_factory=dict)
+    dishonest: dict[str, Variant] = field(default_factory=dict)
     narrow: bool = False
 
     def __post_init__(self) -> None:
@@ -103,23 +103,23 @@ def int8(x: Tensor) -> Tensor:
     return (x / scale).round() * scale
 
 
-def _wide(program: Arm) -> Arm:
-    def arm(*args: object) -> Tensor:
+def _wide(program: Variant) -> Variant:
+    def variant(*args: object) -> Tensor:
         first = next(a for a in args if isinstance(a, Tensor) and a.dtype.is_floating_point)
         return program(*floating(torch.Tensor.double, args)).to(first.dtype)
 
-    return arm
+    return variant
 
 
-def _operands(program: Arm, fn: Callable[[Tensor], Tensor]) -> Arm:
+def _operands(program: Variant, fn: Callable[[Tensor], Tensor]) -> Variant:
     return lambda *args: program(*floating(fn, args))
 
 
-def _inside(program: Arm, dtype: torch.dtype) -> Arm:
+def _inside(program: Variant, dtype: torch.dtype) -> Variant:
     return lambda *args: program(*floating(lambda t: t.to(dtype), args)).float()
 
 
-def _after(program: Arm, fn: Callable[[Tensor], Tensor]) -> Arm:
+def _after(program: Variant, fn: Callable[[Tensor], Tensor]) -> Variant:
     return lambda *args: fn(program(*args).clone())
 
 
@@ -139,7 +139,7 @@ def _middle(count: int) -> Callable[[int], slice]:
     return lambda n: slice(n // 3, n // 3 + min(count, max(1, n // 4)))
 
 
-def CHEATS(program: Arm) -> dict[str, Arm]:
+def CHEATS(program: Variant) -> dict[str, Variant]:
     return {
         "FP16 operands": _operands(program, lambda t: t.half().float()),
         "BF16 operands": _operands(program, lambda t: t.bfloat16().float()),
@@ -153,7 +153,7 @@ def CHEATS(program: Arm) -> dict[str, Arm]:
     } | _spoiled(program, 1e-3)
 
 
-def NARROW_CHEATS(program: Arm) -> dict[str, Arm]:
+def NARROW_CHEATS(program: Variant) -> dict[str, Variant]:
     return {
         "FP8 operands": _operands(program, lambda t: to_bits(t.float(), 4).to(t.dtype)),
         "FP8 output": _after(program, lambda t: to_bits(t.float(), 4).to(t.dtype)),
@@ -161,7 +161,7 @@ def NARROW_CHEATS(program: Arm) -> dict[str, Arm]:
     } | _spoiled(program, 2e-2)
 
 
-def _spoiled(program: Arm, share: float) -> dict[str, Arm]:
+def _spoiled(program: Variant, share: float) -> dict[str, Variant]:
     some = lambda n: slice(0, None, 100)  # noqa: E731
     return {
         "zeros": _after(program, torch.zeros_like),
