@@ -46,6 +46,7 @@ def test_every_task_is_done_once_and_errors_are_answers():
     assert "nothing to divide by" in str(answers[3])
 
 
+@pytest.mark.slow
 def test_the_task_of_one_who_dies_is_done_by_another(tmp_path):
     assert dict(map_unordered(1, die_once, [str(tmp_path / "mark")])) == {0: "done"}
 

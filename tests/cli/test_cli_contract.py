@@ -30,7 +30,7 @@ FIELDS = {
 CALLS = [
     slow(("why", [SMALL, PROGRAMS / "small_right.py"], 0)),
     ("why", [SMALL, "--spec", "h200"], 0),
-    ("verify", [SMALL, PROGRAMS / "small_right.py"], 0),
+    slow(("verify", [SMALL, PROGRAMS / "small_right.py"], 0)),
     ("verify", [SMALL, PROGRAMS / "other_signature.py"], 1),
     ("machine", [], 0),
     ("machine", ["--spec", "b200"], 0),

@@ -561,6 +561,7 @@ def test_torch_runs_the_whole_program_where_that_is_faster(tmp_path, swift, text
     assert ("torch.compile(" in found.source) is (way == "torch.compile")
 
 
+@pytest.mark.slow
 def test_kernels_that_are_right_stay_where_the_faster_whole_is_not(tmp_path, swift):
     wrong = (
         "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, *args):\n        return args[0] * 0\n"
@@ -681,6 +682,7 @@ def test_a_file_that_is_not_right_takes_nobodys_place(tmp_path, swift):
     assert out.read_text() == "before = True\n"
 
 
+@pytest.mark.slow
 def test_a_program_may_warn_of_what_it_likes(tmp_path, swift):
     swift.setattr(program, "bench", untimed)
     text = FUNCTION.format(name="work") + '\nimport warnings\nwarnings.warn("of old age", RuntimeWarning)\n'

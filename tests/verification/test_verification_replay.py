@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from tiers import fast_first
 
 import kernelwright as kw
 from kernelwright.sandbox.process_limits import hide_argument
@@ -42,7 +41,8 @@ if SEED in "".join([*sys.argv, *os.environ.values()]) or any(SEED.encode() in on
 """
 
 
-@pytest.mark.parametrize("text", fast_first(1, [HONEST, HALF]))
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [HONEST, HALF])
 def test_the_same_seed_gives_the_same_verdict(file, text, monkeypatch):
     monkeypatch.setattr(
         "kernelwright.verification.verdict.SETS_TIMEOUT_S", 1000.0
