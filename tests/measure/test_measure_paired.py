@@ -13,7 +13,7 @@ MIB = 2**20
 
 
 class FakeClock:
-    """Each call of a variant costs what the variant says; nobody waits."""
+    """Each call of a variant costs what the variant says; no time passes."""
 
     name = "host"
 
