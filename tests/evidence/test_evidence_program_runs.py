@@ -16,6 +16,7 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.pipeline import plan_problem
 from kernelwright.compiler.program_suite import load_programs as programs_of
 from kernelwright.compiler.program_suite import run_program
+from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.core.errors import CrashError, NotFoundError
 from kernelwright.core.optimization import ProgramSuiteRow
 from kernelwright.evidence import program_runs, programs
@@ -169,6 +170,49 @@ def test_an_unknown_program_is_refused_with_what_is_meant(suite, tmp_path):
     request = MeasureRequest("cpu", str(tmp_path / "elsewhere" / "evidence"))
     with pytest.raises(NotFoundError, match="no suite"):
         list(program_runs.measure_programs(request, programs.build_program, programs.KIND.sources_digest))
+
+
+class OneKernel(Runs):
+    """A run whose program is timed with one kernel."""
+
+    def __call__(self, problem):
+        return msgspec.structs.replace(super().__call__(problem), winners=("region_0: vector_axis i0, parallel True",))
+
+
+def test_timed_code_that_cannot_be_built_is_not_accepted(suite, monkeypatch):
+    def fail(*_):
+        raise Unsupported("rows of 7 dimensions")
+
+    measure, *_ = suite
+    assert measure("toy:double", run=OneKernel())[1][BOTH[0]].accepted
+    monkeypatch.setattr(programs, "_generate_kernels", fail)
+    found = measure("toy:halve", run=OneKernel())[1][BOTH[1]]
+    assert (found.accepted, found.times_us) == (False, {})
+    assert found.reason == "timed, but its code cannot be built: Unsupported: rows of 7 dimensions"
+
+
+def test_rows_whose_code_cannot_be_built_are_unverified_with_the_reason(suite, monkeypatch):
+    def fail(*_):
+        raise Unsupported("rows of 7 dimensions")
+
+    measure, folder, _ = suite
+    measure("toy:double", run=OneKernel())
+    monkeypatch.setattr(programs, "_codegen_digest", lambda device: "another compiler")
+    assert states(folder) == {BOTH[0]: "current"}
+    monkeypatch.setattr(programs, "_generate_kernels", fail)
+    (row,) = compute_status(folder).rows
+    assert (row.state, row.reason) == ("unverified", "its code cannot be built: Unsupported: rows of 7 dimensions")
+
+
+def test_a_program_in_other_regions_supersedes_its_row(suite, monkeypatch):
+    def partition_differently(*_):
+        raise NotFoundError("no region_0 in the current plan")
+
+    measure, folder, _ = suite
+    measure("toy:double", run=OneKernel())
+    monkeypatch.setattr(programs, "_codegen_digest", lambda device: "another compiler")
+    monkeypatch.setattr(programs, "_generate_kernels", partition_differently)
+    assert states(folder) == {BOTH[0]: "superseded"}
 
 
 def test_a_lost_device_ends_the_run_after_the_row(suite, monkeypatch):

@@ -70,6 +70,10 @@ def measure_programs(
 
     def make_row(problem: Problem, result: ProgramSuiteRow) -> EvidenceRow:
         code = build(problem, result, device, target_machine.name) if result.times_us else BuildResult()
+        if result.times_us and not code.artifact:  # its row could never be compared with later code
+            reason = code.failure or "no code can be built with its configs"
+            result = ProgramSuiteRow(name=problem.name, accepted=False, reason=f"timed, but {reason}")
+            code = BuildResult()
         row = EvidenceRow(
             kind="optimize",
             workload=f"{name}/{problem.name}",

@@ -15,6 +15,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from kernelwright.compiler.backends import backend_for
+from kernelwright.compiler.capture.target_device import capturing_for
 from kernelwright.compiler.cpp.configs import CppConfig
 from kernelwright.compiler.kernel_source import RegionKernel, load
 from kernelwright.compiler.pipeline import plan_problem
@@ -78,7 +79,7 @@ KIND = ProgramRows()
 def build_program(problem: Problem, row: ProgramSuiteRow, device: str, machine: str) -> BuildResult:
     """Build a program's kernels with the configs of a measured row; needs no device.
 
-    The artifact is empty if the current compiler cannot build them.
+    The artifact is empty if the program is now partitioned into other regions.
     """
     try:
         toolchain, target = _target_of(machine) if device == "cuda" else ("", None)
@@ -96,9 +97,11 @@ def build_program(problem: Problem, row: ProgramSuiteRow, device: str, machine: 
         return BuildResult(problem_digest, torch_parts, toolchain)
     try:
         code = _generate_kernels(replace(problem, make_inputs=lambda: inputs), configs, target)
-    except Exception as error:  # from our compiler or from Triton's
-        report_stage(f"{problem.name}: {type(error).__name__}: {error}")
+    except NotFoundError:
         return BuildResult(problem_digest, "", toolchain)
+    except Exception as error:  # from our compiler or from Triton's
+        failure = f"its code cannot be built: {type(error).__name__}: {error}"
+        return BuildResult(problem_digest, "", toolchain, failure)
     return BuildResult(problem_digest, digest(torch_parts, *code), toolchain)
 
 
@@ -119,7 +122,10 @@ def _build_row(row: EvidenceRow, known: dict[str, Problem] | None) -> BuildResul
 
 def _generate_kernels(problem: Problem, configs: dict[str, Any], target: Target | None) -> list[str]:
     """The code of the regions: PTX of their launches for a GPU, C++ with its launcher for a CPU."""
-    generator, plan = backend_for("cuda" if target else "cpu"), plan_problem(problem, "cpu")
+    device = "cuda" if target else "cpu"
+    generator = backend_for(device)
+    with capturing_for(device):
+        plan = plan_problem(problem, "cpu")
     texts = {
         part.region.name: generator.emit_module([RegionKernel(part.region, configs[part.region.name])])
         for part in plan.regions

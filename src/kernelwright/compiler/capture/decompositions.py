@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelwright.compiler.capture.target_device import runs_on_cpu
+
 aten = torch.ops.aten
 
 
@@ -88,7 +90,7 @@ def _batch_norm_batch_stats(
     """
     fp32, shape = _to_fp32(x), _per_channel(x)
     dims = [0, *range(2, x.dim())]
-    wide = fp32.double() if x.device.type == "cpu" else fp32
+    wide = fp32.double() if runs_on_cpu(x) else fp32
     variance, mean = torch.var_mean(wide, dim=dims, correction=0, keepdim=True)
     scale, mean = torch.rsqrt(variance + eps).to(fp32.dtype), mean.to(fp32.dtype)
     out = _affine((fp32 - mean) * scale, weight, bias, shape).to(x.dtype)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernelwright.compiler.capture.target_device import runs_on_cpu
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.operators import (
     CONSTANTS,
@@ -190,7 +191,7 @@ def variance_dtype(node: fx.Node) -> str:
     """
     value = node_arg(node, 0).meta["val"]
     norms = ("native_layer_norm", "native_group_norm")
-    in_fp64 = value.device.type == "cpu" and op_name(node.meta.get("original_aten")) not in norms
+    in_fp64 = runs_on_cpu(value) and op_name(node.meta.get("original_aten")) not in norms
     return "float64" if in_fp64 or value.dtype == torch.float64 else "float32"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from kernelwright.compiler.capture.target_device import runs_on_cpu
 from kernelwright.compiler.regions.nodes import dim_arg, node_arg
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.rewrites.concat_boundaries import is_elementwise, slice_args
@@ -48,7 +49,7 @@ def _partial_cumsum(graph: fx.Graph, source: fx.Node, dim: int, start: int, stop
         return insert_call(graph, aten.cumsum.default, part, dim)
     before = insert_call(graph, aten.slice.Tensor, source, dim, 0, start)
     value = source.meta["val"]
-    in_fp64 = (torch.float32, "cpu") == (value.dtype, value.device.type)  # as in torch's own cumsum on a CPU
+    in_fp64 = value.dtype == torch.float32 and runs_on_cpu(value)  # as in torch's own cumsum on a CPU
     if in_fp64:  # rounded once, so that the difference of two slices is 0 where all elements between them are 0
         part, before = (insert_call(graph, aten._to_copy.default, one, dtype=torch.float64) for one in (part, before))
     running = insert_call(graph, aten.cumsum.default, part, dim)
