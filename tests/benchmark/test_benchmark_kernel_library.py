@@ -50,7 +50,7 @@ def test_a_peer_that_fails_says_why_and_harms_nobody() -> None:
     failed = {variant.name: variant.failure for variant in row.variants if variant.failure}
     assert set(failed) == set(peers)
     assert failed["raises"] == "no such kernel"
-    assert failed["is wrong"].startswith("wrong: errors of 0.")
+    assert failed["is wrong"].startswith("wrong result: relative errors 0.")
     assert all(variant.time_us is None for variant in row.variants if variant.failure)
     assert measure_workload(workload("backward")).ours.time_us
 
