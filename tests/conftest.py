@@ -72,9 +72,16 @@ def link_compiled(cache):
     for kind in KEPT_KINDS:
         (compiled / kind).mkdir(parents=True, exist_ok=True)
         (cache / kind).symlink_to(compiled / kind)
-        entries = sorted((compiled / kind).iterdir(), key=lambda entry: entry.lstat().st_mtime)
+        entries = sorted((compiled / kind).iterdir(), key=modification_time)
         for entry in entries[: len(entries) // 2] if len(entries) > MOST_ENTRIES else ():
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+
+
+def modification_time(entry):
+    try:
+        return entry.lstat().st_mtime
+    except FileNotFoundError:  # another worker removes the oldest entries too
+        return 0.0
 
 
 def compiled_folder():
