@@ -16,6 +16,7 @@ def main():
 
     from kernelwright.cli import app
 
+    save_coverage_of_answers()
     gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
@@ -23,6 +24,22 @@ def main():
         if child == 0:
             run(app.main, **request)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def save_coverage_of_answers():
+    """Where coverage is measured: a supervised command is killed once it has sent its answer."""
+    if "COVERAGE_PROCESS_CONFIG" not in os.environ:
+        return
+    from coverage import Coverage
+
+    from kernelwright.sandbox import channel
+
+    def save_and_send(to, message):
+        if {"answer", "fault"} & message.keys() and (measured := Coverage.current()):
+            measured.save()
+        send(to, message)
+
+    send, channel.send = channel.send, save_and_send
 
 
 def run(command, words, cwd, environment, out, err):

@@ -72,3 +72,11 @@ def test_every_element_and_access_is_where_the_layout_says():
     costs = results["accesses"].accesses
     assert len(costs) == len(access_counters.SHARED_PATTERNS) + len(access_counters.GLOBAL_PATTERNS)
     assert not [one for one in costs if one.predicted != one.measured]
+
+
+@pytest.mark.parametrize("name", tables.PAGES)
+def test_every_table_is_written_from_the_recorded_rows(name):
+    states = {row.key: row.to_row_state("current") for row in read_rows("evidence")}
+    text = tables._render_table(name, "evidence", states)
+    assert not text.startswith("No ")
+    assert "superseded" not in text

@@ -18,7 +18,6 @@ from on_device import DEVICE, runs_kernels
 
 from kernelwright.models.patching import PatchCounts, PatchError, PatchWarning, count_patched, patch, unpatch
 
-pytestmark = runs_kernels
 WIDE, HEAD, HEADS, VOCABULARY = 32, 8, 4, 50
 
 
@@ -142,6 +141,7 @@ def tanh_gelu(x):
     return F.gelu(x, approximate="tanh")
 
 
+@runs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("norm", fast_first(1, [TinyRMSNorm, ShiftedRMSNorm]))
 @pytest.mark.parametrize("act_fn", fast_first(1, [F.silu, tanh_gelu, F.gelu]))
@@ -164,6 +164,7 @@ def test_everything_is_taken_out():
     assert torch.equal(before.loss, after.loss)
 
 
+@runs_kernels
 def test_a_copy_of_a_patched_model_is_its_own():
     model, ids = patch(made()), tokens()
     other = copy.deepcopy(model)
@@ -225,6 +226,7 @@ def test_a_wider_weight_gives_a_wider_result():
     assert model.norm(torch.ones(2, WIDE, device=DEVICE, dtype=torch.float16)).dtype == torch.float32
 
 
+@runs_kernels
 @pytest.mark.slow
 def test_frozen_models_and_modes_are_as_they_were():
     model = made().requires_grad_(False)
@@ -245,6 +247,7 @@ def test_defaults_and_random_numbers_are_left_alone():
     assert count_patched(model).norms == 2
 
 
+@runs_kernels
 @pytest.mark.slow
 def test_a_patched_model_is_compiled_whole():
     model, ids = patch(made()), tokens()
@@ -263,6 +266,7 @@ def test_a_model_of_something_else_is_refused():
         patch(nn.Sequential(nn.Linear(3, 3)))
 
 
+@runs_kernels
 def test_a_patch_that_computes_something_else_is_taken_out(monkeypatch):
     from kernelwright.models.patching import forwards
 
@@ -274,6 +278,7 @@ def test_a_patch_that_computes_something_else_is_taken_out(monkeypatch):
     assert torch.equal(model(ids, ids).logits, want)
 
 
+@runs_kernels
 def test_losses_over_items_and_of_shifted_labels():
     model, ids = made(), tokens()
     labels = ids.clone()
@@ -342,6 +347,7 @@ DECORATED = {
 }
 
 
+@runs_kernels
 @pytest.mark.parametrize("forward", DECORATED.values(), ids=DECORATED)
 def test_rotation_is_found_behind_decorators(forward, monkeypatch):
     from kernelwright.models.patching import rotation
@@ -375,6 +381,7 @@ class Attention(nn.Module):
 """
 
 
+@runs_kernels
 def test_an_attention_module_of_transformers_5_24_keeps_its_decorator():
     modeling = ModuleType("modeling_tiny")
     vars(modeling).update(renamed=renamed, rotate=apply_rotary_pos_emb, kernelized=lambda function: function)
