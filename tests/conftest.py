@@ -135,7 +135,7 @@ class Answer:
         return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kw(private_cache, tmp_path_factory):
     """Runs the command line from the repository's root, as a person would; what it imports is imported once."""
     folder = tmp_path_factory.mktemp("answers")

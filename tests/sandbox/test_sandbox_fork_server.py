@@ -108,8 +108,11 @@ def run(fork_server):
     def call(name, payload=None, limits=SOON):
         return fork_server.run(f"sandbox_tasks:{name}", payload or {}, limits)
 
+    before = psutil.Process().children()
     yield call
-    assert [process.children() for process in psutil.Process().children()] in ([], [[]])
+    left = psutil.Process().children()
+    assert len(left) <= len(before)
+    assert not any(process.children() for process in left)
 
 
 def test_payload_and_answer_are_trees(run):
