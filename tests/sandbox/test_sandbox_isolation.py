@@ -11,6 +11,7 @@ import pytest
 
 from kernelwright.core.errors import TamperingError
 from kernelwright.sandbox import ForkServer, Isolation, Limits, landlock, process_memory
+from kernelwright.toolchain.artifact_cache import save_entry
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has these walls")
 SOON = Limits(call_timeout_s=60)
@@ -83,22 +84,30 @@ def test_a_stranger_reaches_its_scratch_its_store_and_nobody(caged, tmp_path):
 
 @pytest.mark.skipif(not landlock.abi_version(), reason="no Landlock here")
 def test_what_others_compiled_is_found_and_cannot_be_changed(tmp_path, monkeypatch):
-    shared = tmp_path / "cache" / "cpp"
+    shared, owned = (tmp_path / "cache" / kind for kind in ("cpp", "owned"))
     shared.mkdir(parents=True)
-    (shared / "kernel.so").write_text("compiled")
+    owned.mkdir()
+    kept = save_entry(shared / "key.sha256", b"compiled", "kernel", ".so").path
+    (owned / "kernel.so").write_bytes(b"generated")
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "finding_tasks.py").write_text(
         "import os\nfrom pathlib import Path\n"
+        "from kernelwright.core.cache import cache_dir\n"
+        "from kernelwright.toolchain.artifact_cache import load_entry\n"
+        "def changes(path):\n"
+        "    try: return bool(path.write_text('poisoned'))\n"
+        "    except PermissionError: return False\n"
         "def finds(_):\n"
-        "    kept = Path(os.environ['KERNELWRIGHT_CACHE'], 'cpp', 'kernel.so')\n"
-        "    try: kept.write_text('poisoned')\n"
-        "    except PermissionError: return kept.read_text()\n"
+        "    compiled = load_entry(cache_dir('cpp') / 'key.sha256').path\n"
+        "    generated = Path(os.environ['KERNELWRIGHT_CACHE'], 'owned', 'kernel.so')\n"
+        "    return [path.read_text() for path in (compiled, generated) if not changes(path)]\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "tasks"))
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
     with ForkServer(()) as warm, warm.fork_child(SOON, Isolation((), str(tmp_path / "store"))) as child:
-        assert child.call("finding_tasks:finds", {}) == "compiled"
-    assert (shared / "kernel.so").read_text() == "compiled"
+        assert child.call("finding_tasks:finds", {}) == ["compiled", "generated"]
+    assert (kept.read_bytes(), (owned / "kernel.so").read_bytes()) == (b"compiled", b"generated")
+    assert not list((tmp_path / "store" / "cpp").iterdir()), "nothing is linked that is found by itself"
 
 
 def test_its_protections_are_named(caged):

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from kernelwright.core.errors import SetupError
 
+READ_ONLY_CACHE = "KERNELWRIGHT_READ_ONLY_CACHE"
+"""Variable with the root of a second cache, which a sandboxed process reads and cannot write."""
+
 
 def cache_dir(kind: str) -> Path:
     """Return the folder of one kind of entry, creating it if needed; `KERNELWRIGHT_CACHE` sets the root.
@@ -25,6 +28,12 @@ def cache_dir(kind: str) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise _unwritable(folder, "Permission denied")
     return folder
+
+
+def read_only_entry(entry: Path) -> Path | None:
+    """The path of an entry in the read-only cache; None if there is no such cache."""
+    root = os.environ.get(READ_ONLY_CACHE)
+    return Path(root, entry.parent.name, entry.name) if root else None
 
 
 def _unwritable(folder: Path, reason: str | None) -> SetupError:

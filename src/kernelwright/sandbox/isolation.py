@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelwright.core.cache import READ_ONLY_CACHE
 from kernelwright.sandbox import landlock, seccomp
 from kernelwright.sandbox.process_limits import die_with_parent, prctl
 
@@ -23,6 +24,8 @@ CAPABILITIES_VERSION = 0x20080522
 MAX_FILE_BYTES = 8 << 30
 COMPILE_CACHES = ("cpp", "cuda", "owned")
 """Folders of the cache that hold compiler output, named by the language."""
+LINKED_CACHES = ("owned",)
+"""Files that `kw optimize` wrote depend on torch alone: they look into one folder, which links to the shared one."""
 SYSTEM_FOLDERS = (
     "/usr",
     "/lib",
@@ -90,7 +93,7 @@ def isolate(isolation: Isolation, scratch_dir: str, parent_pid: int) -> list[str
 
 
 def use_private_cache(cache_dir: str) -> list[str]:
-    """Direct compiler output to a private folder, with links to what is in the shared caches.
+    """Direct compiler output to a private folder; the shared caches are read-only.
 
     Returns:
         The shared cache folders, which the process must be able to read.
@@ -101,9 +104,12 @@ def use_private_cache(cache_dir: str) -> list[str]:
         own.mkdir(parents=True, exist_ok=True)
         if shared.is_dir():
             folders.append(str(shared))
+        if shared.is_dir() and kind in LINKED_CACHES:
             for name in {file.name for file in shared.iterdir()} - {file.name for file in own.iterdir()}:
                 with contextlib.suppress(FileExistsError):
                     (own / name).symlink_to(shared / name)
+    if root:
+        os.environ[READ_ONLY_CACHE] = root
     os.environ.update(
         KERNELWRIGHT_CACHE=cache_dir,
         TRITON_CACHE_DIR=str(Path(cache_dir, "triton")),

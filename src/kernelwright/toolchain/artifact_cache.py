@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from kernelwright.core.cache import write_atomic
+from kernelwright.core.cache import read_only_entry, write_atomic
 
 MAX_LABEL_LENGTH = 40
 
@@ -26,7 +26,16 @@ class CacheEntry(NamedTuple):
 
 
 def load_entry(entry: Path) -> CacheEntry | None:
-    """Load the artifact of an entry; None if a file is missing or the bytes do not match the hash in their name."""
+    """Load the artifact of an entry, also from the read-only cache.
+
+    Returns:
+        None if a file is missing or the bytes do not match the hash in their name.
+    """
+    shared = read_only_entry(entry)
+    return _read_entry(entry) or (_read_entry(shared) if shared else None)
+
+
+def _read_entry(entry: Path) -> CacheEntry | None:
     try:
         name, _, note = entry.read_text().partition("\n")
         path = entry.with_name(name)
