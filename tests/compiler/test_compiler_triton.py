@@ -505,7 +505,7 @@ COMPILED = [
     ("softmax", MET), ("far_norm", MET), ("far_norm", HELD["met_held"]), ("half_rows", HELD["held"]),
     ("far_norm", JOINED["joined_rows"]), ("known_powers", 0), ("powers_of_rows", LOOPED),
     ("powers_of_rows", LOOPED_ROWS), ("picked", LOOPED), ("picked_columns", 0), ("half_rows", SPLIT_ROWS),
-    ("picked_alone", LOOPED_ROWS), ("whole_powers", 0),
+    ("whole_powers", 0), ("picked_alone", LOOPED_ROWS),
     ("uint8_arithmetic", 0), ("int8_arithmetic", 0), ("int16_arithmetic", 0), ("uint8_choices", 0), ("uint8_powers", 0),
     ("int8_powers", 0), ("int8_divisions", 0), ("uint8_folds", LOOPED), ("int16_folds", 0), ("int8_scans", 0),
     ("half_rows", HELD["grouped_ahead"]), ("far_norm", HELD["grouped_ahead"]), ("softmax", HELD["grouped_met"]),
