@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from kernelwright.core.progress import report_stage
 from kernelwright.machines.floor import floor, last_cache_bytes
 from kernelwright.measure.paired import time_variants
 from kernelwright.problems import Problem, load_problem
-from kernelwright.problems.device_inputs import draw_inputs_on
 from kernelwright.problems.importing import import_file
 from kernelwright.problems.problem import Args
 from kernelwright.work import count_work, first_read_bytes
@@ -40,14 +38,11 @@ def load_programs(folder: str, device: str) -> Iterator[Problem]:
     for path in sorted(Path(folder).glob("*.py")):
         module = import_file(path, ProblemError)
         if not hasattr(module, "GPU_SCALE"):
-            problem = load_problem(str(path))
-            yield replace(problem, make_inputs=draw_inputs_on(device, problem.make_inputs))
+            yield load_problem(str(path))
             continue
         for name, scale in module.GPU_SCALE.items():
             make = functools.partial(getattr(module, f"{name}_inputs"), scale if device == "cuda" else 1)
-            yield Problem(
-                f"{path.stem}:{name}", getattr(module, name), _make_call(make, device), source=f"{path}:{name}"
-            )
+            yield Problem(f"{path.stem}:{name}", getattr(module, name), _make_call(make), source=f"{path}:{name}")
 
 
 def run_program(
@@ -131,5 +126,5 @@ def _copy_baseline(num_bytes: int, device: str) -> Callable[..., Any]:
     return lambda *_: target.copy_(source)
 
 
-def _make_call(make: Callable[[], list[torch.Tensor]], device: str) -> Callable[[], Args]:
-    return draw_inputs_on(device, lambda: (make(), {}))
+def _make_call(make: Callable[[], list[torch.Tensor]]) -> Callable[[], Args]:
+    return lambda: (make(), {})

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from kernelwright.problems.problem import Args, temporary_seed
+Args = tuple[list[Any], dict[str, Any]]
 
 
 def draw_inputs_on(device: str, make: Callable[[], Args]) -> Callable[[], Args]:
-    """A generator of similar inputs on a device, from other random numbers; unchanged if that fails, for example with a
-    CPU generator."""
+    """A generator of similar inputs on a device, from other random numbers; `make` if that fails in a trial, for
+    example with a CPU generator."""
     if device == "cpu":
         return make
 
@@ -20,8 +21,7 @@ def draw_inputs_on(device: str, make: Callable[[], Args]) -> Callable[[], Args]:
             return make()
 
     try:
-        with temporary_seed(0):
-            call()
+        call()
     except Exception:  # user code written for the CPU: whatever it raises, it keeps running there
         return make
     return call

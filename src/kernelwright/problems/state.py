@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -43,6 +45,24 @@ def copy_state(problem: Problem, candidate: torch.nn.Module, where: str) -> None
             if name in own and own[name].shape == value.shape:
                 own[name].copy_(value)
     candidate.train(problem.module.training)
+
+
+@contextlib.contextmanager
+def replaced_values(module: torch.nn.Module | None, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Give the parameters and buffers of a module other values, `change(value)`, within a block.
+
+    The tensor objects stay the same, so that closures, hooks and tied weights see the other values too; a copy of the
+    module would leave them behind.
+    """
+    tensors = {id(one): one for one in [*module.parameters(), *module.buffers()]}.values() if module else []
+    saved = [(tensor, tensor.data) for tensor in tensors]
+    try:
+        for tensor, value in saved:
+            tensor.data = change(value)
+        yield
+    finally:
+        for tensor, value in saved:
+            tensor.data = value
 
 
 def find_state_differences(reference: State, candidate: State) -> list[str]:

@@ -3,11 +3,13 @@ at fault."""
 
 from __future__ import annotations
 
-import copy
+import contextlib
+import functools
 import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +18,9 @@ from torch.utils import _pytree as pytree
 
 from kernelwright.core.cache import digest
 from kernelwright.core.errors import KernelwrightError, MemoryLimitError, ProblemError
-from kernelwright.problems.device_inputs import draw_inputs_on
 from kernelwright.problems.held_out import held_out_inputs
 from kernelwright.problems.problem import Args, Problem, temporary_seed, to_device
+from kernelwright.problems.state import replaced_values
 from kernelwright.sandbox import TaskError
 from kernelwright.sandbox.exceptions import to_task_error
 from kernelwright.verification.accuracy import expected
@@ -82,7 +84,7 @@ class Reference:
 
     def __init__(self, problem: Problem, device: str, seed: int, *, perturb_parameters: bool) -> None:
         self._problem, self._device, self._seed = problem, device, seed
-        self._program, self._draw_inputs = problem.program_on(device), draw_inputs_on(device, problem.make_inputs)
+        self._program, self._draw_inputs = problem.program_on(device), problem.input_generator(device)
         self._module = self._program if isinstance(self._program, torch.nn.Module) else None
         _reject_lazy(self._module)
         self._perturb_parameters = perturb_parameters and _can_perturb(self._module)
@@ -126,9 +128,9 @@ class Reference:
         distribution = DISTRIBUTIONS[index % len(DISTRIBUTIONS)]
         inputs = distribution.draw(self.make_inputs(index), self._derive_seed("values", index))
         perturbed = self._perturb_parameters and index % PERTURB_EVERY == PERTURB_EVERY - 1
-        program, module = self._perturbed_module(index) if perturbed else (self._program, self._module)
+        parameters = functools.partial(self._perturbed_parameters, index) if perturbed else contextlib.nullcontext
         try:
-            values = expected.compute_expected(program, module, inputs)
+            values = expected.compute_expected(self._program, self._module, inputs, parameters)
         except (Exception, SystemExit) as error:
             problem_error = _as_problem_error(error)
             if distribution.sampler is not None and isinstance(problem_error, ProblemError):
@@ -138,15 +140,12 @@ class Reference:
             return None
         if (distribution.coarse or distribution.range_end) and not all(map(_is_finite, values.reference)):
             return None
-        if distribution.range_end and not self._is_homogeneous(program, module, index, values):
+        if distribution.range_end and not self._is_homogeneous(parameters, index, values):
             return None
         send_state = self._perturb_parameters and (perturbed or self._was_perturbed)
         self._was_perturbed = perturbed
-        state = (
-            {name: value for name, value in named_state(module).items() if name in self.state_names}
-            if send_state
-            else None
-        )
+        with parameters():
+            state = self._state() if send_state else None
         return InputSet(distribution, inputs, values, state, perturbed, index=index % NUM_KINDS)
 
     def redraw_set(self, kind: InputKind, number: int) -> InputSet | None:
@@ -158,12 +157,12 @@ class Reference:
         return self.draw_set(REDRAW_START_INDEX + NUM_KINDS * number + kind.set_index)
 
     def _is_homogeneous(
-        self, program: Callable[..., Any], module: torch.nn.Module | None, index: int, scaled: Expected
+        self, parameters: Callable[[], AbstractContextManager[None]], index: int, scaled: Expected
     ) -> bool:
         """Whether the program's outputs scale with its inputs, which were scaled towards an end of the range."""
         plain = replace(DISTRIBUTIONS[index % len(DISTRIBUTIONS)], range_end=0)
         inputs = plain.draw(self.make_inputs(index), self._derive_seed("values", index))
-        unscaled = expected.compute_expected(program, module, inputs)
+        unscaled = expected.compute_expected(self._program, self._module, inputs, parameters)
         return is_homogeneous(unscaled, scaled)
 
     def make_set(self, inputs: Args) -> InputSet:
@@ -197,6 +196,9 @@ class Reference:
         if not self._was_perturbed:
             return None
         self._was_perturbed = False
+        return self._state()
+
+    def _state(self) -> State:
         return {name: value for name, value in named_state(self._module).items() if name in self.state_names}
 
     def run_values(self, inputs: Args) -> list[torch.Tensor] | None:
@@ -246,11 +248,12 @@ class Reference:
         except (Exception, SystemExit) as error:
             raise _as_problem_error(error) from error
 
-    def _perturbed_module(self, index: int) -> tuple[Callable[..., Any], torch.nn.Module]:
-        module = copy.deepcopy(self._module)
-        assert module is not None
-        perturb(module, self._derive_seed("parameters", index))
-        return module, module
+    @contextlib.contextmanager
+    def _perturbed_parameters(self, index: int) -> Iterator[None]:
+        assert self._module is not None
+        with replaced_values(self._module, torch.clone):
+            perturb(self._module, self._derive_seed("parameters", index))
+            yield
 
     def _reject_nan(self, values: list[Any]) -> None:
         for value in values:
@@ -290,13 +293,7 @@ def _reject_lazy(module: torch.nn.Module | None) -> None:
 
 
 def _can_perturb(module: torch.nn.Module | None) -> bool:
-    if module is None or not perturbable_state(module):
-        return False
-    try:
-        copy.deepcopy(module)
-    except Exception:  # a user's module may hold objects that cannot be copied, such as a lock
-        return False
-    return True
+    return module is not None and bool(perturbable_state(module))
 
 
 def _as_problem_error(error: BaseException) -> KernelwrightError:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelwright.problems.problem import Args, tensor_leaves
+from kernelwright.problems.state import replaced_values
 from kernelwright.verification.accuracy.error import (
     reduced_precision_bits,
     relative_errors,
@@ -82,21 +83,33 @@ class Expected:
         return self._cache.get(key)
 
 
-def compute_expected(program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args) -> Expected:
+def compute_expected(
+    program: Callable[..., Any],
+    module: torch.nn.Module | None,
+    inputs: Args,
+    changed_parameters: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Expected:
     """Run the program as it is and in FP64; `inputs` and the module's state are not modified.
 
+    Args:
+        changed_parameters: within it the module has the parameters to run with.
     Raises:
         ProblemError: an output cannot be compared.
         Exception: any exception of the program in native precision.
     """
-    with disable_tf32():
-        native = run_program(program, module, inputs)
-    golden, golden_method = _compute_golden(program, module, inputs, native.values)
+    with changed_parameters():
+        with disable_tf32():
+            native = run_program(program, module, inputs)
+        golden, golden_method = _compute_golden(program, module, inputs, native.values)
+        initial_state = {
+            name: value.clone() for name, value in named_state(module).items() if name in native.changed_state
+        }
 
     def rounded() -> list[Tensor]:
         rounded_inputs = pytree.tree_map_only(Tensor, _round_input, inputs)
         try:
-            values = _run_wide_or_native(program, module, rounded_inputs, golden_method)
+            with changed_parameters():
+                values = _run_wide_or_native(program, module, rounded_inputs, golden_method)
         except Exception:  # not measurable where the program cannot take the rounded inputs
             return golden
         return values if [t.shape for t in values] == [t.shape for t in golden] else golden
@@ -104,7 +117,6 @@ def compute_expected(program: Callable[..., Any], module: torch.nn.Module | None
     input_tensors = [
         t.detach().clone() if i in native.mutated_inputs else t for i, t in enumerate(tensor_leaves(inputs))
     ]
-    initial_state = {name: value.clone() for name, value in named_state(module).items() if name in native.changed_state}
     return Expected(
         native.values,
         golden,
@@ -142,14 +154,10 @@ def _run_wide_or_native(
 
 
 def _run_fp64(program: Callable[..., Any], module: torch.nn.Module | None, inputs: Args) -> list[Tensor]:
-    fp64_module = copy.deepcopy(module).double() if module is not None else None
-    if program is module:
-        program = fp64_module  # pyright: ignore[reportAssignmentType]
-    elif module is not None and getattr(program, "__self__", None) is module:
-        program = getattr(fp64_module, program.__name__)
     native = native_precision([*tensor_leaves(inputs), *named_state(module).values()])
     fp64_inputs = pytree.tree_map_only(Tensor, widen, inputs)
-    return [to_widest(t) for t in run_program(program, fp64_module, fp64_inputs, FP64Mode(native)).values]
+    with replaced_values(module, widen):
+        return [to_widest(t) for t in run_program(program, module, fp64_inputs, FP64Mode(native)).values]
 
 
 def _find_mismatch(
