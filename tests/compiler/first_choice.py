@@ -1,18 +1,22 @@
 """Programs optimised without a stopwatch: every region in the likeliest choice of C++, whatever it is worth."""
 
+import math
 import sys
 from contextlib import contextmanager
 
 import torch
 
 from kernelwright.compiler import kernel_source
+from kernelwright.compiler.assembly.output_file import assemble_file
 from kernelwright.compiler.backends import backend_for
+from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.in_memory import optimize_problem
 from kernelwright.compiler.kernel_source import RegionKernel, load
-from kernelwright.compiler.pipeline import assemble_source, plan_problem, tune_gradients, tune_regions
 from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant
+from kernelwright.compiler.session import OptimizationSession
 from kernelwright.compiler.tuning import TuningResult
-from kernelwright.core.optimization import RegionOutcome
+from kernelwright.core.optimization import OWN_KERNELS, RegionOutcome
 from kernelwright.machines import machine_from_spec
 from kernelwright.problems import Problem, load_problem
 from kernelwright.toolchain.cpp import FLAGS
@@ -25,10 +29,10 @@ class FirstChoice:
 
     device, backend, machine = "cpu", backend_for("cpu"), machine_from_spec("h200")
 
-    def __init__(self, keep=True, better=None):
-        self.keep, self.kernels, self.better = keep, [], better
+    def __init__(self, keep=True):
+        self.keep, self.kernels = keep, []
 
-    def tune(self, region, reference, inputs):
+    def tune(self, region, reference, inputs, limit_s=0.0):
         kernel = self.first(region) if self.keep else None
         self.kernels += [kernel] if kernel else []
         outcome = RegionOutcome(
@@ -46,9 +50,6 @@ class FirstChoice:
         )
         return TuningResult(outcome, kernel)
 
-    def choose_whole_program(self, problem, changed, kernels):
-        return self.better
-
     def notes(self):
         return []
 
@@ -60,6 +61,20 @@ class FirstChoice:
                 return None
             return RegionKernel(region, choice)
         return None
+
+
+class KernelsFirst(ProgramSelector):
+    """Stands where a ProgramSelector stands: kernels, where there are any."""
+
+    def time_baselines(self):
+        pass
+
+    def time_kernels(self):
+        pass
+
+    def select(self):
+        layer = self.session.kernel_layer()
+        return [Variant(OWN_KERNELS, (layer,)), EAGER] if layer else [EAGER], None
 
 
 @contextmanager
@@ -75,7 +90,7 @@ def quick():
 
 def optimised(model, *args, **kwargs):
     """As `kernelwright.optimize`, proved on one set of inputs; it has kernels."""
-    made = optimize_problem(Problem.from_callable(model, *args, **kwargs), FirstChoice(), num_input_sets=1)
+    made = optimize_problem(Problem.from_callable(model, *args, **kwargs), FirstChoice(), 1, KernelsFirst)
     assert made.optimization.verdict.accepted, made.optimization.verdict.reason
     assert any(region.winner == "first" for region in made.optimization.regions)
     return made
@@ -83,11 +98,14 @@ def optimised(model, *args, **kwargs):
 
 def text_of(target, train=False, keep=True):
     """The file that `kw optimize` writes, without writing it."""
-    problem, tuner = load_problem(str(target)), FirstChoice(keep)
-    planned = plan_problem(problem, "cpu")
-    tuned = tune_regions(problem, planned, "cpu", tuner)
-    gradients, backward = tune_gradients(problem, planned, tuned, "cpu", tuner) if train else ([], [])
-    return assemble_source(problem, planned, tuned, backward, gradients, "A test.", "cpu")
+    session = OptimizationSession(load_problem(str(target)), FirstChoice(keep), Budget(math.inf))
+    session.make_plan(train=train)
+    session.tune_regions()
+    if train:
+        session.tune_gradients()
+    layer = session.kernel_layer()
+    assert not session.faults, session.faults
+    return assemble_file(session.problem, [layer] if layer else [], "A test.")
 
 
 def module_of(text):

@@ -23,7 +23,7 @@ import torch
 
 from kernelwright.compiler.backends import TRITON
 from kernelwright.compiler.kernel_source import RegionKernel
-from kernelwright.compiler.pipeline import plan_problem
+from kernelwright.compiler.planning import plan_problem
 from kernelwright.compiler.program_suite import load_programs
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
 from kernelwright.compiler.regions.axes import Unsupported

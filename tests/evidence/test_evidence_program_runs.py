@@ -13,7 +13,7 @@ from first_choice import FirstChoice, quick
 
 from kernelwright.compiler import precompile
 from kernelwright.compiler.backends import backend_for
-from kernelwright.compiler.pipeline import plan_problem
+from kernelwright.compiler.planning import plan_problem
 from kernelwright.compiler.program_suite import load_programs as programs_of
 from kernelwright.compiler.program_suite import run_program
 from kernelwright.compiler.regions.axes import Unsupported

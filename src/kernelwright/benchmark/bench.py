@@ -242,6 +242,29 @@ class _SelfTimedBenchmark:
         return timings
 
 
+def summarize_rounds(
+    problem: Problem,
+    machine: Machine,
+    device: str,
+    rounds: InterleavedTimings,
+    names: Sequence[tuple[str, str]],
+    verdicts: Sequence[Verdict],
+) -> Bench:
+    """The benchmark of a trusted candidate that was timed interleaved with its baselines in this process.
+
+    Args:
+        names: of the candidate, then of its baselines: the name of the timing and that in the benchmark.
+    """
+    timed = [(old, new) for old, new in names if old in rounds.timings]
+    timings = [msgspec.structs.replace(rounds.timings[old], name=new) for old, new in timed]
+    (candidate, name), *baselines = timed
+    comparisons = [
+        msgspec.structs.replace(rounds.compare(candidate, old), variant=name, baseline=new) for old, new in baselines
+    ]
+    bounds = LowerBounds(machine, _count_work(problem, device))
+    return _make_bench(problem.name, bounds, PairedTimings(timings, comparisons), tuple(verdicts))
+
+
 def _make_bench(name: str, bounds: LowerBounds, measured: PairedTimings, verdicts: tuple[Verdict, ...]) -> Bench:
     timings = sorted(measured.timings, key=lambda t: t.time_us)
     return Bench(

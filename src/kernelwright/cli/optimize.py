@@ -24,6 +24,15 @@ def optimize(
     baseline: Annotated[
         str, typer.Option("--baseline", help="Baselines that are timed and may win: eager, compile.")
     ] = "eager,compile",
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            "--budget",
+            help="Seconds for everything, compilation included; by default 60 on a GPU, 90 on a CPU.",
+            metavar="SECONDS",
+            min=1.0,
+        ),
+    ] = None,
     train: Annotated[bool, typer.Option("--train", help="Also generate the backward pass.")] = False,
     show: Annotated[
         str | None,
@@ -47,5 +56,6 @@ def optimize(
         baselines=baseline.split(","),
         train=train,
         plan_only=show == "regions",
+        budget_s=budget,
     )
     return run_command("optimize", command, Optimization, OutputOptions(json, html, debug))

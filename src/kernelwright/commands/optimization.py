@@ -17,13 +17,22 @@ def optimize(
     baselines: Sequence[str] = ("eager", "compile"),
     train: bool = False,
     plan_only: bool = False,
+    budget_s: float | None = None,
 ) -> CommandResult[Optimization]:
     """Writes a file with a faster `ModelNew`; see `kernelwright.compiler.optimize_file` for arguments and errors."""
     from kernelwright.compiler import optimize_file
 
     where = select_device(device)
     try:
-        found = optimize_file(problem, out, device=where, baselines=list(baselines), train=train, plan_only=plan_only)
+        found = optimize_file(
+            problem,
+            out,
+            device=where,
+            baselines=list(baselines),
+            train=train,
+            plan_only=plan_only,
+            budget_s=budget_s,
+        )
     except DeviceError as error:
         raise DeviceError(error.message, next="--device cpu") from error
     if found.verdict is None:

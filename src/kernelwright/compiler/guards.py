@@ -72,11 +72,6 @@ def is_unmaterialized(tensor) -> bool:
     """Whether a tensor's memory does not hold its values: negated, zero or functional tensors."""
     return tensor.is_neg() or tensor._is_zerotensor() or torch._is_functional_tensor(tensor)
 '''
-GUARD_NAMES = frozenset(
-    ("VERIFIED_INPUTS", "FAST_CHECKS", "inputs_match", "make_fast_check", "is_intercepted", "is_transformed",
-     "is_unmaterialized")
-)  # fmt: skip
-"""The names that the guard defines."""
 
 
 def emit_guard(

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from kernelwright.compiler.backends import backend_for
+from kernelwright.compiler.budget import Budget
 from kernelwright.compiler.kernel_source import load
-from kernelwright.compiler.output_file import emit_torch_file
-from kernelwright.compiler.pipeline import (
-    assemble_source,
-    plan_problem,
-    summarize_optimization,
-    tune_gradients,
-    tune_regions,
-    winning_kernels,
-)
+from kernelwright.compiler.pipeline import optimize_session, summarize_optimization
+from kernelwright.compiler.selection import ProgramSelector, Variant, clone_with_class
+from kernelwright.compiler.session import OptimizationSession, RegionTuner
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import ProblemError
 from kernelwright.core.optimization import Optimization
 from kernelwright.core.pytree import tensor_leaves
+from kernelwright.core.verdict import Verdict
 from kernelwright.machines import machine as machine_here
 from kernelwright.machines import refresh_memory
 from kernelwright.problems import Problem
 from kernelwright.problems.signature import get_signature
 from kernelwright.verification import verify
+
+WITHOUT_TORCH_COMPILE = partial(ProgramSelector, use_torch_compile=False)
 
 
 def optimize_in_memory(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
@@ -41,56 +41,45 @@ def optimize_in_memory(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return optimize_problem(problem, Tuner(backend_for(device), device, machine, use_torch_compile=False))
 
 
-def optimize_problem(problem: Problem, tuner: Tuner, num_input_sets: int | None = None) -> torch.nn.Module:
+def optimize_problem(
+    problem: Problem,
+    tuner: RegionTuner,
+    num_input_sets: int | None = None,
+    make_selector: Callable[[OptimizationSession], ProgramSelector] = WITHOUT_TORCH_COMPILE,
+) -> torch.nn.Module:
     """Build a module with generated kernels and verify it; the original program if verification fails.
 
     Args:
         num_input_sets: how many input sets verify it; None is the default of `kw verify`.
+        make_selector: makes what times the variants of the whole program.
     """
-    device, program = tuner.device, problem.program_on(tuner.device)
+    session = OptimizationSession(problem, tuner, Budget(math.inf))
+    selector = make_selector(session)
     with problem.restore_buffers():
-        planned = plan_problem(problem, device)
-        tuned = tune_regions(problem, planned, device, tuner)
-        needs_grad = problem.needs_grad(problem.inputs(device, 0))
-        gradients, backward = tune_gradients(problem, planned, tuned, device, tuner) if needs_grad else ([], [])
-        in_memory = dataclasses.replace(problem, source=None)
-        source = assemble_source(in_memory, planned, tuned, backward, gradients, "Kernels generated in memory.", device)
-        optimized = _clone_with_class(program, load(source, {"Model": _base(program)}).ModelNew)
-        verdict, torch_fallback = verify(problem, optimized, device=device, sets=num_input_sets), None
-        if verdict.accepted and not needs_grad:
-            torch_fallback = tuner.choose_whole_program(problem, optimized, winning_kernels(tuned)[1])
-        if torch_fallback:
-            text = emit_torch_file(in_memory, torch_fallback[0], "Variant selected in memory.")
-            variant = _clone_with_class(program, load(text, {"Model": _base(program)}).ModelNew)
-            torch_verdict = verify(problem, variant, device=device, sets=num_input_sets)
-            if torch_verdict.accepted:
-                source, optimized, verdict = text, variant, torch_verdict
-            else:  # faster but wrong: keep the verified kernels
-                torch_fallback = None
-    record = summarize_optimization(
-        problem, tuner.machine, planned, [*tuned, *backward], source, verdict, torch_fallback
-    )
-    result = optimized if verdict.accepted else _clone_with_class(program, _wrap_function(program))
+        needs_grad = problem.needs_grad(session.inputs)
+        variants, rounds = optimize_session(session, selector, train=needs_grad)
+        variant, source, optimized, verdict = next(
+            one for one in _verified(session, variants, num_input_sets) if one[3].accepted or one[0] is variants[-1]
+        )
+    record = summarize_optimization(session, source, verdict, variant, rounds)
+    result = optimized if verdict.accepted else clone_with_class(session.program, _wrap_function(session.program))
     return _attach_record(result, record)
+
+
+def _verified(
+    session: OptimizationSession, variants: Sequence[Variant], num_input_sets: int | None
+) -> Iterator[tuple[Variant, str, torch.nn.Module, Verdict]]:
+    """Build variants, and verify each."""
+    in_memory = dataclasses.replace(session.problem, source=None)
+    for variant in variants:
+        source = variant.source(in_memory, "Kernels generated in memory.")
+        optimized = clone_with_class(session.program, load(source, {"Model": _base(session.program)}).ModelNew)
+        verdict = verify(session.problem, optimized, device=session.device, sets=num_input_sets)
+        yield variant, source, optimized, verdict
 
 
 def _base(model: Any) -> Any:
     return type(model) if isinstance(model, torch.nn.Module) else model
-
-
-def _clone_with_class(model: Any, cls: type[torch.nn.Module]) -> torch.nn.Module:
-    """A shallow copy of the model with another class.
-
-    It shares the model's dicts of parameters, buffers and modules, and so sees later changes of them; hooks are copied.
-    """
-    if not isinstance(model, torch.nn.Module):
-        return cls()
-    clone = copy.copy(model)
-    for name, value in vars(model).items():
-        if name.endswith("_hooks") and isinstance(value, dict):
-            vars(clone)[name] = value.copy()
-    clone.__class__ = cls
-    return clone
 
 
 def _wrap_function(model: Any) -> type[torch.nn.Module]:

@@ -13,7 +13,7 @@ import torch
 
 from kernelwright.compiler.backends import Backend, backend_for
 from kernelwright.compiler.kernel_source import RegionKernel
-from kernelwright.compiler.pipeline import plan_problem
+from kernelwright.compiler.planning import plan_problem
 from kernelwright.compiler.program_suite import load_programs
 from kernelwright.compiler.reference import bind_placeholders, build_reference, record_region_inputs
 from kernelwright.compiler.regions.region import Region

@@ -12,6 +12,7 @@ import torch
 from kernelwright.benchmark.variants import make_baseline
 from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.in_memory import optimize_problem
+from kernelwright.compiler.selection import ProgramSelector
 from kernelwright.compiler.tuning import Tuner
 from kernelwright.core.errors import KernelwrightError, ProblemError
 from kernelwright.core.machine import Machine
@@ -79,7 +80,9 @@ def _optimize_and_time(
 ) -> ProgramSuiteRow:
     device, machine = tuner.device, tuner.machine
     with torch.no_grad():
-        optimized = optimize_problem(problem, tuner, sets)
+        optimized = optimize_problem(
+            problem, tuner, sets, functools.partial(ProgramSelector, use_torch_compile=compile)
+        )
         record: Any = optimized.optimization
         inputs = problem.inputs(device, 0)
         work = count_work(problem.program_on(device), *inputs)

@@ -5,6 +5,7 @@ The search space is a list of config records, so that the exhaustive search can 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,9 +29,8 @@ from kernelwright.diagnosis.observation import special_function_us
 from kernelwright.diagnosis.recommendations import SPECIAL_FUNCTION_FACTOR, WELL_WRITTEN_FACTOR, min_call_us
 from kernelwright.machines.floor import datasheet_bound_us, floor, last_cache_bytes
 from kernelwright.measure.buffers import RotatingBuffers
-from kernelwright.measure.clock import measure_steady_us
+from kernelwright.measure.clock import measure_steady_us, wall_s
 from kernelwright.measure.paired import GRAPH_BELOW_US, InterleavedTimings, time_variants
-from kernelwright.problems import Problem
 from kernelwright.verification.quick_check import find_mismatch
 from kernelwright.work import count_work, first_read_bytes
 
@@ -40,13 +40,6 @@ MIN_SPEEDUP = 1.005
 """Least significant speedup over eager torch that justifies a generated kernel."""
 CLEAR_SPEEDUP = 1.02
 """Least speedup of torch.compile over a generated kernel: it recompiles wherever the file runs."""
-OWN_KERNELS = "kernels"
-PROGRAM_HANDICAP = {
-    True: {OWN_KERNELS: 1.0, TORCH: CLEAR_SPEEDUP, TORCH_COMPILE: CLEAR_SPEEDUP**2},
-    False: {OWN_KERNELS: CLEAR_SPEEDUP, TORCH: 1.0, TORCH_COMPILE: CLEAR_SPEEDUP},
-}
-"""Factor on the time of each variant of a whole program, by whether any of its kernels is generated here: generated
-kernels are preferred unless a torch variant is clearly faster."""
 ProgramsByAttempt = dict[str, tuple[RegionKernel, Callable[..., Any]]]
 """Kernel and compiled function by the name of the attempt."""
 
@@ -80,8 +73,15 @@ class Tuner:
         reused = f"{self._num_cached} of {self._num_tried} configs reused from an earlier run"
         return [reused] if self._num_cached else []
 
-    def tune(self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> TuningResult:
-        """Find the fastest correct kernel of a region; eager torch where none is faster."""
+    def tune(
+        self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor], limit_s: float = math.inf
+    ) -> TuningResult:
+        """Find the fastest correct kernel of a region; eager torch where none is faster.
+
+        Args:
+            limit_s: no further config is tried after this time, nor torch.compile.
+        """
+        deadline_s = wall_s() + limit_s
         report_stage(f"{region.name}: counting its work")
         least, bound_us, predicted = self._predict(reference, inputs)
         before = self._quick_time_us(reference, inputs)
@@ -100,13 +100,13 @@ class Tuner:
         )
         if max(bound_us, min_call_us(self.machine) / 4) >= before:
             return TuningResult(outcome, None)
-        programs, attempts = self._try_configs(region, reference, inputs)
+        programs, attempts = self._try_configs(region, inputs, deadline_s)
         checker = CandidateChecker(
             region, reference, inputs, {name: program for name, (_, program) in programs.items()}
         )
         finalists = self._select_finalists([attempt for attempt in attempts if attempt.name in programs], checker)
         rounds, disqualified = self._time_finalists(
-            region, reference, inputs, {name: programs[name][1] for name in finalists}
+            region, reference, inputs, {name: programs[name][1] for name in finalists}, deadline_s
         )
         times = {name: timing.time_us for name, timing in rounds.timings.items()}
         winner = self._select_winner(rounds, checker, disqualified)
@@ -132,31 +132,6 @@ class Tuner:
             attempts=tuple(attempts),
         )
         return TuningResult(outcome, kernel)
-
-    def choose_whole_program(
-        self, problem: Problem, changed: Callable[..., Any], kernels: Sequence[RegionKernel]
-    ) -> tuple[str, str] | None:
-        """Return (torch variant, reason) if one runs the whole program faster than its kernels, else None.
-
-        Operators between regions and the overhead of a call count only here.
-
-        Args:
-            changed: the program with these kernels; the original program if there are none.
-        """
-        program, inputs = problem.program_on(self.device), problem.inputs(self.device, 0)
-        variants: dict[str, Callable[..., Any]] = {OWN_KERNELS: changed} if kernels else {}
-        variants[TORCH] = program
-        if self.use_torch_compile:
-            torch._dynamo.reset()
-            variants[TORCH_COMPILE] = torch.compile(program, dynamic=False)
-        if len(variants) == 1:
-            return None
-        report_stage(f"timing {len(variants)} variants of the whole program")
-        rounds, disqualified = self._time_rounds(variants, inputs)
-        times = _eligible_times(rounds, disqualified)
-        handicap = PROGRAM_HANDICAP[any(not kernel.torch_source for kernel in kernels)]
-        best = min(times, key=lambda name: times[name] * handicap[name])
-        return None if best == next(iter(variants)) else (best, _explain_winner(best, times))
 
     def _predict(self, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[Floor, float, float]:
         """Return the floor of a region, its datasheet bound, and the predicted time of a well-written kernel.
@@ -190,12 +165,14 @@ class Tuner:
         return self.device == "cuda" and attempt.time_us is not None and attempt.time_us < GRAPH_BELOW_US
 
     def _try_configs(
-        self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor]
+        self, region: Region, inputs: Sequence[torch.Tensor], deadline_s: float
     ) -> tuple[ProgramsByAttempt, list[Attempt]]:
-        """Build and quickly time every config of the backend."""
+        """Build and quickly time every config of the backend, as long as there is time; at least one that works."""
         trials, programs, attempts = TrialStore(region, self.machine), {}, []
         configs = self.backend.generate_configs(region)
         for number, config in enumerate(configs, 1):
+            if programs and wall_s() > deadline_s:
+                break
             report_stage(f"{region.name}: config {number} of {len(configs)}")
             values = msgspec.to_builtins(config)
             name = ", ".join(f"{key} {value}" for key, value in values.items())
@@ -242,10 +219,11 @@ class Tuner:
         reference: fx.GraphModule,
         inputs: Sequence[torch.Tensor],
         finalists: dict[str, Callable[..., Any]],
+        deadline_s: float,
     ) -> tuple[InterleavedTimings, str]:
         """Time the finalists and the torch variants, interleaved."""
         variants = dict(finalists)
-        if self.use_torch_compile and variants:
+        if self.use_torch_compile and variants and wall_s() < deadline_s:
             report_stage(f"{region.name}: torch.compile", 300)
             torch._dynamo.reset()
             variants[TORCH_COMPILE] = torch.compile(reference, dynamic=False)

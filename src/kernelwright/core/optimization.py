@@ -10,8 +10,8 @@ from kernelwright.core.machine import Machine
 from kernelwright.core.record import Record
 from kernelwright.core.verdict import Verdict
 
-TORCH, TORCH_COMPILE = "torch", "torch.compile"
-"""Winners without a generated kernel: eager operators, and torch.compile."""
+TORCH, TORCH_COMPILE, OWN_KERNELS = "torch", "torch.compile", "kernels"
+"""Winners: eager operators, torch.compile, and the kernels generated here."""
 WHOLE_PROGRAM_PREFIX = "whole: "
 """Prefix of a winner that runs the whole program, in the list of the regions' winners."""
 ConfigValues = dict[str, str | int | float | bool]

@@ -18,7 +18,7 @@ from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.capture.target_device import capturing_for
 from kernelwright.compiler.cpp.configs import CppConfig
 from kernelwright.compiler.kernel_source import RegionKernel, load
-from kernelwright.compiler.pipeline import plan_problem
+from kernelwright.compiler.planning import plan_problem
 from kernelwright.compiler.program_suite import load_programs
 from kernelwright.compiler.reference import bind_placeholders, record_region_inputs
 from kernelwright.compiler.triton.tile import TritonConfig

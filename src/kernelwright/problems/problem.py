@@ -92,8 +92,8 @@ class Problem:
 
     @contextlib.contextmanager
     def restore_buffers(self) -> Iterator[None]:
-        """Restore the buffers of the user's in-process module (running statistics, caches) after the block."""
-        buffers = list(self.module.buffers()) if self.module is not None and self.source is None else []
+        """Restore the buffers of the module (running statistics, caches) after the block."""
+        buffers = list(self.module.buffers()) if self.module is not None else []
         before = [(buffer, buffer.detach().clone()) for buffer in buffers]
         try:
             yield

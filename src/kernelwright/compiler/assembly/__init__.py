@@ -1,0 +1,1 @@
+"""The output file: the original program, and layers of classes that run it faster."""

@@ -1,0 +1,73 @@
+"""The time budget of one optimisation: what may still start, and what was left out."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kernelwright.measure.clock import wall_s
+
+DEFAULT_S = {"cpu": 90.0, "cuda": 60.0}
+
+
+class OutOfTime(BaseException):
+    """A step took longer than its limit. Not an Exception, so that the interrupted code does not handle it."""
+
+
+class Budget:
+    """Seconds for one optimisation, from its construction on.
+
+    Attributes:
+        total_s: the whole budget.
+        reserved_s: what verification and the final timing will need; nothing else may use it.
+        left_out: what was not tried because there was no time, for the report.
+    """
+
+    def __init__(self, total_s: float) -> None:
+        self.total_s, self.reserved_s = total_s, 0.0
+        self.left_out: list[str] = []
+        self._start_s = wall_s()
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since the start."""
+        return wall_s() - self._start_s
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds that may still be used, without the reserve; at least 0."""
+        return max(self.total_s - self.reserved_s - self.spent_s, 0.0)
+
+    def allows(self, needed_s: float, what: str) -> bool:
+        """Whether a step of about this length may start; if not, it is noted as left out."""
+        if needed_s <= self.remaining_s:
+            return True
+        self.left_out.append(what)
+        return False
+
+
+@contextmanager
+def time_limit(limit_s: float) -> Iterator[None]:
+    """Interrupt a block after `limit_s`; only the main thread can be interrupted, in others the limit is ignored.
+
+    Raises:
+        OutOfTime: the block took longer. Native code ends first.
+    """
+    if math.isinf(limit_s) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: Any) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001), 1.0)  # again, if a callback swallows it
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,86 @@
+"""Capture of a program and its partition into regions, of which equal ones are tuned and written once."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelwright.compiler.capture.capture import CapturedProgram, capture_with_training_mode
+from kernelwright.compiler.forward_codegen import PlannedRegion
+from kernelwright.compiler.regions.operators import op_name
+from kernelwright.compiler.regions.partition import plan_regions
+from kernelwright.core.optimization import FallbackOperator
+from kernelwright.problems import Problem
+
+
+@dataclass(frozen=True)
+class RegionPlan:
+    """A captured program with its candidate regions and the operators that no region supports.
+
+    Attributes:
+        same_as: by the name of a region that repeats an earlier one with other tensors, the name of that one.
+    """
+
+    captured: CapturedProgram
+    regions: tuple[PlannedRegion, ...]
+    fallbacks: tuple[FallbackOperator, ...]
+    same_as: dict[str, str] = field(default_factory=dict)
+
+    def count(self, name: str) -> int:
+        """How often a region and its repetitions occur."""
+        return 1 + sum(original == name for original in self.same_as.values())
+
+
+def plan_problem(problem: Problem, device: str) -> RegionPlan:
+    """Capture a problem's program on its inputs of seed 0 and partition its graph into regions.
+
+    Raises:
+        ProblemError: the program cannot be captured.
+    """
+    return plan_program(problem.program_on(device), *problem.inputs(device, 0))
+
+
+def plan_program(program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> RegionPlan:
+    """Capture one call of a program and partition its graph into regions.
+
+    Raises:
+        ProblemError: the program cannot be captured.
+    """
+    with torch.no_grad():
+        captured = capture_with_training_mode(program, args, kwargs)
+    regions, refused = plan_regions(captured.graph)
+    named = [(str(node.target), reason) for node, reason in refused.items() if op_name(node.target) != "getitem"]
+    fallbacks = tuple(
+        FallbackOperator(operator=op, reason=reason, count=count) for (op, reason), count in Counter(named).items()
+    )
+    parts = tuple(PlannedRegion(region, tuple(nodes)) for region, nodes in regions)
+    return RegionPlan(captured, parts, fallbacks, find_repetitions(parts))
+
+
+def find_repetitions(parts: Sequence[PlannedRegion]) -> dict[str, str]:
+    """By the name of a region that computes the same as an earlier one on other tensors, the name of that one."""
+    first: dict[str, str] = {}
+    repeated = {}
+    for part in parts:
+        text = anonymous_text(part)
+        if text in first:
+            repeated[part.region.name] = first[text]
+        else:
+            first[text] = part.region.name
+    return repeated
+
+
+def anonymous_text(part: PlannedRegion) -> str:
+    """The text of a region with all its names replaced by numbers, in the order of their first use."""
+    region = part.region
+    names = [region.name, *(axis.name for axis in (*region.outer, *region.row))]
+    names += [name for load in region.loads for name in (load.buffer, load.value)]
+    names += [step.value for step in region.steps] + region.writes
+    numbers = {name: f"_{index}" for index, name in enumerate(dict.fromkeys(names))}
+    layouts = [(store.shape, store.shape_strides) for store in region.stores]
+    return re.sub(r"\w+", lambda word: numbers.get(word[0], word[0]), f"{region} {layouts}")

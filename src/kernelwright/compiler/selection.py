@@ -1,0 +1,264 @@
+"""Variants of a whole program, timed against each other in this process: kernels, torch, torch.compile, channels-last,
+and each of them in a CUDA graph.
+
+Operators between regions and the overhead of a call count only here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from kernelwright.compiler.assembly.channels_last_layer import ChannelsLastLayer
+from kernelwright.compiler.assembly.cuda_graph_layer import CudaGraphLayer
+from kernelwright.compiler.assembly.output_file import MODEL_NEW, CompiledLayer, Layer, assemble_file
+from kernelwright.compiler.kernel_source import load
+from kernelwright.compiler.session import OptimizationSession
+from kernelwright.core.optimization import OWN_KERNELS, TORCH, TORCH_COMPILE
+from kernelwright.core.progress import report_stage
+from kernelwright.machines.floor import last_cache_bytes
+from kernelwright.measure.buffers import RotatingBuffers
+from kernelwright.measure.clock import EventClock, measure_steady_us, wall_s
+from kernelwright.measure.paired import InterleavedTimings, time_variants
+from kernelwright.problems.problem import MODEL_SEED, Problem, temporary_seed
+from kernelwright.problems.state import copy_state
+from kernelwright.verification.accuracy.budget import check_accuracy
+from kernelwright.verification.accuracy.distributions import AS_GIVEN
+from kernelwright.verification.accuracy.expected import Expected, compute_expected
+from kernelwright.verification.outcome import disable_tf32, run_program
+from kernelwright.verification.verdict import MIN_SETS
+
+CHANNELS_LAST, IN_GRAPH = "channels-last", " in a CUDA graph"
+CLEAR_SPEEDUP = 1.02
+"""Speedup that a variant needs over a simpler one: kernels over what is written here, torch over kernels."""
+QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
+MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
+RESERVE_S = {"cpu": 5.0, "cuda": 10.0}
+"""What the verification of the file takes besides its goldens: a process that loads it."""
+GRAPH_CALLS = 3
+GRAPH_BELOW_US = 20_000.0
+"""Longer programs do not wait for their launches."""
+_CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Conv3d, torch.nn.ConvTranspose3d)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run the whole program.
+
+    Attributes:
+        layers: of the output file.
+        own_weights: it reorders its weights, so that it cannot share those of the original.
+    """
+
+    name: str
+    layers: tuple[Layer, ...] = ()
+    own_weights: bool = False
+
+    def in_graph(self) -> Variant:
+        """The same in a CUDA graph."""
+        return replace(self, name=self.name + IN_GRAPH, layers=(*self.layers, CudaGraphLayer()))
+
+    def source(self, problem: Problem, header: str) -> str:
+        """The text of the output file."""
+        return assemble_file(problem, self.layers, header)
+
+
+EAGER = Variant(TORCH)
+COMPILED = Variant(TORCH_COMPILE, (CompiledLayer(),))
+
+
+@dataclass
+class ProgramSelector:
+    """Builds, checks and times variants of a session's program.
+
+    Attributes:
+        quick_us: quick times by the name of the variant.
+    """
+
+    session: OptimizationSession
+    use_torch_compile: bool = True
+    variants: dict[str, Variant] = field(default_factory=dict)
+    quick_us: dict[str, float] = field(default_factory=dict)
+    _kernels_generated: bool = False
+    _programs: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    _expected: Expected | None = None
+
+    def time_baselines(self) -> None:
+        """Time what torch offers for the whole program; the golden first, so that its share of the time is known."""
+        with self.session.isolated("no variant is checked"), torch.no_grad():
+            start_s = wall_s()
+            self._golden()
+            self.session.budget.reserved_s = RESERVE_S[self.session.device] + MIN_SETS * (wall_s() - start_s)
+        self._try(EAGER)
+        if self.use_torch_compile:
+            report_stage("torch.compile of the whole program", 300)
+            self._try(COMPILED)
+        if self.session.problem.source and has_convolutions(self.session.program):
+            self._try(Variant(CHANNELS_LAST, (ChannelsLastLayer(),), own_weights=True))
+            if self.use_torch_compile and self._beats(CHANNELS_LAST, TORCH):
+                layers = (CompiledLayer(), ChannelsLastLayer())
+                self._try(Variant(f"{TORCH_COMPILE}, {CHANNELS_LAST}", layers, own_weights=True))
+
+    def time_kernels(self) -> None:
+        """Time the program with its regions' kernels, then the best variants in CUDA graphs."""
+        layer = None
+        with self.session.isolated("the kernels are not used"):
+            layer = self.session.kernel_layer()
+        if layer:
+            self._kernels_generated = any(not kernel.torch_source for kernel in layer.kernels)
+            self._try(Variant(OWN_KERNELS, (layer,)))
+        if self.session.device == "cuda":
+            for name in self._best(2):
+                if self.quick_us[name] < GRAPH_BELOW_US:
+                    self._try(self.variants[name].in_graph())
+
+    def _beats(self, name: str, other: str) -> bool:
+        return self.quick_us.get(name, float("inf")) < self.quick_us.get(other, float("inf"))
+
+    def _best(self, count: int) -> list[str]:
+        """The names of the fastest variants, simpler ones preferred."""
+        return sorted(self.quick_us, key=lambda name: self.quick_us[name] * self._handicap(name))[:count]
+
+    def _handicap(self, name: str) -> float:
+        """Factor on the time of a variant, so that a more fragile one has to be clearly faster."""
+        own, torch_alone = (1.0, CLEAR_SPEEDUP) if self._kernels_generated else (CLEAR_SPEEDUP, 1.0)
+        factor = own if name.startswith(OWN_KERNELS) else torch_alone
+        factor *= CLEAR_SPEEDUP if TORCH_COMPILE in name else 1.0
+        factor *= CLEAR_SPEEDUP if CHANNELS_LAST in name else 1.0
+        return factor * (CLEAR_SPEEDUP if name.endswith(IN_GRAPH) else 1.0)
+
+    # ---- one variant
+
+    def _try(self, variant: Variant) -> None:
+        """Build, check and quickly time a variant; whatever goes wrong costs this variant alone."""
+        if variant is not EAGER and not self.session.budget.allows(MIN_VARIANT_S, variant.name):
+            return
+        report_stage(f"trying {variant.name}", 120)
+        with self.session.isolated(f"{variant.name} is not used"), torch.no_grad():
+            program = self._build(variant)
+            if reason := self._find_mismatch(program, variant):
+                self.session.faults.append(f"{variant.name} is not used: {reason}")
+                return
+            self.quick_us[variant.name] = self._time_us(program)
+            self.variants[variant.name], self._programs[variant.name] = variant, program
+
+    def _build(self, variant: Variant) -> Callable[..., Any]:
+        problem, program = self.session.problem, self.session.program
+        if not variant.layers:
+            return program
+        if variant.name == TORCH_COMPILE:
+            return torch.compile(program, dynamic=False)
+        text = variant.source(replace(problem, source=None), "A variant in memory.")
+        base = type(program) if isinstance(program, torch.nn.Module) else program
+        new_class = getattr(load(text, {"Model": base}), MODEL_NEW)
+        if not variant.own_weights or not isinstance(program, torch.nn.Module):
+            return clone_with_class(program, new_class)
+        return _construct(new_class, problem).to(self.session.device)
+
+    def _find_mismatch(self, program: Callable[..., Any], variant: Variant) -> str:
+        """What is wrong with a variant's results for the session's inputs, or an empty string."""
+        if variant is EAGER:
+            return ""
+        module = program if isinstance(program, torch.nn.Module) else None
+        expected = self._golden()
+        with disable_tf32():
+            if variant.name.endswith(IN_GRAPH):  # it is captured after some calls
+                for _ in range(GRAPH_CALLS):
+                    run_program(program, module, self.session.inputs)
+            got = run_program(program, module, self.session.inputs)
+        reason, _ = check_accuracy(got.values, expected, distribution=AS_GIVEN)
+        return reason.detail if reason else ""
+
+    def _golden(self) -> Expected:
+        if self._expected is None:
+            report_stage("computing the program in FP64", 120)
+            self._expected = compute_expected(self.session.program, self.session.problem.module, self.session.inputs)
+        return self._expected
+
+    def _time_us(self, program: Callable[..., Any]) -> float:
+        call = RotatingBuffers(self.session.inputs, self._cache_bytes).bind(program)
+        return measure_steady_us(call, self.session.device, budget_s=QUICK_BUDGET_S)
+
+    @property
+    def _cache_bytes(self) -> int:
+        return last_cache_bytes(self.session.tuner.machine)
+
+    # ---- the choice
+
+    def select(self) -> tuple[list[Variant], InterleavedTimings]:
+        """Time the fastest variants interleaved with eager torch and torch.compile.
+
+        Returns:
+            The variants, best first, and the timings.
+        """
+        baselines = [name for name in (TORCH, TORCH_COMPILE) if name in self.variants]
+        names = list(dict.fromkeys([*self._best(MAX_FINALISTS), *baselines]))
+        programs = {name: self._programs[name] for name in names}
+        report_stage(f"timing {len(programs)} variants of the whole program")
+        in_graph = any(name.endswith(IN_GRAPH) for name in names)
+        with self.session.problem.restore_buffers(), torch.no_grad():
+            rounds = time_variants(
+                programs,
+                self.session.inputs,
+                device=self.session.device,
+                last_cache_bytes=self._cache_bytes,
+                budget_s=FINAL_BUDGET_S * len(programs),
+                clock=EventClock() if in_graph else None,
+            )
+        times = self._eligible(rounds)
+        best = sorted(times, key=lambda name: times[name] * self._handicap(name))
+        return [self.variants[name] for name in best], rounds
+
+    def _eligible(self, rounds: InterleavedTimings) -> dict[str, float]:
+        """The times of the variants that may win.
+
+        Where CUDA graphs of several calls were timed, which hide launch overhead, torch.compile may not win if its
+        plain call is slower than another's.
+        """
+        times = {name: timing.time_us for name, timing in rounds.timings.items()}
+        if TORCH_COMPILE in times and rounds.timings[TORCH_COMPILE].conditions.clock == "graph":
+            others = [self.quick_us[name] for name in times if name != TORCH_COMPILE]
+            if others and self.quick_us[TORCH_COMPILE] > min(others):
+                del times[TORCH_COMPILE]
+        return times
+
+
+def has_convolutions(program: Any) -> bool:
+    """Whether a module has two- or three-dimensional convolutions."""
+    return isinstance(program, torch.nn.Module) and any(isinstance(one, _CONVOLUTIONS) for one in program.modules())
+
+
+def explain_choice(chosen: str, rounds: InterleavedTimings) -> str:
+    """State how much faster the chosen variant is than the next."""
+    others = {name: timing.time_us for name, timing in rounds.timings.items() if name != chosen}
+    if not others:
+        return "no other variant was correct"
+    second = min(others, key=lambda name: others[name])
+    return f"{others[second] / rounds.timings[chosen].time_us:.2f}x faster than the next, {second}"
+
+
+def clone_with_class(model: Any, cls: type[torch.nn.Module]) -> torch.nn.Module:
+    """A shallow copy of the model with another class.
+
+    It shares the model's dicts of parameters, buffers and modules, and so sees later changes of them; hooks are copied.
+    """
+    if not isinstance(model, torch.nn.Module):
+        return cls()
+    clone = copy.copy(model)
+    for name, value in vars(model).items():
+        if name.endswith("_hooks") and isinstance(value, dict):
+            vars(clone)[name] = value.copy()
+    clone.__class__ = cls
+    return clone
+
+
+def _construct(cls: type[torch.nn.Module], problem: Problem) -> torch.nn.Module:
+    """Another instance with parameters and buffers of its own, of the same values."""
+    with temporary_seed(MODEL_SEED):
+        made = cls(*problem.init_inputs)
+    copy_state(problem, made, problem.name)
+    return made
