@@ -80,6 +80,7 @@ class ForwardCodegen:
         self._by_name = {node.name: node for node in captured.graph.nodes}
         (output,) = (node for node in captured.graph.nodes if node.op == "output")
         self._outputs = list_outputs(captured)
+        self._read_by_regions = {self._by_name[name] for part in parts for name in part.region.reads}
         self.statements = _schedule(self._build_statements(), list(captured.graph.nodes), output)
         self.in_place = self._find_in_place_outputs(inplace_regions)
 
@@ -153,7 +154,7 @@ class ForwardCodegen:
 
     def _can_call_original(self, call: fx.Node, nodes: Sequence[fx.Node]) -> bool:
         """Whether the original call computes the only value of these nodes that is used outside them."""
-        outside = [n for n in nodes if any(user not in nodes for user in n.users)]
+        outside = [n for n in nodes if n in self._read_by_regions or any(user not in nodes for user in n.users)]
         known = self._value_of.keys() | {n for n in self._captured.exported.graph.nodes if n.op == "placeholder"}
         return (
             isinstance(call.target, torch._ops.OpOverload)
