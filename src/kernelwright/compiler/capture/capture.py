@@ -40,7 +40,10 @@ DECOMPOSED = (
 """Core ATen operators that become several steps of a region."""
 NOT_DECOMPOSED = (aten.var, aten.var_mean, aten.std, aten.std_mean, aten.mean)
 """Reductions that a region supports directly and that torch's decomposition would obscure."""
-KEPT_AS_CALLS = ("linear", "matmul", "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "einsum")
+KEPT_AS_CALLS = (
+    "linear", "matmul", "scaled_dot_product_attention", "conv1d", "conv2d", "conv3d", "einsum",
+    "lstm", "gru", "rnn_tanh", "rnn_relu",
+)  # fmt: skip
 """Operators that stay with torch and read better as one call."""
 INDEXED_OPS = (
     "index_add", "embedding_dense_backward", "im2col", "col2im", "max_unpool2d", "max_unpool3d",

@@ -71,6 +71,7 @@ _REASONS: dict[str, str] = {
     "reduces segments of variable length": "_embedding_bag _embedding_bag_forward_only embedding_bag segment_reduce",
     _PRODUCT: "mm bmm addmm baddbmm linear matmul einsum addmv mv dot",
     _CONVOLUTION: "convolution conv1d conv2d conv3d _convolution",
+    "is a recurrence": "lstm gru rnn_tanh rnn_relu",
     "is attention": "scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu",
     _WINDOWS: "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d _adaptive_avg_pool2d im2col "
     "col2im constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
