@@ -74,7 +74,7 @@ class KernelsFirst(ProgramSelector):
 
     def select(self):
         layer = self.session.kernel_layer()
-        return [Variant(OWN_KERNELS, (layer,)), EAGER] if layer else [EAGER], None
+        return [Variant(OWN_KERNELS, layer), EAGER] if layer else [EAGER], None
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from kernelwright.machines import refresh_memory
 from kernelwright.problems import Problem
 from kernelwright.problems.signature import get_signature
 from kernelwright.verification import verify
+from kernelwright.verification.outcome import tf32_as_set
 
 WITHOUT_TORCH_COMPILE = partial(ProgramSelector, use_torch_compile=False)
 
@@ -74,7 +75,8 @@ def _verified(
     for variant in variants:
         source = variant.source(in_memory, "Kernels generated in memory.")
         optimized = clone_with_class(session.program, load(source, {"Model": _base(session.program)}).ModelNew)
-        verdict = verify(session.problem, optimized, device=session.device, sets=num_input_sets)
+        with tf32_as_set():
+            verdict = verify(session.problem, optimized, device=session.device, sets=num_input_sets)
         yield variant, source, optimized, verdict
 
 

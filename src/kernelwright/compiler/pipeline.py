@@ -30,6 +30,7 @@ from kernelwright.machines import machine as machine_here
 from kernelwright.measure.paired import InterleavedTimings
 from kernelwright.problems import Problem, load_candidate, load_problem
 from kernelwright.sandbox import ForkServer
+from kernelwright.verification.outcome import tf32_as_set
 from kernelwright.verification.transport.runners import PRELOAD_MODULES
 from kernelwright.verification.verdict import verify
 
@@ -72,6 +73,7 @@ def optimize_file(
     session = OptimizationSession(problem, tuner, budget)
     selector = ProgramSelector(session, use_torch_compile="compile" in baselines)
     variants, rounds = optimize_session(session, selector, train=train)
+    selector.release()
     with tempfile.TemporaryDirectory() as folder, ForkServer(PRELOAD_MODULES) as fork_server:
         staged = StagedFile(session, target, Path(folder) / path.name, fork_server)
         chosen, source, verdict = staged.first_accepted(variants)
@@ -99,9 +101,10 @@ def optimize_session(
             session.tune_gradients()
         with session.isolated("the kernels are not used"):
             if layer := session.kernel_layer():
-                return [Variant(OWN_KERNELS, (layer,)), EAGER], None
+                return [Variant(OWN_KERNELS, layer), EAGER], None
         return [EAGER], None
     selector.time_baselines()
+    session.channels_last = selector.options["channels_last"]
     session.make_plan()
     session.tune_regions()
     selector.time_kernels()
@@ -148,10 +151,12 @@ class StagedFile:
         """
         write_atomic(self.path, source.encode())
         problem, device = self.session.problem, self.session.device
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", "kernels do not compile here", RuntimeWarning)
-            load_candidate(str(self.path), problem, device)
-        return verify(problem, str(self.path), device=device, fork_server=self.fork_server, check_timed_calls=False)
+        if device == "cpu":
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", "kernels do not compile here", RuntimeWarning)
+                load_candidate(str(self.path), problem, device)
+        with tf32_as_set():
+            return verify(problem, str(self.path), device=device, fork_server=self.fork_server, check_timed_calls=False)
 
 
 def bench_of(session: OptimizationSession, rounds: InterleavedTimings, chosen: Variant, verdict: Verdict) -> Bench:
@@ -181,10 +186,10 @@ def summarize_optimization(
 ) -> Optimization:
     """Build the record of an optimised program, without its diagnosis, file and benchmark."""
     notes, plan = [], session.plan
-    alone = chosen.name if chosen.name != OWN_KERNELS else ""
+    alone = chosen.name if chosen.engine != OWN_KERNELS else ""
     if alone and rounds and chosen.name in rounds.timings:
         notes.append(f"the file runs the whole program with {chosen.name}: {explain_choice(chosen.name, rounds)}")
-    if plan and plan.captured.training and OWN_KERNELS in chosen.name:
+    if plan and plan.captured.training and chosen.engine == OWN_KERNELS:
         modes = {"train" if mode else "eval" for mode in plan.captured.training}
         notes.append(
             f"the kernels run with the modules in {' and '.join(sorted(modes))} mode, as at capture; otherwise the "

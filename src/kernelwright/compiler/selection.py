@@ -15,11 +15,13 @@ import torch
 
 from kernelwright.compiler.assembly.channels_last_layer import ChannelsLastLayer
 from kernelwright.compiler.assembly.cuda_graph_layer import CudaGraphLayer
+from kernelwright.compiler.assembly.cudnn_benchmark_layer import CudnnBenchmarkLayer
 from kernelwright.compiler.assembly.output_file import MODEL_NEW, CompiledLayer, Layer, assemble_file
 from kernelwright.compiler.kernel_source import load
 from kernelwright.compiler.session import OptimizationSession
 from kernelwright.core.optimization import OWN_KERNELS, TORCH, TORCH_COMPILE
 from kernelwright.core.progress import report_stage
+from kernelwright.core.pytree import storage_bytes
 from kernelwright.machines.floor import last_cache_bytes
 from kernelwright.measure.buffers import RotatingBuffers
 from kernelwright.measure.clock import EventClock, measure_steady_us, wall_s
@@ -29,10 +31,10 @@ from kernelwright.problems.state import copy_state
 from kernelwright.verification.accuracy.budget import check_accuracy
 from kernelwright.verification.accuracy.distributions import AS_GIVEN
 from kernelwright.verification.accuracy.expected import Expected, compute_expected
-from kernelwright.verification.outcome import disable_tf32, run_program
+from kernelwright.verification.outcome import run_program, tf32_as_set
 from kernelwright.verification.verdict import MIN_SETS
 
-CHANNELS_LAST, IN_GRAPH = "channels-last", " in a CUDA graph"
+CHANNELS_LAST, CUDNN_BENCHMARK, IN_GRAPH = "channels-last", "cuDNN's fastest algorithms", "in a CUDA graph"
 CLEAR_SPEEDUP = 1.02
 """Speedup that a variant needs over a simpler one: kernels over what is written here, torch over kernels."""
 QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
@@ -40,6 +42,8 @@ MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
 RESERVE_S = {"cpu": 5.0, "cuda": 10.0}
 """What the verification of the file takes besides its goldens: a process that loads it."""
 GRAPH_CALLS = 3
+MAX_CHECKED_SHARE = 32
+"""Inputs of at most this part of the device's memory are checked before the file is verified."""
 GRAPH_BELOW_US = 20_000.0
 """Longer programs do not wait for their launches."""
 _CONVOLUTIONS = (torch.nn.Conv2d, torch.nn.ConvTranspose2d, torch.nn.Conv3d, torch.nn.ConvTranspose3d)
@@ -50,17 +54,35 @@ class Variant:
     """One way to run the whole program.
 
     Attributes:
-        layers: of the output file.
-        own_weights: it reorders its weights, so that it cannot share those of the original.
+        engine: what computes: `torch`, `torch.compile` or `kernels`.
+        layer: of the engine; None for torch.
+        channels_last: images and weights are reordered.
+        cudnn_benchmark: cuDNN times its algorithms.
+        in_graph: it is replayed as a CUDA graph.
     """
 
-    name: str
-    layers: tuple[Layer, ...] = ()
-    own_weights: bool = False
+    engine: str
+    layer: Layer | None = None
+    channels_last: bool = False
+    cudnn_benchmark: bool = False
+    in_graph: bool = False
 
-    def in_graph(self) -> Variant:
-        """The same in a CUDA graph."""
-        return replace(self, name=self.name + IN_GRAPH, layers=(*self.layers, CudaGraphLayer()))
+    @property
+    def name(self) -> str:
+        """`torch.compile, channels-last, in a CUDA graph`."""
+        options = {CHANNELS_LAST: self.channels_last, CUDNN_BENCHMARK: self.cudnn_benchmark, IN_GRAPH: self.in_graph}
+        return ", ".join([self.engine, *(name for name, used in options.items() if used)])
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers of the output file."""
+        wrappers: list[Layer | None] = [
+            self.layer,
+            ChannelsLastLayer() if self.channels_last else None,
+            CudnnBenchmarkLayer() if self.cudnn_benchmark else None,
+            CudaGraphLayer() if self.in_graph else None,
+        ]
+        return tuple(filter(None, wrappers))
 
     def source(self, problem: Problem, header: str) -> str:
         """The text of the output file."""
@@ -68,7 +90,7 @@ class Variant:
 
 
 EAGER = Variant(TORCH)
-COMPILED = Variant(TORCH_COMPILE, (CompiledLayer(),))
+COMPILED = Variant(TORCH_COMPILE, CompiledLayer())
 
 
 @dataclass
@@ -91,17 +113,38 @@ class ProgramSelector:
         """Time what torch offers for the whole program; the golden first, so that its share of the time is known."""
         with self.session.isolated("no variant is checked"), torch.no_grad():
             start_s = wall_s()
-            self._golden()
+            if not self._too_large_to_check():
+                self._golden()
             self.session.budget.reserved_s = RESERVE_S[self.session.device] + MIN_SETS * (wall_s() - start_s)
         self._try(EAGER)
         if self.use_torch_compile:
             report_stage("torch.compile of the whole program", 300)
             self._try(COMPILED)
         if self.session.problem.source and has_convolutions(self.session.program):
-            self._try(Variant(CHANNELS_LAST, (ChannelsLastLayer(),), own_weights=True))
-            if self.use_torch_compile and self._beats(CHANNELS_LAST, TORCH):
-                layers = (CompiledLayer(), ChannelsLastLayer())
-                self._try(Variant(f"{TORCH_COMPILE}, {CHANNELS_LAST}", layers, own_weights=True))
+            options: list[dict[str, Any]] = [{"channels_last": True}]
+            options += [{"cudnn_benchmark": True}] if self.session.device == "cuda" else []
+            for option in options:
+                for engine in (TORCH, TORCH_COMPILE):
+                    self._try_option(engine, **option)
+
+    def _try_option(self, engine: str, **option: Any) -> None:
+        """Try the fastest variant of an engine with one more option; torch.compile only where it helps torch."""
+        if (fastest := self._fastest(engine)) is None:
+            return
+        helps_torch = any(getattr(self._fastest(TORCH), name) for name in option)
+        if engine == TORCH or helps_torch:
+            self._try(replace(fastest, **option))
+
+    def _fastest(self, *engines: str) -> Variant | None:
+        """The fastest variant so far of some engines, simpler ones preferred."""
+        names = [name for name in self._best(len(self.quick_us)) if self.variants[name].engine in engines]
+        return self.variants[names[0]] if names else None
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """The options of the fastest variant of torch, for the kernels."""
+        fastest = self._fastest(TORCH, TORCH_COMPILE) or EAGER
+        return {"channels_last": fastest.channels_last, "cudnn_benchmark": fastest.cudnn_benchmark}
 
     def time_kernels(self) -> None:
         """Time the program with its regions' kernels, then the best variants in CUDA graphs."""
@@ -110,14 +153,11 @@ class ProgramSelector:
             layer = self.session.kernel_layer()
         if layer:
             self._kernels_generated = any(not kernel.torch_source for kernel in layer.kernels)
-            self._try(Variant(OWN_KERNELS, (layer,)))
+            self._try(Variant(OWN_KERNELS, layer, **self.options))
         if self.session.device == "cuda":
             for name in self._best(2):
                 if self.quick_us[name] < GRAPH_BELOW_US:
-                    self._try(self.variants[name].in_graph())
-
-    def _beats(self, name: str, other: str) -> bool:
-        return self.quick_us.get(name, float("inf")) < self.quick_us.get(other, float("inf"))
+                    self._try(replace(self.variants[name], in_graph=True))
 
     def _best(self, count: int) -> list[str]:
         """The names of the fastest variants, simpler ones preferred."""
@@ -125,11 +165,11 @@ class ProgramSelector:
 
     def _handicap(self, name: str) -> float:
         """Factor on the time of a variant, so that a more fragile one has to be clearly faster."""
+        variant = self.variants[name]
         own, torch_alone = (1.0, CLEAR_SPEEDUP) if self._kernels_generated else (CLEAR_SPEEDUP, 1.0)
-        factor = own if name.startswith(OWN_KERNELS) else torch_alone
-        factor *= CLEAR_SPEEDUP if TORCH_COMPILE in name else 1.0
-        factor *= CLEAR_SPEEDUP if CHANNELS_LAST in name else 1.0
-        return factor * (CLEAR_SPEEDUP if name.endswith(IN_GRAPH) else 1.0)
+        factor = own if variant.engine == OWN_KERNELS else torch_alone
+        factor *= CLEAR_SPEEDUP if variant.engine == TORCH_COMPILE else 1.0
+        return factor * CLEAR_SPEEDUP ** (variant.channels_last + variant.cudnn_benchmark + variant.in_graph)
 
     # ---- one variant
 
@@ -143,40 +183,48 @@ class ProgramSelector:
             if reason := self._find_mismatch(program, variant):
                 self.session.faults.append(f"{variant.name} is not used: {reason}")
                 return
-            self.quick_us[variant.name] = self._time_us(program)
+            quick_us = self._time_us(program)
             self.variants[variant.name], self._programs[variant.name] = variant, program
+            self.quick_us[variant.name] = quick_us
 
     def _build(self, variant: Variant) -> Callable[..., Any]:
         problem, program = self.session.problem, self.session.program
-        if not variant.layers:
+        if variant == EAGER:
             return program
-        if variant.name == TORCH_COMPILE:
+        if variant == COMPILED:
             return torch.compile(program, dynamic=False)
         text = variant.source(replace(problem, source=None), "A variant in memory.")
         base = type(program) if isinstance(program, torch.nn.Module) else program
         new_class = getattr(load(text, {"Model": base}), MODEL_NEW)
-        if not variant.own_weights or not isinstance(program, torch.nn.Module):
+        if not variant.channels_last or not isinstance(program, torch.nn.Module):
             return clone_with_class(program, new_class)
         return _construct(new_class, problem).to(self.session.device)
 
     def _find_mismatch(self, program: Callable[..., Any], variant: Variant) -> str:
         """What is wrong with a variant's results for the session's inputs, or an empty string."""
-        if variant is EAGER:
+        if variant is EAGER or self._too_large_to_check():
             return ""
         module = program if isinstance(program, torch.nn.Module) else None
         expected = self._golden()
-        with disable_tf32():
-            if variant.name.endswith(IN_GRAPH):  # it is captured after some calls
-                for _ in range(GRAPH_CALLS):
-                    run_program(program, module, self.session.inputs)
-            got = run_program(program, module, self.session.inputs)
+        for _ in range(GRAPH_CALLS if variant.in_graph else 0):  # it is captured after some calls
+            run_program(program, module, self.session.inputs)
+        got = run_program(program, module, self.session.inputs)
         reason, _ = check_accuracy(got.values, expected, distribution=AS_GIVEN)
         return reason.detail if reason else ""
+
+    def _too_large_to_check(self) -> bool:
+        """Whether FP64 copies of the inputs do not fit next to what is timed; the file is verified by itself."""
+        if self.session.device != "cuda":
+            return False
+        return storage_bytes(self.session.inputs) > torch.cuda.mem_get_info()[1] / MAX_CHECKED_SHARE
 
     def _golden(self) -> Expected:
         if self._expected is None:
             report_stage("computing the program in FP64", 120)
-            self._expected = compute_expected(self.session.program, self.session.problem.module, self.session.inputs)
+            with tf32_as_set():
+                self._expected = compute_expected(
+                    self.session.program, self.session.problem.module, self.session.inputs
+                )
         return self._expected
 
     def _time_us(self, program: Callable[..., Any]) -> float:
@@ -199,7 +247,7 @@ class ProgramSelector:
         names = list(dict.fromkeys([*self._best(MAX_FINALISTS), *baselines]))
         programs = {name: self._programs[name] for name in names}
         report_stage(f"timing {len(programs)} variants of the whole program")
-        in_graph = any(name.endswith(IN_GRAPH) for name in names)
+        in_graph = any(self.variants[name].in_graph for name in names)
         with self.session.problem.restore_buffers(), torch.no_grad():
             rounds = time_variants(
                 programs,
@@ -212,6 +260,12 @@ class ProgramSelector:
         times = self._eligible(rounds)
         best = sorted(times, key=lambda name: times[name] * self._handicap(name))
         return [self.variants[name] for name in best], rounds
+
+    def release(self) -> None:
+        """Free the programs and their memory, which the process that verifies the file needs."""
+        self._programs.clear()
+        self._expected = None
+        self.session.release()
 
     def _eligible(self, rounds: InterleavedTimings) -> dict[str, float]:
         """The times of the variants that may win.

@@ -5,6 +5,7 @@ A fault in a region or in a step costs that region or step alone: it is noted, a
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from kernelwright.compiler.assembly.kernel_layer import KernelLayer
 from kernelwright.compiler.backends import Backend
@@ -32,6 +34,7 @@ from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import TORCH, RegionOutcome
 from kernelwright.core.progress import report_stage
 from kernelwright.problems import Problem
+from kernelwright.problems.state import replaced_values
 
 MIN_REGION_S, MIN_TUNING_S = 3.0, 1.0
 """Time that a region gets at least, and below which none is tuned."""
@@ -65,6 +68,7 @@ class OptimizationSession:
         gradients: backward passes of the regions that run as kernels, where they are needed.
         backward: the regions of these passes, with their results.
         faults: what failed, and what it cost, one sentence each.
+        channels_last: the plan is made for images and weights in channels-last order.
     """
 
     problem: Problem
@@ -75,6 +79,7 @@ class OptimizationSession:
     gradients: list[RegionGradient] = field(default_factory=list)
     backward: list[tuple[PlannedRegion, TuningResult]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    channels_last: bool = False
 
     @property
     def device(self) -> str:
@@ -90,6 +95,14 @@ class OptimizationSession:
     def inputs(self) -> tuple[list[Any], dict[str, Any]]:
         """The inputs of seed 0, on the device."""
         return self.problem.inputs(self.device, 0)
+
+    def release(self) -> None:
+        """Free the inputs and cached device memory; the inputs are drawn again where they are needed."""
+        self.__dict__.pop("inputs", None)
+        torch._dynamo.reset()
+        if self.device == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
 
     @contextmanager
     def isolated(self, cost: str, limit_s: float | None = None) -> Iterator[None]:
@@ -112,11 +125,22 @@ class OptimizationSession:
             line = next(iter(str(error).strip().splitlines()), "")[:200]
             self.faults.append(f"{cost}: {type(error).__name__}: {line}")
 
+    @contextmanager
+    def _in_layout(self) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        """The inputs in the order of the plan; within the block the weights have it too."""
+        if not self.channels_last:
+            yield self.inputs
+            return
+        with replaced_values(self.problem.module, to_channels_last, buffers=False):
+            yield pytree.tree_map_only(torch.Tensor, to_channels_last, self.inputs)
+
     def make_plan(self, *, train: bool = False) -> None:
         """Capture the program and partition it into regions; with `train`, repetitions get gradients of their own."""
         report_stage("capturing the program", 120)
-        args, kwargs = self.inputs
-        with self.isolated("the program is not captured, so that no region becomes a kernel"):
+        with (
+            self.isolated("the program is not captured, so that no region becomes a kernel"),
+            self._in_layout() as (args, kwargs),
+        ):
             plan = plan_program(self.program, args, kwargs)
             self.plan = replace(plan, same_as={}) if train else plan
 
@@ -126,8 +150,11 @@ class OptimizationSession:
             return
         captured, unique = self.plan.captured, self._unique_regions()
         inputs_of: dict[str, list[torch.Tensor]] = {}
-        with self.isolated("the inputs of the regions are not known, so that none becomes a kernel"):
-            values = bind_placeholders(captured, self.program, *self.inputs)
+        with (
+            self.isolated("the inputs of the regions are not known, so that none becomes a kernel"),
+            self._in_layout() as (args, kwargs),
+        ):
+            values = bind_placeholders(captured, self.program, args, kwargs)
             recorded = record_region_inputs(captured, unique, values)
             inputs_of = {part.region.name: inputs for part, inputs in zip(unique, recorded, strict=True)}
         results: dict[str, TuningResult] = {}
@@ -213,6 +240,12 @@ class OptimizationSession:
             )
             for part, result in [*self.tuned, *self.backward]
         )
+
+
+def to_channels_last(value: torch.Tensor) -> torch.Tensor:
+    """An image or a weight in channels-last order; any other tensor unchanged."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return value.contiguous(memory_format=formats[value.dim()]) if value.dim() in formats else value
 
 
 def untuned(part: PlannedRegion, reason: str) -> TuningResult:

@@ -93,14 +93,21 @@ class Problem:
     @contextlib.contextmanager
     def restore_buffers(self) -> Iterator[None]:
         """Restore the buffers of the module (running statistics, caches) after the block."""
-        buffers = list(self.module.buffers()) if self.module is not None else []
-        before = [(buffer, buffer.detach().clone()) for buffer in buffers]
+        owners = list(self.module.modules()) if self.module is not None else []
+        before = [
+            (owner, name, buffer.detach().clone())
+            for owner in owners
+            for name, buffer in owner._buffers.items()
+            if buffer is not None
+        ]
         try:
             yield
         finally:
             with torch.no_grad():
-                for buffer, value in before:
-                    if not torch.equal(buffer, value):  # the version counter is no help: batch norm does not bump it
+                for owner, name, value in before:  # by name: a move to another device replaces buffers
+                    buffer = owner._buffers.get(name)
+                    # the version counter is no help: batch norm does not bump it
+                    if buffer is not None and not torch.equal(buffer, value.to(buffer.device)):
                         buffer.copy_(value)
 
     def program_on(self, device: str) -> Callable[..., Any]:

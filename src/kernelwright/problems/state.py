@@ -48,14 +48,16 @@ def copy_state(problem: Problem, candidate: torch.nn.Module, where: str) -> None
 
 
 @contextlib.contextmanager
-def replaced_values(module: torch.nn.Module | None, change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    """Give the parameters and buffers of a module other values, `change(value)`, within a block.
+def replaced_values(
+    module: torch.nn.Module | None, change: Callable[[torch.Tensor], torch.Tensor], *, buffers: bool = True
+) -> Iterator[None]:
+    """Give the parameters, and the buffers too, of a module other values, `change(value)`, within a block.
 
     The tensor objects stay the same, so that closures, hooks and tied weights see the other values too; a copy of the
     module would leave them behind.
     """
-    tensors = {id(one): one for one in [*module.parameters(), *module.buffers()]}.values() if module else []
-    saved = [(tensor, tensor.data) for tensor in tensors]
+    tensors = [*module.parameters(), *(module.buffers() if buffers else ())] if module else []
+    saved = [(tensor, tensor.data) for tensor in {id(one): one for one in tensors}.values()]
     try:
         for tensor, value in saved:
             tensor.data = change(value)

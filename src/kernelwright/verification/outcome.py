@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -14,6 +15,8 @@ from kernelwright.core.errors import ProblemError
 from kernelwright.problems.problem import Args, clone_inputs, tensor_leaves
 from kernelwright.verification.transport.state import bitwise_equal, named_state_kinds, preserve_state
 from kernelwright.verification.transport.tensor_codec import PLAIN_TYPES, to_strided
+
+_tf32_as_set: ContextVar[bool] = ContextVar("tf32_as_set", default=False)
 
 
 class ProgramResult(NamedTuple):
@@ -60,7 +63,11 @@ def run_program(
 
 @contextmanager
 def disable_tf32() -> Iterator[None]:
-    """Disable TF32 and reduced-precision paths in products and in cuDNN (on by default there); restored on exit."""
+    """Disable TF32 and reduced-precision paths in products and in cuDNN (on by default there), except within
+    `tf32_as_set`; restored on exit."""
+    if _tf32_as_set.get():
+        yield
+        return
     matmul, cudnn = cast(Any, torch.backends.cuda.matmul), cast(Any, torch.backends.cudnn)
     saved = (matmul.allow_tf32, cudnn.allow_tf32)
     matmul.allow_tf32 = cudnn.allow_tf32 = False
@@ -68,6 +75,16 @@ def disable_tf32() -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = saved
+
+
+@contextmanager
+def tf32_as_set() -> Iterator[None]:
+    """Run the reference in the precision of its eager run: torch lets cuDNN use TF32 unless the program forbids it."""
+    token = _tf32_as_set.set(True)
+    try:
+        yield
+    finally:
+        _tf32_as_set.reset(token)
 
 
 def as_tensor(leaf: Any) -> Tensor:
