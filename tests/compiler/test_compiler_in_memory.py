@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
-from first_choice import FirstChoice, kernels_called, optimised, quick, run
+from first_choice import FirstChoice, KernelsFirst, kernels_called, optimised, quick, run
 
-from kernelwright.compiler import in_memory
+from kernelwright.compiler import in_memory, selection
 from kernelwright.compiler.in_memory import optimize_problem
+from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant
 from kernelwright.core.errors import KernelwrightError
 from kernelwright.problems import Problem
 
@@ -58,15 +60,88 @@ def made_small():
     return model, optimised(model, X)
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """The layer of a program whose results are multiplied by a factor."""
+
+    factor: int
+    class_name: str = "Scaled"
+    imports: str = ""
+
+    def sections(self, problem):
+        return ()
+
+    def body(self, below):
+        parameters, arguments = below.signature()
+        return f"def forward({parameters}):\n    return {self.factor} * {below.call(arguments)}"
+
+
+def scaled(factor, *others):
+    """A selector that chooses a scaled program, then others."""
+
+    class Chosen(KernelsFirst):
+        def select(self):
+            return [Variant("torch.compile", (Scaled(factor),)), *others], None
+
+    return Chosen
+
+
+def kernels_after(factor):
+    """A selector that chooses a scaled program, then kernels."""
+
+    class Chosen(KernelsFirst):
+        def select(self):
+            variants, rounds = super().select()
+            return [Variant("torch.compile", (Scaled(factor),)), *variants], rounds
+
+    return Chosen
+
+
 @pytest.mark.parametrize(("factor", "whole"), [(1, "torch.compile"), (2, "")], ids=["right", "wrong"])
-def test_the_whole_takes_the_place_of_kernels_only_where_it_is_right(monkeypatch, small, factor, whole):
-    text = f"class ModelNew(Model):\n    def forward(self, x):\n        return {factor} * super().forward(x)\n"
-    monkeypatch.setattr(in_memory, "emit_torch_file", lambda *_: text)
-    tuner = FirstChoice(better=("torch.compile", "1.30x faster"))
+def test_the_whole_takes_the_place_of_kernels_only_where_it_is_right(small, factor, whole):
     with torch.no_grad():  # of what is trained only the kernels' gradients are proved
-        made = optimize_problem(Problem.from_callable(small, X), tuner, num_input_sets=1)
+        made = optimize_problem(Problem.from_callable(small, X), FirstChoice(), 1, kernels_after(factor))
     assert made.optimization.verdict.accepted
     assert made.optimization.whole_program_winner == whole
+    with torch.no_grad():
+        got, used = run(made, X) if not whole else (made(X), False)
+    assert used is not bool(whole)
+    torch.testing.assert_close(got, small(X))
+
+
+def test_the_program_as_it_was_takes_the_place_of_what_is_wrong(small):
+    with torch.no_grad():
+        made = optimize_problem(Problem.from_callable(small, X), FirstChoice(), 1, scaled(2, EAGER))
+    assert made.optimization.verdict.accepted
+    assert made.optimization.whole_program_winner == "torch"
+    assert made.scale is small.scale
+    torch.testing.assert_close(made(X), small(X))
+
+
+@pytest.mark.xfail(strict=True, reason="in memory, a rejected variant is not noted")
+def test_what_is_wrong_is_said(small):
+    with torch.no_grad():
+        made = optimize_problem(Problem.from_callable(small, X), FirstChoice(), 1, scaled(2, EAGER))
+    assert any(note.startswith("torch.compile is not used: inaccurate, ") for note in made.optimization.notes)
+
+
+@pytest.mark.parametrize("as_function", [False, True])
+def test_what_nothing_is_right_for_runs_as_it_was(small, as_function):
+    model = (lambda x: torch.softmax(x, -1)) if as_function else small
+    with torch.no_grad():
+        made = optimize_problem(Problem.from_callable(model, X), FirstChoice(), 1, scaled(2))
+    verdict = made.optimization.verdict
+    assert (verdict.accepted, verdict.reason.code) == (False, "inaccurate")
+    torch.testing.assert_close(made(X), model(X))
+
+
+def test_the_best_of_the_variants_is_found_by_the_selector(small, monkeypatch):
+    monkeypatch.setattr(ProgramSelector, "_time_us", lambda *_: 10.0)
+    monkeypatch.setattr(selection, "FINAL_BUDGET_S", 0.01)
+    with torch.no_grad():
+        made = optimize_problem(Problem.from_callable(small, X), FirstChoice(), 1)
+    assert made.optimization.verdict.accepted
+    assert made.optimization.whole_program_winner in ("", "torch"), "torch.compile is not tried in memory"
     torch.testing.assert_close(made(X), small(X))
 
 
@@ -292,13 +367,21 @@ def test_a_program_without_regions_stays_as_it_was():
     torch.testing.assert_close(made(X), program(X))
 
 
-def test_what_cannot_be_captured_is_one_clear_error():
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_cannot_be_captured_runs_as_it_was_and_says_why(trained):
     def by_value(x):
         return x * 2 if x.sum().item() > 0 else x
 
-    with pytest.raises(KernelwrightError, match="data-dependent control flow cannot be captured") as caught:
-        optimised(by_value, X)
-    assert caught.value.where == f"{__file__}:{by_value.__code__.co_firstlineno + 1}"
+    x = X.clone().requires_grad_(trained)
+    with torch.set_grad_enabled(trained):
+        made = optimize_problem(Problem.from_callable(by_value, x), FirstChoice(), 1, KernelsFirst)
+    record = made.optimization
+    assert record.verdict.accepted, record.verdict.reason
+    assert (record.regions, record.whole_program_winner) == ((), "torch")
+    (note,) = record.notes
+    assert note.startswith("the program is not captured, so that no region becomes a kernel: data-dependent control")
+    for inputs in (X, -X):
+        torch.testing.assert_close(made(inputs), by_value(inputs))
 
 
 def test_a_function_without_a_signature_is_one_clear_error():

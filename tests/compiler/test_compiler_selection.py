@@ -1,0 +1,344 @@
+"""Ways to run the whole program are checked and timed against each other; a simpler one has to be beaten clearly."""
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fake_timings import rounds_of
+from first_choice import FirstChoice, quick
+
+from kernelwright.compiler import selection
+from kernelwright.compiler.assembly.cuda_graph_layer import CudaGraphLayer
+from kernelwright.compiler.assembly.output_file import CompiledLayer
+from kernelwright.compiler.budget import Budget, OutOfTime
+from kernelwright.compiler.pipeline import optimize_session
+from kernelwright.compiler.selection import (
+    COMPILED,
+    EAGER,
+    ProgramSelector,
+    Variant,
+    clone_with_class,
+    explain_choice,
+    has_convolutions,
+)
+from kernelwright.compiler.session import OptimizationSession
+from kernelwright.measure.clock import EventClock
+from kernelwright.problems import Problem, load_problem
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly():
+    with quick():
+        yield
+
+
+X, WEIGHT = torch.randn(9, 40), torch.randn(40, 24)
+
+
+def program(x, w):
+    return torch.softmax(x @ w * 2 + 1, -1)
+
+
+def selector_of(problem=None, total_s=math.inf, keep=True, **given):
+    problem = problem or Problem.from_callable(program, X, WEIGHT)
+    return ProgramSelector(OptimizationSession(problem, FirstChoice(keep), Budget(total_s)), **given)
+
+
+@pytest.fixture
+def without_stopwatch(monkeypatch):
+    """Variants take the microseconds of `times_us`, in turn, and torch.compile compiles nothing."""
+    times_us = []
+    monkeypatch.setattr(ProgramSelector, "_time_us", lambda *_: times_us.pop(0) if times_us else 10.0)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    return times_us
+
+
+# ---- the choice
+
+
+def names_of(monkeypatch, times_us, *, generated=True, clock="events", quick_us=None):
+    """The names of variants of such times, best first, and how they were timed."""
+    selector, asked = selector_of(), []
+    selector._kernels_generated = generated
+    for name in times_us:
+        selector.variants[name], selector._programs[name] = Variant(name), program
+    selector.quick_us = quick_us or times_us
+
+    def fake_time_variants(variants, *_, **given):
+        asked.append((list(variants), given["clock"]))
+        return rounds_of({name: times_us[name] for name in variants}, clock)
+
+    monkeypatch.setattr(selection, "time_variants", fake_time_variants)
+    variants, _ = selector.select()
+    return [variant.name for variant in variants], *asked
+
+
+@pytest.mark.parametrize(
+    ("compiled_us", "eager_us", "best"),
+    [(97.0, 99.0, "kernels"), (95.0, 99.0, "torch.compile"), (97.0, 97.0, "torch"), (50.0, 49.0, "torch")],
+)
+def test_torchs_own_ways_have_to_be_faster_than_kernels_to_take_their_place(monkeypatch, compiled_us, eager_us, best):
+    times_us = {"kernels": 100.0, "torch.compile": compiled_us, "torch": eager_us}
+    assert names_of(monkeypatch, times_us)[0][0] == best
+
+
+@pytest.mark.parametrize(
+    ("compiled_us", "eager_us", "best"),
+    [(97.0, 99.0, "torch.compile"), (101.0, 103.0, "kernels"), (101.0, 98.0, "torch"), (97.0, 96.0, "torch")],
+)
+def test_where_torch_compile_made_the_kernels_the_fastest_way_is_taken(monkeypatch, compiled_us, eager_us, best):
+    times_us = {"kernels": 100.0, "torch.compile": compiled_us, "torch": eager_us}
+    assert names_of(monkeypatch, times_us, generated=False)[0][0] == best
+
+
+@pytest.mark.parametrize(
+    ("clock", "call_us", "best"),
+    [("graph", 40.0, "kernels"), ("graph", 10.0, "torch.compile"), ("events", 40.0, "torch.compile")],
+)
+def test_torch_compile_is_not_taken_for_what_only_a_graph_makes_of_it(monkeypatch, clock, call_us, best):
+    times_us = {"kernels": 3.0, "torch.compile": 2.0, "torch": 4.0}
+    quick_us = {"kernels": 12.0, "torch.compile": call_us, "torch": 22.0}
+    names, _ = names_of(monkeypatch, times_us, clock=clock, quick_us=quick_us)
+    assert names[0] == best
+    assert ("torch.compile" in names) == (best == "torch.compile")
+
+
+@pytest.mark.parametrize(
+    "fragile",
+    [
+        "torch.compile",
+        "channels-last",
+        "torch.compile, channels-last",
+        "torch in a CUDA graph",
+        "torch.compile in a CUDA graph",
+    ],
+)
+def test_a_fragile_way_has_to_be_clearly_faster_than_torch(monkeypatch, fragile):
+    factor = 1.02 ** (("torch.compile" in fragile) + ("channels-last" in fragile) + ("CUDA graph" in fragile))
+    for us, best in ((100 / factor + 0.1, "torch"), (100 / factor - 0.1, fragile)):
+        assert names_of(monkeypatch, {"torch": 100.0, fragile: us})[0][0] == best
+
+
+def test_kernels_in_a_graph_have_to_be_clearly_faster_than_kernels(monkeypatch):
+    for us, best in ((98.5, "kernels"), (97.5, "kernels in a CUDA graph")):
+        assert names_of(monkeypatch, {"kernels": 100.0, "kernels in a CUDA graph": us})[0][0] == best
+
+
+def test_the_fastest_few_are_timed_and_torchs_own_ways_always(monkeypatch):
+    times_us = {"torch": 9.0, "torch.compile": 8.0, "kernels": 3.0, "channels-last": 4.0, "a": 5.0, "b": 6.0}
+    names, (timed, clock) = names_of(monkeypatch, times_us)
+    assert set(timed) == {"kernels", "channels-last", "a", "torch", "torch.compile"}
+    assert names[0] == "kernels"
+    assert clock is None
+
+
+def test_graphs_and_calls_are_timed_by_one_clock(monkeypatch):
+    _, (_, clock) = names_of(monkeypatch, {"torch": 9.0, "torch in a CUDA graph": 3.0})
+    assert isinstance(clock, EventClock)
+
+
+def test_the_choice_is_explained_by_the_next():
+    rounds = rounds_of({"kernels": 10.0, "torch": 13.0, "torch.compile": 20.0})
+    assert explain_choice("kernels", rounds) == "1.30x faster than the next, torch"
+    assert explain_choice("torch", rounds_of({"torch": 13.0})) == "no other variant was correct"
+
+
+# ---- single variants
+
+
+@pytest.mark.parametrize("use_torch_compile", [True, False])
+def test_torch_compile_is_tried_where_it_is_asked_for(without_stopwatch, use_torch_compile):
+    selector = selector_of(use_torch_compile=use_torch_compile)
+    selector.time_baselines()
+    assert selector.variants == {"torch": EAGER} | ({"torch.compile": COMPILED} if use_torch_compile else {})
+    assert not selector.session.faults
+
+
+def test_the_verification_of_the_file_is_kept_in_the_budget(without_stopwatch):
+    selector = selector_of(total_s=1000.0)
+    selector.time_baselines()
+    assert selector.session.budget.reserved_s > selection.RESERVE_S["cpu"]
+
+
+def planned(selector):
+    selector.session.make_plan()
+    selector.session.tune_regions()
+    assert not selector.session.faults
+    return selector
+
+
+def test_kernels_are_a_variant(without_stopwatch):
+    selector = planned(selector_of())
+    selector.time_kernels()
+    assert list(selector.variants) == ["kernels"], "nothing is captured in a graph on a CPU"
+    assert selector._kernels_generated
+    torch.testing.assert_close(selector._programs["kernels"](X, WEIGHT), program(X, WEIGHT))
+
+
+def test_without_kernels_there_is_no_such_variant(without_stopwatch):
+    selector = planned(selector_of(keep=False))
+    selector.time_kernels()
+    assert not selector.variants
+    assert not selector._kernels_generated
+
+
+FAULTY = {
+    "wrong": (lambda x, w: program(x, w) * 1.01, "kernels is not used: "),
+    "another shape": (lambda x, w: program(x, w)[:4], "kernels is not used: "),
+    "failing": (lambda x, w: 1 / 0, "kernels is not used: ZeroDivisionError: division by zero"),
+}
+
+
+@pytest.mark.parametrize("how", FAULTY)
+def test_a_faulty_variant_costs_itself_alone(without_stopwatch, monkeypatch, how):
+    wrong, text = FAULTY[how]
+    monkeypatch.setattr(ProgramSelector, "_build", lambda self, variant: wrong if variant.layers else program)
+    selector = planned(selector_of(use_torch_compile=False))
+    selector.time_baselines()
+    selector.time_kernels()
+    assert list(selector.variants) == list(selector.quick_us) == ["torch"]
+    (fault,) = selector.session.faults
+    assert fault.startswith(text)
+    assert len(fault) > len("kernels is not used: ")
+
+
+def test_without_time_only_the_program_as_it_is_gets_timed(without_stopwatch):
+    selector = selector_of(total_s=0.0)
+    selector.time_baselines()
+    assert list(selector.variants) == ["torch"]
+    assert selector.session.budget.left_out == ["torch.compile"]
+
+
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="select times no variants where none is there")
+def test_a_program_that_is_too_slow_to_be_timed_is_left_to_torch(monkeypatch):
+    def too_slow(*_):
+        raise OutOfTime
+
+    monkeypatch.setattr(ProgramSelector, "_time_us", too_slow)
+    selector = selector_of(use_torch_compile=False)
+    variants, _ = optimize_session(selector.session, selector, train=False)
+    assert [variant.name for variant in variants] == ["torch"]
+
+
+CONVOLUTION = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.convolution(x)))
+
+
+def get_inputs():
+    return [torch.randn(2, 3, 8, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture
+def convolution(tmp_path):
+    path = tmp_path / "problem.py"
+    path.write_text(CONVOLUTION)
+    return load_problem(str(path))
+
+
+@pytest.mark.parametrize(
+    ("channels_last_us", "names"),
+    [
+        (9.0, ["torch", "torch.compile", "channels-last", "torch.compile, channels-last"]),
+        (11.0, ["torch", "torch.compile", "channels-last"]),
+    ],
+)
+def test_convolutions_are_tried_in_channels_last_order(without_stopwatch, convolution, channels_last_us, names):
+    without_stopwatch[:] = [10.0, 10.0, channels_last_us]
+    selector = selector_of(convolution)
+    selector.time_baselines()
+    assert not selector.session.faults
+    assert list(selector.variants) == names
+    made, original = selector._programs["channels-last"].convolution.weight, convolution.module.convolution.weight
+    assert made.is_contiguous(memory_format=torch.channels_last)
+    assert original.is_contiguous()
+    torch.testing.assert_close(made, original)
+
+
+def test_other_programs_are_not_tried_in_channels_last_order(without_stopwatch):
+    selector = selector_of(Problem.from_callable(nn.Conv2d(3, 8, 3), torch.randn(2, 3, 8, 8)), use_torch_compile=False)
+    selector.time_baselines()
+    assert list(selector.variants) == ["torch"], "in memory, weights are shared"
+
+
+def test_only_images_have_convolutions():
+    assert has_convolutions(nn.Sequential(nn.Linear(3, 3), nn.ConvTranspose3d(3, 3, 3)))
+    assert not has_convolutions(nn.Sequential(nn.Linear(3, 3), nn.Conv1d(3, 3, 3)))
+    assert not has_convolutions(torch.relu)
+
+
+@pytest.mark.parametrize(
+    ("quick_us", "tried"),
+    [(10.0, ["kernels in a CUDA graph", "torch in a CUDA graph"]), (selection.GRAPH_BELOW_US, [])],
+)
+def test_on_a_gpu_the_two_best_are_tried_in_graphs_unless_they_are_long(monkeypatch, quick_us, tried):
+    found = []
+    monkeypatch.setattr(ProgramSelector, "_try", lambda self, variant: found.append(variant))
+    selector = selector_of()
+    monkeypatch.setattr(selector.session.tuner, "device", "cuda")
+    for name, us in (("torch", quick_us), ("torch.compile", quick_us * 1.1), ("kernels", quick_us * 1.01)):
+        selector.quick_us[name], selector.variants[name] = us, Variant(name)
+    selector._kernels_generated = True
+    selector.time_kernels()
+    assert [variant.name for variant in found] == tried
+    assert all(isinstance(variant.layers[-1], CudaGraphLayer) for variant in found)
+
+
+def test_a_variant_in_a_graph_has_the_graph_on_top():
+    variant = COMPILED.in_graph()
+    assert variant.name == "torch.compile in a CUDA graph"
+    assert list(map(type, variant.layers)) == [CompiledLayer, CudaGraphLayer]
+    assert "class Compiled(" in variant.source(Problem.from_callable(program, X, WEIGHT), "A test.")
+
+
+# ---- copies of a model
+
+
+def test_a_copy_with_another_class_shares_its_weights_and_not_its_hooks():
+    class Other(nn.Linear):
+        pass
+
+    model = nn.Linear(3, 3)
+    made = clone_with_class(model, Other)
+    assert type(made) is Other
+    assert made.weight is model.weight
+    model.weight = nn.Parameter(torch.ones(3, 3))
+    assert made.weight is model.weight
+    made.register_forward_hook(lambda *_: None)
+    assert not model._forward_hooks
+
+
+def test_a_function_becomes_an_instance():
+    class Other(nn.Module):
+        pass
+
+    assert type(clone_with_class(torch.relu, Other)) is Other
+
+
+def test_timing_leaves_no_traces_in_buffers(monkeypatch):
+    norm = nn.BatchNorm1d(40)
+    selector = selector_of(Problem.from_callable(norm, X), use_torch_compile=False)
+    selector.time_baselines()
+    monkeypatch.setattr(selection, "FINAL_BUDGET_S", 0.01)
+    variants, rounds = selector.select()
+    assert [variant.name for variant in variants] == list(rounds.timings) == ["torch"]
+    assert norm.num_batches_tracked.item() == 0
+    assert torch.equal(norm.running_mean, torch.zeros(40))
