@@ -121,7 +121,6 @@ def test_a_thread_is_not_limited():
     assert ended
 
 
-@pytest.mark.xfail(strict=True, reason="time_limit disarms a timer that was armed before it")
 def test_an_outer_limit_holds_after_an_inner_one():
     with pytest.raises(OutOfTime), time_limit(0.05):
         with time_limit(30.0):

@@ -118,7 +118,6 @@ def test_the_program_as_it_was_takes_the_place_of_what_is_wrong(small):
     torch.testing.assert_close(made(X), small(X))
 
 
-@pytest.mark.xfail(strict=True, reason="in memory, a rejected variant is not noted")
 def test_what_is_wrong_is_said(small):
     with torch.no_grad():
         made = optimize_problem(Problem.from_callable(small, X), FirstChoice(), 1, scaled(2, EAGER))

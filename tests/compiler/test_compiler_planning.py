@@ -42,14 +42,12 @@ def test_equal_blocks_are_one_kernel():
     assert sum(map(found.count, originals)) == 4
 
 
-@pytest.mark.xfail(strict=True, reason="anonymous_text takes operators for values that are called like them")
 def test_a_block_is_equal_to_the_first_one_too():
     found = plan(lambda x, w: block(block(x) @ w), X, WEIGHT)
     assert found.same_as == {"region_1": "region_0"}
     assert found.count("region_0") == 2
 
 
-@pytest.mark.xfail(strict=True, reason="anonymous_text takes operators for values that are called like them")
 def test_other_operators_make_another_kernel():
     assert not plan(lambda x, w: torch.cos(torch.sin(x) @ w), X, WEIGHT).same_as
 

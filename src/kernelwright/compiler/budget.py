@@ -64,6 +64,7 @@ def time_limit(limit_s: float) -> Iterator[None]:
     def interrupt(*_: Any) -> None:
         raise OutOfTime
 
+    start_s, (outer_s, outer_interval_s) = wall_s(), signal.getitimer(signal.ITIMER_REAL)
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.001), 1.0)  # again, if a callback swallows it
     try:
@@ -71,3 +72,6 @@ def time_limit(limit_s: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if outer_s:  # a timer that was running before goes on
+            left_s = max(outer_s - (wall_s() - start_s), 1e-3)
+            signal.setitimer(signal.ITIMER_REAL, left_s, outer_interval_s)

@@ -77,6 +77,8 @@ def _verified(
         optimized = clone_with_class(session.program, load(source, {"Model": _base(session.program)}).ModelNew)
         with tf32_as_set():
             verdict = verify(session.problem, optimized, device=session.device, sets=num_input_sets)
+        if not verdict.accepted:
+            session.note_rejection(variant.name, verdict.reason)
         yield variant, source, optimized, verdict
 
 

@@ -34,6 +34,8 @@ from kernelwright.verification.outcome import tf32_as_set
 from kernelwright.verification.transport.runners import PRELOAD_MODULES
 from kernelwright.verification.verdict import verify
 
+VERIFY_LIMIT_S = 120.0
+
 
 def optimize_file(
     target: str,
@@ -81,7 +83,8 @@ def optimize_file(
     path = path if verdict.accepted else rejected
     write_atomic(path, source.encode())
     verdict = msgspec.structs.replace(verdict, candidate=str(path))
-    bench = bench_of(session, rounds, chosen, verdict) if rounds and verdict.accepted else None
+    timed = rounds and verdict.accepted and chosen.name in rounds.timings
+    bench = bench_of(session, rounds, chosen, verdict) if rounds and timed else None
     record = summarize_optimization(session, source, verdict, chosen, rounds)
     return msgspec.structs.replace(record, diagnosis=diagnosis, output_file=str(path), bench=bench)
 
@@ -124,22 +127,26 @@ class StagedFile:
         """Verify variants until one is accepted.
 
         Returns:
-            It, its source and its verdict; those of the last one if all are rejected.
+            It, its source and its verdict; those of the original program if all are rejected.
+        Raises:
+            ProblemError: the original program cannot be verified.
         """
-        session, problem = self.session, self.session.problem
-        names = [variant.name for variant in variants]
-        candidates = [*variants, *([EAGER] if TORCH not in names else [])]
-        result: tuple[Variant, str, Verdict] | None = None
+        session = self.session
+        candidates = [one for one in variants if one != EAGER or one is variants[0]]
         for variant in candidates:
-            if result and result[2].accepted:
-                break
-            with session.isolated(f"{variant.name} is not used", limit_s=120.0):
-                source = variant.source(problem, file_header(session, variant))
-                result = variant, source, self._verify(source)
-                if reason := result[2].reason:
-                    session.faults.append(f"{variant.name} is not used: {reason.code}, {reason.detail}")
-        assert result, "the original program is a file"
-        return result
+            verified: tuple[str, Verdict] | None = None
+            with session.isolated(f"{variant.name} is not used", limit_s=VERIFY_LIMIT_S):
+                verified = self._verified(variant)
+            if verified and verified[1].accepted:
+                return variant, *verified
+            session.rejected.add(variant.name)
+            if verified:
+                session.note_rejection(variant.name, verified[1].reason)
+        return EAGER, *self._verified(EAGER)  # its faults are those of the problem
+
+    def _verified(self, variant: Variant) -> tuple[str, Verdict]:
+        source = variant.source(self.session.problem, file_header(self.session, variant))
+        return source, self._verify(source)
 
     def _verify(self, source: str) -> Verdict:
         """Verify a source text.
@@ -188,7 +195,8 @@ def summarize_optimization(
     notes, plan = [], session.plan
     alone = chosen.name if chosen.engine != OWN_KERNELS else ""
     if alone and rounds and chosen.name in rounds.timings:
-        notes.append(f"the file runs the whole program with {chosen.name}: {explain_choice(chosen.name, rounds)}")
+        reason = explain_choice(chosen.name, rounds, session.rejected)
+        notes.append(f"the file runs the whole program with {chosen.name}: {reason}")
     if plan and plan.captured.training and chosen.engine == OWN_KERNELS:
         modes = {"train" if mode else "eval" for mode in plan.captured.training}
         notes.append(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import torch
 
 from kernelwright.compiler.capture.capture import CapturedProgram, capture_with_training_mode
@@ -76,11 +76,24 @@ def find_repetitions(parts: Sequence[PlannedRegion]) -> dict[str, str]:
 
 
 def anonymous_text(part: PlannedRegion) -> str:
-    """The text of a region with all its names replaced by numbers, in the order of their first use."""
+    """The text of a region without its name, with tensors, values and axes numbered in the order of their use."""
+    numbers: dict[str, str] = {}
+
+    def number(name: Any) -> Any:
+        return numbers.setdefault(name, f"_{len(numbers)}") if isinstance(name, str) else name
+
+    def renamed(one: Any) -> Any:
+        """One load, step or store; operators and dtypes keep their names."""
+        fields = msgspec.to_builtins(one)
+        for key in ("value", "buffer", "arg", "name"):
+            if key in fields:
+                fields[key] = number(fields[key])
+        if "args" in fields:
+            fields["args"] = [number(arg) for arg in fields["args"]]
+        if "strides" in fields:
+            fields["strides"] = {number(axis): stride for axis, stride in fields["strides"].items()}
+        return fields
+
     region = part.region
-    names = [region.name, *(axis.name for axis in (*region.outer, *region.row))]
-    names += [name for load in region.loads for name in (load.buffer, load.value)]
-    names += [step.value for step in region.steps] + region.writes
-    numbers = {name: f"_{index}" for index, name in enumerate(dict.fromkeys(names))}
-    layouts = [(store.shape, store.shape_strides) for store in region.stores]
-    return re.sub(r"\w+", lambda word: numbers.get(word[0], word[0]), f"{region} {layouts}")
+    parts = (*region.outer, "rows", *region.row, *region.loads, *region.steps, *region.stores)
+    return "\n".join(one if isinstance(one, str) else repr(renamed(one)) for one in parts)

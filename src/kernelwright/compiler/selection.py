@@ -7,7 +7,7 @@ Operators between regions and the overhead of a call count only here.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -210,7 +210,10 @@ class ProgramSelector:
             run_program(program, module, self.session.inputs)
         got = run_program(program, module, self.session.inputs)
         reason, _ = check_accuracy(got.values, expected, distribution=AS_GIVEN)
-        return reason.detail if reason else ""
+        if reason:
+            return reason.detail
+        strides = [[one.stride() for one in values] for values in (got.values, expected.reference)]
+        return "its results have other strides" if strides[0] != strides[1] else ""
 
     def _too_large_to_check(self) -> bool:
         """Whether FP64 copies of the inputs do not fit next to what is timed; the file is verified by itself."""
@@ -237,12 +240,14 @@ class ProgramSelector:
 
     # ---- the choice
 
-    def select(self) -> tuple[list[Variant], InterleavedTimings]:
+    def select(self) -> tuple[list[Variant], InterleavedTimings | None]:
         """Time the fastest variants interleaved with eager torch and torch.compile.
 
         Returns:
-            The variants, best first, and the timings.
+            The variants, best first, and the timings; the original alone, without timings, if nothing could be timed.
         """
+        if not self.variants:
+            return [EAGER], None
         baselines = [name for name in (TORCH, TORCH_COMPILE) if name in self.variants]
         names = list(dict.fromkeys([*self._best(MAX_FINALISTS), *baselines]))
         programs = {name: self._programs[name] for name in names}
@@ -286,9 +291,10 @@ def has_convolutions(program: Any) -> bool:
     return isinstance(program, torch.nn.Module) and any(isinstance(one, _CONVOLUTIONS) for one in program.modules())
 
 
-def explain_choice(chosen: str, rounds: InterleavedTimings) -> str:
-    """State how much faster the chosen variant is than the next."""
-    others = {name: timing.time_us for name, timing in rounds.timings.items() if name != chosen}
+def explain_choice(chosen: str, rounds: InterleavedTimings, rejected: Set[str] = frozenset()) -> str:
+    """State how much faster the chosen variant is than the next that was not rejected."""
+    left_out = {chosen, *rejected}
+    others = {name: timing.time_us for name, timing in rounds.timings.items() if name not in left_out}
     if not others:
         return "no other variant was correct"
     second = min(others, key=lambda name: others[name])

@@ -33,6 +33,7 @@ from kernelwright.core.errors import KernelwrightError
 from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import TORCH, RegionOutcome
 from kernelwright.core.progress import report_stage
+from kernelwright.core.verdict import Reason
 from kernelwright.problems import Problem
 from kernelwright.problems.state import replaced_values
 
@@ -68,6 +69,7 @@ class OptimizationSession:
         gradients: backward passes of the regions that run as kernels, where they are needed.
         backward: the regions of these passes, with their results.
         faults: what failed, and what it cost, one sentence each.
+        rejected: the variants of the whole program that verification rejected.
         channels_last: the plan is made for images and weights in channels-last order.
     """
 
@@ -79,6 +81,7 @@ class OptimizationSession:
     gradients: list[RegionGradient] = field(default_factory=list)
     backward: list[tuple[PlannedRegion, TuningResult]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    rejected: set[str] = field(default_factory=set)
     channels_last: bool = False
 
     @property
@@ -133,6 +136,11 @@ class OptimizationSession:
             return
         with replaced_values(self.problem.module, to_channels_last, buffers=False):
             yield pytree.tree_map_only(torch.Tensor, to_channels_last, self.inputs)
+
+    def note_rejection(self, name: str, reason: Reason | None) -> None:
+        """Note that verification rejected a variant of the whole program."""
+        self.rejected.add(name)
+        self.faults.append(f"{name} is not used: {reason.code}, {reason.detail}" if reason else f"{name} is not used")
 
     def make_plan(self, *, train: bool = False) -> None:
         """Capture the program and partition it into regions; with `train`, repetitions get gradients of their own."""

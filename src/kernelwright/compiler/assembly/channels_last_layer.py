@@ -23,6 +23,11 @@ def to_channels_last(value):
     return tree_map_only(torch.Tensor, reorder, value)
 
 
+def is_row_major(value):
+    """Whether every image in a tree of arguments has the order for which the original program returns the same."""
+    return all(one.is_contiguous() for one in tree_leaves(value) if isinstance(one, torch.Tensor))
+
+
 def to_row_major(value):
     """Reorder every image in a tree of results as the original program returns it."""
     return tree_map_only(torch.Tensor, lambda one: one.contiguous() if one.dim() in CHANNELS_LAST else one, value)
@@ -42,7 +47,7 @@ class ChannelsLastLayer:
     """Reorders weights once, inputs and results in each call."""
 
     class_name: str = "ChannelsLast"
-    imports: str = "from torch.utils._pytree import tree_map_only"
+    imports: str = "from torch.utils._pytree import tree_leaves, tree_map_only"
 
     def sections(self, problem: Problem) -> Sequence[tuple[str, str]]:
         """The functions that reorder."""
@@ -62,6 +67,8 @@ class ChannelsLastLayer:
         body = []
         if names := below.argument_names():
             targets = ", ".join(names) + "," * (len(names) == 1)
+            body.append(f"if not {rename('is_row_major')}(({targets})):")
+            body.append(f"    return {below.call(arguments)}")
             body.append(f"{targets} = {rename('to_channels_last')}(({targets}))")
         body.append(f"return {rename('to_row_major')}({below.call(arguments)})")
         return "\n".join([*lines, wrap_call(f"def forward({parameters}):"), *map(indent, body)])

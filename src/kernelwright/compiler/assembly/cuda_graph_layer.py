@@ -26,20 +26,21 @@ class Replay:
     def __init__(self):
         self.num_calls, self.graph, self.failed, self.lock = 0, None, False, threading.Lock()
 
-    def __call__(self, module, function, inputs):
-        leaves, spec = tree_flatten(inputs)
+    def __call__(self, module, function, args, kwargs):
+        leaves, spec = tree_flatten((args, kwargs))
+        self.num_calls += 1
+        if self.failed or self.num_calls <= NUM_PLAIN_CALLS:
+            return function(*args, **kwargs)
         with self.lock:
-            if self.failed or not can_replay() or (self.graph and not self.fits(module, leaves, spec)):
-                return function(*inputs)
-            if not self.graph:
-                self.num_calls += 1
-                if self.num_calls <= NUM_PLAIN_CALLS or not self.capture(module, function, leaves, spec):
-                    return function(*inputs)
-            for static, leaf in zip(self.static, leaves):
-                if isinstance(leaf, torch.Tensor):
-                    static.copy_(leaf)
-            self.graph.replay()
-            return tree_unflatten([copy_of(one) for one in self.results], self.result_spec)
+            if self.graph is None and not self.failed:
+                self.capture(module, function, leaves, spec)
+            if self.graph is not None and self.fits(module, leaves, spec):
+                for static, leaf in zip(self.static, leaves):
+                    if isinstance(leaf, torch.Tensor):
+                        static.copy_(leaf)
+                self.graph.replay()
+                return tree_unflatten([copy_of(one) for one in self.results], self.result_spec)
+        return function(*args, **kwargs)
 
     def fits(self, module, leaves, spec):
         """Whether a call is like the captured one."""
@@ -53,13 +54,13 @@ class Replay:
         )
 
     def capture(self, module, function, leaves, spec):
-        """Capture the function; false if that is impossible."""
+        """Capture the function, or note that it cannot be captured."""
+        self.failed = True
         state = [value for one in module.modules() for value in (*one._parameters.values(), *one._buffers.values())]
         state = [value for value in state if value is not None]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if not all(one.is_cuda and one.layout is torch.strided for one in (*tensors, *state)):
-            self.failed = True
-            return False
+            return
         self.spec, self.stream = spec, torch.cuda.current_stream()
         self.static = [static_copy(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.state = [
@@ -73,29 +74,32 @@ class Replay:
         before = [one._version for one in self.static if isinstance(one, torch.Tensor)]
         graph = torch.cuda.CUDAGraph()
         try:
+            args, kwargs = tree_unflatten(self.static, spec)
             with torch.cuda.graph(graph):
-                result = function(*tree_unflatten(self.static, spec))
+                result = function(*args, **kwargs)
         except Exception:
             with contextlib.suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph()):
                 torch.zeros(1, device="cuda")  # a failed capture leaves torch's generator in capture mode
-            self.failed = True
-            return False
+            return
         self.results, self.result_spec = tree_flatten(result)
         changed = before != [one._version for one in self.static if isinstance(one, torch.Tensor)]
         storages = [one.untyped_storage().data_ptr() for one in self.results if isinstance(one, torch.Tensor)]
         shared = {one.untyped_storage().data_ptr() for one in (*self.static, *state) if isinstance(one, torch.Tensor)}
-        if changed or len(set(storages)) < len(storages) or shared & set(storages):
-            self.failed = True  # it changes its arguments, or returns a view of something
-            return False
-        self.graph = graph
-        return True
+        if not (changed or len(set(storages)) < len(storages) or shared & set(storages)):
+            self.graph, self.failed = graph, False  # else it changes its arguments, or returns a view of something
+
+
+def replay_of(module):
+    """The replay of a module, made in its first call."""
+    return REPLAYS.get(module) or REPLAYS.setdefault(module, Replay())
 
 
 def can_replay():
     """Whether nothing records, traces or intercepts this call."""
     return not (
-        torch.is_grad_enabled()
-        or torch.compiler.is_compiling()
+        torch.compiler.is_compiling()
+        or torch.is_grad_enabled()
+        or not torch.cuda.is_initialized()
         or torch.is_autocast_enabled("cuda")
         or torch.cuda.is_current_stream_capturing()
         or torch._C._len_torch_dispatch_stack() > 0
@@ -144,12 +148,12 @@ class CudaGraphLayer:
     def body(self, below: LayerBelow) -> str:
         """`forward`: a replay if the call is like the captured one, else a call."""
         rename, (parameters, arguments) = below.rename, below.signature()
-        names = ", ".join(below.argument_names())
-        inputs = f"({names},)" if names else "()"
-        replays, called = rename("REPLAYS"), below.name if below.is_function else "super().forward"
+        positional, keywords = below.split_arguments()
+        called = below.name if below.is_function else "super().forward"
         body = [
-            f"plain, replay = {called}, {replays}.get(self) or {replays}.setdefault(self, {rename('Replay')}())",
-            f"return replay(self, lambda {names}: plain({arguments}), {inputs})",
+            f"if not {rename('can_replay')}():",
+            f"    return {below.call(arguments)}",
+            f"return {rename('replay_of')}(self)(self, {called}, ({positional}), dict({keywords}))",
         ]
         doc = f'"""{below.name}, replayed as a CUDA graph."""'
         return "\n".join([doc, "", wrap_call(f"def forward({parameters}):"), *map(indent, body)])

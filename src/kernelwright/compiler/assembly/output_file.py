@@ -64,6 +64,13 @@ class LayerBelow:
         parameters = ", ".join(filter(None, ["self", str(signature)[1:-1]]))
         return parameters, ", ".join(map(_forwarded_argument, signature.parameters.values()))
 
+    def split_arguments(self) -> tuple[str, str]:
+        """The arguments that are passed on by position, each with a comma behind it, and those by keyword."""
+        values = plain_signature(self.problem).parameters.values()
+        by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        positional = "".join(f"{_forwarded_argument(one)}, " for one in values if one.kind not in by_keyword)
+        return positional.rstrip(), ", ".join(_forwarded_argument(one) for one in values if one.kind in by_keyword)
+
     def argument_names(self) -> list[str]:
         """The names of the arguments of `forward`."""
         return list(plain_signature(self.problem).parameters)
@@ -93,7 +100,7 @@ def assemble_file(problem: Problem, layers: Sequence[Layer], header: str) -> str
     imports.setdefault("import torch")
     future = FUTURE_IMPORT if FUTURE_IMPORT in original else ""
     pieces = [
-        f'"""{header}"""\n\n{future}{_join_imports(imports)}\n',
+        "\n\n".join(filter(None, [f'"""{header}"""', future.strip(), _join_imports(imports)])),
         _section("original program", original.replace(FUTURE_IMPORT, "")),
         *(_section(title, rename(text)) for title, text in sections),
     ]
