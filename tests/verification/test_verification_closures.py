@@ -34,3 +34,24 @@ def test_a_program_with_closures_has_an_fp64_golden_and_other_parameters():
     problem = Problem.from_module(Closure(), torch.randn(4, 16))
     verdict = verify(problem, problem.program)
     assert verdict.accepted and verdict.golden == "FP64", verdict.reason
+
+
+class Remembering(nn.Module):
+    """As KernelBench's recurrent cell: it keeps its last state in a plain attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.hidden = nn.Linear(16, 8), torch.zeros(4, 8)
+
+    def forward(self, x, initial):
+        self.hidden.copy_(initial)
+        self.hidden = torch.tanh(self.cell(torch.cat([x, self.hidden], 1)))
+        return self.hidden * 2
+
+
+def test_a_state_in_an_attribute_does_not_stay_in_fp64():
+    torch.manual_seed(0)
+    problem = Problem.from_module(Remembering(), torch.randn(4, 8), torch.randn(4, 8))
+    verdict = verify(problem, problem.program)
+    assert verdict.accepted and verdict.golden == "FP64", verdict.reason
+    assert problem.program.hidden.dtype is torch.float32

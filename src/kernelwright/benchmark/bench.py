@@ -110,7 +110,7 @@ def bench(
         calls_us = [verdicts[i].call_us for i in accepted if i in verdicts]
         timing_seed = secrets.randbits(SEED_BITS) if seed is None else seed
         options = {"call_us": min(filter(None, calls_us), default=None), "tolerance": tolerance, "seed": timing_seed}
-        bounds = LowerBounds(target_machine, _count_work(loaded, device))
+        bounds = LowerBounds(target_machine, count_problem(loaded, device))
         measured = _time_all(
             loaded, timed, baselines, device, pairs, bounds, build_timeout_s=build_timeout_s, **options
         )
@@ -121,7 +121,8 @@ def bench(
         return _make_bench(loaded.name, bounds, measured, _in_candidate_order(verdicts))
 
 
-def _count_work(problem: Problem, device: str) -> ProgramWork:
+def count_problem(problem: Problem, device: str) -> ProgramWork:
+    """The work of one run of a problem."""
     report_stage("counting the work", 120)
     return count_work(problem.program_on(device), *problem.inputs(device, seed=0))
 
@@ -249,11 +250,13 @@ def summarize_rounds(
     rounds: InterleavedTimings,
     names: Sequence[tuple[str, str]],
     verdicts: Sequence[Verdict],
+    work: ProgramWork | None = None,
 ) -> Bench:
     """The benchmark of a trusted candidate that was timed interleaved with its baselines in this process.
 
     Args:
         names: of the candidate, then of its baselines: the name of the timing and that in the benchmark.
+        work: the program's work, if it was counted before.
     """
     timed = [(old, new) for old, new in names if old in rounds.timings]
     timings = [msgspec.structs.replace(rounds.timings[old], name=new) for old, new in timed]
@@ -261,7 +264,7 @@ def summarize_rounds(
     comparisons = [
         msgspec.structs.replace(rounds.compare(candidate, old), variant=name, baseline=new) for old, new in baselines
     ]
-    bounds = LowerBounds(machine, _count_work(problem, device))
+    bounds = LowerBounds(machine, work or count_problem(problem, device))
     return _make_bench(problem.name, bounds, PairedTimings(timings, comparisons), tuple(verdicts))
 
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import torch
 
 from kernelwright.benchmark.bench import summarize_rounds
 from kernelwright.benchmark.variants import require_baselines
 from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.budget import DEFAULT_S, Budget
+from kernelwright.compiler.compile_pool import CompilePool
 from kernelwright.compiler.planning import RegionPlan, plan_problem
 from kernelwright.compiler.selection import EAGER, ProgramSelector, Variant, explain_choice
 from kernelwright.compiler.session import OptimizationSession, untuned
@@ -25,16 +27,21 @@ from kernelwright.core.machine import Machine
 from kernelwright.core.optimization import OWN_KERNELS, TORCH, TORCH_COMPILE, Optimization
 from kernelwright.core.paths import require_writable
 from kernelwright.core.verdict import Verdict
-from kernelwright.diagnosis import why
+from kernelwright.diagnosis.run_once import run_once
+from kernelwright.diagnosis.why import why_with_work
 from kernelwright.machines import machine as machine_here
+from kernelwright.machines import refresh_memory
 from kernelwright.measure.paired import InterleavedTimings
 from kernelwright.problems import Problem, load_candidate, load_problem
 from kernelwright.sandbox import ForkServer
 from kernelwright.verification.outcome import tf32_as_set
 from kernelwright.verification.transport.runners import PRELOAD_MODULES
 from kernelwright.verification.verdict import verify
+from kernelwright.work.counting import ProgramWork
 
 VERIFY_LIMIT_S = 120.0
+COMPILER_MODULES = {"cpu": (), "cuda": ("triton", "torch._dynamo", "torch._inductor.compile_fx")}
+"""What a process that verifies a file imports first; seconds, which pass while the file is made."""
 
 
 def optimize_file(
@@ -67,16 +74,24 @@ def optimize_file(
     if path.exists() and path.resolve() == Path(target.partition(":")[0]).resolve():
         raise UsageError(f"{path} is the problem itself", next="--out another_name.py")
     require_writable(path, "--out")
-    problem = load_problem(target)
     if plan_only:
+        problem = load_problem(target)
         return _plan_only_record(problem, machine_here(device), plan_problem(problem, device))
-    diagnosis = why(problem, device=device)
-    tuner = Tuner(backend_for(device), device, diagnosis.machine, "compile" in baselines)
-    session = OptimizationSession(problem, tuner, budget)
-    selector = ProgramSelector(session, use_torch_compile="compile" in baselines)
-    variants, rounds = optimize_session(session, selector, train=train)
-    selector.release()
-    with tempfile.TemporaryDirectory() as folder, ForkServer(PRELOAD_MODULES) as fork_server:
+    preload = (*PRELOAD_MODULES, *COMPILER_MODULES[device])
+    with ForkServer(preload) as fork_server, tempfile.TemporaryDirectory() as folder:
+        problem = load_problem(target)
+        with CompilePool(torch.cuda.get_device_capability() if device == "cuda" else None) as pool:
+            machine = refresh_memory(machine_here(device))
+            tuner = Tuner(backend_for(device), device, machine, "compile" in baselines, pool=pool)
+            session = OptimizationSession(problem, tuner, budget)
+            with problem.restore_buffers(), torch.set_grad_enabled(problem.needs_grad(session.inputs)):
+                run_once(session.program, session.inputs)
+            diagnosis, work = None, None
+            with session.isolated("there is no diagnosis"):
+                diagnosis, work = why_with_work(problem, device)
+            selector = ProgramSelector(session, use_torch_compile="compile" in baselines)
+            variants, rounds = optimize_session(session, selector, train=train)
+        selector.release()
         staged = StagedFile(session, target, Path(folder) / path.name, fork_server)
         chosen, source, verdict = staged.first_accepted(variants)
     rejected = path.with_stem(f"{path.stem}_rejected")
@@ -84,7 +99,7 @@ def optimize_file(
     write_atomic(path, source.encode())
     verdict = msgspec.structs.replace(verdict, candidate=str(path))
     timed = rounds and verdict.accepted and chosen.name in rounds.timings
-    bench = bench_of(session, rounds, chosen, verdict) if rounds and timed else None
+    bench = bench_of(session, rounds, chosen, verdict, work) if rounds and timed else None
     record = summarize_optimization(session, source, verdict, chosen, rounds)
     return msgspec.structs.replace(record, diagnosis=diagnosis, output_file=str(path), bench=bench)
 
@@ -166,10 +181,17 @@ class StagedFile:
             return verify(problem, str(self.path), device=device, fork_server=self.fork_server, check_timed_calls=False)
 
 
-def bench_of(session: OptimizationSession, rounds: InterleavedTimings, chosen: Variant, verdict: Verdict) -> Bench:
+def bench_of(
+    session: OptimizationSession,
+    rounds: InterleavedTimings,
+    chosen: Variant,
+    verdict: Verdict,
+    work: ProgramWork | None,
+) -> Bench:
     """The timings of the chosen variant and of the baselines as a benchmark."""
     names = [(chosen.name, "candidate"), (TORCH, "eager"), (TORCH_COMPILE, TORCH_COMPILE)]
-    return summarize_rounds(session.problem, session.tuner.machine, session.device, rounds, names, [verdict])
+    problem, machine = session.problem, session.tuner.machine
+    return summarize_rounds(problem, machine, session.device, rounds, names, [verdict], work)
 
 
 def file_header(session: OptimizationSession, variant: Variant) -> str:

@@ -126,6 +126,7 @@ class ProgramSelector:
             for option in options:
                 for engine in (TORCH, TORCH_COMPILE):
                     self._try_option(engine, **option)
+        self._try_graphs(2)
 
     def _try_option(self, engine: str, **option: Any) -> None:
         """Try the fastest variant of an engine with one more option; torch.compile only where it helps torch."""
@@ -154,10 +155,13 @@ class ProgramSelector:
         if layer:
             self._kernels_generated = any(not kernel.torch_source for kernel in layer.kernels)
             self._try(Variant(OWN_KERNELS, layer, **self.options))
-        if self.session.device == "cuda":
-            for name in self._best(2):
-                if self.quick_us[name] < GRAPH_BELOW_US:
-                    self._try(replace(self.variants[name], in_graph=True))
+            self._try_graphs(1)
+
+    def _try_graphs(self, count: int) -> None:
+        """Try the best variants in CUDA graphs, unless they are so long that launches do not matter."""
+        for name in self._best(count) if self.session.device == "cuda" else ():
+            if self.quick_us[name] < GRAPH_BELOW_US and not self.variants[name].in_graph:
+                self._try(replace(self.variants[name], in_graph=True))
 
     def _best(self, count: int) -> list[str]:
         """The names of the fastest variants, simpler ones preferred."""

@@ -54,6 +54,10 @@ class RegionTuner(Protocol):
         """See `Tuner.tune`."""
         ...
 
+    def compile_ahead(self, region: Region) -> list[str]:
+        """See `Tuner.compile_ahead`."""
+        ...
+
     def notes(self) -> list[str]:
         """Notes for the user on how the tuning ran."""
         ...
@@ -166,7 +170,10 @@ class OptimizationSession:
             recorded = record_region_inputs(captured, unique, values)
             inputs_of = {part.region.name: inputs for part, inputs in zip(unique, recorded, strict=True)}
         results: dict[str, TuningResult] = {}
-        for index, part in enumerate(self._largest_first(unique)):
+        ordered = self._largest_first(unique)
+        for part in ordered if self.device == "cuda" else ():
+            self.tuner.compile_ahead(part.region)
+        for index, part in enumerate(ordered):
             inputs = inputs_of.pop(part.region.name, None)
             left = len(unique) - index
             limit_s = max(self.budget.remaining_s / left * 2, MIN_REGION_S)

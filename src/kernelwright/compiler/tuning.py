@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from torch import fx
 
 from kernelwright.compiler.backends import Backend
+from kernelwright.compiler.compile_pool import CompilePool, CompileTask
 from kernelwright.compiler.cuda_graph import measure_in_graph_us
 from kernelwright.compiler.kernel_source import RegionKernel, summarize
 from kernelwright.compiler.reference import format_reference
@@ -58,6 +60,7 @@ class Tuner:
 
     Args:
         use_torch_compile: time torch.compile as a variant too.
+        pool: compiles ahead in other processes.
     """
 
     backend: Backend
@@ -65,6 +68,7 @@ class Tuner:
     machine: Machine
     use_torch_compile: bool = True
     budget_s: float = 1.0
+    pool: CompilePool | None = None
     _num_tried: int = field(default=0, init=False)
     _num_cached: int = field(default=0, init=False)
 
@@ -72,6 +76,18 @@ class Tuner:
         """Notes for the user on how the tuning ran."""
         reused = f"{self._num_cached} of {self._num_tried} configs reused from an earlier run"
         return [reused] if self._num_cached else []
+
+    def compile_ahead(self, region: Region) -> list[str]:
+        """Start to compile every config of a region in other processes; returns the sources."""
+        if self.pool is None:
+            return []
+        dtypes = {load.buffer: load.dtype for load in region.loads}
+        texts = []
+        for config in self.backend.generate_configs(region):
+            with suppress(Exception):  # it occurs again, and is reported, when the config is tried
+                texts.append(self.backend.emit_module([RegionKernel(region, config)]))
+                self.pool.submit(CompileTask(texts[-1], region.name, tuple(dtypes[name] for name in region.reads)))
+        return texts
 
     def tune(
         self, region: Region, reference: fx.GraphModule, inputs: Sequence[torch.Tensor], limit_s: float = math.inf
@@ -169,6 +185,9 @@ class Tuner:
     ) -> tuple[ProgramsByAttempt, list[Attempt]]:
         """Build and quickly time every config of the backend, as long as there is time; at least one that works."""
         trials, programs, attempts = TrialStore(region, self.machine), {}, []
+        texts = self.compile_ahead(region)
+        if self.pool and self.device == "cpu":  # compilers beside a timing would disturb it
+            self.pool.wait(texts, deadline_s - wall_s())
         configs = self.backend.generate_configs(region)
         for number, config in enumerate(configs, 1):
             if programs and wall_s() > deadline_s:
@@ -184,6 +203,8 @@ class Tuner:
                     attempt = None
                 self._num_tried, self._num_cached = self._num_tried + 1, self._num_cached + bool(attempt)
                 if attempt is None or attempt.time_us is not None:
+                    if self.pool:
+                        self.pool.wait([text], deadline_s - wall_s())
                     program = getattr(self.backend.load(text), region.name)
                     attempt = attempt or self._time_attempt(name, values, program, inputs)
                     programs[name] = RegionKernel(region, config), program

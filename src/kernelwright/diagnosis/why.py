@@ -27,6 +27,8 @@ from kernelwright.work import CountingMode, count_work, first_read_bytes
 
 RUN_LIMIT_S = 120.0
 TIMING_BUDGET_S = 2.0
+MANY_CALLS = 2000
+"""Programs of more operators are timed in fewer passes: a pass takes seconds."""
 
 
 def why(
@@ -67,8 +69,15 @@ def why(
 
             observation = observe_compiled(problem, machine, run_device, limit_s)
             return build_diagnosis(observation, f"{problem.name}, compiled", describe_inputs(problem))
-        observation = _observe(problem, machine, run_device, limit_s, reference)
+        observation, _ = _observe(problem, machine, run_device, limit_s, reference)
         return build_diagnosis(observation, problem.name, describe_inputs(problem))
+
+
+def why_with_work(problem: Problem, device: str) -> tuple[Diagnosis, ProgramWork]:
+    """`why` of a problem, and the work that it counted."""
+    with problem.restore_buffers():
+        observation, work = _observe(problem, measured_machine(device), device, RUN_LIMIT_S)
+    return build_diagnosis(observation, problem.name, describe_inputs(problem)), work
 
 
 def why_files(targets: Sequence[str], **options: Any) -> Diagnosis:
@@ -124,8 +133,12 @@ def describe_inputs(problem: Problem) -> str:
 
 
 def _observe(
-    problem: Problem, machine: Machine, device: str, limit_s: float, reference: ProgramWork | None
-) -> Observation:
+    problem: Problem,
+    machine: Machine,
+    device: str,
+    limit_s: float,
+    reference: ProgramWork | None = None,
+) -> tuple[Observation, ProgramWork]:
     import torch
 
     program, inputs = problem.program_on(device), problem.inputs(device, seed=0)
@@ -145,14 +158,13 @@ def _observe(
         ).timings["now"]
         if reference:
             faulted = {0} if device == "cpu" and (timing.page_faults_per_call or 0) >= MIN_FAULTS_PER_CALL else set()
-            return observe(
-                problem.summary, machine, work, OperatorTimes([timing.time_us], faulted), timing.time_us, timing
-            )
+            times = OperatorTimes([timing.time_us], faulted)
+            return observe(problem.summary, machine, work, times, timing.time_us, timing), work
         report_stage("timing each operator")
         call = RotatingBuffers(inputs, last_cache_bytes(machine)).bind(program)
         times = _operator_times(call, device, len(work.operators), timing.time_us)
     try:
-        return observe(problem.summary, machine, work, times, timing.time_us, timing)
+        return observe(problem.summary, machine, work, times, timing.time_us, timing), work
     except ValueError as error:
         raise ProblemError(
             f"the operator calls of the program differ from run to run: {error}",
@@ -162,7 +174,7 @@ def _observe(
 
 def _operator_times(call: Callable[[], Any], device: str, calls: int, time_us: float) -> OperatorTimes:
     """Time the counted calls; if counting decomposed composite operators, time them decomposed too."""
-    passes = 3 if time_us > 1e6 else 7
+    passes = 3 if time_us > 1e6 or calls > MANY_CALLS else 7
     times = time_operators(call, device, passes)
     return times if len(times.times_us) == calls else time_operators(call, device, passes, outer_mode=CountingMode)
 

@@ -54,15 +54,20 @@ def replaced_values(
     """Give the parameters, and the buffers too, of a module other values, `change(value)`, within a block.
 
     The tensor objects stay the same, so that closures, hooks and tied weights see the other values too; a copy of the
-    module would leave them behind.
+    module would leave them behind. Attributes that the program sets within the block, such as a hidden state, are set
+    back.
     """
     tensors = [*module.parameters(), *(module.buffers() if buffers else ())] if module else []
     saved = [(tensor, tensor.data) for tensor in {id(one): one for one in tensors}.values()]
+    attributes = [(vars(one), dict(vars(one))) for one in module.modules()] if module else []
     try:
         for tensor, value in saved:
             tensor.data = change(value)
         yield
     finally:
+        for now, before in attributes:
+            now.clear()
+            now.update(before)
         for tensor, value in saved:
             tensor.data = value
 

@@ -87,6 +87,11 @@ def tf32_as_set() -> Iterator[None]:
         _tf32_as_set.reset(token)
 
 
+def is_tf32_as_set() -> bool:
+    """Whether this runs within `tf32_as_set`."""
+    return _tf32_as_set.get()
+
+
 def as_tensor(leaf: Any) -> Tensor:
     """A leaf as a strided tensor without gradient; floats become FP32."""
     if isinstance(leaf, Tensor):

@@ -72,6 +72,7 @@ class Replay:
         self.addresses = [(value, value.data_ptr()) for value in state]
         self.modes = [(one, one.training) for one in module.modules()]
         before = [one._version for one in self.static if isinstance(one, torch.Tensor)]
+        attributes = [(vars(one), dict(vars(one))) for one in module.modules()]
         graph = torch.cuda.CUDAGraph()
         try:
             args, kwargs = tree_unflatten(self.static, spec)
@@ -85,8 +86,9 @@ class Replay:
         changed = before != [one._version for one in self.static if isinstance(one, torch.Tensor)]
         storages = [one.untyped_storage().data_ptr() for one in self.results if isinstance(one, torch.Tensor)]
         shared = {one.untyped_storage().data_ptr() for one in (*self.static, *state) if isinstance(one, torch.Tensor)}
+        changed = changed or any(now.get(name) is not value for now, old in attributes for name, value in old.items())
         if not (changed or len(set(storages)) < len(storages) or shared & set(storages)):
-            self.graph, self.failed = graph, False  # else it changes its arguments, or returns a view of something
+            self.graph, self.failed = graph, False  # else it changes more than tensors, or returns a view
 
 
 def replay_of(module):

@@ -21,7 +21,8 @@ from kernelwright.verification.accuracy.error import (
 )
 from kernelwright.verification.accuracy.fp64_mode import FP64Mode, native_precision, to_widest, widen
 from kernelwright.verification.accuracy.ranges import all_same_sign
-from kernelwright.verification.outcome import disable_tf32, run_program
+from kernelwright.verification.accuracy.tf32 import Tf32Operands, permitted_for
+from kernelwright.verification.outcome import disable_tf32, is_tf32_as_set, run_program
 from kernelwright.verification.transport.state import State, named_state
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ def compute_expected(
     """
     with changed_parameters():
         with disable_tf32():
-            native = run_program(program, module, inputs)
+            native = run_program(program, module, inputs, _permitted_precision(module, inputs))
         golden, golden_method = _compute_golden(program, module, inputs, native.values)
         initial_state = {
             name: value.clone() for name, value in named_state(module).items() if name in native.changed_state
@@ -128,6 +129,12 @@ def compute_expected(
         _inputs_have_same_sign(input_tensors),
         rounded,
     )
+
+
+def _permitted_precision(module: torch.nn.Module | None, inputs: Args) -> Tf32Operands | None:
+    """The mode that rounds as torch permits cuDNN to; None where that is disabled."""
+    values = [*tensor_leaves(inputs), *named_state(module).values()]
+    return Tf32Operands() if is_tf32_as_set() and permitted_for(values) else None
 
 
 def _compute_golden(

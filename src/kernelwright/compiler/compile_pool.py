@@ -1,0 +1,111 @@
+"""Compiles generated modules in worker processes, as many as there are cores, into the compile caches.
+
+A worker needs no GPU: Triton's compiler only has to know the target. What fails here fails again, and is reported,
+where the module is loaded.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from kernelwright.sandbox.process_limits import die_with_parent
+
+MAX_PROCESSES = 16
+
+
+class CompileTask(NamedTuple):
+    """A generated module with one region.
+
+    Attributes:
+        text: the source of the module.
+        name: the region's function in it.
+        dtypes: of the function's arguments.
+    """
+
+    text: str
+    name: str
+    dtypes: tuple[str, ...]
+
+
+class CompilePool:
+    """Worker processes, started in the background; they end with this process.
+
+    Args:
+        capability: of the GPU that Triton compiles for; None for C++.
+    """
+
+    def __init__(self, capability: tuple[int, int] | None) -> None:
+        self._capability = capability
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["kernelwright.compiler.compile_pool", "torch", *["triton"] * bool(capability)])
+        count = min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
+        self._executor = ProcessPoolExecutor(count, context, _end_with_server)
+        self._futures: dict[str, Future[None]] = {}
+        self._executor.submit(os.getpid)  # starts the server
+
+    def __enter__(self) -> CompilePool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def submit(self, task: CompileTask) -> None:
+        """Compile a module, unless that was asked for before."""
+        if task.text not in self._futures:
+            with suppress(RuntimeError):  # the pool is closed or broken: the module is compiled where it is loaded
+                self._futures[task.text] = self._executor.submit(compile_module, task, self._capability)
+
+    def wait(self, texts: Sequence[str], limit_s: float) -> None:
+        """Wait until modules are compiled, or the time is over."""
+        for text in texts:
+            if future := self._futures.get(text):
+                with suppress(Exception):  # also a timeout
+                    future.result(max(limit_s, 0.0))
+
+
+def _end_with_server() -> None:
+    """End when the fork server does, which ends with this package's process."""
+    die_with_parent(os.getppid())
+
+
+def compile_module(task: CompileTask, capability: tuple[int, int] | None) -> None:
+    """Load a module, and compile its Triton kernels for a GPU as a first call would."""
+    from kernelwright.compiler.kernel_source import load
+
+    if capability is None:
+        load(task.text)
+        return
+    import torch
+
+    _compile_without_launching(capability)
+    module = load(task.text)
+    vars(module)["num_sms_of"] = lambda device: sys.maxsize
+    getattr(module, task.name)(*(torch.empty(4, dtype=getattr(torch, dtype)) for dtype in task.dtypes))
+
+
+def _compile_without_launching(capability: tuple[int, int]) -> None:
+    """Make Triton compile for a GPU that this process does not use, and launch nothing."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import JITFunction, driver
+
+    major, minor = capability
+    target = GPUTarget("cuda", 10 * major + minor, 32)
+    stub: Any = SimpleNamespace(
+        get_current_target=lambda: target, get_current_device=lambda: 0, get_current_stream=lambda device: 0
+    )
+    driver.set_active(stub)
+    run_on_device: Any = JITFunction.run
+    if not hasattr(run_on_device, "compiles_only"):
+
+        def compile_only(function: Any, *args: Any, warmup: bool = False, **options: Any) -> None:
+            run_on_device(function, *args, warmup=True, **options)
+
+        vars(compile_only)["compiles_only"] = True
+        setattr(JITFunction, "run", compile_only)  # noqa: B010 -- its type forbids an assignment
