@@ -9,9 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -43,12 +43,15 @@ class CompilePool:
 
     def __init__(self, capability: tuple[int, int] | None) -> None:
         self._capability = capability
+        if capability:
+            _share_triton_cache()
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["kernelwright.compiler.compile_pool", "torch", *["triton"] * bool(capability)])
+        context.set_forkserver_preload(["kernelwright.compiler.kernel_source", "torch", *["triton"] * bool(capability)])
         count = min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
         self._executor = ProcessPoolExecutor(count, context, _end_with_server)
         self._futures: dict[str, Future[None]] = {}
-        self._executor.submit(os.getpid)  # starts the server
+        with _without_main_module():
+            self._executor.submit(os.getpid)  # starts the server
 
     def __enter__(self) -> CompilePool:
         return self
@@ -59,7 +62,8 @@ class CompilePool:
     def submit(self, task: CompileTask) -> None:
         """Compile a module, unless that was asked for before."""
         if task.text not in self._futures:
-            with suppress(RuntimeError):  # the pool is closed or broken: the module is compiled where it is loaded
+            # if the pool is closed or broken, the module is compiled where it is loaded
+            with _without_main_module(), suppress(RuntimeError):
                 self._futures[task.text] = self._executor.submit(compile_module, task, self._capability)
 
     def wait(self, texts: Sequence[str], limit_s: float) -> None:
@@ -68,6 +72,26 @@ class CompilePool:
             if future := self._futures.get(text):
                 with suppress(Exception):  # also a timeout
                     future.result(max(limit_s, 0.0))
+
+
+def _share_triton_cache() -> None:
+    """Fix the folder of Triton's cache: torch.compile would move that of this process, away from the workers'."""
+    import triton
+
+    os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Keep new workers from running the user's main module, which multiprocessing does for tasks defined in it."""
+    main = vars(sys.modules["__main__"])
+    saved = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(saved)
 
 
 def _end_with_server() -> None:

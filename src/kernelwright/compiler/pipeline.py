@@ -40,7 +40,7 @@ from kernelwright.verification.verdict import verify
 from kernelwright.work.counting import ProgramWork
 
 VERIFY_LIMIT_S = 120.0
-COMPILER_MODULES = {"cpu": (), "cuda": ("triton", "torch._dynamo", "torch._inductor.compile_fx")}
+COMPILER_MODULES = {"cpu": (), "cuda": ("triton", "torch._dynamo", "torch.fx.experimental.symbolic_shapes")}
 """What a process that verifies a file imports first; seconds, which pass while the file is made."""
 
 

@@ -7,6 +7,7 @@ Operators between regions and the overhead of a call count only here.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,6 +43,7 @@ MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
 RESERVE_S = {"cpu": 5.0, "cuda": 10.0}
 """What the verification of the file takes besides its goldens: a process that loads it."""
 GRAPH_CALLS = 3
+MAX_COPY_SHARE = 0.25
 MAX_CHECKED_SHARE = 32
 """Inputs of at most this part of the device's memory are checked before the file is verified."""
 GRAPH_BELOW_US = 20_000.0
@@ -160,8 +162,18 @@ class ProgramSelector:
     def _try_graphs(self, count: int) -> None:
         """Try the best variants in CUDA graphs, unless they are so long that launches do not matter."""
         for name in self._best(count) if self.session.device == "cuda" else ():
-            if self.quick_us[name] < GRAPH_BELOW_US and not self.variants[name].in_graph:
+            if (
+                self.quick_us[name] < GRAPH_BELOW_US
+                and not self.variants[name].in_graph
+                and self._copies_are_short(name)
+            ):
                 self._try(replace(self.variants[name], in_graph=True))
+
+    def _copies_are_short(self, name: str) -> bool:
+        """Whether the copies into a graph take a small part of a variant's time."""
+        memory = self.session.tuner.machine.levels[-1]
+        copy_us = 2 * storage_bytes(self.session.inputs) / (memory.copy_gb_s or math.inf) / 1e3
+        return copy_us < MAX_COPY_SHARE * self.quick_us[name]
 
     def _best(self, count: int) -> list[str]:
         """The names of the fastest variants, simpler ones preferred."""
@@ -190,6 +202,12 @@ class ProgramSelector:
             quick_us = self._time_us(program)
             self.variants[variant.name], self._programs[variant.name] = variant, program
             self.quick_us[variant.name] = quick_us
+            self._drop_slow_programs()
+
+    def _drop_slow_programs(self) -> None:
+        """Free the programs that can neither win nor are baselines: graphs hold device memory."""
+        kept = {TORCH, TORCH_COMPILE, *self._best(MAX_FINALISTS)}
+        self._programs = {name: program for name, program in self._programs.items() if name in kept}
 
     def _build(self, variant: Variant) -> Callable[..., Any]:
         problem, program = self.session.problem, self.session.program

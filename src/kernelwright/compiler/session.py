@@ -39,6 +39,8 @@ from kernelwright.problems.state import replaced_values
 
 MIN_REGION_S, MIN_TUNING_S = 3.0, 1.0
 """Time that a region gets at least, and below which none is tuned."""
+MAX_CAPTURE_SHARE = 0.3
+"""Longer captures are those of unrolled loops, whose kernels there is no time to tune."""
 
 
 class RegionTuner(Protocol):
@@ -146,11 +148,15 @@ class OptimizationSession:
         self.rejected.add(name)
         self.faults.append(f"{name} is not used: {reason.code}, {reason.detail}" if reason else f"{name} is not used")
 
+    @property
+    def _capture_limit_s(self) -> float:
+        return max(min(self.budget.remaining_s, MAX_CAPTURE_SHARE * self.budget.total_s), MIN_REGION_S)
+
     def make_plan(self, *, train: bool = False) -> None:
         """Capture the program and partition it into regions; with `train`, repetitions get gradients of their own."""
         report_stage("capturing the program", 120)
         with (
-            self.isolated("the program is not captured, so that no region becomes a kernel"),
+            self.isolated("the program is not captured, so that no region becomes a kernel", self._capture_limit_s),
             self._in_layout() as (args, kwargs),
         ):
             plan = plan_program(self.program, args, kwargs)

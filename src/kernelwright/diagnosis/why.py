@@ -174,7 +174,7 @@ def _observe(
 
 def _operator_times(call: Callable[[], Any], device: str, calls: int, time_us: float) -> OperatorTimes:
     """Time the counted calls; if counting decomposed composite operators, time them decomposed too."""
-    passes = 3 if time_us > 1e6 or calls > MANY_CALLS else 7
+    passes = 1 if calls > MANY_CALLS else 3 if time_us > 1e6 else 7
     times = time_operators(call, device, passes)
     return times if len(times.times_us) == calls else time_operators(call, device, passes, outer_mode=CountingMode)
 

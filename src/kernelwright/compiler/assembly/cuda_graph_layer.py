@@ -12,8 +12,6 @@ from kernelwright.problems import Problem
 TEMPLATE = '''
 NUM_PLAIN_CALLS = 2
 """Calls before the capture: they compile, tune and allocate what a capture must not."""
-REPLAYS = weakref.WeakKeyDictionary()
-"""The replay of each module."""
 
 
 class Replay:
@@ -25,6 +23,12 @@ class Replay:
 
     def __init__(self):
         self.num_calls, self.graph, self.failed, self.lock = 0, None, False, threading.Lock()
+
+    def __deepcopy__(self, memo):
+        return Replay()
+
+    def __reduce__(self):
+        return Replay, ()
 
     def __call__(self, module, function, args, kwargs):
         leaves, spec = tree_flatten((args, kwargs))
@@ -93,7 +97,7 @@ class Replay:
 
 def replay_of(module):
     """The replay of a module, made in its first call."""
-    return REPLAYS.get(module) or REPLAYS.setdefault(module, Replay())
+    return vars(module).get("cuda_graph_replay") or vars(module).setdefault("cuda_graph_replay", Replay())
 
 
 def can_replay():
@@ -138,10 +142,7 @@ class CudaGraphLayer:
     """Replays `forward` of the class below."""
 
     class_name: str = "Graphed"
-    imports: str = (
-        "import contextlib\nimport threading\nimport weakref\n"
-        "from torch.utils._pytree import tree_flatten, tree_unflatten"
-    )
+    imports: str = "import contextlib\nimport threading\nfrom torch.utils._pytree import tree_flatten, tree_unflatten"
 
     def sections(self, problem: Problem) -> Sequence[tuple[str, str]]:
         """The class that captures and replays."""
