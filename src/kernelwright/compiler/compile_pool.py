@@ -76,9 +76,9 @@ class CompilePool:
 
 def _share_triton_cache() -> None:
     """Fix the folder of Triton's cache: torch.compile would move that of this process, away from the workers'."""
-    import triton
+    from triton import knobs
 
-    os.environ.setdefault("TRITON_CACHE_DIR", triton.knobs.cache.dir)
+    os.environ.setdefault("TRITON_CACHE_DIR", knobs.cache.dir)
 
 
 @contextmanager
