@@ -81,7 +81,7 @@ def scaled(factor, *others):
 
     class Chosen(KernelsFirst):
         def select(self):
-            return [Variant("torch.compile", (Scaled(factor),)), *others], None
+            return [Variant("torch.compile", Scaled(factor)), *others], None
 
     return Chosen
 
@@ -92,7 +92,7 @@ def kernels_after(factor):
     class Chosen(KernelsFirst):
         def select(self):
             variants, rounds = super().select()
-            return [Variant("torch.compile", (Scaled(factor),)), *variants], rounds
+            return [Variant("torch.compile", Scaled(factor)), *variants], rounds
 
     return Chosen
 
@@ -131,7 +131,18 @@ def test_what_nothing_is_right_for_runs_as_it_was(small, as_function):
         made = optimize_problem(Problem.from_callable(model, X), FirstChoice(), 1, scaled(2))
     verdict = made.optimization.verdict
     assert (verdict.accepted, verdict.reason.code) == (False, "inaccurate")
+    assert [note.partition(",")[0] for note in made.optimization.notes] == ["torch.compile is not used: inaccurate"]
+    assert type(made).__name__ != "ModelNew"
     torch.testing.assert_close(made(X), model(X))
+
+
+def test_every_rejected_variant_is_noted(small):
+    others = (Variant("torch", Scaled(3)), EAGER)
+    with torch.no_grad():
+        made = optimize_problem(Problem.from_callable(small, X), FirstChoice(), 1, scaled(2, *others))
+    notes = [note.partition(",")[0] for note in made.optimization.notes]
+    assert notes == ["torch.compile is not used: inaccurate", "torch is not used: inaccurate"]
+    assert made.optimization.verdict.accepted
 
 
 def test_the_best_of_the_variants_is_found_by_the_selector(small, monkeypatch):

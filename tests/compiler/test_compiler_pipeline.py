@@ -523,7 +523,7 @@ class Wrong:
         return f"def forward({parameters}):\n    return {below.call(arguments)} * 1.1"
 
 
-WRONG = Variant("wrong", (Wrong(),))
+WRONG = Variant("wrong", Wrong())
 
 
 def choose(swift, *variants, times_us=None):
@@ -532,7 +532,7 @@ def choose(swift, *variants, times_us=None):
     class Chosen(KernelsFirst):
         def select(self):
             layer = self.session.kernel_layer() if None in variants else None
-            found = [variant or Variant(OWN_KERNELS, (layer,)) for variant in variants]
+            found = [variant or Variant(OWN_KERNELS, layer) for variant in variants]
             return found, rounds_of(times_us) if times_us else None
 
     swift.setattr(program, "ProgramSelector", lambda session, use_torch_compile: Chosen(session))

@@ -1,5 +1,6 @@
 """Ways to run the whole program are checked and timed against each other; a simpler one has to be beaten clearly."""
 
+import dataclasses
 import math
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ from fake_timings import rounds_of
 from first_choice import FirstChoice, quick
 
 from kernelwright.compiler import selection
+from kernelwright.compiler.assembly.channels_last_layer import ChannelsLastLayer
 from kernelwright.compiler.assembly.cuda_graph_layer import CudaGraphLayer
+from kernelwright.compiler.assembly.cudnn_benchmark_layer import CudnnBenchmarkLayer
 from kernelwright.compiler.assembly.output_file import CompiledLayer
 from kernelwright.compiler.budget import Budget, OutOfTime
 from kernelwright.compiler.pipeline import optimize_session
@@ -58,6 +61,21 @@ def without_stopwatch(monkeypatch):
     return times_us
 
 
+OPTIONS = {
+    "channels-last": "channels_last",
+    "cuDNN's fastest algorithms": "cudnn_benchmark",
+    "in a CUDA graph": "in_graph",
+}
+
+
+def variant_of(name):
+    """The variant of a name, without a layer of its own."""
+    engine, *options = name.split(", ")
+    made = Variant(engine, **{OPTIONS[option]: True for option in options})
+    assert made.name == name
+    return made
+
+
 # ---- the choice
 
 
@@ -66,7 +84,7 @@ def names_of(monkeypatch, times_us, *, generated=True, clock="events", quick_us=
     selector, asked = selector_of(), []
     selector._kernels_generated = generated
     for name in times_us:
-        selector.variants[name], selector._programs[name] = Variant(name), program
+        selector.variants[name], selector._programs[name] = variant_of(name), program
     selector.quick_us = quick_us or times_us
 
     def fake_time_variants(variants, *_, **given):
@@ -112,33 +130,35 @@ def test_torch_compile_is_not_taken_for_what_only_a_graph_makes_of_it(monkeypatc
     "fragile",
     [
         "torch.compile",
-        "channels-last",
+        "torch, channels-last",
+        "torch, cuDNN's fastest algorithms",
         "torch.compile, channels-last",
-        "torch in a CUDA graph",
-        "torch.compile in a CUDA graph",
+        "torch, channels-last, cuDNN's fastest algorithms",
+        "torch, in a CUDA graph",
+        "torch.compile, in a CUDA graph",
     ],
 )
 def test_a_fragile_way_has_to_be_clearly_faster_than_torch(monkeypatch, fragile):
-    factor = 1.02 ** (("torch.compile" in fragile) + ("channels-last" in fragile) + ("CUDA graph" in fragile))
+    factor = 1.02 ** (("torch.compile" in fragile) + fragile.count(", "))
     for us, best in ((100 / factor + 0.1, "torch"), (100 / factor - 0.1, fragile)):
         assert names_of(monkeypatch, {"torch": 100.0, fragile: us})[0][0] == best
 
 
 def test_kernels_in_a_graph_have_to_be_clearly_faster_than_kernels(monkeypatch):
-    for us, best in ((98.5, "kernels"), (97.5, "kernels in a CUDA graph")):
-        assert names_of(monkeypatch, {"kernels": 100.0, "kernels in a CUDA graph": us})[0][0] == best
+    for us, best in ((98.5, "kernels"), (97.5, "kernels, in a CUDA graph")):
+        assert names_of(monkeypatch, {"kernels": 100.0, "kernels, in a CUDA graph": us})[0][0] == best
 
 
 def test_the_fastest_few_are_timed_and_torchs_own_ways_always(monkeypatch):
-    times_us = {"torch": 9.0, "torch.compile": 8.0, "kernels": 3.0, "channels-last": 4.0, "a": 5.0, "b": 6.0}
+    times_us = {"torch": 9.0, "torch.compile": 8.0, "kernels": 3.0, "torch, channels-last": 4.0, "a": 5.0, "b": 6.0}
     names, (timed, clock) = names_of(monkeypatch, times_us)
-    assert set(timed) == {"kernels", "channels-last", "a", "torch", "torch.compile"}
+    assert set(timed) == {"kernels", "torch, channels-last", "a", "torch", "torch.compile"}
     assert names[0] == "kernels"
     assert clock is None
 
 
 def test_graphs_and_calls_are_timed_by_one_clock(monkeypatch):
-    _, (_, clock) = names_of(monkeypatch, {"torch": 9.0, "torch in a CUDA graph": 3.0})
+    _, (_, clock) = names_of(monkeypatch, {"torch": 9.0, "torch, in a CUDA graph": 3.0})
     assert isinstance(clock, EventClock)
 
 
@@ -256,8 +276,8 @@ def convolution(tmp_path):
 @pytest.mark.parametrize(
     ("channels_last_us", "names"),
     [
-        (9.0, ["torch", "torch.compile", "channels-last", "torch.compile, channels-last"]),
-        (11.0, ["torch", "torch.compile", "channels-last"]),
+        (9.0, ["torch", "torch.compile", "torch, channels-last", "torch.compile, channels-last"]),
+        (11.0, ["torch", "torch.compile", "torch, channels-last"]),
     ],
 )
 def test_convolutions_are_tried_in_channels_last_order(without_stopwatch, convolution, channels_last_us, names):
@@ -266,10 +286,128 @@ def test_convolutions_are_tried_in_channels_last_order(without_stopwatch, convol
     selector.time_baselines()
     assert not selector.session.faults
     assert list(selector.variants) == names
-    made, original = selector._programs["channels-last"].convolution.weight, convolution.module.convolution.weight
+    made, original = (
+        one.convolution.weight for one in (selector._programs["torch, channels-last"], convolution.module)
+    )
     assert made.is_contiguous(memory_format=torch.channels_last)
     assert original.is_contiguous()
     torch.testing.assert_close(made, original)
+
+
+RETURNED = "return torch.relu(self.norm(self.convolution(x)))"
+OTHERWISE = {
+    "a permuted image": (f"{RETURNED}.permute(0, 2, 3, 1)", "its results have other strides"),
+    "its argument changed": (f"x.mul_(2)\n        {RETURNED}", "4 outputs instead of 5"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_a_program_that_does_otherwise_in_channels_last_order_is_not_run_in_it(without_stopwatch, tmp_path, what):
+    text, reason = OTHERWISE[what]
+    assert RETURNED in CONVOLUTION
+    path = tmp_path / "problem.py"
+    path.write_text(CONVOLUTION.replace(RETURNED, text))
+    without_stopwatch[:] = [10.0, 10.0, 5.0]
+    selector = selector_of(load_problem(str(path)))
+    selector.time_baselines()
+    assert list(selector.variants) == ["torch", "torch.compile"]
+    assert selector.session.faults == [f"torch, channels-last is not used: {reason}"]
+    assert not selector.options["channels_last"]
+
+
+def test_kernels_are_in_the_order_in_which_torch_is_fastest(without_stopwatch, convolution):
+    without_stopwatch[:] = [10.0, 10.0, 5.0, 9.0]
+    selector = selector_of(convolution)
+    selector.time_baselines()
+    assert selector.options == {"channels_last": True, "cudnn_benchmark": False}
+    selector.session.channels_last = True
+    planned(selector).time_kernels()
+    assert not selector.session.faults
+    assert "kernels, channels-last" in selector.variants
+    assert "kernels" not in selector.variants
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        got, right = selector._programs["kernels, channels-last"](x), convolution.module(x)
+    torch.testing.assert_close(got, right)
+    assert got.stride() == right.stride()
+
+
+def tried_on_a_gpu(monkeypatch, convolution, times_us, **given):
+    """The names of the variants tried on a GPU, in this order; those without a time take ten microseconds."""
+    tried = []
+
+    def fake_try(self, variant):
+        tried.append(variant.name)
+        self.variants[variant.name], self.quick_us[variant.name] = variant, times_us.get(variant.name, 10.0)
+
+    selector = selector_of(convolution, **given)
+    monkeypatch.setattr(ProgramSelector, "_try", fake_try)
+    monkeypatch.setattr(ProgramSelector, "_too_large_to_check", lambda self: True)
+    monkeypatch.setattr(selector.session.tuner, "device", "cuda")
+    selector.session.program = convolution.module
+    selector.time_baselines()
+    assert not selector.session.faults
+    return tried, selector.options
+
+
+CHANNELS_LAST, BENCHMARK = "channels-last", "cuDNN's fastest algorithms"
+GREEDY = {
+    "nothing helps": ({}, [f"torch, {CHANNELS_LAST}", f"torch, {BENCHMARK}"], ()),
+    "the order helps": (
+        {f"torch, {CHANNELS_LAST}": 8.0},
+        [f"torch, {CHANNELS_LAST}", f"torch.compile, {CHANNELS_LAST}", f"torch, {CHANNELS_LAST}, {BENCHMARK}"],
+        ("channels_last",),
+    ),
+    "the order helps torch.compile": (
+        {f"torch, {CHANNELS_LAST}": 8.0, f"torch.compile, {CHANNELS_LAST}": 6.0},
+        [f"torch, {CHANNELS_LAST}", f"torch.compile, {CHANNELS_LAST}", f"torch, {CHANNELS_LAST}, {BENCHMARK}"],
+        ("channels_last",),
+    ),
+    "the algorithms help": (
+        {f"torch, {BENCHMARK}": 8.0},
+        [f"torch, {CHANNELS_LAST}", f"torch, {BENCHMARK}", f"torch.compile, {BENCHMARK}"],
+        ("cudnn_benchmark",),
+    ),
+    "both help": (
+        {f"torch, {CHANNELS_LAST}": 8.0, f"torch, {CHANNELS_LAST}, {BENCHMARK}": 6.0},
+        [
+            f"torch, {CHANNELS_LAST}",
+            f"torch.compile, {CHANNELS_LAST}",
+            f"torch, {CHANNELS_LAST}, {BENCHMARK}",
+            f"torch.compile, {BENCHMARK}",
+        ],
+        ("channels_last", "cudnn_benchmark"),
+    ),
+}
+
+
+@pytest.mark.parametrize("which", GREEDY)
+def test_each_option_is_tried_with_those_that_helped_before(monkeypatch, convolution, which):
+    times_us, names, used = GREEDY[which]
+    tried, options = tried_on_a_gpu(monkeypatch, convolution, times_us)
+    assert tried == ["torch", "torch.compile", *names]
+    assert options == {name: name in used for name in ("channels_last", "cudnn_benchmark")}
+
+
+def test_options_are_tried_without_torch_compile_too(monkeypatch, convolution):
+    times_us = {f"torch, {CHANNELS_LAST}": 8.0}
+    tried, _ = tried_on_a_gpu(monkeypatch, convolution, times_us, use_torch_compile=False)
+    assert tried == ["torch", f"torch, {CHANNELS_LAST}", f"torch, {CHANNELS_LAST}, {BENCHMARK}"]
+
+
+@pytest.mark.xfail(strict=True, raises=AttributeError, reason="_try_option takes a variant of torch for granted")
+def test_where_torch_alone_cannot_be_timed_torch_compile_still_can(without_stopwatch, monkeypatch, convolution):
+    times = iter([OutOfTime()])
+
+    def fail_once(*_):
+        for error in times:
+            raise error
+        return 10.0
+
+    monkeypatch.setattr(ProgramSelector, "_time_us", fail_once)
+    selector = selector_of(convolution)
+    selector.time_baselines()
+    assert list(selector.variants) == ["torch.compile"]
 
 
 def test_other_programs_are_not_tried_in_channels_last_order(without_stopwatch):
@@ -286,7 +424,7 @@ def test_only_images_have_convolutions():
 
 @pytest.mark.parametrize(
     ("quick_us", "tried"),
-    [(10.0, ["kernels in a CUDA graph", "torch in a CUDA graph"]), (selection.GRAPH_BELOW_US, [])],
+    [(10.0, ["kernels, in a CUDA graph", "torch, in a CUDA graph"]), (selection.GRAPH_BELOW_US, [])],
 )
 def test_on_a_gpu_the_two_best_are_tried_in_graphs_unless_they_are_long(monkeypatch, quick_us, tried):
     found = []
@@ -294,7 +432,7 @@ def test_on_a_gpu_the_two_best_are_tried_in_graphs_unless_they_are_long(monkeypa
     selector = selector_of()
     monkeypatch.setattr(selector.session.tuner, "device", "cuda")
     for name, us in (("torch", quick_us), ("torch.compile", quick_us * 1.1), ("kernels", quick_us * 1.01)):
-        selector.quick_us[name], selector.variants[name] = us, Variant(name)
+        selector.quick_us[name], selector.variants[name] = us, variant_of(name)
     selector._kernels_generated = True
     selector.time_kernels()
     assert [variant.name for variant in found] == tried
@@ -302,10 +440,18 @@ def test_on_a_gpu_the_two_best_are_tried_in_graphs_unless_they_are_long(monkeypa
 
 
 def test_a_variant_in_a_graph_has_the_graph_on_top():
-    variant = COMPILED.in_graph()
-    assert variant.name == "torch.compile in a CUDA graph"
+    variant = dataclasses.replace(COMPILED, in_graph=True)
+    assert variant.name == "torch.compile, in a CUDA graph"
     assert list(map(type, variant.layers)) == [CompiledLayer, CudaGraphLayer]
     assert "class Compiled(" in variant.source(Problem.from_callable(program, X, WEIGHT), "A test.")
+
+
+def test_a_variant_with_every_option_has_its_layers_in_this_order():
+    variant = dataclasses.replace(COMPILED, channels_last=True, cudnn_benchmark=True, in_graph=True)
+    assert variant.name == "torch.compile, channels-last, cuDNN's fastest algorithms, in a CUDA graph"
+    layers = [CompiledLayer, ChannelsLastLayer, CudnnBenchmarkLayer, CudaGraphLayer]
+    assert list(map(type, variant.layers)) == layers
+    assert EAGER.layers == ()
 
 
 # ---- copies of a model
