@@ -101,7 +101,6 @@ def test_a_mask_with_another_layout_gives_the_same_values(pair):
     torch.testing.assert_close(new(x, mask=mask), old(x, mask=mask))
 
 
-@pytest.mark.xfail(strict=True, reason="the class below computes with weights in channels-last order")
 def test_a_mask_with_another_layout_gives_the_strides_that_it_gave(pair):
     old, new = pair
     x, mask = torch.randn(2, 3, 9, 8), torch.rand(6, 1, 1).expand(6, 7, 6)

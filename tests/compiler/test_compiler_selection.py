@@ -395,7 +395,6 @@ def test_options_are_tried_without_torch_compile_too(monkeypatch, convolution):
     assert tried == ["torch", f"torch, {CHANNELS_LAST}", f"torch, {CHANNELS_LAST}, {BENCHMARK}"]
 
 
-@pytest.mark.xfail(strict=True, raises=AttributeError, reason="_try_option takes a variant of torch for granted")
 def test_where_torch_alone_cannot_be_timed_torch_compile_still_can(without_stopwatch, monkeypatch, convolution):
     times = iter([OutOfTime()])
 

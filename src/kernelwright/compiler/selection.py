@@ -134,7 +134,7 @@ class ProgramSelector:
         """Try the fastest variant of an engine with one more option; torch.compile only where it helps torch."""
         if (fastest := self._fastest(engine)) is None:
             return
-        helps_torch = any(getattr(self._fastest(TORCH), name) for name in option)
+        helps_torch = any(getattr(self._fastest(TORCH), name, False) for name in option)
         if engine == TORCH or helps_torch:
             self._try(replace(fastest, **option))
 

@@ -23,9 +23,14 @@ def to_channels_last(value):
     return tree_map_only(torch.Tensor, reorder, value)
 
 
-def is_row_major(value):
-    """Whether every image in a tree of arguments has the order for which the original program returns the same."""
-    return all(one.is_contiguous() for one in tree_leaves(value) if isinstance(one, torch.Tensor))
+def has_channels_last(value):
+    """Whether an image in a tree of arguments is in channels-last order, for which results have it too."""
+    images = [one for one in tree_leaves(value) if isinstance(one, torch.Tensor) and one.dim() in CHANNELS_LAST]
+    formats = [CHANNELS_LAST[one.dim()] for one in images]
+    return any(
+        one.is_contiguous(memory_format=one_format) and not one.is_contiguous()
+        for one, one_format in zip(images, formats)
+    )
 
 
 def to_row_major(value):
@@ -67,7 +72,7 @@ class ChannelsLastLayer:
         body = []
         if names := below.argument_names():
             targets = ", ".join(names) + "," * (len(names) == 1)
-            body.append(f"if not {rename('is_row_major')}(({targets})):")
+            body.append(f"if {rename('has_channels_last')}(({targets})):")
             body.append(f"    return {below.call(arguments)}")
             body.append(f"{targets} = {rename('to_channels_last')}(({targets}))")
         body.append(f"return {rename('to_row_major')}({below.call(arguments)})")

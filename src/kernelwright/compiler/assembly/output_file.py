@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -171,7 +171,21 @@ def original_source(problem: Problem) -> tuple[str, str]:
     base = type(problem.module).__name__ if problem.module is not None else name or problem.name
     if not location.endswith(".py"):
         return f"from {location} import {base}\n", base
-    return _strip_docstring_and_main(Path(location).read_text()), base
+    text, folder = Path(location).read_text(), Path(location).resolve().parent
+    path_line = f"sys.path.insert(0, {str(folder)!r})  # the modules of the original program\n\n"
+    imports_neighbors = any((folder / name).exists() for name in _imported_files(text))
+    return (f"import sys\n\n{path_line}" if imports_neighbors else "") + _strip_docstring_and_main(text), base
+
+
+def _imported_files(source: str) -> Iterator[str]:
+    """The files and folders that a module would import if they were next to it."""
+    for node in ast.walk(ast.parse(source)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        for name in names:
+            top = name.partition(".")[0]
+            yield from (f"{top}.py", f"{top}/__init__.py")
 
 
 def _strip_docstring_and_main(source: str) -> str:
