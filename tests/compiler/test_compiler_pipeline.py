@@ -6,7 +6,6 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -500,10 +499,11 @@ def test_a_large_tensor_from_outside_is_refused(tmp_path):
 @pytest.fixture
 def swift(monkeypatch):
     """`optimize_file` without diagnosis, tuning and stopwatch: kernels, where there are any."""
-    diagnosis = SimpleNamespace(machine=machine_from_spec("h200"))
-    monkeypatch.setattr(program, "why", lambda *_, **__: diagnosis)
+    monkeypatch.setattr(program, "why_with_work", lambda *_: (None, None))
+    monkeypatch.setattr(program, "refresh_memory", lambda machine: machine)
+    monkeypatch.setattr(program, "CompilePool", lambda capability: nullcontext())
     monkeypatch.setattr(program, "machine_here", lambda device: machine_from_spec("h200"))
-    monkeypatch.setattr(program, "Tuner", lambda *_: FirstChoice())
+    monkeypatch.setattr(program, "Tuner", lambda *_, **__: FirstChoice())
     monkeypatch.setattr(program, "ProgramSelector", lambda session, use_torch_compile: KernelsFirst(session))
     return monkeypatch
 
@@ -708,7 +708,7 @@ def test_a_program_may_warn_of_what_it_likes(tmp_path, swift):
 @pytest.mark.parametrize("out", [".", "missing/out.py"])
 def test_a_place_where_no_file_can_be_is_known_at_once(tmp_path, monkeypatch, out):
     path = problem_in(tmp_path, FUNCTION.format(name="work"))
-    monkeypatch.setattr(program, "why", None)
+    monkeypatch.setattr(program, "why_with_work", None)
     with pytest.raises(UsageError, match="folder"):
         program.optimize_file(f"{path}:work", str(tmp_path / out))
 
@@ -724,7 +724,7 @@ def test_the_problem_is_never_overwritten(tmp_path, monkeypatch, out):
 
 
 def test_a_plan_generates_nothing(tmp_path, swift):
-    for step in ("Tuner", "verify", "why", "write_atomic", "optimize_session"):
+    for step in ("Tuner", "verify", "why_with_work", "write_atomic", "optimize_session"):
         swift.setattr(program, step, lambda *_, **__: pytest.fail("a plan is only a plan"))
     found = program.optimize_file(str(problem_in(tmp_path, MODEL)), plan_only=True)
     assert found.verdict is None
