@@ -9,14 +9,15 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "compiler"))
-from first_choice import FirstChoice, quick
+from first_choice import FirstChoice, KernelsFirst, quick
 
-from kernelwright.compiler import precompile
+from kernelwright.compiler import precompile, program_suite
 from kernelwright.compiler.backends import backend_for
 from kernelwright.compiler.planning import plan_problem
 from kernelwright.compiler.program_suite import load_programs as programs_of
 from kernelwright.compiler.program_suite import run_program
 from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.selection import EAGER
 from kernelwright.core.errors import CrashError, NotFoundError
 from kernelwright.core.optimization import ProgramSuiteRow
 from kernelwright.evidence import program_runs, programs
@@ -250,13 +251,21 @@ def test_one_broken_program_leaves_a_row_with_its_reason(suite):
     assert "out of luck" in bad.reason
 
 
-@pytest.mark.parametrize("better", [None, ("torch", "1.10x faster")], ids=["no kernel", "the whole"])
-def test_a_program_that_runs_as_it_was_is_eager_and_not_timed_against_itself(tmp_path, better):
+class TorchFirst(KernelsFirst):
+    """Stands where a ProgramSelector stands: the original program is the fastest variant."""
+
+    def __init__(self, session, use_torch_compile):
+        super().__init__(session)
+
+    def select(self):
+        return [EAGER], None
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["no kernel", "the whole"])
+def test_a_program_that_runs_as_it_was_is_eager_and_not_timed_against_itself(tmp_path, monkeypatch, keep):
     made(tmp_path)
-    tuner, problem = (
-        FirstChoice(keep=better is not None, better=better),
-        next(programs_of(str(tmp_path / "examples" / "suite"), "cpu")),
-    )
+    monkeypatch.setattr(program_suite, "ProgramSelector", TorchFirst)
+    tuner, problem = FirstChoice(keep), next(programs_of(str(tmp_path / "examples" / "suite"), "cpu"))
     row = run_program(
         problem, "cpu", tuner.machine, use_torch_compile=False, num_input_sets=1, budget_s=0.01, tuner=tuner
     )

@@ -60,7 +60,7 @@ class CompilePool:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def submit(self, task: CompileTask) -> None:
-        """Compile a module, unless that was asked for before."""
+        """Compile a module, once."""
         if task.text not in self._futures:
             # if the pool is closed or broken, the module is compiled where it is loaded
             with _without_main_module(), suppress(RuntimeError):

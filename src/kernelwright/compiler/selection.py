@@ -41,7 +41,7 @@ CLEAR_SPEEDUP = 1.02
 QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
 MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
 RESERVE_S = {"cpu": 5.0, "cuda": 10.0}
-"""What the verification of the file takes besides its goldens: a process that loads it."""
+"""What the verification of the file takes in addition to its goldens: a process that loads it."""
 GRAPH_CALLS = 3
 MAX_COPY_SHARE = 0.25
 MAX_CHECKED_SHARE = 32

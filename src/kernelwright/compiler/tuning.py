@@ -186,7 +186,7 @@ class Tuner:
         """Build and quickly time every config of the backend, as long as there is time; at least one that works."""
         trials, programs, attempts = TrialStore(region, self.machine), {}, []
         texts = self.compile_ahead(region)
-        if self.pool and self.device == "cpu":  # compilers beside a timing would disturb it
+        if self.pool and self.device == "cpu":  # compilers that run meanwhile would disturb the timing
             self.pool.wait(texts, deadline_s - wall_s())
         configs = self.backend.generate_configs(region)
         for number, config in enumerate(configs, 1):

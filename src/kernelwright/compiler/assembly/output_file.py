@@ -154,7 +154,7 @@ class CompiledLayer:
 
 
 def _join_imports(lines: dict[str, None]) -> str:
-    """Imports of modules first, then those from modules, as the style guide of Python asks."""
+    """Imports of modules first, then those from modules."""
     plain, from_modules = ([line for line in lines if line.startswith(kind)] for kind in ("import", "from"))
     return "\n".join([*plain, *from_modules]) + "\n"
 
