@@ -196,7 +196,7 @@ BAD = [
     (["why", SMALL, "--html", "/nowhere/page.html"], "usage"),
     (["optimize", PROGRAMS / "missing.py"], "not-found"),
     (["optimize", PROGRAMS / "no_model.py"], "problem-error"),
-    slow((["optimize", PROGRAMS / "by_value.py", "--out", "/tmp/never_written.py"], "problem-error")),
+    slow((["optimize", PROGRAMS / "by_value.py", "--show", "regions"], "problem-error")),
     (["optimize", SMALL, "--out", SMALL], "usage"),
     (["optimize", SMALL, "--show", "nonsense"], "usage"),
     (["optimize", SMALL, "--out", "/nowhere/faster.py"], "usage"),
