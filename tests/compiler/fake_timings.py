@@ -1,4 +1,4 @@
-"""Timings that nobody took."""
+"""Timings with given values, for tests that need no clock."""
 
 from kernelwright.core.timing import Conditions, Timing
 from kernelwright.measure.paired import InterleavedTimings

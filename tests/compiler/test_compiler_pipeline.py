@@ -604,6 +604,14 @@ def test_kernels_that_are_right_take_the_place_of_what_is_faster_and_wrong(tmp_p
     assert note.startswith("wrong is not used: inaccurate, ")
 
 
+def test_after_a_rejection_nothing_slower_than_the_program_as_it_was_is_taken(tmp_path, swift):
+    choose(swift, WRONG, EAGER, COMPILED)
+    found = program.optimize_file(function_in(tmp_path))
+    assert found.verdict.accepted, found.verdict.reason
+    assert found.whole_program_winner == "torch"
+    assert "torch.compile" not in found.source
+
+
 def test_the_program_as_it_was_takes_the_place_of_what_is_wrong(tmp_path, swift):
     choose(swift, WRONG)
     found = program.optimize_file(function_in(tmp_path))

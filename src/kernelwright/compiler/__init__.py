@@ -21,7 +21,7 @@ def optimize(model: Any, *args: Any, **kwargs: Any) -> torch.nn.Module:
     Returns:
         A module with the model's parameters under their names; its attribute `optimization` is the record.
     Raises:
-        ProblemError: the model cannot be captured.
+        ProblemError: the model has no signature, raises, or returns what cannot be compared.
     """
     from kernelwright.compiler.in_memory import optimize_in_memory
 

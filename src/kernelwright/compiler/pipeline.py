@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -147,16 +148,13 @@ class StagedFile:
             ProblemError: the original program cannot be verified.
         """
         session = self.session
-        candidates = [one for one in variants if one != EAGER or one is variants[0]]
-        for variant in candidates:
+        for variant in itertools.takewhile(lambda one: one != EAGER, variants):  # what is slower is of no use
             verified: tuple[str, Verdict] | None = None
             with session.isolated(f"{variant.name} is not used", limit_s=VERIFY_LIMIT_S):
                 verified = self._verified(variant)
             if verified and verified[1].accepted:
                 return variant, *verified
-            session.rejected.add(variant.name)
-            if verified:
-                session.note_rejection(variant.name, verified[1].reason)
+            session.note_rejection(variant.name, verified[1].reason if verified else None)
         return EAGER, *self._verified(EAGER)  # its faults are those of the problem
 
     def _verified(self, variant: Variant) -> tuple[str, Verdict]:
@@ -225,6 +223,8 @@ def summarize_optimization(
             f"the kernels run with the modules in {' and '.join(sorted(modes))} mode, as at capture; otherwise the "
             f"original program runs"
         )
+    if chosen.engine == OWN_KERNELS and chosen.name != OWN_KERNELS:
+        notes.append(f"the file runs {chosen.name}")
     if session.budget.left_out:
         notes.append(
             f"not tried within the budget of {session.budget.total_s:.0f} s: {', '.join(session.budget.left_out)}"

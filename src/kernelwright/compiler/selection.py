@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernelwright.compiler.assembly.channels_last_layer import ChannelsLastLayer
-from kernelwright.compiler.assembly.cuda_graph_layer import CudaGraphLayer
+from kernelwright.compiler.assembly.cuda_graph_layer import NUM_PLAIN_CALLS, CudaGraphLayer
 from kernelwright.compiler.assembly.cudnn_benchmark_layer import CudnnBenchmarkLayer
 from kernelwright.compiler.assembly.output_file import MODEL_NEW, CompiledLayer, Layer, assemble_file
 from kernelwright.compiler.kernel_source import load
@@ -29,21 +29,20 @@ from kernelwright.measure.clock import EventClock, measure_steady_us, wall_s
 from kernelwright.measure.paired import InterleavedTimings, time_variants
 from kernelwright.problems.problem import MODEL_SEED, Problem, temporary_seed
 from kernelwright.problems.state import copy_state
-from kernelwright.verification.accuracy.budget import check_accuracy
-from kernelwright.verification.accuracy.distributions import AS_GIVEN
 from kernelwright.verification.accuracy.expected import Expected, compute_expected
-from kernelwright.verification.outcome import run_program, tf32_as_set
+from kernelwright.verification.outcome import tf32_as_set
+from kernelwright.verification.quick_check import find_program_mismatch
 from kernelwright.verification.verdict import MIN_SETS
 
 CHANNELS_LAST, CUDNN_BENCHMARK, IN_GRAPH = "channels-last", "cuDNN's fastest algorithms", "in a CUDA graph"
 CLEAR_SPEEDUP = 1.02
-"""Speedup that a variant needs over a simpler one: kernels over what is written here, torch over kernels."""
+"""Speedup that a variant needs over one that is preferred: see `ProgramSelector._handicap`."""
 QUICK_BUDGET_S, FINAL_BUDGET_S = 0.15, 0.6
 MAX_FINALISTS, MIN_VARIANT_S = 3, 1.0
 RESERVE_S = {"cpu": 5.0, "cuda": 10.0}
 """What the verification of the file takes in addition to its goldens: a process that loads it."""
-GRAPH_CALLS = 3
 MAX_COPY_SHARE = 0.25
+"""A graph is tried where its copies take at most this part of a variant's time."""
 MAX_CHECKED_SHARE = 32
 """Inputs of at most this part of the device's memory are checked before the file is verified."""
 GRAPH_BELOW_US = 20_000.0
@@ -226,16 +225,9 @@ class ProgramSelector:
         """What is wrong with a variant's results for the session's inputs, or an empty string."""
         if variant is EAGER or self._too_large_to_check():
             return ""
-        module = program if isinstance(program, torch.nn.Module) else None
-        expected = self._golden()
-        for _ in range(GRAPH_CALLS if variant.in_graph else 0):  # it is captured after some calls
-            run_program(program, module, self.session.inputs)
-        got = run_program(program, module, self.session.inputs)
-        reason, _ = check_accuracy(got.values, expected, distribution=AS_GIVEN)
-        if reason:
-            return reason.detail
-        strides = [[one.stride() for one in values] for values in (got.values, expected.reference)]
-        return "its results have other strides" if strides[0] != strides[1] else ""
+        calls = 1 + NUM_PLAIN_CALLS * variant.in_graph  # a graph is captured after some calls
+        mismatches = (find_program_mismatch(program, self.session.inputs, self._golden()) for _ in range(calls))
+        return next(filter(None, mismatches), "")
 
     def _too_large_to_check(self) -> bool:
         """Whether FP64 copies of the inputs do not fit next to what is timed; the file is verified by itself."""

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from kernelwright.compiler.assembly.channels_last_layer import to_channels_last
 from kernelwright.compiler.assembly.kernel_layer import KernelLayer
 from kernelwright.compiler.backends import Backend
 from kernelwright.compiler.budget import Budget, OutOfTime, time_limit
@@ -144,9 +145,10 @@ class OptimizationSession:
             yield pytree.tree_map_only(torch.Tensor, to_channels_last, self.inputs)
 
     def note_rejection(self, name: str, reason: Reason | None) -> None:
-        """Note that verification rejected a variant of the whole program."""
+        """Note that verification rejected a variant of the whole program; without a reason, that it failed."""
         self.rejected.add(name)
-        self.faults.append(f"{name} is not used: {reason.code}, {reason.detail}" if reason else f"{name} is not used")
+        if reason:
+            self.faults.append(f"{name} is not used: {reason.code}, {reason.detail}")
 
     @property
     def _capture_limit_s(self) -> float:
@@ -261,12 +263,6 @@ class OptimizationSession:
             )
             for part, result in [*self.tuned, *self.backward]
         )
-
-
-def to_channels_last(value: torch.Tensor) -> torch.Tensor:
-    """An image or a weight in channels-last order; any other tensor unchanged."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return value.contiguous(memory_format=formats[value.dim()]) if value.dim() in formats else value
 
 
 def untuned(part: PlannedRegion, reason: str) -> TuningResult:

@@ -1,4 +1,4 @@
-"""Quick accuracy check of one region on a single input set."""
+"""Quick accuracy checks on a single input set: of one region, and of a whole program."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from kernelwright.core.verdict import Reason
-from kernelwright.problems.problem import tensor_leaves
+from kernelwright.problems.problem import Args, tensor_leaves
 from kernelwright.verification.accuracy.budget import check_accuracy
 from kernelwright.verification.accuracy.distributions import AS_GIVEN
-from kernelwright.verification.accuracy.expected import compute_expected
+from kernelwright.verification.accuracy.expected import Expected, compute_expected
+from kernelwright.verification.outcome import run_program
 
 
 def find_mismatch(
@@ -29,3 +30,13 @@ def find_mismatch(
         if not torch.equal(old, new) and not old.isnan().any():
             return Reason(code="input-mutated", detail=f"input {at} was changed")
     return check_accuracy(got, expected, distribution=AS_GIVEN)[0]
+
+
+def find_program_mismatch(program: Callable[..., Any], inputs: Args, expected: Expected) -> str:
+    """Why a program's results differ from the expected ones in values or strides, or an empty string."""
+    module = program if isinstance(program, torch.nn.Module) else None
+    got = run_program(program, module, inputs).values
+    if reason := check_accuracy(got, expected, distribution=AS_GIVEN)[0]:
+        return reason.detail
+    same_strides = [one.stride() for one in got] == [one.stride() for one in expected.reference]
+    return "" if same_strides else "its results have other strides"

@@ -30,6 +30,7 @@ from kernelwright.verification.accuracy.distributions import DISTRIBUTIONS
 from kernelwright.verification.accuracy.near_limit import MAX_DRAWS, InputKind
 from kernelwright.verification.attacks.code_attribution import MIN_OWN_SHARE, CodeAttribution
 from kernelwright.verification.attacks.kernel_attribution import KernelAttribution
+from kernelwright.verification.outcome import is_tf32_as_set
 from kernelwright.verification.output_checker import OutputChecker, to_reason
 from kernelwright.verification.reference import Reference
 from kernelwright.verification.timed_calls import TimedVerification
@@ -43,6 +44,7 @@ ATTRIBUTION_START_INDEX = 100_000
 SEED_BITS = 53
 """Seeds up to this size survive JSON readers that parse numbers as FP64."""
 REPLAYED_NOTE = "replayed: the seed was public, so the candidate may be fitted to these inputs"
+TF32_NOTE = "convolutions and recurrences of the reference may use TF32, as torch is set to"
 EXTRA_SETS_START = 1000
 """Numbers of redrawn sets for distributions that need several sets; those for sets near the limit start at 1."""
 SETS_TIMEOUT_S = 10.0
@@ -73,7 +75,7 @@ def verify(
     Raises:
         UsageError: `sets` is below 1, or the tolerance is invalid.
     """
-    start = wall_s()
+    start, cudnn = wall_s(), cast(Any, torch.backends.cudnn)
     target = machine(spec=spec) if spec else None
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError("no CUDA device here", next="--device cpu")
@@ -110,6 +112,7 @@ def verify(
         call_us=verification.clock_comparison.time_us if verification.clock_comparison else None,
         notes=(
             *runner.notes,
+            *([TF32_NOTE] if device == "cuda" and is_tf32_as_set() and cudnn.allow_tf32 else []),
             *verification.notes,
             *(checker.notes if checker else ()),
             *(_predict_for_machine(problem, target) if target else ()),

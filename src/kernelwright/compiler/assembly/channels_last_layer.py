@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from kernelwright.compiler.assembly.output_file import LayerBelow, indent
 from kernelwright.compiler.kernel_source import wrap_call
 from kernelwright.problems import Problem
@@ -77,3 +79,9 @@ class ChannelsLastLayer:
             body.append(f"{targets} = {rename('to_channels_last')}(({targets}))")
         body.append(f"return {rename('to_row_major')}({below.call(arguments)})")
         return "\n".join([*lines, wrap_call(f"def forward({parameters}):"), *map(indent, body)])
+
+
+def to_channels_last(value: torch.Tensor) -> torch.Tensor:
+    """An image or a weight in channels-last order; any other tensor unchanged; as the function of the file."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return value.contiguous(memory_format=formats[value.dim()]) if value.dim() in formats else value

@@ -9,9 +9,12 @@ from kernelwright.compiler.assembly.output_file import LayerBelow, indent
 from kernelwright.compiler.kernel_source import wrap_call
 from kernelwright.problems import Problem
 
-TEMPLATE = '''
 NUM_PLAIN_CALLS = 2
-"""Calls before the capture: they compile, tune and allocate what a capture must not."""
+TEMPLATE = (
+    f"""
+NUM_PLAIN_CALLS = {NUM_PLAIN_CALLS}
+"""
+    + '''"""Calls before the capture: they compile, tune and allocate what a capture must not."""
 
 
 class Replay:
@@ -82,7 +85,7 @@ class Replay:
             args, kwargs = tree_unflatten(self.static, spec)
             with torch.cuda.graph(graph):
                 result = function(*args, **kwargs)
-        except Exception:
+        except Exception:  # of the program or of CUDA: what cannot be captured is called as it is
             with contextlib.suppress(Exception), torch.cuda.graph(torch.cuda.CUDAGraph()):
                 torch.zeros(1, device="cuda")  # a failed capture leaves torch's generator in capture mode
             return
@@ -135,6 +138,7 @@ def copy_of(value):
     """A copy of a result; other values than tensors are the same in every call."""
     return static_copy(value) if isinstance(value, torch.Tensor) else value
 '''
+)
 
 
 @dataclass(frozen=True)
