@@ -17,7 +17,7 @@ from kernelwright.compiler.kernel_source import (
     load,
 )
 from kernelwright.compiler.regions.region import Region
-from kernelwright.compiler.triton.configs import generate_configs as generate_triton_configs
+from kernelwright.compiler.triton.generators import generate_configs as generate_triton_configs
 
 
 class Backend(Protocol):

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from kernelwright.compiler.cpp.prelude import select_prelude
 from kernelwright.compiler.cpp.printer import print_cpp
 from kernelwright.compiler.regions.region import Region, Store
-from kernelwright.compiler.triton.printer import LAUNCHER_TEMPLATE, print_triton
+from kernelwright.compiler.triton.generators import print_region
+from kernelwright.compiler.triton.launcher_template import LAUNCHER_TEMPLATE
 from kernelwright.core.cache import cache_dir, digest, write_atomic
 from kernelwright.toolchain.cpp import FLAGS
 
@@ -102,7 +103,7 @@ def emit_triton(kernels: Sequence[RegionKernel]) -> str:
     Raises:
         Unsupported: a step is not supported by the Triton backend.
     """
-    printed = [print_triton(kernel.region, kernel.config) for kernel in kernels]
+    printed = [print_region(kernel.region, kernel.config) for kernel in kernels]
     helpers = dict.fromkeys(helper for one in printed for helper in one.helpers)
     functions = [
         "\n\n".join([one.kernels, one.launcher, _emit_triton_function(kernel, one.launcher_name)])

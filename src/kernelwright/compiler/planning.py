@@ -12,6 +12,8 @@ import torch
 
 from kernelwright.compiler.capture.capture import CapturedProgram, capture_with_training_mode
 from kernelwright.compiler.forward_codegen import PlannedRegion
+from kernelwright.compiler.regions.contraction import ContractionRegion
+from kernelwright.compiler.regions.contraction_planning import plan_contractions
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.regions.partition import plan_regions
 from kernelwright.core.optimization import FallbackOperator
@@ -53,8 +55,11 @@ def plan_program(program: Callable[..., Any], args: Sequence[Any], kwargs: dict[
     """
     with torch.no_grad():
         captured = capture_with_training_mode(program, args, kwargs)
-    regions, refused = plan_regions(captured.graph)
-    named = [(str(node.target), reason) for node, reason in refused.items() if op_name(node.target) != "getitem"]
+    planned, refused = plan_regions(captured.graph)
+    regions = plan_contractions(captured.graph, planned)
+    in_regions = {node for _, nodes in regions for node in nodes}
+    left = {node: reason for node, reason in refused.items() if node not in in_regions}
+    named = [(str(node.target), reason) for node, reason in left.items() if op_name(node.target) != "getitem"]
     fallbacks = tuple(
         FallbackOperator(operator=op, reason=reason, count=count) for (op, reason), count in Counter(named).items()
     )
@@ -83,8 +88,13 @@ def anonymous_text(part: PlannedRegion) -> str:
         return numbers.setdefault(name, f"_{len(numbers)}") if isinstance(name, str) else name
 
     def renamed(one: Any) -> Any:
-        """One load, step or store; operators and dtypes keep their names."""
+        """One load, step, operand or store; operators and dtypes keep their names."""
         fields = msgspec.to_builtins(one)
+        for side in ("left", "right"):
+            if side in fields:
+                fields[side]["buffer"] = number(fields[side]["buffer"])
+        if fields.get("bias"):
+            fields["bias"] = [number(fields["bias"][0]), fields["bias"][1]]
         for key in ("value", "buffer", "arg", "name"):
             if key in fields:
                 fields[key] = number(fields[key])
@@ -95,5 +105,7 @@ def anonymous_text(part: PlannedRegion) -> str:
         return fields
 
     region = part.region
-    parts = (*region.outer, "rows", *region.row, *region.loads, *region.steps, *region.stores)
+    contraction = [region.contraction] if isinstance(region, ContractionRegion) else []
+    loads = region.epilogue.loads if isinstance(region, ContractionRegion) else region.loads
+    parts = (*contraction, *region.outer, "rows", *region.row, *loads, *region.steps, *region.stores)
     return "\n".join(one if isinstance(one, str) else repr(renamed(one)) for one in parts)

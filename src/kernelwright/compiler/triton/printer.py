@@ -16,7 +16,6 @@ import msgspec
 from kernelwright.compiler.regions.axes import Unsupported
 from kernelwright.compiler.regions.region import Load, Region, Scan, Store
 from kernelwright.compiler.triton.configs import generate_configs
-from kernelwright.compiler.triton.launcher_template import LAUNCHER_TEMPLATE
 from kernelwright.compiler.triton.loops import RowLoops
 from kernelwright.compiler.triton.op_templates import select_helpers
 from kernelwright.compiler.triton.partials import Partials, Scratch
@@ -26,36 +25,11 @@ from kernelwright.compiler.triton.reductions import AnyReduction, ExactMean, Row
 from kernelwright.compiler.triton.scans import init_carry
 from kernelwright.compiler.triton.source_lines import remove_dead_lines, select_definitions, wrap_line
 from kernelwright.compiler.triton.tile import Tile, TritonConfig
+from kernelwright.compiler.triton.triton_source import TritonSource
 from kernelwright.compiler.triton.value_codegen import PREFETCH_SUFFIX, REGISTER_TILE_SUFFIX, TritonValueCodegen
 from kernelwright.core.record import Record
 
-__all__ = ["LAUNCHER_TEMPLATE", "TritonConfig", "TritonSource", "generate_configs", "print_triton"]
-
-
-class TritonSource(Record, frozen=True, kw_only=True):
-    """The source of a region. It needs `import torch`, `import triton`, `import triton.language as tl`,
-    `from triton.language.extra import libdevice` and `from triton.runtime import driver`.
-
-    Attributes:
-        launcher_name: name of the function that launches the kernels.
-        helpers: device functions that the kernels call; a file with several regions holds each once.
-        kernels: the `@triton.jit` functions, in launch order.
-        kernel_names: their names.
-        scratch: dtypes of the tensors that the launcher allocates for partial results, by name.
-        launcher: the Python function `launch_NAME(inputs..., outputs...)`.
-    """
-
-    launcher_name: str
-    helpers: tuple[str, ...]
-    kernels: str
-    kernel_names: tuple[str, ...]
-    scratch: dict[str, str]
-    launcher: str
-
-    @property
-    def source(self) -> str:
-        """All device code."""
-        return "\n\n".join([*self.helpers, self.kernels])
+__all__ = ["TritonConfig", "TritonSource", "generate_configs", "print_triton"]
 
 
 def print_triton(region: Region, config: TritonConfig) -> TritonSource:

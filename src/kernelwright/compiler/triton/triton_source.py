@@ -1,0 +1,31 @@
+"""The generated source of a region."""
+
+from __future__ import annotations
+
+from kernelwright.core.record import Record
+
+
+class TritonSource(Record, frozen=True, kw_only=True):
+    """The source of a region. It needs `import torch`, `import triton`, `import triton.language as tl`,
+    `from triton.language.extra import libdevice` and `from triton.runtime import driver`.
+
+    Attributes:
+        launcher_name: name of the function that launches the kernels.
+        helpers: device functions that the kernels call; a file with several regions holds each once.
+        kernels: the `@triton.jit` functions, in launch order.
+        kernel_names: their names.
+        scratch: dtypes of the tensors that the launcher allocates for partial results, by name.
+        launcher: the Python function `launch_NAME(inputs..., outputs...)`.
+    """
+
+    launcher_name: str
+    helpers: tuple[str, ...]
+    kernels: str
+    kernel_names: tuple[str, ...]
+    scratch: dict[str, str]
+    launcher: str
+
+    @property
+    def source(self) -> str:
+        """All device code."""
+        return "\n\n".join([*self.helpers, self.kernels])
