@@ -33,6 +33,7 @@ from kernelwright.machines.floor import datasheet_bound_us, floor, last_cache_by
 from kernelwright.measure.buffers import RotatingBuffers
 from kernelwright.measure.clock import measure_steady_us, wall_s
 from kernelwright.measure.paired import GRAPH_BELOW_US, InterleavedTimings, time_variants
+from kernelwright.verification.outcome import tf32_as_set
 from kernelwright.verification.quick_check import find_mismatch
 from kernelwright.work import count_work, first_read_bytes
 
@@ -308,7 +309,8 @@ class CandidateChecker:
         """Whether a kernel's result matches the reference's."""
         if name not in self.failures:
             report_stage(f"{self.region.name}: checking {name}")
-            reason = find_mismatch(self.reference, self.programs[name], self.inputs)
+            with tf32_as_set():
+                reason = find_mismatch(self.reference, self.programs[name], self.inputs)
             self.failures[name] = reason.detail if reason else ""
         return not self.failures[name]
 

@@ -26,11 +26,34 @@ class Matrix(Record, frozen=True, kw_only=True, tag=True):
     offset: int = 0
 
 
-class Windows(Record, frozen=True, kw_only=True, tag=True):
-    """The windows of images as operand: row `pixel`, column `(channel, tap)`; all tuples have one entry per dimension.
+class Filters(Record, frozen=True, kw_only=True, tag=True):
+    """The weight of a convolution as operand: one row per output channel, columns `(channel, tap)`.
 
-    Element `[pixel, (channel, tap)]` is at position `pixel * step - padding + tap * dilation` of the channel, and 0
-    outside the image.
+    In dimension d, tap t of phase p is the weight's element `first[d][p] + t * tap_step[d]`, or 0 beyond the kernel.
+
+    Attributes:
+        kernel_size: of the weight, whose taps are contiguous.
+    """
+
+    buffer: str
+    dtype: str
+    row_stride: int
+    channel_stride: int
+    kernel_size: tuple[int, ...]
+    first: tuple[tuple[int, ...], ...]
+    tap_step: tuple[int, ...]
+    offset: int = 0
+
+
+class Windows(Record, frozen=True, kw_only=True, tag=True):
+    """The windows of images as operand: one row per output pixel, columns `(channel, tap)`.
+
+    A transposed convolution with stride s has s phases in that dimension: output pixels s apart share their taps. In
+    dimension d, output pixel `q * phases + p` reads with tap t the position `q * step[d] + start[d][p] + t *
+    dilation[d]` of the image, and 0 outside of it.
+
+    Attributes:
+        taps: of one phase, in each dimension.
     """
 
     buffer: str
@@ -40,12 +63,32 @@ class Windows(Record, frozen=True, kw_only=True, tag=True):
     image_strides: tuple[int, ...]
     batch_stride: int
     channel_stride: int
-    kernel_size: tuple[int, ...]
+    taps: tuple[int, ...]
     output_size: tuple[int, ...]
     step: tuple[int, ...]
-    padding: tuple[int, ...]
+    start: tuple[tuple[int, ...], ...]
     dilation: tuple[int, ...]
     offset: int = 0
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """The number of phases in each dimension."""
+        return tuple(map(len, self.start))
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The output pixels of the first phase, which has the most."""
+        return tuple(-(-size // count) for size, count in zip(self.output_size, self.phases, strict=True))
+
+    @property
+    def margins(self) -> tuple[tuple[int, int], ...]:
+        """What windows read before and after the image in each dimension."""
+        margins = []
+        for dim, size in enumerate(self.image_size):
+            last = (self.grid[dim] - 1) * self.step[dim] + (self.taps[dim] - 1) * self.dilation[dim]
+            after = max(self.start[dim]) + last - (size - 1)
+            margins.append((max(-min(self.start[dim]), 0), max(after, 0)))
+        return tuple(margins)
 
 
 class Contraction(Record, frozen=True, kw_only=True):
@@ -62,7 +105,7 @@ class Contraction(Record, frozen=True, kw_only=True):
     m: int
     n: int
     k: int
-    left: Matrix
+    left: Matrix | Filters
     right: Matrix | Windows
     bias: tuple[str, str] | tuple[()] = ()
     bias_along: str = "n"
@@ -153,11 +196,14 @@ class ContractionRegion(Record, frozen=True, kw_only=True, dict=True):
             for load in self.epilogue.loads
             if load.buffer != one.value
         )
-        left = one.batch * one.m * one.k if one.left.batch_stride else one.m * one.k
-        if isinstance(one.right, Windows):
+        if isinstance(one.left, Filters) and isinstance(one.right, Windows):
+            left = one.m * one.right.channels * prod(one.left.kernel_size)
             right = one.batch * one.right.channels * prod(one.right.image_size)
         else:
-            right = one.n * one.k * (one.batch if one.right.batch_stride else 1)
+            left, right = (
+                rows * one.k * (one.batch if isinstance(matrix, Matrix) and matrix.batch_stride else 1)
+                for rows, matrix in ((one.m, one.left), (one.n, one.right))
+            )
         operands = left * DTYPE_BYTES[one.left.dtype] + right * DTYPE_BYTES[one.right.dtype]
         return operands + other, self.epilogue.bytes_moved[1]
 

@@ -12,7 +12,8 @@ from torch import fx
 
 from kernelwright.compiler.capture.target_device import runs_on_cpu
 from kernelwright.compiler.regions.axes import Unsupported
-from kernelwright.compiler.regions.contraction import Contraction, ContractionRegion, Matrix, Windows
+from kernelwright.compiler.regions.contraction import Contraction, ContractionRegion, Matrix
+from kernelwright.compiler.regions.convolution_matching import bias_of, match_convolution
 from kernelwright.compiler.regions.nodes import dtype_of, node_arg, resolve_view, shape_of
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.regions.region import Axis, Load, Region, Store
@@ -85,64 +86,10 @@ def _match_addmm(node: fx.Node) -> Contraction:
     return _match_matmul(node, node_arg(node, 1), node_arg(node, 2), node_arg(node, 0))
 
 
-def _match_convolution(node: fx.Node) -> Contraction:
-    """A convolution of images in the order of torch, channels first, without groups."""
-    rank = len(shape_of(node)) - 2
-    image, weight, bias, *options = [*node.args, *(None,) * 7][:7]
-    if node.kwargs or not isinstance(image, fx.Node) or not isinstance(weight, fx.Node) or rank < 1:
-        raise Unsupported("a convolution with keyword arguments, or of an image without a batch")
-    step, padding, dilation = (_per_dim(value, rank, default) for value, default in zip(options, (1, 0, 1), strict=False))
-    if (options[3] or 1) != 1:
-        raise Unsupported("a convolution in groups")
-    root, strides, offset = resolve_view(image)
-    batch, channels, *image_size = shape_of(image)
-    out_channels, _, *kernel_size = shape_of(weight)
-    weights = resolve_view(weight)
-    if not weight.meta["val"].is_contiguous() or not node.meta["val"].is_contiguous():
-        raise Unsupported("a convolution in another order than torch's default")
-    windows = Windows(
-        buffer=root.name, dtype=dtype_of(root), channels=channels, image_size=tuple(image_size),
-        image_strides=strides[2:], batch_stride=strides[0], channel_stride=strides[1], kernel_size=tuple(kernel_size),
-        output_size=shape_of(node)[2:], step=step, padding=padding, dilation=dilation, offset=offset,
-    )  # fmt: skip
-    k = channels * prod(kernel_size)
-    return Contraction(
-        value=node.name, dtype=dtype_of(node), batch=batch, m=out_channels, n=prod(shape_of(node)[2:]), k=k,
-        left=Matrix(buffer=weights[0].name, dtype=dtype_of(weights[0]), batch_stride=0, row_stride=k, k_stride=1,
-                    offset=weights[2]),
-        right=windows, bias=_bias(bias), bias_along="m",
-        tf32=dtype_of(node) == "float32" and torch.backends.cudnn.allow_tf32,
-    )  # fmt: skip
-
-
-def _per_dim(value: Any, rank: int, default: int) -> tuple[int, ...]:
-    """An option of a convolution for each dimension.
-
-    Raises:
-        Unsupported: it is the name of a padding.
-    """
-    if isinstance(value, str):
-        raise Unsupported(f"padding {value!r}")
-    values = tuple(int(one) for one in (value if value is not None else [default]))
-    return values * rank if len(values) == 1 else values
-
-
-def _bias(bias: Any) -> tuple[str, str] | tuple[()]:
-    """Buffer and dtype of a bias.
-
-    Raises:
-        Unsupported: it is not a contiguous vector in memory of its own.
-    """
-    if bias is None:
-        return ()
-    if not isinstance(bias, fx.Node) or not bias.meta["val"].is_contiguous() or resolve_view(bias)[0] is not bias:
-        raise Unsupported("a bias that is not a contiguous vector")
-    return bias.name, dtype_of(bias)
-
-
 _MATCHERS: dict[str, Callable[[fx.Node], Contraction]] = {
     "linear": _match_linear, "mm": _match_matmul, "bmm": _match_matmul, "matmul": _match_matmul, "addmm": _match_addmm,
-    "conv1d": _match_convolution, "conv2d": _match_convolution, "conv3d": _match_convolution,
+    "conv1d": match_convolution, "conv2d": match_convolution, "conv3d": match_convolution,
+    "convolution": match_convolution,
 }  # fmt: skip
 
 
@@ -153,7 +100,7 @@ def _product(node: fx.Node, left: tuple[Matrix, int, int], right: Matrix, n: int
         raise Unsupported("a result that is not contiguous")
     k = shape_of(node_arg(node, 1 if op_name(node.target) == "addmm" else 0))[-1]
     return Contraction(
-        value=node.name, dtype=dtype_of(node), batch=batch, m=m, n=n, k=k, left=matrix, right=right, bias=_bias(bias),
+        value=node.name, dtype=dtype_of(node), batch=batch, m=m, n=n, k=k, left=matrix, right=right, bias=bias_of(bias),
         tf32=dtype_of(node) == "float32" and torch.backends.cuda.matmul.allow_tf32,
     )  # fmt: skip
 

@@ -58,6 +58,13 @@ def broadcast_groups(x, size: tl.constexpr):
     """Repeats the value of each group for its `size` elements."""
     return tl.reshape(tl.broadcast_to(x[:, None], (x.shape[0], size)), (x.shape[0] * size,))
 ''',
+    "round_to_tf32": '''@triton.jit
+def round_to_tf32(x):
+    """FP32 rounded to the nearest TF32; the tensor cores would drop the other bits."""
+    bits = x.to(tl.int32, bitcast=True)
+    rounded = ((bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return tl.where((bits & 0x7FFFFFFF) < 0x7F800000, rounded, x)
+''',
     "multiply_combine": '''@triton.jit
 def multiply_combine(a, b):
     """Combine function of a product reduction."""

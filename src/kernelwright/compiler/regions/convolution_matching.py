@@ -1,0 +1,104 @@
+"""Convolutions and transposed convolutions of a graph as contractions of filters and windows."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernelwright.compiler.regions.axes import Unsupported
+from kernelwright.compiler.regions.contraction import Contraction, Filters, Windows
+from kernelwright.compiler.regions.nodes import dtype_of, resolve_view, shape_of
+from kernelwright.compiler.regions.operators import op_name
+
+
+def match_convolution(node: fx.Node) -> Contraction:
+    """A convolution of images in torch's default order, channels first, without groups.
+
+    Raises:
+        Unsupported: it is in another order, in groups, or dilated and transposed with a stride.
+    """
+    image, weight, bias, *options = [*node.args, *(None,) * 9][:9]
+    if node.kwargs or not isinstance(image, fx.Node) or not isinstance(weight, fx.Node):
+        raise Unsupported("a convolution with keyword arguments")
+    rank = len(shape_of(weight)) - 2
+    if len(shape_of(image)) != rank + 2:
+        raise Unsupported("a convolution of an image without a batch")
+    general = op_name(node.target) == "convolution"
+    transposed, groups = (options[3], options[5]) if general else (False, options[3])
+    if (groups or 1) != 1:
+        raise Unsupported("a convolution in groups")
+    defaults = zip(options, (1, 0, 1), strict=False)
+    stride, padding, dilation = (_per_dim(value, rank, default) for value, default in defaults)
+    if not weight.meta["val"].is_contiguous() or not node.meta["val"].is_contiguous():
+        raise Unsupported("a convolution in another order than torch's default")
+    kernel = shape_of(weight)[2:]
+    taps_of = _transposed_taps if transposed else _plain_taps
+    dims = [taps_of(*dim) for dim in zip(kernel, stride, padding, dilation, strict=True)]
+    taps, step, start, first, tap_step = (tuple(column) for column in zip(*dims, strict=True))
+    root, strides, offset = resolve_view(image)
+    windows = Windows(
+        buffer=root.name, dtype=dtype_of(root), channels=shape_of(image)[1], image_size=shape_of(image)[2:],
+        image_strides=strides[2:], batch_stride=strides[0], channel_stride=strides[1], taps=taps,
+        output_size=shape_of(node)[2:], step=step, start=start, dilation=dilation, offset=offset,
+    )  # fmt: skip
+    own, _, weight_offset = resolve_view(weight)
+    out_channels, in_channels = shape_of(node)[1], windows.channels
+    per_filter = prod(kernel)
+    row, channel = (per_filter, out_channels * per_filter) if transposed else (in_channels * per_filter, per_filter)
+    filters = Filters(
+        buffer=own.name, dtype=dtype_of(own), row_stride=row, channel_stride=channel, kernel_size=kernel, first=first,
+        tap_step=tap_step, offset=weight_offset,
+    )  # fmt: skip
+    return Contraction(
+        value=node.name, dtype=dtype_of(node), batch=shape_of(image)[0], m=out_channels,
+        n=prod(windows.output_size), k=in_channels * prod(taps), left=filters, right=windows, bias=bias_of(bias),
+        bias_along="m", tf32=dtype_of(node) == "float32" and torch.backends.cudnn.allow_tf32,
+    )  # fmt: skip
+
+
+def _plain_taps(kernel: int, stride: int, padding: int, dilation: int) -> tuple[Any, ...]:
+    """Taps, step, starts by phase, first weights by phase and their step, in one dimension."""
+    return kernel, stride, (-padding,), (0,), 1
+
+
+def _transposed_taps(kernel: int, stride: int, padding: int, dilation: int) -> tuple[Any, ...]:
+    """The same for a transposed convolution: weight k adds image i to output `i * stride + k * dilation - padding`.
+
+    In phase p, of outputs `q * stride + p`, the weights `r + stride * t` with `r = (p + padding) % stride` read image
+    `q + (p + padding) // stride - t`; the taps are in the opposite order, so that positions increase.
+    """
+    if stride > 1 and dilation > 1:
+        raise Unsupported("a transposed convolution with stride and dilation")
+    taps = -(-kernel // stride)
+    phases = [divmod(phase + padding, stride) for phase in range(stride)]
+    start = tuple(base - (taps - 1) * dilation for base, _ in phases)
+    first = tuple(rest + stride * (taps - 1) for _, rest in phases)
+    return taps, 1, start, first, -stride
+
+
+def _per_dim(value: Any, rank: int, default: int) -> tuple[int, ...]:
+    """An option of a convolution for each dimension.
+
+    Raises:
+        Unsupported: it is the name of a padding.
+    """
+    if isinstance(value, str):
+        raise Unsupported(f"padding {value!r}")
+    values = tuple(int(one) for one in (value if value is not None else [default]))
+    return values * rank if len(values) == 1 else values
+
+
+def bias_of(bias: Any) -> tuple[str, str] | tuple[()]:
+    """Buffer and dtype of a bias.
+
+    Raises:
+        Unsupported: it is not a contiguous vector in memory of its own.
+    """
+    if bias is None:
+        return ()
+    if not isinstance(bias, fx.Node) or not bias.meta["val"].is_contiguous() or resolve_view(bias)[0] is not bias:
+        raise Unsupported("a bias that is not a contiguous vector")
+    return bias.name, dtype_of(bias)
