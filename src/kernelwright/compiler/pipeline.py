@@ -123,7 +123,8 @@ def optimize_session(
                 return [Variant(OWN_KERNELS, layer), EAGER], None
         return [EAGER], None
     selector.time_baselines()
-    session.channels_last = selector.options["channels_last"]
+    if session.device == "cpu":  # on a GPU, kernels of convolutions pack the channels last themselves
+        session.channels_last = selector.options["channels_last"]
     session.make_plan()
     session.tune_regions()
     selector.time_kernels()

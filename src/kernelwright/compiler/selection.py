@@ -155,7 +155,8 @@ class ProgramSelector:
             layer = self.session.kernel_layer()
         if layer:
             self._kernels_generated = any(not kernel.torch_source for kernel in layer.kernels)
-            self._try(Variant(OWN_KERNELS, layer, **self.options))
+            options = {**self.options, "channels_last": self.session.channels_last}
+            self._try(Variant(OWN_KERNELS, layer, **options))
             self._try_graphs(1)
 
     def _try_graphs(self, count: int) -> None:

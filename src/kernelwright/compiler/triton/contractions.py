@@ -24,9 +24,9 @@ from kernelwright.compiler.triton.operand_packing import (
     Kernel,
     PackedFilters,
     PackedImages,
+    PackedLayout,
     SplitMatrix,
     indented,
-    padded_channels,
     power_of_two,
     print_kernel,
     round_up,
@@ -65,8 +65,8 @@ def generate_contraction_configs(region: ContractionRegion) -> list[ContractionC
     """Return the configs that can run a contraction, most promising first."""
     one = region.contraction
     if isinstance(one.right, Windows):
-        channels = padded_channels(one.right)
-        packed = [tile for tile in _PACKED_TILES if channels % tile[2] == 0]
+        run = PackedLayout(windows=one.right, scaled=one.tf32).run
+        packed = [tile for tile in _PACKED_TILES if run % tile[2] == 0]
         configs = _fitting(packed, one.m, one.n, PACKED)
         if one.right.channels <= MAX_DIRECT_CHANNELS and _is_plain(one.left):
             configs = [*_fitting(_DIRECT_TILES, one.m, one.n, DIRECT), *configs]
@@ -94,8 +94,8 @@ _TF32_TILES = ((128, 256, 32, 8, 3), (128, 128, 32, 8, 3), (64, 128, 32, 4, 4), 
 _HALF_TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4), (64, 64, 64, 4, 4))
 _DIRECT_TILES = ((64, 128, 16, 4, 3), (64, 128, 32, 4, 3), (32, 128, 16, 4, 3))
 _PACKED_TILES = (
-    (128, 128, 32, 8, 4), (128, 256, 32, 8, 3), (64, 256, 32, 8, 3), (64, 128, 32, 4, 4), (64, 256, 16, 4, 4),
-    (64, 128, 16, 4, 4), (32, 128, 16, 4, 4), (32, 128, 32, 4, 4),
+    (128, 256, 64, 8, 3), (128, 128, 64, 8, 3), (128, 128, 32, 4, 4), (64, 256, 64, 8, 3), (64, 256, 32, 4, 4),
+    (64, 128, 64, 4, 4), (64, 128, 32, 4, 4), (64, 128, 16, 4, 4), (32, 256, 32, 4, 4), (32, 128, 16, 4, 4),
 )  # fmt: skip
 
 
@@ -124,13 +124,10 @@ class _Printer:
 
     def generate(self) -> TritonSource:
         name, config = self.region.name, self.config
-        rounding = "round_to_tf32({})" if self.round_to_tf32 else "{}"
-        kernels = [
-            one.kernel(name) if isinstance(one, SplitMatrix) else one.kernel(name, rounding) for one in self.operands
-        ]
+        kernels = [kernel for one in self.operands for kernel in one.kernels(name)]
         loops = {SPLIT: self._split_loop, PACKED: self._packed_loop, DIRECT: self._direct_loop}
         kernels.append(self._main_kernel(loops[config.operands]()))
-        kernels += [self._exact_kernel()] if config.operands == SPLIT else []
+        kernels += [self._exact_kernel()] if "left_scale" in self.buffers else []
         source = "\n\n".join(kernel.source for kernel in kernels)
         inputs, outputs = self.region.reads, self.region.writes
         lines = [
@@ -168,11 +165,12 @@ class _Printer:
         one = self.one
         if not isinstance(one.left, Filters) or self.windows is None:
             raise Unsupported("packed matrices")
-        if padded_channels(self.windows) % self.config.BLOCK_K:
-            raise Unsupported("channels that are not a multiple of the step")
+        layout = PackedLayout(windows=self.windows, scaled=self.round_to_tf32)
+        if layout.run % self.config.BLOCK_K:
+            raise Unsupported("runs that are not a multiple of the step")
         padded_rows = round_up(one.m, self.config.BLOCK_M)
-        filters = PackedFilters(filters=one.left, windows=self.windows, rows=one.m, padded_rows=padded_rows)
-        return filters, PackedImages(windows=self.windows, batch=one.batch)
+        filters = PackedFilters(filters=one.left, layout=layout, rows=one.m, padded_rows=padded_rows)
+        return filters, PackedImages(layout=layout, batch=one.batch)
 
     # ---- the kernel of a tile
 
@@ -270,41 +268,53 @@ class _Printer:
         ]
 
     def _packed_loop(self) -> list[str]:
-        """The product of packed filters and images, tap by tap."""
+        """The product of packed filters and images, run by run."""
         config, (filters, images) = self.config, self._packed_operands()
-        one, channels = images.windows, padded_channels(images.windows)
-        lines, origin, shift = [], [], []
+        layout = filters.layout
+        one, channels = layout.windows, layout.channels
+        lines, origin, shift, inner_taps = [], list[str](), list[str](), layout.num_runs
         for dim, stride in enumerate(images.pixel_strides):
-            inner, inner_taps = prod(one.grid[dim + 1 :]), prod(one.taps[dim + 1 :])
+            inner = prod(one.grid[dim + 1 :])
             start = select(f"phase_{dim}", [at + one.margins[dim][0] for at in one.start[dim]])
             pixel = f"offs_n // {inner} % {one.grid[dim]}" if inner > 1 else f"offs_n % {one.grid[dim]}"
             lines.append(f"origin_{dim} = ({pixel}) * {one.step[dim]} + {start}")
             origin.append(f"origin_{dim} * {stride}")
-            shift.append(f"tap // {inner_taps} % {one.taps[dim]} * {one.dilation[dim] * stride}")
+            if dim < len(one.taps) - 1 or layout.run_taps < one.taps[dim]:
+                inner_taps //= one.taps[dim]
+                shift.append(f"run // {inner_taps} % {one.taps[dim]} * {one.dilation[dim] * stride * channels}")
         batch = f"batch.to(tl.int64) * {prod(images.size)} + " if self.one.batch > 1 else ""
         phase = f"phase * {filters.padded_rows} + " if self._num_phases > 1 else ""
-        precision = ""
-        if one.dtype == "float32":
-            precision = f', input_precision="{"tf32" if self.one.tf32 else "tf32x3"}"'
+        precision = ', input_precision="tf32x3"' if layout.dtype == "float32" else ""
+        masks = [f"(offs_n < {self._num_columns})[None, :]"] * bool(self._num_columns % config.BLOCK_N)
+        if layout.padding and not layout.scaled:  # infinities of other pixels, which are marked if scaled
+            masks.append(f"(k % {layout.run} + offs_k < {layout.run - layout.padding})[:, None]")
+        right_mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
+        scale = []
+        if layout.scaled:
+            image = "batch" if self.one.batch > 1 else "0"
+            scale = [
+                "left_scale = tl.load(left_scale_ptr + offs_m)[:, None]",
+                f"right_scale = tl.load(right_scale_ptr + {image})",
+                "acc = acc * left_scale * right_scale",
+            ]
         return [
             *lines,
             f"offs_k = tl.arange(0, {config.BLOCK_K})",
-            f"left_offsets = ({phase}offs_m)[:, None] * {filters.depth} + offs_k[None, :]",
+            f"left_offsets = ({phase}offs_m)[:, None] * {layout.depth} + offs_k[None, :]",
             f"origin = ({batch}{' + '.join(origin)}) * {channels}",
             "right_offsets = origin[None, :] + offs_k[:, None]",
             f"acc = tl.zeros(({config.BLOCK_M}, {config.BLOCK_N}), tl.float32)",
-            f"for k in tl.range(0, {filters.depth}, {config.BLOCK_K}, num_stages={config.num_stages}):",
+            f"for k in tl.range(0, {layout.depth}, {config.BLOCK_K}, num_stages={config.num_stages}):",
             *indented(
                 [
-                    f"tap = k // {channels}",
-                    f"shift = ({' + '.join(shift)}) * {channels} + k % {channels}",
+                    f"run = k // {layout.run}",
+                    f"shift = {' + '.join([*shift, f'k % {layout.run}'])}",
                     "left = tl.load(left_packed_ptr + left_offsets + k)",
-                    f"right = tl.load(right_packed_ptr + right_offsets + shift, mask=(offs_n < {self._num_columns})[None, :], other=0.0)"
-                    if self._num_columns % config.BLOCK_N
-                    else "right = tl.load(right_packed_ptr + right_offsets + shift)",
+                    f"right = tl.load(right_packed_ptr + right_offsets + shift{right_mask})",
                     f"acc = tl.dot(left, right, acc{precision})",
                 ]
             ),
+            *scale,
         ]
 
     def _direct_loop(self, *, exact: bool = False) -> list[str]:
@@ -313,8 +323,12 @@ class _Printer:
         block_k = EXACT_BLOCK_K if exact else config.BLOCK_K
         block_m, block_n = (EXACT_TILE, EXACT_TILE) if exact else (config.BLOCK_M, config.BLOCK_N)
         stages = 1 if exact else config.num_stages
-        matrix = one.left if isinstance(one.left, Matrix) else self._filter_matrix(one.left)
-        left, mask_left = self._matrix_pointer(matrix, "offs_m", ("[:, None]", "[None, :]"), one.m, block_m, block_k)
+        block = ("offs_m", ("[:, None]", "[None, :]"), one.m, block_m, block_k)
+        left, mask_left = (
+            self._matrix_pointer(one.left, *block)
+            if isinstance(one.left, Matrix)
+            else self._filter_pointer(one.left, block_m)
+        )
         if isinstance(one.right, Windows):
             setup, inside, right, mask_right = self._window_pointer(one.right, block_n, block_k)
         else:
@@ -355,13 +369,20 @@ class _Printer:
         masks += [f"(offs_k < {self.one.k}){k}"] * bool(self.one.k % block_k)
         return " + ".join(terms), f", mask={' & '.join(masks)}, other=0.0" if masks else ""
 
-    def _filter_matrix(self, one: Filters) -> Matrix:
-        """Plain filters as rows of `(channel, tap)`."""
-        if not _is_plain(one):
-            raise Unsupported("filters of a transposed convolution that are not packed")
-        return Matrix(
-            buffer=one.buffer, dtype=one.dtype, batch_stride=0, row_stride=one.row_stride, k_stride=1, offset=one.offset
-        )
+    def _filter_pointer(self, one: Filters, block_m: int) -> tuple[str, str]:
+        """The addresses of a tile of filters, [rows, (channel, tap)], and its mask; `_window_pointer` has the taps."""
+        assert self.windows
+        masks = [f"(offs_m < {self.one.m})[:, None]"] * bool(self.one.m % block_m)
+        masks.append(f"(offs_k < {self.one.k})[None, :]")
+        terms = [f"{one.buffer}_ptr", *[str(one.offset)] * bool(one.offset)]
+        terms.append(f"offs_m[:, None] * {one.row_stride}")
+        terms.append(f"(offs_k // {prod(self.windows.taps)} * {one.channel_stride})[None, :]")
+        for dim, (first, step) in enumerate(zip(one.first, one.tap_step, strict=True)):
+            weight = f"{select(f'phase_{dim}', first)} + position_{dim} * {step}"
+            terms.append(f"({weight})[None, :] * {prod(one.kernel_size[dim + 1 :])}")
+            if step != 1:
+                masks.append(f"(({weight} >= 0) & ({weight} < {one.kernel_size[dim]}))[None, :]")
+        return " + ".join(terms), f", mask={' & '.join(masks)}, other=0.0"
 
     def _window_pointer(self, one: Windows, block_n: int, block_k: int) -> tuple[list[str], list[str], str, str]:
         """Lines before and in the loop, the addresses of a tile of windows, and its mask."""
@@ -369,9 +390,9 @@ class _Printer:
         setup, inside, masks = [], [], []
         rest = "offs_n"
         for dim in dims:
-            inner = prod(one.output_size[dim + 1 :])
+            inner = prod(one.grid[dim + 1 :])
             expr = f"{rest} // {inner}" if inner > 1 else rest
-            setup.append(f"start_{dim} = ({expr}) * {one.step[dim]} + {one.start[dim][0]}")
+            setup.append(f"start_{dim} = ({expr}) * {one.step[dim]} + {select(f'phase_{dim}', one.start[dim])}")
             rest = f"({rest} % {inner})"
         origin = " + ".join(f"start_{dim} * {one.image_strides[dim]}" for dim in dims)
         setup.append(f"origin = {origin}")
@@ -379,7 +400,8 @@ class _Printer:
         for dim in dims:
             inner = prod(one.taps[dim + 1 :])
             expr = f"tap // {inner} % {one.taps[dim]}" if inner > 1 else f"tap % {one.taps[dim]}"
-            inside.append(f"tap_{dim} = ({expr}) * {one.dilation[dim]}")
+            inside.append(f"position_{dim} = {expr}")
+            inside.append(f"tap_{dim} = position_{dim} * {one.dilation[dim]}")
             if any(one.margins[dim]):
                 inside.append(f"at_{dim} = start_{dim}[None, :] + tap_{dim}[:, None]")
                 masks.append(f"(at_{dim} >= 0) & (at_{dim} < {one.image_size[dim]})")
@@ -388,32 +410,41 @@ class _Printer:
         terms = [f"{one.buffer}_ptr"] + [str(one.offset)] * bool(one.offset)
         terms += [f"batch.to(tl.int64) * {one.batch_stride}"] * (self.one.batch > 1)
         terms += ["origin[None, :]", "shift[:, None]"]
-        masks += [f"(offs_n < {self.one.n})[None, :]"] * bool(self.one.n % block_n)
+        masks += [f"(offs_n < {self._num_columns})[None, :]"] * bool(self._num_columns % block_n)
         masks += [f"(offs_k < {self.one.k})[:, None]"] * bool(self.one.k % block_k)
         return setup, inside, " + ".join(terms), f", mask={' & '.join(masks)}, other=0.0" if masks else ""
 
     def _exact_kernel(self) -> Kernel:
-        """The rows and columns that the split cannot hold, in FP32."""
-        one, (left, right) = self.one, self._split_operands()
-        tiles_m, tiles_n = -(-one.m // EXACT_TILE), -(-one.n // EXACT_TILE)
-        scales = [
-            f"{side}_scale = tl.load({side}_scale_ptr + {f'batch * {padded} + ' if batch > 1 else ''}offs_{dim}, "
-            f"mask=offs_{dim} < {size}, other=1.0)"
-            for side, dim, size, padded, batch in (
-                ("left", "m", one.m, left.padded_rows, left.batch),
-                ("right", "n", one.n, right.padded_rows, right.batch),
-            )
-        ]
+        """The rows and columns that the scaled operands cannot hold, in FP32."""
+        one = self.one
+        tiles_m, tiles_n = -(-one.m // EXACT_TILE), -(-self._num_columns // EXACT_TILE)
         mask = self._mask(EXACT_TILE, EXACT_TILE, always=True)
         body = [
             *self._tile_position(tiles_m, tiles_n, EXACT_TILE, EXACT_TILE),
-            *scales,
-            "is_lost = (left_scale != left_scale)[:, None] | (right_scale != right_scale)[None, :]",
+            *self._load_lost(),
             "if tl.max(tl.max(is_lost.to(tl.int32), axis=1), axis=0) == 1:",
             *indented([*self._direct_loop(exact=True), *self._epilogue({**mask, "store": f"{mask['store']} & is_lost"})]),
         ]
-        doc = "Computes in FP32 what the two FP16 terms could not hold, marked by a scale that is NaN"
-        return self._build(f"{self.region.name}_exact_kernel", doc, body, one.batch * tiles_m * tiles_n, 4)
+        doc = "Computes in FP32 what the scaled FP16 operands could not hold, marked by a scale that is NaN"
+        programs = one.batch * tiles_m * tiles_n * self._num_phases
+        return self._build(f"{self.region.name}_exact_kernel", doc, body, programs, 4)
+
+    def _load_lost(self) -> list[str]:
+        """Whether each element of a tile is in a row or column whose scale is NaN."""
+        one = self.one
+        left_rows = right_rows = ""
+        if self.config.operands == SPLIT:
+            left, right = self._split_operands()
+            left_rows = f"batch * {left.padded_rows} + " if left.batch > 1 else ""
+            right_rows = f"batch * {right.padded_rows} + " if right.batch > 1 else ""
+            right_scale = f"{right_rows}offs_n, mask=offs_n < {one.n}, other=1.0"
+        else:
+            right_scale = f"offs_n * 0{' + batch' if one.batch > 1 else ''}"
+        return [
+            f"left_scale = tl.load(left_scale_ptr + {left_rows}offs_m, mask=offs_m < {one.m}, other=1.0)",
+            f"right_scale = tl.load(right_scale_ptr + {right_scale})",
+            "is_lost = (left_scale != left_scale)[:, None] | (right_scale != right_scale)[None, :]",
+        ]
 
     # ---- the epilogue
 

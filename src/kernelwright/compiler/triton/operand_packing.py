@@ -1,7 +1,9 @@
 """Generates the Triton kernels that prepare the operands of a contraction in memory of their own.
 
 Split: an FP32 matrix as two FP16 terms, scaled by a power of two for each row. Packed: images and filters with their
-channels last, zeros around the images, and FP32 rounded to TF32, so that the loop over the operands has no masks.
+channels last and zeros around the images, so that the loop over the operands has no masks. Where torch permits TF32,
+FP32 is packed as FP16, scaled by a power of two for each image and filter: FP16 has the significand of TF32, half its
+bytes, and twice its rate. What the scaled range cannot hold is marked by a scale that is NaN.
 """
 
 from __future__ import annotations
@@ -11,13 +13,22 @@ from math import prod
 from typing import NamedTuple
 
 from kernelwright.compiler.regions.contraction import Filters, Matrix, Windows
+from kernelwright.compiler.triton.op_templates import TRITON_TYPES
 from kernelwright.compiler.triton.source_lines import wrap_line
 from kernelwright.core.record import Record
 
 INT32_ELEMENTS = 2**31 - 1
 TILE_ELEMENTS = 2048
-CHANNEL_MULTIPLE = 16
-"""Packed channels are padded to a multiple of the least depth of a step."""
+MIN_BLOCK_K = 16
+MAX_CHUNKS = 1024
+"""Parts of an image of which the largest elements are found separately."""
+SCALING = [
+    "exponent = tl.where(largest == 0, 141, largest >> 23)",
+    "in_range = (exponent > 67) & (exponent < 187)",
+    "scale = tl.where(in_range, ((268 - exponent) << 23).to(tl.float32, bitcast=True), 0.0)",
+    'inverse = tl.where(in_range, ((exponent - 14) << 23).to(tl.float32, bitcast=True), float("nan"))',
+]
+"""From the bits of the largest magnitude, the scale that makes it 2**14 to 2**15, and its inverse."""
 
 
 class Kernel(NamedTuple):
@@ -48,7 +59,7 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
         terms = {f"{side}_{part}": (rows * self.padded_k, "float16") for part in ("hi", "lo")}
         return {**terms, f"{side}_scale": (rows, "float32")}
 
-    def kernel(self, prefix: str) -> Kernel:
+    def kernels(self, prefix: str) -> list[Kernel]:
         """The kernel that splits it."""
         matrix, side = self.matrix, self.side
         block_k = min(TILE_ELEMENTS, power_of_two(self.padded_k)) if matrix.k_stride == 1 else 64
@@ -78,10 +89,7 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
             f"for k in range(0, {self.k}, {block_k}):",
             *indented([*load, "largest = tl.maximum(largest, x.to(tl.int32, bitcast=True) & 0x7FFFFFFF)"]),
             "largest = tl.max(largest, axis=1)",
-            "exponent = tl.where(largest == 0, 141, largest >> 23)",
-            "in_range = (exponent > 67) & (exponent < 187)",
-            "scale = tl.where(in_range, ((268 - exponent) << 23).to(tl.float32, bitcast=True), 0.0)",
-            'inverse = tl.where(in_range, ((exponent - 14) << 23).to(tl.float32, bitcast=True), float("nan"))',
+            *SCALING,
             f"tl.store({side}_scale_ptr + padded, inverse, mask=rows < {total})",
             f"for k in range(0, {self.padded_k}, {block_k}):",
             *indented(
@@ -99,77 +107,145 @@ class SplitMatrix(Record, frozen=True, kw_only=True):
         ]
         doc = f"Splits {total:,} rows of {self.k:,} into two FP16 terms; the largest of a row is from 2**14 to 2**15"
         name, tensors = f"{prefix}_split_{side}_kernel", [matrix.buffer, *self.buffers]
-        return Kernel(name, print_kernel(name, tensors, doc, body), tensors, -(-total // block_r), 4)
+        return [Kernel(name, print_kernel(name, tensors, doc, body), tensors, -(-total // block_r), 4)]
+
+
+class PackedLayout(Record, frozen=True, kw_only=True):
+    """The order of packed operands along k: taps of all dimensions but the last, then a run that is contiguous in an
+    image: the taps of the last dimension, and the channels.
+
+    Attributes:
+        scaled: FP32 is packed as scaled FP16.
+    """
+
+    windows: Windows
+    scaled: bool
+
+    @property
+    def dtype(self) -> str:
+        """Of packed elements."""
+        return "float16" if self.scaled else self.windows.dtype
+
+    @property
+    def channels(self) -> int:
+        """Channels with padding, so that pixels are aligned to 8 or 16 bytes."""
+        return round_up(self.windows.channels, 4 if self.windows.channels <= 4 else 8)
+
+    @property
+    def run_taps(self) -> int:
+        """Taps of the last dimension in a run."""
+        return self.windows.taps[-1] if self.windows.dilation[-1] == 1 else 1
+
+    @property
+    def run(self) -> int:
+        """Elements of a run, with padding; the weights there are 0."""
+        return round_up(self.run_taps * self.channels, MIN_BLOCK_K)
+
+    @property
+    def padding(self) -> int:
+        """Elements at the end of a run that belong to other pixels."""
+        return self.run - self.run_taps * self.channels
+
+    @property
+    def num_runs(self) -> int:
+        """Runs along k."""
+        return prod(self.windows.taps) // self.run_taps
+
+    @property
+    def depth(self) -> int:
+        """Elements along k."""
+        return self.num_runs * self.run
 
 
 class PackedFilters(Record, frozen=True, kw_only=True):
-    """Filters packed as `left_packed`, [phase, padded_rows, tap, padded_channels]."""
+    """Filters packed as `left_packed`, [phase, padded_rows, depth], and their scales."""
 
     filters: Filters
-    windows: Windows
+    layout: PackedLayout
     rows: int
     padded_rows: int
 
     @property
-    def num_taps(self) -> int:
-        """Of one phase."""
-        return prod(self.windows.taps)
-
-    @property
-    def depth(self) -> int:
-        """Elements of a packed row."""
-        return self.num_taps * padded_channels(self.windows)
-
-    @property
     def buffers(self) -> dict[str, tuple[int, str]]:
         """Number of elements and dtype of each buffer."""
-        return {"left_packed": (prod(self.windows.phases) * self.padded_rows * self.depth, self.filters.dtype)}
+        size = prod(self.layout.windows.phases) * self.padded_rows * self.layout.depth
+        packed = {"left_packed": (size, self.layout.dtype)}
+        return {**packed, "left_scale": (self.padded_rows, "float32")} if self.layout.scaled else packed
 
-    def kernel(self, prefix: str, rounding: str) -> Kernel:
-        """The kernel that packs them."""
-        one, windows, channels = self.filters, self.windows, padded_channels(self.windows)
-        block = 1024
-        total = prod(windows.phases) * self.rows * self.depth
-        body = [
-            f"at = tl.program_id(0) * {block} + tl.arange(0, {block})",
-            f"channel = at % {channels}",
-            f"tap = at // {channels} % {self.num_taps}",
-            f"row = at // {self.depth} % {self.rows}",
-            f"phase = at // {self.depth * self.rows}",
-            f"mask = (at < {total}) & (channel < {windows.channels})",
+    def kernels(self, prefix: str) -> list[Kernel]:
+        """The kernel that packs them, one program for each filter and phase."""
+        one, layout, windows = self.filters, self.layout, self.layout.windows
+        size, block = windows.channels * prod(one.kernel_size), 1024
+        offset = f"{one.offset} + " if one.offset else ""
+        body = [f"row, phase = tl.program_id(0) % {self.rows}, tl.program_id(0) // {self.rows}"]
+        body += [f"start = {offset}row * {one.row_stride}"]
+        if layout.scaled:
+            taps = prod(one.kernel_size)
+            body += [
+                f"largest = tl.zeros(({block},), tl.int32)",
+                f"for k in range(0, {size}, {block}):",
+                *indented(
+                    [
+                        f"at = k + tl.arange(0, {block})",
+                        f"offsets = start + at // {taps} * {one.channel_stride} + at % {taps}",
+                        f"x = tl.load({one.buffer}_ptr + offsets, mask=at < {size}, other=0.0)",
+                        "largest = tl.maximum(largest, x.to(tl.int32, bitcast=True) & 0x7FFFFFFF)",
+                    ]
+                ),
+                "largest = tl.max(largest, axis=0)",
+                *SCALING,
+                "tl.store(left_scale_ptr + row, inverse)",
+            ]
+        body += [f"for k in range(0, {layout.depth}, {block}):", *indented(self._copy_lines(block))]
+        tensors = [one.buffer, *self.buffers]
+        doc = f"Copies {self.rows:,} filters with their {windows.channels:,} channels last"
+        name = f"{prefix}_pack_left_kernel"
+        programs = self.rows * prod(windows.phases)
+        return [Kernel(name, print_kernel(name, tensors, doc, body), tensors, programs, 4)]
+
+    def _copy_lines(self, block: int) -> list[str]:
+        """The copy of `block` packed elements of a row."""
+        one, layout, windows = self.filters, self.layout, self.layout.windows
+        last = len(windows.taps) - 1
+        lines = [
+            f"at = k + tl.arange(0, {block})",
+            f"in_run, run = at % {layout.run}, at // {layout.run}",
+            f"channel, run_tap = in_run % {layout.channels}, in_run // {layout.channels}",
+            f"mask = (at < {layout.depth}) & (channel < {windows.channels}) & (run_tap < {layout.run_taps})",
         ]
         terms, inner_taps, inner_phases, inner_size = [], 1, 1, 1
-        for dim in reversed(range(len(windows.taps))):
+        for dim in reversed(range(last + 1)):
             taps, phases, size = windows.taps[dim], windows.phases[dim], one.kernel_size[dim]
-            position = f"tap // {inner_taps} % {taps}" if inner_taps > 1 else f"tap % {taps}"
+            if dim == last and layout.run_taps == taps:
+                position = "run_tap"
+            else:
+                position, inner_taps = f"run // {inner_taps} % {taps}", inner_taps * taps
             first = select(f"phase // {inner_phases} % {phases}", one.first[dim])
-            body.append(f"weight_{dim} = {first} + ({position}) * {one.tap_step[dim]}")
+            lines.append(f"weight_{dim} = {first} + ({position}) * {one.tap_step[dim]}")
             if one.tap_step[dim] != 1:
-                body.append(f"mask &= (weight_{dim} >= 0) & (weight_{dim} < {size})")
+                lines.append(f"mask &= (weight_{dim} >= 0) & (weight_{dim} < {size})")
             terms.append(f"weight_{dim} * {inner_size}")
-            inner_taps, inner_phases, inner_size = inner_taps * taps, inner_phases * phases, inner_size * size
-        offset = f"{one.offset} + " if one.offset else ""
-        body += [
-            f"offsets = {offset}row * {one.row_stride} + channel * {one.channel_stride} + {' + '.join(terms)}",
+            inner_phases, inner_size = inner_phases * phases, inner_size * size
+        packed = "(x * scale).to(tl.float16)" if layout.scaled else "x"
+        return [
+            *lines,
+            f"offsets = start + channel * {one.channel_stride} + {' + '.join(terms)}",
             f"x = tl.load({one.buffer}_ptr + offsets, mask=mask, other=0.0)",
-            f"padded = (phase * {self.padded_rows} + row) * {self.depth} + at % {self.depth}",
-            f"tl.store(left_packed_ptr + padded, {rounding.format('x')}, mask=at < {total})",
+            f"padded = (phase * {self.padded_rows} + row) * {layout.depth} + at",
+            f"tl.store(left_packed_ptr + padded, {packed}, mask=at < {layout.depth})",
         ]
-        name, tensors = f"{prefix}_pack_left_kernel", [one.buffer, "left_packed"]
-        doc = f"Copies {self.rows:,} filters with their {windows.channels:,} channels last"
-        return Kernel(name, print_kernel(name, tensors, doc, body), tensors, -(-total // block), 4)
 
 
 class PackedImages(Record, frozen=True, kw_only=True):
-    """Images packed as `right_packed`, [image, *padded_size, padded_channels]."""
+    """Images packed as `right_packed`, [image, *size, channels], and their scales."""
 
-    windows: Windows
+    layout: PackedLayout
     batch: int
 
     @property
     def size(self) -> tuple[int, ...]:
         """Pixels in each dimension, with the margins."""
-        one = self.windows
+        one = self.layout.windows
         return tuple(size + sum(margin) for size, margin in zip(one.image_size, one.margins, strict=True))
 
     @property
@@ -178,13 +254,60 @@ class PackedImages(Record, frozen=True, kw_only=True):
         return tuple(prod(self.size[dim + 1 :]) for dim in range(len(self.size)))
 
     @property
-    def buffers(self) -> dict[str, tuple[int, str]]:
-        """Number of elements and dtype of each buffer."""
-        return {"right_packed": (self.batch * prod(self.size) * padded_channels(self.windows), self.windows.dtype)}
+    def _chunk(self) -> int:
+        """Elements of an image of which one program finds the largest."""
+        elements = self.layout.windows.channels * prod(self.layout.windows.image_size)
+        return round_up(max(-(-elements // MAX_CHUNKS), 16384), 4096)
 
-    def kernel(self, prefix: str, rounding: str) -> Kernel:
-        """The kernel that packs them."""
-        one, channels, pixels = self.windows, padded_channels(self.windows), prod(self.size)
+    @property
+    def _num_chunks(self) -> int:
+        return -(-self.layout.windows.channels * prod(self.layout.windows.image_size) // self._chunk)
+
+    @property
+    def buffers(self) -> dict[str, tuple[int, str]]:
+        """Number of elements and dtype of each buffer; runs at the end of the last image read beyond it."""
+        size = self.batch * prod(self.size) * self.layout.channels + self.layout.run
+        packed = {"right_packed": (size, self.layout.dtype)}
+        scales = {"right_scale": (self.batch, "float32"), "right_largest": (self.batch * self._num_chunks, "int32")}
+        return {**packed, **scales} if self.layout.scaled else packed
+
+    def kernels(self, prefix: str) -> list[Kernel]:
+        """The kernel that packs them; before it the one that finds their largest elements."""
+        return [self._largest_kernel(prefix), self._pack_kernel(prefix)] if self.layout.scaled else [self._pack_kernel(prefix)]
+
+    def _largest_kernel(self, prefix: str) -> Kernel:
+        one, block = self.layout.windows, 4096
+        pixels = prod(one.image_size)
+        terms, inner = [f"at // {pixels} * {one.channel_stride}"], 1
+        for size, stride in zip(reversed(one.image_size), reversed(one.image_strides), strict=True):
+            terms.append(f"at // {inner} % {size} * {stride}")
+            inner *= size
+        contiguous = [one.channel_stride, *one.image_strides] == [
+            prod(one.image_size[dim:]) for dim in range(len(one.image_size) + 1)
+        ]
+        offset = f"{one.offset} + " if one.offset else ""
+        body = [
+            f"image, chunk = tl.program_id(0) // {self._num_chunks}, tl.program_id(0) % {self._num_chunks}",
+            f"start = {offset}image.to(tl.int64) * {one.batch_stride}",
+            f"largest = tl.zeros(({block},), tl.int32)",
+            f"for k in range(0, {self._chunk}, {block}):",
+            *indented(
+                [
+                    f"at = chunk * {self._chunk} + k + tl.arange(0, {block})",
+                    f"offsets = start + {'at' if contiguous else ' + '.join(terms)}",
+                    f"x = tl.load({one.buffer}_ptr + offsets, mask=at < {one.channels * pixels}, other=0.0)",
+                    "largest = tl.maximum(largest, x.to(tl.int32, bitcast=True) & 0x7FFFFFFF)",
+                ]
+            ),
+            "tl.store(right_largest_ptr + tl.program_id(0), tl.max(largest, axis=0))",
+        ]
+        name, tensors = f"{prefix}_largest_right_kernel", [one.buffer, "right_largest"]
+        doc = f"The largest magnitudes of {self._num_chunks:,} parts of {self.batch:,} images"
+        return Kernel(name, print_kernel(name, tensors, doc, body), tensors, self.batch * self._num_chunks, 4)
+
+    def _pack_kernel(self, prefix: str) -> Kernel:
+        layout, one, pixels = self.layout, self.layout.windows, prod(self.size)
+        channels = layout.channels
         block_c = min(power_of_two(channels), 64)
         block_p = 2 * TILE_ELEMENTS // block_c
         tiles = -(-pixels // block_p)
@@ -193,6 +316,25 @@ class PackedImages(Record, frozen=True, kw_only=True):
             f"pixel = tl.program_id(0) % {tiles} * {block_p} + tl.arange(0, {block_p})",
             f"inside = pixel < {pixels}",
         ]
+        if layout.scaled:
+            block = power_of_two(self._num_chunks)
+            body += [
+                f"chunk = tl.arange(0, {block})",
+                f"parts = right_largest_ptr + image * {self._num_chunks} + chunk",
+                f"largest = tl.max(tl.load(parts, mask=chunk < {self._num_chunks}, other=0), axis=0)",
+                *SCALING,
+                f"if tl.program_id(0) % {tiles} == 0:",
+                "    tl.store(right_scale_ptr + image, inverse)",
+            ]
+        if layout.padding:
+            slack = power_of_two(layout.run)
+            zeros = f"tl.zeros(({slack},), {TRITON_TYPES[layout.dtype]})"
+            body += [
+                "if tl.program_id(0) == 0:",
+                f"    slack = tl.arange(0, {slack})",
+                f"    end = right_packed_ptr + {self.batch * pixels * channels}",
+                f"    tl.store(end + slack, {zeros}, mask=slack < {layout.run})",
+            ]
         terms = []
         for dim, (stride, size) in enumerate(zip(self.pixel_strides, self.size, strict=True)):
             before, after = one.margins[dim]
@@ -201,6 +343,7 @@ class PackedImages(Record, frozen=True, kw_only=True):
                 body.append(f"inside &= (at_{dim} >= 0) & (at_{dim} < {one.image_size[dim]})")
             terms.append(f"at_{dim} * {one.image_strides[dim]}")
         offset = f"{one.offset} + " if one.offset else ""
+        packed = "(x * scale).to(tl.float16)" if layout.scaled else "x"
         body += [
             f"start = {offset}image.to(tl.int64) * {one.batch_stride} + {' + '.join(terms)}",
             f"padded = (image.to(tl.int64) * {pixels} + pixel) * {channels}",
@@ -212,18 +355,13 @@ class PackedImages(Record, frozen=True, kw_only=True):
                     f"offsets = start[:, None] + channel[None, :] * {one.channel_stride}",
                     f"x = tl.load({one.buffer}_ptr + offsets, mask=mask, other=0.0)",
                     f"mask = (pixel < {pixels})[:, None] & (channel < {channels})[None, :]",
-                    f"tl.store(right_packed_ptr + padded[:, None] + channel[None, :], {rounding.format('x')}, mask=mask)",
+                    f"tl.store(right_packed_ptr + padded[:, None] + channel[None, :], {packed}, mask=mask)",
                 ]
             ),
         ]
-        name, tensors = f"{prefix}_pack_right_kernel", [one.buffer, "right_packed"]
+        name, tensors = f"{prefix}_pack_right_kernel", [one.buffer, *self.buffers]
         doc = f"Copies {self.batch:,} images with their {one.channels:,} channels last and zeros around them"
         return Kernel(name, print_kernel(name, tensors, doc, body), tensors, self.batch * tiles, 4)
-
-
-def padded_channels(windows: Windows) -> int:
-    """The channels of a packed operand."""
-    return round_up(windows.channels, CHANNEL_MULTIPLE)
 
 
 def select(index: str, values: Sequence[int]) -> str:
