@@ -146,7 +146,9 @@ REFUSED = {
         Reduced(nn.Linear(8, 24).float(), lambda y: y.sum(1, dtype=torch.float64)),
         normal(16, 8, dtype=torch.float32),
     ),
-    "not linear": lambda: (Reduced(nn.Conv2d(4, 6, 3), lambda y: y.sum(2), lambda self, y: y.relu()), normal(3, 4, 16, 16)),
+    "not linear": lambda: (
+        Reduced(nn.Conv2d(4, 6, 3), lambda y: y.sum(2), lambda self, y: y.relu()), normal(3, 4, 16, 16)
+    ),
     "strided": lambda: (Reduced(nn.Conv2d(4, 6, 3, stride=2), lambda y: y.sum(2)), normal(3, 4, 16, 16)),
     "named padding": lambda: (Reduced(nn.Conv2d(4, 6, 3, padding="same"), lambda y: y.sum(2)), normal(3, 4, 16, 16)),
     "no batch": lambda: (Reduced(nn.Conv2d(4, 6, 3), lambda y: y.sum(2)), normal(4, 16, 16)),

@@ -28,7 +28,7 @@ def check_bits(program, *args):
     for got, want in zip(run(captured, program, *args), expected, strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True, check_stride=True)
         if got.is_floating_point():
-            assert torch.equal(torch.signbit(got), torch.signbit(want))
+            assert torch.equal(*(torch.signbit(one.nan_to_num(0.0)) for one in (got, want)))
     return count(captured, NAME), captured
 
 
@@ -67,7 +67,7 @@ EFFECTIVE = {
     "x - (-0.0)": lambda x: x - -0.0,
     "x * 0": lambda x: x * 0,
     "0 - x": lambda x: 0 - x,
-    "1 / x": lambda x: 1 / x,
+    "2 / x": lambda x: 2 / x,
     "another dtype": lambda x: x.to(torch.float64),
     "rounded": lambda x: torch.div(x, 1, rounding_mode="floor"),
     "scaled shift": lambda x: torch.sub(x, 0.0, alpha=2),

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelwright.compiler.regions.nodes import reduced_dims, shape_of
+from kernelwright.compiler.regions.nodes import node_arg, reduced_dims, shape_of
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.rewrites.rewriting import (
     bind_arguments,
@@ -34,7 +34,7 @@ _VIEWS = (*_SAME_VALUES, "expand", "permute", "transpose", "t", "slice", "select
 
 def count_degenerate_results(graph: fx.Graph, sources: Any) -> int:
     """Return how many results of the program are computed from the arguments and do not depend on them."""
-    return len(_find_results(graph, find_constants(graph), find_static_nodes(graph, sources)))
+    return len(_find_results(graph, find_constants(graph, sources), find_static_nodes(graph, sources)))
 
 
 def replace_degenerate_results(graph: fx.Graph, sources: Any) -> int:
@@ -43,12 +43,12 @@ def replace_degenerate_results(graph: fx.Graph, sources: Any) -> int:
     Programs with several tensor arguments stay: the layout of an argument that is not read is not checked.
     """
     arguments = [node for node, source in sources.items() if source.kind == "argument" and has_tensor(node)]
-    constants = find_constants(graph)
+    constants = find_constants(graph, sources)
     results = _find_results(graph, constants, find_static_nodes(graph, sources))
     if not results or len(arguments) != 1:
         return 0
     count = 0
-    for node, value in constants.items():
+    for node, value in reversed(constants.items()):  # the last ones first, so that what they depend on is unused then
         if node._erased or not node.users or not tensor_of(node).is_contiguous():
             continue
         if not any(user not in constants for user in node.users) or not tensor_of(node).is_floating_point():
@@ -72,9 +72,9 @@ def _find_results(graph: fx.Graph, constants: dict[fx.Node, float], static: set[
     return [node for node in output.all_input_nodes if node in independent]
 
 
-def find_constants(graph: fx.Graph) -> dict[fx.Node, float]:
+def find_constants(graph: fx.Graph, sources: Any) -> dict[fx.Node, float]:
     """Return the value of each floating-point node that all finite arguments give the same, in all elements."""
-    bounds: dict[fx.Node, Bounds] = {}
+    bounds = {node: _literal_bounds(source.value) for node, source in sources.items() if source.kind == "constant"}
     constants = {}
     for node in graph.nodes:
         if node.op != "call_function" or not has_tensor(node) or not tensor_of(node).numel():
@@ -92,9 +92,12 @@ def _bounds_of(node: fx.Node, bounds: dict[fx.Node, Bounds]) -> Bounds:
     match name:
         case "sub" if not node.kwargs and _is_difference_of_equals(node):
             return 0.0, 0.0
-        case "exp" | "tanh" | "sqrt" if first[0] == first[1]:
-            value = {"exp": math.exp, "tanh": math.tanh, "sqrt": math.sqrt}[name](first[0]) if first[0] >= 0 else None
-            return UNBOUNDED if value is None or (name != "exp" and value) else (value, value)
+        case "sub" if not node.kwargs and first == second == (0.0, 0.0):
+            return 0.0, 0.0
+        case "exp" if first == (0.0, 0.0):
+            return 1.0, 1.0
+        case "log" if first == (1.0, 1.0):
+            return 0.0, 0.0
         case "div" if first == second == (1.0, 1.0):
             return 1.0, 1.0
         case "relu":
@@ -110,6 +113,11 @@ def _bounds_of(node: fx.Node, bounds: dict[fx.Node, Bounds]) -> Bounds:
         case _ if name in _VIEWS or (name in _MEANS and _reduces_nothing(node)):
             return first
     return UNBOUNDED
+
+
+def _literal_bounds(value: Any) -> Bounds:
+    is_number = isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_floating_point()
+    return (float(value), float(value)) if is_number else UNBOUNDED
 
 
 def _operand_bounds(operand: Any, bounds: dict[fx.Node, Bounds]) -> Bounds:
@@ -145,11 +153,18 @@ def _is_difference_of_equals(node: fx.Node) -> bool:
 
 def _root(node: fx.Node) -> fx.Node:
     """The first node that has the same elements in the same order."""
-    while node.op == "call_function" and has_tensor(node.args[0] if node.args else None):
-        name, source = op_name(node.target), node.args[0]
-        assert isinstance(source, fx.Node)
+    while node.op == "call_function" and node.args and isinstance(source := node.args[0], fx.Node):
+        name = op_name(node.target)
+        if name == "getitem" and _is_first_of_one(node, source):
+            node = node_arg(source, 0)
+            continue
         same_dtype = tensor_of(source).dtype == tensor_of(node).dtype
         if not same_dtype or not (name in _SAME_VALUES or (name in _MEANS and _reduces_nothing(node))):
             break
         node = source
     return node
+
+
+def _is_first_of_one(node: fx.Node, source: fx.Node) -> bool:
+    """Whether a node is the maximum or minimum, and not its index, over a dimension of size 1."""
+    return op_name(source.target) in ("max", "min") and node.args[1] == 0 and _reduces_nothing(source)
