@@ -167,4 +167,4 @@ def _root(node: fx.Node) -> fx.Node:
 
 def _is_first_of_one(node: fx.Node, source: fx.Node) -> bool:
     """Whether a node is the maximum or minimum, and not its index, over a dimension of size 1."""
-    return op_name(source.target) in ("max", "min") and node.args[1] == 0 and _reduces_nothing(source)
+    return op_name(source.target) in ("max", "min") and list(node.args[1:]) == [0] and _reduces_nothing(source)

@@ -2,6 +2,7 @@
 averaged over the positions of a window.
 
 A kernel of k positions and stride s, pooled over p outputs with stride q: k + s (p - 1) positions and stride s q.
+Transposed convolutions are in `pooled_transposed`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kernelwright.compiler.regions.nodes import node_arg, shape_of
 from kernelwright.compiler.regions.operators import op_name
 from kernelwright.compiler.rewrites.affine_chains import find_linear_map, insert_steps, is_per_channel
 from kernelwright.compiler.rewrites.linear_maps import Convolution
+from kernelwright.compiler.rewrites.pooled_transposed import insert_pooled_transposed
 from kernelwright.compiler.rewrites.rewriting import (
     FULL_PRECISION_DTYPES,
     bind_arguments,
@@ -56,22 +58,29 @@ def _compose(graph: fx.Graph, node: fx.Node) -> bool:
     if pool is None or found is None or tensor_of(node).dtype not in FULL_PRECISION_DTYPES:
         return False
     convolution, steps = found
-    if not isinstance(convolution, Convolution) or convolution.transposed:
+    if not isinstance(convolution, Convolution) or len(convolution.stride) != len(pool.sizes):
         return False
-    if len(convolution.stride) != len(pool.sizes) or not all(is_per_channel(step, 1) for step in steps):
+    if not all(is_per_channel(step, 1) for step in steps):
         return False
-    if not _takes_fewer_flops(convolution, node, pool.sizes):
-        return False
-    stride = tuple(own * other for own, other in zip(convolution.stride, pool.strides, strict=True))
     with inserting_calls_before(graph, node):
-        weight = _average_kernel(graph, convolution, pool.sizes)
-        new = convolution.insert(
-            graph, convolution.input, weight, convolution.bias, stride=stride, dilation=(1,) * len(stride)
-        )
+        insert = insert_pooled_transposed if convolution.transposed else _insert_composed
+        new = insert(graph, convolution, pool.sizes, pool.strides, node)
+        if new is None:
+            return False
         new = insert_steps(graph, new, steps)
         return replace_value(
             graph, node, insert_call(graph, aten.unsqueeze.default, new, -2) if pool.is_unsqueezed else new
         )
+
+
+def _insert_composed(
+    graph: fx.Graph, convolution: Convolution, sizes: Sequence[int], strides: Sequence[int], node: fx.Node
+) -> fx.Node | None:
+    if not _saves_work(convolution, node, sizes):
+        return None
+    stride = tuple(own * other for own, other in zip(convolution.stride, strides, strict=True))
+    weight, dilation = _average_kernel(graph, convolution, sizes), (1,) * len(stride)
+    return convolution.insert(graph, convolution.input, weight, convolution.bias, stride=stride, dilation=dilation)
 
 
 def _match_pool(node: fx.Node) -> _Pool | None:
@@ -99,12 +108,17 @@ def _composed_size(convolution: Convolution, sizes: Sequence[int]) -> list[int]:
     return [(k - 1) * dilation + 1 + stride * (p - 1) for k, dilation, stride, p in settings]
 
 
-def _takes_fewer_flops(convolution: Convolution, node: fx.Node, sizes: Sequence[int]) -> bool:
-    composed = _composed_size(convolution, sizes)
-    before = tensor_of(convolution.node).numel() * math.prod(convolution.kernel)
-    after = tensor_of(node).numel() * math.prod(composed)
+def _saves_work(convolution: Convolution, node: fx.Node, sizes: Sequence[int]) -> bool:
+    """Whether the composed kernel takes fewer FLOPs, and is smaller than what is no longer written."""
+    composed = math.prod(_composed_size(convolution, sizes))
+    out = tensor_of(convolution.node).numel()
+    channels = math.prod(shape_of(convolution.weight)[:2])
     is_pooled_itself = all(one == 1 for one in convolution.stride) and len(sizes) > 1
-    return after < before and (is_pooled_itself or math.prod(sizes) <= MAX_TERMS)
+    return (
+        tensor_of(node).numel() * composed < out * math.prod(convolution.kernel)
+        and 2 * channels * composed < out
+        and (is_pooled_itself or math.prod(sizes) <= MAX_TERMS)
+    )
 
 
 def _average_kernel(graph: fx.Graph, convolution: Convolution, sizes: Sequence[int]) -> fx.Node:
