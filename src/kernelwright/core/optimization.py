@@ -80,7 +80,8 @@ class Optimization(Record, frozen=True, kw_only=True):
     """Result of optimising a program: the file that was written, its `verdict` and its `bench`.
 
     `whole_program_winner` names the torch variant that the file uses for the whole program because it is faster than
-    the kernels; empty if the kernels are used.
+    the kernels; empty if the kernels are used. `rewrites` are those of the captured graph,
+    which the variants with kernels run.
     """
 
     problem: str

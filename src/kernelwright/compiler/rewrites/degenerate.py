@@ -116,8 +116,9 @@ def _bounds_of(node: fx.Node, bounds: dict[fx.Node, Bounds]) -> Bounds:
 
 
 def _literal_bounds(value: Any) -> Bounds:
-    is_number = isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_floating_point()
-    return (float(value), float(value)) if is_number else UNBOUNDED
+    if not isinstance(value, torch.Tensor) or value.is_meta or value.numel() != 1 or not value.is_floating_point():
+        return UNBOUNDED
+    return float(value), float(value)
 
 
 def _operand_bounds(operand: Any, bounds: dict[fx.Node, Bounds]) -> Bounds:

@@ -96,7 +96,7 @@ def _plan(result: Optimization, writer: TerminalWriter) -> None:
 
 
 def _rewrites(result: Optimization, writer: TerminalWriter) -> None:
-    names = [f"{rewrite.name} x{rewrite.count:,}" for rewrite in result.rewrites]
+    names = [f"{format.sanitize_line(rewrite.name)} x{rewrite.count:,}" for rewrite in result.rewrites]
     if names:
         writer.print_paragraph(f"rewrites: {', '.join(names)}", 4, "dim", first=["  "])
 
