@@ -151,7 +151,7 @@ ONE_REGION = {
 
 
 @pytest.mark.parametrize("name", some_of(ONE_REGION))
-def test_what_is_computed_on_parts_is_one_region(name, monkeypatch):
+def test_what_is_computed_on_parts_is_one_region(name):
     program, shape, *given = ONE_REGION[name]
     args = (*given, normal(*shape, seed=3))
     found = regions(program, *args)
@@ -185,14 +185,14 @@ STAYS = {
 
 
 @pytest.mark.parametrize("name", some_of(STAYS))
-def test_other_concatenations_stay_right(name, monkeypatch):
+def test_other_concatenations_stay_right(name):
     program = STAYS[name]
     assert moved(regions(program, A, B)) <= moved(as_it_was(program, A, B))
     got = optimised(program, A, B)(A, B)
     torch.testing.assert_close(got, program(A, B))
 
 
-def test_a_tensor_that_is_reduced_is_put_together_as_late_as_can_be(monkeypatch):
+def test_a_tensor_that_is_reduced_is_put_together_as_late_as_can_be():
     def program(x, cos, sin):
         return torch.softmax(x * cos + turned(x) * sin, -1)
 
